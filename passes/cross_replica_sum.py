@@ -1,0 +1,161 @@
+"""Sum the raw gradients over the cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpugraph import analysis, ops, reduction
+from tpugraph.analysis import NodeSet, in_cluster
+from tpugraph.errors import ConversionError, UsageError
+from tpugraph.gradients import RawGradient, find_raw_gradients
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.pipeline import Pass
+from tpugraph.replicas import Replicas
+
+
+@dataclass(frozen=True)
+class CrossReplicaSum(Pass):
+    """Every trained variable is updated from its gradient over the global batch, reduced before clipping or scaling.
+
+    The raw gradient of each variable is scaled by the core's share of the batch and summed over the cores. Rows of an
+    embedding are gathered instead. Where the loss is a sum, only what depends on the data is summed.
+    """
+
+    num_replicas: int = 8
+    loss_reduction: str = "auto"
+
+    requires = ("placed", "shapes_known")
+    ensures = ("gradients_reduced",)
+
+    def run(self, graph: Graph) -> None:
+        if self.loss_reduction not in ("auto", "mean", "sum"):
+            raise UsageError(f"'{self.loss_reduction}' is no loss reduction", fix="--loss_reduction=auto, mean or sum")
+        loss = graph.tensor(graph.roles.loss.name)
+        varying, gradients = self._analyse(graph, loss)
+        how = self._reduction(graph, loss, varying)
+        replicas = Replicas(graph, self.num_replicas, how)
+        if how.divisors and self.num_replicas > 1:
+            for divisor in how.divisors:
+                replicas.globalise(divisor, varying)
+            varying, gradients = self._analyse(graph, loss)
+        if not gradients and graph.roles.updates:
+            raise ConversionError(
+                "no gradient was found between backpropagation and the updates: they pass through other variables",
+                node=graph[graph.roles.updates[0].name],
+                origin=graph.source,
+                fix="apply the gradient in the step that computes it (accumulation over steps is not supported)",
+            )
+        backward = graph.ancestors((g.tensor.node for g in gradients), data_only=True)
+        for gradient in gradients:
+            self._reduce(graph, replicas, gradient, backward, varying)
+        share = _share_of_loss(graph, loss, varying, replicas)
+        graph.roles.loss_share = str(share)
+        graph.facts[self.name] = {
+            "loss_reduction": how.kind,
+            "reason": how.reason,
+            "doubt": how.doubt,
+            "batch_rows": batch_rows(graph),
+            "reduced": {str(g.tensor): g.why for g in gradients},
+            "kinds": {str(g.tensor): g.kind for g in gradients},
+        }
+
+    def _analyse(self, graph: Graph, loss: Tensor) -> tuple[NodeSet, list[RawGradient]]:
+        device = {node: None for node in graph if in_cluster(node)}
+        forward = graph.ancestors([loss.node], data_only=True)
+        sources = [
+            n for n in device if any(not in_cluster(t.node) and t.node.op not in ops.VARIABLES for t in n.inputs)
+        ]
+        streams = [n for n in graph.of_type(*ops.RANDOM) if n in device and n in forward]
+        varying = analysis.divergence(graph, [*sources, *streams], within=device)
+        gradients = find_raw_gradients(graph, varying, forward)
+        upstream = graph.ancestors((g.tensor.node for g in gradients), data_only=True)
+        more = [n for n in graph.of_type(*ops.RANDOM) if n in device and n in upstream and n not in varying]
+        if not more:
+            return varying, gradients
+        varying = analysis.divergence(graph, [*sources, *streams, *more], within=device)
+        return varying, find_raw_gradients(graph, varying, forward)
+
+    def _reduction(self, graph: Graph, loss: Tensor, varying: NodeSet) -> reduction.Reduction:
+        if self.loss_reduction != "auto":
+            return reduction.Reduction(self.loss_reduction, "chosen with --loss_reduction")
+        rescaled = graph.facts.get("split-batch", {}).get("constants")
+        return reduction.of_loss(graph, loss, varying, batch_rows(graph), rescaled=rescaled)
+
+    def _reduce(
+        self, graph: Graph, replicas: Replicas, gradient: RawGradient, backward: NodeSet, varying: NodeSet
+    ) -> None:
+        tensor = gradient.tensor
+        readers = [
+            use for use in tensor.node.uses(tensor.port) if use.node not in backward or use.node in gradient.readers
+        ]
+        if not readers:
+            raise ConversionError("the gradient is read by backpropagation only", node=tensor.node)
+        if gradient.kind != "indices":
+            _share_uniform_parts(graph, replicas, tensor.node, varying)
+        if gradient.kind == "dense":
+            result = replicas.all_reduce(tensor)
+        elif gradient.kind == "rows":
+            result = replicas.all_gather(replicas.scale(tensor))
+        else:
+            result = replicas.all_gather(tensor)
+        for use in readers:
+            graph.set_input(use.node, use.index, result)
+        graph.note(tensor.node, f"reduced over the cores ({gradient.kind}): {gradient.why}")
+
+
+_JOINS = frozenset({"ConcatV2", "AddN", "Add", "AddV2"})
+
+
+def _share_uniform_parts(graph: Graph, replicas: Replicas, node: Node, varying: NodeSet) -> None:
+    """What every core has alike (a regularisation term) counts once under a sum: each core gives its share of it."""
+    if replicas.how.kind != "sum" or node.op not in _JOINS:
+        return
+    parts = node.inputs[:-1] if node.op == "ConcatV2" else node.inputs
+    for index, part in enumerate(parts):
+        if part.node not in varying:
+            graph.set_input(node, index, replicas.scale_evenly(part))
+        elif len(part.node.uses()) == 1:
+            _share_uniform_parts(graph, replicas, part.node, varying)
+
+
+def batch_rows(graph: Graph) -> int | None:
+    """Rows of one core's batch: the commonest leading dimension of what crosses to the device."""
+    counts: dict[int, int] = {}
+    for node in graph:
+        if in_cluster(node):
+            continue
+        for port in node.used_ports():
+            if node.outputs is None or not any(in_cluster(use.node) for use in node.uses(port)):
+                continue
+            shape = node.outputs[port][1]
+            if shape and shape[0]:
+                counts[shape[0]] = counts.get(shape[0], 0) + 1
+    if not counts:
+        rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
+        return rows[0] if rows else None
+    return max(counts, key=lambda rows: (counts[rows], rows))
+
+
+def _share_of_loss(graph: Graph, loss: Tensor, varying: NodeSet, replicas: Replicas) -> Tensor:
+    """This core's share of the loss; the sum of the shares is the loss of the global batch."""
+    if replicas.how.kind != "sum":
+        return replicas.scale(loss)
+    return _split_sum(graph, loss, varying, replicas)
+
+
+def _split_sum(graph: Graph, tensor: Tensor, varying: NodeSet, replicas: Replicas) -> Tensor:
+    node = tensor.node
+    if node not in varying:
+        return replicas.scale_evenly(tensor)
+    if node.op in ("Add", "AddV2", "AddN") and any(t.node not in varying for t in node.inputs):
+        parts = [_split_sum(graph, t, varying, replicas) for t in node.inputs]
+        attributes = {k: v for k, v in node.raw_attrs.items() if k[0] != "_"}
+        return graph.add(
+            node.op,
+            f"{node.name}/share",
+            parts,
+            attrs=attributes | {analysis.CLUSTER_ATTR: analysis.CLUSTER},
+            outputs=[(tensor.dtype, tensor.shape)],
+            source=node,
+        ).out()
+    return tensor

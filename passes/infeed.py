@@ -1,0 +1,232 @@
+"""Batches enter the device through the infeed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpugraph import attrs, ops
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster
+from tpugraph.bounds import bounded_shape
+from tpugraph.errors import ConversionError
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.pipeline import Pass
+from tpugraph.shapes import is_static
+
+_INT32 = attrs.dtype("int32")
+
+
+@dataclass(frozen=True)
+class Infeed(Pass):
+    """What the device reads from the host arrives through one InfeedDequeueTuple; the host enqueues one tuple per core.
+
+    With ``batch_mode=per_replica`` the host takes a batch for each core, one after the other; with ``global`` it takes
+    one batch and splits it. A tensor with an open number of rows is sent padded, together with its number of rows.
+    """
+
+    num_replicas: int = 8
+    batch_mode: str = "per_replica"
+
+    requires = ("placed",)
+    ensures = ("static_infeed", "fed_by_infeed")
+
+    def run(self, graph: Graph) -> None:
+        crossing = _crossing(graph)
+        if not crossing:
+            raise ConversionError(
+                "the device reads nothing from the host: the step does not depend on the input",
+                fix="name the train op with --train_op",
+            )
+        waits = [graph[name] for name in graph.facts.get("host-waits", {}).get("nodes", []) if name in graph]
+        sent = _pad_open(graph, crossing)
+        dequeue = self._dequeue(graph, sent)
+        for index, tensor in enumerate(crossing):
+            arrived = dequeue.out(index)
+            if not is_static(tensor.shape):
+                arrived = _open_again(
+                    graph, arrived, dequeue.out(len(crossing) + _open_index(crossing, tensor)), tensor
+                )
+            for use in tensor.node.uses(tensor.port):
+                if in_cluster(use.node):
+                    graph.set_input(use.node, use.index, arrived)
+        body = _per_step(graph, [*(t.node for t in sent), *waits])
+        enqueues = self._split(graph, sent, waits) if self._splits() else self._copy(graph, sent, body, waits)
+        graph.roles.infeed = [node.name for node in enqueues]
+        graph.facts[self.name] = {"tensors": [str(t) for t in crossing], "cores": self.num_replicas}
+
+    def _splits(self) -> bool:
+        return self.batch_mode == "global" and self.num_replicas > 1
+
+    def _dequeue(self, graph: Graph, sent: list[Tensor]) -> Node:
+        return graph.add(
+            "InfeedDequeueTuple",
+            "tpugraph/infeed/dequeue",
+            attrs={
+                "dtypes": [t.dtype for t in sent],
+                "shapes": [attrs.encode(tuple(t.shape or ())) for t in sent],
+                CLUSTER_ATTR: CLUSTER,
+            },
+            device=CORE_DEVICE,
+            outputs=[(t.dtype, t.shape) for t in sent],
+        )
+
+    def _enqueue(self, graph: Graph, core: int, inputs: list[Tensor], shapes: list[Any], controls: list[Node]) -> Node:
+        return graph.add(
+            "InfeedEnqueueTuple",
+            f"tpugraph/infeed/enqueue/{core}",
+            inputs,
+            controls=controls,
+            attrs={"dtypes": [t.dtype for t in inputs], "shapes": shapes, "device_ordinal": core, "layouts": []},
+            device=HOST_DEVICE,
+            outputs=[],
+        )
+
+    def _copy(self, graph: Graph, sent: list[Tensor], body: list[Node], waits: list[Node]) -> list[Node]:
+        """One run of the input part per core, in order: core r of step t takes batch N*t + r."""
+        shapes = [attrs.encode(tuple(t.shape or ())) for t in sent]
+        takes = [node for node in body if node.op in ops.INPUTS]
+        enqueues = [self._enqueue(graph, 0, sent, shapes, waits)]
+        before = takes
+        for core in range(1, self.num_replicas):
+            copies = graph.clone_subgraph(body, lambda name, core=core: f"{name}/core_{core}")  # type: ignore[misc]
+            for last, take in zip(before, takes, strict=True):
+                graph.add_control(copies[take], last)
+            before = [copies[take] for take in takes]
+            inputs = [copies[t.node].out(t.port) if t.node in copies else t for t in sent]
+            enqueues.append(self._enqueue(graph, core, inputs, shapes, [copies.get(w, w) for w in waits]))
+        return enqueues
+
+    def _split(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
+        """One batch per step; the pass split-batch has split it, core r gets the r-th piece."""
+        odd = next((t for t in sent if t.node.op != "Split"), None)
+        if odd is not None:
+            raise ConversionError(
+                f"'{odd}' was not split over the cores", node=odd.node, fix="run the pass split-batch before"
+            )
+        shapes = [attrs.encode(tuple(t.shape or ())) for t in sent]
+        return [
+            self._enqueue(graph, core, [t.node.out(core) for t in sent], shapes, waits)
+            for core in range(self.num_replicas)
+        ]
+
+
+def _crossing(graph: Graph) -> list[Tensor]:
+    """Host tensors that the device reads, in the order of the graph."""
+    found: list[Tensor] = []
+    for node in graph:
+        if in_cluster(node) or node.op in (*ops.RESOURCE_VARIABLES, "TPUReplicatedInput"):
+            continue
+        found.extend(node.out(port) for port in node.used_ports() if any(in_cluster(u.node) for u in node.uses(port)))
+    return found
+
+
+def _per_step(graph: Graph, ends: list[Node]) -> list[Node]:
+    """The host nodes that run anew for each batch: what depends on the input, and effects."""
+    cone = graph.ancestors(ends)
+    fresh = graph.descendants([n for n in cone if n.op in ops.INPUTS])
+    again = [n for n in cone if n in fresh or (ops.is_stateful(n.op) and n.op in ops.RANDOM)]
+    moving = graph.descendants(again)
+    return [n for n in cone if n in moving]
+
+
+# --------------------------------------------------------------------------- tensors with an open number of rows
+
+
+def _open_index(crossing: list[Tensor], tensor: Tensor) -> int:
+    return [t for t in crossing if not is_static(t.shape)].index(tensor)
+
+
+def _pad_open(graph: Graph, crossing: list[Tensor]) -> list[Tensor]:
+    """The tensors to send: open ones padded to their bound, then the number of rows of each open one."""
+    sent, counts = [], []
+    for tensor in crossing:
+        if is_static(tensor.shape):
+            sent.append(tensor)
+            continue
+        padded, count = _pad(graph, tensor)
+        sent.append(padded)
+        counts.append(count)
+    return sent + counts
+
+
+def _host(
+    graph: Graph,
+    op: str,
+    name: str,
+    inputs: list[Tensor],
+    attributes: dict[str, Any],
+    kind: attrs.DType,
+    shape: attrs.Shape,
+    source: Node,
+) -> Tensor:
+    return graph.add(
+        op,
+        f"{source.name}/{name}",
+        inputs,
+        attrs=attributes,
+        device=HOST_DEVICE,
+        outputs=[(kind, shape)],
+        source=source,
+    ).out()
+
+
+def _const(graph: Graph, name: str, value: Any, source: Node) -> Tensor:
+    array = np.asarray(value, "int32")
+    return _host(graph, "Const", name, [], {"dtype": _INT32, "value": array}, _INT32, array.shape, source)
+
+
+def _pad(graph: Graph, tensor: Tensor) -> tuple[Tensor, Tensor]:
+    source, bound = tensor.node, bounded_shape(tensor)
+    rank = len(bound or ())
+    shape = _host(
+        graph, "Shape", "infeed/shape", [tensor], {"T": tensor.dtype, "out_type": _INT32}, _INT32, (rank,), source
+    )
+    target = _const(graph, "infeed/bound", bound, source)
+    missing = _host(graph, "Sub", "infeed/missing", [target, shape], {"T": _INT32}, _INT32, (rank,), source)
+    zeros = _const(graph, "infeed/zeros", np.zeros(rank), source)
+    padding = _host(
+        graph, "Pack", "infeed/padding", [zeros, missing], {"N": 2, "T": _INT32, "axis": 1}, _INT32, (rank, 2), source
+    )
+    padded = _host(
+        graph,
+        "Pad",
+        "infeed/padded",
+        [tensor, padding],
+        {"T": tensor.dtype, "Tpaddings": _INT32},
+        tensor.dtype,
+        bound,
+        source,
+    )
+    ends = [_const(graph, f"infeed/{n}", [v], source) for n, v in (("b", 0), ("e", 1), ("s", 1))]
+    slicing = {
+        "T": _INT32,
+        "Index": _INT32,
+        "begin_mask": 0,
+        "end_mask": 0,
+        "ellipsis_mask": 0,
+        "new_axis_mask": 0,
+        "shrink_axis_mask": 1,
+    }
+    return padded, _host(graph, "StridedSlice", "infeed/rows", [shape, *ends], slicing, _INT32, (), source)
+
+
+def _open_again(graph: Graph, arrived: Tensor, count: Tensor, original: Tensor) -> Tensor:
+    """On the device: the arrived tensor with its true number of rows."""
+    source = original.node
+    axis = graph.add(
+        "Const",
+        f"{source.name}/axis",
+        source=source,
+        outputs=[(_INT32, ())],
+        attrs={"dtype": _INT32, "value": np.int32(0), CLUSTER_ATTR: CLUSTER},
+    )
+    return graph.add(
+        "XlaSetDynamicDimensionSize",
+        f"{source.name}/dynamic",
+        [arrived, axis.out(), count],
+        attrs={"T": arrived.dtype, CLUSTER_ATTR: CLUSTER},
+        outputs=[(original.dtype, original.shape)],
+        source=source,
+    ).out()

@@ -1,0 +1,146 @@
+"""Losses, summaries and metrics leave the device through the outfeed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpugraph import analysis, attrs, shapes
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster
+from tpugraph.errors import ShapeError
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.outfeeding import HostSide
+from tpugraph.pipeline import Pass
+
+_INT32 = attrs.dtype("int32")
+
+
+@dataclass(frozen=True)
+class Outfeed(Pass):
+    """What the host reads leaves the device by one OutfeedEnqueueTuple per step, the core's share of the loss first.
+
+    On the host the values of all cores are combined as the plain graph would see them: rows one after the other,
+    scalars as their mean, what is added to a metric as its sum.
+    """
+
+    num_replicas: int = 8
+    batch_mode: str = "per_replica"
+
+    requires = ("placed", "gradients_reduced", "uniform_writes")
+    ensures = ("fed_to_outfeed",)
+
+    def run(self, graph: Graph) -> None:
+        roles = graph.roles
+        varying = analysis.replica_varying(graph)
+        share = graph.tensor(roles.loss_share)
+        for tensor in (graph.tensor(roles.loss.name), share):
+            if tensor.shape is None:  # loops leave the rank open; a loss is one number
+                graph.set_outputs(tensor.node, [(tensor.dtype, ())])
+        crossing = [share, *_crossing(graph)]
+        _refuse_open(crossing)
+        sent = [_at_least_vector(graph, t) for t in crossing]
+        enqueue = graph.add(
+            "OutfeedEnqueueTuple",
+            "tpugraph/outfeed/enqueue",
+            sent,
+            controls=[graph[f.name] for f in roles.train_ops],
+            attrs={"dtypes": [t.dtype for t in sent], CLUSTER_ATTR: CLUSTER},
+            device=CORE_DEVICE,
+            outputs=[],
+        )
+        roles.outfeed = enqueue.name
+        host = HostSide(graph, [_dequeue(graph, sent, core) for core in range(self.num_replicas)])
+        loss = host.total(0)
+        roles.step_loss = str(loss)
+        combined = {}
+        for index, tensor in enumerate(crossing[1:], 1):
+            combined[str(tensor)] = host.deliver(index, tensor, tensor.node in varying, loss)
+        if self.batch_mode == "per_replica":
+            _count_uniform_metrics(graph, self.num_replicas)
+        size = sum(shapes.byte_size(t) or 0 for t in sent)
+        graph.facts[self.name] = {"outfeed_tensors": combined, "outfeed_bytes": size * self.num_replicas}
+
+
+def _crossing(graph: Graph) -> list[Tensor]:
+    found: dict[Tensor, None] = {}
+    for node in graph:
+        if in_cluster(node):
+            continue
+        for tensor in node.inputs:
+            if in_cluster(tensor.node):
+                found[tensor] = None
+    return list(found)
+
+
+def _refuse_open(tensors: list[Tensor]) -> None:
+    for tensor in shapes.open_tensors(tensors):
+        reader = next((u.node.name for u in tensor.node.uses(tensor.port) if not in_cluster(u.node)), "the host")
+        raise ShapeError(
+            f"'{tensor}', which '{reader}' reads on the host, leaves the device with an open shape",
+            node=tensor.node,
+            fix="give it a fixed shape (set_shape does not travel in a file, reshape does), or drop what reads it",
+        )
+
+
+def _dequeue(graph: Graph, sent: list[Tensor], core: int) -> Node:
+    return graph.add(
+        "OutfeedDequeueTuple",
+        f"tpugraph/outfeed/dequeue/{core}",
+        attrs={
+            "dtypes": [t.dtype for t in sent],
+            "shapes": [tuple(t.shape or ()) for t in sent],
+            "device_ordinal": core,
+        },
+        device=HOST_DEVICE,
+        outputs=[(t.dtype, t.shape) for t in sent],
+    )
+
+
+def _at_least_vector(graph: Graph, tensor: Tensor) -> Tensor:
+    if tensor.shape != ():
+        return tensor
+    name = tensor.node.name
+    target = graph.add(
+        "Const",
+        f"{name}/outfeed/shape",
+        attrs={"dtype": _INT32, "value": np.ones(1, "int32"), CLUSTER_ATTR: CLUSTER},
+        outputs=[(_INT32, (1,))],
+        source=tensor.node,
+    )
+    return graph.add(
+        "Reshape",
+        f"{name}/outfeed",
+        [tensor, target.out()],
+        attrs={"T": tensor.dtype, "Tshape": _INT32, CLUSTER_ATTR: CLUSTER},
+        outputs=[(tensor.dtype, (1,))],
+        source=tensor.node,
+    ).out()
+
+
+def _count_uniform_metrics(graph: Graph, count: int) -> None:
+    """A metric adds what one core counts (its batch size, say); the global batch has as many times more."""
+    gathered = graph.descendants(graph.of_type("OutfeedDequeueTuple"), data_only=True)
+    for name in graph.roles.tail:
+        node = graph.get(name)
+        if node is None or node.op != "AssignAddVariableOp" or node.inputs[1].node in gathered:
+            continue
+        value = node.inputs[1]
+        factor = graph.add(
+            "Const",
+            f"{name}/cores",
+            device=HOST_DEVICE,
+            source=node,
+            outputs=[(value.dtype, ())],
+            attrs={"dtype": value.dtype, "value": np.asarray(count, value.dtype.name)},
+        )
+        scaled = graph.add(
+            "Mul",
+            f"{name}/all_cores",
+            [value, factor.out()],
+            attrs={"T": value.dtype},
+            device=HOST_DEVICE,
+            outputs=[(value.dtype, value.shape)],
+            source=node,
+        )
+        graph.set_input(node, 1, scaled.out())

@@ -1,0 +1,75 @@
+"""Prune to the training step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpugraph import ops
+from tpugraph.ir import Graph, Node
+from tpugraph.pipeline import Pass
+
+
+@dataclass(frozen=True)
+class Prune(Pass):
+    """Only the training step is left: what train op, loss, summaries, metrics, checkpoints and initialisers need."""
+
+    requires = ("roles_known",)
+    ensures = ("roles_known",)
+
+    def run(self, graph: Graph) -> None:
+        roles = graph.roles
+        keep = [graph.tensor(roles.loss.name).node, *(graph[f.name] for f in roles.train_ops)]
+        keep += [graph[f.name] for f in roles.summaries]
+        keep += [graph[v.name] for v in roles.variables.values() if v.key is not None]  # checkpoints go both ways
+        step = graph.ancestors(keep)
+        queues = {node.name for node in step if node.op in ops.QUEUES}
+        keep += [graph[name] for name in roles.enqueues if _queue_of(graph[name]).name in queues]
+        keep += _initializers(graph, graph.ancestors(keep))
+        before = len(graph)
+        removed = graph.remove_dead(keep)
+        _forget(graph)
+        for node in graph:
+            if node.has_attr("_class"):  # colocation with what may be gone; the placement pass decides anew
+                graph.set_attr(node, "_class", None)
+        graph.facts[self.name] = {"nodes_before": before, "removed": removed}
+
+
+def _queue_of(enqueue: Node) -> Node:
+    return enqueue.inputs[0].node
+
+
+def _initializers(graph: Graph, step: dict[Node, None]) -> list[Node]:
+    """The initialisers of what the step holds, and of what those need in turn."""
+    roles = graph.roles
+    needed: dict[Node, None] = {}
+    cone = dict(step)
+    pending = [name for name in roles.variables if graph[name] in cone]
+    tables = [graph[name] for name in roles.table_initializers]
+    iterators = [graph[name] for name in roles.iterator_initializers]
+    done: set[str] = set()
+    while pending:
+        name = pending.pop()
+        done.add(name)
+        initializer = roles.variables[name].initializer
+        if initializer is None:
+            continue
+        node = graph[initializer]
+        needed[node] = None
+        for ancestor in graph.ancestors([node]):
+            cone[ancestor] = None
+            if ancestor.name in roles.variables and ancestor.name not in done:
+                pending.append(ancestor.name)
+    for initializer in (*tables, *iterators):
+        if any(t.node in cone and t.node.op in ops.TABLES | ops.ITERATORS for t in initializer.inputs):
+            needed[initializer] = None
+    return list(needed)
+
+
+def _forget(graph: Graph) -> None:
+    """Drop from the roles what was pruned."""
+    roles = graph.roles
+    roles.variables = {name: v for name, v in roles.variables.items() if name in graph}
+    for field in ("table_initializers", "iterator_initializers", "enqueues"):
+        setattr(roles, field, [name for name in getattr(roles, field) if name in graph])
+    for field in ("metrics", "updates", "savers", "inputs"):
+        setattr(roles, field, [finding for finding in getattr(roles, field) if finding.name in graph])

@@ -1,0 +1,97 @@
+"""The TPUReplicate form: one cluster, whatever the number of cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpugraph import attrs
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster
+from tpugraph.ir import Graph, Tensor
+from tpugraph.pipeline import Pass
+from tpugraph.reduction import Reduction
+from tpugraph.replicas import Replicas
+
+
+@dataclass(frozen=True)
+class Replicate(Pass):
+    """The device part is one TPUReplicate cluster with its metadata, its pivot and one output, the last loss.
+
+    The cluster holds one copy of the computation; the number of cores is an attribute of its metadata.
+    """
+
+    num_replicas: int = 8
+
+    requires = ("in_loop", "fed_by_infeed", "fed_to_outfeed")
+    ensures = ("replicated",)
+
+    def run(self, graph: Graph) -> None:
+        self._output(graph)
+        cluster = [node for node in graph if in_cluster(node)]
+        pivot = graph.add("NoOp", f"{CLUSTER}/pivot", outputs=[])
+        metadata = graph.add(
+            "TPUReplicateMetadata",
+            "TPUReplicateMetadata",
+            controls=[pivot],
+            attrs={
+                "num_replicas": self.num_replicas,
+                "num_cores_per_replica": 1,
+                "topology": "",
+                "use_tpu": True,
+                "device_assignment": [],
+                "computation_shape": [],
+                "host_compute_core": [],
+                "padding_map": [],
+                "step_marker_location": "STEP_MARK_AT_TOP_LEVEL_WHILE_LOOP",
+                "allow_soft_placement": False,
+                "use_spmd_for_xla_partitioning": False,
+                "tpu_compile_options_proto": "",
+                CLUSTER_ATTR: CLUSTER,
+            },
+            outputs=[],
+        )
+        for node in cluster:
+            if not any(t.node in graph and in_cluster(t.node) for t in node.inputs) and not node.controls:
+                graph.add_control(node, metadata)
+        graph.add(
+            "TPUCompilationResult",
+            "TPUCompilationResult",
+            controls=[metadata],
+            attrs={"_tpu_compilation_status": CLUSTER},
+            outputs=[(attrs.dtype("string"), ())],
+        )
+        for node in graph:
+            if node.has_attr("_output_shapes"):
+                graph.set_attr(node, "_output_shapes", None)
+        graph.facts[self.name] = {"num_replicas": self.num_replicas, "cluster_nodes": sum(map(in_cluster, graph))}
+
+    def _output(self, graph: Graph) -> None:
+        """Sum the cores' shares of the last loss and hand the sum out of the cluster."""
+        share = graph.tensor(graph.roles.results["train"])
+        loss = Replicas(graph, self.num_replicas, Reduction("sum", "shares add up")).all_sum(share)
+        kind = loss.dtype
+        marked = graph.add(
+            "Identity",
+            "tpugraph/loss/output",
+            [loss],
+            device=CORE_DEVICE,
+            outputs=[(kind, ())],
+            attrs={"T": kind, CLUSTER_ATTR: CLUSTER, "_tpu_output_identity": True},
+        )
+        output = graph.add(
+            "TPUReplicatedOutput",
+            "tpugraph/loss/replicated",
+            [marked.out()],
+            attrs={"num_replicas": self.num_replicas, "T": kind},
+            outputs=[(kind, ())] * self.num_replicas,
+        )
+        graph.roles.results["train"] = str(self._read(graph, output.out()))
+
+    def _read(self, graph: Graph, output: Tensor) -> Tensor:
+        return graph.add(
+            "Identity",
+            "tpugraph/loss/core_0",
+            [output],
+            attrs={"T": output.dtype},
+            device=HOST_DEVICE,
+            outputs=[(output.dtype, ())],
+        ).out()

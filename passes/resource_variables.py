@@ -1,0 +1,199 @@
+"""Ref variables become resource variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpugraph import analysis, attrs, ops
+from tpugraph.ir import Graph, Node, Tensor, Use
+from tpugraph.pipeline import Pass
+from tpugraph.roles import variable_of, written_variables
+
+_HANDLE = attrs.dtype("resource")
+
+
+@dataclass(frozen=True)
+class ResourceVariables(Pass):
+    """Every variable is a resource variable under its old name, and a read sees exactly the writes it followed.
+
+    A reference is read when its consumer runs, not when it is taken: each consumer that follows a write of the variable
+    gets a read of its own after that write. A read that follows no write is put before the first one.
+    """
+
+    requires = ("roles_known",)
+    ensures = ("resource_variables",)
+
+    def run(self, graph: Graph) -> None:
+        writes = _Writes(graph)
+        references = _references(graph)
+        variables = graph.of_type(*ops.REF_VARIABLES)
+        for variable in variables:
+            _Conversion(graph, variable, writes, references).convert()
+        for variable in variables:
+            _retype_variable(graph, variable)
+        for node in references:
+            _retype_alias(graph, node)
+        ordered = _order_reads(graph, writes)
+        graph.facts[self.name] = {"converted": len(variables), "reads_ordered": ordered}
+
+
+class _Writes:
+    """Which writes each node follows, as bit sets over all writes of the graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.order = {node: i for i, node in enumerate(graph.topological_order())}
+        self.nodes = [node for node in self.order if node.op in ops.WRITES]
+        self.targets = {node: written_variables(node) for node in self.nodes}
+        bits = {node: 1 << i for i, node in enumerate(self.nodes)}
+        self.of_variable: dict[Node, int] = {}
+        for node in self.nodes:
+            for variable in self.targets[node]:
+                self.of_variable[variable] = self.of_variable.get(variable, 0) | bits[node]
+        self._before: dict[Node, int] = {}
+        for node in self.order:
+            seen = 0
+            for producer in node.producers():
+                seen |= self._before.get(producer, 0) | bits.get(producer, 0)
+            if seen:
+                self._before[node] = seen
+
+    def before(self, node: Node, variable: Node) -> int:
+        """The writes of ``variable`` that ``node`` follows."""
+        return self._before.get(node, 0) & self.of_variable.get(variable, 0)
+
+    def listed(self, bits: int) -> list[Node]:
+        """The writes in a bit set."""
+        return [node for i, node in enumerate(self.nodes) if bits >> i & 1]
+
+
+def _references(graph: Graph) -> dict[Node, None]:
+    """Nodes that hand on a reference: RefSwitch, RefEnter and their kin, but not Identity, which takes the value."""
+    found: dict[Node, None] = {}
+    stack = graph.of_type(*ops.REF_VARIABLES)
+    while stack:
+        for use in stack.pop().uses():
+            hands_on = use.node.op.startswith("Ref") or (use.node.op in ops.ENTER | ops.SWITCH)
+            if hands_on and use.index == 0 and use.node not in found:
+                found[use.node] = None
+                stack.append(use.node)
+    return found
+
+
+class _Conversion:
+    """Rewrites what reads and writes one variable."""
+
+    def __init__(self, graph: Graph, variable: Node, writes: _Writes, references: dict[Node, None]) -> None:
+        self.graph = graph
+        self.variable = variable
+        self.writes = writes
+        self.references = references
+        self.kind = variable.attr("dtype")
+        self.shape = variable.attr("shape")
+        self._reads: dict[tuple[Tensor, int], Node] = {}
+
+    def convert(self) -> None:
+        handles = [self.variable.out()]
+        for handle in handles:  # grows while it is walked
+            for use in handle.node.uses(handle.port):
+                if use.node in self.references and use.index == 0:
+                    handles.extend(use.node.out(port) for port in use.node.used_ports())
+                elif use.node.op in ops.WRITES and use.index in ops.WRITES[use.node.op].variables:
+                    self._take_result(use.node, handle)
+                elif use.node.op in ops.INITIALIZED:
+                    self.graph.retype(use.node, ops.INITIALIZED[use.node.op], attrs={})
+                elif use.node.op in ops.IDENTITIES:
+                    self._convert_identity(use.node, handle)
+                else:
+                    self.graph.set_input(use.node, use.index, self._read(handle, use).out())
+
+    def _take_result(self, write: Node, handle: Tensor) -> None:
+        """A ref write hands its reference on; a resource write has no output, so its readers read the variable."""
+        for use in write.uses(0):
+            if use.node.op in ops.WRITES and use.index in ops.WRITES[use.node.op].variables:
+                self.graph.set_input(use.node, use.index, handle)
+                self.graph.add_control(use.node, write)
+                self._take_result(use.node, handle)
+            elif use.node.op in ops.IDENTITIES:
+                self.graph.add_control(use.node, write)
+                self._convert_identity(use.node, handle)
+            else:
+                self.graph.set_input(use.node, use.index, self._read(handle, use).out())
+        if write.op in ops.TO_RESOURCE and variable_of(write.inputs[0]) is self.variable:
+            _retype_write(self.graph, write)
+
+    def _convert_identity(self, node: Node, handle: Tensor) -> None:
+        """A snapshot in name only: it shares the variable's memory, so each reader sees what it follows."""
+        followed = self.writes.before(node, self.variable)
+        for use in node.uses():
+            if self.writes.before(use.node, self.variable) != followed:
+                self.graph.set_input(use.node, use.index, self._read(handle, use).out())
+        self.graph.retype(
+            node, "ReadVariableOp", inputs=[handle], attrs={"dtype": self.kind}, outputs=[(self.kind, self.shape)]
+        )
+
+    def _read(self, handle: Tensor, use: Use) -> Node:
+        followed = self.writes.before(use.node, self.variable)
+        key = (handle, followed)
+        if key not in self._reads:
+            self._reads[key] = self.graph.add(
+                "ReadVariableOp",
+                f"{self.variable.name}/Read",
+                [handle],
+                controls=self.writes.listed(followed),
+                attrs={"dtype": self.kind},
+                device=self.variable.device,
+                outputs=[(self.kind, self.shape)],
+                source=self.variable,
+            )
+        return self._reads[key]
+
+
+def _retype_write(graph: Graph, node: Node) -> None:
+    op = ops.TO_RESOURCE[node.op]
+    wanted = {a.name for a in ops.op_def(op).attr}
+    held = dict(node.raw_attrs)
+    if "dtype" in wanted and "T" in held:
+        held["dtype"] = held["T"]
+    graph.retype(node, op, attrs={key: value for key, value in held.items() if key in wanted}, outputs=[])
+
+
+def _retype_variable(graph: Graph, node: Node) -> None:
+    attributes = {key: node.raw_attrs[key] for key in ("container", "dtype", "shape") if key in node.raw_attrs}
+    graph.retype(
+        node,
+        "VarHandleOp",
+        attrs=attributes | {"shared_name": node.attr("shared_name") or node.name},
+        outputs=[(_HANDLE, ())],
+    )
+
+
+def _retype_alias(graph: Graph, node: Node) -> None:
+    held = {key: value for key, value in node.raw_attrs.items() if key[0] != "_"}
+    graph.retype(node, node.op.removeprefix("Ref"), attrs=held | {"T": _HANDLE})
+
+
+def _order_reads(graph: Graph, writes: _Writes) -> int:
+    """Put each unconditional read before the writes that it does not follow; returns how many edges that took."""
+    count = 0
+    roles = graph.roles
+    step = graph.ancestors(
+        [graph.tensor(roles.loss.name).node, *(graph[f.name] for f in (*roles.train_ops, *roles.summaries))]
+    )
+    fixed: dict[Node, list[Node]] = {}
+    for node in graph.of_type(*ops.READS, *ops.GATHERS):
+        if node in step and node.inputs[0].node.op in ops.RESOURCE_VARIABLES and not node.controls:
+            fixed.setdefault(node.inputs[0].node, []).append(node)
+    if not fixed:
+        return 0
+    maybe = analysis.conditional(graph)
+    order = {node: i for i, node in enumerate(graph.topological_order(last=writes.targets))}
+    for write, variables in writes.targets.items():
+        if write in maybe or write not in step:
+            continue
+        for variable in dict.fromkeys(variables):
+            for read in fixed.get(variable, ()):
+                # Edges that agree with one order of the whole graph can never close a cycle.
+                if read not in maybe and order[read] < order[write]:
+                    graph.add_control(write, read)
+                    count += 1
+    return count

@@ -1,0 +1,158 @@
+"""Static shapes: close the batch dimension, infer every shape, fold what only asks for a shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpugraph import analysis, attrs, ops, shapes
+from tpugraph.attrs import Shape
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.pipeline import Pass
+
+_BATCHES = {"BatchDataset": (1, None), "BatchDatasetV2": (1, 2), "PaddedBatchDatasetV2": (1, None)}
+"""Dataset ops that batch: the operand of the batch size and that of drop_remainder."""
+
+_KEEPS_BATCH = frozenset(
+    {
+        "RepeatDataset",
+        "PrefetchDataset",
+        "ModelDataset",
+        "OptimizeDataset",
+        "OptimizeDatasetV2",
+        "OptionsDataset",
+        "ShuffleDataset",
+        "ShuffleDatasetV2",
+        "ShuffleDatasetV3",
+        "CacheDataset",
+        "CacheDatasetV2",
+        "TakeDataset",
+        "SkipDataset",
+        "ShuffleAndRepeatDataset",
+        "ShuffleAndRepeatDatasetV2",
+        "ShardDataset",
+        "AssertCardinalityDataset",
+        "MaxIntraOpParallelismDataset",
+        "PrivateThreadPoolDataset",
+    }
+)
+
+
+@dataclass(frozen=True)
+class StaticShapes(Pass):
+    """Dtype and shape of every tensor are known, batches have a fixed size, and shapes that are known are constants."""
+
+    requires = ("resource_variables",)
+    ensures = ("shapes_known",)
+
+    def run(self, graph: Graph) -> None:
+        closed = [batch for node in graph.of_type(*ops.GET_NEXT) for batch in _close_batch(graph, node)]
+        shapes.infer(graph)
+        if _shape_lookups(graph):
+            shapes.infer(graph)
+        folded = _fold(graph)
+        graph.facts[self.name] = {"batches_closed": closed, "shapes_folded": folded}
+
+
+# --------------------------------------------------------------------------- the batch dimension
+
+
+def _close_batch(graph: Graph, get_next: Node) -> list[str]:
+    """Let the dataset drop its last partial batch, where that alone leaves the batch dimension open."""
+    if all(shape is not None and (not shape or shape[0] is not None) for shape in get_next.attr("output_shapes")):
+        return []
+    iterator = get_next.inputs[0].node
+    dataset = next((u.node.inputs[0].node for u in iterator.uses() if u.node.op in ops.MAKE_ITERATOR), None)
+    chain: list[Node] = []
+    while dataset is not None and dataset.op in _KEEPS_BATCH:
+        chain.append(dataset)
+        dataset = dataset.inputs[0].node
+    if dataset is None or dataset.op not in _BATCHES or dataset.inputs[_BATCHES[dataset.op][0]].node.op != "Const":
+        return []
+    size_operand, drop_operand = _BATCHES[dataset.op]
+    size = int(dataset.inputs[size_operand].node.attr("value").item())
+    if drop_operand is None:
+        return []
+    graph.set_input(dataset, drop_operand, _constant(graph, dataset, np.asarray(True)).out())
+    for node in (dataset, *chain, iterator, get_next):
+        graph.set_attr(node, "output_shapes", [_with_batch(s, size) for s in node.attr("output_shapes")])
+    graph.note(dataset, f"drops the last partial batch, so that every batch has {size} rows")
+    return [f"{dataset.name}: {size} rows, the last partial batch is dropped"]
+
+
+def _with_batch(shape: Shape, size: int) -> Any:
+    return attrs.encode(None if shape is None else (size, *shape[1:])) if shape else shape
+
+
+def _constant(graph: Graph, near: Node, value: np.ndarray[Any, Any]) -> Node:
+    kind = attrs.dtype(value.dtype.name)
+    return graph.add(
+        "Const",
+        f"{near.name}/drop_remainder",
+        attrs={"dtype": kind, "value": value},
+        device=near.device,
+        outputs=[(kind, value.shape)],
+        source=near,
+    )
+
+
+def _shape_lookups(graph: Graph) -> int:
+    """A table finds a value for each key; TensorFlow's shape function does not say so. Returns how many it was told."""
+    count = 0
+    for node in graph.of_type("LookupTableFindV2", "LookupTableFind"):
+        keys = node.inputs[1]
+        if node.out().shape is None and keys.shape is not None:
+            graph.set_attr(node, "_output_shapes", [keys.shape])
+            count += 1
+    return count
+
+
+# --------------------------------------------------------------------------- folding
+
+
+def _fold(graph: Graph) -> int:
+    """Replace the shape of a statically shaped tensor by a constant; returns how many nodes went."""
+    count = 0
+    inside = analysis.conditional(graph)
+    inside.update((node, None) for node, frame in analysis.frames(graph).items() if frame)
+    for node in graph.of_type("Shape", "ShapeN", "Size", "Rank"):
+        kind = node.attr("out_type", attrs.dtype("int32"))
+        for port, tensor in enumerate(node.inputs):
+            if not shapes.is_static(tensor.shape) or tensor.node.op == "Merge":
+                continue
+            value = _answer(node.op, tensor.shape, kind.name)
+            constant = graph.add(
+                "Const",
+                f"{node.name}/folded",
+                controls=node.controls,
+                attrs={"dtype": kind, "value": value},
+                device=node.device,
+                outputs=[(kind, value.shape)],
+                source=node,
+            )
+            if tensor.node in inside or tensor.node.op in ops.SWITCH:
+                graph.add_control(constant, _pivot(graph, tensor))  # else it would leave its loop body or branch
+            graph.replace_uses(node.out(port), constant.out())
+            count += 1
+        if not node.used_ports() and not node.control_uses():
+            graph.remove(node)
+    return count
+
+
+def _pivot(graph: Graph, tensor: Tensor) -> Node:
+    """A node that runs where the tensor has a value; a Switch itself runs on both of its sides."""
+    if tensor.node.op not in ops.SWITCH:
+        return tensor.node
+    readers = (use.node for use in tensor.node.uses(tensor.port))
+    found = next((node for node in readers if node.op == "Identity"), None)
+    return found or graph.add("Identity", f"{tensor.node.name}/alive", [tensor], attrs={"T": tensor.dtype},
+                              device=tensor.node.device, outputs=[(tensor.dtype, tensor.shape)], source=tensor.node)  # fmt: skip
+
+
+def _answer(op: str, shape: Shape, kind: str) -> np.ndarray[Any, Any]:
+    dims = [int(d or 0) for d in shape or ()]
+    if op == "Rank":
+        return np.asarray(len(dims), kind)
+    return np.asarray(np.prod(dims, dtype=np.int64) if op == "Size" else dims, kind)

@@ -1,0 +1,102 @@
+"""The step becomes the body of loops: one on the device, one that feeds it, one that reads from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpugraph import attrs, ops
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, in_cluster
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.loops import Loop, local_int
+from tpugraph.outfeeding import read_in_loop
+from tpugraph.pipeline import Pass
+
+_INT32 = attrs.dtype("int32")
+
+
+@dataclass(frozen=True)
+class TrainingLoop(Pass):
+    """One Session.run trains ``iterations_per_loop`` steps: device, infeed and outfeed each run in a while loop.
+
+    The number of iterations is a variable, so that the last loop can be shorter. The host reads a loss per step; what
+    summaries and metrics see are the values of the loop's last step.
+    """
+
+    iterations_per_loop: int = 100
+
+    requires = ("static_infeed", "fed_to_outfeed", "fed_by_infeed")
+    ensures = ("in_loop",)
+
+    def run(self, graph: Graph) -> None:
+        limit, assign = local_int(graph, "tpugraph/iterations_per_loop", self.iterations_per_loop)
+        results = graph.roles.results
+        results["limit_init"] = assign.name
+        device = _device_loop(graph, limit.out())
+        results["train"] = str(device)
+        results["enqueue"] = _infeed_loop(graph, limit.out()).name
+        read_in_loop(graph, limit.out())
+        graph.facts[self.name] = {"iterations_per_loop": self.iterations_per_loop}
+
+
+def _device_loop(graph: Graph, limit: Tensor) -> Tensor:
+    """Put the cluster into its loop; returns the core's share of the last loss."""
+    roles = graph.roles
+    body = [n for n in graph if in_cluster(n) and not n.has_attr("_tpu_input_identity")]
+    share = graph.tensor(roles.loss_share)
+    mark = {CLUSTER_ATTR: CLUSTER}
+    zero = graph.add(
+        "Const",
+        "tpugraph/device/loss/zero",
+        attrs={"dtype": share.dtype, "value": np.zeros((), share.dtype.name), **mark},
+        outputs=[(share.dtype, ())],
+    )
+    loop = Loop(graph, "tpugraph/device/while", limit, attributes=mark)
+    last, _ = loop.carry(zero.out())
+    loop.enclose(body)
+    ends = [*(graph[f.name] for f in roles.train_ops), graph[roles.outfeed]]
+    kept = graph.add(
+        "Identity",
+        "tpugraph/device/loss",
+        [_scalar(graph, loop, share, mark)],
+        attrs={"T": share.dtype, **mark},
+        controls=ends,
+        outputs=[(share.dtype, ())],
+    )
+    loop.enclose([kept])
+    loop.update(last, kept.out())
+    return loop.close()[1]
+
+
+def _scalar(graph: Graph, loop: Loop, tensor: Tensor, mark: dict[str, Any]) -> Tensor:
+    if tensor.shape == ():
+        return tensor
+    shape = graph.add(
+        "Const",
+        "tpugraph/device/loss/shape",
+        controls=[loop.pivot],
+        outputs=[(_INT32, (0,))],
+        attrs={"dtype": _INT32, "value": np.zeros(0, "int32"), **mark},
+    )
+    scalar = graph.add(
+        "Reshape",
+        "tpugraph/device/loss/scalar",
+        [tensor, shape.out()],
+        outputs=[(tensor.dtype, ())],
+        attrs={"T": tensor.dtype, "Tshape": _INT32, **mark},
+    )
+    loop.enclose([shape, scalar])
+    return scalar.out()
+
+
+def _infeed_loop(graph: Graph, limit: Tensor) -> Node:
+    """Put the input part of the host into its loop; returns the node that ends it."""
+    enqueues = [graph[name] for name in graph.roles.infeed]
+    cone = graph.ancestors(enqueues)
+    moving = graph.descendants([n for n in cone if n.op in ops.INPUTS | ops.RANDOM])
+    loop = Loop(graph, "tpugraph/infeed/while", limit, device=HOST_DEVICE)
+    loop.enclose(dict.fromkeys([*(n for n in cone if n in moving), *enqueues]))
+    loop.finish_after(enqueues)
+    return loop.close()[0].node

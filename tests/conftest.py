@@ -1,0 +1,30 @@
+"""What all tests share: the folder with the data files, and the checkpoint that is put together from parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import CORPUS
+
+
+@pytest.fixture
+def in_corpus(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The MNIST graphs read ``mnist.tfrecords`` by that relative name: run in the folder that holds it."""
+    monkeypatch.chdir(CORPUS)
+    return CORPUS
+
+
+@pytest.fixture(scope="session")
+def mnist_cnn_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``model.ckpt-0`` of mnist_cnn: that of mnist_cnn_no_dropout with another kernel of the last layer."""
+    reader = tf.train.load_checkpoint(str(CORPUS / "mnist_cnn_no_dropout" / "model.ckpt-0"))
+    values = {key: reader.get_tensor(key) for key in sorted(reader.get_variable_to_dtype_map())}
+    values["dense_1/kernel"] = np.load(CORPUS / "mnist_cnn" / "dense_1_kernel.npy")
+    prefix = tmp_path_factory.mktemp("mnist_cnn") / "model.ckpt-0"
+    tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=list(values), shape_and_slices=[""] * len(values),
+                      tensors=list(values.values()))  # fmt: skip
+    return prefix

@@ -1,0 +1,104 @@
+"""The same graph in, the same bytes out; what is saved loads as it was; the cluster does not grow with the cores."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from models import CORPUS, corpus, family
+from tpugraph import graphdef
+from tpugraph.analysis import in_cluster
+from tpugraph.compiler import convert
+from tpugraph.graphdef import serialize
+from tpugraph.ir import Graph
+from tpugraph.program import Program
+from tpugraph.testing import graph_text
+
+NAMES = sorted(folder.name for folder in CORPUS.iterdir() if folder.is_dir())
+
+
+def bytes_of(graph: Graph, cores: int = 8) -> bytes:
+    return serialize(convert(graph, num_replicas=cores, iterations_per_loop=6).graph_def)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_converting_twice_gives_the_same_bytes(name: str) -> None:
+    path = corpus(name).folder / "model.pb"
+    assert bytes_of(graphdef.load(path)) == bytes_of(graphdef.load(path))
+
+
+@pytest.mark.parametrize("name", ["bert_small", "dynamic_while_v2", "partitioned", "sum_canned_dnnlinear"])
+def test_converting_a_family_twice_gives_the_same_bytes(name: str) -> None:
+    assert bytes_of(family(name).graph()) == bytes_of(family(name).graph())
+
+
+def test_another_process_with_another_hash_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+    code = (
+        "import sys; from tpugraph.compiler import convert;"
+        "convert(sys.argv[1], num_replicas=8, iterations_per_loop=6).save(sys.argv[2])"
+    )
+    source = str(corpus("lstm_dynamic").folder / "model.pb")
+    found = []
+    for seed in ("1", "2"):
+        place = tmp_path / f"{seed}.pb"
+        environment = {
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": ":".join(p for p in sys.path if p),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+        subprocess.run(
+            [sys.executable, "-c", code, source, str(place)], env=environment, check=True, capture_output=True
+        )
+        found.append(place.read_bytes())
+    assert found[0] == found[1]
+
+
+def test_the_meta_and_the_bare_graph_give_the_same_program() -> None:
+    """Collections are hints: where they are right they change nothing."""
+    folder = corpus("iris_dnn").folder
+    programs = [convert(folder / file, num_replicas=8) for file in ("model.pb", "model.ckpt-0.meta", "graph.pbtxt")]
+    texts = [sorted(graph_text(graphdef.from_graph_def(p.graph_def)).splitlines()) for p in programs]
+    assert texts[0] == texts[1] == texts[2]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_load_save_load_is_the_same_graph(name: str, tmp_path: Path) -> None:
+    first = graphdef.load(corpus(name).folder / "model.pb")
+    graphdef.save(first, tmp_path / "again.pb")
+    again = graphdef.load(tmp_path / "again.pb")
+    assert graph_text(first) == graph_text(again)
+    assert serialize(graphdef.to_graph_def(first)) == serialize(graphdef.to_graph_def(again))
+    graphdef.save(again, tmp_path / "third.pb")
+    assert (tmp_path / "again.pb").read_bytes() == (tmp_path / "third.pb").read_bytes()
+
+
+def test_a_program_saves_and_loads(tmp_path: Path) -> None:
+    program = convert(corpus("while_cond").folder / "model.pb", num_replicas=4)
+    program.save(tmp_path / "model_tpu.pb")
+    assert Program.load(tmp_path / "model_tpu.pb").graph_def == program.graph_def
+
+
+def cluster(graph_def: object) -> list[str]:
+    """The nodes of the cluster as text, without the numbers that only a core count changes."""
+    return [node.name for node in graphdef.from_graph_def(graph_def) if in_cluster(node)]
+
+
+def test_the_cluster_has_as_many_nodes_for_2048_cores_as_for_8() -> None:
+    path = corpus("iris_dnn").folder / "model.pb"
+    eight, many = (convert(path, num_replicas=cores) for cores in (8, 2048))
+    assert cluster(eight.graph_def) == cluster(many.graph_def)
+    assert eight.report["nodes"]["device"] == many.report["nodes"]["device"]
+
+
+def test_loop_length_changes_one_constant_only() -> None:
+    path = corpus("clip_adam").folder / "model.pb"
+    texts = [
+        graph_text(graphdef.from_graph_def(convert(path, iterations_per_loop=k).graph_def)).splitlines()
+        for k in (5, 50)
+    ]
+    changed = [a for a, b in zip(*texts, strict=True) if a != b]
+    assert len(changed) == 1
+    assert changed[0].startswith("tpugraph/iterations_per_loop/Initializer = Const()")

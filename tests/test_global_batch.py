@@ -1,0 +1,99 @@
+"""batch_mode=global: the traced batch is split over the cores and training is the plain graph's at that batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import CORPUS, Model, corpus, family
+from tpugraph.compiler import convert
+from tpugraph.errors import ShapeError
+from tpugraph.runtime.session import TPUSession
+
+
+def check(model: Model, cores: int, *, variables: bool = True) -> None:
+    expected = model.losses("plain")
+    program = convert(model.graph(), num_replicas=cores, iterations_per_loop=7, batch_mode="global")
+    with TPUSession(program) as session:
+        session.restore(model.checkpoint)
+        losses = session.train(len(expected))
+        np.testing.assert_allclose(losses, expected, rtol=1e-3, atol=1e-5)
+        final = model.recorded("plain").variables if variables else {}
+        for name, value in session.values().items() if variables else ():
+            np.testing.assert_allclose(value, final[name], rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["iris_dnn", "clip_adam", "lstm_dynamic", "while_cond", "ref_variables"])
+def test_eight_cores_share_the_traced_batch(name: str) -> None:
+    check(corpus(name), 8)
+
+
+def test_the_cnn_shares_the_traced_batch(in_corpus: Path) -> None:
+    check(corpus("mnist_cnn_no_dropout"), 8, variables=False)  # TensorFlow's own replay departs in the variables
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sum_loss",
+        "unrolled_lstm",
+        "keras_small",
+        "ema",
+        "two_optimizers",
+        "sparse_ftrl",
+        "weighted_some_zero",
+        "accumulate_or_noise",
+        "contrib_layers",
+        "dynamic_while",
+    ],
+)
+def test_two_cores_share_a_batch_of_four(name: str) -> None:
+    check(family(name), 2)
+
+
+def test_a_batch_that_does_not_divide_names_the_nearest_sizes() -> None:
+    with pytest.raises(ShapeError, match="a batch of 32 rows cannot be split over 5 cores") as caught:
+        convert(CORPUS / "iris_dnn" / "model.pb", num_replicas=5, batch_mode="global")
+    assert "batch 30 or 35 rows" in str(caught.value)
+
+
+def test_an_uncertain_constant_is_named() -> None:
+    with pytest.raises(ShapeError, match="cannot be split with certainty") as caught:
+        convert(family("keras_lstm_v2").graph(), num_replicas=2, batch_mode="global")
+    assert caught.value.node is not None
+    assert "(Const)" in caught.value.node
+    assert "--batch_mode=per_replica" in str(caught.value)
+
+
+def test_sparse_rows_have_no_batch_dimension() -> None:
+    with pytest.raises(ShapeError, match="crosses to the device without a batch dimension"):
+        convert(CORPUS / "dnn_classifier" / "model.pb", batch_mode="global")
+
+
+@pytest.mark.parametrize("divide", [False, True])
+def test_a_number_that_equals_the_batch_keeps_its_meaning(divide: bool, tmp_path: Path) -> None:
+    """A loss divided by the literal batch size, forward and backward, is a sum of the cores' parts."""
+    with tf.Graph().as_default() as graph:
+        rows = np.arange(64, dtype="float32").reshape(16, 4) / 64
+        data = tf.compat.v1.data.make_initializable_iterator(
+            tf.data.Dataset.from_tensor_slices(rows).repeat().batch(8, True)
+        )
+        x = data.get_next()
+        w = tf.compat.v1.get_variable("w", initializer=np.ones((4, 1), "float32"), use_resource=True)
+        error = tf.square(x @ w - 1.0)
+        loss = tf.reduce_sum(error) / 8.0 if divide else tf.reduce_mean(error)
+        step = tf.compat.v1.train.get_or_create_global_step()
+        train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
+        tf.compat.v1.summary.scalar("loss", loss)
+        with tf.compat.v1.Session() as session:
+            session.run([tf.compat.v1.global_variables_initializer(), data.initializer])
+            expected = [session.run([loss, train])[0] for _ in range(6)]
+    path = tmp_path / "model.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    program = convert(path, num_replicas=4, iterations_per_loop=3, batch_mode="global")
+    assert program.report["reduction"]["kind"] == ("sum" if divide else "mean")
+    with TPUSession(program) as session:
+        np.testing.assert_allclose(session.train(6), expected, rtol=1e-5)

@@ -1,0 +1,249 @@
+"""The graph: every edit checks first, keeps the use-lists, is counted and remembers where a node came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tpugraph import attrs, testing
+from tpugraph.errors import GraphError
+from tpugraph.invariants import INVARIANTS
+from tpugraph.ir import Edits, Graph, Tensor, Use
+
+CHAIN = """
+    a = Test()
+    b = Test(a, a:1) ^a
+    c = Test(b) ^b
+    d = Test(c, b)
+    """
+LOOP = """
+    start = Test()
+    enter = Enter(start) {T: int32, frame_name: "f", is_constant: false, parallel_iterations: 1}
+    merge = Merge(enter, next) {N: 2, T: int32}
+    less = Test(merge)
+    cond = LoopCond(less)
+    switch = Switch(merge, cond) {T: int32}
+    body = Test(switch:1)
+    next = NextIteration(body) {T: int32}
+    exit = Exit(switch) {T: int32}
+    after = Test(exit)
+    """
+
+
+def uses_agree(graph: Graph) -> None:
+    """The use-lists say what the inputs say."""
+    seen = {(t.node.name, t.port, n.name, i) for n in graph for i, t in enumerate(n.inputs)}
+    listed = {(n.name, p, u.node.name, u.index) for n in graph for p in n.used_ports() for u in n.uses(p)}
+    assert seen == listed
+    waits = {(c.name, n.name) for n in graph for c in n.controls}
+    assert waits == {(n.name, c.name) for n in graph for c in n.control_uses()}
+
+
+# ------------------------------------------------------------------ reading
+
+
+def test_uses_are_snapshots() -> None:
+    graph = testing.parse(CHAIN)
+    for use in graph["a"].uses():
+        graph.set_input(use.node, use.index, graph["d"].out()) if use.node.name == "x" else None
+    for node in graph:
+        graph.add("Test", f"{node.name}/copy")
+    assert len(graph) == 8
+    assert graph["a"].uses(1) == [Use(graph["b"], 1)]
+    assert graph["a"].used_ports() == [0, 1]
+    assert graph["b"].consumers() == [graph["c"], graph["d"]]
+    assert graph["b"].producers() == [graph["a"]]
+
+
+def test_membership_is_identity() -> None:
+    graph, other = testing.parse(CHAIN), testing.parse(CHAIN)
+    assert "a" in graph
+    assert graph["a"] in graph
+    assert other["a"] not in graph
+    assert 3 not in graph
+    assert graph.get("nothing") is None
+
+
+def test_tensor_names() -> None:
+    graph = testing.parse(CHAIN)
+    assert graph.tensor("a:1") == Tensor(graph["a"], 1)
+    assert [str(t) for t in graph["b"].inputs] == ["a", "a:1"]
+    assert repr(graph["a"]) == "<a (Test)>"
+
+
+def test_fresh_names_count_up() -> None:
+    graph = testing.parse("x = Test()\nx_1 = Test()")
+    assert graph.fresh_name("y") == "y"
+    assert [graph.add("Test", "x").name for _ in range(3)] == ["x_2", "x_3", "x_4"]
+
+
+def test_topological_order_takes_loops_as_they_are() -> None:
+    graph = testing.parse(LOOP)
+    names = [n.name for n in graph.topological_order()]
+    assert sorted(names) == sorted(n.name for n in graph)
+    assert names.index("merge") < names.index("switch") < names.index("next")
+    assert names[-1] == "after"
+
+
+def test_topological_order_of_some_nodes_and_last_ones() -> None:
+    graph = testing.parse("a = Test()\nw = Test(a)\nx = Test(a)\ny = Test(x)\nz = Test(w)")
+    assert [n.name for n in graph.topological_order([graph["z"], graph["w"]])] == ["w", "z"]
+    assert [n.name for n in graph.topological_order(last=[graph["w"]])] == ["a", "x", "y", "w", "z"]
+
+
+def test_a_cycle_that_is_no_loop_names_its_nodes() -> None:
+    graph = testing.parse("a = Test(c)\nb = Test(a)\nc = Test() ^b")
+    testing.assert_raises_block(
+        graph.topological_order, words=["cycle that is no loop", "a", "b", "c", " <- "], max_length=200, kind=GraphError
+    )
+
+
+def test_a_long_cycle_is_shortened() -> None:
+    lines = ["n0 = Test(n199)", *(f"n{i} = Test(n{i - 1})" for i in range(1, 200))]
+    testing.assert_raises_block(testing.parse("\n".join(lines)).topological_order, words=["<- ..."], max_length=200)
+
+
+def test_a_cycle_of_ten_thousand_nodes_does_not_recurse() -> None:
+    graph = testing.parse("n0 = Test()\n" + "\n".join(f"n{i} = Test(n{i - 1})" for i in range(1, 10_000)))
+    assert len(graph.topological_order()) == len(graph.ancestors([graph["n9999"]])) == 10_000
+
+
+def test_cones() -> None:
+    graph = testing.parse(CHAIN)
+    assert {n.name for n in graph.ancestors([graph["c"]])} == {"a", "b", "c"}
+    assert {n.name for n in graph.descendants([graph["c"]])} == {"c", "d"}
+    graph = testing.parse("a = Test()\nb = Test() ^a")
+    assert [n.name for n in graph.ancestors([graph["b"]], data_only=True)] == ["b"]
+    assert [n.name for n in graph.descendants([graph["a"]], data_only=True)] == ["a"]
+
+
+# ------------------------------------------------------------------ editing
+
+
+EDITS: dict[str, tuple[Callable[[Graph], object], str]] = {
+    "add": (lambda g: g.add("Test", "e", [g["d"].out()], controls=[g["a"], g["a"]]), "+1 -0 ~0"),
+    "remove": (lambda g: g.remove(g["d"]), "+0 -1 ~0"),
+    "remove_all": (lambda g: g.remove_all([g["c"], g["d"]]), "+0 -2 ~0"),
+    "remove_dead": (lambda g: g.remove_dead([g["b"]]), "+0 -2 ~0"),
+    "set_input": (lambda g: g.set_input(g["d"], 1, g["a"].out(3)), "+0 -0 ~1"),
+    "set_input to what it is": (lambda g: g.set_input(g["d"], 1, g["b"].out()), "+0 -0 ~0"),
+    "set_inputs": (lambda g: g.set_inputs(g["d"], []), "+0 -0 ~1"),
+    "set_controls": (lambda g: g.set_controls(g["d"], [g["a"], g["b"]]), "+0 -0 ~1"),
+    "set_controls to what they are": (lambda g: g.set_controls(g["c"], [g["b"]]), "+0 -0 ~0"),
+    "add_control": (lambda g: g.add_control(g["d"], g["a"]), "+0 -0 ~1"),
+    "add_control again": (lambda g: g.add_control(g["c"], g["b"]), "+0 -0 ~0"),
+    "remove_control": (lambda g: g.remove_control(g["c"], g["b"]), "+0 -0 ~1"),
+    "replace_uses": (lambda g: g.replace_uses(g["b"].out(), g["a"].out()), "+0 -0 ~2"),
+    "replace_uses where": (
+        lambda g: g.replace_uses(g["b"].out(), g["a"].out(), where=lambda u: u.node.name == "d"), "+0 -0 ~1"),
+    "replace_control_uses": (lambda g: g.replace_control_uses(g["b"], [g["a"]]), "+0 -0 ~1"),
+    "insert_between": (lambda g: g.insert_between(g["b"].out(), "Test", "between"), "+1 -0 ~2"),
+    "retype": (lambda g: g.retype(g["d"], "Other"), "+0 -0 ~1"),
+    "set_attr": (lambda g: g.set_attr(g["d"], "x", 1), "+0 -0 ~1"),
+    "set_device": (lambda g: g.set_device(g["d"], "/cpu:0"), "+0 -0 ~1"),
+    "set_device to what it is": (lambda g: g.set_device(g["d"], ""), "+0 -0 ~0"),
+    "set_outputs": (lambda g: g.set_outputs(g["d"], [(attrs.dtype("int32"), ())]), "+0 -0 ~0"),
+    "clone_subgraph": (lambda g: g.clone_subgraph([g["b"], g["c"]], lambda n: f"{n}/copy"), "+2 -0 ~0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_counts_and_keeps_the_use_lists(name: str) -> None:
+    graph = testing.parse(CHAIN)
+    edit, counts = EDITS[name]
+    edit(graph)
+    assert str(graph.edits) == counts
+    uses_agree(graph)
+    INVARIANTS["well_formed"].verify(graph, "test")
+
+
+REFUSED: dict[str, tuple[Callable[[Graph, Graph], object], list[str]]] = {
+    "remove a node in use": (lambda g, _: g.remove(g["b"]), ["cannot remove", "2 uses", "'c'", "b (Test)"]),
+    "remove_all with a use outside": (lambda g, _: g.remove_all([g["a"], g["b"]]), ["'c' uses"]),
+    "remove a stranger": (lambda g, o: g.remove(o["d"]), ["not in this graph"]),
+    "add with a stranger's tensor": (lambda g, o: g.add("Test", "e", [o["a"].out()]), ["new node 'e'", "not in this graph"]),
+    "add behind a stranger": (lambda g, o: g.add("Test", "e", controls=[o["a"]]), ["not in this graph"]),
+    "set_input that is not there": (lambda g, _: g.set_input(g["d"], 2, g["a"].out()), ["there is no input 2", "d (Test)"]),
+    "set_input to a stranger": (lambda g, o: g.set_input(g["d"], 0, o["a"].out()), ["input 0 of 'd'"]),
+    "set_inputs to a stranger": (lambda g, o: g.set_inputs(g["d"], [g["a"].out(), o["a"].out()]), ["inputs of 'd'"]),
+    "set_controls to a stranger": (lambda g, o: g.set_controls(g["d"], [g["a"], o["a"]]), ["control inputs of 'd'"]),
+    "replace_uses by a stranger": (lambda g, o: g.replace_uses(g["b"].out(), o["a"].out()), ["not in this graph"]),
+    "retype with a stranger": (lambda g, o: g.retype(g["d"], "X", inputs=[o["a"].out()]), ["not in this graph"]),
+    "set_attr of a stranger": (lambda g, o: g.set_attr(o["d"], "x", 1), ["attribute 'x'"]),
+    "a node that is not there": (lambda g, _: g["nothing"], ["there is no node 'nothing'"]),
+    "a tensor that is not there": (lambda g, _: g.tensor("nothing:1"), ["there is no node 'nothing'"]),
+    "an output before inference": (lambda g, _: g["a"].out().shape, ["nothing is known of output 0"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_edit_leaves_the_graph_as_it_was(name: str) -> None:
+    graph, other = testing.parse(CHAIN), testing.parse(CHAIN)
+    before = testing.graph_text(graph)
+    edit, words = REFUSED[name]
+    testing.assert_raises_block(edit, graph, other, words=words, max_length=200, kind=GraphError)
+    assert testing.graph_text(graph) == before
+    assert graph.edits == Edits()
+    uses_agree(graph)
+
+
+def test_attribute_of_the_wrong_kind() -> None:
+    graph = testing.parse(CHAIN)
+    with pytest.raises(TypeError, match="no attribute holds a object"):
+        graph.set_attr(graph["a"], "x", object())
+    assert not graph["a"].has_attr("x")
+
+
+def test_provenance() -> None:
+    graph = testing.parse(CHAIN)
+    graph.stage = "first"
+    node = graph.add("Test", "e", source=graph["b"])
+    graph.stage = "second"
+    (copy,) = graph.clone_subgraph([node], lambda name: name).values()
+    between = graph.insert_between(copy.out(), "Test", "between")
+    assert [(n.made_by, n.origin) for n in (node, copy, between)] == [("first", "b"), ("second", "b"), ("second", "b")]
+    assert (graph["b"].made_by, graph["b"].origin) == (None, None)
+
+
+def test_clone_follows_replacements() -> None:
+    graph = testing.parse(CHAIN)
+    other = graph.add("Test", "other")
+    copies = graph.clone_subgraph(
+        [graph["b"], graph["c"]],
+        lambda name: f"{name}/copy",
+        replace={graph["a"].out(1): other.out(2)},
+        replace_controls={graph["a"]: [other]},
+    )
+    assert testing.graph_text(graph).splitlines()[-2:] == [
+        "b/copy = Test(a, other:2) ^other",
+        "c/copy = Test(b/copy) ^b/copy",
+    ]
+    assert copies[graph["c"]].name == "c/copy"
+    uses_agree(graph)
+
+
+def test_retype_keeps_marks_and_drops_the_rest() -> None:
+    graph = testing.parse('x = Old() {T: int32, _mark: "m", _output_shapes: ([2])}')
+    graph.retype(graph["x"], "New", attrs={"U": 1})
+    assert testing.graph_text(graph) == 'x = New() {U: 1, _mark: "m"}\n'
+
+
+def test_touched_nodes_are_told_once() -> None:
+    graph = testing.parse(CHAIN)
+    assert graph.take_touched() == []
+    node = graph.add("Test", "e")
+    graph.set_attr(graph["a"], "x", 1)
+    gone = graph.add("Test", "gone")
+    graph.remove(gone)
+    assert graph.take_touched() == [node, graph["a"]]
+    assert graph.take_touched() == []
+
+
+def test_well_formed_names_what_is_wrong() -> None:
+    graph = testing.parse("x = Const()")
+    graph.set_device(graph["x"], "/cpu:0")
+    testing.assert_raises_block(
+        INVARIANTS["well_formed"].verify, graph, "after p",
+        words=["after p: well_formed", "is missing", "and 1 more", "x (Const)"], max_length=200,
+    )  # fmt: skip

@@ -1,0 +1,47 @@
+"""Our minimum cut and traversals against networkx, on random networks and on a real graph."""
+
+from __future__ import annotations
+
+import networkx as nx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models import corpus
+from tpugraph import analysis
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(3, 12), st.data())
+def test_the_minimum_cut_is_that_of_networkx(size: int, data: st.DataObject) -> None:
+    pairs = [(a, b) for a in range(size) for b in range(a + 1, size)]
+    edges = data.draw(st.lists(st.sampled_from(pairs), unique=True, min_size=1))
+    capacity = {vertex: data.draw(st.integers(1, 9)) for vertex in range(1, size - 1)}
+    network = nx.DiGraph()
+    for vertex in range(size):
+        cost = {"capacity": capacity[vertex]} if vertex in capacity else {}
+        network.add_edge((vertex, "in"), (vertex, "out"), **cost)
+    for a, b in edges:
+        network.add_edge((a, "out"), (b, "in"))
+    found = analysis.minimum_cut(edges, capacity, [0], [size - 1])
+    try:
+        expected, _ = nx.minimum_cut(network, (0, "in"), (size - 1, "out"))
+    except nx.NetworkXUnbounded:
+        assert found is None
+        return
+    assert found is not None
+    cost, cut = found
+    assert cost == expected == sum(capacity[vertex] for vertex in cut)
+    network.remove_nodes_from((vertex, "in") for vertex in cut)
+    assert not nx.has_path(network, (0, "in"), (size - 1, "out"))
+
+
+def test_the_view_has_the_loops_and_the_cones() -> None:
+    graph = corpus("lstm_dynamic").graph()
+    view = analysis.as_networkx(graph)
+    assert len(view) == len(graph)
+    back = [(a, b) for a, b, kind in view.edges(data="kind") if kind == "back"]
+    assert len(back) == len(graph.of_type("NextIteration"))
+    loss = graph["sparse_softmax_cross_entropy_loss/value"]
+    assert set(nx.ancestors(view, loss.name)) == {node.name for node in graph.ancestors([loss]) if node is not loss}
+    view.remove_edges_from(back)
+    assert nx.is_directed_acyclic_graph(view)

@@ -1,0 +1,329 @@
+"""The pass cross-replica-sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import (
+    assert_cores_are_the_whole_batch,
+    batches,
+    check,
+    finish,
+    linear,
+    rows_of,
+    squared_error,
+    tf1,
+    trace,
+    variable,
+)
+from passes.cross_replica_sum import CrossReplicaSum
+from tpugraph import testing
+from tpugraph.compiler import convert
+from tpugraph.errors import ConversionError, RolesError, UsageError
+
+TWO = CrossReplicaSum(num_replicas=2)
+CLOSE = {"relative": 2e-5, "absolute": 2e-6}  # 4 cores sum 4 batches in another order
+SGD = tf1.train.GradientDescentOptimizer
+
+
+def report(build: Callable[[], Any], **options: Any) -> dict[str, Any]:
+    return convert(trace(build), num_replicas=2, **options).report["reduction"]
+
+
+def mean_loss(rows: int) -> Any:
+    return tf.reduce_mean(squared_error(*linear(rows)))
+
+
+def test_golden_step() -> None:
+    graph = check(TWO, "step", num_replicas=2)
+    (summed,) = graph.of_type("CrossReplicaSum")
+    assert graph["update"].inputs[2] == summed.out()
+    assert summed.inputs[1].node.attr("value").tolist() == [[0, 1]]
+    assert graph.facts["cross-replica-sum"]["loss_reduction"] == "mean"
+
+
+def test_golden_clip() -> None:
+    graph = check(TWO, "clip", num_replicas=2)
+    (summed,) = graph.of_type("CrossReplicaSum")
+    assert {use.node.name for use in summed.uses()} == {"squared", "clipped"}
+
+
+# ------------------------------------------------------------------ processing
+
+
+@pytest.mark.parametrize("resource", [False, True])
+def test_clip_by_global_norm_sees_the_global_gradient(resource: bool) -> None:
+    def build(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        bias = variable("bias", ())
+        loss = tf.reduce_mean(squared_error(features, targets + bias, weights))
+        optimizer = tf1.train.AdamOptimizer(0.1)
+        gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
+        clipped, _ = tf.clip_by_global_norm(gradients, 0.5)
+        step = tf1.train.get_or_create_global_step()
+        optimizer.apply_gradients(zip(clipped, variables, strict=True), global_step=step)
+
+    assert_cores_are_the_whole_batch(build, **CLOSE, resource=resource)
+    assert len(report(lambda: build(4))["tensors"]) == 2
+
+
+def test_each_gradient_clipped_and_decayed() -> None:
+    def build(rows: int) -> None:
+        optimizer = tf1.train.MomentumOptimizer(0.1, 0.9)
+        pairs = optimizer.compute_gradients(mean_loss(rows))
+        pairs = [(tf.clip_by_norm(g, 0.3) + 0.01 * v, v) for g, v in pairs]
+        optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
+
+
+def test_clip_by_value_of_the_global_gradient() -> None:
+    def build(rows: int) -> None:
+        optimizer = SGD(0.1)
+        pairs = [(tf.clip_by_value(g, -0.2, 0.2), v) for g, v in optimizer.compute_gradients(mean_loss(rows))]
+        optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
+
+
+def test_a_rate_that_depends_on_the_gradient() -> None:
+    """Each core alone would take another step length."""
+
+    def build(rows: int) -> None:
+        loss = mean_loss(rows)
+        (weights,) = tf1.trainable_variables()
+        (gradient,) = tf.gradients(loss, [weights])
+        length = 0.1 / (1.0 + tf.norm(gradient))
+        train = tf1.assign_sub(weights, length * gradient)
+        with tf.control_dependencies([train]):
+            tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
+
+    assert_cores_are_the_whole_batch(build, **CLOSE, resource=True)
+
+
+def test_a_gradient_shared_by_two_optimizers() -> None:
+    def build(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        shadow = variable("shadow", (3, 1))
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+        (gradient,) = tf.gradients(loss, [weights])
+        one = SGD(0.1).apply_gradients([(gradient, weights)])
+        with tf.control_dependencies([one]):
+            two = tf1.train.AdamOptimizer(0.05).apply_gradients([(gradient * 0.5, shadow)])
+        with tf.control_dependencies([two]):
+            tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
+    assert len(report(lambda: build(4))["tensors"]) == 1
+
+
+def test_one_variable_with_two_applies() -> None:
+    def build(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        error = squared_error(features, targets, weights)
+        first, second = tf.reduce_mean(error), tf.reduce_mean(tf.abs(features @ weights))
+        gradients = [tf.gradients(loss, [weights])[0] for loss in (first, second)]
+        one = SGD(0.1).apply_gradients([(gradients[0], weights)])
+        with tf.control_dependencies([one]):
+            two = tf1.train.MomentumOptimizer(0.01, 0.5).apply_gradients([(gradients[1], weights)])
+        tf1.summary.scalar("loss", first + second)
+        with tf.control_dependencies([two]):
+            tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
+    assert len(report(lambda: build(4))["tensors"]) == 2
+
+
+def test_the_norm_of_each_row_of_a_gradient() -> None:
+    """A reduction of a gradient that is no backpropagation of a broadcast."""
+
+    def build(rows: int) -> None:
+        features, targets = batches(rows_of(96, 3), rows)
+        weights = variable("w", (3, 2))
+        loss = tf.reduce_mean(tf.square(tf.reduce_sum(features @ weights, 1) - targets))
+        optimizer = SGD(0.1)
+        ((gradient, _),) = optimizer.compute_gradients(loss)
+        unit = gradient / tf.sqrt(1e-3 + tf.reduce_sum(tf.square(gradient), 1, keepdims=True))
+        optimizer.apply_gradients([(unit, weights)], global_step=tf1.train.get_or_create_global_step())
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
+    assert len(report(lambda: build(4))["tensors"]) == 1
+
+
+@pytest.mark.parametrize("kind", [tf.reduce_max, tf.reduce_sum])
+def test_scalar_variables_under_norms_of_other_kinds(kind: Callable[..., Any]) -> None:
+    """The norm is a scalar like the variable, and no gradient of it."""
+
+    def build(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        scale = variable("scale", ())
+        loss = tf.reduce_mean(squared_error(features * scale, targets, weights))
+        optimizer = SGD(0.1)
+        pairs = optimizer.compute_gradients(loss)
+        norm = tf.add_n([kind(tf.abs(gradient)) for gradient, _ in pairs])
+        pairs = [(gradient / (0.5 + norm), v) for gradient, v in pairs]
+        optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
+
+
+# ------------------------------------------------------------------ mean, sum, weights
+
+
+def test_a_sum_with_l2_counts_the_l2_once() -> None:
+    def build(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        loss = tf.reduce_sum(squared_error(features, targets, weights)) + 3.0 * tf.nn.l2_loss(weights)
+        finish(loss, SGD(0.002))
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
+    assert report(lambda: build(4))["kind"] == "sum"
+
+
+def test_a_mean_with_l2() -> None:
+    def build(rows: int) -> None:
+        loss = mean_loss(rows)
+        finish(loss + 0.3 * tf.nn.l2_loss(tf1.trainable_variables()[0]), SGD(0.1))
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
+    assert report(lambda: build(4))["kind"] == "mean"
+
+
+def test_a_sum_divided_by_the_traced_batch_is_a_mean() -> None:
+    def build(rows: int) -> None:
+        finish(tf.reduce_sum(squared_error(*linear(rows))) / float(rows), SGD(0.1))
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
+    assert report(lambda: build(4))["kind"] == "mean"
+
+
+def test_weights_with_zeros_average_over_what_counts() -> None:
+    """Some cores see no example that counts at all."""
+    random = np.random.default_rng(5)
+    weight = np.where(random.random(96) < 0.75, 0.0, random.random(96) * 2).astype(np.float32)
+
+    def build(rows: int) -> None:
+        features, targets, counts = batches((*rows_of(96, 3), weight), rows)
+        error = tf.squeeze(features @ variable("w", (3, 1)), 1)
+        loss = tf1.losses.mean_squared_error(targets, error, weights=counts)
+        finish(loss, SGD(0.1))
+
+    assert_cores_are_the_whole_batch(build, **CLOSE, rows=2)
+    assert report(lambda: build(4))["kind"] == "weighted"
+
+
+def test_a_loss_of_both_kinds_is_refused_with_its_parts() -> None:
+    def build() -> None:
+        features, targets, weights = linear(4)
+        error = squared_error(features, targets, weights)
+        finish(tf.reduce_mean(error) + tf.reduce_sum(tf.abs(features @ weights)), SGD(0.01))
+
+    testing.assert_raises_block(
+        convert,
+        trace(build),
+        words=["adds a mean over the batch and a sum over it", "Mean", "Sum", "--loss_reduction"],
+        max_length=500,
+        kind=RolesError,
+    )
+    assert report(build, loss_reduction="sum") | {"tensors": 0, "kinds": 0} == {
+        "kind": "sum",
+        "reason": "chosen with --loss_reduction",
+        "tensors": 0,
+        "kinds": 0,
+    }
+
+
+def test_an_unknown_reduction_names_the_known_ones() -> None:
+    testing.assert_raises_block(
+        convert, trace(lambda: finish(mean_loss(4), SGD(0.1))), loss_reduction="median",
+        words=["'median' is no loss reduction", "auto, mean or sum"], max_length=200, kind=UsageError,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------ rows of embeddings
+
+
+IDS = np.random.default_rng(8).integers(0, 9, (96, 3)).astype(np.int32)
+
+OPTIMIZERS = {
+    "sgd": lambda: SGD(0.3),
+    "momentum": lambda: tf1.train.MomentumOptimizer(0.1, 0.9),
+    "adagrad": lambda: tf1.train.AdagradOptimizer(0.3),
+    "adam": lambda: tf1.train.AdamOptimizer(0.05),
+    "ftrl": lambda: tf1.train.FtrlOptimizer(0.3, l1_regularization_strength=0.01),
+    "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.05),
+}
+
+
+@pytest.mark.parametrize("resource", [False, True])
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_static_rows(name: str, resource: bool) -> None:
+    def build(rows: int) -> None:
+        ids, targets = batches((IDS, rows_of(96, 1)[1]), rows)
+        picked = tf.nn.embedding_lookup(variable("table", (12, 2)), ids)
+        finish(tf.reduce_mean(tf.square(tf.reduce_sum(picked, [1, 2]) - targets)), OPTIMIZERS[name]())
+
+    assert_cores_are_the_whole_batch(build, **CLOSE, resource=resource)
+    assert set(report(lambda: build(4))["kinds"].values()) == {"rows", "indices"}
+
+
+@pytest.mark.parametrize("name", ["adagrad", "momentum"])
+def test_open_rows(name: str) -> None:
+    """``embedding_lookup_sparse`` looks up as many rows as there are values, which differs from batch to batch."""
+
+    def build(rows: int) -> None:
+        ids, targets = batches((IDS, rows_of(96, 1)[1]), rows)
+        kept = tf1.where(tf.greater(ids, 3))
+        sparse = tf.SparseTensor(kept, tf.gather_nd(ids, kept), tf.shape(ids, out_type=tf.int64))
+        picked = tf1.nn.safe_embedding_lookup_sparse([variable("table", (12, 2))], sparse, combiner="mean")
+        finish(tf.reduce_mean(tf.square(tf.reduce_sum(picked, 1) - targets)), OPTIMIZERS[name]())
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
+
+
+def test_rows_under_a_sum() -> None:
+    def build(rows: int) -> None:
+        ids, targets = batches((IDS, rows_of(96, 1)[1]), rows)
+        picked = tf.nn.embedding_lookup(variable("table", (12, 2)), ids)
+        finish(tf.reduce_sum(tf.square(tf.reduce_sum(picked, [1, 2]) - targets)), SGD(0.01))
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
+
+
+# ------------------------------------------------------------------ what cannot be
+
+
+def test_an_update_that_is_no_gradient() -> None:
+    """The variable is written from what the loss reads, not from a gradient."""
+
+    def build() -> None:
+        features, targets, weights = linear(4)
+        row = tf.transpose(features[:1])
+        loss = tf.reduce_mean(squared_error(features, targets, weights + row))
+        with tf.control_dependencies([loss]):
+            train = tf1.assign(weights, row)
+        with tf.control_dependencies([train]):
+            tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
+
+    testing.assert_raises_block(
+        convert,
+        trace(build),
+        words=["cross-replica-sum", "the gradient of 'w' cannot be told from 'transpose'", "--train_op"],
+        max_length=500,
+        kind=ConversionError,
+    )
+
+
+def test_a_random_noise_of_the_gradient_is_one_for_all_cores() -> None:
+    def build(rows: int) -> None:
+        optimizer = SGD(0.1)
+        pairs = optimizer.compute_gradients(mean_loss(rows))
+        pairs = [(g + tf.random.normal([3, 1], stddev=0.1, seed=11), v) for g, v in pairs]
+        optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)

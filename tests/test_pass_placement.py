@@ -1,0 +1,203 @@
+"""The pass placement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from models import (
+    assert_cores_are_the_whole_batch,
+    batches,
+    check,
+    finish,
+    linear,
+    passes_before,
+    rows_of,
+    squared_error,
+    tf1,
+    trace,
+    variable,
+)
+from passes.placement import Placement
+from tpugraph import roles, testing
+from tpugraph.analysis import HOST_DEVICE, in_cluster
+from tpugraph.compiler import convert
+from tpugraph.errors import ConversionError, ShapeError
+from tpugraph.ir import Graph
+
+SGD = tf1.train.GradientDescentOptimizer
+
+
+def place(build: Callable[[], Any]) -> Graph:
+    graph = trace(build)
+    graph.roles = roles.find(graph)
+    testing.run_pass(Placement(), graph, after=passes_before(Placement))
+    return graph
+
+
+def test_golden_step() -> None:
+    graph = check(Placement(), "step")
+    assert in_cluster(graph["matmul"])
+    assert graph["batch"].device == graph["summary"].device == HOST_DEVICE
+    assert graph.facts["placement"]["infeed_tensors"] == {"batch": 48, "batch:1": 16}
+
+
+# ------------------------------------------------------------------ the cut
+
+
+def images(rows: int) -> None:
+    """Bytes that are cast and scaled, class numbers that become one-hot rows."""
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 255, (96, 6)).astype(np.uint8)
+    classes = random.integers(0, 3, 96).astype(np.int32)
+    image, label = batches((pixels, classes), rows)
+    scaled = tf.cast(image, tf.float32) / 255.0 - 0.5
+    logits = scaled @ variable("w", (6, 3))
+    truth = tf.one_hot(label, 3, on_value=0.9, off_value=0.05)
+    finish(tf.reduce_mean(-tf.reduce_sum(truth * tf.nn.log_softmax(logits), 1)), SGD(0.5))
+
+
+def test_an_image_crosses_as_bytes_and_a_class_as_a_number() -> None:
+    facts = place(lambda: images(4)).facts["placement"]
+    assert sorted(facts["infeed_tensors"].values()) == [4 * 4, 4 * 6]
+    assert facts["infeed_bytes"] == 40
+    assert facts["naive_bytes"] == 40
+
+
+def test_bytes_and_one_hot_numbers() -> None:
+    assert_cores_are_the_whole_batch(images, relative=1e-5, absolute=1e-6)
+
+
+def test_a_wide_feature_that_is_summed_first_crosses_as_its_sum() -> None:
+    def build() -> None:
+        wide, _ = batches(rows_of(96, 100), 4)
+        narrow = tf.reduce_sum(wide, 1, keepdims=True)
+        finish(tf.reduce_mean(tf.square(narrow @ variable("w", (1, 1)) - 1.0)), SGD(0.1))
+
+    facts = place(build).facts["placement"]
+    assert (facts["infeed_bytes"], facts["naive_bytes"]) == (16, 1600)
+
+
+def test_float64_input_is_cast_on_the_host() -> None:
+    def build() -> None:
+        data, _ = batches((np.ones((8, 3)), np.ones(8)), 4)
+        finish(tf.reduce_mean(tf.square(tf.cast(data, tf.float32) @ variable("w", (3, 1)) - 1.0)), SGD(0.1))
+
+    assert place(build).facts["placement"]["infeed_bytes"] == 48
+
+
+def test_float64_on_the_device_is_refused() -> None:
+    def build() -> None:
+        data, _ = batches((np.ones((8, 3)), np.ones(8)), 4)
+        weights = tf1.get_variable("w", initializer=np.ones((3, 1)))
+        finish(tf.reduce_mean(tf.square(data @ weights - 2.0)), SGD(0.1))
+
+    testing.assert_raises_block(
+        place,
+        build,
+        words=["placement", "float64", "an infeed takes no float64", "cast it to"],
+        max_length=400,
+        kind=ShapeError,
+    )
+
+
+def test_strings_stay_on_the_host() -> None:
+    def build(rows: int) -> None:
+        words = np.array([f"word{i % 5}" for i in range(96)], dtype=object)
+        text, value = batches((words, rows_of(96, 1)[1]), rows)
+        bucket = tf.strings.to_hash_bucket_fast(text, 7)
+        picked = tf.gather(variable("table", (7,)), bucket)
+        finish(tf.reduce_mean(tf.square(picked - value)), SGD(0.2))
+
+    graph = place(lambda: build(4))
+    assert not any(in_cluster(n) for n in graph if any(str(kind) == "string" for kind, _ in n.outputs or []))
+    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)
+
+
+# ------------------------------------------------------------------ behind the device
+
+
+def test_a_print_keeps_the_step_and_prints_behind_it() -> None:
+    def build(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        with tf1.name_scope("shown"):
+            error = squared_error(features, targets, weights)
+            error = tf1.Print(error, [tf.reduce_mean(error)], "error", first_n=1)
+        finish(tf.reduce_mean(error), SGD(0.1))
+
+    graph = place(lambda: build(4))
+    (shown,) = graph.of_type("Print")
+    assert not in_cluster(shown)
+    assert not shown.uses()
+    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)
+
+
+def test_a_summary_of_an_input_that_does_not_cross_is_dropped_and_listed() -> None:
+    def build() -> None:
+        features, targets, weights = linear(4)
+        words = tf.strings.as_string(targets)
+        tf1.summary.text("words", words)
+        tf1.summary.histogram("weights", weights)
+        finish(tf.reduce_mean(squared_error(features, targets, weights)), SGD(0.1))
+        tf1.summary.merge_all()
+
+    graph = place(build)
+    reasons = graph.facts["placement"]["dropped"]
+    assert "weights" not in str(reasons)
+    for name in reasons:
+        assert name not in graph
+    assert graph.roles.summaries
+
+
+def test_a_host_op_in_the_middle_of_the_step() -> None:
+    def build() -> None:
+        features, targets, weights = linear(4)
+        number = tf.strings.to_number(tf.strings.as_string(tf.squeeze(features @ weights, 1)))
+        finish(tf.reduce_mean(tf.square(number - targets) + squared_error(features, targets, weights)), SGD(0.1))
+
+    testing.assert_raises_block(
+        convert,
+        trace(build),
+        words=["runs on a host only", "middle of the step", "StringToNumber", "input pipeline"],
+        max_length=500,
+        kind=ConversionError,
+    )
+
+
+def test_a_control_dependency_on_the_input_delays_the_enqueue() -> None:
+    def build() -> None:
+        features, targets, weights = linear(4)
+        read = tf1.assert_less(targets, 1000.0)
+        with tf.control_dependencies([read]):
+            loss = tf.reduce_mean(squared_error(features, targets, weights))
+        finish(loss, SGD(0.1))
+
+    graph = place(build)
+    assert not any(in_cluster(node) and not in_cluster(c) for node in graph for c in node.controls)
+
+
+def test_a_random_op_needed_on_both_sides_is_not_doubled() -> None:
+    def build() -> None:
+        features, targets, weights = linear(4)
+        noise = tf.random.uniform([4], seed=1)
+        label = tf.strings.to_hash_bucket_fast(tf.strings.as_string(noise), 2)
+        error = squared_error(features, targets, weights) * noise
+        finish(tf.reduce_mean(error * tf.cast(label, tf.float32)), SGD(0.1))
+
+    testing.assert_raises_block(
+        place,
+        build,
+        words=["a stateful op is needed on the host and on the device", "RandomUniform", "split it in two"],
+        max_length=300,
+        kind=ConversionError,
+    )
+
+
+def test_shapes_must_be_known() -> None:
+    graph = testing.parse("x = Test()")
+    testing.assert_raises_block(
+        testing.run_pass, Placement(), graph, words=["shapes_known", "x (Test)"], max_length=200
+    )

@@ -1,0 +1,109 @@
+"""The pass resource-variables."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from models import assert_cores_are_the_whole_batch, by_hand, check, finish, linear, squared_error, tf1, variable
+from passes.resource_variables import ResourceVariables
+from tpugraph import testing
+from tpugraph.errors import InvariantError
+
+
+def test_golden_step() -> None:
+    graph = check(ResourceVariables(), "step", after=False)
+    assert graph.of_type("VariableV2", "Assign", "AssignAdd", "ApplyGradientDescent") == []
+
+
+def test_golden_average_reads_after_the_update() -> None:
+    graph = check(ResourceVariables(), "average", find=by_hand, after=False)
+    second = graph["difference"].inputs[1].node
+    assert second.op == "ReadVariableOp"
+    assert graph["update"] in second.controls
+    assert graph["w/read"] in graph["update"].controls  # the loss sees the old value
+    assert graph["loss"].inputs[0].node is graph["w/read"]
+
+
+def test_golden_assign_output_as_a_value() -> None:
+    graph = check(ResourceVariables(), "assign_output", find=by_hand, after=False)
+    assert graph["value"].inputs[0].node.op == "ReadVariableOp"
+    assert graph["second"] in graph["value"].inputs[0].node.controls
+    assert graph["second"].inputs[0].node is graph["w"]
+    assert graph["first"] in graph["second"].controls
+
+
+def test_golden_ref_switch() -> None:
+    graph = check(ResourceVariables(), "ref_switch", find=by_hand, after=False)
+    assert graph["switch"].op == "Switch"
+    assert str(graph["switch"].attr("T")) == "resource"
+    assert graph["initialized"].op == "VarIsInitializedOp"
+
+
+def test_resource_variables_are_left_alone() -> None:
+    text = """
+        w = VarHandleOp() {dtype: float32, shape: []}
+        read = ReadVariableOp(w) {dtype: float32}
+        loss = Test(read)
+        train = NoOp() ^loss
+        """
+    testing.check_pass(ResourceVariables(), text, text, edits="+0 -0 ~0", roles=by_hand)
+
+
+def test_a_ref_variable_that_is_left_breaks_the_promise() -> None:
+    graph = testing.parse("w = TemporaryVariable() {dtype: float32, shape: []}\nloss = Test(w)\ntrain = NoOp() ^loss")
+    graph["w"].op = "TemporaryVariable"
+    testing.run_pass(ResourceVariables(), graph, roles=by_hand)  # a known ref op is converted
+    assert graph["w"].op == "VarHandleOp"
+
+
+def test_roles_must_be_known() -> None:
+    testing.assert_raises_block(
+        testing.run_pass,
+        ResourceVariables(),
+        testing.parse("x = Test()"),
+        words=["roles"],
+        max_length=200,
+        kind=InvariantError,
+    )
+
+
+# ------------------------------------------------------------------ numbers
+
+
+@pytest.mark.parametrize("resource", [False, True])
+def test_weight_average_by_control_dependency(resource: bool) -> None:
+    def build(rows: int) -> None:
+        loss = tf.reduce_mean(squared_error(*linear(rows)))
+        update = finish(loss, tf1.train.MomentumOptimizer(0.05, 0.9))
+        average = tf1.train.ExponentialMovingAverage(0.9)
+        with tf.control_dependencies([update]):
+            average.apply(tf1.trainable_variables())
+
+    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6, resource=resource)
+
+
+def test_the_result_of_an_assignment_enters_the_loss() -> None:
+    def build(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        count = variable("count", (), trainable=False)
+        scale = tf1.assign_add(count, 1.0)
+        finish(
+            tf.reduce_mean(squared_error(features, targets, weights)) * scale, tf1.train.GradientDescentOptimizer(0.01)
+        )
+
+    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)
+
+
+def test_a_variable_written_in_a_branch() -> None:
+    def build(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        best = variable("best", (), trainable=False)
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+        train = finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+        step = tf1.train.get_global_step()
+        with tf.control_dependencies([train]):
+            odd = tf.equal(step % 2, 1)
+            tf1.cond(odd, lambda: tf1.assign_add(best, 2.0), lambda: tf.identity(best))
+
+    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)

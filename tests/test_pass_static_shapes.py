@@ -1,0 +1,110 @@
+"""The pass static-shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from models import (
+    assert_cores_are_the_whole_batch,
+    batches,
+    check,
+    finish,
+    rows_of,
+    squared_error,
+    tf1,
+    trace,
+    variable,
+)
+from passes.static_shapes import StaticShapes
+from tpugraph import testing
+from tpugraph.compiler import convert
+from tpugraph.errors import GraphError, ShapeError
+
+
+def test_golden_drop_remainder() -> None:
+    graph = check(StaticShapes(), "drop_remainder", after=False, find=None)
+    assert graph["batch"].output(0)[1] == (4, 2)
+    assert graph.facts["static-shapes"]["batches_closed"] == ["batched: 4 rows, the last partial batch is dropped"]
+    drop = graph["batched"].inputs[2].node
+    assert bool(drop.attr("value")) is True
+
+
+def test_golden_open_shape_stays_and_branch_constants_wait() -> None:
+    graph = check(StaticShapes(), "open_and_inside", after=False, find=None)
+    assert "open" in graph
+    (pivot,) = graph["b"].inputs[0].node.controls
+    assert pivot.op == "Identity"  # the Switch itself runs on both of its sides
+    assert str(pivot.inputs[0]) == "branch:1"
+
+
+def test_a_graph_that_tensorflow_refuses_names_the_node() -> None:
+    graph = testing.parse(
+        "a = Const() {dtype: float32, value: float32[2][1.0, 2.0]}\n"
+        "b = Const() {dtype: float32, value: float32[3][1.0, 2.0, 3.0]}\n"
+        "wrong = Add(a, b) {T: float32}"
+    )
+    testing.assert_raises_block(
+        testing.run_pass, StaticShapes(), graph, words=["static-shapes", "wrong"], max_length=600, kind=GraphError
+    )
+
+
+def test_an_unknown_dimension_that_stays_is_refused_with_its_origin() -> None:
+    def build() -> None:
+        data = tf1.data.Dataset.from_tensor_slices(rows_of(16, 4)).filter(lambda x, y: y > 0)
+        features, targets = tf1.data.make_initializable_iterator(
+            data.batch(4).map(lambda x, y: (x[1:], y[1:]))
+        ).get_next()
+        finish(tf.reduce_mean(squared_error(features, targets, variable("w", (4, 1)))), tf1.train.AdamOptimizer(0.1))
+
+    testing.assert_raises_block(
+        convert,
+        trace(build),
+        num_replicas=2,
+        words=["open in dimension 0", "IteratorGetNext", "drop_remainder"],
+        max_length=500,
+        kind=ShapeError,
+    )
+
+
+def test_batches_without_drop_remainder_train_like_batches_with_it() -> None:
+    """96 rows in batches of 5: the partial last batch is dropped, then the data ends."""
+    arrays = rows_of(96, 3)
+
+    def build(rows: int, *, drop: bool) -> None:
+        features, targets = batches(arrays, rows, drop_remainder=drop)
+        count = tf.cast(tf.shape(features)[0], tf.float32)
+        loss = tf.reduce_sum(squared_error(features, targets, variable("w", (3, 1)))) / count
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+    whole = testing.run_plain(trace(lambda: build(20, drop=True)), steps=4)
+    found = testing.run_on_cores(trace(lambda: build(5, drop=False)), steps=4, num_replicas=4)
+    testing.assert_same_training(found, whole, relative=1e-5, absolute=1e-6)
+    assert np.isfinite(found.losses).all()
+
+
+def test_shapes_of_open_inner_values_follow_the_batch() -> None:
+    def build(rows: int) -> None:
+        features, targets = batches(rows_of(96, 3), rows)
+        hidden = tf.reshape(features, [-1, tf.shape(features)[1]]) @ variable("w", (3, 1))
+        error = tf.square(tf.squeeze(hidden, 1) - targets)
+        finish(tf.reduce_sum(error) / tf.cast(tf.size(error), tf.float32), tf1.train.AdamOptimizer(0.1))
+
+    assert_cores_are_the_whole_batch(build, relative=2e-5, absolute=1e-6)
+
+
+def test_a_shape_asked_for_in_a_branch_does_not_run_the_branch() -> None:
+    """Both sides of the conditional ask a Switch for its shape at once; only one may answer."""
+
+    def build(rows: int) -> None:
+        features, targets = batches(rows_of(96, 3), rows)
+        step = tf1.train.get_or_create_global_step()
+        size = tf1.cond(
+            tf.equal(step % 2, 0),
+            lambda: tf.raw_ops.Size(input=features, out_type=tf.int32) * 0 + 2,
+            lambda: tf.raw_ops.Size(input=targets, out_type=tf.int32) * 0 + 3,
+        )
+        loss = tf.reduce_mean(squared_error(features, targets, variable("w", (3, 1))))
+        finish(loss * tf.cast(size, tf.float32), tf1.train.GradientDescentOptimizer(0.02))
+
+    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)

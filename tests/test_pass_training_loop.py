@@ -1,0 +1,104 @@
+"""The pass training-loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import (
+    assert_cores_are_the_whole_batch,
+    batches,
+    check,
+    corpus,
+    finish,
+    linear,
+    rows_of,
+    squared_error,
+    tf1,
+    trace,
+)
+from models import variable as fixed
+from passes.training_loop import TrainingLoop
+from tpugraph import analysis, testing
+from tpugraph.compiler import convert
+from tpugraph.errors import InvariantError
+from tpugraph.runtime.session import TPUSession
+
+
+def test_golden_step() -> None:
+    graph = check(TrainingLoop(iterations_per_loop=3), "step", num_replicas=2)
+    frames = analysis.frames(graph)
+    assert len({frames[n] for n in graph.of_type("LoopCond")}) == 3
+    assert {frames[n] for n in graph.of_type("InfeedEnqueueTuple")} == {"tpugraph/infeed/while"}
+    assert {frames[n] for n in graph.of_type("OutfeedDequeueTuple")} == {"tpugraph/outfeed/while"}
+    assert frames[graph["update"]] == frames[graph["infeed" if "infeed" in graph else "matmul"]]
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3, 7, 50])
+def test_any_loop_length_gives_the_same_training(iterations: int) -> None:
+    def build(rows: int) -> None:
+        finish(tf.reduce_mean(squared_error(*linear(rows))), tf1.train.AdamOptimizer(0.1))
+
+    assert_cores_are_the_whole_batch(build, relative=2e-5, absolute=1e-6, steps=7, iterations_per_loop=iterations)
+
+
+def test_the_last_loop_is_shorter() -> None:
+    lengths: list[int] = []
+    model = corpus("iris_dnn")
+    with TPUSession(convert(model.folder / "model.pb", num_replicas=2, iterations_per_loop=4)) as session:
+        session.restore(model.checkpoint)
+        session.train(10, on_loop=lambda step, losses: lengths.append(len(losses)))
+        assert session.global_step == 10
+    assert lengths == [4, 4, 2]
+
+
+def test_a_loop_and_a_cond_inside_the_step() -> None:
+    def build(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        step = tf1.train.get_or_create_global_step()
+        turns = tf.cast(step % 3, tf.int32)
+        _, grown = tf1.while_loop(lambda i, v: i < turns, lambda i, v: (i + 1, v * 0.9), [0, weights])
+        rate = tf1.cond(step > 2, lambda: tf.constant(0.05), lambda: tf.constant(0.1))
+        finish(tf.reduce_mean(squared_error(features, targets, grown)), tf1.train.GradientDescentOptimizer(rate))
+
+    assert_cores_are_the_whole_batch(build, relative=2e-5, absolute=1e-6)
+
+
+def test_a_loop_whose_length_depends_on_the_batch() -> None:
+    """Each core turns as often as its own batch asks."""
+    lengths = np.random.default_rng(2).integers(1, 6, 96).astype(np.int32)
+
+    def build(rows: int) -> None:
+        features, targets, length = batches((*rows_of(96, 3), lengths), rows)
+        weights = fixed("w", (3, 1))
+
+        def body(i, total):
+            alive = tf.cast(i < length, tf.float32)
+            return i + 1, total + alive * tf.squeeze(features @ weights, 1) / 5.0
+
+        _, total = tf1.while_loop(lambda i, t: i < tf.reduce_max(length), body, [0, tf.zeros([rows])])
+        finish(tf.reduce_mean(tf.square(total - targets)), tf1.train.GradientDescentOptimizer(0.1))
+
+    assert_cores_are_the_whole_batch(build, relative=2e-5, absolute=1e-6)
+
+
+@pytest.mark.parametrize(("cores", "rows"), [(1, 20), (4, 5)])
+def test_the_end_of_the_data_ends_training_after_the_last_whole_step(cores: int, rows: int) -> None:
+    def build() -> None:
+        data = tf1.data.Dataset.from_tensor_slices(rows_of(96, 3)).batch(rows, drop_remainder=True)
+        features, targets = tf1.data.make_initializable_iterator(data).get_next()
+        loss = tf.reduce_mean(squared_error(features, targets, fixed("w", (3, 1))))
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+    found = testing.run_on_cores(trace(build), steps=50, num_replicas=cores, iterations_per_loop=3)
+    assert len(found.losses) == 4  # 96 rows are 4 steps of 20
+    assert found.variables["global_step"] == 4
+
+
+def test_infeed_and_outfeed_come_first() -> None:
+    graph = testing.parse('x = Test() {_tpu_replicate: "c"}\ny = Test(x)')
+    testing.assert_raises_block(
+        testing.run_pass, TrainingLoop(), graph, words=["before training-loop", "on the device", "outfeed"],
+        max_length=300, kind=InvariantError,
+    )  # fmt: skip

@@ -1,0 +1,90 @@
+"""Graphs that cannot be converted: fed placeholders, Python functions, a gradient that is None."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpugraph.compiler import convert
+from tpugraph.errors import ConversionError, RolesError, TpuGraphError
+
+tf1 = tf.compat.v1
+
+
+def write(graph: tf.Graph, folder: Path) -> Path:
+    with graph.as_default():
+        tf1.train.export_meta_graph(str(folder / "model.meta"))
+    return folder / "model.meta"
+
+
+def block(error: TpuGraphError) -> str:
+    text = error.block()
+    assert len(text) < 900
+    assert "Traceback" not in text
+    return text
+
+
+def dataset() -> tf.Tensor:
+    rows = np.arange(32, dtype="float32").reshape(8, 4)
+    return tf1.data.make_one_shot_iterator(tf.data.Dataset.from_tensor_slices(rows).repeat().batch(4, True)).get_next()
+
+
+def train(x: tf.Tensor, *, blocked: bool = False) -> None:
+    w = tf1.get_variable("w", shape=[4, 1])
+    hidden = x @ w
+    if blocked:
+        gate = tf1.get_variable("gate", shape=[1])
+        hidden = hidden * tf.cast(tf.greater(gate, 0.0), tf.float32)
+    loss = tf.reduce_mean(tf.square(hidden))
+    tf1.summary.scalar("loss", loss)
+    tf1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=tf1.train.get_or_create_global_step())
+
+
+def test_a_fed_placeholder_is_named(tmp_path: Path) -> None:
+    with tf.Graph().as_default() as graph:
+        train(tf1.placeholder(tf.float32, [4, 4], name="features"))
+    with pytest.raises(ConversionError) as caught:
+        convert(write(graph, tmp_path))
+    assert "fed from outside through 'features'" in block(caught.value)
+
+
+def test_a_python_function_is_named(tmp_path: Path) -> None:
+    with tf.Graph().as_default() as graph:
+        train(tf.ensure_shape(tf1.py_func(lambda v: v * 2, [dataset()], tf.float32), [4, 4]))
+    with pytest.raises(ConversionError) as caught:
+        convert(write(graph, tmp_path))
+    assert "calls a Python function" in block(caught.value)
+
+
+def test_a_python_function_in_the_dataset_is_named(tmp_path: Path) -> None:
+    with tf.Graph().as_default() as graph:
+        data = tf.data.Dataset.range(8).map(lambda v: tf1.py_func(lambda i: np.full(4, i, "float32"), [v], tf.float32))
+        data = data.map(lambda v: tf.ensure_shape(v, [4])).repeat().batch(4, True)
+        train(tf1.data.make_initializable_iterator(data).get_next())
+    with pytest.raises(ConversionError) as caught:
+        convert(write(graph, tmp_path))
+    assert "in the dataset function" in block(caught.value)
+
+
+def test_a_gradient_that_is_none_is_named_with_what_stops_it(tmp_path: Path) -> None:
+    with tf.Graph().as_default() as graph:
+        train(dataset(), blocked=True)
+    with pytest.raises(RolesError) as caught:
+        convert(write(graph, tmp_path))
+    text = block(caught.value)
+    assert "the gradient of the trainable variable 'gate' is None" in text
+    assert "'Greater'" in text
+
+
+def test_a_frozen_variable_is_no_fault(tmp_path: Path) -> None:
+    with tf.Graph().as_default() as graph:
+        w, frozen = tf1.get_variable("w", shape=[4, 1]), tf1.get_variable("frozen", shape=[1])
+        loss = tf.reduce_mean(tf.square(dataset() @ w + frozen))
+        tf1.summary.scalar("loss", loss)
+        optimizer = tf1.train.GradientDescentOptimizer(0.1)
+        optimizer.minimize(loss, global_step=tf1.train.get_or_create_global_step(), var_list=[w])
+    program = convert(write(graph, tmp_path), num_replicas=2)
+    assert program.report["trained"] == ["w"]

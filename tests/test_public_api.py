@@ -1,0 +1,88 @@
+"""What a user may import: everything documented, nothing that reports a private home, and cheap to import."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import tpugraph
+from tpugraph import testing
+
+NAMES = sorted(tpugraph.__all__)
+
+
+def test_all_is_sorted_and_without_doubles() -> None:
+    assert len(set(tpugraph.__all__)) == len(tpugraph.__all__)
+    assert not [name for name in NAMES if name.startswith("_") and name != "__version__"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_is_there_and_documented(name: str) -> None:
+    value = getattr(tpugraph, name)
+    if isinstance(value, str):
+        return
+    assert (inspect.getdoc(value) or "").strip()
+    home = value.__name__ if inspect.ismodule(value) else value.__module__
+    assert not any(part.startswith("_") for part in home.split("."))
+    assert home.startswith("tpugraph")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_public_methods_are_documented(name: str) -> None:
+    value = getattr(tpugraph, name)
+    if not inspect.isclass(value):
+        return
+    for member, found in vars(value).items():
+        if member.startswith("_") or not (inspect.isfunction(found) or isinstance(found, (property, classmethod))):
+            continue
+        assert inspect.getdoc(getattr(value, member)), f"{name}.{member}"
+
+
+@pytest.mark.parametrize("name", sorted(testing.__all__))
+def test_the_testing_module_is_documented(name: str) -> None:
+    value = getattr(testing, name)
+    if isinstance(value, str):
+        return
+    assert inspect.getdoc(value)
+    assert value.__module__ == "tpugraph.testing"
+    if inspect.isfunction(value):
+        assert "Example:" in (inspect.getdoc(value) or "")
+
+
+def test_tolerances_have_no_default() -> None:
+    parameters = inspect.signature(testing.assert_same_training).parameters
+    for name in ("relative", "absolute"):
+        assert parameters[name].default is inspect.Parameter.empty
+        assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def test_flags_are_keyword_only() -> None:
+    """No public function takes a bool by position."""
+    wrong = []
+    for name in NAMES:
+        value = getattr(tpugraph, name)
+        members = [value, *(vars(value).values() if inspect.isclass(value) else ())]
+        for member in members:
+            if not inspect.isfunction(member):
+                continue
+            for parameter in inspect.signature(member).parameters.values():
+                if isinstance(parameter.default, bool) and parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+                    wrong.append(f"{name}.{member.__name__}({parameter.name})")
+    assert wrong == []
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        tpugraph.no_such_name  # noqa: B018
+
+
+def test_dir_lists_what_is_public() -> None:
+    assert set(NAMES) <= set(dir(tpugraph))
+
+
+def test_importing_needs_no_tensorflow() -> None:
+    code = "import sys, tpugraph; tpugraph.LoadError; assert 'tensorflow' not in sys.modules, 'loaded'"
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(p for p in sys.path if p)})

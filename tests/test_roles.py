@@ -1,0 +1,206 @@
+"""Roles are found by structure, with their reasons, and what cannot be told is one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import tensorflow as tf
+
+from models import (
+    CORPUS,
+    FAMILIES,
+    Model,
+    batches,
+    corpus,
+    family,
+    finish,
+    linear,
+    rows_of,
+    squared_error,
+    tf1,
+    trace,
+    variable,
+)
+from tpugraph import graphdef, roles, testing
+from tpugraph.errors import RolesError
+from tpugraph.ir import Graph
+
+SGD = tf1.train.GradientDescentOptimizer
+FAMILY_NAMES = sorted(f.name for f in FAMILIES.iterdir() if f.name != "gan_estimator")
+
+
+@pytest.mark.parametrize("name", FAMILY_NAMES)
+def test_loss_and_train_op_are_those_of_the_estimator(name: str) -> None:
+    """The recording of a family names the tensors that the Estimator itself ran."""
+    model = family(name)
+    graph = model.graph()
+    found = roles.find(graph)
+    wanted = graph.tensor(model.golden["loss_tensor"].removesuffix(":0"))
+    mine = graph.tensor(found.loss.name)
+    same = {mine.node, *(n for n in graph.ancestors([mine.node, wanted.node]) if n.op == "Identity")}
+    assert wanted == mine or wanted.node in same or mine.node in graph.ancestors([wanted.node])
+    train = graph[model.golden["train_op"].partition(":")[0]]
+    cone = graph.ancestors(graph[f.name] for f in found.train_ops)
+    assert {n for n in graph.ancestors([train]) if n.op in ("AssignAdd", "AssignAddVariableOp")} <= set(cone)
+
+
+@pytest.mark.parametrize("name", ["iris_dnn", "lstm_dynamic", "dnn_classifier", "clip_adam"])
+def test_collections_agree_with_structure(name: str) -> None:
+    meta = graphdef.load(corpus(name).folder / "model.ckpt-0.meta")
+    bare = graphdef.load(corpus(name).folder / "model.pb")
+    with_hints, without = roles.find(meta), roles.find(bare)
+    assert with_hints.loss.name == without.loss.name
+    assert [f.name for f in with_hints.train_ops] == [f.name for f in without.train_ops]
+    assert set(without.trained) == set(meta.collections["trainable_variables"])
+    assert without.step is not None
+    assert without.step.name == "global_step"
+
+
+def test_collections_that_mislead_do_not_decide() -> None:
+    graph = graphdef.load(corpus("iris_dnn").folder / "model.ckpt-0.meta")
+    right = roles.find(graph)
+    graph.collections["train_op"] = ["dense/BiasAdd"]
+    graph.collections["global_step"] = ["dense/kernel"]
+    wrong = roles.find(graph)
+    assert [f.name for f in wrong.train_ops] == [f.name for f in right.train_ops]
+    assert wrong.step is not None
+    assert wrong.step.name == "global_step"
+
+
+@pytest.mark.parametrize(
+    "model", [corpus(p.name) for p in sorted(CORPUS.iterdir()) if p.is_dir()], ids=lambda m: m.name
+)
+def test_every_finding_has_a_reason_and_exists(model: Model) -> None:
+    graph = model.graph()
+    found = roles.find(graph)
+    for finding in (
+        found.loss,
+        *found.train_ops,
+        *found.inputs,
+        *found.updates,
+        *found.summaries,
+        *found.metrics,
+        *found.savers,
+    ):
+        assert finding.reason
+        assert finding.name.partition(":")[0] in graph
+    assert found.trained
+    assert all(v.key and v.initializer for v in found.variables.values() if v.trained)
+
+
+def test_the_input_kinds_say_what_they_are() -> None:
+    reason = {name: roles.find(corpus(name).graph()).inputs[0].reason for name in ("iris_dnn", "queue_runner")}
+    assert reason == {
+        "iris_dnn": "takes the next batch from an iterator",
+        "queue_runner": "takes the next batch from a queue",
+    }
+
+
+def test_partitioned_variables_keep_their_slices() -> None:
+    variables = roles.find(family("partitioned").graph()).variables.values()
+    slices = {v.key: v.slice for v in variables if v.slice}
+    assert slices
+    assert all((" " in piece and ":" in piece) or "," in piece for piece in slices.values())
+
+
+def test_what_only_counts_is_a_metric_and_no_update() -> None:
+    def build() -> None:
+        loss = tf.reduce_mean(squared_error(*linear(4)))
+        tf1.metrics.mean(loss, name="average")
+        finish(loss, SGD(0.1))
+
+    found = roles.find(trace(build))
+    assert found.trained == ["w"]
+    assert any("average" in f.name for f in found.metrics)
+
+
+def test_updates_of_an_optimizer_made_of_plain_assignments() -> None:
+    found = roles.find(family("bert_small").graph())
+    assert len(found.trained) > 20
+    assert not any("adam_m" in name or "adam_v" in name for name in found.trained)
+
+
+# ------------------------------------------------------------------ names given by the user
+
+
+def test_names_given_by_the_user_win() -> None:
+    graph = corpus("iris_dnn").graph()
+    loss = roles.find(graph).loss.name
+    found = roles.find(graph, loss=f"{loss}:0", train_op="Adagrad/update")
+    assert found.loss == roles.Finding(loss, "named by the user")
+    assert [f.name for f in found.train_ops] == ["Adagrad/update"]
+
+
+def test_several_train_ops_together() -> None:
+    graph = family("gan_estimator").graph()
+    error = testing.assert_raises_block(
+        roles.find, graph, words=["run them together"], max_length=1200, kind=RolesError
+    )
+    both = (error.fix or "").rpartition("--train_op=")[2]
+    found = roles.find(graph, train_op=both)
+    assert [f.name for f in found.train_ops] == both.split(",")
+    assert {name.partition("/")[0] for name in found.trained} == {"Discriminator", "Generator"}
+
+
+# ------------------------------------------------------------------ what cannot be told
+
+
+def graph_of(build: Callable[[], object]) -> Graph:
+    return trace(build)
+
+
+def no_training() -> None:
+    tf.reduce_mean(squared_error(*linear(4)))
+
+
+def no_input() -> None:
+    weights = variable("w", (3, 1))
+    finish(tf.reduce_sum(tf.square(weights)), SGD(0.1))
+
+
+def rivals() -> None:
+    features, targets, weights = linear(4)
+    error = squared_error(features, targets, weights)
+    SGD(0.1).minimize(tf.reduce_mean(error), name="one")
+    other = variable("other", (3, 1))
+    SGD(0.1).minimize(tf.reduce_mean(tf.square(features @ other)), name="two")
+
+
+def unrelated() -> None:
+    features, targets, weights = linear(4)
+    tf1.summary.scalar("loss", tf.reduce_mean(squared_error(features, targets, weights)))
+    other = variable("other", (3, 1))
+    SGD(0.1).minimize(tf.reduce_mean(tf.square(features @ other)), name="other_train")
+
+
+FAULTS: dict[str, tuple[Callable[[], object], dict[str, str], list[str]]] = {
+    "no training": (no_training, {}, ["no train op", "evaluation or prediction", "--train_op"]),
+    "no input": (no_input, {}, ["no", "input"]),
+    "rivals": (rivals, {}, ["several train ops", "one", "two", "--train_op=two,one"]),
+    "unrelated": (unrelated, {}, ["no gradient path from the loss", "--loss"]),
+    "no such train op": (rivals, {"train_op": "xyz"}, ["the train op 'xyz' is not in the graph", "inspect"]),
+    "a name that is nearly right": (rivals, {"train_op": "step/one"}, ["did you mean one"]),
+    "no such loss": (rivals, {"loss": "lost"}, ["the loss 'lost' is not in the graph"]),
+    "a train op that trains nothing": (
+        rivals,
+        {"train_op": "w/read"},
+        ["'w/read' is no train op", "writes no variable"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_one_clear_error(name: str) -> None:
+    build, options, words = FAULTS[name]
+    error = testing.assert_raises_block(
+        roles.find, trace(build), words=words, max_length=700, kind=RolesError, **options
+    )
+    assert error.fix
+
+
+def test_batches_are_no_variables() -> None:
+    def build() -> None:
+        batches(rows_of(8, 2), 4)
+
+    testing.assert_raises_block(roles.find, graph_of(build), words=["no"], max_length=400, kind=RolesError)

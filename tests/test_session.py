@@ -1,0 +1,249 @@
+"""TPUSession: loops, resuming, end of data, queues, the first cause, TPUEstimator's own graphs, a TPU master."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpugraph.graphdef as graphdef
+from models import CORPUS, DATA
+from tpugraph.compiler import convert
+from tpugraph.errors import CheckpointError, RunError
+from tpugraph.ir import Graph
+from tpugraph.runtime import tpu
+from tpugraph.runtime.session import TPUSession
+
+IRIS = CORPUS / "iris_dnn"
+ORACLE = DATA / "oracle"
+
+
+def iris(*, repeat: int | None = None) -> Graph:
+    graph = graphdef.load(IRIS / "model.pb")
+    if repeat is not None:
+        for node in graph.of_type("RepeatDataset"):
+            graph.set_attr(node.inputs[1].node, "value", np.asarray(repeat, "int64"))
+    return graph
+
+
+def differs(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> float:
+    return max(float(np.max(np.abs(a[name] - b[name]))) for name in a)
+
+
+def test_resumed_training_is_uninterrupted_training(tmp_path: Path) -> None:
+    program = convert(iris(), iterations_per_loop=5)
+    with TPUSession(program) as session:
+        session.restore(IRIS / "model.ckpt-0")
+        whole, final = session.train(24), session.values()
+    with TPUSession(program) as session:
+        session.restore(IRIS / "model.ckpt-0")
+        first = session.train(7)
+        assert session.save(tmp_path / "model.ckpt").endswith("model.ckpt-7")
+    with TPUSession(program) as session:
+        assert session.restore(tmp_path) == 7
+        second = session.train(17)
+        assert first + second == whole
+        assert differs(session.values(), final) == 0
+
+
+def test_a_plain_saver_reads_our_checkpoint(tmp_path: Path) -> None:
+    with TPUSession(convert(iris(), iterations_per_loop=6)) as session:
+        session.restore(IRIS / "model.ckpt-0")
+        session.train(6)
+        session.save(tmp_path / "model.ckpt")
+        values = session.values()
+    with tf.Graph().as_default() as graph:
+        saver = tf.compat.v1.train.import_meta_graph(str(IRIS / "model.ckpt-0.meta"))
+        with tf.compat.v1.Session(graph=graph) as plain:
+            saver.restore(plain, tf.train.latest_checkpoint(str(tmp_path)))
+            for name, value in values.items():
+                np.testing.assert_array_equal(plain.run(f"{name}:0"), value)
+
+
+def test_only_the_newest_checkpoints_stay(tmp_path: Path) -> None:
+    with TPUSession(convert(iris(), iterations_per_loop=1)) as session:
+        session.restore(IRIS / "model.ckpt-0")
+        for _ in range(7):
+            session.train(1)
+            session.save(tmp_path / "model.ckpt")
+    kept = sorted(int(p.stem.rpartition("-")[2]) for p in tmp_path.glob("*.index"))
+    assert kept == [3, 4, 5, 6, 7]
+
+
+def test_the_data_ends_after_the_last_whole_step() -> None:
+    # 120 rows, 20 times, in batches of 32 for 8 cores: 75 batches make 9 whole steps.
+    with TPUSession(convert(iris(repeat=20), iterations_per_loop=6)) as session:
+        session.restore(IRIS / "model.ckpt-0")
+        losses = session.train(24)
+        assert len(losses) == 9
+        assert session.global_step == 9
+        assert session.notes == ["the data ended after 9 steps"]
+
+
+def test_queues_give_the_same_numbers() -> None:
+    program = convert(iris(), iterations_per_loop=5)
+    with TPUSession(program) as direct, TPUSession(program, queues=True) as queues:
+        assert [s.lowered.fused for s in (direct, queues) if s.lowered is not None] == [True, False]
+        for session in (direct, queues):
+            session.restore(IRIS / "model.ckpt-0")
+        np.testing.assert_allclose(direct.train(12), queues.train(12), rtol=1e-6)
+
+
+def test_the_first_cause_of_three_parts_is_reported() -> None:
+    with TPUSession(convert(iris(repeat=20), iterations_per_loop=20), queues=True) as session:
+        session.restore(IRIS / "model.ckpt-0")
+        with pytest.raises(RunError, match="the data ended in the middle of a loop") as caught:
+            session.train(20)
+    assert caught.value.stage == "infeed"
+    assert "repeat the dataset" in str(caught.value)
+
+
+def test_summaries_see_the_global_batch() -> None:
+    seen: dict[int, dict[str, float]] = {}
+
+    def keep(step: int, data: bytes) -> None:
+        summary = tf.compat.v1.Summary.FromString(data)
+        seen[step] = {value.tag: value.simple_value for value in summary.value}
+
+    with TPUSession(convert(iris(), iterations_per_loop=5)) as session:
+        session.restore(IRIS / "model.ckpt-0")
+        losses = session.train(10, on_summary=keep)
+    assert list(seen) == [5, 10]
+    assert seen[10]["loss"] == pytest.approx(losses[-1], rel=1e-6)
+    assert (seen[5]["accuracy"] * 256) == pytest.approx(round(seen[5]["accuracy"] * 256), abs=1e-3)
+
+
+def test_a_checkpoint_of_another_model_is_refused() -> None:
+    with TPUSession(convert(iris())) as session, pytest.raises(CheckpointError) as caught:
+        session.restore(CORPUS / "clip_adam" / "model.ckpt-0")
+    text = str(caught.value)
+    assert "does not match the graph" in text
+    assert "missing: dense/bias/Adagrad" in text
+    assert "extra: beta1_power" in text
+    assert len(text) < 1200
+
+
+def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
+    with TPUSession(convert(iris())) as session:
+        with pytest.raises(CheckpointError, match="there is no checkpoint"):
+            session.restore(tmp_path / "model.ckpt-3")
+        with pytest.raises(CheckpointError, match="holds no checkpoint"):
+            session.restore(tmp_path)
+
+
+_KILLED = """
+import sys
+from tpugraph.compiler import convert
+from tpugraph.runtime.session import TPUSession
+with TPUSession(convert(sys.argv[1], iterations_per_loop=1)) as session:
+    session.restore(sys.argv[2])
+    while True:
+        session.train(1)
+        session.save(sys.argv[3] + "/model.ckpt")
+        print(session.global_step, flush=True)
+"""
+
+
+def test_a_kill_leaves_the_last_checkpoint_usable(tmp_path: Path) -> None:
+    root = Path(graphdef.__file__).parents[1]
+    arguments = [sys.executable, "-c", _KILLED, str(IRIS / "model.pb"), str(IRIS / "model.ckpt-0"), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
+        assert process.stdout is not None
+        for _ in range(9):
+            assert process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    with TPUSession(convert(iris(), iterations_per_loop=1)) as session:
+        assert session.restore(tmp_path) >= 9
+        assert np.isfinite(session.train(1)).all()
+
+
+# --------------------------------------------------------------------------- graphs of TPUEstimator
+
+
+def test_iris_of_tpuestimator_ends_where_the_plain_graph_ends() -> None:
+    """Both read their own data; the plain graph's shuffle gets the seeds of the other, and two cores make 64 rows."""
+    plain = graphdef.load(ORACLE / "iris_plain" / "model.ckpt-0.meta")
+    theirs = graphdef.load(ORACLE / "iris_tpu.pb").of_type("ShuffleDataset")[0]
+    for mine in plain.of_type("ShuffleDataset"):
+        for index in (2, 3):
+            plain.set_attr(mine.inputs[index].node, "value", theirs.inputs[index].node.attr("value"))
+    checkpoint = ORACLE / "iris_plain" / "model.ckpt-0"
+    program = convert(plain, num_replicas=2, iterations_per_loop=10)
+    with TPUSession(program) as ours, TPUSession(ORACLE / "iris_tpu.pb") as oracle:
+        ours.restore(checkpoint)
+        oracle.restore(checkpoint)
+        np.testing.assert_allclose(ours.train(60), oracle.train(60), rtol=1e-4)
+        assert ours.global_step == oracle.global_step == 60
+        ends, theirs_end = ours.values(), oracle.values()
+        for name, value in theirs_end.items():
+            np.testing.assert_allclose(ends[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["mnist_cnn_tpu", "mnist_host_call_tpu", "batch_norm_tpu"])
+def test_graphs_of_tpuestimator_train(name: str, in_corpus: Path) -> None:
+    with TPUSession(ORACLE / f"{name}.pb") as session:
+        assert session.num_replicas == 8
+        losses = session.train(8)
+        assert session.global_step == 8
+        assert np.isfinite(losses).all()
+        assert np.mean(losses[-3:]) < losses[0]
+
+
+# --------------------------------------------------------------------------- a master with TPU devices
+
+DEVICES = ["/job:worker/replica:0/task:0/device:CPU:0", "/job:worker/replica:0/task:0/device:TPU_SYSTEM:0"] + [
+    f"/job:worker/replica:0/task:0/device:TPU:{core}" for core in range(8)
+]
+
+
+def test_on_a_tpu_the_graph_runs_on_the_job_that_has_the_cores() -> None:
+    graph = graphdef.from_graph_def(convert(CORPUS / "lstm_dynamic" / "model.pb").graph_def)
+    assert tpu.present(DEVICES)
+    notes = tpu.prepare(graph, DEVICES)
+    assert notes == ["dropped 1 Assert in the cluster: a TPU does not run them"]
+    assert graph["tpugraph/configure"].device == "/job:worker/task:0/device:TPU_SYSTEM:0"
+    assert not any("tpu_worker" in node.device for node in graph)
+    assert graph["tpugraph/infeed/enqueue/0"].device == "/job:worker/task:0/device:CPU:0"
+
+
+def test_a_tpu_with_too_few_cores_is_refused() -> None:
+    graph = graphdef.from_graph_def(convert(iris()).graph_def)
+    with pytest.raises(RunError, match="for 8 cores and the master has 2") as caught:
+        tpu.prepare(graph, DEVICES[:4])
+    assert "--num_replicas=2" in str(caught.value)
+
+
+def test_a_plain_graph_does_not_run() -> None:
+    with pytest.raises(RunError, match="plain graph, not a TPU graph"):
+        TPUSession(IRIS / "model.pb")
+
+
+def test_a_graph_without_a_step_counter_counts_in_the_session(tmp_path: Path) -> None:
+    with tf.Graph().as_default() as graph:
+        rows = np.arange(32, dtype="float32").reshape(8, 4) / 32
+        data = tf.compat.v1.data.make_initializable_iterator(
+            tf.data.Dataset.from_tensor_slices(rows).repeat().batch(4, True)
+        )
+        weights = tf.compat.v1.get_variable("w", initializer=np.ones((4, 1), "float32"))
+        loss = tf.reduce_mean(tf.square(data.get_next() @ weights))
+        tf.compat.v1.summary.scalar("loss", loss)
+        tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+    path = tmp_path / "model.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    program = convert(path, num_replicas=2, iterations_per_loop=2)
+    with TPUSession(program) as session:
+        first = session.train(6)
+        assert session.save(tmp_path / "model.ckpt").endswith("model.ckpt-6")
+        rest = session.train(2)
+    with TPUSession(program) as session:
+        assert session.restore(tmp_path) == 6
+        assert session.train(2) == rest
+        assert session.global_step == 8
+    assert len(first) == 6

@@ -1,0 +1,79 @@
+"""The text form prints and parses back."""
+
+from __future__ import annotations
+
+import pytest
+
+from models import CORPUS, corpus, family
+from tpugraph import graphdef, testing
+from tpugraph.errors import LoadError
+from tpugraph.text import format_node
+
+LINES = [
+    "x = Test()",
+    "a/b_c.d-1 = Test(x:1, x) ^x",
+    "y = Test() {a: 1, b: -2.5, c: true, d: \"text\", e: float32, f: [1,?,3], g: [], h: [...]}",
+    "y = Test() {l: (1; 2), m: (\"a, b\"; \"c\"), n: (float32; int32), o: ([2,?]; [...]; []), p: ()}",
+    "y = Const() {dtype: float32, value: float32[2,2][[1.0, 2.0], [3.5, -4.0]]}",
+    "y = Const() {dtype: string, value: object[2][\"one\", \"a \\\"quoted\\\" one\"]}",
+    "y = Const() {dtype: int64, value: int64[]7}",
+    "y = Const() {dtype: bool, value: bool[2][true, false]}",
+    "y = While() {body: &body_12, cond: &cond_3}",
+    "y = Test() @/job:tpu_worker/task:0/device:CPU:0",
+    "y = Test() {T: int32_ref} @/cpu:0 : float32[16,?], int32[], float32_ref[...]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_prints_as_it_parses(line: str) -> None:
+    source = line if line.startswith("x") else f"x = Test()\n{line}"
+    assert testing.graph_text(testing.parse(source)).splitlines()[-1] == line
+
+
+@pytest.mark.parametrize("name", sorted(folder.name for folder in CORPUS.iterdir() if folder.is_dir()))
+def test_a_real_graph_prints_and_parses_back(name: str) -> None:
+    graph = corpus(name).graph()
+    lines = [line for line in testing.graph_text(graph).splitlines()]
+    small = [line for line in lines if "]#" not in line]
+    names = {line.partition(" ")[0] for line in small}
+    closed = [n for n in graph if n.name in names and all(p.name in names for p in graph.ancestors([n]))]
+    source = "".join(format_node(node) + "\n" for node in closed)
+    assert testing.graph_text(testing.parse(source)) == source
+    assert len(closed) > len(graph) / 4
+
+
+def test_functional_graphs_print() -> None:
+    assert "= While(" in testing.graph_text(family("dynamic_while_v2").graph())
+
+
+def test_comments_blank_lines_and_indentation_are_skipped() -> None:
+    assert testing.graph_text(testing.parse("\n  # a comment\n\n   x = Test()\n")) == "x = Test()\n"
+
+
+def test_forward_references_are_fine() -> None:
+    assert testing.parse("y = Test(x)\nx = Test()")["y"].inputs[0].node.name == "x"
+
+
+def test_a_big_constant_shows_its_digest_and_does_not_parse() -> None:
+    graph = testing.parse("x = Const() {dtype: int32, value: int32[65]" + str(list(range(65))) + "}")
+    text = testing.graph_text(graph)
+    assert "int32[65]#" in text
+    testing.assert_raises_block(testing.parse, text, words=["line 1", "digest"], max_length=200, kind=LoadError)
+
+
+@pytest.mark.parametrize("line", ["nonsense", "x = Test(", "x Test()", "x = Test() trailing"])
+def test_a_line_that_is_no_node(line: str) -> None:
+    testing.assert_raises_block(
+        testing.parse, f"a = Test()\n{line}", words=["line 2 is not a node", line[:8]], max_length=200, kind=LoadError
+    )
+
+
+def test_a_parsed_graph_counts_no_edits() -> None:
+    assert str(testing.parse("x = Test()").edits) == "+0 -0 ~0"
+
+
+def test_a_converted_graph_prints(tmp_path) -> None:
+    from tpugraph.compiler import convert
+
+    program = convert(corpus("iris_dnn").folder / "model.pb", num_replicas=2)
+    assert testing.graph_text(graphdef.from_graph_def(program.graph_def)).count("\n") == len(program.graph_def.node)

@@ -1,0 +1,75 @@
+"""The layers of tpugraph, lowest first: a module imports only from its own layer and those before it.
+
+The one place that says so: the root BUILD makes a target of each layer, and tests/test_layers.py reads this table.
+"""
+
+LAYERS = [
+    ("errors", ["tpugraph/errors.py"]),
+    ("facts", ["tpugraph/ops.py", "tpugraph/attrs.py"]),
+    ("ir", ["tpugraph/ir.py"]),
+    ("text", ["tpugraph/text.py"]),
+    ("graphs", [
+        "tpugraph/graphdef.py",
+        "tpugraph/shapes.py",
+        "tpugraph/bounds.py",
+        "tpugraph/flow.py",
+        "tpugraph/analysis.py",
+        "tpugraph/loops.py",
+        "tpugraph/batch_dims.py",
+    ]),
+    ("meaning", [
+        "tpugraph/roles.py",
+        "tpugraph/invariants.py",
+        "tpugraph/reduction.py",
+        "tpugraph/gradients.py",
+        "tpugraph/replicas.py",
+        "tpugraph/outfeeding.py",
+        "tpugraph/checkpoints.py",
+    ]),
+    ("pipeline", ["tpugraph/pipeline.py"]),
+    ("passes", ["passes/**/*.py"]),
+    ("compiler", ["tpugraph/compiler.py", "tpugraph/preconditions.py", "tpugraph/program.py"]),
+    ("runtime", ["tpugraph/runtime/**/*.py"]),
+    ("estimator", ["tpugraph/estimator/**/*.py", "tpugraph/plain.py", "tpugraph/testing.py", "tpugraph/verify.py"]),
+    ("command", [
+        "tpugraph/__init__.py",
+        "tpugraph/__main__.py",
+        "tpugraph/cli.py",
+        "tpugraph/commands/**/*.py",
+        "tpugraph/progress.py",
+    ]),
+]
+
+def layers():
+    """Makes a py_library of each layer, and a test that imports its modules with nothing above them in sight."""
+    below = []
+    for name, patterns in LAYERS:
+        srcs = native.glob(patterns, allow_empty = True)
+        native.py_library(name = name, srcs = srcs, imports = ["."], deps = below, visibility = ["//visibility:public"])
+        if srcs:
+            native.py_test(
+                name = name + "_layer_test",
+                srcs = ["//tools/bazel:check_layer.py"],
+                main = "//tools/bazel:check_layer.py",
+                args = srcs,
+                deps = [":" + name],
+            )
+        below = [":" + name]
+
+def pytest_suites(deps, data):
+    """Makes a py_test of each tests/test_*.py.
+
+    Args:
+      deps: what the tests import.
+      data: what the tests read.
+    """
+    for src in native.glob(["tests/**/test_*.py"], allow_empty = True):
+        native.py_test(
+            name = src[len("tests/"):-len(".py")].replace("/", "_"),
+            timeout = "long",
+            srcs = ["//tools/bazel:pytest_main.py", src],
+            main = "//tools/bazel:pytest_main.py",
+            args = [src],
+            data = data,
+            deps = deps,
+        )

@@ -1,0 +1,185 @@
+"""Writes docs/passes.md and docs/symbols.md from the code, so that they cannot say anything else.
+
+python tools/make_docs.py            writes both
+python tools/make_docs.py --check    exit code 1 where one of them is not current
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).absolute().parents[1]
+sys.path.insert(0, str(ROOT))
+
+NOTICE = "<!-- Written by tools/make_docs.py. Change the docstrings, then run it again. -->"
+PACKAGES = ("tpugraph", "passes")
+PASSES_HEAD = f"""# The passes
+
+{NOTICE}
+
+In the order in which `tpugraph convert` runs them. The pipeline checks what a pass requires before it runs and what it
+ensures after it has run; `well_formed` is checked after every pass. `tpugraph passes` prints the same list.
+How to write one: [writing_a_pass.md](writing_a_pass.md).
+
+| pass | what is true afterwards | parameters | requires | ensures |
+| --- | --- | --- | --- | --- |"""
+SYMBOLS_HEAD = f"""# Public symbols
+
+{NOTICE}
+
+## `import tpugraph`
+
+The names that users need. Each is loaded when it is first used: `import tpugraph` alone loads no TensorFlow.
+
+| name | is | lives in |
+| --- | --- | --- |"""
+MODULES_HEAD = """
+## The modules that passes and programs use
+
+Lowest layer first. What only the session and the command line use is left out; the code has it."""
+LEFT_OUT = frozenset({"passes", "runtime", "estimator", "command"})
+"""Layers whose modules are the business of tpugraph alone, except these:"""
+KEPT = ("tpugraph/runtime/session.py", "tpugraph/testing.py")
+EXPLAINED = frozenset({"Graph", "Node", "Tensor", "Pass", "Pipeline", "Program", "TPUSession", "Replicas", "Loop"})
+"""Classes whose public methods are listed as well."""
+
+
+def documents() -> dict[str, str]:
+    """The generated pages, by path below the root."""
+    return {"docs/passes.md": passes_page(), "docs/symbols.md": symbols_page()}
+
+
+# --------------------------------------------------------------------------- passes
+
+
+def passes_page() -> str:
+    """The passes in the order of the pipeline, and the invariants that they require and ensure."""
+    from passes import PASSES
+    from tpugraph.compiler import passes_of
+    from tpugraph.invariants import INVARIANTS
+
+    rows = passes_of()
+    lines = [PASSES_HEAD]
+    lines += [
+        f"| [{row['name']}](#{row['name']}) | {_code(row['summary'])} | {_parameters(row['parameters'])} "
+        f"| {_names(row['requires'])} | {_names(row['ensures'])} |"
+        for row in rows
+    ]
+    for row, cls in zip(rows, PASSES, strict=True):
+        source = f"{cls.__module__.replace('.', '/')}.py"
+        lines += ["", f"## {row['name']}", "", *_paragraphs(cls.__doc__), f"In [`{source}`](../{source})."]
+    lines += ["", "## Invariants", "", "| name | holds when |", "| --- | --- |"]
+    lines += [f"| `{name}` | {_code(' '.join(invariant.meaning.split()))} |" for name, invariant in INVARIANTS.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _parameters(found: dict[str, Any]) -> str:
+    return ", ".join(f"`{name}={value}`" for name, value in found.items() if name[0] != "_")
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _paragraphs(docstring: str | None) -> list[str]:
+    parts = (" ".join(part.split()) for part in (docstring or "").split("\n\n"))
+    return [line for part in parts for line in (_code(part), "")]
+
+
+def _code(text: str) -> str:
+    return text.replace("``", "`").replace("|", "\\|")
+
+
+# --------------------------------------------------------------------------- symbols
+
+
+def symbols_page() -> str:
+    """What ``import tpugraph`` gives, then every public name of every module, with the first line of its docstring."""
+    import tpugraph
+
+    homes = {name: _home(tpugraph, name) for name in tpugraph.__all__ if not name.startswith("_")}
+    lines = [SYMBOLS_HEAD]
+    lines += [f"| `tpugraph.{name}` | {line} | `{module}` |" for name, (line, module) in homes.items()]
+    lines.append(MODULES_HEAD)
+    for path in _modules():
+        lines += _module(path)
+    return "\n".join(lines) + "\n"
+
+
+def _home(package: Any, name: str) -> tuple[str, str]:
+    found = getattr(package, name)
+    module = getattr(found, "__module__", None) or found.__name__
+    return _first_line(found.__doc__), module
+
+
+def _modules() -> Iterator[Path]:
+    """The modules to list, by layer, lowest first, as tools/bazel/layers.bzl has them."""
+    table = ast.parse((ROOT / "tools/bazel/layers.bzl").read_text(encoding="utf-8")).body
+    assigned = {ast.unparse(n.targets[0]): n.value for n in table if isinstance(n, ast.Assign)}
+    layers = ast.literal_eval(assigned["LAYERS"])
+    for layer, patterns in layers:
+        if layer not in LEFT_OUT:
+            yield from (path for pattern in patterns for path in sorted(ROOT.glob(pattern)))
+    yield from (ROOT / name for name in KEPT)
+
+
+def _module(path: Path) -> list[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    rows = [row for node in tree.body for row in _rows(node)]
+    lines = ["", f"### `{path.relative_to(ROOT)}`", "", _first_line(ast.get_docstring(tree))]
+    return [*lines, "", "| name | is |", "| --- | --- |", *rows] if rows else lines
+
+
+def _rows(node: ast.stmt) -> Iterator[str]:
+    if not isinstance(node, (ast.ClassDef, ast.FunctionDef)) or node.name.startswith("_"):
+        return
+    yield f"| `{_signature(node)}` | {_first_line(ast.get_docstring(node))} |"
+    if isinstance(node, ast.ClassDef) and node.name in EXPLAINED:
+        for member in node.body:
+            if isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
+                yield f"| `{node.name}.{_signature(member)}` | {_first_line(ast.get_docstring(member))} |"
+
+
+def _signature(node: ast.ClassDef | ast.FunctionDef) -> str:
+    if isinstance(node, ast.ClassDef) or any(ast.unparse(d) == "property" for d in node.decorator_list):
+        return node.name
+    a = node.args
+    names = [arg.arg for arg in (*a.posonlyargs, *a.args) if arg.arg not in ("self", "cls")]
+    if a.vararg:
+        names.append(f"*{a.vararg.arg}")
+    names += [f"{arg.arg}=" for arg in a.kwonlyargs]
+    if a.kwarg:
+        names.append(f"**{a.kwarg.arg}")
+    return f"{node.name}({', '.join(names)})"
+
+
+def _first_line(docstring: str | None) -> str:
+    first = " ".join((docstring or "").strip().split("\n\n")[0].split())
+    for role in (":func:", ":class:", ":meth:"):
+        first = first.replace(role, "")
+    return _code(first.replace("`~", "`"))
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or compare them; the exit code."""
+    stale = 0
+    for name, text in documents().items():
+        path = ROOT / name
+        current = path.read_text(encoding="utf-8") if path.exists() else ""
+        if current == text:
+            continue
+        if "--check" in arguments:
+            print(f"{name} is not current: run python tools/make_docs.py")
+            stale = 1
+        else:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {name}")
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,201 @@
+"""Node attributes: Python values to and from ``AttrValue`` protobufs, and TensorFlow's dtypes by name.
+
+Together with ``graphdef.py`` this is the only place that knows the protobufs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from tensorflow.core.framework import attr_value_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
+from tensorflow.python.framework import tensor_util
+
+AttrValue = attr_value_pb2.AttrValue
+Shape = tuple[int | None, ...] | None
+"""A static shape: a tuple of dimensions (None is unknown), or None where the rank is unknown."""
+
+_NAME_OF = {number: name.removeprefix("DT_").lower() for name, number in types_pb2.DataType.items()}
+_NAME_OF[types_pb2.DT_FLOAT] = "float32"
+_NAME_OF[types_pb2.DT_DOUBLE] = "float64"
+_NAME_OF[types_pb2.DT_HALF] = "float16"
+_NUMBER_OF = {name: number for number, name in _NAME_OF.items()}
+_REF = 100  # DT_X_REF is DT_X + 100
+
+SIZE_OF = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "float32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+}
+"""Bytes of one element, by dtype name; dtypes without a fixed size are absent."""
+
+
+@dataclass(frozen=True)
+class DType:
+    """A TensorFlow dtype by its short name, such as ``float32``; ``ref`` marks a TF1 reference."""
+
+    name: str
+    ref: bool = False
+
+    @property
+    def number(self) -> int:
+        """The value in TensorFlow's ``DataType`` enumeration."""
+        return int(_NUMBER_OF[self.name]) + (_REF if self.ref else 0)
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of one element, or None for strings, handles and variants."""
+        return SIZE_OF.get(self.name)
+
+    @property
+    def floating(self) -> bool:
+        """Whether values can carry a gradient."""
+        return self.name in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+
+    def __str__(self) -> str:
+        return self.name + ("_ref" if self.ref else "")
+
+
+_DTYPES = {number: DType(name) for number, name in _NAME_OF.items() if number < _REF}
+_DTYPES.update({number + _REF: DType(dtype.name, ref=True) for number, dtype in list(_DTYPES.items())})
+
+
+def dtype(value: int | str) -> DType:
+    """The dtype of an enumeration number or of a short name.
+
+    Raises:
+        KeyError: there is no such dtype.
+    """
+    if isinstance(value, int):
+        return _DTYPES[value]
+    return _DTYPES[_NUMBER_OF[value.removesuffix("_ref")] + (_REF if value.endswith("_ref") else 0)]
+
+
+@dataclass(frozen=True)
+class Func:
+    """A reference to a library function, as an attribute value."""
+
+    name: str
+
+
+def decode(attr: Any) -> Any:
+    """The Python value of an ``AttrValue``: str, int, float, bool, DType, shape, ndarray, Func or a list of them."""
+    kind = attr.WhichOneof("value")
+    if kind == "list":
+        return _decode_list(attr.list)
+    if kind == "s":
+        return _text(attr.s)
+    if kind == "type":
+        return _DTYPES[attr.type]
+    if kind == "shape":
+        return decode_shape(attr.shape)
+    if kind == "tensor":
+        return tensor_util.MakeNdarray(attr.tensor)
+    if kind == "func":
+        return Func(attr.func.name)
+    return None if kind is None else getattr(attr, kind)
+
+
+def _decode_list(values: Any) -> list[Any]:
+    for kind, turn in (("s", _text), ("type", _DTYPES.__getitem__), ("shape", decode_shape), ("i", int), ("f", float)):
+        items = getattr(values, kind)
+        if items:
+            return [turn(item) for item in items]
+    if values.b:
+        return list(values.b)
+    if values.func:
+        return [Func(f.name) for f in values.func]
+    return [tensor_util.MakeNdarray(t) for t in values.tensor]
+
+
+def _text(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def decode_shape(proto: Any) -> Shape:
+    """The shape of a ``TensorShapeProto``."""
+    if proto.unknown_rank:
+        return None
+    return tuple(None if d.size < 0 else d.size for d in proto.dim)
+
+
+def _shape_proto(shape: Shape) -> Any:
+    if shape is None:
+        return tensor_shape_pb2.TensorShapeProto(unknown_rank=True)
+    dims = [tensor_shape_pb2.TensorShapeProto.Dim(size=-1 if d is None else d) for d in shape]
+    return tensor_shape_pb2.TensorShapeProto(dim=dims)
+
+
+@cache
+def _encode_dtype(value: DType) -> Any:
+    return AttrValue(type=value.number)
+
+
+def encode(value: Any) -> Any:
+    """The ``AttrValue`` of a Python value; the inverse of :func:`decode`.
+
+    A tuple is a shape and a list is a list. An ``AttrValue`` passes through.
+
+    Raises:
+        TypeError: a value of a kind that no attribute has.
+    """
+    if isinstance(value, AttrValue):
+        return value
+    if isinstance(value, DType):
+        return _encode_dtype(value)
+    if isinstance(value, bool):
+        return AttrValue(b=value)
+    if isinstance(value, int):
+        return AttrValue(i=value)
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return AttrValue(f=value)
+    if isinstance(value, str):
+        return AttrValue(s=value.encode())
+    if isinstance(value, bytes):
+        return AttrValue(s=value)
+    if isinstance(value, tuple):
+        return AttrValue(shape=_shape_proto(value))
+    if isinstance(value, (np.ndarray, np.generic)):
+        return AttrValue(tensor=tensor_proto(np.asarray(value)))
+    if isinstance(value, Func):
+        return AttrValue(func=attr_value_pb2.NameAttrList(name=value.name))
+    if isinstance(value, list):
+        return _encode_list(value)
+    raise TypeError(f"no attribute holds a {type(value).__name__}: {value!r}")
+
+
+def _encode_list(values: Sequence[Any]) -> Any:
+    result = AttrValue(list=AttrValue.ListValue())
+    for value in values:
+        item = AttrValue(shape=_shape_proto(None)) if value is None else encode(value)
+        kind = item.WhichOneof("value")
+        held = getattr(result.list, kind)
+        held.add().CopyFrom(getattr(item, kind)) if kind in ("shape", "tensor", "func") else held.append(
+            getattr(item, kind)
+        )
+    return result
+
+
+def tensor_proto(value: Any) -> Any:
+    """A ``TensorProto`` of an array; uniform arrays are stored as one element."""
+    array = np.asarray(value)
+    proto: tensor_pb2.TensorProto = tensor_util.make_tensor_proto(array)
+    return proto

@@ -1,0 +1,156 @@
+"""Upper bounds of open dimensions: how many rows a tensor can have at most."""
+
+from __future__ import annotations
+
+import math
+
+from tpugraph import ops, shapes
+from tpugraph.attrs import Shape
+from tpugraph.ir import Node, Tensor
+
+_SAME_AS_FIRST = ops.ELEMENTWISE | ops.IDENTITIES | {"SparseReshape", "Bucketize", "StringToHashBucketFast", "AsString"}
+_LONGEST_WALK = 60
+_ROWS_OF_INDICES = frozenset({"SparseSegmentMeanGradV2", "SparseSegmentSumGradV2", "SparseSegmentSqrtNGradV2"})
+_ROWS_OPERAND = {
+    "SparseSegmentMeanGrad": 3,
+    "SparseSegmentSumGrad": 3,
+    "SparseSegmentSqrtNGrad": 3,
+    "UnsortedSegmentSum": 2,
+}
+"""Ops with an operand that says how many rows they make."""
+
+
+def bounded_shape(tensor: Tensor, depth: int = 0) -> Shape:
+    """The shape with each open dimension replaced by its upper bound, where one is known.
+
+    The bound follows from the op that opened the dimension: ``Where`` finds at most as many rows as its input has
+    elements, ``Unique`` keeps at most all of them, a gather has as many rows as indices.
+    """
+    shape = tensor.shape
+    if shape is None or None not in shape or depth > _LONGEST_WALK:
+        return shape
+    first = None
+    if shape[1:].count(None) == 0 and tensor.node.inputs:
+        first = _bound_rows(tensor, depth + 1)
+    return shape if first is None else (first, *shape[1:])
+
+
+def _bound_rows(tensor: Tensor, depth: int) -> int | None:
+    """The most rows (dimension 0) that the tensor can have."""
+    node, port = tensor.node, tensor.port
+    if node.op == "Where":
+        return shapes.element_count(bounded_shape(node.inputs[0], depth))
+    if node.op in ("Unique", "UniqueV2"):
+        return _rows(node.inputs[0], depth)
+    if node.op in ("GatherV2", "Gather", "ResourceGather"):
+        return _rows(node.inputs[1], depth)
+    if node.op == "GatherNd":
+        return _rows(node.inputs[1], depth)
+    if node.op in ("LookupTableFindV2", "LookupTableFind"):
+        return _rows(node.inputs[1], depth)
+    if node.op == "Reshape":
+        count = shapes.element_count(bounded_shape(node.inputs[0], depth))
+        rest = shapes.element_count((tensor.shape or ())[1:])
+        return None if count is None or not rest else count // rest
+    if node.op == "SparseFillEmptyRows" and port in (0, 1):
+        rows = _rows(node.inputs[1], depth)
+        dense = _dense_rows(node.inputs[2])
+        return None if rows is None or dense is None else rows + dense
+    if node.op in _ROWS_OF_INDICES:
+        return _rows(node.inputs[1], depth)
+    if node.op in _ROWS_OPERAND:
+        return _extent(node.inputs[_ROWS_OPERAND[node.op]], depth)
+    if node.op == "SparseCross" and port in (0, 1):
+        crossed = _crossed(node)
+        return None if crossed is None else crossed[0] * crossed[1]
+    if node.op in ("StridedSlice", "Slice", *_SAME_AS_FIRST):
+        candidates = [_rows(t, depth) for t in node.inputs if t.shape and len(t.shape) == len(tensor.shape or ())]
+        known = [c for c in candidates if c is not None]
+        return max(known, default=None) if len(known) == len(candidates) else None
+    if node.op in ("XlaSetDynamicDimensionSize", "DynamicPartition"):
+        return _rows(node.inputs[0], depth)
+    return None
+
+
+def _extent(tensor: Tensor, depth: int) -> int | None:
+    """The largest value of a scalar that is the number of rows of something."""
+    node = tensor.node
+    if node.op in ("Cast", "Identity"):
+        return _extent(node.inputs[0], depth)
+    if node.op == "StridedSlice" and node.inputs[0].node.op == "Cast":
+        source = node.inputs[0].node.inputs[0].node
+    else:
+        source = node.inputs[0].node if node.op == "StridedSlice" else node
+    if node.op == "StridedSlice" and source.op == "Shape" and (_vector(node.inputs[1]) or [1])[0] == 0:
+        return _rows(source.inputs[0], depth)
+    return _scalar(tensor)
+
+
+def _rows(tensor: Tensor, depth: int) -> int | None:
+    shape = bounded_shape(tensor, depth)
+    return shape[0] if shape else None
+
+
+def _dense_rows(dense_shape: Tensor) -> int | None:
+    """The number of rows of a sparse tensor, from its dense shape where that is made of constants."""
+    values = _vector(dense_shape)
+    return values[0] if values else None
+
+
+def _crossed(node: Node) -> list[int] | None:
+    """The dense shape that SparseCross makes of dense columns: the batch, and one value for each combination."""
+    if node.attr("N"):
+        return None
+    shapes_of = [t.shape for t in node.inputs]
+    if any(s is None or len(s) != 2 or None in s for s in shapes_of):
+        return None
+    combinations = 1
+    for shape in shapes_of:
+        combinations *= (shape or (0, 0))[1] or 0
+    return [(shapes_of[0] or (0,))[0] or 0, combinations]
+
+
+def _scalar(tensor: Tensor) -> int | None:
+    """A small integer made of constants by the ops that shape arithmetic uses."""
+    node = tensor.node
+    if node.op == "Const":
+        return int(node.attr("value").flat[0])
+    if node.op in ("Cast", "Identity"):
+        return _scalar(node.inputs[0])
+    if node.op in ("StridedSlice", "GatherV2"):
+        source, begin = _vector(node.inputs[0]), _vector(node.inputs[1])
+        return None if source is None or begin is None or begin[0] >= len(source) else source[begin[0]]
+    if node.op == "Prod":
+        values = _vector(node.inputs[0])
+        return None if values is None else math.prod(values)
+    return None
+
+
+def _vector(tensor: Tensor) -> list[int] | None:
+    node = tensor.node
+    if node.op == "Const":
+        return [int(v) for v in node.attr("value").flat]
+    if node.op in ("Cast", "Identity"):
+        return _vector(node.inputs[0])
+    if node.op == "Shape":
+        shape = node.inputs[0].shape
+        return None if shape is None or None in shape else [int(d or 0) for d in shape]
+    if node.op == "SparseReshape":
+        return _vector(node.inputs[2])
+    if node.op == "SparseCross":
+        return _crossed(node)
+    if node.op == "Pack":
+        parts = [_scalar(t) for t in node.inputs]
+        return None if None in parts else [int(p or 0) for p in parts]
+    if node.op == "Slice":
+        source, begin, size = (_vector(t) for t in node.inputs)
+        if source is None or begin is None or size is None:
+            return None
+        return source[begin[0] : begin[0] + size[0]] if size[0] >= 0 else source[begin[0] :]
+    return None
+
+
+def bounded_bytes(tensor: Tensor) -> int | None:
+    """Bytes of a tensor at its upper bound, or None where no bound is known."""
+    count, size = shapes.element_count(bounded_shape(tensor)), tensor.dtype.size
+    return None if count is None or size is None else count * size

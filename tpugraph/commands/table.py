@@ -1,0 +1,209 @@
+"""The commands and their flags, as data. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag.
+
+    Attributes:
+        name: with underscores; dashes are accepted too.
+        kind: ``string``, ``integer``, ``float``, ``boolean``, ``enum``, ``list`` (comma-separated) or ``repeated``.
+        default: its value when it is not given.
+        help: one sentence.
+        values: what an ``enum`` may be.
+        short: a one-letter name.
+        shown: how the value is written in the help.
+        lowest: the smallest value of a number.
+    """
+
+    name: str
+    kind: str
+    default: Any
+    help: str
+    values: tuple[str, ...] = ()
+    short: str | None = None
+    shown: str = ""
+    lowest: int | None = None
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: what it takes and how it is explained."""
+
+    name: str
+    takes_model: bool
+    summary: str
+    text: str
+    examples: tuple[str, ...]
+    flags: tuple[Flag, ...]
+
+
+COMMON = (
+    Flag("json", "boolean", False, "print one machine-readable object on stdout, everything else on stderr"),
+    Flag("traceback", "boolean", False, "print Python's traceback with an error"),
+    Flag("help", "boolean", False, "print this help", short="h"),
+)
+
+_FINDING = (
+    Flag(
+        "train_op",
+        "string",
+        None,
+        "the train op, or several with commas between; found by structure if not given",
+        shown="NODE",
+    ),
+    Flag("loss", "string", None, "the loss; found by structure if not given", shown="TENSOR"),
+    Flag("loss_reduction", "enum", "auto", "how the loss combines over the cores", ("auto", "mean", "sum")),
+)
+_CORES = Flag("num_replicas", "integer", 8, "number of cores", shown="N", lowest=1)
+_LOOP = Flag("iterations_per_loop", "integer", 100, "steps per Session.run", shown="N", lowest=1)
+_BATCH = Flag(
+    "batch_mode",
+    "enum",
+    "per_replica",
+    "per_replica: each core takes batches of the traced size; global: the traced batch is split",
+    ("per_replica", "global"),
+)
+_VARYING = Flag(
+    "varying_updates",
+    "enum",
+    "mean",
+    "what is written where the cores differ, as batch statistics do",
+    ("mean", "replica0", "error"),
+)
+CONVERSION = (
+    _CORES,
+    _LOOP,
+    _BATCH,
+    *_FINDING,
+    _VARYING,
+    Flag(
+        "passes",
+        "string",
+        None,
+        "the pipeline, such as 'prune,static-shapes'; `tpugraph passes` lists the default",
+        shown="LIST",
+    ),
+    Flag("dump_dir", "string", None, "folder for a numbered text dump after each pass", shown="DIR"),
+    Flag("dump_after", "list", (), "dump after these passes only", shown="PASS,..."),
+)
+"""The flags that are fields of ConvertOptions."""
+
+_REBIND = Flag(
+    "rebind", "repeated", (), "replace a file name in the graph; may be given several times", shown="OLD=NEW"
+)
+_CHECKPOINT = Flag(
+    "checkpoint", "string", None, "start from this checkpoint: a prefix, or a folder's newest", shown="PREFIX"
+)
+
+CONVERT = Command(
+    "convert",
+    True,
+    "rewrite a plain training graph into a TPU training graph",
+    "MODEL is a GraphDef (.pb, .pbtxt), a MetaGraphDef (.meta), a SavedModel or an Estimator's model_dir; which one is "
+    "told from its content. The output is one GraphDef that needs no side file.",
+    ("tpugraph convert model_dir/model.ckpt-0.meta -o model_tpu.pb --num_replicas=8 --iterations_per_loop=100",),
+    (
+        Flag(
+            "output",
+            "string",
+            None,
+            "where to write; MODEL's name with _tpu.pb if not given",
+            short="o",
+            shown="OUT.pb",
+        ),
+        *CONVERSION,
+        Flag("report", "string", None, "write what was found and done as JSON", shown="FILE.json"),
+        Flag("dry_run", "boolean", False, "convert and print, but write nothing"),
+        *COMMON,
+    ),
+)
+RUN = Command(
+    "run",
+    True,
+    "train a graph: on TPU devices, or on emulated cores of this machine",
+    "MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph "
+    "convert`. With --model_dir, training goes on where that folder's newest checkpoint ends.",
+    (
+        "tpugraph run model_tpu.pb --steps=1000 --model_dir=out --losses=losses.jsonl",
+        "tpugraph run model.pb --steps=24 --checkpoint=model.ckpt-0 --rebind=train.tfrecords=/data/train.tfrecords",
+    ),
+    (
+        Flag("steps", "integer", None, "number of steps", shown="N", lowest=1),
+        _CHECKPOINT,
+        Flag("model_dir", "string", None, "folder to save checkpoints in and to resume from", shown="DIR"),
+        Flag(
+            "save_steps",
+            "integer",
+            None,
+            "steps between checkpoints, which are saved at loop ends; 10 minutes if not given",
+            shown="N",
+            lowest=1,
+        ),
+        Flag(
+            "master",
+            "string",
+            "",
+            "address of a TensorFlow server with TPU devices; emulated cores if empty",
+            shown="ADDRESS",
+        ),
+        _REBIND,
+        Flag("losses", "string", None, 'write a line {"step": 1, "loss": 0.5} per step', shown="FILE.jsonl"),
+        *CONVERSION,
+        *COMMON,
+    ),
+)
+INSPECT = Command(
+    "inspect",
+    True,
+    "show what a graph holds and what tpugraph makes of it",
+    "Prints kind, size, ops, the roles that were found with the reason of each, what goes to the host and what to the "
+    "device. Nothing is written.",
+    ("tpugraph inspect model_dir", "tpugraph inspect model.pb --why=dense/kernel"),
+    (
+        Flag("why", "string", None, "tell all that is known about one node", shown="NODE"),
+        *(flag for flag in CONVERSION if not flag.name.startswith("dump_")),
+        *COMMON,
+    ),
+)
+VERIFY = Command(
+    "verify",
+    True,
+    "compare the converted graph with the plain one on your own data",
+    "Runs K steps of the plain graph and of the converted one, one by one and as one loop, on 1 core and on several, "
+    "from the same weights, and says which variable differs most and by how much. The exit code is 1 where something "
+    "differs by more than the tolerance.",
+    ("tpugraph verify model.pb --steps=4 --checkpoint=model.ckpt-0",),
+    (
+        Flag("steps", "integer", 4, "number of steps to compare", shown="K", lowest=1),
+        _CHECKPOINT,
+        Flag(
+            "tolerance",
+            "float",
+            1e-4,
+            "largest difference allowed, relative to the largest element of a variable",
+            shown="X",
+        ),
+        _REBIND,
+        _CORES,
+        _BATCH,
+        *_FINDING,
+        _VARYING,
+        *COMMON,
+    ),
+)
+PASSES = Command(
+    "passes",
+    False,
+    "list the passes of the pipeline",
+    "For each pass in order: its name, its parameters, what it requires and ensures, and what it does.",
+    ("tpugraph passes",),
+    COMMON,
+)
+COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, PASSES)}
+"""The commands by name, in the order of the help."""

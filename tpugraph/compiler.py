@@ -1,0 +1,201 @@
+"""The compiler: a plain training graph in, a Program out."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from passes import PASSES
+from tpugraph import graphdef, ops, preconditions, roles
+from tpugraph.analysis import in_cluster
+from tpugraph.errors import ConversionError, UsageError
+from tpugraph.ir import Graph
+from tpugraph.pipeline import Pass, Pipeline, parse_passes
+from tpugraph.program import Program
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """How to convert.
+
+    Attributes:
+        num_replicas: number of cores.
+        iterations_per_loop: steps per Session.run.
+        batch_mode: ``per_replica`` (each core takes batches of the traced size) or ``global`` (the traced batch is
+            split).
+        train_op: name of the train op (or several, separated by commas); None finds it.
+        loss: name of the loss; None finds it.
+        loss_reduction: ``auto``, ``mean`` or ``sum``.
+        varying_updates: ``mean``, ``replica0`` or ``error``: what is written where cores differ (batch statistics).
+        passes: the pipeline as text; None is the default one.
+        dump_dir: folder for numbered dumps.
+        dump_after: passes to dump after; all when empty.
+    """
+
+    num_replicas: int = 8
+    iterations_per_loop: int = 100
+    batch_mode: str = "per_replica"
+    train_op: str | None = None
+    loss: str | None = None
+    loss_reduction: str = "auto"
+    varying_updates: str = "mean"
+    passes: str | None = None
+    dump_dir: str | None = None
+    dump_after: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("num_replicas", "iterations_per_loop"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name} is {value!r}, but must be a whole number of at least 1", fix=f"--{name}=8")
+        if self.batch_mode not in ("per_replica", "global"):
+            raise UsageError(f"'{self.batch_mode}' is no batch mode", fix="--batch_mode=per_replica or global")
+
+
+def convert(
+    model: str | os.PathLike[str] | Graph,
+    options: ConvertOptions | None = None,
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
+    **fields: Any,
+) -> Program:
+    """Convert a plain Estimator training graph into a TPU graph.
+
+    Args:
+        model: a path (see :func:`tpugraph.graphdef.load`) or a Graph, which is rewritten in place.
+        options: the options; or give their fields as keyword arguments.
+        progress: called before each pass with its name, its number and the number of passes.
+        **fields: fields of :class:`ConvertOptions`.
+
+    Raises:
+        TpuGraphError: the graph cannot be loaded, understood or rewritten; nothing is written.
+    """
+    if options is not None and fields:
+        raise UsageError("give either options or keyword arguments, not both")
+    with _without_garbage_collection():
+        return _convert(model, options or ConvertOptions(**fields), progress)
+
+
+def _convert(
+    model: str | os.PathLike[str] | Graph, options: ConvertOptions, progress: Callable[[str, int, int], None] | None
+) -> Program:
+    started = time.perf_counter()
+    graph = model if isinstance(model, Graph) else graphdef.load(model)
+    if graph.of_type("TPUReplicateMetadata"):
+        raise ConversionError("the graph is a TPU graph already", origin=graph.source, fix="run it: tpugraph run MODEL")
+    size = len(graph)
+    if graph.roles is None:
+        graph.roles = roles.find(graph, train_op=options.train_op, loss=options.loss)
+    preconditions.check(graph)
+    pipeline = Pipeline(build_passes(options))
+    pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after, progress=progress)
+    graph_def = graphdef.to_graph_def(graph)
+    seconds = time.perf_counter() - started
+    return Program(graph_def, _report(graph, options, pipeline, size, seconds))
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """A conversion makes many objects and drops few: the collector would walk them all again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            if not gc.get_freeze_count():
+                gc.freeze()  # together: what was made here counts as old, and is not walked at once
+                gc.unfreeze()
+            gc.enable()
+
+
+def build_passes(options: ConvertOptions) -> list[Pass]:
+    """The passes that the options ask for, with their parameters."""
+    values = asdict(options)
+    if options.passes is not None:
+        return parse_passes(options.passes, PASSES, values)
+    return [cls(**{key: values[key] for key in cls.parameters() if key in values}) for cls in PASSES]
+
+
+# --------------------------------------------------------------------------- report
+
+
+def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int, seconds: float) -> dict[str, Any]:
+    found, facts = graph.roles, graph.facts
+    placement = facts.get("placement", {})
+    reduction = facts.get("cross-replica-sum", {})
+    outfeed = facts.get("outfeed", {})
+    cores = options.num_replicas
+    per_core = 1 if options.batch_mode == "global" else cores
+    return {
+        "source": Path(graph.source).name if graph.source else "",
+        "num_replicas": cores,
+        "iterations_per_loop": options.iterations_per_loop,
+        "batch": _batch(graph, options),
+        "nodes": {"input": size, "output": len(graph), "device": sum(map(in_cluster, graph))},
+        "loss": asdict(found.loss),
+        "train_ops": [asdict(f) for f in found.train_ops],
+        "step": None if found.step is None else asdict(found.step),
+        "inputs": [asdict(f) for f in found.inputs],
+        "trained": found.trained,
+        "variables": {name: {"key": v.key, "trained": v.trained} for name, v in found.variables.items()},
+        "reduction": {
+            "kind": reduction.get("loss_reduction"),
+            "reason": reduction.get("reason"),
+            "tensors": reduction.get("reduced", {}),
+            "kinds": reduction.get("kinds", {}),
+        },
+        "varying_updates": facts.get("varying-updates", {}).get("combined", {}),
+        "bytes_per_step": {
+            "infeed": placement.get("infeed_bytes", 0) * per_core,
+            "infeed_naive": placement.get("naive_bytes", 0) * per_core,
+            "infeed_tensors": placement.get("infeed_tensors", {}),
+            "outfeed": outfeed.get("outfeed_bytes", 0),
+            "outfeed_tensors": outfeed.get("outfeed_tensors", {}),
+        },
+        "host_ops": dict(Counter(n.op for n in graph if not in_cluster(n) and ops.is_host_only(n.op))),
+        "dropped": placement.get("dropped", {}),
+        "passes": [trace.as_dict() for trace in pipeline.trace],
+        "notes": _notes(graph),
+        "why": [{"stage": n.stage, "node": n.node, "text": n.text} for n in graph.notes],
+        "seconds": round(seconds, 4),
+    }
+
+
+def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
+    cores = options.num_replicas
+    rows = graph.facts.get("cross-replica-sum", {}).get("batch_rows")
+    if rows is None:
+        return {"per_core": None, "global": None, "line": f"{cores} cores"}
+    return {"per_core": rows, "global": rows * cores, "line": f"global batch {rows * cores} = {cores} cores x {rows}"}
+
+
+def _notes(graph: Graph) -> list[str]:
+    notes = list(graph.facts.get("static-shapes", {}).get("batches_closed", []))
+    doubt = graph.facts.get("cross-replica-sum", {}).get("doubt")
+    if doubt:
+        notes.append(doubt)
+    if graph.of_type(*ops.DEQUEUES):
+        notes.append("the input is a queue: its position cannot be saved in a checkpoint")
+    return notes
+
+
+def passes_of(spec: Sequence[type[Pass]] = PASSES) -> list[dict[str, Any]]:
+    """The pipeline as data: name, parameters, requires, ensures and one sentence per pass."""
+    return [
+        {
+            "name": cls.name,
+            "parameters": cls.parameters(),
+            "requires": list(cls.requires),
+            "ensures": list(cls.ensures),
+            "summary": cls.summary(),
+        }
+        for cls in spec
+    ]

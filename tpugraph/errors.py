@@ -1,0 +1,95 @@
+"""Errors of tpugraph: every failure is one block that names the fault, the node, its origin and the fix."""
+
+from __future__ import annotations
+
+
+class TpuGraphError(Exception):
+    """A failure that a user can act on.
+
+    Args:
+        fault: what is wrong, one sentence without a final full stop.
+        node: the node it was found at, as ``name (Op)``.
+        origin: where the node comes from in the user's graph.
+        fix: what the user can do about it.
+        stage: the pass or stage that found it; the pipeline fills it in.
+    """
+
+    def __init__(
+        self,
+        fault: str,
+        *,
+        node: object | None = None,
+        origin: str | None = None,
+        fix: str | None = None,
+        stage: str | None = None,
+    ) -> None:
+        super().__init__(fault)
+        self.fault = fault
+        self.node = None if node is None else str(node)
+        self.origin = origin
+        self.fix = fix
+        self.stage = stage
+
+    def block(self) -> str:
+        """The error as it is printed: one headline and up to three labelled lines."""
+        stage = f"{self.stage}: " if self.stage else ""
+        lines = [f"error: {stage}{self.fault}"]
+        for label, text in (("node", self.node), ("from", self.origin), ("fix", self.fix)):
+            if text:
+                lines.append(f"  {label:<7} {text}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.block().removeprefix("error: ")
+
+    def as_dict(self) -> dict[str, str | None]:
+        """The same facts for machine-readable output."""
+        kind = type(self).__name__
+        return {
+            "kind": kind,
+            "fault": self.fault,
+            "node": self.node,
+            "origin": self.origin,
+            "fix": self.fix,
+            "stage": self.stage,
+        }
+
+
+class LoadError(TpuGraphError):
+    """The input is not a graph that can be read."""
+
+
+class GraphError(TpuGraphError):
+    """An edit or a graph that breaks a rule of the IR."""
+
+
+class RolesError(TpuGraphError):
+    """The loss, the train op, the input or a gradient cannot be told from the graph."""
+
+
+class ConversionError(TpuGraphError):
+    """A pass cannot rewrite the graph."""
+
+
+class ShapeError(ConversionError):
+    """A shape that is open, or a batch that does not divide."""
+
+
+class InvariantError(TpuGraphError):
+    """A graph violates what a pass requires or has promised."""
+
+
+class PipelineError(TpuGraphError):
+    """A pipeline whose order or parameters cannot work."""
+
+
+class RunError(TpuGraphError):
+    """A session that cannot start or a step that failed."""
+
+
+class CheckpointError(RunError):
+    """A checkpoint that cannot be read, written or matched to the graph."""
+
+
+class UsageError(TpuGraphError):
+    """An option or argument with an unusable value."""

@@ -1,0 +1,257 @@
+"""Raw gradients: where backpropagation hands a variable's gradient to clipping, scaling and the optimizer.
+
+The raw gradients are the cheapest set of tensors, each of a variable's own shape, that separates backpropagation from
+all updates; of several such sets the one closest to backpropagation. Everything between a raw gradient and the update
+is processing, whatever ops it is made of, so optimizers of plain Assign ops are found like those with their own op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tpugraph import ops
+from tpugraph.analysis import NodeSet, in_cluster, minimum_cut
+from tpugraph.attrs import Shape
+from tpugraph.errors import ConversionError
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.roles import variable_of
+from tpugraph.shapes import is_static
+
+_BACKPROPAGATES = frozenset(
+    {
+        "ReluGrad",
+        "Relu6Grad",
+        "EluGrad",
+        "SeluGrad",
+        "SigmoidGrad",
+        "TanhGrad",
+        "SoftplusGrad",
+        "SoftsignGrad",
+        "SqrtGrad",
+        "RsqrtGrad",
+        "ReciprocalGrad",
+        "InvGrad",
+        "LeakyReluGrad",
+        "BiasAdd",
+    }
+)
+PROCESSING = (
+    (ops.ELEMENTWISE - _BACKPROPAGATES)
+    | ops.REDUCTIONS
+    | ops.SHAPE_OF
+    | {
+        "Reshape",
+        "Unique",
+        "UniqueV2",
+        "UnsortedSegmentSum",
+        "Pack",
+        "ConcatV2",
+        "Squeeze",
+        "ExpandDims",
+        "Switch",
+        "Merge",
+        "Tile",
+        "StridedSlice",
+        "BroadcastTo",
+        "IdentityN",
+        "Fill",
+        "Slice",
+        "AddN",
+        "GatherV2",
+        "ResourceGather",
+    }
+)
+"""Ops that may stand between a raw gradient and the update."""
+
+_SEGMENT_GRADS = frozenset({"SparseSegmentMeanGradV2", "SparseSegmentSumGradV2", "SparseSegmentSqrtNGradV2"})
+_MAKES_INDICES = frozenset({"Reshape", "Identity", "ConcatV2", "Cast"}) | _SEGMENT_GRADS
+
+_MAKES_NORMS = frozenset({"L2Loss", "EuclideanNorm", "Square", "Abs"})
+_GATHERS_NORMS = frozenset({"Pack", "ConcatV2", "AddN", "Add", "AddV2", "Identity", "Cast", "Reshape", "Squeeze"})
+
+
+@dataclass(frozen=True)
+class _Label:
+    """What a candidate looks like: ``dense`` with the variable's shape, ``rows`` with its row shape, or ``indices``."""
+
+    kind: str
+    shape: Shape
+
+    def fits(self, tensor: Tensor, *, direct: bool) -> bool:
+        """Whether the tensor can be the raw gradient; ``direct`` says that the update reads it itself."""
+        shape = tensor.shape
+        if self.kind == "dense":
+            return tensor.dtype.floating and (shape == self.shape or (direct and not is_static(shape)))
+        if shape is None or tensor.node.op in ("Unique", "UniqueV2", "UnsortedSegmentSum"):
+            return False
+        if self.kind == "indices":
+            made = direct or tensor.node.op in _MAKES_INDICES
+            return made and tensor.dtype.name in ("int32", "int64") and len(shape) == 1
+        return tensor.dtype.floating and len(shape) == len(self.shape or ()) and shape[1:] == (self.shape or ())[1:]
+
+
+@dataclass(frozen=True)
+class RawGradient:
+    """One tensor to reduce over the cores.
+
+    Attributes:
+        tensor: the raw gradient.
+        kind: ``dense``, or ``rows`` and ``indices`` of IndexedSlices.
+        variable: the variable it belongs to.
+        why: how it was found.
+        readers: nodes of the processing that read it.
+    """
+
+    tensor: Tensor
+    kind: str
+    variable: str
+    why: str
+    readers: NodeSet = field(default_factory=dict)
+
+
+def find_raw_gradients(graph: Graph, varying: NodeSet, forward: NodeSet) -> list[RawGradient]:
+    """Find what to reduce.
+
+    Args:
+        graph: the graph, with roles, shapes and placement.
+        varying: the replica-varying nodes.
+        forward: the nodes that the loss is computed from; none of their values is a gradient.
+
+    Raises:
+        ConversionError: an update that depends on the input otherwise than through a gradient of its variable's shape.
+    """
+    walk = _Walk(graph, varying, forward)
+    for finding in graph.roles.updates:
+        walk.add_update(graph[finding.name])
+    return walk.cut()
+
+
+class _Walk:
+    """Walks back from the updates and collects the network to cut."""
+
+    def __init__(self, graph: Graph, varying: NodeSet, forward: NodeSet) -> None:
+        self.graph = graph
+        self.varying = varying
+        self.forward = forward
+        self.edges: dict[tuple[Tensor, Tensor], None] = {}
+        self.labels: dict[Tensor, dict[_Label, str]] = {}
+        self.sources: dict[Tensor, None] = {}
+        self.targets: dict[Tensor, Node] = {}
+        self.processing: NodeSet = {}
+        self._seen: set[tuple[Tensor, _Label]] = set()
+
+    def add_update(self, update: Node) -> None:
+        fact = ops.WRITES[update.op]
+        variable = variable_of(update.inputs[fact.variables[0]])
+        if variable is None:
+            raise ConversionError("the variable that this update writes cannot be told", node=update)
+        shape = variable.attr("shape")
+        self.processing[update] = None
+        if fact.rows is None:
+            self._start(update, update.inputs[fact.value], _Label("dense", shape), variable)
+            return
+        self._start(update, update.inputs[fact.value], _Label("rows", shape), variable)
+        self._start(update, update.inputs[fact.rows], _Label("indices", None), variable)
+
+    def _start(self, update: Node, tensor: Tensor, label: _Label, variable: Node) -> None:
+        if tensor.node not in self.varying:
+            return
+        if tensor.node in self.forward and label.kind == "dense":
+            raise self._not_a_gradient(update, tensor)
+        self.targets[tensor] = update
+        stack = [tensor]
+        while stack:
+            t = stack.pop()
+            if (t, label) in self._seen:
+                continue
+            self._seen.add((t, label))
+            if label.fits(t, direct=t is tensor) and (t.node not in self.forward or t is tensor):
+                self.labels.setdefault(t, {})[label] = variable.name
+            if self._stops(t, label):
+                self.sources[t] = None
+                continue
+            self.processing[t.node] = None
+            if any(not in_cluster(p.node) and p.node.op not in ops.VARIABLES for p in t.node.inputs):
+                self.sources[t] = None  # it reads the host: what comes in varies
+            for producer in t.node.inputs:
+                if producer.node in self.varying:
+                    self.edges[producer, t] = None
+                    stack.append(producer)
+
+    def _stops(self, tensor: Tensor, label: _Label) -> bool:
+        """Whether backpropagation begins here."""
+        node = tensor.node
+        if node in self.forward or node.op not in PROCESSING:
+            return True
+        if label.kind != "dense" and node.op in ("Reshape", "ConcatV2"):  # how backpropagation hands over IndexedSlices
+            return label.fits(tensor, direct=False)
+        if node.op in ops.REDUCTIONS - {"L2Loss"}:  # the gradient of a broadcast is a sum, and so is a norm
+            return (label.fits(tensor, direct=False) or not _single(tensor)) and not _is_norm(node)
+        if node.op == "UnsortedSegmentSum":
+            return label.kind == "dense"
+        return node.op == "GatherV2" and label.kind == "dense"
+
+    def cut(self) -> list[RawGradient]:
+        """Solve for the raw gradients."""
+        if not self.targets:
+            return []
+        capacity = dict.fromkeys(self.labels, 1)
+        found = minimum_cut(self.edges, capacity, self.sources, self.targets)
+        if found is None:
+            raise self._not_a_gradient(*self._uncuttable())
+        gradients = []
+        for tensor in found[1]:
+            label, variable = next(iter(self.labels[tensor].items()))
+            settled = _behind_identities(tensor, self.labels, label)
+            readers = {use.node: None for use in settled.node.uses(settled.port) if use.node in self.processing}
+            why = f"the {label.kind} gradient of '{variable}', made by {tensor.node.op}"
+            gradients.append(RawGradient(settled, label.kind, variable, why, readers))
+        return gradients
+
+    def _uncuttable(self) -> tuple[Node, Tensor]:
+        for target, update in self.targets.items():
+            if minimum_cut(self.edges, dict.fromkeys(self.labels, 1), self.sources, [target]) is None:
+                return update, target
+        target, update = next(iter(self.targets.items()))
+        return update, target
+
+    def _not_a_gradient(self, update: Node, tensor: Tensor) -> ConversionError:
+        variable = variable_of(update.inputs[ops.WRITES[update.op].variables[0]])
+        name = variable.name if variable else update.name
+        return ConversionError(
+            f"the gradient of '{name}' cannot be told from '{tensor}', which '{update.name}' writes",
+            node=tensor.node,
+            origin=f"{self.graph.source}, update '{update.name}'",
+            fix="name the right train op with --train_op",
+        )
+
+
+def _is_norm(reduction: Node) -> bool:
+    """Whether a reduction adds up squares or absolute values, also those that other reductions made."""
+    stack, seen = [reduction], {reduction}
+    while stack:
+        node = stack.pop()
+        squares = node.op in ("Mul", "SquaredDifference") and node.inputs[0] == node.inputs[-1]
+        if squares or node.op in _MAKES_NORMS:
+            return True
+        if node.op in ops.REDUCTIONS | _GATHERS_NORMS:
+            found = [t.node for t in node.inputs if t.node not in seen and t.dtype.floating]
+            stack += found
+            seen.update(found)
+    return False
+
+
+def _single(tensor: Tensor) -> bool:
+    return tensor.shape is not None and all(d == 1 for d in tensor.shape)
+
+
+def _behind_identities(tensor: Tensor, labels: dict[Tensor, dict[_Label, str]], label: _Label) -> Tensor:
+    """Follow identities that nothing branches off from, so that the update itself reads the sum."""
+    while True:
+        uses = tensor.node.uses(tensor.port)
+        if len(uses) != 1 or uses[0].node.op not in ("Identity", "Snapshot", "StopGradient") or uses[0].index:
+            return tensor
+        behind = uses[0].node.out()
+        if label not in labels.get(behind, {}):
+            return tensor
+        tensor = behind

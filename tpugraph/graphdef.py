@@ -1,0 +1,411 @@
+"""The door between files and :class:`~tpugraph.ir.Graph`: GraphDef, MetaGraphDef, SavedModel, Estimator folders.
+
+The kind of a file is told from its content, never from its name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError, Message
+from tensorflow.core.framework import function_pb2, graph_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+from tpugraph import ops
+from tpugraph.errors import LoadError
+from tpugraph.ir import Graph, Node, Tensor
+
+_COLLECTIONS = (
+    "train_op",
+    "losses",
+    "trainable_variables",
+    "variables",
+    "local_variables",
+    "global_step",
+    "summaries",
+    "queue_runners",
+    "update_ops",
+    "savers",
+    "table_initializer",
+    "init_op",
+    "local_init_op",
+)
+_MAX_BYTES = 2**31 - 1  # the protobuf limit
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a path held: a protobuf of one kind and the file it was read from."""
+
+    kind: str
+    graph_def: Any
+    meta: Any
+    path: Path
+
+
+def load(path: str | os.PathLike[str]) -> Graph:
+    """Read a graph from a file or folder.
+
+    Args:
+        path: a GraphDef (binary or text), a MetaGraphDef, a SavedModel (file or folder) or an Estimator's model_dir
+            (its newest ``.meta``, else ``graph.pbtxt``).
+
+    Raises:
+        LoadError: nothing there, not a graph, or a graph that is not well formed.
+    """
+    loaded = sniff(Path(path))
+    graph = from_graph_def(loaded.graph_def, source=str(path))
+    if loaded.meta is not None:
+        graph.collections = _collections(loaded.meta)
+    return graph
+
+
+def sniff(path: Path) -> Loaded:
+    """Tell what a path holds and parse it; see :func:`load`."""
+    if path.is_dir():
+        return _sniff_folder(path)
+    if not path.exists():
+        raise LoadError(f"there is no file '{path}'", fix="check the path")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LoadError(f"'{path}' cannot be read: {error.strerror}", fix="check the file's permissions") from error
+    if not data:
+        raise LoadError(f"'{path}' is empty", fix="copy the file again")
+    found = _sniff_text(data) if _is_text(data) else _sniff_binary(data)
+    if found is None:
+        raise LoadError(
+            f"'{path}' is {_describe(data)}",
+            fix="give a GraphDef (.pb, .pbtxt), a MetaGraphDef (.meta), a SavedModel or a model_dir",
+        )
+    kind, message = found
+    meta = message.meta_graphs[0] if kind == "SavedModel" else message if kind == "MetaGraphDef" else None
+    return Loaded(kind, message if meta is None else meta.graph_def, meta, path)
+
+
+def _sniff_folder(path: Path) -> Loaded:
+    for name in ("saved_model.pb", "saved_model.pbtxt"):
+        if (path / name).exists():
+            return sniff(path / name)
+    metas = sorted(path.glob("*.meta"), key=lambda p: (p.stat().st_mtime, _step_of(p)))
+    if metas:
+        return sniff(metas[-1])
+    for name in ("graph.pbtxt", "model.pb"):
+        if (path / name).exists():
+            return sniff(path / name)
+    raise LoadError(
+        f"the folder '{path}' holds no graph",
+        fix="give a model_dir with a .meta or graph.pbtxt file, a SavedModel folder, or a file",
+    )
+
+
+def _step_of(path: Path) -> int:
+    digits = path.stem.rpartition("-")[2]
+    return int(digits) if digits.isdigit() else -1
+
+
+def _is_text(data: bytes) -> bool:
+    head = data[:4096]
+    return b"\0" not in head and not any(b < 9 for b in head)
+
+
+def _sniff_text(data: bytes) -> tuple[str, Any] | None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    # The first field of a SavedModel, a MetaGraphDef and a GraphDef tells them apart.
+    head = text.lstrip()[:200]
+    kinds: list[tuple[str, Any]] = [("GraphDef", graph_pb2.GraphDef)]
+    if head.startswith(("saved_model_schema_version", "meta_graphs")):
+        kinds = [("SavedModel", saved_model_pb2.SavedModel)]
+    elif head.startswith(("meta_info_def", "graph_def")):
+        kinds = [("MetaGraphDef", meta_graph_pb2.MetaGraphDef)]
+    for kind, message_type in kinds:
+        message = message_type()
+        try:
+            text_format.Parse(text, message)
+        except text_format.ParseError:
+            continue
+        if _plausible(kind, message):
+            return kind, message
+    return None
+
+
+def _sniff_binary(data: bytes) -> tuple[str, Any] | None:
+    kinds: tuple[tuple[str, Any], ...] = (
+        ("GraphDef", graph_pb2.GraphDef),
+        ("MetaGraphDef", meta_graph_pb2.MetaGraphDef),
+        ("SavedModel", saved_model_pb2.SavedModel),
+    )
+    for kind, message_type in kinds:
+        message = message_type()
+        try:
+            message.ParseFromString(data)
+        except (DecodeError, RuntimeError):
+            continue
+        if _plausible(kind, message):
+            return kind, message
+    return None
+
+
+def _plausible(kind: str, message: Any) -> bool:
+    if kind == "SavedModel":
+        return bool(message.meta_graphs) and _plausible("MetaGraphDef", message.meta_graphs[0])
+    graph_def = message.graph_def if kind == "MetaGraphDef" else message
+    return bool(graph_def.node) and all(node.name and node.op for node in graph_def.node)
+
+
+def _describe(data: bytes) -> str:
+    """What a file that is no graph seems to be."""
+    if data.startswith(b"\x89HDF"):
+        return "an HDF5 file (Keras weights), not a graph"
+    if data.startswith(b"PK\x03\x04"):
+        return "a zip archive, not a graph"
+    if _is_text(data):
+        return "text, but not a graph in text form (it may be cut off)"
+    return "not a graph (it may be cut off, or another kind of file)"
+
+
+# --------------------------------------------------------------------------- protobuf -> Graph
+
+
+def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
+    """A Graph of a GraphDef.
+
+    Raises:
+        LoadError: two nodes of one name, an input that is not there, or an op that this TensorFlow does not know.
+    """
+    graph = Graph()
+    graph.source = source
+    graph.library = graph_def.library
+    graph.versions = graph_def.versions
+    by_name: dict[str, Node] = {}
+    definitions: dict[Node, Any] = {}
+    for definition in graph_def.node:
+        name = definition.name
+        if name in by_name:
+            raise LoadError(f"two nodes have the name '{name}'", node=name, origin=source, fix="write the graph again")
+        node = Node(definition.op, name, definition.device, dict(definition.attr))
+        by_name[name] = node
+        definitions[node] = definition
+    _check_ops_known(by_name.values(), graph_def.library, source)
+
+    def wiring(node: Node) -> tuple[list[Tensor], list[Node]]:
+        inputs: list[Tensor] = []
+        controls: dict[Node, None] = {}
+        for text in definitions[node].input:
+            producer = by_name.get(text)
+            if producer is not None:
+                inputs.append(Tensor(producer, 0))
+            elif text[0] == "^":
+                controls[_producer(by_name, text[1:], node, source)] = None
+            else:
+                base, _, port = text.rpartition(":")
+                inputs.append(Tensor(_producer(by_name, base or text, node, source), int(port) if base else 0))
+        return inputs, list(controls)
+
+    graph.adopt(list(by_name.values()), wiring)
+    return graph
+
+
+def _producer(by_name: dict[str, Node], name: str, consumer: Node, source: str) -> Node:
+    producer = by_name.get(name)
+    if producer is None:
+        raise LoadError(
+            f"the input '{name}' is not in the graph",
+            node=consumer,
+            origin=source,
+            fix="the file is cut off or was edited by hand: write it again",
+        )
+    return producer
+
+
+def _check_ops_known(nodes: Any, library: Any, source: str) -> None:
+    functions = {function.signature.name for function in library.function}
+    unknown: dict[str, Node] = {}
+    for node in nodes:
+        if node.op not in unknown and node.op not in functions and ops.op_def(node.op) is None:
+            unknown[node.op] = node
+    if unknown:
+        import tensorflow as tf
+
+        names = ", ".join(sorted(unknown))
+        raise LoadError(
+            f"this TensorFlow ({tf.__version__}) does not know the op{'s' if len(unknown) > 1 else ''} {names}",
+            node=next(iter(unknown.values())),
+            origin=source,
+            fix="load its library with tf.load_op_library before converting, or remove it from the graph",
+        )
+
+
+def _collections(meta: Any) -> dict[str, list[str]]:
+    """Collections as names; protobuf entries (variables, queue runners) are given by their first name."""
+    from tensorflow.core.framework import variable_pb2
+    from tensorflow.core.protobuf import queue_runner_pb2
+
+    found: dict[str, list[str]] = {}
+    for key, collection in meta.collection_def.items():
+        if key not in _COLLECTIONS:
+            continue
+        if collection.WhichOneof("kind") == "node_list":
+            found[key] = list(collection.node_list.value)
+        elif collection.WhichOneof("kind") == "bytes_list" and key in ("queue_runners",):
+            runners = [queue_runner_pb2.QueueRunnerDef.FromString(v) for v in collection.bytes_list.value]
+            found[key] = [name for runner in runners for name in runner.enqueue_op_name]
+        elif collection.WhichOneof("kind") == "bytes_list" and key != "savers":
+            found[key] = [
+                variable_pb2.VariableDef.FromString(v).variable_name.removesuffix(":0")
+                for v in collection.bytes_list.value
+            ]
+    return found
+
+
+# --------------------------------------------------------------------------- Graph -> protobuf
+
+
+def to_graph_def(graph: Graph) -> Any:
+    """The GraphDef of a graph, nodes in graph order, control inputs last."""
+    graph_def = graph_pb2.GraphDef()
+    add = graph_def.node.add
+    for node in graph:
+        inputs = [f"{t.node.name}:{t.port}" if t.port else t.node.name for t in node.inputs]
+        if node.controls:
+            inputs += [f"^{c.name}" for c in node.controls]
+        attributes = add(name=node.name, op=node.op, device=node.device, input=inputs).attr
+        for key, value in node.raw_attrs.items():
+            attributes[key].CopyFrom(value)
+    if graph.library is not None:
+        graph_def.library.CopyFrom(graph.library)
+    if graph.versions is not None:
+        graph_def.versions.CopyFrom(graph.versions)
+    return graph_def
+
+
+def serialize(message: Message) -> bytes:
+    """The bytes of a protobuf, the same for the same content.
+
+    Raises:
+        LoadError: more than 2 GiB, which a protobuf cannot hold; the biggest constants are named.
+    """
+    size = message.ByteSize()
+    if size > _MAX_BYTES:
+        raise LoadError(
+            f"the graph has {size / 2**30:.2f} GiB, more than the 2 GiB that a GraphDef can hold",
+            fix="read the data from files instead of constants: " + ", ".join(biggest_constants(message)),
+        )
+    return message.SerializeToString(deterministic=True)
+
+
+def biggest_constants(graph_def: Any, count: int = 3) -> list[str]:
+    """The names of the biggest constants with their sizes."""
+    constants = sorted((n for n in graph_def.node if n.op == "Const"), key=lambda n: -n.ByteSize())
+    return [f"{n.name} ({n.ByteSize() / 2**20:.1f} MiB)" for n in constants[:count]]
+
+
+def save(graph: Graph, path: str | os.PathLike[str]) -> None:
+    """Write a graph as a binary GraphDef; the file is whole or not there."""
+    write_atomically(Path(path), serialize(to_graph_def(graph)))
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file under a temporary name beside its place, then move it there."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise LoadError(f"'{path}' cannot be written: {error.strerror}", fix="choose another place") from error
+
+
+def sub_graph_def(names: Mapping[Node, str], inputs: Mapping[Tensor, str]) -> Any:
+    """A GraphDef of some nodes under other names, without control edges; what they read from outside has the names given.
+
+    Identities in all but name become identities.
+    """
+    graph_def = graph_pb2.GraphDef()
+    for node, name in names.items():
+        texts = [f"{names[t.node]}:{t.port}" if t.node in names else inputs[t] for t in node.inputs]
+        op = "Identity" if node.op in ("PreventGradient", "StopGradient", "Snapshot") else node.op
+        definition = graph_def.node.add(name=name, op=op, input=texts)
+        for key, value in node.raw_attrs.items():
+            if key[0] != "_" and key != "message":
+                definition.attr[key].CopyFrom(value)
+    return graph_def
+
+
+def add_function(
+    graph: Graph,
+    name: str,
+    nodes: Sequence[Node],
+    arguments: Sequence[Tensor],
+    results: Sequence[Tensor],
+    constants: Mapping[Tensor, Node],
+) -> str:
+    """Add a function with copies of nodes to the library, marked to be compiled by XLA; returns its name.
+
+    Args:
+        graph: the graph.
+        name: the name wished for.
+        nodes: its body; every op that writes is run.
+        arguments: what the body reads from outside, in order.
+        results: what the function returns, in order.
+        constants: of other tensors that the body reads: the constant that is copied into the body.
+    """
+    library = function_pb2.FunctionDefLibrary()
+    if graph.library is not None:
+        library.CopyFrom(graph.library)
+    taken = {function.signature.name for function in library.function}
+    name = next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1))) if n not in taken)
+    function = library.function.add()
+    signature = function.signature
+    signature.name, signature.is_stateful = name, True
+    for key in ("_XlaMustCompile", "_noinline"):
+        function.attr[key].b = True
+    names: dict[Tensor, str] = {}
+    for index, tensor in enumerate(arguments):
+        signature.input_arg.add(name=f"in{index}", type=tensor.dtype.number)
+        names[tensor] = f"in{index}"
+    own = {node: f"n{index}" for index, node in enumerate(dict.fromkeys([*constants.values(), *nodes]))}
+    for node, label in own.items():
+        names.update((node.out(port), f"{label}:{text}") for port, text in enumerate(_output_names(node)))
+    names.update((tensor, names[node.out()]) for tensor, node in constants.items())
+    for node, label in own.items():
+        inputs = [names[t] for t in node.inputs] + [f"^{own[c]}" for c in node.controls if c in own]
+        definition = function.node_def.add(name=label, op=node.op, input=inputs)
+        for key, value in node.raw_attrs.items():
+            if key[0] != "_":
+                definition.attr[key].CopyFrom(value)
+        if node.op in ops.WRITES:
+            signature.control_output.append(label)
+            function.control_ret[label] = label
+    for index, tensor in enumerate(results):
+        signature.output_arg.add(name=f"out{index}", type=tensor.dtype.number)
+        function.ret[f"out{index}"] = names[tensor]
+    graph.library = library
+    return name
+
+
+def _output_names(node: Node) -> list[str]:
+    """The outputs of a node as a function body writes them."""
+    names: list[str] = []
+    for output in ops.op_def(node.op).output_arg:
+        count = 1
+        if output.number_attr:
+            count = node.attr(output.number_attr)
+        elif output.type_list_attr:
+            count = len(node.attr(output.type_list_attr))
+        names.extend(f"{output.name}:{index}" for index in range(count))
+    return names
+
+
+def functions_named(graph: Graph) -> dict[str, Any]:
+    """The library functions by name."""
+    return {} if graph.library is None else {f.signature.name: f for f in graph.library.function}

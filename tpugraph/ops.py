@@ -1,0 +1,272 @@
+"""Facts about op types, as data. Passes ask here and never look into op names themselves.
+
+An op that is not listed gets the conservative answer: what TensorFlow's own op registry says of it, and "stateful, not
+elementwise, not movable" where that says nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+# --------------------------------------------------------------------------- control flow (TF1)
+
+MERGE = frozenset({"Merge", "RefMerge"})
+SWITCH = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+NEXT_ITERATION = frozenset({"NextIteration", "RefNextIteration"})
+ENTER = frozenset({"Enter", "RefEnter"})
+EXIT = frozenset({"Exit", "RefExit"})
+LOOP_COND = frozenset({"LoopCond"})
+CONTROL_FLOW = MERGE | SWITCH | NEXT_ITERATION | ENTER | EXIT | LOOP_COND | {"ControlTrigger"}
+
+# --------------------------------------------------------------------------- variables
+
+REF_VARIABLES = frozenset({"VariableV2", "Variable", "TemporaryVariable"})
+RESOURCE_VARIABLES = frozenset({"VarHandleOp"})
+VARIABLES = REF_VARIABLES | RESOURCE_VARIABLES
+READS = frozenset({"ReadVariableOp"})
+"""Reads of a whole resource variable. A ref variable is read by whatever takes its reference."""
+
+GATHERS = frozenset({"ResourceGather", "ResourceGatherNd"})
+"""Reads of rows of a resource variable."""
+
+HANDLE_ALIASES = frozenset({"Identity", "RefIdentity", "Enter", "RefEnter", "Switch", "RefSwitch", "ColocateWith"})
+"""Ops whose output is the same handle or reference as their first input."""
+
+INITIALIZED = {"IsVariableInitialized": "VarIsInitializedOp"}
+
+_ASSIGNS = {
+    "Assign": "AssignVariableOp",
+    "AssignAdd": "AssignAddVariableOp",
+    "AssignSub": "AssignSubVariableOp",
+}
+_APPLIES = (
+    "GradientDescent ProximalGradientDescent Adadelta Adagrad AdagradV2 AdagradDA ProximalAdagrad Ftrl FtrlV2 "
+    "Momentum KerasMomentum Adam AdaMax AdamWithAmsgrad RMSProp CenteredRMSProp AddSign PowerSign"
+).split()
+_SCATTERS = "Add Sub Update Mul Div Min Max NdAdd NdSub NdUpdate NdMin NdMax".split()
+
+TO_RESOURCE: dict[str, str] = {
+    **_ASSIGNS,
+    **INITIALIZED,
+    **{f"Apply{name}": f"ResourceApply{name}" for name in _APPLIES},
+    **{f"SparseApply{name}": f"ResourceSparseApply{name}" for name in _APPLIES},
+    **{f"Scatter{name}": f"ResourceScatter{name}" for name in _SCATTERS},
+    "CountUpTo": "ResourceCountUpTo",
+}
+"""The op on resource variables that does what an op on ref variables does."""
+
+
+@dataclass(frozen=True)
+class Write:
+    """What an op writes.
+
+    Attributes:
+        kind: ``assign`` (the value is an operand), ``apply`` (an optimizer step) or ``scatter`` (rows).
+        variables: indices of the operands that are written.
+        value: index of the operand that carries the new value, the gradient or the rows.
+        rows: index of the operand that says which rows, or None.
+        additive: whether the result is linear in the value (a zero changes nothing).
+    """
+
+    kind: str
+    variables: tuple[int, ...]
+    value: int
+    rows: int | None = None
+    additive: bool = False
+
+
+# (number of written operands, index of the gradient, index of the row numbers in the sparse form)
+_APPLY_OPERANDS: dict[str, tuple[int, int, int]] = {
+    "GradientDescent": (1, 2, 3),
+    "ProximalGradientDescent": (1, 4, 5),
+    "Adadelta": (3, 6, 7),
+    "Adagrad": (2, 3, 4),
+    "AdagradV2": (2, 4, 5),
+    "AdagradDA": (3, 3, 4),
+    "ProximalAdagrad": (2, 5, 6),
+    "Ftrl": (3, 3, 4),
+    "FtrlV2": (3, 3, 4),
+    "Momentum": (2, 3, 4),
+    "KerasMomentum": (2, 3, 4),
+    "Adam": (3, 9, 10),
+    "AdaMax": (3, 8, 9),
+    "AdamWithAmsgrad": (4, 10, 11),
+    "RMSProp": (3, 7, 8),
+    "CenteredRMSProp": (4, 8, 9),
+    "AddSign": (2, 6, 7),
+    "PowerSign": (2, 6, 7),
+}
+
+SPARSE_ZERO_IS_NOOP = frozenset({"Adagrad", "AdagradV2", "GradientDescent"})
+"""Optimizers whose sparse step leaves a row alone when its gradient is zero."""
+
+
+def _write_table() -> dict[str, Write]:
+    table: dict[str, Write] = {}
+    for ref, resource in _ASSIGNS.items():
+        table[ref] = table[resource] = Write("assign", (0,), 1, additive=ref != "Assign")
+    for name, (count, gradient, rows) in _APPLY_OPERANDS.items():
+        variables = tuple(range(count))
+        for prefix in ("", "Resource"):
+            table[f"{prefix}Apply{name}"] = Write("apply", variables, gradient)
+            table[f"{prefix}SparseApply{name}"] = Write(
+                "apply", variables, gradient, rows, additive=name in SPARSE_ZERO_IS_NOOP
+            )
+    for name in _SCATTERS:
+        fact = Write("scatter", (0,), 2, 1, additive=name in ("Add", "Sub", "NdAdd", "NdSub"))
+        table[f"Scatter{name}"] = table[f"ResourceScatter{name}"] = fact
+    return table
+
+
+WRITES: dict[str, Write] = _write_table()
+"""What each variable-writing op writes."""
+
+# --------------------------------------------------------------------------- input and host
+
+ITERATORS = frozenset({"IteratorV2", "Iterator", "OneShotIterator", "AnonymousIterator", "AnonymousIteratorV2"})
+GET_NEXT = frozenset({"IteratorGetNext", "IteratorGetNextSync", "IteratorGetNextAsOptional"})
+MAKE_ITERATOR = frozenset({"MakeIterator"})
+QUEUES = frozenset(
+    {"FIFOQueueV2", "FIFOQueue", "RandomShuffleQueueV2", "RandomShuffleQueue", "PaddingFIFOQueueV2", "PaddingFIFOQueue",
+     "PriorityQueueV2", "PriorityQueue"}
+)  # fmt: skip
+DEQUEUES = frozenset({"QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2", "QueueDequeue", "QueueDequeueMany"})
+ENQUEUES = frozenset({"QueueEnqueueV2", "QueueEnqueueManyV2", "QueueEnqueue", "QueueEnqueueMany"})
+QUEUE_CLOSES = frozenset({"QueueCloseV2", "QueueClose"})
+PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
+INPUTS = GET_NEXT | DEQUEUES | PLACEHOLDERS
+"""Ops that bring data of a batch into the step."""
+
+PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+"""Ops that call into the Python process that built the graph; a file cannot carry them."""
+
+SUMMARIES = frozenset(
+    {"ScalarSummary", "HistogramSummary", "ImageSummary", "AudioSummary", "AudioSummaryV2", "TensorSummary",
+     "TensorSummaryV2", "MergeSummary"}
+)  # fmt: skip
+SUMMARY_WRITERS = frozenset(
+    {"WriteScalarSummary", "WriteHistogramSummary", "WriteSummary", "WriteImageSummary", "WriteAudioSummary",
+     "WriteGraphSummary", "FlushSummaryWriter", "CreateSummaryFileWriter", "CloseSummaryWriter"}
+)  # fmt: skip
+PRINTS = frozenset({"Print", "PrintV2"})
+ASSERTS = frozenset({"Assert"})
+CHECKS = ASSERTS | {"CheckNumerics", "CheckNumericsV2"}
+SAVES = frozenset({"SaveV2", "SaveSlices", "Save", "MergeV2Checkpoints", "ShardedFilename"})
+RESTORES = frozenset({"RestoreV2", "Restore", "RestoreSlice"})
+
+TABLES = frozenset(
+    {"HashTableV2", "HashTable", "MutableHashTableV2", "MutableHashTable", "MutableDenseHashTableV2",
+     "MutableHashTableOfTensorsV2"}
+)  # fmt: skip
+TABLE_INITIALIZERS = frozenset(
+    {"InitializeTableV2", "InitializeTable", "InitializeTableFromTextFileV2", "InitializeTableFromTextFile",
+     "LookupTableImportV2", "LookupTableImport"}
+)  # fmt: skip
+
+_HOST_PREFIXES = ("Decode", "Parse", "QueueDequeue", "QueueEnqueue", "QueueSize", "Reader", "LookupTable", "Iterator")
+"""Families of TensorFlow's own op types that run on a host only, by the family's documented prefix."""
+
+HOST_ONLY = (
+    ITERATORS | GET_NEXT | MAKE_ITERATOR | QUEUES | DEQUEUES | ENQUEUES | QUEUE_CLOSES | PYTHON | SUMMARIES
+    | SUMMARY_WRITERS | PRINTS | SAVES | RESTORES | TABLES | TABLE_INITIALIZERS | PLACEHOLDERS
+    | {"ReadFile", "WriteFile", "MatchingFiles", "SparseCross", "SparseCrossHashed", "SparseCrossV2", "Timestamp",
+       "EncodeJpeg", "EncodePng", "GenerateVocabRemapping", "SummaryWriter"}
+)  # fmt: skip
+
+FILE_OPERANDS: dict[str, int] = {
+    "TFRecordDataset": 0,
+    "TFRecordDatasetV2": 0,
+    "TextLineDataset": 0,
+    "FixedLengthRecordDataset": 0,
+    "FixedLengthRecordDatasetV2": 0,
+    "InitializeTableFromTextFileV2": 1,
+    "ReadFile": 0,
+    "MatchingFiles": 0,
+    "MatchingFilesDataset": 0,
+}
+"""Ops that open files, and which operand names them."""
+
+# --------------------------------------------------------------------------- randomness, shape, arithmetic
+
+RANDOM = frozenset(
+    {"RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle", "Multinomial",
+     "RandomGamma", "RandomPoisson", "RandomPoissonV2", "ParameterizedTruncatedNormal", "StatelessMultinomial",
+     "LogUniformCandidateSampler", "UniformCandidateSampler", "LearnedUnigramCandidateSampler",
+     "FixedUnigramCandidateSampler", "AllCandidateSampler", "ThreadUnsafeUnigramCandidateSampler", "RandomCrop",
+     "StatefulUniform", "StatefulStandardNormalV2", "StatefulTruncatedNormal", "StatefulUniformInt"}
+)  # fmt: skip
+"""Ops that draw from a stateful random stream; ``seed`` and ``seed2`` name the stream."""
+
+CONTAINERS = frozenset({"StackV2", "Stack", "TensorArrayV3", "TensorArrayV2", "Barrier", "ConditionalAccumulator"})
+"""Ops that make a mutable container of one step: each replica that writes varying values needs its own."""
+
+SHAPE_OF = frozenset({"Shape", "ShapeN", "Size", "Rank"})
+"""Ops that read only the shape of their input."""
+
+IDENTITIES = frozenset({"Identity", "IdentityN", "Snapshot", "StopGradient", "PreventGradient", "EnsureShape"})
+
+ELEMENTWISE = frozenset(
+    """Abs Acos Acosh Add AddN AddV2 And Asin Asinh Atan Atan2 Atanh BiasAdd Cast Ceil CheckNumerics ClipByValue Conj
+    Cos Cosh Div DivNoNan Elu EluGrad EnsureShape Equal Erf Erfc Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual
+    Identity Imag Inv InvGrad IsFinite IsInf IsNan LeakyRelu LeakyReluGrad Less LessEqual Log Log1p LogicalAnd
+    LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan Neg NextAfter NotEqual OnesLike Pow PreventGradient Real
+    RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Rint Round Rsqrt RsqrtGrad Select SelectV2 Selu
+    SeluGrad Sigmoid SigmoidGrad Sign Sin Sinh Snapshot Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad Square
+    SquaredDifference StopGradient Sub Tan Tanh TanhGrad TruncateDiv TruncateMod Xdivy Xlogy ZerosLike Digamma
+    Lgamma""".split()
+)
+"""Ops that work element by element (with broadcasting)."""
+
+REDUCTIONS = frozenset({"Sum", "Mean", "Prod", "Max", "Min", "All", "Any", "L2Loss", "EuclideanNorm"})
+
+INFEED_DTYPES = frozenset({"bool", "int32", "int64", "uint32", "bfloat16", "float32", "complex64", "uint8", "int8"})
+"""What a TPU takes over its infeed (read from TensorFlow 2.15; 1.15 lacks uint8 and int8)."""
+
+REDUCE_DTYPES = frozenset({"float16", "bfloat16", "float32", "float64", "int32", "uint32"})
+"""What CrossReplicaSum takes, by its op definition."""
+
+TPU_SYSTEM = frozenset(
+    {"ConfigureDistributedTPU", "ShutdownDistributedTPU", "TPUReplicateMetadata", "TPUReplicatedInput",
+     "TPUReplicatedOutput", "TPUCompilationResult", "CrossReplicaSum", "InfeedEnqueueTuple", "InfeedDequeueTuple",
+     "OutfeedEnqueueTuple", "OutfeedDequeueTuple", "XlaSetDynamicDimensionSize"}
+)  # fmt: skip
+"""Ops that make a graph a TPU graph; no CPU kernel runs them."""
+
+UNBOUNDED = frozenset({"TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayConcatV3", "StackPopV2", "Merge"})
+"""Ops whose shape TensorFlow's inference leaves open though a compiler knows it from the producer."""
+
+
+@cache
+def op_def(op: str) -> Any:
+    """TensorFlow's definition of an op type, or None where this TensorFlow does not know it."""
+    from tensorflow.python.framework import op_def_registry
+
+    return op_def_registry.get(op)
+
+
+@cache
+def required_attrs(op: str) -> tuple[str, ...]:
+    """The attributes of an op type that have no default; none are known of an unknown op."""
+    definition = op_def(op)
+    return () if definition is None else tuple(a.name for a in definition.attr if not a.HasField("default_value"))
+
+
+@cache
+def is_stateful(op: str) -> bool:
+    """Whether running the op has effects or depends on state; True for an unknown op."""
+    definition = op_def(op)
+    return True if definition is None else bool(definition.is_stateful)
+
+
+@cache
+def is_dataset(op: str) -> bool:
+    """Whether the op makes a tf.data dataset (its output is a variant that describes one)."""
+    return op.endswith(("Dataset", "DatasetV2", "DatasetV3", "DatasetV4")) and op_def(op) is not None
+
+
+@cache
+def is_host_only(op: str) -> bool:
+    """Whether the op can run on a host only, whatever its dtypes."""
+    return op in HOST_ONLY or is_dataset(op) or op.startswith(_HOST_PREFIXES)

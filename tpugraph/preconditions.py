@@ -1,0 +1,104 @@
+"""What a graph must be before it can be converted: no Python, no feeds, a gradient for what it trains."""
+
+from __future__ import annotations
+
+from tpugraph import graphdef, ops
+from tpugraph.errors import ConversionError, RolesError
+from tpugraph.ir import Graph, Node
+
+NO_GRADIENT = frozenset(
+    """ArgMax ArgMin Bucketize Ceil Equal Floor FloorDiv Greater GreaterEqual InTopK InTopKV2 IsFinite IsInf IsNan Less
+    LessEqual LogicalAnd LogicalNot LogicalOr NotEqual OneHot OnesLike Rank Rint Round Shape ShapeN Sign Size
+    StopGradient ZerosLike""".split()
+)
+"""Ops through which no gradient flows."""
+
+
+def check(graph: Graph) -> None:
+    """Refuse a graph, with roles, that cannot be converted whatever the options.
+
+    Raises:
+        ConversionError: Python functions or fed placeholders in the step.
+        RolesError: a trained variable whose gradient is None.
+    """
+    roles = graph.roles
+    step = graph.ancestors([graph.tensor(roles.loss.name).node, *(graph[f.name] for f in roles.train_ops)])
+    _refuse_python(graph, step)
+    _refuse_fed(graph, step)
+    _refuse_none_gradients(graph)
+
+
+def _refuse_python(graph: Graph, step: dict[Node, None]) -> None:
+    for node in step:
+        if node.op in ops.PYTHON:
+            raise ConversionError(
+                f"{node.op} calls a Python function of the program that wrote the graph; a file does not hold it",
+                node=node,
+                origin=graph.source,
+                fix="replace tf.py_func by TensorFlow ops, or convert inside the program that defines the function",
+            )
+    for name, function in graphdef.functions_named(graph).items():
+        for definition in function.node_def:
+            if definition.op in ops.PYTHON:
+                raise ConversionError(
+                    f"{definition.op} in the dataset function '{name}' calls Python; a file does not hold it",
+                    node=definition.name,
+                    origin=graph.source,
+                    fix="replace from_generator and py_func by TensorFlow ops, or convert inside the program",
+                )
+
+
+def _refuse_fed(graph: Graph, step: dict[Node, None]) -> None:
+    fed = [node for node in step if node.op in ops.PLACEHOLDERS]
+    if fed:
+        more = f" (and {len(fed) - 1} more)" if len(fed) > 1 else ""
+        raise ConversionError(
+            f"the step is fed from outside through '{fed[0].name}'{more}; a file does not hold what is fed",
+            node=fed[0],
+            origin=graph.source,
+            fix="read the input with tf.data or queues in the graph, as Estimator's input_fn does",
+        )
+
+
+def _refuse_none_gradients(graph: Graph) -> None:
+    """A trainable variable that the loss reads through ops without a gradient only: training would leave it alone."""
+    roles = graph.roles
+    loss = graph.tensor(roles.loss.name).node
+    for name in graph.collections.get("trainable_variables", []):
+        variable = graph.get(name)
+        if variable is None or name not in roles.variables or roles.variables[name].trained:
+            continue
+        blocker = _blocked_by(variable, loss, graph.ancestors([loss], data_only=True))
+        if blocker is not None:
+            raise RolesError(
+                f"the gradient of the trainable variable '{name}' is None: the loss reads it only through "
+                f"'{blocker.name}', which has no gradient",
+                node=variable,
+                origin=graph.source,
+                fix=f"give '{name}' a differentiable path to the loss, or make it with trainable=False",
+            )
+
+
+def _blocked_by(variable: Node, loss: Node, forward: dict[Node, None]) -> Node | None:
+    """The op that stops the gradient on every path from the variable to the loss; None where one gets through."""
+    if variable not in forward:
+        return None
+    blocker: Node | None = None
+    stack, seen = [variable], {variable}
+    while stack:
+        node = stack.pop()
+        if node is loss:
+            return None
+        for use in node.uses():
+            if use.node not in forward or use.node in seen:
+                continue
+            seen.add(use.node)
+            if use.node.op in NO_GRADIENT or _casts_to_whole(use.node):
+                blocker = blocker or use.node
+            else:
+                stack.append(use.node)
+    return blocker
+
+
+def _casts_to_whole(node: Node) -> bool:
+    return node.op == "Cast" and not node.attr("DstT").floating

@@ -1,0 +1,83 @@
+"""Program: a TPU graph with its report; what ``convert`` returns and a session runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tpugraph import graphdef
+from tpugraph.errors import LoadError
+
+
+@dataclass
+class Program:
+    """A converted graph.
+
+    Attributes:
+        graph_def: the TPU graph; it needs no side file.
+        report: what was found and done, as plain dicts and lists (JSON).
+    """
+
+    graph_def: Any
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, path: str | os.PathLike[str], *, report: str | os.PathLike[str] | None = None) -> None:
+        """Write the graph as a binary GraphDef, and the report as JSON where asked; each file is whole or not there.
+
+        Raises:
+            LoadError: the place cannot be written.
+        """
+        data = graphdef.serialize(self.graph_def)
+        graphdef.write_atomically(Path(path), data)
+        if report is not None:
+            text = json.dumps(self.report, indent=1, sort_keys=True) + "\n"
+            graphdef.write_atomically(Path(report), text.encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Program:
+        """Read a converted graph back.
+
+        Raises:
+            LoadError: no file, not a graph, or a graph that was not converted.
+        """
+        loaded = graphdef.sniff(Path(path))
+        if not any(node.op == "TPUReplicateMetadata" for node in loaded.graph_def.node):
+            raise LoadError(
+                f"'{path}' is a plain graph, not a TPU graph", fix="convert it first: tpugraph convert MODEL"
+            )
+        return cls(loaded.graph_def, {"source": str(path)})
+
+    def summary(self) -> str:
+        """The report as a few readable lines."""
+        return "\n".join(_summary_lines(self.report))
+
+
+def _summary_lines(report: dict[str, Any]) -> list[str]:
+    if "batch" not in report:
+        return [f"TPU graph {report.get('source', '')}".rstrip()]
+    batch, traffic = report["batch"], report["bytes_per_step"]
+    lines = [
+        f"converted {report['source']}: {report['nodes']['input']:,} nodes -> {report['nodes']['output']:,} "
+        f"({report['nodes']['device']:,} on the device) in {report['seconds']:.2f} s",
+        batch["line"],
+        f"loss        {report['loss']['name']} ({report['loss']['reason']})",
+        f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
+        f"reduction   {report['reduction']['kind']}: {report['reduction']['reason']}",
+        f"gradients   {len(report['reduction']['tensors'])} reduced for {len(report['trained'])} trained variables",
+        f"infeed      {traffic['infeed']:,} bytes per step (naive cut {traffic['infeed_naive']:,})",
+        f"outfeed     {traffic['outfeed']:,} bytes per step",
+        f"loop        {report['iterations_per_loop']} steps per Session.run",
+    ]
+    host = report["host_ops"]
+    if host:
+        shown = ", ".join(f"{op} {count}" for op, count in sorted(host.items(), key=lambda i: (-i[1], i[0]))[:8])
+        lines.append(f"host ops    {shown}{', ...' if len(host) > 8 else ''}")
+    for name, reason in list(report["dropped"].items())[:5]:
+        lines.append(f"dropped     {name}: {reason}")
+    for name, how in report["varying_updates"].items():
+        lines.append(f"combined    {name}: {how} over cores")
+    lines.extend(f"note        {note}" for note in report["notes"])
+    return lines

@@ -1,0 +1,81 @@
+"""Progress of long work: one rewritten line on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+_TERMINAL_SECONDS = 0.1
+_PLAIN_SECONDS = 5.0
+
+
+class Progress:
+    """Steps done, steps per second, the last loss and the time left.
+
+    Args:
+        stream: where to print.
+        total: the number of steps.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, stream: TextIO, total: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._total = total
+        self._clock = clock
+        self._started = self._shown = clock()
+        self._terminal = stream.isatty()
+        self._width = 0
+        self._line = ""
+        self._printed = ""
+
+    def update(self, done: int, loss: float) -> None:
+        """Take note of the steps done so far and show it when it is time to."""
+        self._line = self._describe(done, loss)
+        now = self._clock()
+        if now - self._shown >= (_TERMINAL_SECONDS if self._terminal else _PLAIN_SECONDS):
+            self._show(now)
+
+    def message(self, text: str) -> None:
+        """Print a line of its own."""
+        self._clear()
+        print(text, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Show the last state and end the line."""
+        if self._line and self._line != self._printed:
+            self._show(self._clock())
+        if self._terminal and self._width:
+            print(file=self._stream, flush=True)
+            self._width = 0
+
+    def _show(self, now: float) -> None:
+        self._shown = now
+        self._printed = self._line
+        if self._terminal:
+            self._stream.write("\r" + self._line.ljust(self._width))
+            self._stream.flush()
+            self._width = len(self._line)
+        else:
+            print(self._line, file=self._stream, flush=True)
+
+    def _clear(self) -> None:
+        if self._terminal and self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._width = 0
+
+    def _describe(self, done: int, loss: float) -> str:
+        seconds = self._clock() - self._started
+        rate = done / seconds if seconds > 0 else 0.0
+        left = f", {duration((self._total - done) / rate)} left" if rate and done < self._total else ""
+        return f"step {done:,} of {self._total:,}, {rate:,.1f} steps/s, loss {loss:.6g}{left}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as ``9 s``, ``3 min 20 s`` or ``2 h 5 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,1 @@
+"""How a Program runs: sessions, the emulator, checkpoints."""

@@ -1,0 +1,405 @@
+"""TPUSession: runs a TPU graph, on a TPU master or on emulated cores."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpugraph import graphdef, shapes
+from tpugraph.errors import RunError, TpuGraphError
+from tpugraph.ir import Graph
+from tpugraph.program import Program
+from tpugraph.runtime import checkpoint, emulator, foreign, tpu
+from tpugraph.runtime.rebind import missing_file_error, rebind_files
+
+LoopCallback = Callable[[int, list[float]], None]
+"""Called after each loop with the global step and the losses of its steps."""
+
+SummaryCallback = Callable[[int, bytes], None]
+"""Called after each loop with the global step and serialised summaries."""
+
+
+class TPUSession:
+    """A session on a converted graph.
+
+    Args:
+        program: a Program, the path of a converted graph, or a GraphDef. Graphs that TPUEstimator built run as well.
+        master: address of a TensorFlow server with TPU devices; "" runs emulated cores in this process.
+        rebind: file names in the graph to replace, old name to new.
+        queues: emulate infeed and outfeed as queues between three concurrent parts, as on a TPU, instead of one loop.
+        config: a ``tf.compat.v1.ConfigProto``.
+
+    Raises:
+        RunError: the graph is no TPU graph, or the session cannot start.
+    """
+
+    def __init__(
+        self,
+        program: Program | str | os.PathLike[str] | Any,
+        *,
+        master: str = "",
+        rebind: Mapping[str, str] | None = None,
+        queues: bool = False,
+        config: Any = None,
+    ) -> None:
+        graph_def = _graph_def_of(program)
+        graph = graphdef.from_graph_def(graph_def, source=_source_of(program))
+        if not emulator.is_tpu_graph(graph):
+            raise RunError(
+                "the graph is a plain graph, not a TPU graph",
+                origin=graph.source,
+                fix="convert it first: tpugraph convert MODEL",
+            )
+        rebind_files(graph, rebind or {})
+        if "tpugraph/train" not in graph:
+            foreign.add_entry_points(graph)
+        devices = tpu.devices_of(master) if master else []
+        self.on_tpu = tpu.present(devices)
+        self.lowered = None if self.on_tpu else emulator.lower(graph, queues=queues)
+        self.notes: list[str] = tpu.prepare(graph, devices) if self.on_tpu else []
+        self.num_replicas = self.lowered.num_replicas if self.lowered else _replicas(graph)
+        self._source = graph.source
+        self._saved_keys = checkpoint.keys_of(graph)
+        self._reads = checkpoint.reads_of(graph)
+        self._closed = False
+        self._last_summary: bytes | None = None
+        self._trained = 0
+        self._initialized = False
+        self._graph = shapes.import_graph(graph)
+        self._has_summaries = "tpugraph/summaries" in graph
+        self._session = tf.compat.v1.Session(master, graph=self._graph, config=config)
+        self._add_limit_setter()
+        self._callables: dict[str, Any] = {}
+        self._run(["tpugraph/configure"])
+        self._queue_threads: list[threading.Thread] = []
+
+    # ------------------------------------------------------------------ life
+
+    def __enter__(self) -> TPUSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Shut the system down and release the session; closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._session.run("tpugraph/shutdown")
+        except (tf.errors.OpError, RuntimeError) as error:
+            self.notes.append(f"shutdown: {str(error).splitlines()[0]}")
+        finally:
+            self._session.close()  # cancels what still waits
+            for thread in self._queue_threads:
+                thread.join(timeout=10)
+
+    def initialize(self) -> None:
+        """Give every variable its first value and open the input."""
+        self._run(["tpugraph/init"])
+        self._initialized = True
+        self._start_queue_runners()
+
+    def restore(self, path: str | os.PathLike[str]) -> int:
+        """Restore variables, and the position of the input where the checkpoint has it.
+
+        Args:
+            path: a checkpoint prefix such as ``model_dir/model.ckpt-100``, or a folder whose newest one is taken.
+
+        Returns:
+            The global step restored.
+
+        Raises:
+            CheckpointError: no checkpoint, or one that does not match; what is missing or differs is named.
+        """
+        prefix = checkpoint.resolve(path)
+        has_input = checkpoint.check(prefix, self._saved_keys)
+        feed = {"tpugraph/checkpoint:0": str(prefix)}
+        if not self._initialized:
+            self._prepare_input()
+        self._run(["tpugraph/restore"], feed)
+        if has_input and "tpugraph/restore_input" in self._names():
+            self._run(["tpugraph/restore_input"], feed)
+        self._trained = checkpoint.step_of(prefix)
+        step = self.global_step
+        if step > 0 and not has_input:
+            self.notes.append(f"the checkpoint holds no position of the input: it starts anew at step {step}")
+        self._start_queue_runners()
+        return step
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Write a checkpoint ``path-STEP`` and name it in the folder's ``checkpoint`` file; returns its prefix.
+
+        Raises:
+            CheckpointError: the folder cannot be written; earlier checkpoints are left whole.
+        """
+        prefix = f"{path}-{self.global_step}" if not str(path).endswith(f"-{self.global_step}") else str(path)
+        self._require_open()
+        note = checkpoint.save(self._session, self._names(), Path(prefix))
+        if note:
+            self.notes.append(note)
+        return prefix
+
+    # ------------------------------------------------------------------ training
+
+    @property
+    def global_step(self) -> int:
+        """The step counter; for a graph without one, the steps that this session and its checkpoint have trained."""
+        counted = int(self._run("tpugraph/global_step:0"))
+        return self._trained if counted < 0 else counted
+
+    @property
+    def iterations_per_loop(self) -> int:
+        """Steps per loop, as the graph was converted."""
+        return self._default_limit
+
+    def train(
+        self, steps: int, *, on_loop: LoopCallback | None = None, on_summary: SummaryCallback | None = None
+    ) -> list[float]:
+        """Train; the last loop is shorter where the steps do not divide.
+
+        Args:
+            steps: number of steps.
+            on_loop: called after each loop.
+            on_summary: called after each loop with the global step and the graph's merged summaries of the loop's last
+                step, serialised; never for a graph without summaries.
+
+        Returns:
+            The loss of each step; fewer than ``steps`` where the data ended.
+
+        Raises:
+            RunError: a step failed; the first cause is the one reported.
+        """
+        if steps < 0:
+            raise RunError(f"steps is {steps}, but must not be negative")
+        if not self._initialized:
+            self.initialize()
+        losses: list[float] = []
+        while len(losses) < steps:
+            count = min(self._default_limit, steps - len(losses))
+            found = self._loop(count, summaries=on_summary is not None)
+            losses.extend(found)
+            self._trained += len(found)
+            if on_summary is not None and self._last_summary is not None:
+                on_summary(self.global_step, self._last_summary)
+            if on_loop is not None:
+                on_loop(self.global_step, found)
+            if len(found) < count:
+                self.notes.append(f"the data ended after {len(losses)} steps")
+                break
+        return losses
+
+    def _loop(self, count: int, *, summaries: bool = False) -> list[float]:
+        self._require_open()
+        self._set_limit(count)
+        if self.lowered is not None and self.lowered.fused:
+            names = ["tpugraph/dequeue:0", "tpugraph/train:0"]
+            if summaries and self._has_summaries:
+                names.append("tpugraph/summaries:0")
+            results = self._call(tuple(names))
+            if len(names) > 2:
+                self._last_summary = results[2]
+            return [float(v) for v in results[0]]
+        return self._three_parts(count)
+
+    def _three_parts(self, count: int) -> list[float]:
+        """Infeed, device and outfeed at the same time; an error in one stops the others and the first is reported."""
+        results: dict[str, Any] = {}
+        errors: list[tuple[float, str, BaseException]] = []
+        failed = threading.Event()
+
+        def part(name: str, fetch: str) -> None:
+            try:
+                results[name] = self._session.run(fetch)
+            except Exception as error:
+                errors.append((time.monotonic(), name, error))
+                failed.set()
+
+        fetches = {"infeed": "tpugraph/enqueue", "device": "tpugraph/train:0", "outfeed": "tpugraph/dequeue:0"}
+        threads = [threading.Thread(target=part, args=item, name=f"tpugraph-{item[0]}") for item in fetches.items()]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            if failed.wait(0.05):
+                time.sleep(0.05)
+                self._session.close()  # cancels what still waits
+                break
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise self._first_cause(errors)
+        return [float(v) for v in results["outfeed"]][:count]
+
+    def _first_cause(self, errors: list[tuple[float, str, BaseException]]) -> TpuGraphError:
+        self._closed = True
+        consequences = (tf.errors.CancelledError, tf.errors.AbortedError)
+        ordered = sorted(errors, key=lambda e: (isinstance(e[2], consequences), e[0]))
+        _, name, error = ordered[0]
+        if isinstance(error, tf.errors.OutOfRangeError) and name == "infeed":
+            return RunError(
+                "the data ended in the middle of a loop",
+                origin=self._source,
+                stage=name,
+                fix="repeat the dataset, train fewer steps, or convert with a shorter --iterations_per_loop",
+            )
+        found = self._translate(error)
+        found.stage = name
+        return found
+
+    # ------------------------------------------------------------------ parts
+
+    def value(self, name: str) -> np.ndarray[Any, Any]:
+        """The value of a variable, by its name in the plain graph.
+
+        Raises:
+            RunError: there is no such variable.
+        """
+        return self.values([name])[name]
+
+    def values(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
+        """The values of several variables in one run; all that a checkpoint holds when ``names`` is None.
+
+        Raises:
+            RunError: there is no such variable.
+        """
+        wanted = list(self._reads if names is None else names)
+        unknown = next((name for name in wanted if name not in self._reads), None)
+        if unknown is not None:
+            raise RunError(
+                f"there is no saved variable '{unknown}'", fix=f"one of {', '.join(list(self._reads)[:5])}, ..."
+            )
+        found = self._run([self._reads[name] for name in wanted]) if wanted else []
+        return {name: np.asarray(value) for name, value in zip(wanted, found, strict=True)}
+
+    def variable_names(self) -> list[str]:
+        """The variables that a checkpoint holds, by their name in the graph."""
+        return list(self._saved_keys)
+
+    _known_names: set[str]
+
+    def _names(self) -> set[str]:
+        if not hasattr(self, "_known_names"):
+            self._known_names = {op.name for op in self._graph.get_operations()}
+        return self._known_names
+
+    def _add_limit_setter(self) -> None:
+        with self._graph.as_default():
+            handle = self._graph.get_operation_by_name("tpugraph/iterations_per_loop").outputs[0]
+            self._limit_value = tf.compat.v1.placeholder(tf.int32, [], name="tpugraph/iterations_per_loop/value")
+            assign = tf.raw_ops.AssignVariableOp(resource=handle, value=self._limit_value)
+        self._limit_setter = self._session.make_callable(assign, feed_list=[self._limit_value])
+        first = self._graph.get_operation_by_name("tpugraph/iterations_per_loop/Initializer").get_attr("value")
+        self._default_limit = int(tf.make_ndarray(first))
+        self._limit = -1
+
+    def _set_limit(self, count: int) -> None:
+        if count != self._limit:
+            self._limit_setter(count)
+            self._limit = count
+
+    def _prepare_input(self) -> None:
+        for name in ("tpugraph/init_local", "tpugraph/init_input"):
+            self._run([name])
+        self._initialized = True
+
+    def _start_queue_runners(self) -> None:
+        if self._queue_threads:
+            return
+        enqueues = [op for op in self._graph.get_operations() if op.type in ("QueueEnqueueV2", "QueueEnqueueManyV2")]
+        ours = [op for op in enqueues if not op.inputs[0].op.name.startswith("tpugraph/")]
+        roots = [op for op in ours if op.inputs[0].op.type != "Enter"]
+        for op in roots:
+            thread = threading.Thread(target=self._fill, args=(op,), daemon=True, name=f"tpugraph-queue-{op.name}")
+            thread.start()
+            self._queue_threads.append(thread)
+
+    def _fill(self, op: Any) -> None:
+        close = [c for c in self._graph.get_operations() if c.type == "QueueCloseV2" and c.inputs[0] is op.inputs[0]]
+        try:
+            run = self._session.make_callable(op)
+            while not self._closed:
+                run()
+        except (tf.errors.OutOfRangeError, tf.errors.CancelledError):
+            if close and not self._closed:
+                self._session.run(close[0])
+        except (tf.errors.OpError, RuntimeError) as error:
+            if not self._closed:
+                self.notes.append(f"the queue '{op.name}' stopped: {str(error).splitlines()[0]}")
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RunError("the session is closed", fix="open a new TPUSession")
+
+    def _call(self, names: tuple[str, ...]) -> Any:
+        key = ",".join(names)
+        if key not in self._callables:
+            self._callables[key] = self._session.make_callable([self._graph.as_graph_element(n) for n in names])
+        try:
+            return self._callables[key]()
+        except (tf.errors.OpError, RuntimeError) as error:
+            raise self._translate(error) from error
+
+    def _run(self, fetch: Any, feed: Mapping[str, Any] | None = None) -> Any:
+        self._require_open()
+        try:
+            return self._session.run(fetch, feed_dict=feed)
+        except (tf.errors.OpError, RuntimeError) as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: BaseException) -> TpuGraphError:
+        if isinstance(error, TpuGraphError):
+            return error
+        missing = missing_file_error(str(error), self._source)
+        if missing is not None:
+            return missing
+        text = _first_words(str(error)) or type(error).__name__
+        node = getattr(getattr(error, "op", None), "name", None)
+        kind = type(error).__name__.removesuffix("Error")
+        return RunError(f"{kind}: {text[:300]}", node=node, origin=self._source)
+
+
+_NO_CAUSE = (
+    "Graph execution error",
+    "Detected at node",
+    "Node: '",
+    "Original stack trace",
+    "[[{{",
+    "(0) ",
+    "(1) ",
+    "0 success",
+)
+
+
+def _first_words(message: str) -> str:
+    """The line of a TensorFlow message that says what went wrong."""
+    lines = (line.strip() for line in message.splitlines())
+    return next((line for line in lines if line and not line.startswith(_NO_CAUSE)), "")
+
+
+def _graph_def_of(program: Any) -> Any:
+    if isinstance(program, Program):
+        return program.graph_def
+    if isinstance(program, (str, os.PathLike)):
+        return graphdef.sniff(Path(program)).graph_def
+    return program
+
+
+def _source_of(program: Any) -> str:
+    if isinstance(program, Program):
+        return str(program.report.get("source", ""))
+    return str(program) if isinstance(program, (str, os.PathLike)) else ""
+
+
+def _replicas(graph: Graph) -> int:
+    return int(graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"))

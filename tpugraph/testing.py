@@ -1,0 +1,530 @@
+"""What a user's own pytest needs: graphs as text, one pass against golden text, training on emulated cores.
+
+def test_my_pass():
+    testing.check_pass(MyPass(), "x = Test()\\ny = Old(x)", "x = Test()\\ny = New(x)", edits="+0 -0 ~1")
+
+def test_my_model():
+    plain = testing.run_plain("model_at_batch_32.pb", steps=10, checkpoint="model.ckpt-0")
+    cores = testing.run_on_cores("model_at_batch_8.pb", steps=10, num_replicas=4, checkpoint="model.ckpt-0")
+    testing.assert_same_training(cores, plain, relative=1e-4, absolute=1e-6)
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpugraph import graphdef, ops, shapes, text
+from tpugraph import roles as role_finder
+from tpugraph.compiler import convert
+from tpugraph.errors import TpuGraphError
+from tpugraph.ir import Edits, Graph, Node
+from tpugraph.pipeline import Pass, Pipeline
+from tpugraph.program import Program
+from tpugraph.roles import Roles
+from tpugraph.runtime.session import TPUSession
+
+Model = Graph | Program | str | os.PathLike[str]
+"""A graph, a converted graph, or the file or folder that holds one."""
+
+UPDATE_VARIABLE = "TPUGRAPH_UPDATE_GOLDEN"
+"""Where this environment variable is 1, :func:`check_golden` writes what it finds instead of comparing."""
+
+__all__ = [
+    "UPDATE_VARIABLE",
+    "Training",
+    "assert_raises_block",
+    "assert_same_training",
+    "check_golden",
+    "check_pass",
+    "graph_text",
+    "parse",
+    "run_on_cores",
+    "run_pass",
+    "run_plain",
+]
+
+
+# --------------------------------------------------------------------------- text
+
+
+def graph_text(graph: Graph, *, outputs: bool = True) -> str:
+    """A graph as text, one line per node in graph order.
+
+    Args:
+        graph: the graph.
+        outputs: whether to show dtype and shape of outputs where they are known.
+
+    Example:
+        >>> print(graph_text(parse("x = Test()")), end="")
+        x = Test()
+    """
+    return text.format_graph(graph, outputs=outputs)
+
+
+def parse(source: str) -> Graph:
+    """A graph from its text; blank lines and lines that start with ``#`` are skipped, indentation is ignored.
+
+    Example:
+        >>> len(parse("x = Test()\\ny = Test(x) ^x {T: float32}"))
+        2
+
+    Raises:
+        LoadError: a line that is no node.
+    """
+    return text.parse_graph(source)
+
+
+# --------------------------------------------------------------------------- passes
+
+
+RolesSpec = Roles | Callable[[Graph], Roles] | None
+"""Roles, a function that finds or builds them, or None to leave them unknown."""
+
+
+def run_pass(step: Pass, graph: Graph, *, roles: RolesSpec = None, after: Sequence[Pass] = ()) -> Edits:
+    """Run one pass with the pipeline's checks of ``ensures`` and of the graph's form; returns the pass's own edits.
+
+    Args:
+        step: the pass.
+        graph: the graph, rewritten in place.
+        roles: the roles of the graph; ``roles.find`` is a function that finds them.
+        after: passes to run before it, whose edits do not count.
+
+    Example:
+        >>> from passes.prune import Prune
+        >>> from tpugraph import roles
+        >>> graph = graphdef.load("model.pb")  # doctest: +SKIP
+        >>> print(run_pass(Prune(), graph, roles=roles.find))  # doctest: +SKIP
+        +0 -102 ~0
+    """
+    if roles is not None:
+        graph.roles = roles(graph) if callable(roles) else roles
+    pipeline = Pipeline([*after, step], given=_everything_required([*after, step]))
+    pipeline.run(graph)
+    return pipeline.trace[-1].edits
+
+
+def _everything_required(steps: Sequence[Pass]) -> set[str]:
+    """A pass is tested alone: what it requires is taken as given (and still checked on the graph)."""
+    return {name for step in steps for name in step.requires}
+
+
+def check_pass(
+    step: Pass,
+    before: str | Graph,
+    after: str,
+    *,
+    edits: str | None = None,
+    roles: RolesSpec = None,
+    outputs: bool = False,
+) -> Graph:
+    """Run one pass and compare the result with golden text.
+
+    Args:
+        step: the pass.
+        before: the graph, or its text.
+        after: the text of the graph afterwards; indentation, blank lines and comments do not matter.
+        edits: the edits that the pass must count, such as ``"+1 -0 ~2"``; not checked when None.
+        roles: the roles of the graph, see :func:`run_pass`.
+        outputs: whether dtype and shape of outputs are compared.
+
+    Returns:
+        The graph afterwards.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Rename(Pass):
+        ...     "Old ops are new."
+        ...     def run(self, graph):
+        ...         for node in graph.of_type("Old"):
+        ...             graph.retype(node, "New")
+        >>> _ = check_pass(Rename(), "x = Old()", "x = New()", edits="+0 -0 ~1")
+
+    Raises:
+        AssertionError: the text differs (a diff is shown), or the edits do.
+    """
+    graph = parse(before) if isinstance(before, str) else before
+    counted = run_pass(step, graph, roles=roles)
+    wanted = [line for line in (line.strip() for line in after.splitlines()) if line and not line.startswith("#")]
+    _compare(step.name, wanted, graph_text(graph, outputs=outputs).splitlines())
+    if edits is not None and str(counted) != edits:
+        raise AssertionError(f"{step.name} made the edits {counted}, not {edits}")
+    return graph
+
+
+def _compare(name: str, wanted: Sequence[str], found: Sequence[str]) -> None:
+    if list(wanted) == list(found):
+        return
+    diff = "\n".join(difflib.unified_diff(wanted, found, "golden", f"after {name}", lineterm="", n=2))
+    raise AssertionError(f"the graph after {name} is not the golden one:\n{diff}")
+
+
+def check_golden(
+    step: Pass,
+    path: str | os.PathLike[str],
+    *,
+    roles: RolesSpec = None,
+    after: Sequence[Pass] = (),
+) -> Graph:
+    """Run one pass on the graph of a golden file and compare with what the file says of the result.
+
+    The file has two sections. The first is the graph, in text form. The second begins with ``=== after`` and holds
+    the whole graph afterwards, or with ``=== diff`` and holds only the lines that went (``-``) and came (``+``); its
+    headline ends with the pass's edits. With ``TPUGRAPH_UPDATE_GOLDEN=1`` the second section is written
+    anew: review it.
+
+        # What this case shows.
+        x = Old()
+        === after +0 -0 ~1
+        x = New()
+
+    Example:
+        >>> check_golden(MyPass(), "tests/golden/my-pass/simple.txt")  # doctest: +SKIP
+
+    Args:
+        step: the pass.
+        path: the golden file.
+        roles: the roles of the graph, see :func:`run_pass`.
+        after: passes to run before it.
+
+    Returns:
+        The graph afterwards.
+
+    Raises:
+        AssertionError: the result differs; a diff is shown.
+    """
+    place = Path(path)
+    source, mark, rest = place.read_text(encoding="utf-8").partition("\n=== ")
+    if not mark:
+        source, rest = source.rstrip("\n"), "after"
+    headline, _, body = rest.partition("\n")
+    kind = headline.split()[0]
+    if kind not in ("after", "diff"):
+        raise AssertionError(f"{place}: the section '{kind}' is neither 'after' nor 'diff'")
+    graph = parse(source)
+    if roles is not None:
+        graph.roles = roles(graph) if callable(roles) else roles
+    if after:
+        Pipeline(after, given=_everything_required(after)).run(graph)
+    before = graph_text(graph, outputs=kind == "diff").splitlines()
+    counted = run_pass(step, graph)
+    found = graph_text(graph, outputs=kind == "diff").splitlines()
+    if kind == "diff":
+        found = _changes(before, found)
+    section = [f"{kind} {counted}", *found]
+    if os.environ.get(UPDATE_VARIABLE) == "1":
+        place.write_text(source + "\n=== " + "\n".join(section) + "\n", encoding="utf-8")
+        return graph
+    _compare(f"{step.name} ({place.name})", [headline, *body.splitlines()], section)
+    return graph
+
+
+def _changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The lines that went and those that came, without the rest."""
+    lines = difflib.unified_diff(before, after, lineterm="", n=0)
+    return [f"{line[0]} {line[1:]}" for line in lines if not line.startswith(("---", "+++", "@@"))]
+
+
+# --------------------------------------------------------------------------- errors
+
+
+def assert_raises_block(
+    function: Callable[..., object],
+    *args: Any,
+    words: Sequence[str],
+    max_length: int,
+    kind: type[TpuGraphError] = TpuGraphError,
+    **options: Any,
+) -> TpuGraphError:
+    """Call a function that must fail with one clear error block.
+
+    Args:
+        function: what to call.
+        *args: its arguments.
+        words: texts that the block must hold: the fault, the node, the fix.
+        max_length: the most characters that the block may have.
+        kind: the class of the error.
+        **options: keyword arguments of the function.
+
+    Returns:
+        The error.
+
+    Example:
+        >>> _ = assert_raises_block(parse, "no node", words=["line 1 is not a node"], max_length=200)
+
+    Raises:
+        AssertionError: no error, another error, a missing text, or a longer block.
+    """
+    try:
+        function(*args, **options)
+    except TpuGraphError as error:
+        block = error.block()
+        if not isinstance(error, kind):
+            raise AssertionError(f"a {type(error).__name__}, not a {kind.__name__}: {block}") from error
+        missing = [word for word in words if word not in block]
+        if missing:
+            raise AssertionError(f"the error does not say {missing[0]!r}:\n{block}") from error
+        if len(block) > max_length:
+            raise AssertionError(f"the error has {len(block)} characters, more than {max_length}:\n{block}") from error
+        return error
+    raise AssertionError(f"no error, though one was to say {words[0]!r}" if words else "no error")
+
+
+# --------------------------------------------------------------------------- training
+
+
+@dataclass(frozen=True)
+class Training:
+    """What training gave.
+
+    Attributes:
+        losses: the loss of each step.
+        variables: the value of each variable that a checkpoint holds, by its key in checkpoints.
+    """
+
+    losses: list[float]
+    variables: dict[str, np.ndarray[Any, Any]]
+
+
+def run_on_cores(
+    model: Model,
+    *,
+    steps: int,
+    num_replicas: int,
+    checkpoint: str | os.PathLike[str] | None = None,
+    rebind: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Training:
+    """Convert a graph (unless it was converted already) and train it on emulated cores.
+
+    Args:
+        model: a plain graph, a Program, or the path of either.
+        steps: number of steps.
+        num_replicas: number of cores; a converted graph has to be for as many.
+        checkpoint: where to start; the graph's own initial values when None.
+        rebind: file names in the graph to replace, old name to new.
+        **options: options of :func:`tpugraph.convert`; ``iterations_per_loop`` is ``steps`` by default.
+
+    Example:
+        >>> run_on_cores("model.pb", steps=3, num_replicas=8).losses  # doctest: +SKIP
+        [2.31, 2.29, 2.12]
+
+    Raises:
+        TpuGraphError: from conversion or from the session.
+    """
+    program = model if isinstance(model, Program) else _converted(model, steps, num_replicas, options)
+    with TPUSession(program, rebind=rebind) as session, tempfile.TemporaryDirectory() as folder:
+        if session.num_replicas != num_replicas:
+            raise AssertionError(f"the graph is for {session.num_replicas} cores, not {num_replicas}")
+        if checkpoint is None:
+            session.initialize()
+        else:
+            session.restore(checkpoint)
+        losses = session.train(steps)
+        reader = tf.train.load_checkpoint(session.save(Path(folder, "model.ckpt")))
+        variables = {key: np.asarray(reader.get_tensor(key)) for key in reader.get_variable_to_dtype_map()
+                     if not key.startswith("tpugraph/")}  # fmt: skip
+    return Training(losses, variables)
+
+
+def _converted(
+    model: Graph | str | os.PathLike[str], steps: int, num_replicas: int, options: dict[str, Any]
+) -> Program:
+    graph = model if isinstance(model, Graph) else graphdef.load(model)
+    if graph.of_type("TPUReplicateMetadata"):
+        return Program(graphdef.to_graph_def(graph), {"source": graph.source})
+    options = {"iterations_per_loop": max(steps, 1), **options}
+    return convert(graph, num_replicas=num_replicas, **options)
+
+
+def run_plain(
+    model: Graph | str | os.PathLike[str],
+    *,
+    steps: int,
+    checkpoint: str | os.PathLike[str] | None = None,
+    micro_batches: int = 1,
+    loss: str | None = None,
+    train_op: str | None = None,
+) -> Training:
+    """Train a plain graph with TensorFlow itself, one ``Session.run`` a step: the reference for emulated cores.
+
+    With ``micro_batches`` a step takes that many batches: their gradients are computed one batch after the other at the
+    same variables, averaged, and fed to the optimizer's apply ops in place of their own. That is what a step on as many
+    cores means for a loss that is a mean and for gradients that the optimizer takes as they are.
+
+    Args:
+        model: the plain graph, or its path.
+        steps: number of steps.
+        checkpoint: where to start; the graph's own initial values when None.
+        micro_batches: batches per step.
+        loss: name of the loss; found when None.
+        train_op: name of the train op; found when None.
+
+    Example:
+        >>> run_plain("model.pb", steps=3, micro_batches=8).losses  # doctest: +SKIP
+        [2.31, 2.29, 2.12]
+
+    Raises:
+        TpuGraphError: the graph cannot be read or its roles cannot be found.
+    """
+    graph = model if isinstance(model, Graph) else graphdef.load(model)
+    found = role_finder.find(graph, loss=loss, train_op=train_op)
+    gradients = _gradients(graph, found) if micro_batches > 1 else []
+    losses: list[float] = []
+    with tf.compat.v1.Session(graph=shapes.import_graph(graph)) as session:
+        _start(session, graph, found, checkpoint)
+        train = [session.graph.get_operation_by_name(f.name.partition(":")[0]) for f in found.train_ops]
+        loss_tensor = _tensor(session, found.loss.name)
+        for _ in range(steps):
+            if micro_batches == 1:
+                losses.append(float(session.run([loss_tensor, *train])[0]))
+                continue
+            parts = [session.run([loss_tensor, *gradients]) for _ in range(micro_batches)]
+            losses.append(float(np.mean([part[0] for part in parts])))
+            feed = {name: np.mean([part[i] for part in parts], axis=0, dtype=np.float64).astype(np.float32)
+                    for i, name in enumerate(gradients, 1)}  # fmt: skip
+            session.run(train, feed_dict=feed)
+        variables = _variables(session, found)
+    return Training(losses, variables)
+
+
+def _tensor(session: Any, name: str) -> Any:
+    return session.graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
+
+
+def _gradients(graph: Graph, found: Roles) -> list[str]:
+    """The gradient operands of the optimizer's dense apply ops."""
+    names: dict[str, None] = {}
+    for finding in found.updates:
+        node = graph[finding.name]
+        fact = ops.WRITES[node.op]
+        if fact.kind != "apply" or fact.rows is not None:
+            raise AssertionError(f"'{node}' is no dense optimizer op: its gradients cannot be fed")
+        tensor = node.inputs[fact.value]
+        names[f"{tensor.node.name}:{tensor.port}"] = None
+    return list(names)
+
+
+def _start(session: Any, graph: Graph, found: Roles, checkpoint: str | os.PathLike[str] | None) -> None:
+    """Initialise variables in the order in which they need each other, then tables and iterators; restore."""
+    by_op = {v.initializer: v for v in found.variables.values() if v.initializer is not None}
+    position = {node: i for i, node in enumerate(graph.topological_order())}
+    for name in sorted(by_op, key=lambda name: _depth(graph, graph[name], by_op, position)):
+        if checkpoint is None or by_op[name].key is None:
+            session.run(name)
+    if checkpoint is not None:
+        _restore(session, found, checkpoint)
+    session.run([*found.table_initializers, *found.iterator_initializers])
+
+
+def _depth(graph: Graph, node: Node, by_op: Mapping[Any, Any], position: Mapping[Node, int]) -> tuple[int, int]:
+    """Initialisers that read other variables (an average of a weight, say) come after those of the others."""
+    read = [n for n in graph.ancestors([node]) if n.op in ops.VARIABLES]
+    return len(read), position[node]
+
+
+def _restore(session: Any, found: Roles, checkpoint: str | os.PathLike[str]) -> None:
+    reader = tf.train.load_checkpoint(str(checkpoint))
+    with session.graph.as_default():
+        for variable in found.variables.values():
+            if variable.key is None:
+                continue
+            value = _slice(reader.get_tensor(variable.key), variable.slice)
+            handle = _tensor(session, variable.name)
+            feed = tf.compat.v1.placeholder(handle.op.get_attr("dtype"), value.shape)
+            if handle.op.type == "VarHandleOp":
+                assign = tf.raw_ops.AssignVariableOp(resource=handle, value=feed)
+            else:
+                assign = tf.raw_ops.Assign(ref=handle, value=feed).op
+            session.run(assign, feed_dict={feed: value})
+
+
+def _slice(value: Any, piece: str) -> Any:
+    """The part of a partitioned variable that ``piece`` (such as ``20 4 0,10:0,4``) names."""
+    if not piece:
+        return value
+    parts = [[int(n) for n in part.split(",")] for part in piece.split()[-1].replace("-", "0,-1").split(":")]
+    return value[tuple(slice(start, None if size < 0 else start + size) for start, size in parts)]
+
+
+def _variables(session: Any, found: Roles) -> dict[str, np.ndarray[Any, Any]]:
+    """The values of all variables by checkpoint key; pieces of a partitioned one are put together."""
+    values: dict[str, np.ndarray[Any, Any]] = {}
+    with session.graph.as_default():
+        for variable in found.variables.values():
+            if variable.key is None and any(v.key for v in found.variables.values()):
+                continue
+            handle = _tensor(session, variable.name)
+            if handle.op.type == "VarHandleOp":
+                handle = tf.raw_ops.ReadVariableOp(resource=handle, dtype=handle.op.get_attr("dtype"))
+            value = np.asarray(session.run(handle))
+            key = variable.key or variable.name
+            if variable.slice:
+                dims = [int(n) for n in variable.slice.split()[:-1]]
+                whole = values.setdefault(key, np.zeros(dims, value.dtype))
+                _slice(whole, variable.slice)[...] = value
+            else:
+                values[key] = value
+    return values
+
+
+def assert_same_training(
+    actual: Training,
+    expected: Training,
+    *,
+    relative: float,
+    absolute: float,
+    ignore: Sequence[str] = (),
+) -> None:
+    """Compare losses and variables of two trainings; the tolerances have no default, so that each test states its own.
+
+    Args:
+        actual: what is tested.
+        expected: the reference; every variable it has is compared.
+        relative: allowed difference of each number, relative to the expected one.
+        absolute: allowed difference beside it.
+        ignore: checkpoint keys to leave out.
+
+    Example:
+        >>> one = Training([0.5], {"w": np.ones(2)})
+        >>> assert_same_training(one, one, relative=1e-6, absolute=0.0)
+
+    Raises:
+        AssertionError: the worst loss or variable, with its difference.
+    """
+    if len(actual.losses) != len(expected.losses):
+        raise AssertionError(f"{len(actual.losses)} losses, not {len(expected.losses)}")
+    _assert_close("the losses", np.asarray(actual.losses), np.asarray(expected.losses), relative, absolute)
+    missing = sorted(set(expected.variables) - set(actual.variables) - set(ignore))
+    if missing:
+        raise AssertionError(f"variables are missing: {', '.join(missing[:5])}")
+    for key in sorted(set(expected.variables) - set(ignore)):
+        _assert_close(f"the variable '{key}'", actual.variables[key], expected.variables[key], relative, absolute)
+
+
+def _assert_close(what: str, actual: Any, expected: Any, relative: float, absolute: float) -> None:
+    if actual.shape != expected.shape:
+        raise AssertionError(f"{what} has the shape {actual.shape}, not {expected.shape}")
+    if not actual.size:
+        return
+    if actual.dtype.kind not in "fiub" or actual.dtype.kind in "iub":
+        if not np.array_equal(actual, expected):
+            raise AssertionError(f"{what} is {actual.ravel()[:4]}, not {expected.ravel()[:4]}")
+        return
+    excess = np.abs(actual.astype("float64") - expected) - (absolute + relative * np.abs(expected))
+    if not np.all(excess <= 0):  # a NaN is no smaller than anything
+        place = np.unravel_index(int(np.argmax(np.where(np.isnan(excess), np.inf, excess))), actual.shape)
+        raise AssertionError(
+            f"{what} at {tuple(int(i) for i in place)} is {actual[place]!s}, not {expected[place]!s} "
+            f"(allowed: {relative:g} relative + {absolute:g})"
+        )
