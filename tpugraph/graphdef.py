@@ -341,6 +341,10 @@ def sub_graph_def(names: Mapping[Node, str], inputs: Mapping[Tensor, str]) -> An
     return graph_def
 
 
+_CALLS = frozenset({"StatefulPartitionedCall", "While"})
+"""Ops that write what the functions they call write."""
+
+
 def add_function(
     graph: Graph,
     name: str,
@@ -383,7 +387,7 @@ def add_function(
         for key, value in node.raw_attrs.items():
             if key[0] != "_":
                 definition.attr[key].CopyFrom(value)
-        if node.op in ops.WRITES:
+        if node.op in ops.WRITES or node.op in _CALLS:
             signature.control_output.append(label)
             function.control_ret[label] = label
     for index, tensor in enumerate(results):

@@ -17,6 +17,7 @@ from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.ir import Graph, Node, Tensor, is_back_edge
 from tpugraph.runtime.copies import Copies
 from tpugraph.runtime.stacked import stack
+from tpugraph.runtime.staged import stage_loop
 from tpugraph.shapes import element_count
 
 FEWEST_STEPS = 100
@@ -53,20 +54,23 @@ COMPILED = (
 """Ops that may be part of the computation."""
 
 
-def compile_step(graph: Graph, copies: Copies, steps_per_loop: int) -> int:
-    """Put the step of the fused loop into one XLA computation where the rule above allows; returns its number of ops."""
+def compile_step(graph: Graph, copies: Copies, steps_per_loop: int) -> tuple[int, bool]:
+    """Put the step of the fused loop into one XLA computation where the rule above allows.
+
+    Returns:
+        The number of its ops, 0 where the graph stays as it is; and whether the whole loop is inside the computation.
+    """
     if steps_per_loop < FEWEST_STEPS:
-        return 0
+        return 0, False
     frame_of = analysis.frames(graph)
     frames = {frame_of[node] for node in graph if in_cluster(node)} - {""}
     if len(frames) != 1:
-        return 0
+        return 0, False
     chosen = _choose(graph, frame_of, frames.pop())
     if not chosen or not _small(chosen) or not _constants_known(chosen):
-        return 0
+        return 0, False
     chosen = stack(graph, copies, chosen, COMPILED)
-    _replace(graph, chosen)
-    return len(chosen)
+    return len(chosen), stage_loop(graph, _replace(graph, chosen), steps_per_loop)
 
 
 # --------------------------------------------------------------------------- what to compile
@@ -93,7 +97,7 @@ def _choose(graph: Graph, frame_of: dict[Node, str], frame: str) -> NodeSet:
             phase[node] = max([0, *(phase[p] + (p not in fits) for p in before)])
         else:
             phase[node] = highest
-        if in_cluster(node) and node.op not in ops.CONTROL_FLOW and not _carries(node):
+        if in_cluster(node) and node.op not in ops.CONTROL_FLOW and node.op != "Const" and not _carries(node):
             required.append(node)
     sizes: dict[int, int] = {}
     for node in fits:
@@ -102,6 +106,8 @@ def _choose(graph: Graph, frame_of: dict[Node, str], frame: str) -> NodeSet:
         return {}
     best = max(sizes, key=lambda p: sizes[p])
     chosen = {node: None for node in fits if phase[node] == best}
+    for node in [node for node in chosen if node.op == "Const" and not any(c in chosen for c in node.consumers())]:
+        del chosen[node]  # the loop's own, not the step's
     return chosen if all(node in chosen for node in required) else {}
 
 
@@ -165,8 +171,8 @@ def _constant_behind(tensor: Tensor) -> Node | None:
 # --------------------------------------------------------------------------- the rewrite
 
 
-def _replace(graph: Graph, chosen: NodeSet) -> None:
-    """Move the chosen nodes into a function and call it in their place."""
+def _replace(graph: Graph, chosen: NodeSet) -> Node:
+    """Move the chosen nodes into a function and call it in their place; returns the call."""
     reads = dict.fromkeys(t for node in chosen for t in node.inputs if t.node not in chosen)
     constants = {t: constant for t in reads if (constant := _constant_behind(t)) is not None}
     values = [t for t in reads if t not in constants and t.dtype.name != "resource"]
@@ -188,6 +194,7 @@ def _replace(graph: Graph, chosen: NodeSet) -> None:
         graph.replace_uses(tensor, call.out(port), where=lambda use: use.node not in chosen)
     _wait_for(graph, chosen, call)
     graph.remove_all(chosen)
+    return call
 
 
 def _wait_for(graph: Graph, chosen: NodeSet, call: Node) -> None:

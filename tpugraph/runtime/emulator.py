@@ -34,6 +34,7 @@ class Lowered:
         uniform_nodes: nodes of the cluster that exist once.
         varying_nodes: nodes of the cluster that exist once per core.
         compiled_nodes: nodes of the step that became one XLA computation.
+        staged: whether the whole loop is that computation, on batches that are read before it starts.
     """
 
     graph: Graph
@@ -42,6 +43,7 @@ class Lowered:
     uniform_nodes: int
     varying_nodes: int
     compiled_nodes: int = 0
+    staged: bool = False
 
 
 def is_tpu_graph(graph: Graph) -> bool:
@@ -79,7 +81,7 @@ def lower(graph: Graph, *, queues: bool = False) -> Lowered:
     _lower_collectives(graph, copies, count)
     _lower_boundary(graph, copies)
     _lower_system(graph)
-    compiled = compile_step(graph, copies, _steps_per_loop(graph)) if fused else 0
+    compiled, staged = compile_step(graph, copies, _steps_per_loop(graph)) if fused else (0, False)
     for node in graph:
         graph.set_device(node, "")
         for name in (
@@ -92,7 +94,7 @@ def lower(graph: Graph, *, queues: bool = False) -> Lowered:
             if node.has_attr(name):
                 graph.set_attr(node, name, None)
     graph.stage = None
-    return Lowered(graph, count, fused, len(cluster) - len(varying), len(varying), compiled)
+    return Lowered(graph, count, fused, len(cluster) - len(varying), len(varying), compiled, staged)
 
 
 def _steps_per_loop(graph: Graph) -> int:

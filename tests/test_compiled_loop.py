@@ -1,0 +1,155 @@
+"""Loops that run as one XLA computation train as the same graph does op by op, and only where the rule allows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from models import Model, batches, corpus, family, finish, linear, rows_of, squared_error, tf1, trace, variable
+from tpugraph import testing
+from tpugraph.compiler import convert
+from tpugraph.ir import Graph
+from tpugraph.runtime import dense, staged
+from tpugraph.runtime.session import TPUSession
+from tpugraph.testing import Training
+
+LOOP = 200
+IRIS = corpus("iris_dnn")
+
+
+def train(graph: Graph, *steps: int, cores: int = 8, loop: int = LOOP, checkpoint: Path | None = None) -> Training:
+    """Train in several calls."""
+    with TPUSession(convert(graph, num_replicas=cores, iterations_per_loop=loop)) as session:
+        session.initialize() if checkpoint is None else session.restore(checkpoint)
+        losses = [loss for count in steps for loss in session.train(count)]
+        return Training(losses, session.values())
+
+
+def lowered(graph: Graph, *, loop: int = LOOP) -> tuple[bool, bool]:
+    """Whether the step is compiled, and whether the loop is."""
+    with TPUSession(convert(graph, num_replicas=8, iterations_per_loop=loop)) as session:
+        assert session.lowered is not None
+        return session.lowered.compiled_nodes > 0, session.lowered.staged
+
+
+STAGED = [corpus("iris_dnn"), corpus("ref_variables"), family("accumulate_or_noise"), family("contrib_layers"), family("keras_adam"),
+          family("two_optimizers"), family("weighted_some_zero")]  # fmt: skip
+
+
+@pytest.mark.parametrize("model", STAGED, ids=lambda model: model.name)
+def test_compiled_loops_train_as_recorded(model: Model) -> None:
+    assert lowered(model.graph()) == (True, True)
+    recorded = model.recorded("global8")
+    found = train(model.graph(), 5, len(recorded.losses) - 5, checkpoint=model.checkpoint)
+    assert found.variables.keys() >= recorded.variables.keys()
+    testing.assert_same_training(found, recorded, relative=1e-3, absolute=1e-5)
+
+
+def test_a_step_alone_is_compiled_where_the_loop_cannot_be() -> None:
+    """The queue of this graph gives values of no known shape, which cannot be staged."""
+    model = corpus("queue_runner")
+    assert lowered(model.graph()) == (True, False)
+    found = train(model.graph(), 24, cores=1, checkpoint=model.checkpoint)
+    testing.assert_same_training(found, model.recorded("plain"), relative=1e-4, absolute=1e-5)
+
+
+def test_loops_of_any_length_agree_with_single_steps() -> None:
+    steps = 130, 7, LOOP, 1
+    found = train(IRIS.graph(), *steps, checkpoint=IRIS.checkpoint)
+    single = train(IRIS.graph(), sum(steps), loop=1, checkpoint=IRIS.checkpoint)
+    # Measured: losses 5e-6 and variables 2e-6; XLA sums in another order.
+    testing.assert_same_training(found, single, relative=1e-4, absolute=1e-5)
+
+
+def test_resumed_training_is_uninterrupted_training(tmp_path: Path) -> None:
+    program = convert(IRIS.graph(), iterations_per_loop=LOOP)
+    with TPUSession(program) as session:
+        session.restore(IRIS.checkpoint)
+        whole, final = session.train(150), session.values()
+    with TPUSession(program) as session:
+        session.restore(IRIS.checkpoint)
+        first = session.train(110)
+        session.save(tmp_path / "model.ckpt")
+    with TPUSession(program) as session:
+        session.restore(tmp_path)
+        assert first + session.train(40) == whole
+        testing.assert_same_training(Training([], session.values()), Training([], final), relative=0, absolute=0)
+
+
+def finite(rows: int = 4, *, repeats: int = 30) -> None:
+    """A linear model on 40 rows, some times."""
+    data = tf1.data.Dataset.from_tensor_slices(rows_of(40, 3)).repeat(repeats).batch(rows, drop_remainder=True)
+    features, targets = tf1.data.make_initializable_iterator(data).get_next()
+    loss = tf1.reduce_mean(squared_error(features, targets, variable("w", (3, 1))), name="loss")
+    finish(loss, tf1.train.GradientDescentOptimizer(0.05))
+
+
+@pytest.mark.parametrize("cores", [1, 8])
+def test_the_data_ends_after_the_last_whole_step(cores: int) -> None:
+    found = 1200 // (4 * cores)  # whole steps in 30 x 40 rows
+    program = convert(trace(finite), num_replicas=cores, iterations_per_loop=LOOP)
+    with TPUSession(program) as session:
+        assert session.lowered is not None
+        assert session.lowered.staged
+        session.initialize()
+        losses = session.train(found + 50)
+        assert len(losses) == found == session.global_step
+        assert session.notes == [f"the data ended after {found} steps"]
+        assert session.train(1) == []
+        assert session.global_step == found
+        weights = session.value("w")
+    single = train(trace(finite), found, cores=cores, loop=1)
+    testing.assert_same_training(
+        Training(losses, {"w": weights}),
+        Training(single.losses, {"w": single.variables["w"]}),
+        relative=1e-5,
+        absolute=1e-6,
+    )
+
+
+def test_summaries_are_those_of_the_last_step() -> None:
+    seen: list[tuple[int, float]] = []
+    with TPUSession(convert(trace(finite), iterations_per_loop=100)) as session:
+        session.initialize()
+        losses = session.train(
+            30, on_summary=lambda step, data: seen.append((step, tf1.Summary.FromString(data).value[0].simple_value))
+        )
+    assert [step for step, _ in seen] == [30]
+    assert seen[0][1] == pytest.approx(losses[-1], rel=1e-6)
+
+
+# --------------------------------------------------------------------------- where the rule does not allow it
+
+
+def test_short_loops_are_not_compiled() -> None:
+    assert lowered(IRIS.graph(), loop=dense.FEWEST_STEPS - 1) == (False, False)
+
+
+def test_much_data_is_not_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged, "MOST_BYTES", 10_000)
+    assert lowered(trace(finite)) == (True, False)
+    by_step = train(trace(finite), 30)
+    monkeypatch.undo()
+    testing.assert_same_training(train(trace(finite), 30), by_step, relative=1e-6, absolute=1e-7)
+
+
+def random_step() -> None:
+    features, targets, weights = linear(4)
+    noise = tf1.random_normal((4,), seed=1)
+    finish(
+        tf1.reduce_mean(squared_error(features, targets + 0.1 * noise, weights), name="loss"),
+        tf1.train.AdamOptimizer(0.1),
+    )
+
+
+def convolution() -> None:
+    features, targets = batches(rows_of(96, 16), 4)
+    images = tf1.nn.conv2d(tf1.reshape(features, (4, 4, 4, 1)), variable("k", (2, 2, 1, 2)), strides=1, padding="VALID")
+    loss = tf1.reduce_mean(tf1.square(tf1.reduce_sum(images, (1, 2, 3)) - targets), name="loss")
+    finish(loss, tf1.train.GradientDescentOptimizer(0.01))
+
+
+@pytest.mark.parametrize("build", [random_step, convolution])
+def test_ops_that_xla_does_otherwise_stay_as_they_are(build: object) -> None:
+    assert lowered(trace(build)) == (False, False)  # type: ignore[arg-type]

@@ -1,0 +1,406 @@
+"""The whole training loop as one XLA computation on staged batches, as a TPU runs it.
+
+Where a step is one call of a compiled function, a launch per step costs more than a small step itself. Here the loop of
+the graph only reads: it puts the batches of all its steps into lists. Then one launch runs the steps, in a loop inside
+the computation, and gives the results of every step, stacked, and those of the last step.
+
+The rule: what a step returns is stacked by TensorArray writes at the loop's counter or carried to the last step, no
+value of one step is read in the next, what is left of the graph's loop touches no variable that the step touches, and all
+that is stacked has a static shape and is small. Otherwise the graph stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tpugraph import analysis, attrs, graphdef, ops
+from tpugraph.ir import Graph, Node, Output, Tensor
+from tpugraph.shapes import element_count
+
+MOST_BYTES = 128 * 2**20
+"""The biggest size of all batches and results of a loop."""
+
+_INT32 = attrs.dtype("int32")
+_BOOL = attrs.dtype("bool")
+_VARIANT = attrs.dtype("variant")
+
+
+@dataclass
+class _Carried:
+    """A value that the loop carries: ``Merge(Enter(initial), NextIteration(value))`` and what follows."""
+
+    merge: Node
+    switch: Node
+    exits: list[Node]
+
+    @property
+    def initial(self) -> Tensor:
+        """The value before the first iteration."""
+        return self.merge.inputs[0].node.inputs[0]
+
+    @property
+    def inside(self) -> list[Node]:
+        """What hands the value on within an iteration."""
+        return [use.node for use in self.switch.uses(1)]
+
+
+@dataclass
+class _Plan:
+    """What the rewrite needs to know of the loop.
+
+    Attributes:
+        call: the launch of one step.
+        frame: the loop.
+        condition: the loop's LoopCond.
+        counter: the number of the iteration, carried from 0.
+        staged: what a step reads that differs from step to step.
+        fixed: what it reads that does not, by its value outside the loop.
+        variables: the handles that it reads, outside the loop.
+        writes: TensorArray writes of results, with the flow that the loop carries for each.
+        lasts: carried results of which nothing but the last is read, by NextIteration.
+    """
+
+    call: Node
+    frame: str
+    condition: Node
+    counter: _Carried
+    staged: list[Tensor]
+    fixed: dict[Tensor, Tensor]
+    variables: list[Tensor]
+    writes: dict[Node, _Carried] = field(default_factory=dict)
+    lasts: dict[Node, _Carried] = field(default_factory=dict)
+
+
+def stage_loop(graph: Graph, call: Node, steps: int) -> bool:
+    """Move the steps of the loop around ``call`` into one computation; returns whether the rule allows it.
+
+    Args:
+        graph: the lowered graph.
+        call: the XlaLaunch of one step.
+        steps: the most steps that a loop has.
+    """
+    plan = _plan(graph, call)
+    if plan is None:
+        return False
+    stacked = [*plan.staged, *_results(plan)[0]]
+    if any(element_count(t.shape) is None for t in stacked) or _bytes(stacked) * steps > MOST_BYTES:
+        return False
+    name = _loop_function(graph, plan, steps)
+    lists = [_stage(graph, plan, tensor, steps) for tensor in plan.staged]
+    launch = _launch(graph, plan, name, lists, steps)
+    _deliver(graph, plan, launch)
+    return True
+
+
+def _bytes(tensors: Sequence[Tensor]) -> int:
+    return sum((element_count(t.shape) or 0) * (t.dtype.size or 0) for t in tensors)
+
+
+# --------------------------------------------------------------------------- what the loop does
+
+
+def _plan(graph: Graph, call: Node) -> _Plan | None:
+    frame_of = analysis.frames(graph)
+    frame = frame_of[call]
+    carried = {merge.inputs[1].node: found for merge in graph.of_type(*ops.MERGE)
+               if frame_of[merge] == frame and (found := _carried(merge)) is not None}  # fmt: skip
+    counter = next((c for c in carried.values() if _counts(c)), None)
+    if counter is None:
+        return None
+    reads = [t for t in call.inputs if t.dtype.name != "resource"]
+    fixed = {t: t.node.inputs[0] for t in reads if t.node.op in ops.ENTER}
+    handles = [t for t in call.inputs if t.dtype.name == "resource"]
+    if any(t.node.op not in ops.ENTER for t in handles) or _touched_elsewhere(handles, call):
+        return None
+    plan = _Plan(
+        call, frame, counter.switch.inputs[1].node, counter, [t for t in reads if t not in fixed], fixed,
+        [t.node.inputs[0] for t in handles],
+    )  # fmt: skip
+    for use in call.uses():
+        flow = _flow_of(use.node, use.index, carried)
+        if flow is not None:
+            plan.writes[use.node] = flow
+        elif use.node in carried and not any(node.consumers() for node in carried[use.node].inside):
+            plan.lasts[use.node] = carried[use.node]
+        else:
+            return None
+    return plan
+
+
+def _carried(merge: Node) -> _Carried | None:
+    switches = [use.node for use in merge.uses(0) if use.node.op in ops.SWITCH and use.index == 0]
+    enters = merge.inputs[0].node.op in ops.ENTER and merge.inputs[1].node.op in ops.NEXT_ITERATION
+    if len(switches) != 1 or not enters:
+        return None
+    return _Carried(merge, switches[0], [use.node for use in switches[0].uses(0) if use.node.op in ops.EXIT])
+
+
+def _counts(carried: _Carried) -> bool:
+    """Whether the value is 0, 1, 2 and so on, and leaves the loop."""
+    following = carried.merge.inputs[1].node.inputs[0].node
+    return (
+        bool(carried.exits)
+        and carried.merge.out().dtype == _INT32
+        and _integer(carried.initial) == 0
+        and following.op in ("Add", "AddV2")
+        and following.inputs[0].node in carried.inside
+        and _integer(following.inputs[1]) == 1
+    )
+
+
+def _integer(tensor: Tensor) -> int | None:
+    return int(tensor.node.attr("value")) if tensor.node.op == "Const" and tensor.shape == () else None
+
+
+def _flow_of(node: Node, index: int, carried: dict[Node, _Carried]) -> _Carried | None:
+    """The flow of a TensorArray that takes this as the element of the iteration's own number, and that nothing reads."""
+    if node.op != "TensorArrayWriteV3" or index != 2 or node.inputs[0].node.op not in ops.ENTER:
+        return None
+    _, number, _, flow = (t.node for t in node.inputs)
+    following = node.consumers()[0]
+    found = carried.get(following)
+    alone = (
+        found is not None and node.consumers() == [following] and flow in found.inside and flow.consumers() == [node]
+    )
+    counts = any(number in c.inside for c in carried.values() if _counts(c))
+    return found if alone and counts else None
+
+
+def _touched_elsewhere(handles: Sequence[Tensor], call: Node) -> bool:
+    """Whether another op of the loop uses one of these variables."""
+    for handle in handles:
+        entries = [use.node for use in handle.node.inputs[0].node.uses(handle.node.inputs[0].port)
+                   if use.node.op in ops.ENTER and use.node.attr("frame_name") == handle.node.attr("frame_name")]  # fmt: skip
+        if any(use.node is not call for entry in entries for use in entry.uses()):
+            return True
+    return False
+
+
+# --------------------------------------------------------------------------- the computation
+
+
+class _Body:
+    """A function body in the making, in a graph of its own."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.arguments: list[Tensor] = []
+
+    def argument(self, like: Output) -> Tensor:
+        """One more argument of this dtype and shape."""
+        kind, shape = like
+        node = self.graph.add("Placeholder", "argument", attrs={"dtype": kind, "shape": shape}, outputs=[like])
+        self.arguments.append(node.out())
+        return node.out()
+
+    def add(self, op: str, inputs: Sequence[Tensor], attributes: dict[str, Any], outputs: Sequence[Output]) -> Node:
+        """One more node."""
+        return self.graph.add(op, op, inputs, attrs=attributes, outputs=outputs)
+
+    def integers(self, value: Any) -> Tensor:
+        """An int32 constant."""
+        array = np.asarray(value, "int32")
+        return self.add("Const", [], {"dtype": _INT32, "value": array}, [(_INT32, array.shape)]).out()
+
+    def save(self, graph: Graph, name: str, results: Sequence[Tensor]) -> str:
+        """Add the function to the library of ``graph``."""
+        nodes = [node for node in self.graph if node.op != "Placeholder"]
+        return graphdef.add_function(graph, name, nodes, self.arguments, results, {})
+
+
+def _output(tensor: Tensor) -> Output:
+    return tensor.dtype, tensor.shape
+
+
+def _stack_of(tensor: Tensor, steps: int) -> Output:
+    return tensor.dtype, (steps, *(tensor.shape or ()))
+
+
+def _results(plan: _Plan) -> tuple[list[Tensor], list[Tensor]]:
+    """What is stacked, and what is wanted of the last step."""
+    return [write.inputs[2] for write in plan.writes], [following.inputs[0] for following in plan.lasts]
+
+
+def _loop_function(graph: Graph, plan: _Plan, steps: int) -> str:
+    """The function of (count, lists, initial values, fixed values, variables) that runs ``count`` steps."""
+    every, last = _results(plan)
+    body, test, whole = _Body(), _Body(), _Body()
+    state: list[Output] = [(_INT32, ()), (_INT32, ()), *(_stack_of(t, steps) for t in (*plan.staged, *every)),
+                           *map(_output, (*last, *plan.fixed, *plan.variables))]  # fmt: skip
+    names = {
+        "body": body.save(graph, "tpugraph_body", _body(plan, body, state)),
+        "cond": test.save(graph, "tpugraph_more", [_more(test, state)]),
+    }
+    count = whole.argument(state[0])
+    lists = [whole.argument(_stack_of(t, steps)) for t in plan.staged]
+    rest = [whole.argument(_output(t)) for t in (*last, *plan.fixed, *plan.variables)]
+    stacks = [_zeros(whole, _stack_of(t, steps)) for t in every]
+    loop = whole.add(
+        "While",
+        [whole.integers(0), count, *lists, *stacks, *rest],
+        {"T": [kind for kind, _ in state], "output_shapes": [],
+         **{key: attrs.Func(name) for key, name in names.items()}, "parallel_iterations": 1},
+        state,
+    )  # fmt: skip
+    first = 2 + len(lists)
+    return whole.save(graph, "tpugraph_loop", [loop.out(first + i) for i in range(len(every) + len(last))])
+
+
+def _more(body: _Body, state: Sequence[Output]) -> Tensor:
+    index, count, *_ = [body.argument(like) for like in state]
+    return body.add("Less", [index, count], {"T": _INT32}, [(_BOOL, ())]).out()
+
+
+def _body(plan: _Plan, body: _Body, state: Sequence[Output]) -> list[Tensor]:
+    """One step: slice the lists, call the step, write what it returns into the stacks."""
+    given = iter([body.argument(like) for like in state])
+    index, count = next(given), next(given)
+    every, last = _results(plan)
+    lists = {tensor: next(given) for tensor in plan.staged}
+    stacks = [next(given) for _ in every]
+    for _ in last:
+        next(given)
+    fixed = {tensor: next(given) for tensor in plan.fixed}
+    variables = list(given)
+    values = iter(variables)
+    reads = [next(values) if t.dtype.name == "resource" else fixed[t] if t in fixed else _element(body, lists[t], index)
+             for t in plan.call.inputs]  # fmt: skip
+    outputs = [plan.call.output(port) for port in range(len(plan.call.outputs or ()))]
+    step = body.add(
+        "StatefulPartitionedCall",
+        reads,
+        {"Tin": [t.dtype for t in reads], "Tout": [kind for kind, _ in outputs],
+         "f": attrs.Func(plan.call.attr("function").name), "config": "", "config_proto": "", "executor_type": ""},
+        outputs,
+    )  # fmt: skip
+    following = body.add("AddV2", [index, body.integers(1)], {"T": _INT32}, [(_INT32, ())]).out()
+    written = [_write(body, stack, index, step.out(t.port)) for stack, t in zip(stacks, every, strict=True)]
+    return [following, count, *lists.values(), *written, *(step.out(t.port) for t in last), *fixed.values(), *variables]
+
+
+def _element(body: _Body, stack: Tensor, index: Tensor) -> Tensor:
+    kinds = {"Tparams": stack.dtype, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0}
+    return body.add("GatherV2", [stack, index, body.integers(0)], kinds, [(stack.dtype, (stack.shape or ())[1:])]).out()
+
+
+def _write(body: _Body, stack: Tensor, index: Tensor, value: Tensor) -> Tensor:
+    kind, shape = stack.dtype, stack.shape or ()
+    row = body.add("ExpandDims", [value, body.integers(0)], {"T": kind, "Tdim": _INT32}, [(kind, (1, *shape[1:]))])
+    start = [index, *(body.integers(0) for _ in shape[1:])]
+    at = body.add("Pack", start, {"N": len(start), "T": _INT32, "axis": 0}, [(_INT32, (len(start),))])
+    attributes = {"T": kind, "Tindices": _INT32}
+    return body.add("XlaDynamicUpdateSlice", [stack, row.out(), at.out()], attributes, [(kind, shape)]).out()
+
+
+def _zeros(body: _Body, like: Output) -> Tensor:
+    kind, shape = like
+    zero = body.add("Const", [], {"dtype": kind, "value": np.zeros((), kind.name)}, [(kind, ())]).out()
+    return body.add("Fill", [body.integers(shape), zero], {"T": kind, "index_type": _INT32}, [like]).out()
+
+
+# --------------------------------------------------------------------------- around the computation
+
+
+def _stage(graph: Graph, plan: _Plan, tensor: Tensor, steps: int) -> Tensor:
+    """The values of all iterations, stacked; zeros where an iteration did not take place."""
+    shape = _constant(graph, np.asarray(tensor.shape or (), "int32"))
+    number = _constant(graph, np.int32(steps))
+    kind = tensor.dtype
+
+    def add(op: str, inputs: list[Tensor], attributes: dict[str, Any], outputs: list[Output]) -> Node:
+        return graph.add(op, f"tpugraph/stage/{op}", inputs, attrs=attributes, outputs=outputs)
+
+    empty = add("TensorListReserve", [shape, number], {"element_dtype": kind, "shape_type": _INT32}, [(_VARIANT, ())])
+    variant: list[Output] = [(_VARIANT, ())]
+    enter = add("Enter", [empty.out()], {"T": _VARIANT, "frame_name": plan.frame, "is_constant": False,
+                                         "parallel_iterations": 1}, variant)  # fmt: skip
+    merge = add("Merge", [enter.out(), enter.out()], {"T": _VARIANT, "N": 2}, [(_VARIANT, ()), (_INT32, ())])
+    switch = add("Switch", [merge.out(), plan.condition.out()], {"T": _VARIANT}, variant * 2)
+    index = plan.counter.switch.out(1)
+    filled = add("TensorListSetItem", [switch.out(1), index, tensor],
+                 {"element_dtype": kind, "resize_if_index_out_of_bounds": False}, variant)  # fmt: skip
+    graph.set_input(merge, 1, add("NextIteration", [filled.out()], {"T": _VARIANT}, variant).out())
+    leave = add("Exit", [switch.out(0)], {"T": _VARIANT}, variant)
+    stacked = add("TensorListStack", [leave.out(), shape], {"element_dtype": kind, "num_elements": steps},
+                  [(kind, (steps, *(tensor.shape or ())))])  # fmt: skip
+    return stacked.out()
+
+
+def _constant(graph: Graph, value: np.ndarray[Any, Any] | np.generic) -> Tensor:
+    kind = attrs.dtype(value.dtype.name)
+    return graph.add("Const", "tpugraph/stage/const", attrs={"dtype": kind, "value": np.asarray(value)},
+                     outputs=[(kind, value.shape)]).out()  # fmt: skip
+
+
+def _launch(graph: Graph, plan: _Plan, name: str, lists: list[Tensor], steps: int) -> Node:
+    every, last = _results(plan)
+    count = plan.counter.exits[0].out()
+    values = [count, *lists, *(carried.initial for carried in plan.lasts.values()), *plan.fixed.values()]
+    results = [*(_stack_of(t, steps) for t in every), *map(_output, last)]
+    return graph.add(
+        "XlaLaunch",
+        "tpugraph/steps",
+        [*values, *plan.variables],
+        attrs={"Tconstants": [], "Targs": [t.dtype for t in values], "Nresources": len(plan.variables),
+               "Tresults": [kind for kind, _ in results], "function": attrs.Func(name)},
+        outputs=results,
+    )  # fmt: skip
+
+
+def _deliver(graph: Graph, plan: _Plan, launch: Node) -> None:
+    """Let the readers of the loop's results read the computation's; what else leaves the loop waits for it."""
+    own = graph.ancestors([launch])
+    frame_of = analysis.frames(graph)
+    gone: list[Node] = [plan.call, *plan.writes]
+    for port, (write, flow) in enumerate(plan.writes.items()):
+        _replace_carried(graph, flow, _write_all(graph, plan, write, flow, launch.out(port)), gone)
+    for port, last in enumerate(plan.lasts.values(), len(plan.writes)):
+        _replace_carried(graph, last, launch.out(port), gone)
+    for leave in graph.of_type(*ops.EXIT):
+        if frame_of.get(leave) == plan.frame and leave not in gone:
+            _let_wait(graph, leave, launch, own)
+    graph.replace_control_uses(plan.call, [])
+    graph.remove_all(gone)
+    graph.remove_all([node for node in graph.of_type(*ops.ENTER)
+                      if node.attr("frame_name") == plan.frame and not node.consumers()])  # fmt: skip
+
+
+def _replace_carried(graph: Graph, carried: _Carried, value: Tensor, gone: list[Node]) -> None:
+    for leave in carried.exits:
+        graph.replace_uses(leave.out(), value)
+        graph.replace_control_uses(leave, [value.node])
+    gone += [carried.merge, carried.switch, carried.merge.inputs[1].node, *carried.inside, *carried.exits]
+
+
+def _write_all(graph: Graph, plan: _Plan, write: Node, flow: _Carried, stack: Tensor) -> Tensor:
+    """The flow of the TensorArray after the values of all iterations are written."""
+    kind, shape = _output(stack)
+    count = plan.counter.exits[0].out()
+
+    def add(op: str, inputs: list[Tensor], attributes: dict[str, Any], output: Output) -> Tensor:
+        return graph.add(op, f"tpugraph/stage/{op}", inputs, attrs=attributes, outputs=[output]).out()
+
+    rank = len(shape or ())
+    all_of = [_constant(graph, np.int32(-1)) for _ in range(rank - 1)]
+    size = add("Pack", [count, *all_of], {"N": rank, "T": _INT32, "axis": 0}, (_INT32, (rank,)))
+    zeros = _constant(graph, np.zeros(rank, "int32"))
+    values = add("Slice", [stack, zeros, size], {"T": kind, "Index": _INT32}, (kind, (None, *(shape or ())[1:])))
+    bounds = [_constant(graph, np.int32(0)), count, _constant(graph, np.int32(1))]
+    indices = add("Range", bounds, {"Tidx": _INT32}, (_INT32, (None,)))
+    array = write.inputs[0].node.inputs[0]
+    return add("TensorArrayScatterV3", [array, indices, values, flow.initial], {"T": kind}, flow.merge.output(0))
+
+
+def _let_wait(graph: Graph, leave: Node, launch: Node, own: analysis.NodeSet) -> None:
+    """Let what reads this value of the loop, except what leads to the computation, wait for the computation."""
+    value = leave.out()
+    graph.replace_control_uses(leave, [launch])
+    if all(use.node in own for use in leave.uses()):
+        return
+    after = graph.add("Identity", "tpugraph/stage/after", [value], attrs={"T": value.dtype}, controls=[launch],
+                      outputs=[_output(value)])  # fmt: skip
+    graph.replace_uses(value, after.out(), where=lambda use: use.node is not after and use.node not in own)
