@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 from tpugraph import ops, roles, shapes
 from tpugraph.errors import RunError, TpuGraphError
 from tpugraph.ir import Graph
+from tpugraph.roles import Roles
 from tpugraph.runtime.rebind import missing_file_error
 
 Values = dict[str, np.ndarray[Any, Any]]
@@ -37,6 +39,7 @@ class PlainRun:
         self._target = shapes.import_graph(graph)
         self._session: Any = None
         self._reads: dict[str, Any] = {}
+        self._assigns: dict[str, tuple[Any, Any]] = {}
         with self._target.as_default():
             for name in self.roles.variables:
                 handle = self._target.get_operation_by_name(name).outputs[0]
@@ -83,17 +86,57 @@ class PlainRun:
         self._open({})
         return self._values(names)
 
-    def train(self, steps: int, start: Mapping[str, Any]) -> tuple[list[float], Values]:
-        """Train from given values; returns the loss of each step and the variables after them."""
-        fetches = [self._tensor(str(self._loss)), *(self._operation(f.name) for f in self.roles.train_ops)]
+    def train(self, steps: int, start: Mapping[str, Any], *, micro_batches: int = 1) -> tuple[list[float], Values]:
+        """Train from given values; returns the loss of each step and the variables after them.
+
+        Args:
+            steps: number of steps; fewer are run where the data ends.
+            start: values of some variables by name; the others start as the graph says.
+            micro_batches: batches per step. With more than one, their gradients are computed one batch after the other at
+                the same variables, averaged, and fed to the optimizer's apply ops in place of their own.
+
+        Raises:
+            TpuGraphError: a step fails, or gradients of several batches cannot be fed (an optimizer of other ops).
+        """
         self._open(start)
+        step = self._step if micro_batches == 1 else self._averaged_step(micro_batches)
         losses: list[float] = []
         while len(losses) < steps:
             try:
-                losses.append(float(self._run(fetches)[0]))
+                losses.append(step())
             except tf.errors.OutOfRangeError:
                 break
         return losses, self._values(list(self._reads))
+
+    def _step(self) -> float:
+        return float(self._run([self._tensor(str(self._loss)), *self._train_ops()])[0])
+
+    def _averaged_step(self, micro_batches: int) -> Callable[[], float]:
+        gradients = self._gradients()
+
+        def step() -> float:
+            parts = [self._run([self._tensor(str(self._loss)), *gradients]) for _ in range(micro_batches)]
+            feed = {gradient: np.mean([part[i] for part in parts], axis=0, dtype=np.float64)
+                    for i, gradient in enumerate(gradients, 1)}  # fmt: skip
+            self._run(self._train_ops(), feed)
+            return float(np.mean([part[0] for part in parts]))
+
+        return step
+
+    def _gradients(self) -> list[Any]:
+        """The gradient operands of the optimizer's dense apply ops."""
+        found: dict[str, None] = {}
+        for finding in self.roles.updates:
+            node = self.graph[finding.name]
+            fact = ops.WRITES[node.op]
+            if fact.kind != "apply" or fact.rows is not None:
+                raise RunError("this op is no dense optimizer op: gradients of several batches cannot be fed to it",
+                               node=node, origin=self.graph.source)  # fmt: skip
+            found[str(node.inputs[fact.value])] = None
+        return [self._tensor(name) for name in found]
+
+    def _train_ops(self) -> list[Any]:
+        return [self._operation(finding.name) for finding in self.roles.train_ops]
 
     def losses(self, count: int, start: Mapping[str, Any]) -> list[float]:
         """The losses of the first batches at given values; nothing is trained."""
@@ -110,20 +153,39 @@ class PlainRun:
         """A new session with initialised variables, tables and input."""
         self.close()
         self._session = tf.compat.v1.Session(graph=self._target)
-        variables = self.roles.variables.values()
-        self._run([self._operation(v.initializer) for v in variables if v.initializer])
+        for initializer in self._initializers():
+            self._run(self._operation(initializer))
         for name, value in start.items():
-            initializer = self.roles.variables[name].initializer
-            if initializer is None:
-                raise RunError("nothing in the graph gives the variable a value", node=self.graph[name],
-                               origin=self.graph.source)  # fmt: skip
-            operation = self._operation(initializer)
-            self._run(operation, {operation.inputs[1]: value})
+            given, assign = self._assign(name, np.shape(value))
+            self._run(assign, {given: value})
         for names in (self.roles.table_initializers, self.roles.iterator_initializers):
             self._run([self._operation(name) for name in names])
         for name in self.roles.enqueues:
             session, operation = self._session, self._operation(name)
             threading.Thread(target=_fill, args=(session, operation, self._target), daemon=True).start()
+
+    def _assign(self, name: str, shape: Sequence[int]) -> tuple[Any, Any]:
+        """A placeholder, and the op that gives its value to a variable."""
+        if name not in self._assigns:
+            handle = self._target.get_operation_by_name(name).outputs[0]
+            with self._target.as_default():
+                given = tf.compat.v1.placeholder(handle.op.get_attr("dtype"), shape)
+                resource = self.graph[name].op in ops.RESOURCE_VARIABLES
+                assign = (tf.raw_ops.AssignVariableOp(resource=handle, value=given) if resource
+                          else tf.raw_ops.Assign(ref=handle, value=given).op)  # fmt: skip
+            self._assigns[name] = given, assign
+        return self._assigns[name]
+
+    def _initializers(self) -> list[str]:
+        """Those of variables that read no other variable come first (an average starts as its weight, say)."""
+        names = [v.initializer for v in self.roles.variables.values() if v.initializer is not None]
+        position = {node: i for i, node in enumerate(self.graph.topological_order())}
+
+        def depth(name: str) -> tuple[int, int]:
+            node = self.graph[name.partition(":")[0]]
+            return sum(n.op in ops.VARIABLES for n in self.graph.ancestors([node])), position[node]
+
+        return sorted(names, key=depth)
 
     def _values(self, names: Sequence[str]) -> Values:
         """The values of the variables among the names that have one."""
@@ -172,3 +234,36 @@ def _fill(session: Any, enqueue: Any, graph: Any) -> None:
                 session.run(closes[0])
         except (tf.errors.OpError, RuntimeError):
             return  # the session is closed
+
+
+# --------------------------------------------------------------------------- checkpoints
+
+
+def checkpoint_values(found: Roles, path: str | os.PathLike[str]) -> Values:
+    """What a checkpoint holds for the variables of a graph, by name; of a partitioned variable each piece its part."""
+    reader = tf.train.load_checkpoint(str(path))
+    return {v.name: _piece(reader.get_tensor(v.key), v.slice) for v in found.variables.values() if v.key is not None}
+
+
+def by_key(found: Roles, values: Mapping[str, Any]) -> Values:
+    """Values of variables by their keys in checkpoints; the pieces of a partitioned variable are put together."""
+    saved = any(v.key for v in found.variables.values())
+    whole: Values = {}
+    for variable in found.variables.values():
+        if variable.name not in values or (saved and variable.key is None):
+            continue
+        key, value = variable.key or variable.name, values[variable.name]
+        if not variable.slice:
+            whole[key] = value
+            continue
+        dims = [int(n) for n in variable.slice.split()[:-1]]
+        _piece(whole.setdefault(key, np.zeros(dims, value.dtype)), variable.slice)[...] = value
+    return whole
+
+
+def _piece(value: Any, piece: str) -> Any:
+    """The part of a partitioned variable that ``piece`` (such as ``20 4 0,10:0,4``) names."""
+    if not piece:
+        return value
+    parts = [[int(n) for n in part.split(",")] for part in piece.split()[-1].replace("-", "0,-1").split(":")]
+    return value[tuple(slice(start, None if size < 0 else start + size) for start, size in parts)]

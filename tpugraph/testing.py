@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import graphdef, ops, shapes, text
-from tpugraph import roles as role_finder
+from tpugraph import graphdef, text
 from tpugraph.compiler import convert
 from tpugraph.errors import TpuGraphError
-from tpugraph.ir import Edits, Graph, Node
+from tpugraph.ir import Edits, Graph
 from tpugraph.pipeline import Pass, Pipeline
+from tpugraph.plain import PlainRun, by_key, checkpoint_values
 from tpugraph.program import Program
 from tpugraph.roles import Roles
 from tpugraph.runtime.session import TPUSession
@@ -377,105 +377,13 @@ def run_plain(
     Raises:
         TpuGraphError: the graph cannot be read or its roles cannot be found.
     """
-    graph = model if isinstance(model, Graph) else graphdef.load(model)
-    found = role_finder.find(graph, loss=loss, train_op=train_op)
-    gradients = _gradients(graph, found) if micro_batches > 1 else []
-    losses: list[float] = []
-    with tf.compat.v1.Session(graph=shapes.import_graph(graph)) as session:
-        _start(session, graph, found, checkpoint)
-        train = [session.graph.get_operation_by_name(f.name.partition(":")[0]) for f in found.train_ops]
-        loss_tensor = _tensor(session, found.loss.name)
-        for _ in range(steps):
-            if micro_batches == 1:
-                losses.append(float(session.run([loss_tensor, *train])[0]))
-                continue
-            parts = [session.run([loss_tensor, *gradients]) for _ in range(micro_batches)]
-            losses.append(float(np.mean([part[0] for part in parts])))
-            feed = {name: np.mean([part[i] for part in parts], axis=0, dtype=np.float64).astype(np.float32)
-                    for i, name in enumerate(gradients, 1)}  # fmt: skip
-            session.run(train, feed_dict=feed)
-        variables = _variables(session, found)
-    return Training(losses, variables)
-
-
-def _tensor(session: Any, name: str) -> Any:
-    return session.graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
-
-
-def _gradients(graph: Graph, found: Roles) -> list[str]:
-    """The gradient operands of the optimizer's dense apply ops."""
-    names: dict[str, None] = {}
-    for finding in found.updates:
-        node = graph[finding.name]
-        fact = ops.WRITES[node.op]
-        if fact.kind != "apply" or fact.rows is not None:
-            raise AssertionError(f"'{node}' is no dense optimizer op: its gradients cannot be fed")
-        tensor = node.inputs[fact.value]
-        names[f"{tensor.node.name}:{tensor.port}"] = None
-    return list(names)
-
-
-def _start(session: Any, graph: Graph, found: Roles, checkpoint: str | os.PathLike[str] | None) -> None:
-    """Initialise variables in the order in which they need each other, then tables and iterators; restore."""
-    by_op = {v.initializer: v for v in found.variables.values() if v.initializer is not None}
-    position = {node: i for i, node in enumerate(graph.topological_order())}
-    for name in sorted(by_op, key=lambda name: _depth(graph, graph[name], by_op, position)):
-        if checkpoint is None or by_op[name].key is None:
-            session.run(name)
-    if checkpoint is not None:
-        _restore(session, found, checkpoint)
-    session.run([*found.table_initializers, *found.iterator_initializers])
-
-
-def _depth(graph: Graph, node: Node, by_op: Mapping[Any, Any], position: Mapping[Node, int]) -> tuple[int, int]:
-    """Initialisers that read other variables (an average of a weight, say) come after those of the others."""
-    read = [n for n in graph.ancestors([node]) if n.op in ops.VARIABLES]
-    return len(read), position[node]
-
-
-def _restore(session: Any, found: Roles, checkpoint: str | os.PathLike[str]) -> None:
-    reader = tf.train.load_checkpoint(str(checkpoint))
-    with session.graph.as_default():
-        for variable in found.variables.values():
-            if variable.key is None:
-                continue
-            value = _slice(reader.get_tensor(variable.key), variable.slice)
-            handle = _tensor(session, variable.name)
-            feed = tf.compat.v1.placeholder(handle.op.get_attr("dtype"), value.shape)
-            if handle.op.type == "VarHandleOp":
-                assign = tf.raw_ops.AssignVariableOp(resource=handle, value=feed)
-            else:
-                assign = tf.raw_ops.Assign(ref=handle, value=feed).op
-            session.run(assign, feed_dict={feed: value})
-
-
-def _slice(value: Any, piece: str) -> Any:
-    """The part of a partitioned variable that ``piece`` (such as ``20 4 0,10:0,4``) names."""
-    if not piece:
-        return value
-    parts = [[int(n) for n in part.split(",")] for part in piece.split()[-1].replace("-", "0,-1").split(":")]
-    return value[tuple(slice(start, None if size < 0 else start + size) for start, size in parts)]
-
-
-def _variables(session: Any, found: Roles) -> dict[str, np.ndarray[Any, Any]]:
-    """The values of all variables by checkpoint key; pieces of a partitioned one are put together."""
-    values: dict[str, np.ndarray[Any, Any]] = {}
-    with session.graph.as_default():
-        for variable in found.variables.values():
-            if variable.key is None and any(v.key for v in found.variables.values()):
-                continue
-            handle = _tensor(session, variable.name)
-            if handle.op.type == "VarHandleOp":
-                handle = tf.raw_ops.ReadVariableOp(resource=handle, dtype=handle.op.get_attr("dtype"))
-            value = np.asarray(session.run(handle))
-            key = variable.key or variable.name
-            if variable.slice:
-                dims = [int(n) for n in variable.slice.split()[:-1]]
-                whole = values.setdefault(key, np.zeros(dims, value.dtype))
-                _slice(whole, variable.slice)[...] = value
-            else:
-                values[key] = value
-    return values
+    plain = PlainRun(model if isinstance(model, Graph) else graphdef.load(model), loss=loss, train_op=train_op)
+    start = {} if checkpoint is None else checkpoint_values(plain.roles, checkpoint)
+    try:
+        losses, values = plain.train(steps, start, micro_batches=micro_batches)
+    finally:
+        plain.close()
+    return Training(losses, by_key(plain.roles, values))
 
 
 def assert_same_training(
