@@ -100,10 +100,8 @@ def test_names_derive_from_classes_and_files() -> None:
 
 def test_every_pass_has_a_golden_folder() -> None:
     """Each is written by the test file of its pass: a pass without one has no folder."""
-    here = Path(__file__).parent
     for cls in PASSES:
-        if cls.name != "split-batch":  # tests/test_global_batch.py holds it against the plain graph instead
-            assert list((here / "golden" / cls.name).glob("*.txt")), cls.name
+        assert list((Path(__file__).parent / "golden" / cls.name).glob("*.txt")), cls.name
 
 
 def test_no_two_neighbours_may_swap_where_one_needs_the_other() -> None:

@@ -1,4 +1,4 @@
-"""batch_mode=global: the traced batch is split over the cores and training is the plain graph's at that batch."""
+"""The pass split-batch, which is batch_mode=global: the traced batch is split over the cores and training is the plain graph's at that batch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,28 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import CORPUS, Model, corpus, family
+from models import CORPUS, Model, corpus, family, passes_before
+from models import check as check_golden
+from passes.split_batch import SplitBatch
+from tpugraph import roles, testing
 from tpugraph.compiler import convert
 from tpugraph.errors import ShapeError
+from tpugraph.ir import Edits
 from tpugraph.runtime.session import TPUSession
+
+
+def test_golden_step() -> None:
+    graph = check_golden(SplitBatch(num_replicas=2, batch_mode="global"), "step", num_replicas=2, batch_mode="global")
+    assert graph["shape"].attr("value").tolist() == [2, 3]
+    assert graph["batch_size"].attr("value") == 4  # the loss is that of the whole batch
+
+
+def test_without_the_flag_nothing_changes() -> None:
+    step = SplitBatch(num_replicas=2)
+    graph = corpus("iris_dnn").graph()
+    assert testing.run_pass(step, graph, roles=roles.find, after=passes_before(SplitBatch, num_replicas=2)) == Edits(
+        0, 0, 0
+    )
 
 
 def check(model: Model, cores: int, *, variables: bool = True) -> None:
