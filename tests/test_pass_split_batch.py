@@ -1,4 +1,4 @@
-"""The pass split-batch, which is batch_mode=global: the traced batch is split over the cores and training is the plain graph's at that batch."""
+"""The pass split-batch (batch_mode=global): the traced batch is split over the cores, training is the plain graph's at that batch."""
 
 from __future__ import annotations
 
