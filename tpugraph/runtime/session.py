@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +15,7 @@ from tpugraph import graphdef, shapes
 from tpugraph.errors import RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
-from tpugraph.runtime import checkpoint, emulator, foreign, tpu
+from tpugraph.runtime import checkpoint, emulator, foreign, parts, tpu
 from tpugraph.runtime.rebind import missing_file_error, rebind_files
 
 LoopCallback = Callable[[int, list[float]], None]
@@ -79,7 +77,7 @@ class TPUSession:
         self._add_limit_setter()
         self._callables: dict[str, Any] = {}
         self._run(["tpugraph/configure"])
-        self._queue_threads: list[threading.Thread] = []
+        self._queue_runners = parts.QueueRunners(self._session, self.notes.append)
 
     # ------------------------------------------------------------------ life
 
@@ -96,20 +94,20 @@ class TPUSession:
         if self._closed:
             return
         self._closed = True
+        self._queue_runners.stop()
         try:
             self._session.run("tpugraph/shutdown")
         except (tf.errors.OpError, RuntimeError) as error:
             self.notes.append(f"shutdown: {str(error).splitlines()[0]}")
         finally:
             self._session.close()  # cancels what still waits
-            for thread in self._queue_threads:
-                thread.join(timeout=10)
+            self._queue_runners.join()
 
     def initialize(self) -> None:
         """Give every variable its first value and open the input."""
         self._run(["tpugraph/init"])
         self._initialized = True
-        self._start_queue_runners()
+        self._queue_runners.start()
 
     def restore(self, path: str | os.PathLike[str]) -> int:
         """Restore variables, and the position of the input where the checkpoint has it.
@@ -135,7 +133,7 @@ class TPUSession:
         step = self.global_step
         if step > 0 and not has_input:
             self.notes.append(f"the checkpoint holds no position of the input: it starts anew at step {step}")
-        self._start_queue_runners()
+        self._queue_runners.start()
         return step
 
     def save(self, path: str | os.PathLike[str]) -> str:
@@ -215,47 +213,22 @@ class TPUSession:
 
     def _three_parts(self, count: int) -> list[float]:
         """Infeed, device and outfeed at the same time; an error in one stops the others and the first is reported."""
-        results: dict[str, Any] = {}
-        errors: list[tuple[float, str, BaseException]] = []
-        failed = threading.Event()
-
-        def part(name: str, fetch: str) -> None:
-            try:
-                results[name] = self._session.run(fetch)
-            except Exception as error:
-                errors.append((time.monotonic(), name, error))
-                failed.set()
-
         fetches = {"infeed": "tpugraph/enqueue", "device": "tpugraph/train:0", "outfeed": "tpugraph/dequeue:0"}
-        threads = [threading.Thread(target=part, args=item, name=f"tpugraph-{item[0]}") for item in fetches.items()]
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads):
-            if failed.wait(0.05):
-                time.sleep(0.05)
-                self._session.close()  # cancels what still waits
-                break
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise self._first_cause(errors)
-        return [float(v) for v in results["outfeed"]][:count]
-
-    def _first_cause(self, errors: list[tuple[float, str, BaseException]]) -> TpuGraphError:
+        results, failure = parts.run_together(self._session, fetches)
+        if failure is None:
+            return [float(v) for v in results["outfeed"]][:count]
         self._closed = True
-        consequences = (tf.errors.CancelledError, tf.errors.AbortedError)
-        ordered = sorted(errors, key=lambda e: (isinstance(e[2], consequences), e[0]))
-        _, name, error = ordered[0]
-        if isinstance(error, tf.errors.OutOfRangeError) and name == "infeed":
-            return RunError(
+        self._queue_runners.stop()
+        if isinstance(failure.error, tf.errors.OutOfRangeError) and failure.part == "infeed":
+            raise RunError(
                 "the data ended in the middle of a loop",
                 origin=self._source,
-                stage=name,
+                stage=failure.part,
                 fix="repeat the dataset, train fewer steps, or convert with a shorter --iterations_per_loop",
             )
-        found = self._translate(error)
-        found.stage = name
-        return found
+        found = self._translate(failure.error)
+        found.stage = failure.part
+        raise found
 
     # ------------------------------------------------------------------ parts
 
@@ -312,30 +285,6 @@ class TPUSession:
         for name in ("tpugraph/init_local", "tpugraph/init_input"):
             self._run([name])
         self._initialized = True
-
-    def _start_queue_runners(self) -> None:
-        if self._queue_threads:
-            return
-        enqueues = [op for op in self._graph.get_operations() if op.type in ("QueueEnqueueV2", "QueueEnqueueManyV2")]
-        ours = [op for op in enqueues if not op.inputs[0].op.name.startswith("tpugraph/")]
-        roots = [op for op in ours if op.inputs[0].op.type != "Enter"]
-        for op in roots:
-            thread = threading.Thread(target=self._fill, args=(op,), daemon=True, name=f"tpugraph-queue-{op.name}")
-            thread.start()
-            self._queue_threads.append(thread)
-
-    def _fill(self, op: Any) -> None:
-        close = [c for c in self._graph.get_operations() if c.type == "QueueCloseV2" and c.inputs[0] is op.inputs[0]]
-        try:
-            run = self._session.make_callable(op)
-            while not self._closed:
-                run()
-        except (tf.errors.OutOfRangeError, tf.errors.CancelledError):
-            if close and not self._closed:
-                self._session.run(close[0])
-        except (tf.errors.OpError, RuntimeError) as error:
-            if not self._closed:
-                self.notes.append(f"the queue '{op.name}' stopped: {str(error).splitlines()[0]}")
 
     def _require_open(self) -> None:
         if self._closed:
