@@ -121,15 +121,9 @@ def _share_uniform_parts(graph: Graph, replicas: Replicas, node: Node, varying: 
 def batch_rows(graph: Graph) -> int | None:
     """Rows of one core's batch: the commonest leading dimension of what crosses to the device."""
     counts: dict[int, int] = {}
-    for node in graph:
-        if in_cluster(node):
-            continue
-        for port in node.used_ports():
-            if node.outputs is None or not any(in_cluster(use.node) for use in node.uses(port)):
-                continue
-            shape = node.outputs[port][1]
-            if shape and shape[0]:
-                counts[shape[0]] = counts.get(shape[0], 0) + 1
+    for tensor in analysis.fed_to_device(graph):
+        if tensor.shape and tensor.shape[0]:
+            counts[tensor.shape[0]] = counts.get(tensor.shape[0], 0) + 1
     if not counts:
         rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
         return rows[0] if rows else None

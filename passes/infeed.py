@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import attrs, ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, fed_to_device, in_cluster
 from tpugraph.bounds import bounded_shape
 from tpugraph.errors import ConversionError
 from tpugraph.ir import Graph, Node, Tensor
@@ -33,7 +33,7 @@ class Infeed(Pass):
     ensures = ("static_infeed", "fed_by_infeed")
 
     def run(self, graph: Graph) -> None:
-        crossing = _crossing(graph)
+        crossing = fed_to_device(graph)
         if not crossing:
             raise ConversionError(
                 "the device reads nothing from the host: the step does not depend on the input",
@@ -110,16 +110,6 @@ class Infeed(Pass):
             self._enqueue(graph, core, [t.node.out(core) for t in sent], shapes, waits)
             for core in range(self.num_replicas)
         ]
-
-
-def _crossing(graph: Graph) -> list[Tensor]:
-    """Host tensors that the device reads, in the order of the graph."""
-    found: list[Tensor] = []
-    for node in graph:
-        if in_cluster(node) or node.op in (*ops.RESOURCE_VARIABLES, "TPUReplicatedInput"):
-            continue
-        found.extend(node.out(port) for port in node.used_ports() if any(in_cluster(u.node) for u in node.uses(port)))
-    return found
 
 
 def _per_step(graph: Graph, ends: list[Node]) -> list[Node]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tpugraph import ops
 from tpugraph.flow import Network
-from tpugraph.ir import Graph, Node, is_back_edge
+from tpugraph.ir import Graph, Node, Tensor, is_back_edge
 from tpugraph.shapes import is_static
 
 NodeSet = dict[Node, None]
@@ -29,6 +29,13 @@ CORE_DEVICE = "/device:TPU_REPLICATED_CORE:0"
 def in_cluster(node: Node) -> bool:
     """Whether the node is placed on the device."""
     return CLUSTER_ATTR in node._attrs
+
+
+def fed_to_device(graph: Graph) -> list[Tensor]:
+    """The host tensors that the device reads, in the order of the graph; variables and cluster arguments are none."""
+    found = {t for node in graph if in_cluster(node) for t in node.inputs if not in_cluster(t.node)}
+    feeding = {t.node for t in found if t.node.op not in ops.RESOURCE_VARIABLES and t.node.op != "TPUReplicatedInput"}
+    return [t for node in graph if node in feeding for t in map(node.out, node.used_ports()) if t in found]
 
 
 # --------------------------------------------------------------------------- loop frames
@@ -60,6 +67,22 @@ def _frames(graph: Graph) -> dict[Node, str]:
             found[node] = around
     # An Exit is counted to the frame it leaves; what follows it belongs to the frame around.
     return found
+
+
+def in_loop(node: Node) -> bool:
+    """Whether the node is in a TF1 loop: an Enter leads to it that no Exit has left."""
+    stack, seen = [(node, 0)], {node}
+    while stack:
+        at, left = stack.pop()
+        if at.op in ops.ENTER:
+            if not left:
+                return True
+            left -= 1
+        for producer in at.producers():
+            if producer not in seen:
+                seen.add(producer)
+                stack.append((producer, left + (producer.op in ops.EXIT)))
+    return False
 
 
 def conditional(graph: Graph) -> NodeSet:

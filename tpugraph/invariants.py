@@ -207,9 +207,8 @@ def _fed_to_outfeed(graph: Graph) -> Iterator[Violation]:
 @_invariant
 def _in_loop(graph: Graph) -> Iterator[Violation]:
     """The training step is inside the device loop."""
-    frame_of = analysis.frames(graph)
     for node in graph.of_type("InfeedDequeueTuple", "OutfeedEnqueueTuple"):
-        if not frame_of[node]:
+        if not analysis.in_loop(node):
             yield Violation(node, "is outside the device loop", "run the pass training-loop")
 
 
