@@ -68,21 +68,21 @@ def _invariant(check: Check) -> Check:
 @_invariant
 def _well_formed(graph: Graph) -> Iterator[Violation]:
     """Every edge leads to a node of the graph, use-lists agree with inputs, no attribute is missing."""
+    members = set(graph)
     for node in graph.take_touched():
         for index, tensor in enumerate(node.inputs):
             producer = tensor.node
-            if graph.get(producer.name) is not producer:
+            if producer not in members:
                 yield Violation(node, f"input {index} reads '{tensor}', which was removed")
             elif producer.outputs is not None and tensor.port >= len(producer.outputs):
                 yield Violation(
                     node, f"input {index} reads '{tensor}', but that node has {len(producer.outputs)} outputs"
                 )
         for control in node.controls:
-            if control not in graph:
+            if control not in members:
                 yield Violation(node, f"waits for '{control.name}', which was removed")
-        for name in ops.required_attrs(node.op):
-            if name not in node.raw_attrs:
-                yield Violation(node, f"the attribute '{name}' is missing")
+        for name in sorted(ops.required_attrs(node.op).difference(node.raw_attrs)):
+            yield Violation(node, f"the attribute '{name}' is missing")
 
 
 @_invariant
