@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph import analysis, ops, reduction
-from tpugraph.analysis import NodeSet, in_cluster
+from tpugraph.analysis import NodeSet
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.gradients import RawGradient, find_raw_gradients
 from tpugraph.ir import Graph, Node, Tensor
@@ -60,11 +60,9 @@ class CrossReplicaSum(Pass):
         }
 
     def _analyse(self, graph: Graph, loss: Tensor) -> tuple[NodeSet, list[RawGradient]]:
-        device = {node: None for node in graph if in_cluster(node)}
+        device = analysis.cluster_nodes(graph)
         forward = graph.ancestors([loss.node], data_only=True)
-        sources = [
-            n for n in device if any(not in_cluster(t.node) and t.node.op not in ops.VARIABLES for t in n.inputs)
-        ]
+        sources = analysis.reading_host(device)
         streams = [n for n in graph.of_type(*ops.RANDOM) if n in device and n in forward]
         varying = analysis.divergence(graph, [*sources, *streams], within=device)
         gradients = find_raw_gradients(graph, varying, forward)

@@ -64,11 +64,12 @@ class Outfeed(Pass):
 
 def _crossing(graph: Graph) -> list[Tensor]:
     found: dict[Tensor, None] = {}
+    device = analysis.cluster_nodes(graph)
     for node in graph:
-        if in_cluster(node):
+        if node in device:
             continue
         for tensor in node.inputs:
-            if in_cluster(tensor.node):
+            if tensor.node in device:
                 found[tensor] = None
     return list(found)
 

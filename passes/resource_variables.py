@@ -50,7 +50,10 @@ class _Writes:
             for variable in self.targets[node]:
                 self.of_variable[variable] = self.of_variable.get(variable, 0) | bits[node]
         self._before: dict[Node, int] = {}
+        following = graph.descendants(self.nodes)
         for node in self.order:
+            if node not in following:
+                continue
             seen = 0
             for producer in node.producers():
                 seen |= self._before.get(producer, 0) | bits.get(producer, 0)

@@ -31,9 +31,15 @@ def in_cluster(node: Node) -> bool:
     return CLUSTER_ATTR in node._attrs
 
 
+def cluster_nodes(graph: Graph) -> NodeSet:
+    """The nodes on the device, in the order of the graph; the quick way to ask it of many."""
+    return graph.remember("cluster_nodes", lambda g: {node: None for node in g if CLUSTER_ATTR in node._attrs})
+
+
 def fed_to_device(graph: Graph) -> list[Tensor]:
     """The host tensors that the device reads, in the order of the graph; variables and cluster arguments are none."""
-    found = {t for node in graph if in_cluster(node) for t in node.inputs if not in_cluster(t.node)}
+    device = cluster_nodes(graph)
+    found = {t for node in device for t in node.inputs if t.node not in device}
     feeding = {t.node for t in found if t.node.op not in ops.RESOURCE_VARIABLES and t.node.op != "TPUReplicatedInput"}
     return [t for node in graph if node in feeding for t in map(node.out, node.used_ports()) if t in found]
 
@@ -144,15 +150,17 @@ def replica_varying(graph: Graph) -> NodeSet:
 
 
 def _replica_varying(graph: Graph) -> NodeSet:
-    device = {node: None for node in graph if in_cluster(node)}
-    sources = [node for node in device if node.op == "InfeedDequeueTuple" or _reads_host(node)]
+    device = cluster_nodes(graph)
+    reading = reading_host(device)
+    sources = [node for node in device if node.op == "InfeedDequeueTuple" or node in reading]
     varying = divergence(graph, sources, within=device)
     streams = [n for n in graph.of_type(*ops.RANDOM) if n in device and _reaches_replicas(n, varying)]
     return divergence(graph, [*sources, *streams], within=device) if streams else varying
 
 
-def _reads_host(node: Node) -> bool:
-    return any(not in_cluster(t.node) and t.node.op not in ops.VARIABLES for t in node.inputs)
+def reading_host(device: NodeSet) -> NodeSet:
+    """Those of the device nodes that read the host otherwise than through a variable."""
+    return {n: None for n in device for t in n.inputs if t.node not in device and t.node.op not in ops.VARIABLES}
 
 
 def _reaches_replicas(start: Node, varying: NodeSet) -> bool:

@@ -114,14 +114,11 @@ def _shapes_known(graph: Graph) -> Iterator[Violation]:
 @_invariant
 def _placed(graph: Graph) -> Iterator[Violation]:
     """Every node is on the host or on the device, and no host op is on the device."""
-    marked = False
-    for node in graph:
-        if not in_cluster(node):
-            continue
-        marked = True
+    device = analysis.cluster_nodes(graph)
+    for node in device:
         if ops.is_host_only(node.op):
             yield Violation(node, "runs on a host only, but is placed on the device")
-    if not marked:
+    if not device:
         yield Violation(None, "no node is placed on the device", "run the pass placement")
 
 
@@ -177,30 +174,30 @@ def _handle_uses(variable: Node) -> list[Node]:
 @_invariant
 def _fed_by_infeed(graph: Graph) -> Iterator[Violation]:
     """The device reads the host through the infeed, loop constants and cluster arguments only."""
-    for node in graph:
-        if not in_cluster(node):
-            continue
+    device = analysis.cluster_nodes(graph)
+    for node in device:
         for tensor in node.inputs:
             other = tensor.node
-            if in_cluster(other) or other.op in ops.RESOURCE_VARIABLES or other.op == "TPUReplicatedInput":
+            if other in device or other.op in ops.RESOURCE_VARIABLES or other.op == "TPUReplicatedInput":
                 continue
             yield Violation(node, f"reads '{tensor}', which is on the host", "run the pass infeed")
         for control in node.controls:
-            if not in_cluster(control):
+            if control not in device:
                 yield Violation(node, f"waits for '{control.name}', which is on the host", "run the pass infeed")
 
 
 @_invariant
 def _fed_to_outfeed(graph: Graph) -> Iterator[Violation]:
     """The host reads the device through the outfeed and cluster outputs only."""
+    device = analysis.cluster_nodes(graph)
     for node in graph:
-        if in_cluster(node) or node.op in ("TPUReplicatedOutput", "TPUCompilationResult"):
+        if node in device or node.op in ("TPUReplicatedOutput", "TPUCompilationResult"):
             continue
         for tensor in node.inputs:
-            if in_cluster(tensor.node):
+            if tensor.node in device:
                 yield Violation(node, f"reads '{tensor}', which is on the device", "run the pass outfeed")
         for control in node.controls:
-            if in_cluster(control):
+            if control in device:
                 yield Violation(node, f"waits for '{control.name}', which is on the device", "run the pass outfeed")
 
 
