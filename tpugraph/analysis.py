@@ -77,7 +77,7 @@ def _frames(graph: Graph) -> dict[Node, str]:
 
 def in_loop(node: Node) -> bool:
     """Whether the node is in a TF1 loop: an Enter leads to it that no Exit has left."""
-    stack, seen = [(node, 0)], {node}
+    stack, seen = [(node, 0)], {node}  # with how many loops were left on the way here
     while stack:
         at, left = stack.pop()
         if at.op in ops.ENTER:

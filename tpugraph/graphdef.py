@@ -192,7 +192,7 @@ def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
         name = definition.name
         if name in by_name:
             raise LoadError(f"two nodes have the name '{name}'", node=name, origin=source, fix="write the graph again")
-        node = Node(definition.op, name, definition.device, dict(definition.attr))
+        node = Node(definition.op, name, definition.device, dict(definition.attr.items()))
         by_name[name] = node
         definitions[node] = definition
     _check_ops_known(by_name.values(), graph_def.library, source)
