@@ -316,7 +316,7 @@ class Graph:
         return order
 
     def take_touched(self) -> list[Node]:
-        """The nodes added or changed since the last call that are still in the graph."""
+        """The nodes added or changed since the last call that are still in the graph; a ``_`` attribute is no change."""
         held = self._nodes
         touched = [node for node in self._touched if held.get(node.name) is node]
         self._touched.clear()
@@ -552,7 +552,10 @@ class Graph:
         if value is not None:
             attrs[name] = attr_codec.encode(value)
         node._attrs = attrs
-        self._changed(node)
+        if name[0] == "_":
+            self.edits.changed += 1
+        else:
+            self._changed(node)
 
     def set_device(self, node: Node, device: str) -> None:
         """Ask for a device; "" asks for none."""
