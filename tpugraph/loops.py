@@ -108,8 +108,7 @@ class Loop:
 
     def finish_after(self, nodes: Iterable[Node]) -> None:
         """Let an iteration end only after these nodes have run."""
-        for node in nodes:
-            self.graph.add_control(self._increment_step, node)
+        self.graph.set_controls(self._increment_step, (*self._increment_step.controls, *nodes))
 
     def close(self) -> list[Tensor]:
         """Close the loop; returns the value of the counter and of each carried value after the last iteration."""
