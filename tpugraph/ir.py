@@ -465,8 +465,16 @@ class Graph:
 
     def add_control(self, node: Node, control: Node) -> None:
         """Let ``node`` wait for ``control``; nothing happens where it does already."""
-        if node not in control._control_uses:
-            self.set_controls(node, (*node.controls, control))
+        self.add_controls(node, (control,))
+
+    def add_controls(self, node: Node, controls: Iterable[Node]) -> None:
+        """Let ``node`` wait for all of ``controls``; each that it did not wait for counts as an edit."""
+        new = [control for control in dict.fromkeys(controls) if node not in control._control_uses]
+        if not new:
+            return
+        self._check_members((node, *new), f"control inputs of '{node.name}'")
+        self._relink(node, node.inputs, (*node.controls, *new))
+        self.edits.changed += len(new) - 1
 
     def remove_control(self, node: Node, control: Node) -> None:
         """Let ``node`` no longer wait for ``control``."""

@@ -108,7 +108,7 @@ class Loop:
 
     def finish_after(self, nodes: Iterable[Node]) -> None:
         """Let an iteration end only after these nodes have run."""
-        self.graph.set_controls(self._increment_step, (*self._increment_step.controls, *nodes))
+        self.graph.add_controls(self._increment_step, nodes)
 
     def close(self) -> list[Tensor]:
         """Close the loop; returns the value of the counter and of each carried value after the last iteration."""
