@@ -1,64 +1,94 @@
-"""Time and peak memory of a conversion by the size of the graph, each size in a process of its own.
+"""Time and peak memory of a conversion, load to save, by the size of the graph; each size in a process of its own.
 
-python benchmarks/scaling.py [--sizes 10000,50000,100000,200000]
+The time is CPU time, which other work on the machine disturbs less, the least of two conversions. The memory is what the
+first of them takes at its peak beyond what TensorFlow and a small conversion took before it; those leave a little room
+that the smallest graph uses, so that the growth is judged by what each further node takes.
+
+python benchmarks/scaling.py [--sizes 10000,50000,200000] [--repeats 2]
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import itertools
 import json
-import math
 import resource
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import _measure
+
+_SMALL = 2_000
+_GROWTH = 1.3
 
 
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", default="10000,50000,100000,200000")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--sizes", default="10000,50000,200000")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--make", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=3, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.make:
+        return _make(*options.make)
     if options.one:
-        print(json.dumps(_convert(Path(options.one[0]), Path(options.one[1]))))
+        print(json.dumps(_convert(*options.one, options.repeats)))
         return 0
-    results = []
-    print(f"{'nodes':>9} {'seconds':>9} {'us a node':>10} {'peak MiB':>9} {'KiB a node':>11}")
+    sizes = [int(size) for size in options.sizes.split(",")]
     with tempfile.TemporaryDirectory() as folder:
-        for size in map(int, options.sizes.split(",")):
-            path = Path(folder) / f"{size}.pb"
-            script = "import sys, pathlib, _graphs; print(_graphs.write_training_graph(pathlib.Path(sys.argv[1]), int(sys.argv[2])))"
-            program = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); {script}"
-            nodes = int(_measure.child(["-c", program, str(path), str(size)]).split()[-1])
-            line = _measure.child([__file__, "--one", str(path), str(Path(folder) / "out.pb")]).splitlines()[-1]
-            found = json.loads(line)
-            results.append((nodes, found["seconds"], found["peak"] - found["before"]))
-            print(f"{nodes:9,} {found['seconds']:9.2f} {found['seconds'] / nodes * 1e6:10.1f} "
-                  f"{found['peak'] / 2**10:9.0f} {results[-1][2] / nodes:11.2f}")  # fmt: skip
-    time_exponent, memory_exponent = (_exponent([r[0] for r in results], [r[i] for r in results]) for i in (1, 2))
-    print(f"memory grows with nodes to the power {memory_exponent:.2f}")
-    code = _measure.verdict("memory exponent", memory_exponent, 1.1, most=True)
-    return code | _measure.verdict("time exponent", time_exponent, 1.1, most=True)
+        _measure.child([__file__, "--make", folder, *map(str, (_SMALL, *sizes))])
+        print(f"{'nodes':>9} {'seconds':>9} {'us a node':>10} {'peak MiB':>9} {'KiB a node':>11}")
+        found = [_one(Path(folder), size, options.repeats) for size in sizes]
+    times = [seconds / nodes for nodes, seconds, _ in found]
+    further = [(c - a) / (d - b) for (b, _, a), (d, _, c) in itertools.pairwise(found)]
+    print("KiB of each further node: " + ", ".join(f"{each:.2f}" for each in further))
+    code = _measure.verdict("time a node, the most / the smallest graph's", max(times) / times[0], _GROWTH, most=True)
+    return code | _measure.verdict(
+        "memory of a further node, last / first", further[-1] / further[0], _GROWTH, most=True
+    )
 
 
-def _convert(path: Path, out: Path) -> dict[str, float]:
-    import tensorflow  # noqa: F401  (its import is no part of the conversion)
+def _make(folder: str, *sizes: str) -> int:
+    from _graphs import write_stacked_graph
 
+    for size in sizes:
+        write_stacked_graph(Path(folder) / f"{size}.pb", int(size))
+    return 0
+
+
+def _one(folder: Path, size: int, repeats: int) -> tuple[int, float, float]:
+    """Measure one size and print its line; returns nodes, seconds and KiB."""
+    files = [str(folder / f"{name}.pb") for name in (_SMALL, size, "out")]
+    found = json.loads(_measure.child([__file__, "--repeats", str(repeats), "--one", *files]).splitlines()[-1])
+    nodes, seconds, kib = found["nodes"], found["seconds"], found["kib"]
+    print(f"{nodes:9,} {seconds:9.2f} {seconds / nodes * 1e6:10.1f} {kib / 2**10:9.0f} {kib / nodes:11.2f}", flush=True)
+    return nodes, seconds, kib
+
+
+def _convert(small: Path, path: Path, out: Path, repeats: int) -> dict[str, float]:
     from tpugraph.compiler import convert
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    took = _measure.seconds(lambda: convert(path).save(out))
-    return {"seconds": took, "before": before, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+    convert(small).save(out)  # loads what it loads
+    before = _peak()
+    seconds, kib, nodes = [], 0, 0
+    for number in range(repeats):
+        gc.collect()
+        started = time.process_time()
+        program = convert(path)
+        program.save(out)
+        seconds.append(time.process_time() - started)
+        nodes = program.report["nodes"]["input"]
+        del program
+        kib = kib if number else _peak() - before
+    return {"seconds": min(seconds), "kib": kib, "nodes": nodes}
 
 
-def _exponent(sizes: list[int], values: list[float]) -> float:
-    """The slope of the line through the logarithms."""
-    x, y = [math.log(s) for s in sizes], [math.log(v) for v in values]
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph import analysis, ops, reduction
-from tpugraph.analysis import NodeSet, in_cluster
+from tpugraph.analysis import NodeSet
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.gradients import RawGradient, find_raw_gradients
 from tpugraph.ir import Graph, Node, Tensor
@@ -60,11 +60,9 @@ class CrossReplicaSum(Pass):
         }
 
     def _analyse(self, graph: Graph, loss: Tensor) -> tuple[NodeSet, list[RawGradient]]:
-        device = {node: None for node in graph if in_cluster(node)}
+        device = analysis.cluster_nodes(graph)
         forward = graph.ancestors([loss.node], data_only=True)
-        sources = [
-            n for n in device if any(not in_cluster(t.node) and t.node.op not in ops.VARIABLES for t in n.inputs)
-        ]
+        sources = analysis.reading_host(device)
         streams = [n for n in graph.of_type(*ops.RANDOM) if n in device and n in forward]
         varying = analysis.divergence(graph, [*sources, *streams], within=device)
         gradients = find_raw_gradients(graph, varying, forward)
@@ -121,15 +119,9 @@ def _share_uniform_parts(graph: Graph, replicas: Replicas, node: Node, varying: 
 def batch_rows(graph: Graph) -> int | None:
     """Rows of one core's batch: the commonest leading dimension of what crosses to the device."""
     counts: dict[int, int] = {}
-    for node in graph:
-        if in_cluster(node):
-            continue
-        for port in node.used_ports():
-            if node.outputs is None or not any(in_cluster(use.node) for use in node.uses(port)):
-                continue
-            shape = node.outputs[port][1]
-            if shape and shape[0]:
-                counts[shape[0]] = counts.get(shape[0], 0) + 1
+    for tensor in analysis.fed_to_device(graph):
+        if tensor.shape and tensor.shape[0]:
+            counts[tensor.shape[0]] = counts.get(tensor.shape[0], 0) + 1
     if not counts:
         rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
         return rows[0] if rows else None

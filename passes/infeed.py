@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import attrs, ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, fed_to_device, in_cluster
 from tpugraph.bounds import bounded_shape
 from tpugraph.errors import ConversionError
 from tpugraph.ir import Graph, Node, Tensor
@@ -33,7 +33,7 @@ class Infeed(Pass):
     ensures = ("static_infeed", "fed_by_infeed")
 
     def run(self, graph: Graph) -> None:
-        crossing = _crossing(graph)
+        crossing = fed_to_device(graph)
         if not crossing:
             raise ConversionError(
                 "the device reads nothing from the host: the step does not depend on the input",
@@ -72,22 +72,24 @@ class Infeed(Pass):
             outputs=[(t.dtype, t.shape) for t in sent],
         )
 
-    def _enqueue(self, graph: Graph, core: int, inputs: list[Tensor], shapes: list[Any], controls: list[Node]) -> Node:
+    def _enqueue(
+        self, graph: Graph, core: int, inputs: list[Tensor], kinds: dict[str, Any], controls: list[Node]
+    ) -> Node:
         return graph.add(
             "InfeedEnqueueTuple",
             f"tpugraph/infeed/enqueue/{core}",
             inputs,
             controls=controls,
-            attrs={"dtypes": [t.dtype for t in inputs], "shapes": shapes, "device_ordinal": core, "layouts": []},
+            attrs={**kinds, "device_ordinal": core},
             device=HOST_DEVICE,
             outputs=[],
         )
 
     def _copy(self, graph: Graph, sent: list[Tensor], body: list[Node], waits: list[Node]) -> list[Node]:
         """One run of the input part per core, in order: core r of step t takes batch N*t + r."""
-        shapes = [attrs.encode(tuple(t.shape or ())) for t in sent]
+        kinds = _kinds(sent)
         takes = [node for node in body if node.op in ops.INPUTS]
-        enqueues = [self._enqueue(graph, 0, sent, shapes, waits)]
+        enqueues = [self._enqueue(graph, 0, sent, kinds, waits)]
         before = takes
         for core in range(1, self.num_replicas):
             copies = graph.clone_subgraph(body, lambda name, core=core: f"{name}/core_{core}")  # type: ignore[misc]
@@ -95,7 +97,7 @@ class Infeed(Pass):
                 graph.add_control(copies[take], last)
             before = [copies[take] for take in takes]
             inputs = [copies[t.node].out(t.port) if t.node in copies else t for t in sent]
-            enqueues.append(self._enqueue(graph, core, inputs, shapes, [copies.get(w, w) for w in waits]))
+            enqueues.append(self._enqueue(graph, core, inputs, kinds, [copies.get(w, w) for w in waits]))
         return enqueues
 
     def _split(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
@@ -105,21 +107,17 @@ class Infeed(Pass):
             raise ConversionError(
                 f"'{odd}' was not split over the cores", node=odd.node, fix="run the pass split-batch before"
             )
-        shapes = [attrs.encode(tuple(t.shape or ())) for t in sent]
+        kinds = _kinds(sent)
         return [
-            self._enqueue(graph, core, [t.node.out(core) for t in sent], shapes, waits)
+            self._enqueue(graph, core, [t.node.out(core) for t in sent], kinds, waits)
             for core in range(self.num_replicas)
         ]
 
 
-def _crossing(graph: Graph) -> list[Tensor]:
-    """Host tensors that the device reads, in the order of the graph."""
-    found: list[Tensor] = []
-    for node in graph:
-        if in_cluster(node) or node.op in (*ops.RESOURCE_VARIABLES, "TPUReplicatedInput"):
-            continue
-        found.extend(node.out(port) for port in node.used_ports() if any(in_cluster(u.node) for u in node.uses(port)))
-    return found
+def _kinds(sent: list[Tensor]) -> dict[str, Any]:
+    """Dtypes and shapes of a tuple as attributes, encoded once for all cores."""
+    values = {"dtypes": [t.dtype for t in sent], "shapes": [tuple(t.shape or ()) for t in sent], "layouts": []}
+    return {name: attrs.encode(value) for name, value in values.items()}
 
 
 def _per_step(graph: Graph, ends: list[Node]) -> list[Node]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,9 @@ class Outfeed(Pass):
             outputs=[],
         )
         roles.outfeed = enqueue.name
-        host = HostSide(graph, [_dequeue(graph, sent, core) for core in range(self.num_replicas)])
+        kinds = {"dtypes": [t.dtype for t in sent], "shapes": [tuple(t.shape or ()) for t in sent]}
+        encoded = {name: attrs.encode(value) for name, value in kinds.items()}  # once for all cores
+        host = HostSide(graph, [_dequeue(graph, sent, encoded, core) for core in range(self.num_replicas)])
         loss = host.total(0)
         roles.step_loss = str(loss)
         combined = {}
@@ -64,11 +67,12 @@ class Outfeed(Pass):
 
 def _crossing(graph: Graph) -> list[Tensor]:
     found: dict[Tensor, None] = {}
+    device = analysis.cluster_nodes(graph)
     for node in graph:
-        if in_cluster(node):
+        if node in device:
             continue
         for tensor in node.inputs:
-            if in_cluster(tensor.node):
+            if tensor.node in device:
                 found[tensor] = None
     return list(found)
 
@@ -83,15 +87,11 @@ def _refuse_open(tensors: list[Tensor]) -> None:
         )
 
 
-def _dequeue(graph: Graph, sent: list[Tensor], core: int) -> Node:
+def _dequeue(graph: Graph, sent: list[Tensor], kinds: dict[str, Any], core: int) -> Node:
     return graph.add(
         "OutfeedDequeueTuple",
         f"tpugraph/outfeed/dequeue/{core}",
-        attrs={
-            "dtypes": [t.dtype for t in sent],
-            "shapes": [tuple(t.shape or ()) for t in sent],
-            "device_ordinal": core,
-        },
+        attrs={**kinds, "device_ordinal": core},
         device=HOST_DEVICE,
         outputs=[(t.dtype, t.shape) for t in sent],
     )

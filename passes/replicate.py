@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph import attrs
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, cluster_nodes
 from tpugraph.ir import Graph, Tensor
 from tpugraph.pipeline import Pass
 from tpugraph.reduction import Reduction
@@ -26,7 +26,7 @@ class Replicate(Pass):
 
     def run(self, graph: Graph) -> None:
         self._output(graph)
-        cluster = [node for node in graph if in_cluster(node)]
+        cluster = cluster_nodes(graph)
         pivot = graph.add("NoOp", f"{CLUSTER}/pivot", outputs=[])
         metadata = graph.add(
             "TPUReplicateMetadata",
@@ -50,7 +50,7 @@ class Replicate(Pass):
             outputs=[],
         )
         for node in cluster:
-            if not any(t.node in graph and in_cluster(t.node) for t in node.inputs) and not node.controls:
+            if not node.controls and not any(t.node in cluster for t in node.inputs):
                 graph.add_control(node, metadata)
         graph.add(
             "TPUCompilationResult",
@@ -62,7 +62,7 @@ class Replicate(Pass):
         for node in graph:
             if node.has_attr("_output_shapes"):
                 graph.set_attr(node, "_output_shapes", None)
-        graph.facts[self.name] = {"num_replicas": self.num_replicas, "cluster_nodes": sum(map(in_cluster, graph))}
+        graph.facts[self.name] = {"num_replicas": self.num_replicas, "cluster_nodes": len(cluster_nodes(graph))}
 
     def _output(self, graph: Graph) -> None:
         """Sum the cores' shares of the last loss and hand the sum out of the cluster."""

@@ -41,8 +41,9 @@ class _Writes:
     """Which writes each node follows, as bit sets over all writes of the graph."""
 
     def __init__(self, graph: Graph) -> None:
-        self.order = {node: i for i, node in enumerate(graph.topological_order())}
-        self.nodes = [node for node in self.order if node.op in ops.WRITES]
+        following = graph.descendants(graph.of_type(*ops.WRITES))
+        order = graph.topological_order(node for node in graph if node in following)
+        self.nodes = [node for node in order if node.op in ops.WRITES]
         self.targets = {node: written_variables(node) for node in self.nodes}
         bits = {node: 1 << i for i, node in enumerate(self.nodes)}
         self.of_variable: dict[Node, int] = {}
@@ -50,7 +51,7 @@ class _Writes:
             for variable in self.targets[node]:
                 self.of_variable[variable] = self.of_variable.get(variable, 0) | bits[node]
         self._before: dict[Node, int] = {}
-        for node in self.order:
+        for node in order:
             seen = 0
             for producer in node.producers():
                 seen |= self._before.get(producer, 0) | bits.get(producer, 0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import attrs, ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, in_cluster
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, cluster_nodes
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.loops import Loop, local_int
 from tpugraph.outfeeding import read_in_loop
@@ -44,7 +44,7 @@ class TrainingLoop(Pass):
 def _device_loop(graph: Graph, limit: Tensor) -> Tensor:
     """Put the cluster into its loop; returns the core's share of the last loss."""
     roles = graph.roles
-    body = [n for n in graph if in_cluster(n) and not n.has_attr("_tpu_input_identity")]
+    body = [n for n in cluster_nodes(graph) if not n.has_attr("_tpu_input_identity")]
     share = graph.tensor(roles.loss_share)
     mark = {CLUSTER_ATTR: CLUSTER}
     zero = graph.add(

@@ -132,6 +132,7 @@ EDITS: dict[str, tuple[Callable[[Graph], object], str]] = {
     "set_controls": (lambda g: g.set_controls(g["d"], [g["a"], g["b"]]), "+0 -0 ~1"),
     "set_controls to what they are": (lambda g: g.set_controls(g["c"], [g["b"]]), "+0 -0 ~0"),
     "add_control": (lambda g: g.add_control(g["d"], g["a"]), "+0 -0 ~1"),
+    "add_controls": (lambda g: g.add_controls(g["d"], [g["a"], g["b"], g["a"]]), "+0 -0 ~2"),
     "add_control again": (lambda g: g.add_control(g["c"], g["b"]), "+0 -0 ~0"),
     "remove_control": (lambda g: g.remove_control(g["c"], g["b"]), "+0 -0 ~1"),
     "replace_uses": (lambda g: g.replace_uses(g["b"].out(), g["a"].out()), "+0 -0 ~2"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from tpugraph import ops
 from tpugraph.flow import Network
-from tpugraph.ir import Graph, Node, is_back_edge
+from tpugraph.ir import Graph, Node, Tensor, is_back_edge
 from tpugraph.shapes import is_static
 
 NodeSet = dict[Node, None]
@@ -29,6 +29,19 @@ CORE_DEVICE = "/device:TPU_REPLICATED_CORE:0"
 def in_cluster(node: Node) -> bool:
     """Whether the node is placed on the device."""
     return CLUSTER_ATTR in node._attrs
+
+
+def cluster_nodes(graph: Graph) -> NodeSet:
+    """The nodes on the device, in the order of the graph; the quick way to ask it of many."""
+    return graph.remember("cluster_nodes", lambda g: {node: None for node in g if CLUSTER_ATTR in node._attrs})
+
+
+def fed_to_device(graph: Graph) -> list[Tensor]:
+    """The host tensors that the device reads, in the order of the graph; variables and cluster arguments are none."""
+    device = cluster_nodes(graph)
+    found = {t for node in device for t in node.inputs if t.node not in device}
+    feeding = {t.node for t in found if t.node.op not in ops.RESOURCE_VARIABLES and t.node.op != "TPUReplicatedInput"}
+    return [t for node in graph if node in feeding for t in map(node.out, node.used_ports()) if t in found]
 
 
 # --------------------------------------------------------------------------- loop frames
@@ -60,6 +73,22 @@ def _frames(graph: Graph) -> dict[Node, str]:
             found[node] = around
     # An Exit is counted to the frame it leaves; what follows it belongs to the frame around.
     return found
+
+
+def in_loop(node: Node) -> bool:
+    """Whether the node is in a TF1 loop: an Enter leads to it that no Exit has left."""
+    stack, seen = [(node, 0)], {node}  # with how many loops were left on the way here
+    while stack:
+        at, left = stack.pop()
+        if at.op in ops.ENTER:
+            if not left:
+                return True
+            left -= 1
+        for producer in at.producers():
+            if producer not in seen:
+                seen.add(producer)
+                stack.append((producer, left + (producer.op in ops.EXIT)))
+    return False
 
 
 def conditional(graph: Graph) -> NodeSet:
@@ -121,15 +150,17 @@ def replica_varying(graph: Graph) -> NodeSet:
 
 
 def _replica_varying(graph: Graph) -> NodeSet:
-    device = {node: None for node in graph if in_cluster(node)}
-    sources = [node for node in device if node.op == "InfeedDequeueTuple" or _reads_host(node)]
+    device = cluster_nodes(graph)
+    reading = reading_host(device)
+    sources = [node for node in device if node.op == "InfeedDequeueTuple" or node in reading]
     varying = divergence(graph, sources, within=device)
     streams = [n for n in graph.of_type(*ops.RANDOM) if n in device and _reaches_replicas(n, varying)]
     return divergence(graph, [*sources, *streams], within=device) if streams else varying
 
 
-def _reads_host(node: Node) -> bool:
-    return any(not in_cluster(t.node) and t.node.op not in ops.VARIABLES for t in node.inputs)
+def reading_host(device: NodeSet) -> NodeSet:
+    """Those of the device nodes that read the host otherwise than through a variable."""
+    return {n: None for n in device for t in n.inputs if t.node not in device and t.node.op not in ops.VARIABLES}
 
 
 def _reaches_replicas(start: Node, varying: NodeSet) -> bool:

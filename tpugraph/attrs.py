@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,11 @@ class DType:
     def number(self) -> int:
         """The value in TensorFlow's ``DataType`` enumeration."""
         return int(_NUMBER_OF[self.name]) + (_REF if self.ref else 0)
+
+    @cached_property
+    def encoded(self) -> Any:
+        """The ``AttrValue`` of the dtype."""
+        return AttrValue(type=self.number)
 
     @property
     def size(self) -> int | None:
@@ -144,9 +149,12 @@ def _shape_proto(shape: Shape) -> Any:
     return tensor_shape_pb2.TensorShapeProto(dim=dims)
 
 
-@cache
-def _encode_dtype(value: DType) -> Any:
-    return AttrValue(type=value.number)
+@lru_cache(maxsize=4096, typed=True)
+def _encode_plain(value: bool | int | str) -> Any:
+    """One object for all attributes alike; an ``AttrValue`` of a graph is never changed."""
+    if isinstance(value, bool):
+        return AttrValue(b=value)
+    return AttrValue(i=value) if isinstance(value, int) else AttrValue(s=value.encode())
 
 
 def encode(value: Any) -> Any:
@@ -160,15 +168,11 @@ def encode(value: Any) -> Any:
     if isinstance(value, AttrValue):
         return value
     if isinstance(value, DType):
-        return _encode_dtype(value)
-    if isinstance(value, bool):
-        return AttrValue(b=value)
-    if isinstance(value, int):
-        return AttrValue(i=value)
+        return value.encoded
+    if isinstance(value, (bool, int, str)):
+        return _encode_plain(value)
     if isinstance(value, float) and not isinstance(value, np.generic):
         return AttrValue(f=value)
-    if isinstance(value, str):
-        return AttrValue(s=value.encode())
     if isinstance(value, bytes):
         return AttrValue(s=value)
     if isinstance(value, tuple):

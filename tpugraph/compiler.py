@@ -14,7 +14,7 @@ from typing import Any
 
 from passes import PASSES
 from tpugraph import graphdef, ops, preconditions, roles
-from tpugraph.analysis import in_cluster
+from tpugraph.analysis import cluster_nodes
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.ir import Graph
 from tpugraph.pipeline import Pass, Pipeline, parse_passes
@@ -128,7 +128,7 @@ def build_passes(options: ConvertOptions) -> list[Pass]:
 
 
 def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int, seconds: float) -> dict[str, Any]:
-    found, facts = graph.roles, graph.facts
+    found, facts, device = graph.roles, graph.facts, cluster_nodes(graph)
     placement = facts.get("placement", {})
     reduction = facts.get("cross-replica-sum", {})
     outfeed = facts.get("outfeed", {})
@@ -139,7 +139,7 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
         "num_replicas": cores,
         "iterations_per_loop": options.iterations_per_loop,
         "batch": _batch(graph, options),
-        "nodes": {"input": size, "output": len(graph), "device": sum(map(in_cluster, graph))},
+        "nodes": {"input": size, "output": len(graph), "device": len(device)},
         "loss": asdict(found.loss),
         "train_ops": [asdict(f) for f in found.train_ops],
         "step": None if found.step is None else asdict(found.step),
@@ -160,7 +160,7 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
             "outfeed": outfeed.get("outfeed_bytes", 0),
             "outfeed_tensors": outfeed.get("outfeed_tensors", {}),
         },
-        "host_ops": dict(Counter(n.op for n in graph if not in_cluster(n) and ops.is_host_only(n.op))),
+        "host_ops": dict(Counter(n.op for n in graph if n not in device and ops.is_host_only(n.op))),
         "dropped": placement.get("dropped", {}),
         "passes": [trace.as_dict() for trace in pipeline.trace],
         "notes": _notes(graph),

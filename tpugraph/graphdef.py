@@ -192,23 +192,27 @@ def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
         name = definition.name
         if name in by_name:
             raise LoadError(f"two nodes have the name '{name}'", node=name, origin=source, fix="write the graph again")
-        node = Node(definition.op, name, definition.device, dict(definition.attr))
+        node = Node(definition.op, name, definition.device, dict(definition.attr.items()))
         by_name[name] = node
         definitions[node] = definition
     _check_ops_known(by_name.values(), graph_def.library, source)
+
+    tensors: dict[str, Tensor] = {}  # as inputs name them: each is read in several places
 
     def wiring(node: Node) -> tuple[list[Tensor], list[Node]]:
         inputs: list[Tensor] = []
         controls: dict[Node, None] = {}
         for text in definitions[node].input:
-            producer = by_name.get(text)
-            if producer is not None:
-                inputs.append(Tensor(producer, 0))
+            tensor = tensors.get(text)
+            if tensor is not None:
+                inputs.append(tensor)
             elif text[0] == "^":
                 controls[_producer(by_name, text[1:], node, source)] = None
             else:
                 base, _, port = text.rpartition(":")
-                inputs.append(Tensor(_producer(by_name, base or text, node, source), int(port) if base else 0))
+                producer = by_name.get(text) or _producer(by_name, base or text, node, source)
+                tensor = tensors[text] = Tensor(producer, int(port) if base else 0)
+                inputs.append(tensor)
         return inputs, list(controls)
 
     graph.adopt(list(by_name.values()), wiring)

@@ -68,21 +68,21 @@ def _invariant(check: Check) -> Check:
 @_invariant
 def _well_formed(graph: Graph) -> Iterator[Violation]:
     """Every edge leads to a node of the graph, use-lists agree with inputs, no attribute is missing."""
+    members = set(graph)
     for node in graph.take_touched():
         for index, tensor in enumerate(node.inputs):
             producer = tensor.node
-            if graph.get(producer.name) is not producer:
+            if producer not in members:
                 yield Violation(node, f"input {index} reads '{tensor}', which was removed")
             elif producer.outputs is not None and tensor.port >= len(producer.outputs):
                 yield Violation(
                     node, f"input {index} reads '{tensor}', but that node has {len(producer.outputs)} outputs"
                 )
         for control in node.controls:
-            if control not in graph:
+            if control not in members:
                 yield Violation(node, f"waits for '{control.name}', which was removed")
-        for name in ops.required_attrs(node.op):
-            if name not in node.raw_attrs:
-                yield Violation(node, f"the attribute '{name}' is missing")
+        for name in sorted(ops.required_attrs(node.op).difference(node.raw_attrs)):
+            yield Violation(node, f"the attribute '{name}' is missing")
 
 
 @_invariant
@@ -114,14 +114,11 @@ def _shapes_known(graph: Graph) -> Iterator[Violation]:
 @_invariant
 def _placed(graph: Graph) -> Iterator[Violation]:
     """Every node is on the host or on the device, and no host op is on the device."""
-    marked = False
-    for node in graph:
-        if not in_cluster(node):
-            continue
-        marked = True
+    device = analysis.cluster_nodes(graph)
+    for node in device:
         if ops.is_host_only(node.op):
             yield Violation(node, "runs on a host only, but is placed on the device")
-    if not marked:
+    if not device:
         yield Violation(None, "no node is placed on the device", "run the pass placement")
 
 
@@ -177,39 +174,38 @@ def _handle_uses(variable: Node) -> list[Node]:
 @_invariant
 def _fed_by_infeed(graph: Graph) -> Iterator[Violation]:
     """The device reads the host through the infeed, loop constants and cluster arguments only."""
-    for node in graph:
-        if not in_cluster(node):
-            continue
+    device = analysis.cluster_nodes(graph)
+    for node in device:
         for tensor in node.inputs:
             other = tensor.node
-            if in_cluster(other) or other.op in ops.RESOURCE_VARIABLES or other.op == "TPUReplicatedInput":
+            if other in device or other.op in ops.RESOURCE_VARIABLES or other.op == "TPUReplicatedInput":
                 continue
             yield Violation(node, f"reads '{tensor}', which is on the host", "run the pass infeed")
         for control in node.controls:
-            if not in_cluster(control):
+            if control not in device:
                 yield Violation(node, f"waits for '{control.name}', which is on the host", "run the pass infeed")
 
 
 @_invariant
 def _fed_to_outfeed(graph: Graph) -> Iterator[Violation]:
     """The host reads the device through the outfeed and cluster outputs only."""
+    device = analysis.cluster_nodes(graph)
     for node in graph:
-        if in_cluster(node) or node.op in ("TPUReplicatedOutput", "TPUCompilationResult"):
+        if node in device or node.op in ("TPUReplicatedOutput", "TPUCompilationResult"):
             continue
         for tensor in node.inputs:
-            if in_cluster(tensor.node):
+            if tensor.node in device:
                 yield Violation(node, f"reads '{tensor}', which is on the device", "run the pass outfeed")
         for control in node.controls:
-            if in_cluster(control):
+            if control in device:
                 yield Violation(node, f"waits for '{control.name}', which is on the device", "run the pass outfeed")
 
 
 @_invariant
 def _in_loop(graph: Graph) -> Iterator[Violation]:
     """The training step is inside the device loop."""
-    frame_of = analysis.frames(graph)
     for node in graph.of_type("InfeedDequeueTuple", "OutfeedEnqueueTuple"):
-        if not frame_of[node]:
+        if not analysis.in_loop(node):
             yield Violation(node, "is outside the device loop", "run the pass training-loop")
 
 

@@ -88,7 +88,7 @@ class Node:
         self.outputs: list[Output] | None = None
         self.origin: str | None = None
         self.made_by: str | None = None
-        self._uses: dict[tuple[Node, int], int] = {}
+        self._uses: dict[Use, int] = {}
         self._control_uses: dict[Node, None] = {}
 
     def out(self, port: int = 0) -> Tensor:
@@ -121,7 +121,7 @@ class Node:
 
     def uses(self, port: int | None = None) -> list[Use]:
         """The reads of one output, or of all of them, as a snapshot: editing while iterating is safe."""
-        return [Use(*key) for key, p in self._uses.items() if port is None or p == port]
+        return [use for use, p in self._uses.items() if port is None or p == port]
 
     def used_ports(self) -> list[int]:
         """The outputs that something reads, in ascending order."""
@@ -316,8 +316,9 @@ class Graph:
         return order
 
     def take_touched(self) -> list[Node]:
-        """The nodes added or changed since the last call that are still in the graph."""
-        touched = [node for node in self._touched if node in self]
+        """The nodes added or changed since the last call that are still in the graph; a ``_`` attribute is no change."""
+        held = self._nodes
+        touched = [node for node in self._touched if held.get(node.name) is node]
         self._touched.clear()
         return touched
 
@@ -443,8 +444,9 @@ class Graph:
             raise GraphError(f"there is no input {index}", node=node)
         if node.inputs[index] == tensor:
             return
-        del node.inputs[index].node._uses[node, index]
-        tensor.node._uses[node, index] = tensor.port
+        use = Use(node, index)
+        del node.inputs[index].node._uses[use]
+        tensor.node._uses[use] = tensor.port
         node.inputs = (*node.inputs[:index], tensor, *node.inputs[index + 1 :])
         self._changed(node)
 
@@ -463,8 +465,16 @@ class Graph:
 
     def add_control(self, node: Node, control: Node) -> None:
         """Let ``node`` wait for ``control``; nothing happens where it does already."""
-        if node not in control._control_uses:
-            self.set_controls(node, (*node.controls, control))
+        self.add_controls(node, (control,))
+
+    def add_controls(self, node: Node, controls: Iterable[Node]) -> None:
+        """Let ``node`` wait for all of ``controls``; each that it did not wait for counts as an edit."""
+        new = [control for control in dict.fromkeys(controls) if node not in control._control_uses]
+        if not new:
+            return
+        self._check_members((node, *new), f"control inputs of '{node.name}'")
+        self._relink(node, node.inputs, (*node.controls, *new))
+        self.edits.changed += len(new) - 1
 
     def remove_control(self, node: Node, control: Node) -> None:
         """Let ``node`` no longer wait for ``control``."""
@@ -550,7 +560,10 @@ class Graph:
         if value is not None:
             attrs[name] = attr_codec.encode(value)
         node._attrs = attrs
-        self._changed(node)
+        if name[0] == "_":
+            self.edits.changed += 1
+        else:
+            self._changed(node)
 
     def set_device(self, node: Node, device: str) -> None:
         """Ask for a device; "" asks for none."""
@@ -630,13 +643,13 @@ class Graph:
         node.inputs = inputs
         node.controls = controls
         for index, tensor in enumerate(inputs):
-            tensor.node._uses[node, index] = tensor.port
+            tensor.node._uses[Use(node, index)] = tensor.port
         for control in controls:
             control._control_uses[node] = None
 
     def _unlink(self, node: Node) -> None:
         for index, tensor in enumerate(node.inputs):
-            tensor.node._uses.pop((node, index), None)
+            tensor.node._uses.pop(Use(node, index), None)
         for control in node.controls:
             control._control_uses.pop(node, None)
         node.inputs = ()

@@ -41,6 +41,7 @@ class Loop:
     entry_controls: Sequence[Node] = ()
 
     def __post_init__(self) -> None:
+        self._own: dict[Node, None] = {}
         self._enters: dict[Tensor, Tensor] = {}
         self._open: list[tuple[Node, Tensor | None]] = []  # merges with their updates
         self._exits: list[Tensor] = []
@@ -91,15 +92,15 @@ class Loop:
         Raises:
             GraphError: a node outside reads a value of the body that is not carried out.
         """
-        body = dict.fromkeys(nodes)
+        body, own = dict.fromkeys(nodes), self._own
         for node in body:
             inside = False
             for index, tensor in enumerate(node.inputs):
-                if tensor.node in body or self._is_own(tensor.node):
+                if tensor.node in body or tensor.node in own:
                     inside = inside or tensor.node.op not in ops.ENTER or tensor.node in body
                     continue
                 self.graph.set_input(node, index, self.enter(tensor))
-            kept = [c for c in node.controls if c in body or self._is_own(c)]
+            kept = [c for c in node.controls if c in body or c in own]
             if not inside and not kept:
                 kept.append(self.pivot)
             self.graph.set_controls(node, kept)
@@ -107,8 +108,7 @@ class Loop:
 
     def finish_after(self, nodes: Iterable[Node]) -> None:
         """Let an iteration end only after these nodes have run."""
-        for node in nodes:
-            self.graph.add_control(self._increment_step, node)
+        self.graph.add_controls(self._increment_step, nodes)
 
     def close(self) -> list[Tensor]:
         """Close the loop; returns the value of the counter and of each carried value after the last iteration."""
@@ -125,15 +125,6 @@ class Loop:
         return self._exits
 
     # ------------------------------------------------------------------ parts
-
-    @property
-    def _own(self) -> dict[Node, None]:
-        if not hasattr(self, "_own_nodes"):
-            self._own_nodes: dict[Node, None] = {}
-        return self._own_nodes
-
-    def _is_own(self, node: Node) -> bool:
-        return node in self._own
 
     def _merge(self, initial: Tensor) -> Node:
         kind, shape = initial.dtype, initial.shape

@@ -247,10 +247,11 @@ def op_def(op: str) -> Any:
 
 
 @cache
-def required_attrs(op: str) -> tuple[str, ...]:
+def required_attrs(op: str) -> frozenset[str]:
     """The attributes of an op type that have no default; none are known of an unknown op."""
     definition = op_def(op)
-    return () if definition is None else tuple(a.name for a in definition.attr if not a.HasField("default_value"))
+    attributes = () if definition is None else definition.attr
+    return frozenset(a.name for a in attributes if not a.HasField("default_value"))
 
 
 @cache

@@ -321,7 +321,7 @@ def _find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tup
     trains = {node: 1 << i for i, node in enumerate(updates)}
     others = {node: 1 << i for i, node in enumerate(writes)}
     reached: dict[Node, tuple[int, int]] = {}
-    for node in graph.topological_order():
+    for node in graph.topological_order(graph.descendants(updates)):
         update, write = trains.get(node, 0), others.get(node, 0)
         for producer in node.producers():
             more = reached.get(producer)

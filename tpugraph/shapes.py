@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import tensorflow as tf
@@ -27,10 +28,7 @@ def infer(graph: Graph) -> None:
     found = _infer_directly(graphdef.to_graph_def(graph))
     if found is None:
         operations = import_graph(graph).get_operations()
-        found = {
-            op.name: [_output(t.dtype.as_datatype_enum, t.shape.rank is None, t.shape) for t in op.outputs]
-            for op in operations
-        }
+        found = {op.name: [_output(t.dtype.as_datatype_enum, *_dims(t.shape)) for t in op.outputs] for op in operations}
     for node in graph:
         graph.set_outputs(node, found[node.name])
 
@@ -50,20 +48,27 @@ def _infer_directly(graph_def: Any) -> dict[str, list[Output]] | None:
         with target._c_graph.get() as held:
             results = native.TF_GraphImportGraphDefWithResultsNoSerialization(held, graph_def, scoped.options)
             c_api_util.ScopedTFImportGraphDefResults(results)
-        found = {}
+        found: dict[str, list[Output]] = {}
         for raw in target.new_operations():
             operation = native.PyOperation(raw, ops.SymbolicTensor)
             operation.graph = target
             operation._init_outputs()
-            found[operation.name] = [
-                _output(t._dtype.as_datatype_enum, t._shape[1], t._shape[0]) for t in operation.outputs
-            ]
+            outputs = found[operation.name] = []
+            for tensor in operation.outputs:
+                dims, unknown_rank = tensor._shape
+                outputs.append(_output(tensor._dtype.as_datatype_enum, tuple(dims), unknown_rank))
         return found if len(found) == len(graph_def.node) else None
     except (ImportError, AttributeError, TypeError, ValueError, RuntimeError, tf.errors.OpError):
         return None
 
 
-def _output(kind: int, unknown_rank: bool, dims: Iterable[int | None]) -> Output:
+def _dims(shape: tf.TensorShape) -> tuple[tuple[int | None, ...], bool]:
+    return ((), True) if shape.rank is None else (tuple(shape.as_list()), False)
+
+
+@cache
+def _output(kind: int, dims: tuple[int | None, ...], unknown_rank: bool) -> Output:
+    """One object for all outputs alike: a graph has few shapes and many tensors."""
     shape = None if unknown_rank else tuple(None if d is None or d < 0 else d for d in dims)
     return attr_codec.dtype(kind), shape
 
