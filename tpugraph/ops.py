@@ -221,6 +221,56 @@ ELEMENTWISE = frozenset(
 
 REDUCTIONS = frozenset({"Sum", "Mean", "Prod", "Max", "Min", "All", "Any", "L2Loss", "EuclideanNorm"})
 
+SELECTS = frozenset({"Select", "SelectV2"})
+
+LINEAR_IN_ALL = (
+    IDENTITIES
+    | MERGE
+    | ENTER
+    | EXIT
+    | NEXT_ITERATION
+    | frozenset(
+        """Add AddN AddV2 Sub Neg Cast CheckNumerics Pack ConcatV2 Conj Real Imag ZerosLike OnesLike Shape ShapeN Size Rank
+    AccumulateNV2 Stack StackV2 SparseTensorDenseAdd""".split()
+    )
+)
+"""Ops that are linear in all their operands together: what they make of a sum over cores is the sum of what they make."""
+
+LINEAR_OPERAND: dict[str, int] = {
+    **dict.fromkeys(
+        """Reshape Squeeze ExpandDims Transpose Sum Mean Slice StridedSlice Pad PadV2 GatherV2 Gather GatherNd Tile
+        BroadcastTo Switch RefSwitch SplitV Unpack ReverseV2 Roll Cumsum MatrixDiag MatrixDiagV3 MatrixDiagPart
+        MatrixDiagPartV3 MatrixBandPart Diag DiagPart UnsortedSegmentSum SegmentSum SparseSegmentSum SparseSegmentMean
+        RealDiv Div DivNoNan BiasAddGrad DynamicStitch SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace FFT FFT2D
+        IFFT IFFT2D RFFT IRFFT AvgPool MatrixTranspose InvertPermutation""".split(),
+        0,
+    ),
+    **dict.fromkeys("Split AvgPoolGrad ScatterNd".split(), 1),
+    **dict.fromkeys("Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput".split(), 2),
+    "StridedSliceGrad": 4,
+}
+"""Ops that are linear in one operand while the others are the same on every core, and which operand that is."""
+
+MULTILINEAR = frozenset(
+    """Mul MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum Conv2D Conv3D DepthwiseConv2dNative Select SelectV2
+    Xdivy MulNoNan TensorScatterAdd""".split()
+)
+"""Ops that are linear in each operand while the others are the same on every core."""
+
+BACKPROPAGATION = frozenset(
+    """ReluGrad Relu6Grad EluGrad SeluGrad SigmoidGrad TanhGrad SoftplusGrad SoftsignGrad SqrtGrad RsqrtGrad
+    ReciprocalGrad InvGrad LeakyReluGrad BiasAdd BiasAddGrad Conv2DBackpropFilter Conv2DBackpropInput
+    Conv3DBackpropFilterV2 Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropFilter
+    DepthwiseConv2dNativeBackpropInput Dilation2DBackpropFilter Dilation2DBackpropInput FusedBatchNormGrad
+    FusedBatchNormGradV2 FusedBatchNormGradV3 MaxPoolGrad MaxPoolGradWithArgmax AvgPoolGrad MaxPool3DGrad AvgPool3DGrad
+    LRNGrad ResizeBilinearGrad ResizeNearestNeighborGrad ResizeBicubicGrad CropAndResizeGradImage SparseSegmentMeanGrad
+    SparseSegmentSumGrad SparseSegmentSqrtNGrad SparseSegmentMeanGradV2 SparseSegmentSumGradV2 SparseSegmentSqrtNGradV2
+    SparseSoftmaxCrossEntropyWithLogits SoftmaxCrossEntropyWithLogits CTCLoss CudnnRNNBackprop LSTMBlockCellGrad
+    BlockLSTMGrad BlockLSTMGradV2 GRUBlockCellGrad StackPopV2 StackPop TensorArrayReadV3 TensorArrayGatherV3
+    TensorArrayConcatV3 SymbolicGradient SparseTensorDenseMatMul""".split()
+)
+"""Ops that backpropagation is made of, and no processing of a gradient: behind one of them begins the raw gradient."""
+
 INFEED_DTYPES = frozenset({"bool", "int32", "int64", "uint32", "bfloat16", "float32", "complex64", "uint8", "int8"})
 """What a TPU takes over its infeed (read from TensorFlow 2.15; 1.15 lacks uint8 and int8)."""
 

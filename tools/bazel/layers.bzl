@@ -21,6 +21,7 @@ LAYERS = [
         "tpugraph/roles.py",
         "tpugraph/invariants.py",
         "tpugraph/reduction.py",
+        "tpugraph/processing.py",
         "tpugraph/gradients.py",
         "tpugraph/replicas.py",
         "tpugraph/outfeeding.py",
