@@ -36,7 +36,7 @@ class CrossReplicaSum(Pass):
         replicas = Replicas(graph, self.num_replicas, how)
         if how.divisors and self.num_replicas > 1:
             for divisor in how.divisors:
-                replicas.globalise(divisor, varying)
+                replicas.globalise(divisor, varying, mean=divisor in how.means)
             varying, gradients = self._analyse(graph, loss)
         if not gradients and graph.roles.updates:
             raise ConversionError(
@@ -53,7 +53,7 @@ class CrossReplicaSum(Pass):
         graph.facts[self.name] = {
             "loss_reduction": how.kind,
             "reason": how.reason,
-            "doubt": how.doubt,
+            "notes": [note for note in (how.doubt, how.departs) if note],
             "batch_rows": batch_rows(graph),
             "reduced": {str(g.tensor): g.why for g in gradients},
             "kinds": {str(g.tensor): g.kind for g in gradients},
@@ -77,7 +77,7 @@ class CrossReplicaSum(Pass):
 
     def _reduction(self, graph: Graph, loss: Tensor, varying: NodeSet) -> reduction.Reduction:
         if self.loss_reduction != "auto":
-            return reduction.Reduction(self.loss_reduction, "chosen with --loss_reduction")
+            return reduction.chosen(graph, loss, varying, batch_rows(graph), self.loss_reduction)
         rescaled = graph.facts.get("split-batch", {}).get("constants")
         return reduction.of_loss(graph, loss, varying, batch_rows(graph), rescaled=rescaled)
 

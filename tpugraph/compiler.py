@@ -179,9 +179,7 @@ def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
 
 def _notes(graph: Graph) -> list[str]:
     notes = list(graph.facts.get("static-shapes", {}).get("batches_closed", []))
-    doubt = graph.facts.get("cross-replica-sum", {}).get("doubt")
-    if doubt:
-        notes.append(doubt)
+    notes += graph.facts.get("cross-replica-sum", {}).get("notes", [])
     if graph.of_type(*ops.DEQUEUES):
         notes.append("the input is a queue: its position cannot be saved in a checkpoint")
     return notes

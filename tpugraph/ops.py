@@ -222,6 +222,20 @@ ELEMENTWISE = frozenset(
 REDUCTIONS = frozenset({"Sum", "Mean", "Prod", "Max", "Min", "All", "Any", "L2Loss", "EuclideanNorm"})
 
 SELECTS = frozenset({"Select", "SelectV2"})
+DIVISIONS = frozenset({"RealDiv", "Div", "DivNoNan"})
+BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
+
+ALONG_LAST_AXIS = frozenset(
+    """Softmax LogSoftmax TopK TopKV2 SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits InTopK InTopKV2
+    NthElement""".split()
+)
+"""Ops that combine the elements along the last axis of their first operand."""
+
+PICKS = frozenset({"GatherV2", "Gather", "GatherNd"})
+"""Ops that pick rows of their first operand at the numbers in the second."""
+
+ALONG_AXES: dict[str, int] = {"Cumsum": 1, "Cumprod": 1, "CumulativeLogsumexp": 1, "ReverseV2": 1, "Roll": 2}
+"""Ops that combine or move the elements along axes of their first operand, and the operand that names the axes."""
 
 LINEAR_IN_ALL = (
     IDENTITIES

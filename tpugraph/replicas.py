@@ -86,30 +86,32 @@ class Replicas:
             tensor.node,
         )
 
-    def globalise(self, divisor: Tensor, varying: NodeSet) -> None:
-        """Let a divisor that the batch decides speak of the global batch: its mean over the cores, on every core.
+    def globalise(self, divisor: Tensor, varying: NodeSet, *, mean: bool = False) -> None:
+        """Let a divisor that the batch decides speak of the global batch, on every core.
 
         The counts that it is made of are summed over the cores; what guards it against zero sees the sum; one core's
-        part of it is what its readers divide by. A mean over the cores of what is divided so is exact.
+        part of it is what its readers divide by. A mean over the cores of what is divided so is exact. Where the
+        divisor is made of means, these are averaged over the cores, and its readers divide by it as it is.
 
         Raises:
             ConversionError: the divisor depends on a variable, so that its gradient would be another one.
         """
         graph = self.graph
-        counts = [t for t in _counts(divisor, varying)]
-        for count in counts:
-            if any(n.op in ops.READS | ops.GATHERS for n in graph.ancestors([count.node], data_only=True)):
-                raise ConversionError(
-                    f"the loss is divided by '{divisor}', which depends on variables and differs between cores",
-                    node=divisor.node,
-                    fix="--loss_reduction=mean averages over cores, which is not the same as training on the whole batch",
-                )
+        if _carries_gradient(divisor):
+            raise ConversionError(
+                f"the loss is divided by '{divisor}', which depends on variables and differs between cores",
+                node=divisor.node,
+                fix="--loss_reduction=mean averages over cores, which is not the same as training on the whole batch",
+            )
+        for count in _counts(divisor, varying):
             uses = count.node.uses(count.port)
-            total = self.all_sum(count)
+            total = self.all_sum(self.scale_evenly(count) if mean else count)
             for use in uses:
                 graph.set_input(use.node, use.index, total)
             if count == divisor:
                 divisor = total
+        if mean:
+            return
         uses = divisor.node.uses(divisor.port)
         share = self.scale_evenly(divisor)
         for use in uses:
@@ -348,6 +350,20 @@ class Replicas:
             tuple(shape),
             tensor.node,
         )
+
+
+def _carries_gradient(tensor: Tensor) -> bool:
+    """Whether backpropagation goes through the value to variables: whole numbers and StopGradient end it."""
+    stack, seen = [tensor], {tensor}
+    while stack:
+        node = stack.pop().node
+        if node.op in ops.READS | ops.GATHERS:
+            return True
+        found = [t for t in node.inputs if t not in seen and t.dtype.floating]
+        if node.op != "StopGradient" and node.op not in ops.SHAPE_OF:
+            stack += found
+            seen.update(found)
+    return False
 
 
 def _counts(divisor: Tensor, varying: NodeSet) -> list[Tensor]:

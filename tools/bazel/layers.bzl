@@ -20,8 +20,9 @@ LAYERS = [
     ("meaning", [
         "tpugraph/roles.py",
         "tpugraph/invariants.py",
-        "tpugraph/reduction.py",
         "tpugraph/processing.py",
+        "tpugraph/mixing.py",
+        "tpugraph/reduction.py",
         "tpugraph/gradients.py",
         "tpugraph/replicas.py",
         "tpugraph/outfeeding.py",
