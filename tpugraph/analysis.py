@@ -7,7 +7,7 @@ from typing import Any
 
 from tpugraph import ops
 from tpugraph.flow import Network
-from tpugraph.ir import Graph, Node, is_back_edge
+from tpugraph.ir import Graph, Node, Tensor, is_back_edge
 from tpugraph.shapes import is_static
 
 NodeSet = dict[Node, None]
@@ -29,6 +29,11 @@ CORE_DEVICE = "/device:TPU_REPLICATED_CORE:0"
 def in_cluster(node: Node) -> bool:
     """Whether the node is placed on the device."""
     return CLUSTER_ATTR in node._attrs
+
+
+def reads_host(tensor: Tensor) -> bool:
+    """Whether a value comes from the host, so that each core has its own."""
+    return not in_cluster(tensor.node) and tensor.node.op not in ops.VARIABLES
 
 
 # --------------------------------------------------------------------------- loop frames
@@ -129,7 +134,7 @@ def _replica_varying(graph: Graph) -> NodeSet:
 
 
 def _reads_host(node: Node) -> bool:
-    return any(not in_cluster(t.node) and t.node.op not in ops.VARIABLES for t in node.inputs)
+    return any(map(reads_host, node.inputs))
 
 
 def _reaches_replicas(start: Node, varying: NodeSet) -> bool:

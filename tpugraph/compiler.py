@@ -179,7 +179,8 @@ def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
 
 def _notes(graph: Graph) -> list[str]:
     notes = list(graph.facts.get("static-shapes", {}).get("batches_closed", []))
-    notes += graph.facts.get("cross-replica-sum", {}).get("notes", [])
+    for name in ("cross-replica-sum", "varying-updates"):
+        notes += graph.facts.get(name, {}).get("notes", [])
     if graph.of_type(*ops.DEQUEUES):
         notes.append("the input is a queue: its position cannot be saved in a checkpoint")
     return notes

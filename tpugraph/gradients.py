@@ -104,6 +104,13 @@ class _Walk:
         if fact.rows is None:
             self._start(update, update.inputs[fact.value], _Label("dense", shape), variable)
             return
+        if len({update.inputs[place].node in self.varying for place in (fact.value, fact.rows)}) > 1:
+            raise ConversionError(
+                f"'{variable.name}' is written row by row, and only the rows or their numbers differ between cores",
+                node=update,
+                origin=self.graph.source,
+                fix="write the whole variable, for example by the sum of one-hot rows",
+            )
         self._start(update, update.inputs[fact.value], _Label("rows", shape), variable)
         self._start(update, update.inputs[fact.rows], _Label("indices", None), variable)
 

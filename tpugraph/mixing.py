@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tpugraph import ops
-from tpugraph.analysis import NodeSet, in_cluster
+from tpugraph.analysis import NodeSet, reads_host
 from tpugraph.batch_dims import BatchDims
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.processing import is_linear
@@ -101,8 +101,7 @@ class _Walk:
                 self._without_rows(node, tensor, operands)
 
     def _varies(self, tensor: Tensor) -> bool:
-        node = tensor.node
-        return node in self.varying or not (in_cluster(node) or node.op in ops.VARIABLES)
+        return tensor.node in self.varying or reads_host(tensor)
 
     def _has_rows(self, tensor: Tensor) -> bool:
         """Whether a value has rows of the batch, or may have."""

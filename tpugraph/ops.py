@@ -250,6 +250,9 @@ LINEAR_IN_ALL = (
 )
 """Ops that are linear in all their operands together: what they make of a sum over cores is the sum of what they make."""
 
+AFFINE = frozenset({"Add", "AddV2", "AddN", "Sub", "Mul", "RealDiv", "Div"})
+"""Arithmetic that takes a sum apart into what differs between cores and what does not."""
+
 LINEAR_OPERAND: dict[str, int] = {
     **dict.fromkeys(
         """Reshape Squeeze ExpandDims Transpose Sum Mean Slice StridedSlice Pad PadV2 GatherV2 Gather GatherNd Tile

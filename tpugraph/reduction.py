@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import mixing, ops, shapes
-from tpugraph.analysis import NodeSet, in_cluster
+from tpugraph.analysis import NodeSet, in_cluster, reads_host
 from tpugraph.batch_dims import BatchDims
 from tpugraph.errors import RolesError
 from tpugraph.graphdef import to_graph_def
@@ -86,6 +86,25 @@ def chosen(graph: Graph, loss: Tensor, varying: NodeSet, batch: int | None, kind
     """The reduction that the user chose, and whether it gives what the whole batch would."""
     mixed = _Walk(graph, loss, varying, batch, None).mixing()
     return Reduction(kind, "chosen with --loss_reduction", departs=mixed.note())
+
+
+def of_value(graph: Graph, value: Tensor, varying: NodeSet, batch: int | None) -> Reduction:
+    """How a value that a variable is given combines over cores: it is a mean or a sum over the batch, or departs."""
+    walk = _Walk(graph, value, varying, batch, None)
+    try:
+        degree = max(walk.degree(value), 0)
+    except RolesError as error:
+        return Reduction("mean", error.fault, departs=error.fault)
+    mixed = walk.mixing()
+    departs = None
+    if walk.holds_rows(value):
+        departs = f"'{value}' holds rows of the batch"
+    elif mixed.faults:
+        node, fault = next(iter(mixed.faults.items()))
+        departs = f"'{node.name}' {fault}"
+    elif walk.weights or walk.means or mixed.divisors or degree > 1:
+        departs = f"'{value}' is divided by a number that the batch decides, or grows with a power of the batch"
+    return Reduction("sum" if degree == 1 else "mean", "", departs=departs)
 
 
 def _kind(graph: Graph, loss: Tensor, walk: _Walk, rescaled: Collection[str] | None) -> Reduction:
@@ -242,7 +261,7 @@ class _Walk:
     def _over_batch(self, node: Node) -> bool:
         """Whether a reduction goes over the batch: its input has more elements in batch rows than its output."""
         source = node.inputs[0]
-        if source.node not in self.varying:
+        if source.node not in self.varying and not reads_host(source):
             return False
         if source.shape is None or self.batch is None:
             return True
@@ -283,6 +302,14 @@ class _Walk:
             seeds = [t for t in crossing if t.shape and t.shape[0] == self.batch]
             self._dims = BatchDims(self.graph, self.graph.topological_order(forward), self.batch or 1, seeds)
         return self._dims
+
+    def holds_rows(self, tensor: Tensor) -> bool:
+        """Whether a dimension is certainly the batch."""
+        if self.batch is None or self.batch < 2:
+            return False
+        if reads_host(tensor):
+            return bool(tensor.shape) and (tensor.shape or (0,))[0] == self.batch
+        return any(self._batch_dims().certain(tensor, axis) for axis in range(len(tensor.shape or ())))
 
     def mixing(self) -> mixing.Mixing:
         """Where rows of the batch meet other than in a sum or a mean; nothing where the batch is one row or unknown."""

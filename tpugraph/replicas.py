@@ -136,8 +136,22 @@ class Replicas:
             "CrossReplicaSum", "CrossReplicaSum", [tensor, self._groups], {"T": kind}, kind, tensor.shape, tensor.node
         )
 
+    def total(self, tensor: Tensor, varying: NodeSet) -> Tensor:
+        """A sum over the batch, summed over all cores; what is uniform in it counts once."""
+        node = tensor.node
+        if node not in varying:
+            return tensor
+        if node.op in ops.AFFINE and any(t.node not in varying for t in node.inputs):
+            parts = [self.total(t, varying) for t in node.inputs]
+            attributes = {k: v for k, v in node.raw_attrs.items() if k[0] != "_"}
+            return self.add(node.op, f"{node.name}/total", parts, attributes, tensor.dtype, tensor.shape, node)
+        narrow = _INT32 if tensor.dtype.name == "int64" else tensor.dtype
+        return self._cast(self.all_sum(self._cast(tensor, narrow)), tensor.dtype)
+
     def from_first(self, tensor: Tensor) -> Tensor:
         """The value of core 0, on every core."""
+        if tensor.dtype.name == "bool":
+            return self._cast(self.from_first(self._cast(tensor, _INT32)), tensor.dtype)
         kind, shape, source = tensor.dtype, tensor.shape or (), tensor.node
         zero = self.constant(f"{source.name}/zero", np.zeros(1), _INT32, source)
         one = self.constant(f"{source.name}/one", np.ones(1), _INT32, source)
