@@ -181,6 +181,10 @@ def _notes(graph: Graph) -> list[str]:
     notes = list(graph.facts.get("static-shapes", {}).get("batches_closed", []))
     for name in ("cross-replica-sum", "varying-updates"):
         notes += graph.facts.get(name, {}).get("notes", [])
+    for name, kind in graph.facts.get("cross-replica-sum", {}).get("of_other_losses", {}).items():
+        notes.append(
+            f"the gradient of '{name}' is that of another loss, a {kind} over the batch, and is reduced as such"
+        )
     if graph.of_type(*ops.DEQUEUES):
         notes.append("the input is a queue: its position cannot be saved in a checkpoint")
     return notes

@@ -61,9 +61,9 @@ class Replicas:
             return self.add("Cast", name, [base], {"SrcT": base.dtype, "DstT": kind}, kind, array.shape, source)
         return self.add("Const", name, [], {"dtype": kind, "value": array}, kind, array.shape, source)
 
-    def scale(self, tensor: Tensor) -> Tensor:
+    def scale(self, tensor: Tensor, kind: str | None = None) -> Tensor:
         """The tensor times this core's share of the batch; under a sum the share is one."""
-        if self.how.kind == "sum" or self.count == 1:
+        if (kind or self.how.kind) == "sum" or self.count == 1:
             return tensor
         return self.scale_evenly(tensor)
 
@@ -118,9 +118,9 @@ class Replicas:
             if use.node is not share.node:
                 graph.set_input(use.node, use.index, share)
 
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        """The gradient of the global batch."""
-        return self.all_sum(self.scale(tensor))
+    def all_reduce(self, tensor: Tensor, kind: str | None = None) -> Tensor:
+        """The gradient of the global batch, as ``how`` says or as the ``kind`` of its own loss."""
+        return self.all_sum(self.scale(tensor, kind))
 
     def all_sum(self, tensor: Tensor) -> Tensor:
         """The sum over all cores."""

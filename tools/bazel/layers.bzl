@@ -24,6 +24,7 @@ LAYERS = [
         "tpugraph/mixing.py",
         "tpugraph/reduction.py",
         "tpugraph/gradients.py",
+        "tpugraph/adjoints.py",
         "tpugraph/replicas.py",
         "tpugraph/outfeeding.py",
         "tpugraph/checkpoints.py",
