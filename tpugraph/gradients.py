@@ -201,6 +201,13 @@ class _Walk:
         )
 
     def _mixed(self, update: Node, cause: Node) -> ConversionError:
+        if cause.op in ops.SWITCH:
+            return ConversionError(
+                f"whether '{_written(update)}' is updated depends on the batch of each core",
+                node=cause,
+                origin=f"{self.graph.source}, update '{update.name}'",
+                fix="make the condition of the step counter, of variables or of the gradient itself",
+            )
         return ConversionError(
             f"the gradient of '{_written(update)}' is processed by '{cause.name}' ({cause.op}) together with other values "
             "of the batch, so it cannot be reduced over the cores before",
