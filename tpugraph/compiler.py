@@ -91,6 +91,7 @@ def _convert(
     if graph.of_type("TPUReplicateMetadata"):
         raise ConversionError("the graph is a TPU graph already", origin=graph.source, fix="run it: tpugraph run MODEL")
     size = len(graph)
+    preconditions.check_constants(graph)
     if graph.roles is None:
         graph.roles = roles.find(graph, train_op=options.train_op, loss=options.loss)
     preconditions.check(graph)
@@ -162,6 +163,7 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
         },
         "host_ops": dict(Counter(n.op for n in graph if not in_cluster(n) and ops.is_host_only(n.op))),
         "dropped": placement.get("dropped", {}),
+        "complete": bool(graph.of_type("TPUReplicateMetadata")),
         "passes": [trace.as_dict() for trace in pipeline.trace],
         "notes": _notes(graph),
         "why": [{"stage": n.stage, "node": n.node, "text": n.text} for n in graph.notes],
