@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph import analysis, ops, reduction
+from tpugraph.adjoints import Adjoints
 from tpugraph.analysis import NodeSet
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.gradients import RawGradient, find_raw_gradients
@@ -36,7 +37,7 @@ class CrossReplicaSum(Pass):
         replicas = Replicas(graph, self.num_replicas, how)
         if how.divisors and self.num_replicas > 1:
             for divisor in how.divisors:
-                replicas.globalise(divisor, varying)
+                replicas.globalise(divisor, varying, mean=divisor in how.means)
             varying, gradients = self._analyse(graph, loss)
         if not gradients and graph.roles.updates:
             raise ConversionError(
@@ -46,17 +47,20 @@ class CrossReplicaSum(Pass):
                 fix="apply the gradient in the step that computes it (accumulation over steps is not supported)",
             )
         backward = graph.ancestors((g.tensor.node for g in gradients), data_only=True)
+        kinds = self._kinds(graph, loss, gradients, varying, how)
         for gradient in gradients:
-            self._reduce(graph, replicas, gradient, backward, varying)
+            self._reduce(graph, replicas, gradient, backward, varying, kinds[gradient.tensor])
+        base = "sum" if how.kind == "sum" else "mean"
         share = _share_of_loss(graph, loss, varying, replicas)
         graph.roles.loss_share = str(share)
         graph.facts[self.name] = {
             "loss_reduction": how.kind,
             "reason": how.reason,
-            "doubt": how.doubt,
+            "notes": [note for note in (how.doubt, how.departs) if note],
             "batch_rows": batch_rows(graph),
             "reduced": {str(g.tensor): g.why for g in gradients},
             "kinds": {str(g.tensor): g.kind for g in gradients},
+            "of_other_losses": {g.variable: kinds[g.tensor] for g in gradients if kinds[g.tensor] != base},
         }
 
     def _analyse(self, graph: Graph, loss: Tensor) -> tuple[NodeSet, list[RawGradient]]:
@@ -75,12 +79,41 @@ class CrossReplicaSum(Pass):
 
     def _reduction(self, graph: Graph, loss: Tensor, varying: NodeSet) -> reduction.Reduction:
         if self.loss_reduction != "auto":
-            return reduction.Reduction(self.loss_reduction, "chosen with --loss_reduction")
+            return reduction.chosen(graph, loss, varying, batch_rows(graph), self.loss_reduction)
         rescaled = graph.facts.get("split-batch", {}).get("constants")
         return reduction.of_loss(graph, loss, varying, batch_rows(graph), rescaled=rescaled)
 
+    def _kinds(
+        self, graph: Graph, loss: Tensor, gradients: list[RawGradient], varying: NodeSet, how: reduction.Reduction
+    ) -> dict[Tensor, str]:
+        """How each gradient is reduced: as the loss, unless it comes from another one of another kind."""
+        base = "sum" if how.kind == "sum" else "mean"
+        if self.loss_reduction != "auto":
+            return dict.fromkeys((g.tensor for g in gradients), base)
+        forward = graph.ancestors([loss.node], data_only=True)
+        adjoints = Adjoints(graph, varying, forward, batch_rows(graph))
+        found: dict[Tensor, str] = {}
+        for gradient in gradients:
+            found[gradient.tensor] = adjoints.kind(gradient.tensor) or base
+            others = adjoints.divisors.get(gradient.tensor.node, frozenset()) - set(how.divisors)
+            if how.kind != "weighted" and others:
+                divisor = min(map(str, others))
+                raise ConversionError(
+                    f"the gradient of '{gradient.variable}' comes from another loss than '{loss}', which is divided by "
+                    f"'{divisor}', a number that the batch decides",
+                    node=gradient.tensor.node,
+                    fix="name a loss that holds both with --loss, or choose with --loss_reduction if that is exact",
+                )
+        return found
+
     def _reduce(
-        self, graph: Graph, replicas: Replicas, gradient: RawGradient, backward: NodeSet, varying: NodeSet
+        self,
+        graph: Graph,
+        replicas: Replicas,
+        gradient: RawGradient,
+        backward: NodeSet,
+        varying: NodeSet,
+        kind: str,
     ) -> None:
         tensor = gradient.tensor
         readers = [
@@ -89,11 +122,11 @@ class CrossReplicaSum(Pass):
         if not readers:
             raise ConversionError("the gradient is read by backpropagation only", node=tensor.node)
         if gradient.kind != "indices":
-            _share_uniform_parts(graph, replicas, tensor.node, varying)
+            _share_uniform_parts(graph, replicas, tensor.node, varying, kind)
         if gradient.kind == "dense":
-            result = replicas.all_reduce(tensor)
+            result = replicas.all_reduce(tensor, kind)
         elif gradient.kind == "rows":
-            result = replicas.all_gather(replicas.scale(tensor))
+            result = replicas.all_gather(replicas.scale(tensor, kind))
         else:
             result = replicas.all_gather(tensor)
         for use in readers:
@@ -104,16 +137,16 @@ class CrossReplicaSum(Pass):
 _JOINS = frozenset({"ConcatV2", "AddN", "Add", "AddV2"})
 
 
-def _share_uniform_parts(graph: Graph, replicas: Replicas, node: Node, varying: NodeSet) -> None:
+def _share_uniform_parts(graph: Graph, replicas: Replicas, node: Node, varying: NodeSet, kind: str) -> None:
     """What every core has alike (a regularisation term) counts once under a sum: each core gives its share of it."""
-    if replicas.how.kind != "sum" or node.op not in _JOINS:
+    if kind != "sum" or node.op not in _JOINS:
         return
     parts = node.inputs[:-1] if node.op == "ConcatV2" else node.inputs
     for index, part in enumerate(parts):
         if part.node not in varying:
             graph.set_input(node, index, replicas.scale_evenly(part))
         elif len(part.node.uses()) == 1:
-            _share_uniform_parts(graph, replicas, part.node, varying)
+            _share_uniform_parts(graph, replicas, part.node, varying, kind)
 
 
 def batch_rows(graph: Graph) -> int | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph import analysis, ops
-from tpugraph.analysis import in_cluster
+from tpugraph import analysis, ops, reduction
+from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.ir import Graph, Node
 from tpugraph.pipeline import Pass
@@ -16,7 +16,10 @@ from tpugraph.roles import written_variables
 
 @dataclass(frozen=True)
 class VaryingUpdates(Pass):
-    """A variable that each core would write differently gets one value: the mean over cores, core 0's, or an error."""
+    """A variable that each core would write differently gets one value: the mean over cores, core 0's, or an error.
+
+    What is a sum over the batch, such as a count, is summed instead of averaged.
+    """
 
     num_replicas: int = 8
     varying_updates: str = "mean"
@@ -31,10 +34,10 @@ class VaryingUpdates(Pass):
                 fix="--varying_updates=mean, replica0 or error",
             )
         varying = analysis.replica_varying(graph)
-        writes = [n for n in graph if n.op in ops.WRITES and in_cluster(n) and n in varying]
         replicas = Replicas(graph, self.num_replicas, Reduction("mean", "batch statistics"))
-        combined = {}
-        for node in writes:
+        combined: dict[str, str] = {}
+        notes: list[str] = []
+        for node in [n for n in graph if n.op in ops.WRITES and in_cluster(n) and n in varying]:
             names = ", ".join(v.name for v in written_variables(node))
             if self.varying_updates == "error":
                 raise ConversionError(
@@ -42,11 +45,21 @@ class VaryingUpdates(Pass):
                     node=node,
                     fix="--varying_updates=mean writes the mean, =replica0 core 0's",
                 )
-            self._combine(graph, replicas, node, names)
-            combined[names] = self.varying_updates
-        graph.facts[self.name] = {"combined": combined}
+            how = self._how(graph, node, varying)
+            combined[names] = self._combine(graph, replicas, node, names, how, varying)
+            if how.departs:
+                notes.append(_note(names, combined[names], how.departs))
+        graph.facts[self.name] = {"combined": combined, "notes": notes}
 
-    def _combine(self, graph: Graph, replicas: Replicas, node: Node, names: str) -> None:
+    def _how(self, graph: Graph, node: Node, varying: NodeSet) -> Reduction:
+        if self.varying_updates == "replica0":
+            return Reduction("replica0", "chosen with --varying_updates")
+        rows = graph.facts.get("cross-replica-sum", {}).get("batch_rows")
+        return reduction.of_value(graph, node.inputs[ops.WRITES[node.op].value], varying, rows)
+
+    def _combine(
+        self, graph: Graph, replicas: Replicas, node: Node, names: str, how: Reduction, varying: NodeSet
+    ) -> str:
         fact = ops.WRITES[node.op]
         value = node.inputs[fact.value]
         if fact.kind != "assign":
@@ -55,13 +68,28 @@ class VaryingUpdates(Pass):
                 node=node,
                 fix="--not_trained or another optimizer for it",
             )
-        if not value.dtype.floating:
+        exact_sum = how.kind == "sum" and not how.departs
+        kinds = ("int32", "bool") if how.kind == "replica0" else ("int32", "int64") if exact_sum else ()
+        if not value.dtype.floating and value.dtype.name not in kinds:
+            plural = "flags" if value.dtype.name == "bool" else "integers"
             raise ConversionError(
-                f"each core would write another {value.dtype} to '{names}', and integers have no mean",
+                f"each core would write another {value.dtype} to '{names}', and {plural} have no mean",
                 node=node,
                 fix="--varying_updates=replica0, or compute it from the step counter",
             )
-        mean = self.varying_updates == "mean"
-        result = replicas.all_reduce(value) if mean else replicas.from_first(value)
+        if how.kind == "replica0":
+            result, text = replicas.from_first(value), "the value of core 0"
+        elif exact_sum:
+            result, text = replicas.total(value, varying), "the sum over cores"
+        else:
+            result, text = replicas.all_reduce(value), "the mean over cores"
         graph.set_input(node, fact.value, result)
-        graph.note(node, f"writes {'the mean over cores' if mean else 'the value of core 0'}")
+        graph.note(node, f"writes {text}")
+        return how.kind if how.kind == "replica0" or exact_sum else "mean"
+
+
+def _note(names: str, how: str, departs: str) -> str:
+    return (
+        f"'{names}' is given the {how} over the cores, which is not what the whole batch gives: {departs}; "
+        "--varying_updates=replica0 writes core 0's, =error refuses"
+    )

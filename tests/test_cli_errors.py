@@ -275,3 +275,41 @@ def test_a_converted_graph_is_not_converted_again(tmp_path: Path, block: Block) 
     assert "a TPU graph already" in block("convert", place, "-o", "again.pb")
     assert "--num_replicas cannot change" in block("run", place, "--steps=1", "--num_replicas=4")
     assert "is converted already" in block("verify", place)
+
+
+# --------------------------------------------------------------------------- damaged constants, parts of the pipeline
+
+
+def test_a_constant_of_the_wrong_length_is_refused_before_anything_runs(block: Block, tmp_path: Path) -> None:
+    graph = graph_pb2.GraphDef.FromString((IRIS / "model.pb").read_bytes())
+    node = next(n for n in graph.node if n.op == "Const" and n.attr["value"].tensor.tensor_content)
+    content = node.attr["value"].tensor.tensor_content
+    node.attr["value"].tensor.tensor_content = content[:-3]
+    bad = tmp_path / "bad.pb"
+    bad.write_bytes(graph.SerializeToString())
+    error = block("convert", bad, "-o", "out.pb")
+    assert f"the constant '{node.name}' is damaged: it holds {len(content) - 3} bytes" in error
+    assert f"make {len(content)}" in error
+    assert f"  node    {node.name} (Const)" in error
+
+
+def test_what_tensorflow_refuses_names_node_and_fix(block: Block, tmp_path: Path) -> None:
+    graph = graph_pb2.GraphDef.FromString((IRIS / "model.pb").read_bytes())
+    node = next(n for n in graph.node if n.name == "dense/MatMul")
+    node.attr["T"].type = tf.int32.as_datatype_enum
+    bad = tmp_path / "bad.pb"
+    bad.write_bytes(graph.SerializeToString())
+    error = block("convert", bad, "-o", "out.pb")
+    assert "TensorFlow refuses the graph" in error
+    assert "  node    dense/MatMul (MatMul)" in error
+    assert "--why=dense/MatMul" in error
+
+
+def test_a_part_of_the_pipeline_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, place = str(IRIS / "model.pb"), str(tmp_path / "part.pb")
+    assert cli.main(["convert", model, "-o", place, "--passes=prune,resource-variables"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("partly rewritten model.pb: ")
+    assert "passes      prune, resource-variables\nno TPU graph" in said
+    assert "None" not in said
+    assert "converted" not in said

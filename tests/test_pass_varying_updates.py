@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,11 @@ CORES, ROWS, STEPS = 4, 4, 3
 FEATURES, TARGETS = rows_of(96, 3)
 
 
-def build(rows: int = ROWS, *, integer: bool = False) -> None:
+def build(rows: int = ROWS) -> None:
     features, targets = batches((FEATURES, TARGETS), rows)
     seen, weights = variable("seen", (3,), trainable=False), variable("w", (3, 1))
     update = tf1.assign(seen, 0.9 * seen + 0.1 * tf.reduce_mean(features, 0))
-    others = []
-    if integer:
-        count = tf1.get_variable("positive", initializer=0, trainable=False)
-        others = [tf1.assign(count, tf.reduce_sum(tf.cast(targets > 0, tf.int32)))]
-    with tf.control_dependencies([update, *others]):
+    with tf.control_dependencies([update]):
         loss = tf.reduce_mean(squared_error(features, targets, weights))
     finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
@@ -86,13 +83,75 @@ def test_an_error_on_demand_names_the_variable_and_the_choices() -> None:
     )
 
 
-def test_integers_have_no_mean() -> None:
+# ------------------------------------------------------------------ state that is no average
+
+STATES: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
+    "whole count": (0, lambda m, f, t: tf1.assign_add(m, tf.reduce_sum(tf.cast(t > 0, tf.int32)))),
+    "long count": (np.int64(0), lambda m, f, t: tf1.assign_add(m, tf.reduce_sum(tf.cast(t > 0, tf.int64)))),
+    "count": (0.0, lambda m, f, t: tf1.assign(m, m + tf.reduce_sum(tf.cast(t > 0, tf.float32)))),
+    "decayed count": (0.0, lambda m, f, t: tf1.assign_sub(m, 0.1 * (m - tf.reduce_sum(t)))),
+    "mean": (0.0, lambda m, f, t: tf1.assign_add(m, tf.reduce_mean(t))),
+    "maximum": (0.0, lambda m, f, t: tf1.assign(m, tf.maximum(m, tf.reduce_max(t)))),
+    "bank": (np.zeros((5, 3), np.float32), lambda m, f, t: tf1.assign(m, tf.concat([m[2:], f[:2]], 0))),
+    "rows": (np.zeros((4, 3), np.float32), lambda m, f, t: tf1.assign(m, f)),
+    "whole maximum": (0, lambda m, f, t: tf1.assign(m, tf.reduce_max(tf.cast(10 * t, tf.int32)))),
+    "flag": (False, lambda m, f, t: tf1.assign(m, tf.reduce_mean(t) > 0)),
+}
+
+
+def with_state(kind: str, rows: int = ROWS) -> None:
+    features, targets = batches((FEATURES, TARGETS), rows)
+    start, update = STATES[kind]
+    state = tf1.get_variable("state", initializer=start, trainable=False)
+    weights = variable("w", (3, 1))
+    with tf.control_dependencies([update(state, features, targets)]):
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+    finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+
+@pytest.mark.parametrize("kind", ["whole count", "long count", "count", "decayed count", "mean"])
+def test_sums_are_summed_and_means_averaged(kind: str) -> None:
+    plain = testing.run_plain(trace(lambda: with_state(kind, ROWS * CORES), resource=True), steps=STEPS)
+    split = trace(lambda: with_state(kind), resource=True)
+    found = testing.run_on_cores(split, steps=STEPS, num_replicas=CORES, iterations_per_loop=2)
+    testing.assert_same_training(found, plain, relative=2e-5, absolute=2e-6)
+
+
+@pytest.mark.parametrize("kind", ["maximum", "bank", "rows"])
+def test_a_mean_that_is_not_that_of_the_whole_batch_is_noted(kind: str) -> None:
+    (note,) = convert(trace(lambda: with_state(kind), resource=True)).report["notes"]
+    assert "'state' is given the mean over the cores, which is not what the whole batch gives" in note
+    assert "--varying_updates=replica0" in note
+    report = convert(trace(lambda: with_state(kind), resource=True), varying_updates="replica0").report
+    assert report["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("whole maximum", "integers have no mean"), ("flag", "flags have no mean")]
+)
+def test_what_has_no_mean(kind: str, words: str) -> None:
     testing.assert_raises_block(
-        convert,
-        trace(lambda: build(integer=True)),
-        words=["int32 to 'positive'", "integers have no mean", "replica0"],
-        max_length=400,
+        convert, trace(lambda: with_state(kind)), words=["to 'state'", words, "replica0"], max_length=400,
         kind=ConversionError,
+    )  # fmt: skip
+    first = testing.run_on_cores(
+        trace(lambda: with_state(kind)), steps=1, num_replicas=CORES, varying_updates="replica0", iterations_per_loop=1
+    )
+    alone = testing.run_plain(trace(lambda: with_state(kind)), steps=1)
+    assert first.variables["state"] == alone.variables["state"]
+
+
+def test_rows_at_numbers_of_the_batch() -> None:
+    def build() -> None:
+        features, targets = batches((FEATURES, TARGETS), ROWS)
+        counts = tf1.get_variable("counts", initializer=np.zeros(2, np.float32), trainable=False)
+        count = tf1.scatter_add(counts, tf.cast(targets > 0, tf.int32), tf.ones([ROWS]))
+        with tf.control_dependencies([count]):
+            loss = tf.reduce_mean(squared_error(features, targets, variable("w", (3, 1))))
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+    testing.assert_raises_block(
+        convert, trace(build), words=["'counts' is written row by row", "one-hot"], max_length=400, kind=ConversionError
     )
 
 

@@ -44,6 +44,11 @@ def fed_to_device(graph: Graph) -> list[Tensor]:
     return [t for node in graph if node in feeding for t in map(node.out, node.used_ports()) if t in found]
 
 
+def reads_host(tensor: Tensor) -> bool:
+    """Whether a value comes from the host, so that each core has its own."""
+    return not in_cluster(tensor.node) and tensor.node.op not in ops.VARIABLES
+
+
 # --------------------------------------------------------------------------- loop frames
 
 

@@ -5,6 +5,7 @@ Together with ``graphdef.py`` this is the only place that knows the protobufs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -126,6 +127,17 @@ def _decode_list(values: Any) -> list[Any]:
     if values.func:
         return [Func(f.name) for f in values.func]
     return [tensor_util.MakeNdarray(t) for t in values.tensor]
+
+
+def damage(attr: Any) -> str | None:
+    """What is wrong with the length of a tensor attribute's content, or None."""
+    tensor = attr.tensor
+    size = _DTYPES[tensor.dtype].size if tensor.dtype in _DTYPES else None
+    if not tensor.tensor_content or size is None or tensor.tensor_shape.unknown_rank:
+        return None
+    wanted = math.prod(d.size for d in tensor.tensor_shape.dim) * size
+    found = len(tensor.tensor_content)
+    return None if found == wanted else f"{found} bytes, but its shape and dtype make {wanted}"
 
 
 def _text(value: bytes) -> str | bytes:

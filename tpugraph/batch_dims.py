@@ -328,7 +328,7 @@ class BatchDims:
         if begin is None or end is None:
             return
         if not _is_vector(source) or len(begin) != 1:
-            self._tie_same(source, out)
+            self._tie_sliced(node, len(begin))
             return
         length = _length(source)
         start = 0 if node.attr("begin_mask", 0) & 1 else begin[0] % (length + (begin[0] == length))
@@ -337,6 +337,25 @@ class BatchDims:
             return
         for index in range(_length(out)):
             self._unite(("v", source, start + index), ("v", out, index))
+
+    def _tie_sliced(self, node: Node, count: int) -> None:
+        """Of the places of a slice, one makes a new axis, one takes an axis away, and the others keep theirs."""
+        source, out = node.inputs[0], node.out()
+        masks = {name: int(node.attr(f"{name}_axis_mask", 0)) for name in ("new", "shrink")}
+        if node.attr("ellipsis_mask", 0):
+            if not any(masks.values()):
+                self._tie_same(source, out)
+            return
+        axis = target = 0
+        for place in range(max(count, len(source.shape or ()) + masks["new"].bit_count())):
+            if masks["new"] >> place & 1:
+                target += 1
+            elif masks["shrink"] >> place & 1:
+                axis += 1
+            else:
+                if axis < len(source.shape or ()) and target < len(out.shape or ()):
+                    self._dims(source, axis, out, target)
+                axis, target = axis + 1, target + 1
 
     def _tie_transpose(self, node: Node) -> None:
         order = _vector_value(node.inputs[1])

@@ -91,6 +91,7 @@ def _convert(
     if graph.of_type("TPUReplicateMetadata"):
         raise ConversionError("the graph is a TPU graph already", origin=graph.source, fix="run it: tpugraph run MODEL")
     size = len(graph)
+    preconditions.check_constants(graph)
     if graph.roles is None:
         graph.roles = roles.find(graph, train_op=options.train_op, loss=options.loss)
     preconditions.check(graph)
@@ -162,6 +163,7 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
         },
         "host_ops": dict(Counter(n.op for n in graph if n not in device and ops.is_host_only(n.op))),
         "dropped": placement.get("dropped", {}),
+        "complete": bool(graph.of_type("TPUReplicateMetadata")),
         "passes": [trace.as_dict() for trace in pipeline.trace],
         "notes": _notes(graph),
         "why": [{"stage": n.stage, "node": n.node, "text": n.text} for n in graph.notes],
@@ -179,9 +181,12 @@ def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
 
 def _notes(graph: Graph) -> list[str]:
     notes = list(graph.facts.get("static-shapes", {}).get("batches_closed", []))
-    doubt = graph.facts.get("cross-replica-sum", {}).get("doubt")
-    if doubt:
-        notes.append(doubt)
+    for name in ("cross-replica-sum", "varying-updates"):
+        notes += graph.facts.get(name, {}).get("notes", [])
+    for name, kind in graph.facts.get("cross-replica-sum", {}).get("of_other_losses", {}).items():
+        notes.append(
+            f"the gradient of '{name}' is that of another loss, a {kind} over the batch, and is reduced as such"
+        )
     if graph.of_type(*ops.DEQUEUES):
         notes.append("the input is a queue: its position cannot be saved in a checkpoint")
     return notes

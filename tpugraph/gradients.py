@@ -3,6 +3,7 @@
 The raw gradients are the cheapest set of tensors, each of a variable's own shape, that separates backpropagation from
 all updates; of several such sets the one closest to backpropagation. Everything between a raw gradient and the update
 is processing, whatever ops it is made of, so optimizers of plain Assign ops are found like those with their own op.
+What processing made of a gradient by an op that is not linear in it is no raw gradient, whatever its shape.
 """
 
 from __future__ import annotations
@@ -10,64 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tpugraph import ops
-from tpugraph.analysis import NodeSet, in_cluster, minimum_cut
+from tpugraph.analysis import NodeSet, frames, in_cluster, minimum_cut
 from tpugraph.attrs import Shape
 from tpugraph.errors import ConversionError
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.processing import processed
 from tpugraph.roles import variable_of
 from tpugraph.shapes import is_static
 
-_BACKPROPAGATES = frozenset(
-    {
-        "ReluGrad",
-        "Relu6Grad",
-        "EluGrad",
-        "SeluGrad",
-        "SigmoidGrad",
-        "TanhGrad",
-        "SoftplusGrad",
-        "SoftsignGrad",
-        "SqrtGrad",
-        "RsqrtGrad",
-        "ReciprocalGrad",
-        "InvGrad",
-        "LeakyReluGrad",
-        "BiasAdd",
-    }
-)
-PROCESSING = (
-    (ops.ELEMENTWISE - _BACKPROPAGATES)
-    | ops.REDUCTIONS
-    | ops.SHAPE_OF
-    | {
-        "Reshape",
-        "Unique",
-        "UniqueV2",
-        "UnsortedSegmentSum",
-        "Pack",
-        "ConcatV2",
-        "Squeeze",
-        "ExpandDims",
-        "Switch",
-        "Merge",
-        "Tile",
-        "StridedSlice",
-        "BroadcastTo",
-        "IdentityN",
-        "Fill",
-        "Slice",
-        "AddN",
-        "GatherV2",
-        "ResourceGather",
-    }
-)
-"""Ops that may stand between a raw gradient and the update."""
-
 _SEGMENT_GRADS = frozenset({"SparseSegmentMeanGradV2", "SparseSegmentSumGradV2", "SparseSegmentSqrtNGradV2"})
 _MAKES_INDICES = frozenset({"Reshape", "Identity", "ConcatV2", "Cast"}) | _SEGMENT_GRADS
-
-_MAKES_NORMS = frozenset({"L2Loss", "EuclideanNorm", "Square", "Abs"})
-_GATHERS_NORMS = frozenset({"Pack", "ConcatV2", "AddN", "Add", "AddV2", "Identity", "Cast", "Reshape", "Squeeze"})
 
 
 @dataclass(frozen=True)
@@ -138,6 +91,7 @@ class _Walk:
         self.sources: dict[Tensor, None] = {}
         self.targets: dict[Tensor, Node] = {}
         self.processing: NodeSet = {}
+        self.processed: dict[Tensor, Node] = {}
         self._seen: set[tuple[Tensor, _Label]] = set()
 
     def add_update(self, update: Node) -> None:
@@ -150,6 +104,13 @@ class _Walk:
         if fact.rows is None:
             self._start(update, update.inputs[fact.value], _Label("dense", shape), variable)
             return
+        if len({update.inputs[place].node in self.varying for place in (fact.value, fact.rows)}) > 1:
+            raise ConversionError(
+                f"'{variable.name}' is written row by row, and only the rows or their numbers differ between cores",
+                node=update,
+                origin=self.graph.source,
+                fix="write the whole variable, for example by the sum of one-hot rows",
+            )
         self._start(update, update.inputs[fact.value], _Label("rows", shape), variable)
         self._start(update, update.inputs[fact.rows], _Label("indices", None), variable)
 
@@ -181,24 +142,28 @@ class _Walk:
     def _stops(self, tensor: Tensor, label: _Label) -> bool:
         """Whether backpropagation begins here."""
         node = tensor.node
-        if node in self.forward or node.op not in PROCESSING:
+        if node in self.forward or node.op in ops.BACKPROPAGATION:
             return True
+        if not any(t.node in self.varying for t in node.inputs):
+            return True  # it varies by itself: a random stream, a container
         if label.kind != "dense" and node.op in ("Reshape", "ConcatV2"):  # how backpropagation hands over IndexedSlices
             return label.fits(tensor, direct=False)
-        if node.op in ops.REDUCTIONS - {"L2Loss"}:  # the gradient of a broadcast is a sum, and so is a norm
-            return (label.fits(tensor, direct=False) or not _single(tensor)) and not _is_norm(node)
         if node.op == "UnsortedSegmentSum":
             return label.kind == "dense"
-        return node.op == "GatherV2" and label.kind == "dense"
+        if node.op == "GatherV2":
+            return label.kind == "dense" and any(t.node in self.forward for t in node.inputs)
+        if node.op in ops.MULTILINEAR - ops.ELEMENTWISE:  # a layer, not a scaling
+            return any(t.node in self.forward and t.node in self.varying for t in node.inputs)
+        return False
 
     def cut(self) -> list[RawGradient]:
         """Solve for the raw gradients."""
         if not self.targets:
             return []
-        capacity = dict.fromkeys(self.labels, 1)
-        found = minimum_cut(self.edges, capacity, self.sources, self.targets)
+        self._leave_out_processed()
+        found = minimum_cut(self.edges, dict.fromkeys(self.labels, 1), self.sources, self.targets)
         if found is None:
-            raise self._not_a_gradient(*self._uncuttable())
+            raise self._no_cut()
         gradients = []
         for tensor in found[1]:
             label, variable = next(iter(self.labels[tensor].items()))
@@ -208,41 +173,53 @@ class _Walk:
             gradients.append(RawGradient(settled, label.kind, variable, why, readers))
         return gradients
 
-    def _uncuttable(self) -> tuple[Node, Tensor]:
+    def _leave_out_processed(self) -> None:
+        """What lies inside a loop, or behind an op that is not linear in gradients, is no raw gradient."""
+        frame_of = frames(self.graph)
+        for tensor in list(self.labels):
+            if frame_of[tensor.node] and tensor.node.op not in ops.EXIT:
+                del self.labels[tensor]
+        self.processed = processed(self.edges, self.sources, self.labels)
+        for tensor in self.processed:
+            self.labels.pop(tensor, None)
+
+    def _no_cut(self) -> ConversionError:
+        """Why no set of raw gradients separates backpropagation from the updates."""
         for target, update in self.targets.items():
             if minimum_cut(self.edges, dict.fromkeys(self.labels, 1), self.sources, [target]) is None:
-                return update, target
+                cause = self.processed.get(target)
+                return self._not_a_gradient(update, target) if cause is None else self._mixed(update, cause)
         target, update = next(iter(self.targets.items()))
-        return update, target
+        return self._not_a_gradient(update, target)
 
     def _not_a_gradient(self, update: Node, tensor: Tensor) -> ConversionError:
-        variable = variable_of(update.inputs[ops.WRITES[update.op].variables[0]])
-        name = variable.name if variable else update.name
         return ConversionError(
-            f"the gradient of '{name}' cannot be told from '{tensor}', which '{update.name}' writes",
+            f"the gradient of '{_written(update)}' cannot be told from '{tensor}', which '{update.name}' writes",
             node=tensor.node,
             origin=f"{self.graph.source}, update '{update.name}'",
             fix="name the right train op with --train_op",
         )
 
+    def _mixed(self, update: Node, cause: Node) -> ConversionError:
+        if cause.op in ops.SWITCH:
+            return ConversionError(
+                f"whether '{_written(update)}' is updated depends on the batch of each core",
+                node=cause,
+                origin=f"{self.graph.source}, update '{update.name}'",
+                fix="make the condition of the step counter, of variables or of the gradient itself",
+            )
+        return ConversionError(
+            f"the gradient of '{_written(update)}' is processed by '{cause.name}' ({cause.op}) together with other values "
+            "of the batch, so it cannot be reduced over the cores before",
+            node=cause,
+            origin=f"{self.graph.source}, update '{update.name}'",
+            fix="process the gradient by itself, variables and the step counter only",
+        )
 
-def _is_norm(reduction: Node) -> bool:
-    """Whether a reduction adds up squares or absolute values, also those that other reductions made."""
-    stack, seen = [reduction], {reduction}
-    while stack:
-        node = stack.pop()
-        squares = node.op in ("Mul", "SquaredDifference") and node.inputs[0] == node.inputs[-1]
-        if squares or node.op in _MAKES_NORMS:
-            return True
-        if node.op in ops.REDUCTIONS | _GATHERS_NORMS:
-            found = [t.node for t in node.inputs if t.node not in seen and t.dtype.floating]
-            stack += found
-            seen.update(found)
-    return False
 
-
-def _single(tensor: Tensor) -> bool:
-    return tensor.shape is not None and all(d == 1 for d in tensor.shape)
+def _written(update: Node) -> str:
+    variable = variable_of(update.inputs[ops.WRITES[update.op].variables[0]])
+    return variable.name if variable else update.name
 
 
 def _behind_identities(tensor: Tensor, labels: dict[Tensor, dict[_Label, str]], label: _Label) -> Tensor:

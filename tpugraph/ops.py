@@ -221,6 +221,73 @@ ELEMENTWISE = frozenset(
 
 REDUCTIONS = frozenset({"Sum", "Mean", "Prod", "Max", "Min", "All", "Any", "L2Loss", "EuclideanNorm"})
 
+SELECTS = frozenset({"Select", "SelectV2"})
+DIVISIONS = frozenset({"RealDiv", "Div", "DivNoNan"})
+BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
+
+ALONG_LAST_AXIS = frozenset(
+    """Softmax LogSoftmax TopK TopKV2 SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits InTopK InTopKV2
+    NthElement""".split()
+)
+"""Ops that combine the elements along the last axis of their first operand."""
+
+PICKS = frozenset({"GatherV2", "Gather", "GatherNd"})
+"""Ops that pick rows of their first operand at the numbers in the second."""
+
+ALONG_AXES: dict[str, int] = {"Cumsum": 1, "Cumprod": 1, "CumulativeLogsumexp": 1, "ReverseV2": 1, "Roll": 2}
+"""Ops that combine or move the elements along axes of their first operand, and the operand that names the axes."""
+
+LINEAR_IN_ALL = (
+    IDENTITIES
+    | MERGE
+    | ENTER
+    | EXIT
+    | NEXT_ITERATION
+    | frozenset(
+        """Add AddN AddV2 Sub Neg Cast CheckNumerics Pack ConcatV2 Conj Real Imag ZerosLike OnesLike Shape ShapeN Size Rank
+    AccumulateNV2 Stack StackV2 SparseTensorDenseAdd""".split()
+    )
+)
+"""Ops that are linear in all their operands together: what they make of a sum over cores is the sum of what they make."""
+
+AFFINE = frozenset({"Add", "AddV2", "AddN", "Sub", "Mul", "RealDiv", "Div"})
+"""Arithmetic that takes a sum apart into what differs between cores and what does not."""
+
+LINEAR_OPERAND: dict[str, int] = {
+    **dict.fromkeys(
+        """Reshape Squeeze ExpandDims Transpose Sum Mean Slice StridedSlice Pad PadV2 GatherV2 Gather GatherNd Tile
+        BroadcastTo Switch RefSwitch SplitV Unpack ReverseV2 Roll Cumsum MatrixDiag MatrixDiagV3 MatrixDiagPart
+        MatrixDiagPartV3 MatrixBandPart Diag DiagPart UnsortedSegmentSum SegmentSum SparseSegmentSum SparseSegmentMean
+        RealDiv Div DivNoNan BiasAddGrad DynamicStitch SpaceToBatchND BatchToSpaceND SpaceToDepth DepthToSpace FFT FFT2D
+        IFFT IFFT2D RFFT IRFFT AvgPool MatrixTranspose InvertPermutation""".split(),
+        0,
+    ),
+    **dict.fromkeys("Split AvgPoolGrad ScatterNd".split(), 1),
+    **dict.fromkeys("Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput".split(), 2),
+    "StridedSliceGrad": 4,
+}
+"""Ops that are linear in one operand while the others are the same on every core, and which operand that is."""
+
+MULTILINEAR = frozenset(
+    """Mul MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum Conv2D Conv3D DepthwiseConv2dNative Select SelectV2
+    Xdivy MulNoNan TensorScatterAdd""".split()
+)
+"""Ops that are linear in each operand while the others are the same on every core."""
+
+BACKPROPAGATION = frozenset(
+    """ReluGrad Relu6Grad EluGrad SeluGrad SigmoidGrad TanhGrad SoftplusGrad SoftsignGrad SqrtGrad RsqrtGrad
+    ReciprocalGrad InvGrad LeakyReluGrad BiasAdd BiasAddGrad Conv2DBackpropFilter Conv2DBackpropInput
+    Conv3DBackpropFilterV2 Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropFilter
+    DepthwiseConv2dNativeBackpropInput Dilation2DBackpropFilter Dilation2DBackpropInput FusedBatchNormGrad
+    FusedBatchNormGradV2 FusedBatchNormGradV3 MaxPoolGrad MaxPoolGradWithArgmax AvgPoolGrad MaxPool3DGrad AvgPool3DGrad
+    LRNGrad ResizeBilinearGrad ResizeNearestNeighborGrad ResizeBicubicGrad CropAndResizeGradImage SparseSegmentMeanGrad
+    SparseSegmentSumGrad SparseSegmentSqrtNGrad SparseSegmentMeanGradV2 SparseSegmentSumGradV2 SparseSegmentSqrtNGradV2
+    SparseSoftmaxCrossEntropyWithLogits SoftmaxCrossEntropyWithLogits CTCLoss CudnnRNNBackprop LSTMBlockCellGrad
+    BlockLSTMGrad BlockLSTMGradV2 GRUBlockCellGrad StackPopV2 StackPop TensorArrayReadV3 TensorArrayGatherV3
+    TensorArrayConcatV3 SymbolicGradient SparseTensorDenseMatMul""".split()
+)
+"""Ops that backpropagation is made of, and no processing of a gradient: behind one of them begins the raw gradient."""
+
 INFEED_DTYPES = frozenset({"bool", "int32", "int64", "uint32", "bfloat16", "float32", "complex64", "uint8", "int8"})
 """What a TPU takes over its infeed (read from TensorFlow 2.15; 1.15 lacks uint8 and int8)."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph import graphdef, ops
-from tpugraph.errors import ConversionError, RolesError
+from tpugraph import attrs, graphdef, ops
+from tpugraph.errors import ConversionError, LoadError, RolesError
 from tpugraph.ir import Graph, Node
 
 NO_GRADIENT = frozenset(
@@ -12,6 +12,24 @@ NO_GRADIENT = frozenset(
     StopGradient ZerosLike""".split()
 )
 """Ops through which no gradient flows."""
+
+
+def check_constants(graph: Graph) -> None:
+    """Refuse a graph with a constant that does not hold what it declares, before anything reads it.
+
+    Raises:
+        LoadError: a constant whose content has another length than its shape and dtype make.
+    """
+    for node in graph.of_type("Const"):
+        value = node.raw_attrs.get("value")
+        fault = None if value is None else attrs.damage(value)
+        if fault is not None:
+            raise LoadError(
+                f"the constant '{node.name}' is damaged: it holds {fault}",
+                node=node,
+                origin=graph.source,
+                fix="write the graph again, or copy the file again: it is cut off or was edited by hand",
+            )
 
 
 def check(graph: Graph) -> None:

@@ -58,6 +58,8 @@ class Program:
 def _summary_lines(report: dict[str, Any]) -> list[str]:
     if "batch" not in report:
         return [f"TPU graph {report.get('source', '')}".rstrip()]
+    if not report["complete"]:
+        return _partial_lines(report)
     batch, traffic = report["batch"], report["bytes_per_step"]
     lines = [
         f"converted {report['source']}: {report['nodes']['input']:,} nodes -> {report['nodes']['output']:,} "
@@ -79,5 +81,21 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
         lines.append(f"dropped     {name}: {reason}")
     for name, how in report["varying_updates"].items():
         lines.append(f"combined    {name}: {how} over cores")
+    lines.extend(f"note        {note}" for note in report["notes"])
+    return lines
+
+
+def _partial_lines(report: dict[str, Any]) -> list[str]:
+    """What is true of a graph that only some passes rewrote."""
+    count, ran = report["nodes"], ", ".join(trace["name"] for trace in report["passes"]) or "none"
+    lines = [
+        f"partly rewritten {report['source']}: {count['input']:,} nodes -> {count['output']:,} in {report['seconds']:.2f} s",
+        f"passes      {ran}",
+        "no TPU graph: the passes that --passes leaves out were not run, and `tpugraph run` takes it for a plain graph",
+        f"loss        {report['loss']['name']} ({report['loss']['reason']})",
+        f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
+    ]
+    if report["reduction"]["kind"] is not None:
+        lines.append(f"reduction   {report['reduction']['kind']}: {report['reduction']['reason']}")
     lines.extend(f"note        {note}" for note in report["notes"])
     return lines

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tpugraph import ops, shapes
-from tpugraph.analysis import NodeSet, in_cluster
+from tpugraph import mixing, ops, shapes
+from tpugraph.analysis import NodeSet, in_cluster, reads_host
 from tpugraph.batch_dims import BatchDims
 from tpugraph.errors import RolesError
 from tpugraph.graphdef import to_graph_def
@@ -29,7 +29,6 @@ _TRANSPARENT = ops.IDENTITIES | {
     "NextIteration",
 }
 _SUMS = frozenset({"Add", "AddV2", "AddN", "Sub"})
-_RATIOS = frozenset({"RealDiv", "Div", "DivNoNan"})
 _LARGEST_CONSTANT_CONE = 400
 
 
@@ -42,13 +41,17 @@ class Reduction:
             global batch).
         reason: why, for the report.
         divisors: for ``weighted``, the scalars that parts of the loss are divided by and that the batch decides.
+        means: those of the divisors that are means over the batch; the others are sums.
         doubt: what was assumed and may be wrong, or None.
+        departs: why the result is not that of the whole batch, or None where it is.
     """
 
     kind: str
     reason: str
     divisors: tuple[Tensor, ...] = ()
+    means: tuple[Tensor, ...] = ()
     doubt: str | None = None
+    departs: str | None = None
 
 
 def of_loss(
@@ -67,7 +70,44 @@ def of_loss(
     Raises:
         RolesError: parts of the loss grow differently with the batch.
     """
-    walk = _Walk(graph, varying, batch, rescaled)
+    walk = _Walk(graph, loss, varying, batch, rescaled)
+    kind = _kind(graph, loss, walk, rescaled)
+    mixed = walk.mixing()
+    for node, divisor in mixed.divisors.items():
+        if divisor not in kind.divisors:
+            mixed.faults.setdefault(node, f"({node.op}) divides rows of the batch by a number made of all rows")
+    if mixed.faults:
+        node, fault = next(iter(mixed.faults.items()))
+        raise _unclear(graph, node, f"the loss is no mean or sum over the rows of the batch: '{node.name}' {fault}")
+    return replace(kind, departs=mixed.note())
+
+
+def chosen(graph: Graph, loss: Tensor, varying: NodeSet, batch: int | None, kind: str) -> Reduction:
+    """The reduction that the user chose, and whether it gives what the whole batch would."""
+    mixed = _Walk(graph, loss, varying, batch, None).mixing()
+    return Reduction(kind, "chosen with --loss_reduction", departs=mixed.note())
+
+
+def of_value(graph: Graph, value: Tensor, varying: NodeSet, batch: int | None) -> Reduction:
+    """How a value that a variable is given combines over cores: it is a mean or a sum over the batch, or departs."""
+    walk = _Walk(graph, value, varying, batch, None)
+    try:
+        degree = max(walk.degree(value), 0)
+    except RolesError as error:
+        return Reduction("mean", error.fault, departs=error.fault)
+    mixed = walk.mixing()
+    departs = None
+    if walk.holds_rows(value):
+        departs = f"'{value}' holds rows of the batch"
+    elif mixed.faults:
+        node, fault = next(iter(mixed.faults.items()))
+        departs = f"'{node.name}' {fault}"
+    elif walk.weights or walk.means or mixed.divisors or degree > 1:
+        departs = f"'{value}' is divided by a number that the batch decides, or grows with a power of the batch"
+    return Reduction("sum" if degree == 1 else "mean", "", departs=departs)
+
+
+def _kind(graph: Graph, loss: Tensor, walk: _Walk, rescaled: Collection[str] | None) -> Reduction:
     degrees = [(max(degree, 0), tensor) for degree, tensor in walk.addends(loss)]
     found = {degree for degree, _ in degrees}
     if len(found) > 1:
@@ -80,33 +120,34 @@ def of_loss(
         divides = "what divides it is the size of the global batch" if rescaled else "nothing divides by its size"
         reason = f"'{walk.summed_by or loss}' sums over the batch and {divides}"
         return Reduction("sum", reason, doubt=walk.doubt)
-    divisors = tuple({str(t): t for t in walk.weights}.values())
+    divisors = tuple(dict.fromkeys([*walk.weights, *walk.means]))
     if divisors:
         named = ", ".join(f"'{t}'" for t in divisors)
-        return Reduction("weighted", f"the loss is divided by {named}, which the batch decides", divisors)
+        reason = f"the loss is divided by {named}, which the batch decides"
+        return Reduction("weighted", reason, divisors, tuple(dict.fromkeys(walk.means)))
     why = walk.averaged_by or "no sum over the batch leads to it"
     return Reduction("mean", f"the loss is a mean over the batch ({why})", doubt=walk.doubt)
 
 
-def _unclear(graph: Graph, node: Node, fault: str) -> RolesError:
-    return RolesError(
-        fault,
-        node=node,
-        origin=graph.source,
-        fix="choose with --loss_reduction=mean or --loss_reduction=sum, if one of them is exact",
-    )
+def _unclear(graph: Graph, node: Node, fault: str, fix: str = "") -> RolesError:
+    choice = "choose with --loss_reduction=mean or --loss_reduction=sum, if one of them is exact"
+    return RolesError(fault, node=node, origin=graph.source, fix=f"{fix}; or {choice}" if fix else choice)
 
 
 class _Walk:
     """Degrees: how a value grows when the batch grows (1: in proportion, 0: not)."""
 
-    def __init__(self, graph: Graph, varying: NodeSet, batch: int | None, rescaled: Collection[str] | None) -> None:
+    def __init__(
+        self, graph: Graph, loss: Tensor, varying: NodeSet, batch: int | None, rescaled: Collection[str] | None
+    ) -> None:
         self.graph = graph
+        self.loss = loss
         self.rescaled = rescaled
         self._dims: BatchDims | None = None
         self.varying = varying
         self.batch = batch
         self.weights: list[Tensor] = []
+        self.means: list[Tensor] = []
         self.doubt: str | None = None
         self.averaged_by: str | None = None
         self.summed_by: str | None = None
@@ -138,7 +179,9 @@ class _Walk:
             return 0
         if node.op in ("Mean", "Sum", "L2Loss"):
             return self._reduction(node)
-        if node.op in _RATIOS:
+        if _counts_rows(node):
+            return 1
+        if node.op in ops.DIVISIONS:
             return self._quotient(node)
         if node.op in ("Mul", "MulNoNan"):
             return self._product(node)
@@ -207,6 +250,7 @@ class _Walk:
                 self.graph,
                 node,
                 f"'{node.name}' averages over rows that a mask chooses, not the same number on each core",
+                fix="write it as tf.reduce_sum(x) / tf.cast(tf.size(x), tf.float32), which is exact",
             )
         if node.op == "Mean":
             self.averaged_by = self.averaged_by or f"'{node.name}' averages over it"
@@ -217,7 +261,7 @@ class _Walk:
     def _over_batch(self, node: Node) -> bool:
         """Whether a reduction goes over the batch: its input has more elements in batch rows than its output."""
         source = node.inputs[0]
-        if source.node not in self.varying:
+        if source.node not in self.varying and not reads_host(source):
             return False
         if source.shape is None or self.batch is None:
             return True
@@ -249,12 +293,29 @@ class _Walk:
     def _is_batch(self, tensor: Tensor, axis: int) -> bool:
         if (tensor.shape or ())[axis] is None:
             return True
+        return self._batch_dims().dim(tensor, axis) is not False
+
+    def _batch_dims(self) -> BatchDims:
         if self._dims is None:
-            forward = [n for n in self.graph.ancestors([tensor.node], data_only=True) if in_cluster(n)]
+            forward = [n for n in self.graph.ancestors([self.loss.node], data_only=True) if in_cluster(n)]
             crossing = {t for n in forward for t in n.inputs if not in_cluster(t.node) and t.shape}
             seeds = [t for t in crossing if t.shape and t.shape[0] == self.batch]
             self._dims = BatchDims(self.graph, self.graph.topological_order(forward), self.batch or 1, seeds)
-        return self._dims.dim(tensor, axis) is not False
+        return self._dims
+
+    def holds_rows(self, tensor: Tensor) -> bool:
+        """Whether a dimension is certainly the batch."""
+        if self.batch is None or self.batch < 2:
+            return False
+        if reads_host(tensor):
+            return bool(tensor.shape) and (tensor.shape or (0,))[0] == self.batch
+        return any(self._batch_dims().certain(tensor, axis) for axis in range(len(tensor.shape or ())))
+
+    def mixing(self) -> mixing.Mixing:
+        """Where rows of the batch meet other than in a sum or a mean; nothing where the batch is one row or unknown."""
+        if self.batch is None or self.batch < 2:
+            return mixing.Mixing()
+        return mixing.find(self.graph, self.loss, self.varying, self._batch_dims())
 
     def _factor(self, tensor: Tensor) -> int:
         """The degree of a factor; the reciprocal of something that grows with the batch counts as a divisor."""
@@ -270,8 +331,8 @@ class _Walk:
     def _divisor(self, tensor: Tensor) -> int:
         if tensor.node in self.varying:
             degree = self._count_degree(tensor)
-            if degree:
-                self.weights.append(tensor)
+            if degree or self._scalar(tensor):
+                (self.weights if degree else self.means).append(tensor)
             return degree
         value = self._constant(tensor)
         if value is None or not self._grows(tensor, value):
@@ -307,6 +368,11 @@ class _Walk:
     def _constant(self, tensor: Tensor) -> float | None:
         value = evaluate(self.graph, tensor)
         return None if value is None or value.size != 1 else float(value.reshape(()))
+
+
+def _counts_rows(node: Node) -> bool:
+    """Whether a node is the number of rows that a mask chose, which differs from core to core."""
+    return node.op == "Size" or (node.op == "StridedSlice" and node.inputs[0].node.op == "Shape")
 
 
 def _reduced_axes(node: Node) -> set[int]:

@@ -61,9 +61,9 @@ class Replicas:
             return self.add("Cast", name, [base], {"SrcT": base.dtype, "DstT": kind}, kind, array.shape, source)
         return self.add("Const", name, [], {"dtype": kind, "value": array}, kind, array.shape, source)
 
-    def scale(self, tensor: Tensor) -> Tensor:
+    def scale(self, tensor: Tensor, kind: str | None = None) -> Tensor:
         """The tensor times this core's share of the batch; under a sum the share is one."""
-        if self.how.kind == "sum" or self.count == 1:
+        if (kind or self.how.kind) == "sum" or self.count == 1:
             return tensor
         return self.scale_evenly(tensor)
 
@@ -86,39 +86,41 @@ class Replicas:
             tensor.node,
         )
 
-    def globalise(self, divisor: Tensor, varying: NodeSet) -> None:
-        """Let a divisor that the batch decides speak of the global batch: its mean over the cores, on every core.
+    def globalise(self, divisor: Tensor, varying: NodeSet, *, mean: bool = False) -> None:
+        """Let a divisor that the batch decides speak of the global batch, on every core.
 
         The counts that it is made of are summed over the cores; what guards it against zero sees the sum; one core's
-        part of it is what its readers divide by. A mean over the cores of what is divided so is exact.
+        part of it is what its readers divide by. A mean over the cores of what is divided so is exact. Where the
+        divisor is made of means, these are averaged over the cores, and its readers divide by it as it is.
 
         Raises:
             ConversionError: the divisor depends on a variable, so that its gradient would be another one.
         """
         graph = self.graph
-        counts = [t for t in _counts(divisor, varying)]
-        for count in counts:
-            if any(n.op in ops.READS | ops.GATHERS for n in graph.ancestors([count.node], data_only=True)):
-                raise ConversionError(
-                    f"the loss is divided by '{divisor}', which depends on variables and differs between cores",
-                    node=divisor.node,
-                    fix="--loss_reduction=mean averages over cores, which is not the same as training on the whole batch",
-                )
+        if _carries_gradient(divisor):
+            raise ConversionError(
+                f"the loss is divided by '{divisor}', which depends on variables and differs between cores",
+                node=divisor.node,
+                fix="--loss_reduction=mean averages over cores, which is not the same as training on the whole batch",
+            )
+        for count in _counts(divisor, varying):
             uses = count.node.uses(count.port)
-            total = self.all_sum(count)
+            total = self.all_sum(self.scale_evenly(count) if mean else count)
             for use in uses:
                 graph.set_input(use.node, use.index, total)
             if count == divisor:
                 divisor = total
+        if mean:
+            return
         uses = divisor.node.uses(divisor.port)
         share = self.scale_evenly(divisor)
         for use in uses:
             if use.node is not share.node:
                 graph.set_input(use.node, use.index, share)
 
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        """The gradient of the global batch."""
-        return self.all_sum(self.scale(tensor))
+    def all_reduce(self, tensor: Tensor, kind: str | None = None) -> Tensor:
+        """The gradient of the global batch, as ``how`` says or as the ``kind`` of its own loss."""
+        return self.all_sum(self.scale(tensor, kind))
 
     def all_sum(self, tensor: Tensor) -> Tensor:
         """The sum over all cores."""
@@ -134,8 +136,22 @@ class Replicas:
             "CrossReplicaSum", "CrossReplicaSum", [tensor, self._groups], {"T": kind}, kind, tensor.shape, tensor.node
         )
 
+    def total(self, tensor: Tensor, varying: NodeSet) -> Tensor:
+        """A sum over the batch, summed over all cores; what is uniform in it counts once."""
+        node = tensor.node
+        if node not in varying:
+            return tensor
+        if node.op in ops.AFFINE and any(t.node not in varying for t in node.inputs):
+            parts = [self.total(t, varying) for t in node.inputs]
+            attributes = {k: v for k, v in node.raw_attrs.items() if k[0] != "_"}
+            return self.add(node.op, f"{node.name}/total", parts, attributes, tensor.dtype, tensor.shape, node)
+        narrow = _INT32 if tensor.dtype.name == "int64" else tensor.dtype
+        return self._cast(self.all_sum(self._cast(tensor, narrow)), tensor.dtype)
+
     def from_first(self, tensor: Tensor) -> Tensor:
         """The value of core 0, on every core."""
+        if tensor.dtype.name == "bool":
+            return self._cast(self.from_first(self._cast(tensor, _INT32)), tensor.dtype)
         kind, shape, source = tensor.dtype, tensor.shape or (), tensor.node
         zero = self.constant(f"{source.name}/zero", np.zeros(1), _INT32, source)
         one = self.constant(f"{source.name}/one", np.ones(1), _INT32, source)
@@ -348,6 +364,20 @@ class Replicas:
             tuple(shape),
             tensor.node,
         )
+
+
+def _carries_gradient(tensor: Tensor) -> bool:
+    """Whether backpropagation goes through the value to variables: whole numbers and StopGradient end it."""
+    stack, seen = [tensor], {tensor}
+    while stack:
+        node = stack.pop().node
+        if node.op in ops.READS | ops.GATHERS:
+            return True
+        found = [t for t in node.inputs if t not in seen and t.dtype.floating]
+        if node.op != "StopGradient" and node.op not in ops.SHAPE_OF:
+            stack += found
+            seen.update(found)
+    return False
 
 
 def _counts(divisor: Tensor, varying: NodeSet) -> list[Tensor]:

@@ -108,21 +108,29 @@ def written_variables(node: Node) -> list[Node]:
 # --------------------------------------------------------------------------- flow through state
 
 
-def _reads_after(write: Node) -> list[Node]:
+def _reads_after(graph: Graph, write: Node) -> list[Node]:
     """The reads of what ``write`` writes that wait for it: its value flows on through the variable."""
     variables = written_variables(write)
-    found: list[Node] = []
-    stack, seen = [write], {write}
-    while stack:
-        for node in stack.pop().control_uses():
-            if node in seen:
-                continue
-            seen.add(node)
-            if node.op == "NoOp":
-                stack.append(node)
-            elif node.op in ops.READS | ops.GATHERS and variable_of(node.inputs[0]) in variables:
+    after = graph.descendants([write])
+    found = []
+    for node in after:
+        if node.op in ops.WRITES or node.op in ops.VARIABLES or node.op in ops.HANDLE_ALIASES - {"Identity"}:
+            continue
+        reference = node.op in ops.READS | ops.GATHERS
+        for tensor in node.inputs[:1] if reference else node.inputs:
+            variable = variable_of(tensor) if reference or _is_reference(tensor) else None
+            if variable in variables:
                 found.append(node)
+                break
     return found
+
+
+def _is_reference(tensor: Tensor) -> bool:
+    """Whether a tensor is a ref variable, handed on by aliases."""
+    node = tensor.node
+    while node.op in ops.HANDLE_ALIASES - {"Identity"} and node.inputs:
+        node = node.inputs[0].node
+    return node.op in ops.REF_VARIABLES
 
 
 def _flows_from(graph: Graph, sources: list[Node]) -> dict[Node, None]:
@@ -130,16 +138,22 @@ def _flows_from(graph: Graph, sources: list[Node]) -> dict[Node, None]:
     found = graph.descendants(sources, data_only=True)
     pending = [node for node in found if node.op in ops.WRITES]
     while pending:
-        reads = [read for write in pending for read in _reads_after(write) if read not in found]
+        reads = [read for write in pending for read in _reads_after(graph, write) if read not in found]
         more = [node for node in graph.descendants(reads, data_only=True) if node not in found]
         found.update(dict.fromkeys(more))
         pending = [node for node in more if node.op in ops.WRITES]
     return found
 
 
-def _feeding(moving: list[Node], updates: list[Node]) -> list[Node]:
-    """Writes of optimizer state, row by row, that the updates read back (sparse Adam writes its slots so)."""
-    return [node for node in moving if ops.WRITES[node.op].kind == "scatter" and node not in updates]
+def _feeding(graph: Graph, moving: list[Node], updates: list[Node]) -> list[Node]:
+    """Writes of state that the updates read back: slots that sparse Adam writes row by row, accumulated gradients."""
+    read = graph.ancestors([t.node for node in updates for t in node.inputs], data_only=True)
+    own = {v for node in updates for v in written_variables(node)}
+
+    def feeds(node: Node) -> bool:
+        return ops.WRITES[node.op].kind == "scatter" or any(v in read and v not in own for v in written_variables(node))
+
+    return [node for node in moving if node not in updates and feeds(node)]
 
 
 # --------------------------------------------------------------------------- find
@@ -169,7 +183,7 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
         train_ops, train_others = [_named(graph, name, "train op") for name in train_op.split(",")], []
     cone = graph.ancestors(graph[finding.name] for finding in train_ops)
     updates = [node for node in updates if node in cone]
-    feeding = _feeding(moving, updates)
+    feeding = _feeding(graph, [node for node in moving if node in cone], updates)
     if not updates:
         raise _no_update_error(graph, train_ops, inputs, writes, cone)
     _check_gradients(graph, graph.tensor(loss_finding.name), cone, updates)

@@ -94,7 +94,14 @@ def import_graph_def(graph_def: Any, *, source: str = "", graph: Graph | None = 
         match = _NODE_IN_MESSAGE.search(text)
         name = next((group for group in match.groups() if group), None) if match else None
         node = None if name is None or graph is None else graph.get(name)
-        raise GraphError(f"TensorFlow refuses the graph: {text[:300]}", node=node or name, origin=source) from error
+        raise GraphError(
+            f"TensorFlow refuses the graph: {text[:300]}",
+            node=node or name,
+            origin=source,
+            fix=f"`tpugraph inspect MODEL --why={name}` shows the node: correct it where the graph is written"
+            if name
+            else None,
+        ) from error
     return target
 
 

@@ -20,8 +20,11 @@ LAYERS = [
     ("meaning", [
         "tpugraph/roles.py",
         "tpugraph/invariants.py",
+        "tpugraph/processing.py",
+        "tpugraph/mixing.py",
         "tpugraph/reduction.py",
         "tpugraph/gradients.py",
+        "tpugraph/adjoints.py",
         "tpugraph/replicas.py",
         "tpugraph/outfeeding.py",
         "tpugraph/checkpoints.py",

@@ -1,0 +1,89 @@
+"""Gradients that are gathered over steps and applied every k-th: a condition on the step counter is the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from models import assert_cores_are_the_whole_batch, linear, squared_error, tf1, trace, variable
+from tpugraph import testing
+from tpugraph.compiler import convert
+from tpugraph.errors import ConversionError
+
+CLOSE = {"relative": 2e-5, "absolute": 2e-6}
+
+
+def after(ops: list[Any]) -> Any:
+    with tf.control_dependencies(ops):
+        return tf.no_op()
+
+
+def build(rows: int, every: int, kind: Any = tf.reduce_mean, *, clip: bool = False) -> None:
+    """Add up the gradients in one variable; every k-th step, in a cond, apply their mean and start anew."""
+    features, targets, weights = linear(rows)
+    gathered = variable("gathered", (3, 1), scale=0.0, trainable=False)
+    loss = kind(squared_error(features, targets, weights))
+    tf1.summary.scalar("loss", loss)
+    optimizer = tf1.train.AdamOptimizer(0.05)
+    step = tf1.train.get_or_create_global_step()
+    added = tf1.assign_add(gathered, tf.gradients(loss, [weights])[0])
+    counted = tf1.assign_add(step, 1)
+
+    def apply() -> Any:
+        mean = gathered.read_value() / every
+        update = optimizer.apply_gradients([(tf.clip_by_norm(mean, 0.3) if clip else mean, weights)])
+        with tf.control_dependencies([update]):
+            return after([tf1.assign(gathered, tf.zeros_like(gathered))])
+
+    with tf.control_dependencies([added, counted]):
+        due = tf.equal(tf.math.floormod(step.read_value(), every), 0)
+        tf.group(tf.cond(due, apply, tf.no_op), name="train")
+
+
+@pytest.mark.parametrize("resource", [False, True])
+@pytest.mark.parametrize("every", [2, 3])
+def test_every_few_steps(every: int, resource: bool) -> None:
+    def at(rows: int) -> None:
+        build(rows, every, clip=True)
+
+    assert_cores_are_the_whole_batch(at, **CLOSE, resource=resource)
+
+
+def test_under_a_sum() -> None:
+    assert_cores_are_the_whole_batch(lambda rows: build(rows, 2, tf.reduce_sum), **CLOSE, resource=True)
+
+
+def test_a_condition_on_the_gradient_is_the_same_everywhere() -> None:
+    def at(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+        tf1.summary.scalar("loss", loss)
+        gradient = tf.gradients(loss, [weights])[0]
+        optimizer = tf1.train.GradientDescentOptimizer(0.1)
+        done = tf.cond(
+            tf.norm(gradient) < 1.0, lambda: after([optimizer.apply_gradients([(gradient, weights)])]), tf.no_op
+        )
+        with tf.control_dependencies([done]):
+            tf1.assign_add(tf1.train.get_or_create_global_step(), 1, name="train")
+            tf1.assign_sub(weights, 0.01 * gradient)
+
+    assert_cores_are_the_whole_batch(at, **CLOSE, resource=True)
+
+
+def test_a_condition_on_the_batch_is_refused() -> None:
+    def at() -> None:
+        features, targets, weights = linear(4)
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+        tf1.summary.scalar("loss", loss)
+        gradient = tf.gradients(loss, [weights])[0]
+        optimizer = tf1.train.GradientDescentOptimizer(0.1)
+        done = tf.cond(loss < 1.0, lambda: after([optimizer.apply_gradients([(gradient, weights)])]), tf.no_op)
+        with tf.control_dependencies([done]):
+            tf1.assign_add(tf1.train.get_or_create_global_step(), 1, name="train")
+
+    testing.assert_raises_block(
+        convert, trace(at), words=["whether 'w' is updated depends on the batch", "Switch", "step counter"],
+        max_length=500, kind=ConversionError,
+    )  # fmt: skip

@@ -1,0 +1,114 @@
+"""How each gradient grows with the batch, read from where backpropagation spreads a loss over its rows.
+
+A step may train on several losses. Backpropagation of a sum over the batch hands each row the same number; that of a
+mean divides it by the size of the batch. Both are visible in the graph, whatever the loss is called and whether or not
+anything else reads it.
+"""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis import NodeSet
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.reduction import evaluate
+from tpugraph.shapes import element_count
+
+_SPREADS = frozenset({"Tile", "BroadcastTo", "Fill"})
+
+
+class Adjoints:
+    """The kinds of loss (``mean`` or ``sum``) that each value of backpropagation comes from.
+
+    Args:
+        graph: the graph, with shapes.
+        varying: the replica-varying nodes.
+        forward: the nodes that the loss is computed from.
+        batch: rows of one core's batch, or None where unknown.
+    """
+
+    def __init__(self, graph: Graph, varying: NodeSet, forward: NodeSet, batch: int | None) -> None:
+        self.graph = graph
+        self.batch = batch
+        self.kinds: dict[Node, frozenset[str]] = {}
+        self.divisors: dict[Node, frozenset[Tensor]] = {}
+        self._seeds: dict[Tensor, str | None] = {}
+        if batch is None or batch < 2:
+            return
+        for node in graph.topological_order(n for n in varying if n not in forward):
+            kinds: set[str] = set()
+            divisors: set[Tensor] = set()
+            for tensor in node.inputs:
+                kinds |= self.kinds.get(tensor.node, frozenset())
+                divisors |= self.divisors.get(tensor.node, frozenset())
+                if tensor.node not in varying and tensor.dtype.floating:
+                    kinds |= {kind} if (kind := self._seed(tensor)) else set()
+            if node.op in ops.DIVISIONS and _divides_a_seed(node, varying):
+                divisors.add(node.inputs[1])
+            self.kinds[node], self.divisors[node] = frozenset(kinds), frozenset(divisors)
+
+    def kind(self, tensor: Tensor) -> str | None:
+        """``mean`` or ``sum`` where that is certain."""
+        found = self.kinds.get(tensor.node, frozenset())
+        return next(iter(found)) if len(found) == 1 else None
+
+    def _seed(self, tensor: Tensor) -> str | None:
+        if tensor not in self._seeds:
+            self._seeds[tensor] = self._kind(tensor)
+        return self._seeds[tensor]
+
+    def _kind(self, tensor: Tensor) -> str | None:
+        """What a uniform value that enters backpropagation says of its loss; None where it spreads over no rows."""
+        divisions: list[float] = []
+        spread, averaged, doubtful = False, False, False
+        while (behind := self._behind(tensor.node)) is not None:
+            node, (tensor, number) = tensor.node, behind
+            if number is not None:
+                divisions.append(number)
+            if node.op not in _SPREADS:
+                continue
+            ratio = (element_count(node.out().shape) or 0) / (element_count(tensor.shape) or 1)
+            if not self._spreads_rows(node, tensor):
+                divisions = [d for d in divisions if d != ratio]  # the mean over another dimension
+                continue
+            averaged |= ratio in divisions
+            doubtful |= any(self._may_count(d) for d in divisions if d != ratio)
+            spread, divisions = True, []
+        if tensor.node.op != "Const" or not spread or not tensor.node.attr("value").all():
+            return None  # zeros stand for a branch that was not taken
+        if averaged or any(map(self._may_count, divisions)):  # a loss that was divided as a whole
+            return "mean"
+        return None if doubtful else "sum"
+
+    def _behind(self, node: Node) -> tuple[Tensor, float | None] | None:
+        """What a node of the way back to the loss reads, and the number that it divides this by; None at the end."""
+        if node.op == "Mul" or node.op in ops.DIVISIONS:
+            place = 1 if node.op != "Mul" or element_count(node.inputs[1].shape) == 1 else 0
+            value = evaluate(self.graph, node.inputs[place])
+            if value is None or value.size != 1 or not value.all():
+                return None
+            number = float(value.reshape(()))
+            return node.inputs[1 - place], 1 / number if node.op == "Mul" else number
+        if node.op == "Fill":
+            return node.inputs[1], None
+        if node.op in ops.LINEAR_OPERAND:
+            return node.inputs[ops.LINEAR_OPERAND[node.op]], None
+        linear = node.op in ops.LINEAR_IN_ALL and len(node.inputs) == 1 and node.inputs[0].dtype.floating
+        return (node.inputs[0], None) if linear else None
+
+    def _spreads_rows(self, node: Node, source: Tensor) -> bool:
+        """Whether a node makes rows of the batch of what has none."""
+        out, before = node.out().shape, source.shape
+        if not out or None in out or before is None or not self.batch or (out[0] or 0) % self.batch:
+            return False
+        return not (len(before) == len(out) and before[0] == out[0])
+
+    def _may_count(self, value: float) -> bool:
+        ratio = value / (self.batch or 1)
+        return ratio >= 1 and abs(ratio - round(ratio)) < 1e-6
+
+
+def _divides_a_seed(node: Node, varying: NodeSet) -> bool:
+    """Whether backpropagation of a loss that the batch divides begins here."""
+    above, below = node.inputs
+    single = element_count(above.shape) == 1 and element_count(below.shape) == 1
+    return single and above.node not in varying and below.node in varying
