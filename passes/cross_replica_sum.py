@@ -91,7 +91,8 @@ class CrossReplicaSum(Pass):
         if self.loss_reduction != "auto":
             return dict.fromkeys((g.tensor for g in gradients), base)
         forward = graph.ancestors([loss.node], data_only=True)
-        adjoints = Adjoints(graph, varying, forward, batch_rows(graph))
+        rescaled = graph.facts.get("split-batch", {}).get("constants")
+        adjoints = Adjoints(graph, varying, forward, batch_rows(graph), rescaled=rescaled)
         found: dict[Tensor, str] = {}
         for gradient in gradients:
             found[gradient.tensor] = adjoints.kind(gradient.tensor) or base

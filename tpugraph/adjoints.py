@@ -7,6 +7,8 @@ anything else reads it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tpugraph import ops
 from tpugraph.analysis import NodeSet
 from tpugraph.ir import Graph, Node, Tensor
@@ -24,11 +26,22 @@ class Adjoints:
         varying: the replica-varying nodes.
         forward: the nodes that the loss is computed from.
         batch: rows of one core's batch, or None where unknown.
+        rescaled: where the traced batch was split over the cores, the constants that were re-derived for it; a division
+            by any other number is one by the size of the global batch, and says nothing of one core's.
     """
 
-    def __init__(self, graph: Graph, varying: NodeSet, forward: NodeSet, batch: int | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        varying: NodeSet,
+        forward: NodeSet,
+        batch: int | None,
+        *,
+        rescaled: Collection[str] | None = None,
+    ) -> None:
         self.graph = graph
         self.batch = batch
+        self.rescaled = rescaled
         self.kinds: dict[Node, frozenset[str]] = {}
         self.divisors: dict[Node, frozenset[Tensor]] = {}
         self._seeds: dict[Tensor, str | None] = {}
@@ -86,7 +99,7 @@ class Adjoints:
             value = evaluate(self.graph, node.inputs[place])
             if value is None or value.size != 1 or not value.all():
                 return None
-            number = float(value.reshape(()))
+            number = float(value.reshape(())) if self._follows_batch(node.inputs[place]) else 1.0
             return node.inputs[1 - place], 1 / number if node.op == "Mul" else number
         if node.op == "Fill":
             return node.inputs[1], None
@@ -94,6 +107,10 @@ class Adjoints:
             return node.inputs[ops.LINEAR_OPERAND[node.op]], None
         linear = node.op in ops.LINEAR_IN_ALL and len(node.inputs) == 1 and node.inputs[0].dtype.floating
         return (node.inputs[0], None) if linear else None
+
+    def _follows_batch(self, number: Tensor) -> bool:
+        """Whether a number was written for the batch of one core."""
+        return self.rescaled is None or any(n.name in self.rescaled for n in self.graph.ancestors([number.node]))
 
     def _spreads_rows(self, node: Node, source: Tensor) -> bool:
         """Whether a node makes rows of the batch of what has none."""
