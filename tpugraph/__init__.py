@@ -10,11 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tpugraph.errors import (
+    ArgumentError,
+    ArgumentTypeError,
     CheckpointError,
     ConversionError,
     GraphError,
     InvariantError,
     LoadError,
+    NanLossDuringTrainingError,
     PipelineError,
     RolesError,
     RunError,
@@ -25,6 +28,12 @@ from tpugraph.errors import (
 
 if TYPE_CHECKING:
     from tpugraph.compiler import ConvertOptions, convert
+    from tpugraph.estimator.modes import ModeKeys
+    from tpugraph.estimator.optimizer import CrossShardOptimizer
+    from tpugraph.estimator.resolver import TPUClusterResolver
+    from tpugraph.estimator.run_config import RunConfig
+    from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec
+    from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
     from tpugraph.graphdef import load
     from tpugraph.ir import Graph, Node, Tensor
     from tpugraph.pipeline import Pass, Pipeline
@@ -36,12 +45,20 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ConvertOptions": "tpugraph.compiler",
+    "CrossShardOptimizer": "tpugraph.estimator.optimizer",
+    "EstimatorSpec": "tpugraph.estimator.specs",
     "Graph": "tpugraph.ir",
+    "InputPipelineConfig": "tpugraph.estimator.tpu_config",
+    "ModeKeys": "tpugraph.estimator.modes",
     "Node": "tpugraph.ir",
     "Pass": "tpugraph.pipeline",
     "Pipeline": "tpugraph.pipeline",
     "Program": "tpugraph.program",
     "Roles": "tpugraph.roles",
+    "RunConfig": "tpugraph.estimator.run_config",
+    "TPUClusterResolver": "tpugraph.estimator.resolver",
+    "TPUConfig": "tpugraph.estimator.tpu_config",
+    "TPUEstimatorSpec": "tpugraph.estimator.specs",
     "TPUSession": "tpugraph.runtime.session",
     "Tensor": "tpugraph.ir",
     "convert": "tpugraph.compiler",
@@ -52,13 +69,20 @@ _HOMES = {
 _MODULES = frozenset({"testing"})
 
 __all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
     "CheckpointError",
     "ConversionError",
     "ConvertOptions",
+    "CrossShardOptimizer",
+    "EstimatorSpec",
     "Graph",
     "GraphError",
+    "InputPipelineConfig",
     "InvariantError",
     "LoadError",
+    "ModeKeys",
+    "NanLossDuringTrainingError",
     "Node",
     "Pass",
     "Pipeline",
@@ -66,8 +90,12 @@ __all__ = [
     "Program",
     "Roles",
     "RolesError",
+    "RunConfig",
     "RunError",
     "ShapeError",
+    "TPUClusterResolver",
+    "TPUConfig",
+    "TPUEstimatorSpec",
     "TPUSession",
     "Tensor",
     "TpuGraphError",
