@@ -63,7 +63,7 @@ def test_num_shards_is_a_positive_whole_number(value: object, error: type[Except
 
 @pytest.mark.parametrize("value", [0, 3, "x", 256])
 def test_num_cores_per_replica_is_a_power_of_two(value: object) -> None:
-    with pytest.raises(ValueError, match="num_cores_per_replica is .* 1, 2, 4, 8, 16, 32, 64, 128"):
+    with pytest.raises(ValueError, match=r"num_cores_per_replica is .* 1, 2, 4, 8, 16, 32, 64, 128"):
         TPUConfig(num_cores_per_replica=value)  # type: ignore[arg-type]
 
 

@@ -48,7 +48,7 @@ def test_what_each_mode_needs(spec: Any) -> None:
 @BOTH
 def test_types_of_tensors(spec: Any) -> None:
     loss, step = tf.constant(1.0), tf.no_op()
-    with pytest.raises(TypeError, match="loss must be a tensor, but is 1.0"):
+    with pytest.raises(TypeError, match=r"loss must be a tensor, but is 1\.0"):
         spec(EVAL, loss=1.0)
     with pytest.raises(ValueError, match=r"loss must be a scalar, but 'Const_1:0' has the shape \(2,\)"):
         spec(EVAL, loss=tf.constant([1.0, 2.0]))

@@ -28,12 +28,14 @@ from tpugraph.errors import (
 
 if TYPE_CHECKING:
     from tpugraph.compiler import ConvertOptions, convert
+    from tpugraph.estimator.estimator import TPUEstimator
     from tpugraph.estimator.modes import ModeKeys
     from tpugraph.estimator.optimizer import CrossShardOptimizer
     from tpugraph.estimator.resolver import TPUClusterResolver
     from tpugraph.estimator.run_config import RunConfig
     from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec
     from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
+    from tpugraph.estimator.warm_start import WarmStartSettings
     from tpugraph.graphdef import load
     from tpugraph.ir import Graph, Node, Tensor
     from tpugraph.pipeline import Pass, Pipeline
@@ -58,9 +60,11 @@ _HOMES = {
     "RunConfig": "tpugraph.estimator.run_config",
     "TPUClusterResolver": "tpugraph.estimator.resolver",
     "TPUConfig": "tpugraph.estimator.tpu_config",
+    "TPUEstimator": "tpugraph.estimator.estimator",
     "TPUEstimatorSpec": "tpugraph.estimator.specs",
     "TPUSession": "tpugraph.runtime.session",
     "Tensor": "tpugraph.ir",
+    "WarmStartSettings": "tpugraph.estimator.warm_start",
     "convert": "tpugraph.compiler",
     "load": "tpugraph.graphdef",
 }
@@ -95,11 +99,13 @@ __all__ = [
     "ShapeError",
     "TPUClusterResolver",
     "TPUConfig",
+    "TPUEstimator",
     "TPUEstimatorSpec",
     "TPUSession",
     "Tensor",
     "TpuGraphError",
     "UsageError",
+    "WarmStartSettings",
     "__version__",
     "convert",
     "load",
