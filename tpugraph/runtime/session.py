@@ -109,6 +109,7 @@ class TPUSession:
     def initialize(self) -> None:
         """Give every variable its first value and open the input."""
         self._run(["tpugraph/init"])
+        self._limit = -1  # the graph's own length of a loop is back
         self._initialized = True
         self._start_queue_runners()
 
