@@ -70,7 +70,8 @@ _HOMES = {
 }
 """Where the names live that are loaded on first use."""
 
-_MODULES = frozenset({"testing"})
+_MODULES = {"layers": "tpugraph.estimator.layers", "testing": "tpugraph.testing"}
+"""Where the modules live that are loaded on first use."""
 
 __all__ = [
     "ArgumentError",
@@ -108,6 +109,7 @@ __all__ = [
     "WarmStartSettings",
     "__version__",
     "convert",
+    "layers",
     "load",
     "testing",
 ]
@@ -118,7 +120,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         found = getattr(importlib.import_module(_HOMES[name]), name)
     elif name in _MODULES:
-        found = importlib.import_module(f"tpugraph.{name}")
+        found = importlib.import_module(_MODULES[name])
     else:
         raise AttributeError(f"module 'tpugraph' has no attribute {name!r}")
     globals()[name] = found
