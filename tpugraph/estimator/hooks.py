@@ -15,7 +15,7 @@ tf1 = tf.compat.v1
 
 
 class LoopHooks:
-    """The user's hooks, called around each loop.
+    """The user's hooks, called around each loop, in the context of the traced graph.
 
     ``begin`` comes before the conversion; ``before_run`` and ``after_run`` around each loop, as around a Session.run.
     What ``before_run`` asks for is handed to ``after_run`` as it is after the loop's last step: the loss, variables, and
@@ -36,15 +36,13 @@ class LoopHooks:
 
     def begin(self) -> None:
         """Let the hooks prepare the graph."""
-        with self._traced.graph.as_default():
-            for hook in self._hooks:
-                hook.begin()
+        for hook in self._hooks:
+            hook.begin()
 
     def after_create_session(self, session: HostSession) -> None:
         """Tell them that the session is there."""
-        with self._traced.graph.as_default():
-            for hook in self._hooks:
-                hook.after_create_session(session, self._coordinator)
+        for hook in self._hooks:
+            hook.after_create_session(session, self._coordinator)
 
     def before_loop(self, session: HostSession) -> None:
         """Ask them what they want of the loop that comes.
@@ -74,9 +72,8 @@ class LoopHooks:
 
     def end(self, session: HostSession) -> None:
         """Tell them that training is over."""
-        with self._traced.graph.as_default():
-            for hook in self._hooks:
-                hook.end(session)
+        for hook in self._hooks:
+            hook.end(session)
 
     def _results(self, session: HostSession, fetches: Any, last_loss: float) -> Any:
         train = self._traced.graph.get_operation_by_name(self._traced.train_op)

@@ -73,12 +73,11 @@ class Cores:
         return self._host
 
     def open(self) -> None:
-        """Convert and open the sessions; nothing happens where they are open."""
+        """Convert and open the sessions, in the context of the graph; nothing happens where they are open."""
         if self._session is not None:
             return
         steps = LoopLength(self._config.tpu_config.iterations_per_loop).steps
-        with self.traced.graph.as_default():
-            self.traced.scaffold.finalize()
+        self.traced.scaffold.finalize()
         program = compile_training(self.traced, steps)
         for note in program.report["notes"]:
             say(f"note: {note}")
@@ -126,9 +125,14 @@ class Training:
             KeyboardInterrupt: Ctrl-C; the checkpoint of the loop at work is written first.
             TpuGraphError: conversion, a step or the last checkpoint failed.
         """
-        with self._cores.traced.graph.as_default():
-            for listener in self._listeners:
-                listener.begin()
+        with self._cores.traced.graph.as_default():  # what the user's hooks and listeners add goes there
+            self._run(goal)
+        if self._interrupted:
+            raise KeyboardInterrupt
+
+    def _run(self, goal: Goal) -> None:
+        for listener in self._listeners:
+            listener.begin()
         self._hooks.begin()
         self._cores.open()
         session, host = self._cores.session, self._cores.host
@@ -148,8 +152,6 @@ class Training:
             self._hooks.end(host)
         finally:
             events.close()
-        if self._interrupted:
-            raise KeyboardInterrupt
 
     def _start(self) -> int:
         """Give the variables their values, and open the input; returns the global step."""
