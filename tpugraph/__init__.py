@@ -70,7 +70,7 @@ _HOMES = {
 }
 """Where the names live that are loaded on first use."""
 
-_MODULES = {"layers": "tpugraph.estimator.layers", "testing": "tpugraph.testing"}
+_MODULES = {"export": "tpugraph.estimator.export", "layers": "tpugraph.estimator.layers", "testing": "tpugraph.testing"}
 """Where the modules live that are loaded on first use."""
 
 __all__ = [
@@ -109,6 +109,7 @@ __all__ = [
     "WarmStartSettings",
     "__version__",
     "convert",
+    "export",
     "layers",
     "load",
     "testing",

@@ -5,22 +5,27 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpugraph.errors import ArgumentError, CheckpointError
+from tpugraph.estimator import export
+from tpugraph.estimator import prediction as predict_only
 from tpugraph.estimator.arguments import instance, whole
 from tpugraph.estimator.calls import check_model_fn
 from tpugraph.estimator.context import Batches, as_dict, batches, check_batch_size, check_keys
+from tpugraph.estimator.evaluation import add_metrics, evaluate
 from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.plain_training import train_plain
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import check_listeners
 from tpugraph.estimator.specs import hooks_of
-from tpugraph.estimator.tracing import Request, trace_input, trace_model
+from tpugraph.estimator.tpu_config import InputPipelineConfig
+from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_serving
 from tpugraph.estimator.training import Cores, Goal, Training
 from tpugraph.estimator.warm_start import settings_of
 
@@ -100,6 +105,7 @@ class TPUEstimator:
         self._batch_axis = batch_axis
         self._warm_start = settings_of(warm_start_from)
         self._cores: Cores | None = None
+        self._plain: dict[str, PlainModel] = {}
 
     def _check_for_cores(self, config: RunConfig, train: Any, evaluation: Any, prediction: Any) -> None:
         check_batch_size(ModeKeys.TRAIN, train)
@@ -144,6 +150,9 @@ class TPUEstimator:
         if self._cores is not None:
             self._cores.close()
             self._cores = None
+        for model in self._plain.values():
+            model.close()
+        self._plain = {}
 
     # ------------------------------------------------------------------ training
 
@@ -206,9 +215,11 @@ class TPUEstimator:
             raise ArgumentError("neither steps nor max_steps is given", fix="train(input_fn, max_steps=1000)")
         return Goal(steps, max_steps)
 
-    def _request(self, input_fn: Any, mode: str) -> Request:
+    def _request(self, input_fn: Any, mode: str, *, on_cores: bool = True) -> Request:
         plan = self._plan(mode)
         mode_of_input = self._config.tpu_config.per_host_input_for_training
+        if not on_cores:
+            plan, mode_of_input = Batches(0, plan.whole, plan.whole, plan.whole), InputPipelineConfig.PER_HOST_V1
         return Request(self.model_fn, input_fn, mode, self._params, self._config, plan, mode_of_input, self._batch_axis)
 
     def _plan(self, mode: str) -> Batches:
@@ -220,9 +231,149 @@ class TPUEstimator:
         fed = trace_input(request)
         if self._cores is not None and self._cores.fingerprint == fed.fingerprint:
             return self._cores
-        self.close()
+        if self._cores is not None:
+            self._cores.close()
         self._cores = Cores(trace_model(request, fed), fed.fingerprint, self._config)
         return self._cores
+
+    # ------------------------------------------------------------------ evaluation, prediction, export
+
+    def evaluate(
+        self,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Evaluate, on this machine, every example of the data once.
+
+        Args:
+            input_fn: as for :meth:`train`; ``params['batch_size']`` is the ``eval_batch_size``.
+            steps: at most so many batches; all of the data when None.
+            hooks: session hooks.
+            checkpoint_path: the checkpoint; the newest one when None, and first values where there is none.
+            name: a name for the folder of the event files.
+
+        Returns:
+            The metrics by name, with ``loss`` (the mean over batches) and ``global_step``.
+
+        Raises:
+            ArgumentError: a batch size or steps that cannot be used (a ``ValueError``).
+            RunError: the input is empty.
+        """
+        users = hooks_of("hooks", hooks)
+        if steps is not None:
+            whole("steps", steps, least=1)
+        checkpoint = checkpoint_path or self.latest_checkpoint()
+        if checkpoint is None:
+            say(f"there is no checkpoint in {self.model_dir}: the model is evaluated with its first values")
+        model = self._plain_model(self._request(input_fn, ModeKeys.EVAL, on_cores=False), add_metrics)
+        return evaluate(model, checkpoint, steps, users, self.eval_dir(name))
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: Any = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        *,
+        yield_single_examples: bool = True,
+    ) -> Iterator[Any]:
+        """Predict, on this machine; what is wrong with the arguments is said at once, not at the first value.
+
+        Args:
+            input_fn: as for :meth:`train`; ``params['batch_size']`` is the ``predict_batch_size``, and labels are not
+                used. It must return a Dataset that ends, except with ``use_tpu=False``.
+            predict_keys: names of the predictions that are wanted; all when None.
+            hooks: session hooks.
+            checkpoint_path: the checkpoint; the newest one when None.
+            yield_single_examples: example by example; else batch by batch.
+
+        Returns:
+            A generator of predictions, in the order of the data. It may be left before its end.
+
+        Raises:
+            ArgumentError: nothing is trained yet, or no such predictions (a ``ValueError``).
+            ArgumentTypeError: predict_keys that are no names, or no Dataset (a ``TypeError``).
+        """
+        keys, users = predict_only.check_keys(predict_keys), hooks_of("hooks", hooks)
+        checkpoint = checkpoint_path or self._newest()
+        model = self._plain_model(self._request(input_fn, ModeKeys.PREDICT, on_cores=False))
+        found = predict_only.chosen(model.traced.spec.predictions, keys)
+        return predict_only.predict(model, checkpoint, found, users, single=yield_single_examples)
+
+    def export_saved_model(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: dict[str, str] | None = None,
+        *,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: str = ModeKeys.PREDICT,
+    ) -> str:
+        """Write a SavedModel that plain TensorFlow loads and serves.
+
+        Args:
+            export_dir_base: a folder; the model goes into a new one below it, named by the time.
+            serving_input_receiver_fn: returns an :class:`export.ServingInputReceiver`.
+            assets_extra: files to put beside the model: name there to path here.
+            as_text: write the graph as text.
+            checkpoint_path: the checkpoint; the newest one when None.
+            experimental_mode: the mode of the model; only PREDICT.
+
+        Returns:
+            The folder of the model.
+
+        Raises:
+            ArgumentError: nothing is trained yet, or another mode (a ``ValueError``).
+            ArgumentTypeError: a function that returns no receiver (a ``TypeError``).
+        """
+        if experimental_mode != ModeKeys.PREDICT:
+            raise ArgumentError(f"experimental_mode is '{experimental_mode}', but only PREDICT is exported")
+        checkpoint = checkpoint_path or self._newest()
+        request = self._request(serving_input_receiver_fn, ModeKeys.PREDICT, on_cores=False)
+        fed, receiver = trace_serving(request)
+        model = PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
+        try:
+            with model.traced.graph.as_default():
+                model.traced.scaffold.saver.restore(model.session, checkpoint)
+                spec = model.traced.spec
+                served = export.signatures(receiver, spec.export_outputs, spec.predictions)
+            return export.write(model, os.fspath(export_dir_base), served, assets_extra, as_text=as_text)
+        finally:
+            model.close()
+
+    def export_savedmodel(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: dict[str, str] | None = None,
+        *,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = False,
+    ) -> str:
+        """The older name of :meth:`export_saved_model`; default attributes are always stripped."""
+        del strip_default_attrs
+        return self.export_saved_model(
+            export_dir_base, serving_input_receiver_fn, assets_extra, as_text=as_text, checkpoint_path=checkpoint_path
+        )
+
+    def _plain_model(self, request: Request, prepare: Callable[[Any], None] | None = None) -> PlainModel:
+        """The model of a mode with this input: the one at hand where the input is the same."""
+        fed = trace_input(request)
+        known = self._plain.get(request.mode)
+        if known is not None and known.fingerprint == fed.fingerprint:
+            return known
+        if known is not None:
+            known.close()
+        traced = trace_model(request, fed)
+        if prepare is not None:
+            prepare(traced)
+        self._plain[request.mode] = PlainModel(traced, fed.fingerprint, self._config.session_config)
+        return self._plain[request.mode]
 
     # ------------------------------------------------------------------ what was learnt
 

@@ -10,11 +10,12 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph import graphdef
-from tpugraph.errors import ArgumentError
+from tpugraph.errors import ArgumentError, ArgumentTypeError
 from tpugraph.estimator import inputs
 from tpugraph.estimator.calls import call_input_fn, call_model_fn, name_of, with_extras
 from tpugraph.estimator.context import Batches, TPUContext
 from tpugraph.estimator.fingerprint import fingerprint
+from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.optimizer import COLLECTION, KINDS
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import EstimatorSpec
@@ -159,7 +160,28 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
                 return None
             at_global = plan.cores > 1 and inputs.rows_of(returned) == plan.whole
         features, labels = inputs.split(returned)
+        if request.mode == ModeKeys.PREDICT:
+            labels = None
     return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()))
+
+
+def trace_serving(request: Request) -> tuple[Fed, Any]:
+    """Call a serving input function in a new graph; returns the input, and the receiver that it gave.
+
+    Raises:
+        ArgumentTypeError: it gave no receiver.
+    """
+    graph = _OpenGraph()
+    with graph.as_default(), old_control_flow():
+        tf1.set_random_seed(request.config.tf_random_seed)
+        tf1.train.create_global_step(graph)
+        receiver = request.input_fn()
+    if not hasattr(receiver, "receiver_tensors"):
+        raise ArgumentTypeError(
+            f"serving_input_receiver_fn returned {receiver!r}, which is no receiver",
+            fix="return tpugraph.export.ServingInputReceiver(features, receiver_tensors)",
+        )
+    return Fed(graph, receiver.features, None, False, b""), receiver
 
 
 def trace_model(request: Request, fed: Fed) -> Traced:
@@ -174,7 +196,8 @@ def trace_model(request: Request, fed: Fed) -> Traced:
         spec = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
         _check_here(spec, fed.graph, request)
         scaffold = _scaffold(spec, config)
-        if not any(summary.op.name == "loss" for summary in tf1.get_collection(tf1.GraphKeys.SUMMARIES)):
+        summaries = [summary.op.name for summary in tf1.get_collection(tf1.GraphKeys.SUMMARIES)]
+        if request.mode == ModeKeys.TRAIN and "loss" not in summaries:
             tf1.summary.scalar("loss", spec.loss)
     source = f"model_fn '{name_of(request.model_fn)}'"
     return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source)
