@@ -86,7 +86,7 @@ def test_metrics_are_those_of_numpy(trained: TPUEstimator, *, plain: bool, use_t
     assert found["global_step"] == 30
     batches = np.split(-(LABELS * np.log(scores) + (1 - LABELS) * np.log(1 - scores)), range(64, COUNT, 64))
     assert found["loss"] == pytest.approx(np.mean([b.mean() for b in batches]), rel=1e-5)
-    assert said[-1].startswith("evaluated 17 batches: accuracy ")
+    assert said[-1].startswith("evaluated 17 batches at step 30: accuracy ")
     events = {tag: value for _, tag, value in scalars_in(made.eval_dir(f"{plain}{use_tpu}"))}
     assert events["accuracy"] == pytest.approx(found["accuracy"])
     assert "global_step" not in events

@@ -293,3 +293,33 @@ def test_the_same_input_is_not_traced_again(tmp_path: Path) -> None:
     trained.close()
     trained.train(reads, max_steps=10)
     assert calls["model"] == 3
+
+
+# --------------------------------------------------------------------------- features of other kinds
+
+
+@pytest.mark.filterwarnings("ignore:`layer.add_variable`")
+def test_words_and_sparse_features(tmp_path: Path) -> None:
+    """Strings and sparse tensors stay on the host, in a plain Estimator's model function."""
+    words = np.array([["red", "green", "blue"][i % 3] for i in range(96)])
+
+    def reads(params: dict[str, Any]) -> Any:
+        data = tf.data.Dataset.from_tensor_slices(({"word": words, "x": estimators.FEATURES}, estimators.TARGETS))
+        return data.repeat().batch(params["batch_size"], drop_remainder=True)
+
+    def models(features: Any, labels: Any, mode: str) -> Any:
+        tf1.summary.text("word", features["word"][0])
+        column = tf.feature_column.categorical_column_with_vocabulary_list("word", ["red", "green", "blue"])
+        shift = tf1.feature_column.linear_model(features, [column])
+        weights = tf1.get_variable("w", [3, 1], initializer=tf1.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(features["x"] @ weights + shift - labels[:, None]))
+        step = tf1.train.get_global_step()
+        return tpugraph.EstimatorSpec(mode, loss=loss, train_op=tf1.train.FtrlOptimizer(0.1).minimize(loss, step))
+
+    found = []
+    for use_tpu in (True, False):
+        folder = tmp_path / str(use_tpu)
+        trained = estimator(folder, models, use_tpu=use_tpu).train(reads, max_steps=6)
+        found.append([trained.get_variable_value(name) for name in ("w", "linear_model/word/weights")])
+    for cores, plain in zip(*found, strict=True):
+        assert np.allclose(cores, plain, rtol=1e-4, atol=1e-6)

@@ -14,7 +14,6 @@ from tpugraph.estimator.reporting import Events, say
 from tpugraph.estimator.tracing import Traced
 
 tf1 = tf.compat.v1
-_KEY = "tpugraph_metrics"
 
 
 def add_metrics(traced: Traced) -> None:
@@ -30,7 +29,7 @@ def add_metrics(traced: Traced) -> None:
         metrics = {**traced.spec.eval_metric_ops, "loss": tf1.metrics.mean(traced.spec.loss)}
         update = tf.group(*(pair[1] for pair in metrics.values()))
         values = {key: pair[0] for key, pair in metrics.items()}
-        tf1.add_to_collection(_KEY, (update, {**values, "global_step": tf1.train.get_global_step()}))
+        traced.metrics = update, {**values, "global_step": tf1.train.get_global_step()}
 
 
 def evaluate(
@@ -48,7 +47,7 @@ def evaluate(
     Raises:
         RunError: the input is empty.
     """
-    update, values = model.traced.graph.get_collection(_KEY)[0]
+    update, values = model.traced.metrics
     runs = HookedRuns(model.session, [*hooks, *model.traced.spec.evaluation_hooks])
     runs.begin()
     model.start(checkpoint)
@@ -66,8 +65,8 @@ def evaluate(
     found = {key: np.asarray(value)[()] for key, value in model.session.run(values).items()}
     runs.end()
     _write(folder, model.traced, found)
-    shown = ", ".join(f"{key} {value:.6g}" for key, value in sorted(found.items()) if np.ndim(value) == 0)
-    say(f"evaluated {done:,} batches: {shown}")
+    shown = ", ".join(f"{k} {v:.6g}" for k, v in sorted(found.items()) if np.ndim(v) == 0 and k != "global_step")
+    say(f"evaluated {done:,} batch{'es' if done > 1 else ''} at step {found['global_step']:,}: {shown}")
     return found
 
 

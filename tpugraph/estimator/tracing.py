@@ -62,6 +62,7 @@ class Traced:
         plan: the batch sizes.
         split_by_compiler: whether the graph holds the global batch, so that the compiler must split it.
         source: where the graph comes from, for messages.
+        metrics: of an evaluation: the op that updates them, and their values by name.
     """
 
     graph: Any
@@ -70,6 +71,7 @@ class Traced:
     plan: Batches
     split_by_compiler: bool
     source: str
+    metrics: Any = None
 
     @property
     def loss(self) -> str:
@@ -152,7 +154,7 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
         at_global = False
         if inputs.is_dataset(returned):
             if plan.cores:
-                returned = inputs.per_core(returned, plan, request.batch_axis)
+                returned = inputs.per_core(returned, plan, request.batch_axis).prefetch(2 * plan.cores)
             returned = inputs.next_of(returned)
         else:
             inputs.check_tensors(returned)
