@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tpugraph
-from estimators import by_hand, estimator, input_fn, linear_fn, lines
+from estimators import ROWS, TARGETS, by_hand, estimator, input_fn, linear_fn, lines, scalars_in
 from tpugraph import EstimatorSpec, WarmStartSettings
 from tpugraph.estimator.host_session import HostSession
 
@@ -131,17 +131,43 @@ def test_the_loss_and_variables_can_be_asked_for(tmp_path: Path) -> None:
     assert np.allclose(hook.results[2][:, 0], weights, rtol=1e-4)
 
 
-def test_what_depends_on_the_input_cannot_be_asked_for(tmp_path: Path) -> None:
-    class Ask(tf1.train.SessionRunHook):  # type: ignore[misc]
-        def before_run(self, run_context: Any) -> Any:
-            return tf1.train.SessionRunArgs("largest:0")
+def watched(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    tf.reduce_mean(labels, name="average")
+    tf.identity(labels, name="rows")
+    tf.square(labels, name="squares")
+    return linear_fn(features, labels, mode, params)
 
-    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        tf.reduce_max(labels, name="largest")
-        return linear_fn(features, labels, mode, params)
 
-    with pytest.raises(tpugraph.RunError, match="'largest:0' depends on the input, which the cores take inside"):
-        estimator(tmp_path, models).train(input_fn, hooks=[Ask()], max_steps=4)
+class Ask(tf1.train.SessionRunHook):  # type: ignore[misc]
+    """Asks for tensors; keeps the last answer."""
+
+    def __init__(self, *names: str, first: int = 0) -> None:
+        self.names, self.first, self.asked = names, first, 0
+
+    def before_run(self, run_context: Any) -> Any:
+        self.asked += 1
+        return tf1.train.SessionRunArgs(self.names) if self.asked > self.first else None
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.results = run_values.results
+
+
+@BOTH
+def test_tensors_of_the_input_leave_the_cores(tmp_path: Path, *, use_tpu: bool) -> None:
+    """Hooks get what the plain graph would give on the whole batch, of the loop's last step."""
+    trained = estimator(tmp_path, watched, use_tpu=use_tpu)
+    for last in (6, 10):
+        hook = Ask("average:0", "rows:0")
+        trained.train(input_fn, hooks=[hook], steps=last)
+        rows = TARGETS[np.arange((last - 1) * ROWS, last * ROWS) % len(TARGETS)]
+        assert hook.results[0] == pytest.approx(rows.mean(), rel=1e-5)
+        assert np.array_equal(hook.results[1], rows)
+    assert {tag for _, tag, _ in scalars_in(tmp_path)} <= {"loss", "global_step/sec", "examples/sec"}
+
+
+def test_what_is_asked_for_late_cannot_be_had(tmp_path: Path) -> None:
+    with pytest.raises(tpugraph.RunError, match="'squares:0' depends on the input, which the cores take inside"):
+        estimator(tmp_path, watched).train(input_fn, hooks=[Ask("squares:0", first=1)], max_steps=8)
 
 
 def test_the_hooks_of_tensorflow(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def eval_fn(params: dict[str, Any]) -> Any:
 def make(folder: Path, **arguments: Any) -> TPUEstimator:
     config = RunConfig(TPUConfig(10, 8), model_dir=folder, tf_random_seed=3)
     sizes = {"train_batch_size": 64, "eval_batch_size": 64, "predict_batch_size": 64}
-    return TPUEstimator(model_fn, config=config, **{**sizes, **arguments})
+    return TPUEstimator(model_fn, **{"config": config, **sizes, **arguments})
 
 
 @pytest.fixture(scope="module")

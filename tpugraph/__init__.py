@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tpugraph.estimator.run_config import RunConfig
     from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec
     from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
+    from tpugraph.estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
     from tpugraph.estimator.warm_start import WarmStartSettings
     from tpugraph.graphdef import load
     from tpugraph.ir import Graph, Node, Tensor
@@ -49,6 +50,7 @@ _HOMES = {
     "ConvertOptions": "tpugraph.compiler",
     "CrossShardOptimizer": "tpugraph.estimator.optimizer",
     "EstimatorSpec": "tpugraph.estimator.specs",
+    "EvalSpec": "tpugraph.estimator.train_and_evaluate",
     "Graph": "tpugraph.ir",
     "InputPipelineConfig": "tpugraph.estimator.tpu_config",
     "ModeKeys": "tpugraph.estimator.modes",
@@ -64,9 +66,11 @@ _HOMES = {
     "TPUEstimatorSpec": "tpugraph.estimator.specs",
     "TPUSession": "tpugraph.runtime.session",
     "Tensor": "tpugraph.ir",
+    "TrainSpec": "tpugraph.estimator.train_and_evaluate",
     "WarmStartSettings": "tpugraph.estimator.warm_start",
     "convert": "tpugraph.compiler",
     "load": "tpugraph.graphdef",
+    "train_and_evaluate": "tpugraph.estimator.train_and_evaluate",
 }
 """Where the names live that are loaded on first use."""
 
@@ -81,6 +85,7 @@ __all__ = [
     "ConvertOptions",
     "CrossShardOptimizer",
     "EstimatorSpec",
+    "EvalSpec",
     "Graph",
     "GraphError",
     "InputPipelineConfig",
@@ -105,6 +110,7 @@ __all__ = [
     "TPUSession",
     "Tensor",
     "TpuGraphError",
+    "TrainSpec",
     "UsageError",
     "WarmStartSettings",
     "__version__",
@@ -113,6 +119,7 @@ __all__ = [
     "layers",
     "load",
     "testing",
+    "train_and_evaluate",
 ]
 
 

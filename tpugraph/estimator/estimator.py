@@ -190,8 +190,8 @@ class TPUEstimator:
         goal = self._goal(steps, max_steps)
         users = hooks_of("hooks", hooks)
         listeners = check_listeners(saving_listeners)
-        if max_steps is not None and self._saved_step() >= max_steps:
-            say(f"the model_dir is at step {self._saved_step():,} already: nothing to train up to step {max_steps:,}")
+        if max_steps is not None and self.saved_step >= max_steps:
+            say(f"the model_dir is at step {self.saved_step:,} already: nothing to train up to step {max_steps:,}")
             return self
         request = self._request(input_fn, ModeKeys.TRAIN)
         if not self._use_tpu:
@@ -408,7 +408,13 @@ class TPUEstimator:
             raise ArgumentError(f"there is no checkpoint in '{self.model_dir}' yet", fix="train first")
         return found
 
-    def _saved_step(self) -> int:
+    @property
+    def saved_step(self) -> int:
+        """The global step of the newest checkpoint; 0 where there is none.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
         found = self.latest_checkpoint()
         if found is None:
             return 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpugraph.errors import RunError
@@ -18,8 +19,9 @@ class LoopHooks:
     """The user's hooks, called around each loop, in the context of the traced graph.
 
     ``begin`` comes before the conversion; ``before_run`` and ``after_run`` around each loop, as around a Session.run.
-    What ``before_run`` asks for is handed to ``after_run`` as it is after the loop's last step: the loss, variables, and
-    what is made of them. ``run_context.session`` is a :class:`HostSession`. A stop is done at the loop's end.
+    What ``before_run`` asks for is handed to ``after_run`` as it is after the loop's last step. Tensors that depend on the
+    input leave the cores with the summaries; which ones is settled before the first loop. ``run_context.session`` is a
+    :class:`HostSession`. A stop is done at the loop's end.
 
     Args:
         hooks: the hooks.
@@ -63,10 +65,25 @@ class LoopHooks:
                 )
             self._asked.append((hook, context, wanted))
 
-    def after_loop(self, session: HostSession, last_loss: float) -> None:
-        """Hand them what they asked for."""
+    def of_input(self, session: HostSession) -> list[Any]:
+        """The tensors among what they asked for that depend on the input, without the loss."""
+        found: dict[str, Any] = {}
+        for _, _, wanted in self._asked:
+            for fetch in tf.nest.flatten(None if wanted is None else wanted.fetches):
+                element = None if fetch is None else self._traced.graph.as_graph_element(fetch)
+                if isinstance(element, tf.Tensor) and element is not self._loss and session.takes_input(element):
+                    found[element.name] = element
+        return list(found.values())
+
+    def after_loop(self, session: HostSession, known: Mapping[str, Any]) -> None:
+        """Hand them what they asked for.
+
+        Args:
+            session: where it is computed.
+            known: values of tensors by name, the loss among them, as the cores sent them: of all rows of the batch.
+        """
         for hook, context, wanted in self._asked:
-            results = None if wanted is None else self._results(session, wanted.fetches, last_loss)
+            results = None if wanted is None else self._results(session, wanted.fetches, known)
             hook.after_run(context, tf1.train.SessionRunValues(results, None, None))
             self.stop_requested |= context.stop_requested or self._coordinator.should_stop()
 
@@ -75,14 +92,16 @@ class LoopHooks:
         for hook in self._hooks:
             hook.end(session)
 
-    def _results(self, session: HostSession, fetches: Any, last_loss: float) -> Any:
+    def _results(self, session: HostSession, fetches: Any, known: Mapping[str, Any]) -> Any:
         train = self._traced.graph.get_operation_by_name(self._traced.train_op)
         flat = tf.nest.flatten(fetches)
         elements = [None if f is None else self._traced.graph.as_graph_element(f) for f in flat]
-        ran = [i for i, e in enumerate(elements) if e is not None and e is not train]
-        done: list[Any] = [None] * len(flat)
+        names = [str(getattr(element, "name", "")) for element in elements]
+        done: list[Any] = [known.get(name) for name in names]
+        ran = [i for i, e in enumerate(elements) if e is not None and e is not train and names[i] not in known]
         if ran:
-            found = session.run([flat[i] for i in ran], {self._loss: last_loss})
+            fed = {n: v for n, v in known.items() if self._traced.graph.get_tensor_by_name(n).shape == np.shape(v)}
+            found = session.run([flat[i] for i in ran], fed)
             for index, value in zip(ran, found, strict=True):
                 done[index] = value
         return tf.nest.pack_sequence_as(fetches, done)

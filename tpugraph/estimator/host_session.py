@@ -67,6 +67,10 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
             self._cores.assign(self.values(written))
         return results
 
+    def takes_input(self, tensor: Any) -> bool:
+        """Whether a tensor depends on the input."""
+        return self._cone(tensor, None).takes is not None
+
     def set_values(self, values: Mapping[str, Any]) -> None:
         """Give variables values, by name; those that the graph does not know are left out."""
         known = [(self._by_name[name].initializer, value) for name, value in values.items() if name in self._by_name]

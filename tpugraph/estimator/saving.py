@@ -109,6 +109,10 @@ class Checkpoints:
         self._saved_at, self._saved_when = step, time.monotonic()
         self._write_meta(f"{self._path}-{step}")
 
+    def follow(self, session: TPUSession) -> None:
+        """Save the variables of another session from now on."""
+        self._session = session
+
     def save_if_due(self, step: int) -> None:
         """Write one if it is time to; a failure is said, and training goes on."""
         steps, seconds = self._config.save_checkpoints_steps, self._config.save_checkpoints_secs

@@ -51,12 +51,16 @@ class Cores:
         traced: the model.
         fingerprint: that of its input.
         config: the run configuration.
+
+    Attributes:
+        routes: tensors that leave the cores with the summaries, by the tag of their summary.
     """
 
     def __init__(self, traced: Traced, fingerprint: bytes, config: RunConfig) -> None:
         self.traced = traced
         self.fingerprint = fingerprint
         self._config = config
+        self.routes: dict[str, Any] = {}
         self._session: TPUSession | None = None
         self._host: HostSession | None = None
 
@@ -81,8 +85,22 @@ class Cores:
         program = compile_training(self.traced, steps)
         for note in program.report["notes"]:
             say(f"note: {note}")
-        self._host = HostSession(self.traced.graph, self._config.session_config)
+        if self._host is None:
+            self._host = HostSession(self.traced.graph, self._config.session_config)
         self._session = TPUSession(program, master=self._config.master, config=self._config.session_config)
+
+    def route(self, tensors: Sequence[Any]) -> None:
+        """Let tensors that depend on the input leave the cores with the summaries; the model is converted anew."""
+        added = []
+        for tensor in tensors:
+            tag = f"tpugraph_fetch_{len(self.routes)}"
+            self.routes[tag] = tensor
+            added.append(tf1.summary.tensor_summary(tag, tensor, collections=[]))
+        before = self.traced.scaffold.summary_op
+        tf1.summary.merge([*([] if before is None else [before]), *added], collections=[])
+        self.session.close()
+        self._session = None
+        self.open()
 
     def close(self) -> None:
         """Close the sessions."""
@@ -114,6 +132,8 @@ class Training:
         self._warm = warm
         self._length = LoopLength(config.tpu_config.iterations_per_loop)
         self._summary: tuple[int, bytes] | None = None
+        self._due = False
+        self._arrived: dict[str, Any] = {}
         self._summary_at = -1
         self._interrupted = False
 
@@ -175,18 +195,30 @@ class Training:
                 self._hooks.before_loop(self._cores.host)
                 if self._hooks.stop_requested:
                     break
+                if step == start:
+                    self._route(checkpoints)
                 losses = self._one(worker, step, count)
                 step += len(losses)
                 if losses:
                     self._after(step, losses, events)
                     meter.update(step, losses[-1])
-                    self._hooks.after_loop(self._cores.host, losses[-1])
+                    known = {self._cores.traced.loss: np.float32(losses[-1]), **self._arrived}
+                    self._hooks.after_loop(self._cores.host, known)
                     if not self._interrupted:
                         checkpoints.save_if_due(step)
                 if len(losses) < count:
                     say(f"the data ended after {step - start:,} steps")
                     break
         return step
+
+    def _route(self, checkpoints: Checkpoints) -> None:
+        """See that what the hooks want of the input's tensors arrives; nothing is trained yet."""
+        routed = {tensor.name for tensor in self._cores.routes.values()}
+        missing = [t for t in self._hooks.of_input(self._cores.host) if t.name not in routed]
+        if missing:
+            self._cores.route(missing)
+            self._start()
+            checkpoints.follow(self._cores.session)
 
     def _stopped(self, checkpoints: Checkpoints) -> bool:
         return self._hooks.stop_requested or checkpoints.stop_requested or self._interrupted
@@ -195,7 +227,8 @@ class Training:
         """One loop, in a thread of its own so that Ctrl-C is answered at once."""
         every = self._config.save_summary_steps
         due = bool(every) and (self._summary_at < 0 or step + count - self._summary_at >= every)
-        keep = self._keep_summary if due else None
+        self._due = due
+        keep = self._keep_summary if due or self._cores.routes else None
         began = time.monotonic()
         losses = self._wait(worker.submit(self._cores.session.train, count, on_summary=keep))
         self._length.done(len(losses), time.monotonic() - began)
@@ -213,8 +246,17 @@ class Training:
             self._cores.close()
             raise
 
-    def _keep_summary(self, step: int, summary: bytes) -> None:
-        self._summary = step, summary
+    def _keep_summary(self, step: int, serialized: bytes) -> None:
+        """Take what hooks asked for out of the summaries; the rest is for TensorBoard."""
+        summary, rest = tf1.Summary.FromString(serialized), tf1.Summary()
+        self._arrived = {}
+        for value in summary.value:
+            if value.tag in self._cores.routes:
+                self._arrived[self._cores.routes[value.tag].name] = tf.make_ndarray(value.tensor)
+            else:
+                rest.value.append(value)
+        if self._due:
+            self._summary = step, rest.SerializeToString()
 
     def _after(self, step: int, losses: list[float], events: Events) -> None:
         """Check the losses of a loop, and write what TensorBoard shows of it."""
