@@ -84,7 +84,7 @@ def ref_variables(features: Any, labels: Any, mode: str) -> EstimatorSpec:
         count = tf1.get_variable("count", [], trainable=False, initializer=tf1.zeros_initializer())
     with tf.control_dependencies([tf1.assign_add(count, 1.0)]):
         logits = tf.nn.relu(net @ w1 + b1) @ w2
-    loss = tf1.losses.sparse_softmax_cross_entropy(labels=labels, logits=logits)
+        loss = tf1.losses.sparse_softmax_cross_entropy(labels=labels, logits=logits)
     loss += float(graph["mul/x"].attr("value")) * count
     return finish(mode, loss, tf1.train.AdamOptimizer(0.01), tf.argmax(logits, 1), labels)
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 def run(*arguments: str) -> str:
     """What a Python program prints."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *sys.path])
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=ROOT,
                           env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"})  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -6,9 +6,12 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.skipif(not (ROOT / "LICENSE").exists(), reason="Bazel shows the tests a part of the checkout")
 def test_every_row_names_a_test() -> None:
     text = (ROOT / "docs" / "estimator_api.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| ")][2:]

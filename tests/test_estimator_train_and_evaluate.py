@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_estimator_plain import eval_fn, make, train_fn
 
 import tpugraph
+from classifier import eval_fn, make, train_fn
 from tpugraph import EvalSpec, RunConfig, TPUConfig, TrainSpec, train_and_evaluate
 
 
