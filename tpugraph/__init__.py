@@ -10,11 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tpugraph.errors import (
+    ArgumentError,
+    ArgumentTypeError,
     CheckpointError,
     ConversionError,
     GraphError,
     InvariantError,
     LoadError,
+    NanLossDuringTrainingError,
     PipelineError,
     RolesError,
     RunError,
@@ -25,6 +28,15 @@ from tpugraph.errors import (
 
 if TYPE_CHECKING:
     from tpugraph.compiler import ConvertOptions, convert
+    from tpugraph.estimator.estimator import TPUEstimator
+    from tpugraph.estimator.modes import ModeKeys
+    from tpugraph.estimator.optimizer import CrossShardOptimizer
+    from tpugraph.estimator.resolver import TPUClusterResolver
+    from tpugraph.estimator.run_config import RunConfig
+    from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec
+    from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
+    from tpugraph.estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
+    from tpugraph.estimator.warm_start import WarmStartSettings
     from tpugraph.graphdef import load
     from tpugraph.ir import Graph, Node, Tensor
     from tpugraph.pipeline import Pass, Pipeline
@@ -36,29 +48,51 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ConvertOptions": "tpugraph.compiler",
+    "CrossShardOptimizer": "tpugraph.estimator.optimizer",
+    "EstimatorSpec": "tpugraph.estimator.specs",
+    "EvalSpec": "tpugraph.estimator.train_and_evaluate",
     "Graph": "tpugraph.ir",
+    "InputPipelineConfig": "tpugraph.estimator.tpu_config",
+    "ModeKeys": "tpugraph.estimator.modes",
     "Node": "tpugraph.ir",
     "Pass": "tpugraph.pipeline",
     "Pipeline": "tpugraph.pipeline",
     "Program": "tpugraph.program",
     "Roles": "tpugraph.roles",
+    "RunConfig": "tpugraph.estimator.run_config",
+    "TPUClusterResolver": "tpugraph.estimator.resolver",
+    "TPUConfig": "tpugraph.estimator.tpu_config",
+    "TPUEstimator": "tpugraph.estimator.estimator",
+    "TPUEstimatorSpec": "tpugraph.estimator.specs",
     "TPUSession": "tpugraph.runtime.session",
     "Tensor": "tpugraph.ir",
+    "TrainSpec": "tpugraph.estimator.train_and_evaluate",
+    "WarmStartSettings": "tpugraph.estimator.warm_start",
     "convert": "tpugraph.compiler",
     "load": "tpugraph.graphdef",
+    "train_and_evaluate": "tpugraph.estimator.train_and_evaluate",
 }
 """Where the names live that are loaded on first use."""
 
-_MODULES = frozenset({"testing"})
+_MODULES = {"export": "tpugraph.estimator.export", "layers": "tpugraph.estimator.layers", "testing": "tpugraph.testing"}
+"""Where the modules live that are loaded on first use."""
 
 __all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
     "CheckpointError",
     "ConversionError",
     "ConvertOptions",
+    "CrossShardOptimizer",
+    "EstimatorSpec",
+    "EvalSpec",
     "Graph",
     "GraphError",
+    "InputPipelineConfig",
     "InvariantError",
     "LoadError",
+    "ModeKeys",
+    "NanLossDuringTrainingError",
     "Node",
     "Pass",
     "Pipeline",
@@ -66,16 +100,26 @@ __all__ = [
     "Program",
     "Roles",
     "RolesError",
+    "RunConfig",
     "RunError",
     "ShapeError",
+    "TPUClusterResolver",
+    "TPUConfig",
+    "TPUEstimator",
+    "TPUEstimatorSpec",
     "TPUSession",
     "Tensor",
     "TpuGraphError",
+    "TrainSpec",
     "UsageError",
+    "WarmStartSettings",
     "__version__",
     "convert",
+    "export",
+    "layers",
     "load",
     "testing",
+    "train_and_evaluate",
 ]
 
 
@@ -84,7 +128,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         found = getattr(importlib.import_module(_HOMES[name]), name)
     elif name in _MODULES:
-        found = importlib.import_module(f"tpugraph.{name}")
+        found = importlib.import_module(_MODULES[name])
     else:
         raise AttributeError(f"module 'tpugraph' has no attribute {name!r}")
     globals()[name] = found

@@ -93,3 +93,15 @@ class CheckpointError(RunError):
 
 class UsageError(TpuGraphError):
     """An option or argument with an unusable value."""
+
+
+class ArgumentError(UsageError, ValueError):
+    """An argument of the Estimator API whose value cannot be used; a ``ValueError`` too."""
+
+
+class ArgumentTypeError(UsageError, TypeError):
+    """An argument of the Estimator API that is of the wrong type; a ``TypeError`` too."""
+
+
+class NanLossDuringTrainingError(RunError, RuntimeError):
+    """The loss is no number any more; the first such step is named."""

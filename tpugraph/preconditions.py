@@ -13,6 +13,9 @@ NO_GRADIENT = frozenset(
 )
 """Ops through which no gradient flows."""
 
+IN_PROCESS = "in-process"
+"""Fact of a graph that runs in the process that made it: the Python functions that it calls are there."""
+
 
 def check_constants(graph: Graph) -> None:
     """Refuse a graph with a constant that does not hold what it declares, before anything reads it.
@@ -41,7 +44,8 @@ def check(graph: Graph) -> None:
     """
     roles = graph.roles
     step = graph.ancestors([graph.tensor(roles.loss.name).node, *(graph[f.name] for f in roles.train_ops)])
-    _refuse_python(graph, step)
+    if not graph.facts.get(IN_PROCESS):
+        _refuse_python(graph, step)
     _refuse_fed(graph, step)
     _refuse_none_gradients(graph)
 

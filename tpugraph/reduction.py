@@ -389,7 +389,7 @@ def evaluate(graph: Graph, tensor: Tensor) -> np.ndarray[Any, Any] | None:
     """The value of a tensor that is made of constants alone, or None."""
     if tensor.node.op == "Const":
         return np.asarray(tensor.node.attr("value"))
-    cone = graph.ancestors([tensor.node])
+    cone = graph.ancestors([tensor.node], data_only=True)
     if len(cone) > _LARGEST_CONSTANT_CONE or any(ops.is_stateful(n.op) or n.op in ops.CONTROL_FLOW for n in cone):
         return None
     import tensorflow as tf

@@ -107,7 +107,9 @@ def _whole_shape(piece: str, shape: Any) -> Any:
     return tuple(int(d) for d in piece.split()[:-1])
 
 
-def save(session: Any, names: set[str], prefix: Path) -> str | None:
+def save(
+    session: Any, names: set[str], prefix: Path, *, keep: int | None = KEEP, with_input: bool = True
+) -> str | None:
     """Write a checkpoint and point the folder's ``checkpoint`` file at it; returns a note about the input, if any.
 
     The data and the index are written under temporary names and moved into place, the index last, and only then is the
@@ -131,9 +133,9 @@ def save(session: Any, names: set[str], prefix: Path) -> str | None:
                 note = f"the input's position cannot be saved: {str(error).splitlines()[0][:160]}"
                 session.run("tpugraph/save", feed_dict=feed)
         else:
-            note = "the input's position cannot be saved: it is no dataset iterator"
+            note = "the input's position cannot be saved: it is no dataset iterator" if with_input else None
             session.run("tpugraph/save", feed_dict=feed)
-        _name(prefix)
+        name(prefix, keep=keep)
     except (tf.errors.OpError, OSError) as error:
         raise CheckpointError(
             f"the checkpoint '{prefix}' cannot be written: {str(error).splitlines()[0]}",
@@ -142,14 +144,19 @@ def save(session: Any, names: set[str], prefix: Path) -> str | None:
     return note
 
 
-def _name(prefix: Path) -> None:
-    """Name the checkpoint in its folder's ``checkpoint`` file, by relative names so that the folder can be moved."""
+def name(prefix: Path, *, keep: int | None = KEEP) -> None:
+    """Name the checkpoint in its folder's ``checkpoint`` file, by relative names so that the folder can be moved.
+
+    Args:
+        prefix: the checkpoint.
+        keep: how many of the newest are kept, this one counted; all when 0 or None.
+    """
     state = tf.train.get_checkpoint_state(str(prefix.parent))
     known = [Path(p) for p in state.all_model_checkpoint_paths] if state is not None else []
     others = [p for p in known if p.name != prefix.name and Path(f"{p}.index").exists()]
-    kept = [*others[-(KEEP - 1) :], prefix]
+    kept = [*(others[max(0, len(others) - keep + 1) :] if keep else others), prefix]
     names = [p.name for p in kept]
-    lines = [f'model_checkpoint_path: "{prefix.name}"', *(f'all_model_checkpoint_paths: "{name}"' for name in names)]
+    lines = [f'model_checkpoint_path: "{prefix.name}"', *(f'all_model_checkpoint_paths: "{n}"' for n in names)]
     graphdef.write_atomically(prefix.parent / "checkpoint", ("\n".join(lines) + "\n").encode())
     for old in known:
         if old.name not in names:

@@ -76,6 +76,7 @@ class TPUSession:
         self._session = tf.compat.v1.Session(master, graph=self._graph, config=config)
         self._add_limit_setter()
         self._callables: dict[str, Any] = {}
+        self._setters: dict[str, tuple[Any, Any]] = {}
         self._run(["tpugraph/configure"])
         self._queue_runners = parts.QueueRunners(self._session, self.notes.append)
 
@@ -106,14 +107,16 @@ class TPUSession:
     def initialize(self) -> None:
         """Give every variable its first value and open the input."""
         self._run(["tpugraph/init"])
+        self._limit = -1  # the graph's own length of a loop is back
         self._initialized = True
         self._queue_runners.start()
 
-    def restore(self, path: str | os.PathLike[str]) -> int:
+    def restore(self, path: str | os.PathLike[str], *, with_input: bool = True) -> int:
         """Restore variables, and the position of the input where the checkpoint has it.
 
         Args:
             path: a checkpoint prefix such as ``model_dir/model.ckpt-100``, or a folder whose newest one is taken.
+            with_input: whether the input goes on where it was; else it starts anew.
 
         Returns:
             The global step restored.
@@ -122,7 +125,7 @@ class TPUSession:
             CheckpointError: no checkpoint, or one that does not match; what is missing or differs is named.
         """
         prefix = checkpoint.resolve(path)
-        has_input = checkpoint.check(prefix, self._saved_keys)
+        has_input = checkpoint.check(prefix, self._saved_keys) and with_input
         feed = {"tpugraph/checkpoint:0": str(prefix)}
         if not self._initialized:
             self._prepare_input()
@@ -131,20 +134,26 @@ class TPUSession:
             self._run(["tpugraph/restore_input"], feed)
         self._trained = checkpoint.step_of(prefix)
         step = self.global_step
-        if step > 0 and not has_input:
+        if step > 0 and with_input and not has_input:
             self.notes.append(f"the checkpoint holds no position of the input: it starts anew at step {step}")
         self._queue_runners.start()
         return step
 
-    def save(self, path: str | os.PathLike[str]) -> str:
+    def save(self, path: str | os.PathLike[str], *, with_input: bool = True, keep: int | None = checkpoint.KEEP) -> str:
         """Write a checkpoint ``path-STEP`` and name it in the folder's ``checkpoint`` file; returns its prefix.
+
+        Args:
+            path: the prefix without the step.
+            with_input: whether it holds the position of the input.
+            keep: how many of the newest checkpoints of the folder are kept; all when 0 or None.
 
         Raises:
             CheckpointError: the folder cannot be written; earlier checkpoints are left whole.
         """
         prefix = f"{path}-{self.global_step}" if not str(path).endswith(f"-{self.global_step}") else str(path)
         self._require_open()
-        note = checkpoint.save(self._session, self._names(), Path(prefix))
+        names = self._names() if with_input else {"tpugraph/save"}
+        note = checkpoint.save(self._session, names, Path(prefix), keep=keep, with_input=with_input)
         if note:
             self.notes.append(note)
         return prefix
@@ -254,6 +263,24 @@ class TPUSession:
             )
         found = self._run([self._reads[name] for name in wanted]) if wanted else []
         return {name: np.asarray(value) for name, value in zip(wanted, found, strict=True)}
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        """Give variables that a checkpoint holds new values, by their name in the plain graph.
+
+        Raises:
+            RunError: there is no such variable, or a value of another shape.
+        """
+        for name, value in values.items():
+            if name not in self._reads:
+                raise RunError(f"there is no saved variable '{name}'")
+            if name not in self._setters:
+                with self._graph.as_default():
+                    handle = self._graph.get_operation_by_name(name).outputs[0]
+                    kind = self._graph.get_tensor_by_name(self._reads[name]).dtype
+                    held = tf.compat.v1.placeholder(kind)
+                    self._setters[name] = held, tf.raw_ops.AssignVariableOp(resource=handle, value=held)
+            held, setter = self._setters[name]
+            self._run(setter, {held: value})
 
     def variable_names(self) -> list[str]:
         """The variables that a checkpoint holds, by their name in the graph."""

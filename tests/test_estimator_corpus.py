@@ -1,0 +1,170 @@
+"""Models of the corpus written as model functions: through TPUEstimator they train as TensorFlow 1.15 recorded."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpugraph
+from estimators import losses_in
+from models import corpus
+from tpugraph import EstimatorSpec, layers
+
+tf1 = tf.compat.v1
+STEPS = 24
+
+
+def finish(mode: str, loss: Any, optimizer: Any, predicted: Any, labels: Any, *, grads: Any = None) -> EstimatorSpec:
+    """A plain spec, with a metric and a summary in the training graph as the corpus has them."""
+    accuracy = tf1.metrics.accuracy(labels, predicted, name="acc_op")
+    tf1.summary.scalar("accuracy", accuracy[1])
+    step = tf1.train.get_global_step()
+    train = optimizer.minimize(loss, step) if grads is None else optimizer.apply_gradients(grads, step)
+    return EstimatorSpec(mode, loss=loss, train_op=train, eval_metric_ops={"accuracy": accuracy})
+
+
+def iris_dnn(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
+    names = ("PetalLength", "PetalWidth", "SepalLength", "SepalWidth")
+    net = tf1.feature_column.input_layer(features, [tf.feature_column.numeric_column(name) for name in names])
+    for units in (10, 10):
+        net = layers.dense(net, units=units, activation=tf.nn.relu)
+    logits = layers.dense(net, 3, activation=None)
+    loss = tf1.losses.sparse_softmax_cross_entropy(labels=labels, logits=logits)
+    return finish(mode, loss, tf1.train.AdagradOptimizer(learning_rate=0.1), tf.argmax(logits, 1), labels)
+
+
+def clip_adam(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+    net = layers.dense(layers.flatten(features), 32, activation=tf.nn.elu)
+    logits = layers.dense(net, 10)
+    loss = tf1.losses.sparse_softmax_cross_entropy(labels=labels, logits=logits)
+    step = tf1.train.get_global_step()
+    graph = corpus("clip_adam").graph()
+    steps = int(graph["PolynomialDecay/Minimum/y"].attr("value"))
+    warm = int(graph["Less/y"].attr("value"))
+    rate = tf1.train.polynomial_decay(1e-3, step, steps, 1e-5)
+    rate = tf.cond(step < warm, lambda: rate * tf.cast(step, tf.float32) / float(warm), lambda: rate)
+    optimizer = tf1.train.AdamOptimizer(rate)
+    trained = tf1.trainable_variables()
+    clip = float(graph["clip_by_global_norm/mul/x"].attr("value"))
+    grads, norm = tf.clip_by_global_norm(tf.gradients(loss, trained), clip)
+    tf1.summary.scalar("norm", norm)
+    for variable in trained:
+        tf1.summary.histogram(variable.op.name, variable)
+    return finish(mode, loss, optimizer, tf.argmax(logits, 1), labels, grads=list(zip(grads, trained, strict=True)))
+
+
+def while_cond(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+    net = layers.flatten(features)
+    weights = tf1.get_variable("w", [net.shape[-1]] * 2)
+    graph = corpus("while_cond").graph()
+    turns = int(graph["while/Less/y"].attr("value"))
+    every = int(graph["FloorMod/y"].attr("value"))
+    scale = float(graph["cond/mul/y"].attr("value"))
+    _, net = tf.while_loop(lambda i, _: i < turns, lambda i, h: (i + 1, tf.tanh(h @ weights)), [0, net])
+    width = net.shape[-1]
+    chosen = tf.equal(tf1.train.get_global_step() % every, int(graph["Equal/y"].attr("value")))
+    net = tf.cond(chosen, lambda: net * scale, lambda: layers.dense(net, width, name="branch"))
+    logits = layers.dense(tf.transpose(tf.transpose(net)), 10)
+    loss = tf1.losses.sparse_softmax_cross_entropy(labels=labels, logits=logits)
+    return finish(mode, loss, tf1.train.GradientDescentOptimizer(0.1), tf.argmax(logits, 1), labels)
+
+
+def ref_variables(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+    net = layers.flatten(features)
+    graph = corpus("ref_variables").graph()
+    shapes = {name: graph[f"net/{name}"].attr("shape") for name in ("w1", "b1", "w2")}
+    with tf1.variable_scope("net", use_resource=False):
+        w1, b1, w2 = (tf1.get_variable(name, shape) for name, shape in shapes.items())
+        count = tf1.get_variable("count", [], trainable=False, initializer=tf1.zeros_initializer())
+    with tf.control_dependencies([tf1.assign_add(count, 1.0)]):
+        logits = tf.nn.relu(net @ w1 + b1) @ w2
+        loss = tf1.losses.sparse_softmax_cross_entropy(labels=labels, logits=logits)
+    loss += float(graph["mul/x"].attr("value")) * count
+    return finish(mode, loss, tf1.train.AdamOptimizer(0.01), tf.argmax(logits, 1), labels)
+
+
+MODELS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (iris_dnn, clip_adam, while_cond, ref_variables)}
+
+
+def arrays_of(name: str) -> Any:
+    """The features and labels that the graph of the corpus holds, and its batch size."""
+    graph = corpus(name).graph()
+    parts = [tensor.node.attr("value") for tensor in graph["TensorSliceDataset"].inputs]
+    rows = int(graph["batch_size"].attr("value"))
+    if name == "iris_dnn":
+        names = ("PetalLength", "PetalWidth", "SepalLength", "SepalWidth")
+        return (dict(zip(names, parts[:4], strict=True)), parts[4]), rows
+    return tuple(parts), rows
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize(("mode", "cores"), [("global8", 8), ("plain", 1), ("plain", None)], ids=["8", "1", "plain"])
+def test_the_recorded_training(name: str, mode: str, cores: int | None, tmp_path: Path) -> None:
+    model, (arrays, rows) = corpus(name), arrays_of(name)
+    for file in model.folder.glob("model.ckpt-0.*"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
+
+    def input_fn(params: dict[str, Any]) -> Any:
+        data = tf.data.Dataset.from_tensor_slices(arrays).repeat()
+        return data.batch(params["batch_size"], drop_remainder=True)
+
+    config = tpugraph.RunConfig(tpugraph.TPUConfig(6, cores), model_dir=tmp_path, save_summary_steps=1)
+    trained = tpugraph.TPUEstimator(MODELS[name], config=config, use_tpu=cores is not None,
+                                    train_batch_size=rows * (cores or 1))  # fmt: skip
+    trained.train(input_fn, max_steps=STEPS)
+    recorded = model.recorded(mode)
+    relative = 1e-3 if mode == "global8" else 1e-4
+    losses = losses_in(tmp_path)
+    assert sorted(losses) == list(range(1, STEPS + 1))
+    assert np.allclose([losses[s] for s in sorted(losses)], recorded.losses, rtol=relative, atol=1e-5)
+    assert set(recorded.variables) <= set(trained.get_variable_names())
+    for key, value in recorded.variables.items():
+        assert np.allclose(trained.get_variable_value(key), value, rtol=relative, atol=1e-5), key
+
+
+def mnist_cnn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    """The convolutional network of the TPUEstimator guide; dropout only where it is recorded with it."""
+    net = tf.reshape(features, [-1, 28, 28, 1])
+    for filters in (32, 64):
+        net = layers.conv2d(inputs=net, filters=filters, kernel_size=[5, 5], padding="same", activation=tf.nn.relu)
+        net = layers.max_pooling2d(inputs=net, pool_size=[2, 2], strides=2)
+    net = layers.dense(inputs=layers.flatten(net), units=128, activation=tf.nn.relu)
+    net = layers.dropout(inputs=net, rate=0.4, training=False)
+    logits = layers.dense(inputs=net, units=10)
+    loss = tf1.losses.softmax_cross_entropy(tf.one_hot(tf.cast(labels, tf.int32), 10), logits)
+    rate = tf1.train.exponential_decay(0.05, tf1.train.get_global_step(), 100000, 0.96)
+    optimizer = tpugraph.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(rate))
+    train = optimizer.minimize(loss, global_step=tf1.train.get_global_step())
+    return tpugraph.TPUEstimatorSpec(mode=mode, loss=loss, train_op=train)
+
+
+def mnist_input(params: dict[str, Any]) -> Any:
+    def parse(serialized: Any) -> Any:
+        kinds = {"image_raw": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+        features = tf.io.parse_single_example(serialized, kinds)
+        image = tf.reshape(tf.io.decode_raw(features["image_raw"], tf.uint8), [28 * 28])
+        return tf.cast(image, tf.float32) * (1.0 / 255), tf.cast(features["label"], tf.int32)
+
+    return tf.data.TFRecordDataset("mnist.tfrecords").map(parse).cache().repeat().batch(params["batch_size"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "cores"), [("global8", 8), ("plain", None)])
+def test_the_recorded_losses_of_mnist(mode: str, cores: int | None, tmp_path: Path, in_corpus: Path) -> None:
+    model = corpus("mnist_cnn_no_dropout")
+    for file in model.folder.glob("model.ckpt-0.*"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
+    rows = int(model.graph()["batch_size"].attr("value")) * (cores or 1)
+    config = tpugraph.RunConfig(tpugraph.TPUConfig(4, cores), model_dir=tmp_path, save_summary_steps=1)
+    made = tpugraph.TPUEstimator(mnist_cnn, config=config, use_tpu=cores is not None, train_batch_size=rows)
+    made.train(mnist_input, max_steps=8)
+    losses = losses_in(tmp_path)
+    assert np.allclose([losses[step] for step in range(1, 9)], model.losses(mode)[:8], rtol=1e-3)

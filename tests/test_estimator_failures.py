@@ -1,0 +1,239 @@
+"""What goes wrong: arguments, functions that return the wrong thing, a NaN loss, Ctrl-C, a full disk."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpugraph
+from estimators import by_hand, dataset, estimator, input_fn, linear_fn, lines
+from tpugraph import RunConfig, TPUConfig, TPUEstimator
+from tpugraph.runtime import checkpoint
+
+tf1 = tf.compat.v1
+BOTH = pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
+
+
+# --------------------------------------------------------------------------- the constructor
+
+
+def test_the_constructor_has_the_arguments_and_defaults() -> None:
+    parameters = inspect.signature(TPUEstimator.__init__).parameters
+    found = {name: p.default for name, p in parameters.items() if name != "self"}
+    assert found == {
+        "model_fn": None, "model_dir": None, "config": None, "params": None, "use_tpu": True, "train_batch_size": None,
+        "eval_batch_size": None, "predict_batch_size": None, "batch_axis": None, "eval_on_tpu": True,
+        "export_to_tpu": True, "export_to_cpu": True, "warm_start_from": None, "embedding_config_spec": None,
+        "export_saved_model_api_version": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"config": None}, ValueError, "config must be a tpugraph.RunConfig, but is None"),
+        ({"config": object()}, ValueError, "config must be"),
+        ({"model_fn": None}, ValueError, "model_fn is None"),
+        ({"model_fn": 3}, TypeError, "model_fn must be a function"),
+        ({"model_fn": lambda labels, params: None}, ValueError, "takes no argument 'features'"),
+        ({"model_fn": lambda features, weather: None}, ValueError, r"takes \['weather'\]"),
+        ({"model_fn": lambda features: None, "params": {"a": 1}}, ValueError, "takes no argument 'params'"),
+        ({"params": {"batch_size": 1}}, ValueError, "the key 'batch_size'"),
+        ({"params": {"context": 1}}, ValueError, "the key 'context'"),
+        ({"params": 3}, TypeError, "params must be a dict"),
+        ({"train_batch_size": None}, ValueError, "train_batch_size is None"),
+        ({"train_batch_size": 1.5}, TypeError, "train_batch_size must be a whole number"),
+        ({"train_batch_size": 0}, ValueError, "train_batch_size must be at least 1"),
+        ({"eval_batch_size": -1}, ValueError, "eval_batch_size must be at least 1"),
+        ({"predict_batch_size": "8"}, TypeError, "predict_batch_size must be a whole number"),
+        ({"model_dir": ""}, ValueError, "model_dir is empty"),
+        (
+            {"model_dir": "a", "config": RunConfig(model_dir="b")},
+            ValueError,
+            "model_dir is 'a', but that of the config",
+        ),
+        ({"export_to_tpu": False, "export_to_cpu": False}, ValueError, "are both False"),
+        ({"embedding_config_spec": 1}, ValueError, "embedding_config_spec"),
+        ({"export_saved_model_api_version": 1}, ValueError, "export_saved_model_api_version"),
+        ({"config": RunConfig(TPUConfig(num_cores_per_replica=2))}, ValueError, "num_cores_per_replica is 2"),
+    ],
+)
+def test_the_constructor_refuses(arguments: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        TPUEstimator(**{"model_fn": linear_fn, "config": RunConfig(), "train_batch_size": 8, **arguments})
+
+
+def test_the_folder_and_what_it_is_made_of(tmp_path: Path) -> None:
+    with lines() as said:
+        made = TPUEstimator(linear_fn, config=RunConfig(), train_batch_size=8, params={"a": [1]})
+    assert said == [f"model_dir is the temporary folder {made.model_dir}"]
+    os.rmdir(made.model_dir)
+    made.params["a"].append(2)
+    assert made.params == {"a": [1]}
+    assert made.model_fn is linear_fn
+    assert made.config.model_dir == made.model_dir
+    assert made.eval_dir("x") == os.path.join(made.model_dir, "eval_x")
+    same = TPUEstimator(linear_fn, str(tmp_path), RunConfig(model_dir=tmp_path), train_batch_size=8)
+    assert same.model_dir == str(tmp_path)
+
+
+def test_without_tpu_batch_sizes_need_not_be_given(tmp_path: Path) -> None:
+    with lines() as said:
+        made = TPUEstimator(linear_fn, tmp_path, RunConfig(), {}, use_tpu=False, eval_on_tpu=False)
+    assert "eval_on_tpu has no effect" in said[0]
+    made.train(lambda: dataset(8), steps=1)
+    assert made.get_variable_value("global_step") == 1
+
+
+def test_params_reach_the_functions_as_copies(tmp_path: Path) -> None:
+    seen = []
+
+    def reads(params: dict[str, Any], mode: str, config: Any) -> Any:
+        seen.append((params["list"], mode, config.model_dir))
+        params["list"].append(1)
+        return dataset(params["batch_size"])
+
+    def models(features: Any, labels: Any, mode: str, params: Any, config: Any, *, scale: float) -> Any:
+        seen.append((params["list"], mode, config.model_dir))
+        return linear_fn(features, labels, mode, params)
+
+    made = estimator(tmp_path, functools.partial(models, scale=1.0), params={"list": [0]}).train(reads, steps=1)
+    assert seen == [([0, 1], "train", str(tmp_path)), ([0], "train", str(tmp_path))]
+    assert made.params == {"list": [0]}
+
+
+def test_nothing_is_trained_yet(tmp_path: Path) -> None:
+    made = estimator(tmp_path)
+    assert made.latest_checkpoint() is None
+    for ask in (made.get_variable_names, lambda: made.get_variable_value("w")):
+        with pytest.raises(ValueError, match="there is no checkpoint in"):
+            ask()
+    made.train(input_fn, steps=1)
+    with pytest.raises(ValueError, match="there is no variable 'v' in"):
+        made.get_variable_value("v")
+
+
+# --------------------------------------------------------------------------- model functions
+
+
+def other_graph(features: Any, labels: Any, mode: str) -> Any:
+    spec = linear_fn(features, labels, mode, {})
+    with tf.Graph().as_default():
+        return tpugraph.EstimatorSpec(mode, loss=tf.constant(1.0), train_op=spec.train_op)
+
+
+def untrained(features: Any, labels: Any, mode: str) -> Any:
+    loss = tf.reduce_mean(labels) + tf1.get_variable("w", [])
+    return tpugraph.EstimatorSpec(mode, loss=loss, train_op=tf.no_op())
+
+
+def open_shape(features: Any, labels: Any, mode: str) -> Any:
+    rows = tf.boolean_mask(features["x"], labels > 0)
+    weights = tf1.get_variable("w", [3, 1])
+    loss = tf.reduce_mean(tf1.placeholder_with_default(rows @ weights, None))
+    return tpugraph.EstimatorSpec(mode, loss=loss, train_op=tf1.train.GradientDescentOptimizer(0.1).minimize(loss))
+
+
+@pytest.mark.parametrize(
+    ("model_fn", "error", "words"),
+    [
+        (lambda features, labels: None, ValueError, r"returned None \(NoneType\), which is no spec"),
+        (lambda features: None, ValueError, "takes no argument 'labels', but input_fn returns labels"),
+        (other_graph, ValueError, "the loss of model_fn 'other_graph' was made in another graph"),
+        (untrained, tpugraph.RolesError, "'NoOp'"),
+    ],
+)
+def test_model_functions_that_cannot_be_used(tmp_path: Path, model_fn: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        estimator(tmp_path, model_fn).train(input_fn, steps=1)
+
+
+def test_an_error_of_the_compiler_names_the_line(tmp_path: Path) -> None:
+    def models(features: Any, labels: Any, mode: str) -> Any:
+        features = {
+            "x": tf1.py_func(
+                lambda w, x: x * (w.sum() * 0 + 1), [tf1.get_variable("v", [2]), features["x"]], tf.float32
+            )
+        }
+        features["x"].set_shape([8, 3])
+        return linear_fn(features, labels, mode, {})
+
+    with pytest.raises(tpugraph.ConversionError) as caught:
+        estimator(tmp_path, models).train(input_fn, steps=1)
+    assert f"{__file__}:" in str(caught.value)
+    assert ", in models" in str(caught.value)
+
+
+# --------------------------------------------------------------------------- while it trains
+
+
+def poisoned(params: dict[str, Any]) -> Any:
+    """The sixth batch holds what is no number."""
+    data = dataset(params["batch_size"]).enumerate()
+    return data.map(lambda i, e: (e[0], tf.where(tf.equal(i, 5), np.float32("nan"), e[1])))
+
+
+@BOTH
+def test_a_loss_that_is_no_number(tmp_path: Path, *, use_tpu: bool) -> None:
+    trained = estimator(tmp_path, use_tpu=use_tpu, save_checkpoints_steps=2)
+    with pytest.raises(tpugraph.NanLossDuringTrainingError, match="the loss is nan at step 6") as caught:
+        trained.train(poisoned, max_steps=20)
+    if use_tpu:
+        assert "no longer finite: w" in str(caught.value)
+    assert trained.get_variable_value("global_step") == 4
+    assert np.isfinite(trained.get_variable_value("w")).all()
+    assert trained.train(input_fn, steps=2).get_variable_value("global_step") == 6
+
+
+@BOTH
+def test_ctrl_c_writes_a_checkpoint(tmp_path: Path, *, use_tpu: bool) -> None:
+    trained = estimator(tmp_path, use_tpu=use_tpu, loop=50)
+
+    def press() -> None:
+        while not (tmp_path / "model.ckpt-0.index").exists():
+            time.sleep(0.01)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presser = threading.Thread(target=press)
+    presser.start()
+    with pytest.raises(KeyboardInterrupt), lines() as said:
+        trained.train(input_fn, max_steps=10**7)
+    presser.join()
+    step = int(trained.get_variable_value("global_step"))
+    assert step > 0
+    assert trained.latest_checkpoint() == str(tmp_path / f"model.ckpt-{step}")
+    if use_tpu:
+        assert step % 50 == 0
+        assert "stopping at the end of this loop; once more to stop at once" in said
+    assert int(trained.train(input_fn, steps=1).get_variable_value("global_step")) == step + 1
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saving fails from step 8 to step 12: training goes on, and the last save works again."""
+    real = checkpoint.save
+
+    def full(session: Any, names: Any, prefix: Path, **options: Any) -> Any:
+        if prefix.name in ("model.ckpt-8", "model.ckpt-12"):
+            raise tpugraph.CheckpointError(f"the checkpoint '{prefix}' cannot be written: No space left on device")
+        return real(session, names, prefix, **options)
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    trained = estimator(tmp_path, save_checkpoints_steps=4)
+    with lines() as said:
+        trained.train(input_fn, max_steps=16)
+    assert len([line for line in said if "No space left" in line and "last checkpoint is that of step 4" in line]) == 2
+    assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(16)[1], rtol=1e-4)
+    with pytest.raises(tpugraph.CheckpointError, match="No space left"):
+        estimator(tmp_path / "other", save_checkpoints_steps=4).train(input_fn, max_steps=8)
+    assert tf.train.latest_checkpoint(str(tmp_path / "other")) == str(tmp_path / "other" / "model.ckpt-4")

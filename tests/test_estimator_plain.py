@@ -1,0 +1,150 @@
+"""Evaluation, prediction and export on this machine, at a checkpoint that the cores trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from classifier import COUNT, FEATURES, LABELS, eval_fn, make, model_fn, train_fn
+from estimators import lines, scalars_in
+from tpugraph import RunConfig, TPUConfig, TPUEstimator, export
+
+tf1 = tf.compat.v1
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TPUEstimator]:
+    found = make(tmp_path_factory.mktemp("trained")).train(train_fn, max_steps=30)
+    yield found
+    found.close()
+
+
+def scores_of(trained: TPUEstimator) -> np.ndarray:
+    kernel, bias = trained.get_variable_value("dense/kernel"), trained.get_variable_value("dense/bias")
+    return 1 / (1 + np.exp(-(FEATURES.astype(float) @ kernel[:, 0] + bias[0])))
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["dict", "eval_metrics"])
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_metrics_are_those_of_numpy(trained: TPUEstimator, *, plain: bool, use_tpu: bool) -> None:
+    made = make(Path(trained.model_dir), params={"plain": plain}, use_tpu=use_tpu)
+    with lines() as said:
+        found = made.evaluate(eval_fn, name=f"{plain}{use_tpu}")
+    scores = scores_of(trained)
+    guessed = scores > 0.5
+    assert found["accuracy"] == pytest.approx(np.mean(guessed == LABELS), rel=1e-6)
+    assert found["precision"] == pytest.approx(np.sum(guessed & (LABELS == 1)) / np.sum(guessed), rel=1e-6)
+    assert found["mean"] == pytest.approx(scores.mean(), rel=1e-6)
+    assert found["global_step"] == 30
+    batches = np.split(-(LABELS * np.log(scores) + (1 - LABELS) * np.log(1 - scores)), range(64, COUNT, 64))
+    assert found["loss"] == pytest.approx(np.mean([b.mean() for b in batches]), rel=1e-5)
+    assert said[-1].startswith("evaluated 17 batches at step 30: accuracy ")
+    events = {tag: value for _, tag, value in scalars_in(made.eval_dir(f"{plain}{use_tpu}"))}
+    assert events["accuracy"] == pytest.approx(found["accuracy"])
+    assert "global_step" not in events
+
+
+def test_evaluation_is_traced_once(tmp_path: Path) -> None:
+    calls = []
+
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        calls.append(mode)
+        return model_fn(features, labels, mode, params)
+
+    made = TPUEstimator(models, tmp_path, RunConfig(TPUConfig(5, 8)), train_batch_size=64, eval_batch_size=64)
+    found = []
+    for steps in (5, 10):
+        made.train(train_fn, max_steps=steps)
+        found.append(made.evaluate(eval_fn, steps=3))
+    assert calls == ["train", "eval"]
+    assert [f["global_step"] for f in found] == [5, 10]
+    assert found[0]["loss"] != found[1]["loss"]
+
+
+def test_evaluation_at_other_checkpoints(tmp_path: Path, trained: TPUEstimator) -> None:
+    made = make(tmp_path)
+    with lines() as said:
+        assert made.evaluate(eval_fn)["global_step"] == 0
+    assert "evaluated with its first values" in said[0]
+    assert made.evaluate(eval_fn, checkpoint_path=trained.latest_checkpoint())["global_step"] == 30
+    with lines() as said:
+        made.evaluate(eval_fn, steps=100)
+    assert "the data ended after 17 of 100 batches" in said
+
+
+@pytest.mark.parametrize(("arguments", "words"), [({"eval_batch_size": None}, "eval_batch_size is None"),
+                                                  ({"eval_batch_size": 30}, "does not divide by the 8 cores")])  # fmt: skip
+def test_evaluation_batches(tmp_path: Path, arguments: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make(tmp_path, **arguments).evaluate(eval_fn)
+
+
+@pytest.mark.parametrize("count", [1, 7, 64, 65, 0])
+def test_predictions_in_order(trained: TPUEstimator, count: int) -> None:
+    def reads(params: dict[str, Any]) -> Any:
+        return tf.data.Dataset.from_tensor_slices({"x": FEATURES[:count]}).batch(params["batch_size"])
+
+    found = list(trained.predict(reads))
+    assert len(found) == count
+    assert np.array_equal([f["features"] for f in found], FEATURES[:count].reshape(count, 3)) or not count
+    assert np.allclose([f["score"] for f in found], scores_of(trained)[:count], rtol=1e-5)
+
+
+def test_predictions_may_be_left_and_chosen(trained: TPUEstimator) -> None:
+    before = tf1.get_default_graph()
+    found = trained.predict(eval_fn, predict_keys=["score"])
+    assert list(next(found)) == ["score"]
+    assert tf1.get_default_graph() is before
+    found.close()  # type: ignore[attr-defined]
+    assert len(next(trained.predict(eval_fn, yield_single_examples=False))["score"]) == 64
+    for keys, error, words in ((10, TypeError, "predict takes no steps"), (["x"], ValueError, "none of")):
+        with pytest.raises(error, match=words):
+            trained.predict(eval_fn, keys)
+
+
+def test_prediction_needs_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no checkpoint"):
+        make(tmp_path).predict(eval_fn)
+    with pytest.raises(ValueError, match="no checkpoint"):
+        make(tmp_path).export_saved_model(tmp_path, lambda: None)
+
+
+def test_the_saved_model_serves(trained: TPUEstimator, tmp_path: Path) -> None:
+    extra = tmp_path / "words.txt"
+    extra.write_text("a b")
+    receive = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None, 3], tf.float32)})
+    folder = trained.export_saved_model(tmp_path / "out", receive, {"words.txt": str(extra)})
+    assert Path(folder, "assets.extra", "words.txt").read_text() == "a b"
+    assert [p.name for p in (tmp_path / "out").iterdir()] == [Path(folder).name]
+    served = tf.saved_model.load(folder).signatures["serving_default"](x=tf.constant(FEATURES[:5]))
+    assert np.allclose(served["score"], scores_of(trained)[:5], rtol=1e-5)
+    names = {name for name, _ in tf.train.list_variables(str(Path(folder, "variables", "variables")))}
+    assert names == {"dense/bias", "dense/kernel", "global_step"}
+    definition = Path(folder, "saved_model.pb").read_bytes()
+    for word in (b"TPUReplicate", b"CrossReplicaSum", b"Infeed", b"tpugraph"):
+        assert word not in definition
+
+
+def test_serving_of_examples(trained: TPUEstimator, tmp_path: Path) -> None:
+    receive = export.build_parsing_serving_input_receiver_fn({"x": tf.io.FixedLenFeature([3], tf.float32)})
+    folder = trained.export_savedmodel(tmp_path, receive, as_text=True)
+    assert Path(folder, "saved_model.pbtxt").exists()
+    example = tf.train.Example()
+    example.features.feature["x"].float_list.value.extend(FEATURES[0])
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    found = served(examples=tf.constant([example.SerializeToString()]))
+    assert np.allclose(found["score"], scores_of(trained)[:1], rtol=1e-5)
+
+
+def test_exports_that_cannot_be(trained: TPUEstimator, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="which is no receiver"):
+        trained.export_saved_model(tmp_path, lambda: None)
+    with pytest.raises(ValueError, match="only PREDICT"):
+        trained.export_saved_model(tmp_path, lambda: None, experimental_mode="eval")
+    with pytest.raises(TypeError, match="must be a tensor"):
+        export.ServingInputReceiver({"x": 1}, {"x": 1})

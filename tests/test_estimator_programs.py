@@ -1,0 +1,59 @@
+"""Whole programs in processes of their own: the example, and TensorFlow 1 rules."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments: str) -> str:
+    """What a Python program prints."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *sys.path])
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=ROOT,
+                          env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"})  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_iris_example_trains_the_same_with_cores_and_without(tmp_path: Path) -> None:
+    losses = []
+    for use_tpu in ("true", "false"):
+        folder = tmp_path / use_tpu
+        printed = run("examples/iris.py", "--train_steps=200", f"--use_tpu={use_tpu}", f"--model_dir={folder}")
+        found = re.search(r"trained 200 steps in .*, loss ([\d.]+)", printed)
+        assert found is not None, printed[-2000:]
+        losses.append(float(found[1]))
+        accuracy = re.search(r"Test set accuracy: ([\d.]+)", printed)
+        assert accuracy is not None
+        assert float(accuracy[1]) > 0.9
+        assert len(re.findall(r'Prediction is "(\w+)" \([\d.]+%\), expected "\1"', printed)) == 3
+        assert list((folder / "export").glob("*/saved_model.pb"))
+    assert losses[0] == pytest.approx(losses[1], rel=0.01)
+
+
+OLD_RULES = """
+import sys
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+import numpy as np
+import estimators
+made = estimators.estimator(sys.argv[1])
+made.train(estimators.input_fn, max_steps=6)
+made.train(lambda params: tf.data.make_one_shot_iterator(estimators.dataset(params["batch_size"])).get_next(), steps=2)
+assert not tf.resource_variables_enabled()
+assert np.allclose(made.get_variable_value("w")[:, 0].shape, (3,))
+other = estimators.estimator(sys.argv[1], use_tpu=False).train(estimators.input_fn, max_steps=9)
+print("step", other.get_variable_value("global_step"))
+"""
+
+
+def test_under_the_rules_of_tensorflow_1(tmp_path: Path) -> None:
+    assert "step 9" in run("-c", OLD_RULES, str(tmp_path))

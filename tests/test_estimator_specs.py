@@ -1,0 +1,164 @@
+"""What model functions return, and the optimizer wrapper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import tpugraph
+from tpugraph import CrossShardOptimizer, EstimatorSpec, ModeKeys, TPUEstimatorSpec
+
+tf1 = tf.compat.v1
+TRAIN, EVAL, PREDICT = ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT
+BOTH = pytest.mark.parametrize("spec", [EstimatorSpec, TPUEstimatorSpec])
+
+
+@pytest.fixture(autouse=True)
+def in_a_graph() -> Iterator[None]:
+    with tf.Graph().as_default():
+        yield
+
+
+def test_fields() -> None:
+    assert EstimatorSpec._fields == (
+        "mode", "predictions", "loss", "train_op", "eval_metric_ops", "export_outputs", "training_chief_hooks",
+        "training_hooks", "scaffold", "evaluation_hooks", "prediction_hooks")  # fmt: skip
+    assert TPUEstimatorSpec._fields == (
+        "mode", "predictions", "loss", "train_op", "eval_metrics", "export_outputs", "scaffold_fn", "host_call",
+        "training_hooks", "evaluation_hooks", "prediction_hooks")  # fmt: skip
+
+
+@BOTH
+def test_what_each_mode_needs(spec: Any) -> None:
+    loss, step = tf.constant(1.0), tf.no_op()
+    assert spec(TRAIN, loss=loss, train_op=step).loss is loss
+    assert spec(EVAL, loss=loss).train_op is None
+    assert spec(PREDICT, predictions={"a": loss}).predictions == {"a": loss}
+    for mode, given, missing in [(TRAIN, {"train_op": step}, "loss"), (TRAIN, {"loss": loss}, "train_op"),
+                                 (EVAL, {}, "loss"), (PREDICT, {}, "predictions")]:  # fmt: skip
+        with pytest.raises(ValueError, match=f"no {missing}, which mode"):
+            spec(mode, **given)
+    with pytest.raises(ValueError, match="mode is 'practice'"):
+        spec("practice", loss=loss)
+
+
+@BOTH
+def test_types_of_tensors(spec: Any) -> None:
+    loss, step = tf.constant(1.0), tf.no_op()
+    with pytest.raises(TypeError, match=r"loss must be a tensor, but is 1\.0"):
+        spec(EVAL, loss=1.0)
+    with pytest.raises(ValueError, match=r"loss must be a scalar, but 'Const_1:0' has the shape \(2,\)"):
+        spec(EVAL, loss=tf.constant([1.0, 2.0]))
+    assert spec(EVAL, loss=tf.constant([1.0])).loss.shape == ()
+    with pytest.raises(TypeError, match="train_op must be an op"):
+        spec(TRAIN, loss=loss, train_op="train")
+    assert spec(TRAIN, loss=loss, train_op=loss).train_op is loss
+    with pytest.raises(TypeError, match="predictions: 'a'"):
+        spec(PREDICT, predictions={"a": [1.0]})
+    with pytest.raises(TypeError, match="export_outputs"):
+        spec(TRAIN, loss=loss, train_op=step, export_outputs=[1])
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["training_hooks", "evaluation_hooks", "prediction_hooks"])
+def test_hooks_are_session_hooks(spec: Any, name: str) -> None:
+    hook = tf1.train.SessionRunHook()
+    assert getattr(spec(EVAL, loss=tf.constant(1.0), **{name: [hook]}), name) == (hook,)
+    for wrong in ([object()], hook):
+        with pytest.raises(TypeError, match=name):
+            spec(EVAL, loss=tf.constant(1.0), **{name: wrong})
+
+
+def test_chief_hooks_and_scaffold() -> None:
+    loss = tf.constant(1.0)
+    with pytest.raises(TypeError, match="training_chief_hooks"):
+        EstimatorSpec(EVAL, loss=loss, training_chief_hooks=[1])
+    with pytest.raises(TypeError, match="scaffold must be"):
+        EstimatorSpec(EVAL, loss=loss, scaffold=1)
+
+
+def test_metric_ops() -> None:
+    loss = tf.constant(1.0)
+    pair = tf1.metrics.mean(loss)
+    assert EstimatorSpec(EVAL, loss=loss, eval_metric_ops={"m": pair}).eval_metric_ops == {"m": pair}
+    with pytest.raises(TypeError, match="eval_metric_ops must be a dict"):
+        EstimatorSpec(EVAL, loss=loss, eval_metric_ops=[pair])
+    with pytest.raises(TypeError, match=r"'m' must be a pair .*\n +fix +a function of tf.compat.v1.metrics"):
+        EstimatorSpec(EVAL, loss=loss, eval_metric_ops={"m": loss})
+
+
+@pytest.mark.parametrize("name", ["eval_metrics", "host_call"])
+@pytest.mark.parametrize(
+    ("pair", "error", "words"),
+    [
+        ("metrics", TypeError, "must be a tuple"),
+        ((len,), ValueError, "has 1 elements"),
+        ((3, []), TypeError, "must be a function"),
+        ((lambda a: a, 3), TypeError, "must be a list or dict"),
+        ((lambda a: a, [1, 2]), ValueError, "gets 2 tensors"),
+        ((lambda a: a, {"b": 1}), ValueError, r"gets the tensors \['b'\]"),
+    ],
+)
+def test_five_ways_to_get_a_call_wrong(name: str, pair: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=f"{name}.*{words}"):
+        TPUEstimatorSpec(EVAL, loss=tf.constant(1.0), **{name: pair})
+
+
+def test_as_estimator_spec_calls_the_functions() -> None:
+    loss, seen = tf.constant(1.0), []
+    scaffold = tf1.train.Scaffold()
+    spec = TPUEstimatorSpec(
+        EVAL,
+        loss=loss,
+        eval_metrics=(lambda a: {"m": tf1.metrics.mean(a)}, {"a": loss}),
+        scaffold_fn=lambda: scaffold,
+        host_call=(seen.append, [loss]),
+    ).as_estimator_spec()
+    assert list(spec.eval_metric_ops) == ["m"]
+    assert spec.scaffold is scaffold
+    assert seen == [loss]
+
+
+def test_a_scaffold_function_returns_a_scaffold() -> None:
+    with pytest.raises(TypeError, match="scaffold_fn must be a function"):
+        TPUEstimatorSpec(EVAL, loss=tf.constant(1.0), scaffold_fn=3)
+    with pytest.raises(ValueError, match="scaffold_fn returned None"):
+        TPUEstimatorSpec(EVAL, loss=tf.constant(1.0), scaffold_fn=lambda: None).as_estimator_spec()
+
+
+# --------------------------------------------------------------------------- CrossShardOptimizer
+
+
+def test_the_wrapper_changes_no_gradient() -> None:
+    weight = tf1.get_variable("w", initializer=3.0)
+    wrapped = CrossShardOptimizer(tf1.train.MomentumOptimizer(0.5, 0.9))
+    train = wrapped.minimize(weight * weight)
+    assert wrapped.get_slot_names() == ["momentum"]
+    assert wrapped.get_slot(weight, "momentum") is not None
+    assert len(wrapped.variables()) == 1
+    assert not [op for op in tf1.get_default_graph().get_operations() if op.type == "CrossReplicaSum"]
+    with tf1.Session() as session:
+        session.run(tf1.global_variables_initializer())
+        session.run(train)
+        assert session.run(weight) == 0.0
+
+
+def test_the_wrapper_refuses() -> None:
+    plain = tf1.train.GradientDescentOptimizer(0.1)
+    with pytest.raises(ValueError, match="the reduction 'none'"):
+        CrossShardOptimizer(plain, reduction=tf1.losses.Reduction.NONE)
+    with pytest.raises(TypeError, match="got object"):
+        CrossShardOptimizer(object())
+    for groups in ([0, 1], [[0, 1], [2]], [[0, 2]], [[0, 1], [2, 3]]):
+        with pytest.raises(ValueError, match="group"):
+            CrossShardOptimizer(plain, group_assignment=groups)
+    assert CrossShardOptimizer(plain, group_assignment=[[0, 1]])
+
+
+def test_errors_are_of_both_families() -> None:
+    assert issubclass(tpugraph.ArgumentError, (ValueError, tpugraph.UsageError))
+    assert issubclass(tpugraph.ArgumentTypeError, (TypeError, tpugraph.TpuGraphError))
+    assert issubclass(tpugraph.NanLossDuringTrainingError, RuntimeError)

@@ -1,0 +1,22 @@
+"""The table of the Estimator API names tests that are there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.skipif(not (ROOT / "LICENSE").exists(), reason="Bazel shows the tests a part of the checkout")
+def test_every_row_names_a_test() -> None:
+    text = (ROOT / "docs" / "estimator_api.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
+    named = re.findall(r"\| (test_\w+)::(test_\w+) \|$", "\n".join(rows), re.MULTILINE)
+    assert len(named) == len(rows)
+    for file, test in named:
+        tree = ast.parse((ROOT / "tests" / f"{file}.py").read_text(encoding="utf-8"))
+        assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, f"{file}::{test}"

@@ -1,0 +1,325 @@
+"""TPUEstimator.train: the result, steps and loops, batches, checkpoints, event files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimators
+import tpugraph
+from estimators import ROWS, by_hand, dataset, estimator, input_fn, linear_fn, lines, losses_in, scalars_in
+
+tf1 = tf.compat.v1
+BOTH = pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
+
+
+@BOTH
+@pytest.mark.parametrize("wrapped", [True, False], ids=["wrapped", "bare"])
+def test_training_is_right(tmp_path: Path, *, use_tpu: bool, wrapped: bool) -> None:
+    """On 4 cores and without, with CrossShardOptimizer and without: what NumPy computes on the whole batch."""
+    trained = estimator(tmp_path, use_tpu=use_tpu, params={"wrapped": wrapped}, save_summary_steps=1)
+    assert trained.train(input_fn, max_steps=10) is trained
+    losses, weights = by_hand(10)
+    found = losses_in(tmp_path)
+    assert sorted(found) == list(range(1, 11)) if use_tpu else len(found) == 10
+    assert np.allclose([found[step] for step in sorted(found)], losses, rtol=1e-4, atol=1e-6)
+    assert np.allclose(trained.get_variable_value("w")[:, 0], weights, rtol=1e-4, atol=1e-6)
+    assert trained.get_variable_value("global_step") == 10
+
+
+@BOTH
+def test_steps_max_steps_and_resuming(tmp_path: Path, *, use_tpu: bool) -> None:
+    trained = estimator(tmp_path, use_tpu=use_tpu)
+    trained.train(input_fn, steps=5)
+    trained.train(input_fn, steps=5)
+    assert trained.get_variable_value("global_step") == 10
+    trained.train(input_fn, max_steps=12)
+    assert trained.latest_checkpoint() == str(tmp_path / "model.ckpt-12")
+    with lines() as said:
+        trained.train(input_fn, max_steps=12)
+    assert "nothing to train up to step 12" in said[-1]
+    other = estimator(tmp_path, use_tpu=not use_tpu)  # the checkpoints go both ways
+    assert other.train(input_fn, max_steps=13).get_variable_value("global_step") == 13
+
+
+@BOTH
+def test_the_start_says_how_the_batch_is_made_up(tmp_path: Path, *, use_tpu: bool) -> None:
+    with lines() as said:
+        estimator(tmp_path, use_tpu=use_tpu, log_step_count_steps=4).train(input_fn, max_steps=10)
+    assert ("global batch 32 = 4 cores x 8" if use_tpu else "batch 32, without TPU") in said
+    assert [line for line in said if "steps/s" in line and "examples/s" in line]
+    assert [line for line in said if line.startswith("trained 10 steps in ") and ", to step 10, loss " in line]
+
+
+def test_the_last_loop_is_shorter(tmp_path: Path) -> None:
+    seen = []
+
+    class Watch(tf1.train.SessionRunHook):  # type: ignore[misc]
+        def begin(self) -> None:
+            self._step = tf1.train.get_global_step()
+
+        def before_run(self, run_context: Any) -> Any:
+            return tf1.train.SessionRunArgs(self._step)
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            seen.append(int(run_values.results))
+
+    estimator(tmp_path, loop=4).train(input_fn, hooks=[Watch()], max_steps=10)
+    assert seen == [4, 8, 10]
+
+
+def test_a_loop_may_last_a_time(tmp_path: Path) -> None:
+    trained = estimator(tmp_path, loop="1s").train(input_fn, max_steps=300)
+    assert trained.get_variable_value("global_step") == 300
+    assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(300)[1], rtol=1e-3, atol=1e-5)
+
+
+@BOTH
+def test_the_end_of_the_data_ends_training(tmp_path: Path, *, use_tpu: bool) -> None:
+    trained = estimator(tmp_path, use_tpu=use_tpu)
+    with lines() as said:
+        trained.train(lambda params: dataset(params["batch_size"], repeat=False), max_steps=100)
+    assert "the data ended after 3 steps" in said
+    assert trained.latest_checkpoint() == str(tmp_path / "model.ckpt-3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"steps": 1, "max_steps": 1}, ValueError, "both steps"),
+        ({"steps": 0}, ValueError, "steps must be at least 1"),
+        ({"max_steps": -1}, ValueError, "max_steps must be at least 1"),
+        ({"steps": 1.5}, TypeError, "steps must be a whole number"),
+        ({}, ValueError, "neither steps nor max_steps"),
+        ({"steps": 1, "hooks": [1]}, TypeError, "hooks"),
+        ({"steps": 1, "saving_listeners": [1]}, TypeError, "saving_listeners"),
+    ],
+)
+def test_arguments_of_train(tmp_path: Path, arguments: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        estimator(tmp_path).train(input_fn, **arguments)
+
+
+# --------------------------------------------------------------------------- input
+
+
+def assert_right_after_six_steps(trained: Any) -> None:
+    assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(6)[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mode", "host"),
+    [(tpugraph.InputPipelineConfig.PER_HOST_V1, 32), (tpugraph.InputPipelineConfig.PER_HOST_V2, 8)],
+)
+def test_batch_sizes_of_datasets(tmp_path: Path, mode: int, host: int) -> None:
+    seen: dict[str, Any] = {}
+
+    def reads(params: dict[str, Any]) -> Any:
+        seen["input"] = params
+        return dataset(params["batch_size"])
+
+    def models(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        seen["model"] = params
+        assert features["x"].shape == (8, 3)
+        return linear_fn(features, labels, mode, params)
+
+    assert_right_after_six_steps(estimator(tmp_path, models, per_host=mode).train(reads, max_steps=6))
+    assert (seen["input"]["batch_size"], seen["model"]["batch_size"]) == (host, 8)
+    assert seen["input"]["use_tpu"] is seen["model"]["use_tpu"] is True
+    context = seen["input"]["context"]
+    assert (context.num_replicas, context.num_hosts, context.current_host) == (4, 1, 0)
+    assert context.current_input_fn_deployment()[1:] == (0, 1, 4)
+    with pytest.raises(RuntimeError, match="current_host is known in input_fn only"):
+        seen["model"]["context"].current_host  # noqa: B018
+
+
+def test_without_tpu_the_batch_is_whole(tmp_path: Path) -> None:
+    seen = []
+
+    def reads(params: dict[str, Any]) -> Any:
+        seen.append((params["batch_size"], params["use_tpu"]))
+        return dataset(params["batch_size"])
+
+    estimator(tmp_path, use_tpu=False).train(reads, max_steps=1)
+    assert seen == [(32, False)]
+
+
+@pytest.mark.parametrize("per_host", [True, False])
+def test_tensors_instead_of_a_dataset(tmp_path: Path, *, per_host: bool) -> None:
+    def reads(params: dict[str, Any]) -> Any:
+        return tf1.data.make_one_shot_iterator(dataset(params["batch_size"])).get_next()
+
+    assert_right_after_six_steps(estimator(tmp_path, per_host=per_host).train(reads, max_steps=6))
+
+
+def test_tensors_of_a_fixed_batch_are_split(tmp_path: Path) -> None:
+    """An input function of a plain Estimator, which knows its batch size itself."""
+
+    def reads() -> Any:
+        return tf1.data.make_one_shot_iterator(dataset(ROWS)).get_next()
+
+    assert_right_after_six_steps(estimator(tmp_path).train(reads, max_steps=6))
+
+
+def test_a_partial_batch_is_left_out(tmp_path: Path) -> None:
+    def reads(params: dict[str, Any]) -> Any:
+        whole = tf.data.Dataset.from_tensor_slices(({"x": estimators.FEATURES}, estimators.TARGETS))
+        return whole.concatenate(whole.take(5)).batch(params["batch_size"]).repeat()
+
+    assert_right_after_six_steps(estimator(tmp_path).train(reads, max_steps=6))
+
+
+def test_the_batch_may_be_another_dimension(tmp_path: Path) -> None:
+    def reads(params: dict[str, Any]) -> Any:
+        return dataset(params["batch_size"]).map(lambda f, y: (tf.transpose(f["x"]), y))
+
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        assert features.shape == (3, 8)
+        return linear_fn({"x": tf.transpose(features)}, labels, mode, params)
+
+    assert_right_after_six_steps(estimator(tmp_path, models, batch_axis=(1, 0)).train(reads, max_steps=6))
+
+
+def test_python_in_the_input(tmp_path: Path) -> None:
+    def generate() -> Any:
+        while True:
+            yield from zip(estimators.FEATURES, estimators.TARGETS, strict=True)
+
+    def reads(params: dict[str, Any]) -> Any:
+        kinds = tf.TensorSpec([3], tf.float32), tf.TensorSpec([], tf.float32)
+        data = tf.data.Dataset.from_generator(generate, output_signature=kinds).map(lambda x, y: ({"x": x}, y))
+        return data.batch(params["batch_size"], drop_remainder=True)
+
+    assert_right_after_six_steps(estimator(tmp_path).train(reads, max_steps=6))
+
+
+@pytest.mark.parametrize(
+    ("reads", "error", "words"),
+    [
+        (lambda params: dataset(16), ValueError, r"batches of 16 rows, but params\['batch_size'\] is 32"),
+        (lambda params: dataset(32).unbatch(), ValueError, "without batches"),
+        (lambda params: (1, 2), TypeError, "must return a tf.data.Dataset or tensors"),
+        (lambda params: dataset(32).map(lambda f, y: (f, y, y)), ValueError, r"returned 3 elements"),
+        (lambda nothing: None, TypeError, r"takes \['nothing'\], which TPUEstimator does not know"),
+        (3, TypeError, "input_fn must be a function"),
+    ],
+)
+def test_input_functions_that_cannot_be_used(tmp_path: Path, reads: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        estimator(tmp_path).train(reads, max_steps=1)
+
+
+def test_input_modes_refuse(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="PER_HOST_V2 needs a"):
+        estimator(tmp_path, per_host=3).train(lambda params: tf.zeros([8, 3]), max_steps=1)
+    with pytest.raises(TypeError, match="PER_SHARD_V1"):
+        estimator(tmp_path, per_host=False).train(input_fn, max_steps=1)
+    with pytest.raises(ValueError, match="BROADCAST"):
+        estimator(tmp_path, per_host=4).train(input_fn, max_steps=1)
+    with pytest.raises(ValueError, match="train_batch_size is 30, which does not divide by the 4 cores"):
+        estimator(tmp_path, rows=30).train(input_fn, max_steps=1)
+
+
+# --------------------------------------------------------------------------- files
+
+
+@BOTH
+def test_checkpoints_every_so_many_steps(tmp_path: Path, *, use_tpu: bool) -> None:
+    trained = estimator(tmp_path, use_tpu=use_tpu, save_checkpoints_steps=4, keep_checkpoint_max=3)
+    trained.train(input_fn, max_steps=18)
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    last = [18, 16, 12]
+    assert [Path(p).name for p in state.all_model_checkpoint_paths] == [f"model.ckpt-{s}" for s in sorted(last)]
+    assert {p.name.split(".index")[0] for p in tmp_path.glob("*.index")} == {f"model.ckpt-{s}" for s in last}
+    assert {p.stem for p in tmp_path.glob("*.meta")} == {f"model.ckpt-{s}" for s in last}
+    assert trained.get_variable_names() == ["global_step", "w", "w/Momentum"]
+
+
+@pytest.mark.parametrize("keep", [0, None])
+def test_all_checkpoints_are_kept(tmp_path: Path, keep: int | None) -> None:
+    estimator(tmp_path, loop=1, save_checkpoints_steps=1, keep_checkpoint_max=keep).train(input_fn, max_steps=8)
+    assert len(list(tmp_path.glob("*.index"))) == 9
+
+
+def test_checkpoints_by_the_clock(tmp_path: Path) -> None:
+    estimator(tmp_path, loop=1, save_checkpoints_secs=1e-6).train(input_fn, max_steps=3)
+    assert sorted(p.stem for p in tmp_path.glob("*.index")) == [f"model.ckpt-{s}" for s in range(4)]
+
+
+def test_event_files(tmp_path: Path) -> None:
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        tf1.summary.scalar("largest", tf.reduce_max(labels))
+        return linear_fn(features, labels, mode, params)
+
+    estimator(tmp_path, models, save_summary_steps=4, log_step_count_steps=4).train(input_fn, max_steps=12)
+    found = {(tag, step): value for step, tag, value in scalars_in(tmp_path)}
+    assert {tag for tag, _ in found} == {"loss", "largest", "global_step/sec", "examples/sec"}
+    assert {step for tag, step in found if tag == "largest"} == {4, 8, 12}
+    losses, _ = by_hand(12)
+    assert np.allclose([found["loss", step] for step in (4, 8, 12)], [losses[3], losses[7], losses[11]], rtol=1e-4)
+    events = [e for p in tmp_path.glob("events*") for e in tf1.train.summary_iterator(str(p))]
+    assert [e for e in events if e.graph_def]
+    assert [e for e in events if e.session_log.checkpoint_path.endswith("model.ckpt-12")]
+
+
+# --------------------------------------------------------------------------- once
+
+
+def test_the_same_input_is_not_traced_again(tmp_path: Path) -> None:
+    calls = {"model": 0, "input": 0}
+
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        calls["model"] += 1
+        return linear_fn(features, labels, mode, params)
+
+    def reads(params: dict[str, Any]) -> Any:
+        calls["input"] += 1
+        return dataset(params["batch_size"]).map(scaled)
+
+    def scaled(features: Any, labels: Any) -> Any:
+        return {"x": features["x"] * 1.0}, labels
+
+    trained = estimator(tmp_path, models)
+    for steps in (3, 6):
+        trained.train(reads, max_steps=steps)
+    assert calls == {"model": 1, "input": 2}
+    assert trained.get_variable_value("global_step") == 6
+    trained.train(lambda params: dataset(params["batch_size"]).skip(1), max_steps=9)
+    assert calls["model"] == 2
+    trained.close()
+    trained.train(reads, max_steps=10)
+    assert calls["model"] == 3
+
+
+# --------------------------------------------------------------------------- features of other kinds
+
+
+@pytest.mark.filterwarnings("ignore:`layer.add_variable`")
+def test_words_and_sparse_features(tmp_path: Path) -> None:
+    """Strings and sparse tensors stay on the host, in a plain Estimator's model function."""
+    words = np.array([["red", "green", "blue"][i % 3] for i in range(96)])
+
+    def reads(params: dict[str, Any]) -> Any:
+        data = tf.data.Dataset.from_tensor_slices(({"word": words, "x": estimators.FEATURES}, estimators.TARGETS))
+        return data.repeat().batch(params["batch_size"], drop_remainder=True)
+
+    def models(features: Any, labels: Any, mode: str) -> Any:
+        tf1.summary.text("word", features["word"][0])
+        column = tf.feature_column.categorical_column_with_vocabulary_list("word", ["red", "green", "blue"])
+        shift = tf1.feature_column.linear_model(features, [column])
+        weights = tf1.get_variable("w", [3, 1], initializer=tf1.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(features["x"] @ weights + shift - labels[:, None]))
+        step = tf1.train.get_global_step()
+        return tpugraph.EstimatorSpec(mode, loss=loss, train_op=tf1.train.FtrlOptimizer(0.1).minimize(loss, step))
+
+    found = []
+    for use_tpu in (True, False):
+        folder = tmp_path / str(use_tpu)
+        trained = estimator(folder, models, use_tpu=use_tpu).train(reads, max_steps=6)
+        found.append([trained.get_variable_value(name) for name in ("w", "linear_model/word/weights")])
+    for cores, plain in zip(*found, strict=True):
+        assert np.allclose(cores, plain, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,59 @@
+"""Checks of arguments: what is wrong, the value seen, and what to give instead."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from tpugraph.errors import ArgumentError, ArgumentTypeError
+
+
+def whole(name: str, value: Any, *, least: int, example: str = "") -> int:
+    """A whole number of at least ``least``.
+
+    Raises:
+        ArgumentTypeError: no ``int``.
+        ArgumentError: too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        kind = type(value).__name__
+        raise ArgumentTypeError(f"{name} must be a whole number, but is {value!r} ({kind})", fix=example or None)
+    if value < least:
+        raise ArgumentError(f"{name} must be at least {least}, but is {value}", fix=example or None)
+    return value
+
+
+def number(name: str, value: Any, *, least: float = 0, above: bool = False) -> float:
+    """A number of at least ``least``, or greater where ``above``.
+
+    Raises:
+        ArgumentError: no number, or too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ArgumentError(f"{name} must be a number, but is {value!r}")
+    if value < least or (above and value == least):
+        raise ArgumentError(f"{name} must be {'greater than' if above else 'at least'} {least:g}, but is {value:g}")
+    return value
+
+
+def one_of(name: str, value: Any, choices: Collection[Any], *, why: str = "") -> Any:
+    """One of a few values.
+
+    Raises:
+        ArgumentError: another one.
+    """
+    if value not in choices:
+        listed = ", ".join(str(choice) for choice in choices)
+        raise ArgumentError(f"{name} is {value!r}, but must be one of {listed}{why and f' ({why})'}")
+    return value
+
+
+def instance(name: str, value: Any, kind: type | tuple[type, ...], *, what: str, fix: str | None = None) -> Any:
+    """A value of a type.
+
+    Raises:
+        ArgumentTypeError: another type.
+    """
+    if not isinstance(value, kind):
+        raise ArgumentTypeError(f"{name} must be {what}, but is {value!r} ({type(value).__name__})", fix=fix)
+    return value

@@ -1,0 +1,76 @@
+"""From a traced model to a Program: the one road, with the user's own lines named where it fails."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tpugraph import compiler
+from tpugraph.errors import ArgumentError, ShapeError, TpuGraphError
+from tpugraph.estimator.tracing import Traced
+from tpugraph.program import Program
+
+TIMED_LOOP = 1_000_000
+"""Steps that a loop may have whose length is a time."""
+
+
+def compile_training(traced: Traced, steps_per_loop: int | None) -> Program:
+    """Convert a traced training graph.
+
+    Args:
+        traced: the graph, with its saver and summaries.
+        steps_per_loop: steps per Session.run; None where a time says how many.
+
+    Raises:
+        TpuGraphError: the graph cannot be converted.
+        ArgumentError: a shape that is not fixed (a ``ValueError`` as well).
+    """
+    wanted = traced.reduction
+    program = _convert(traced, steps_per_loop, "auto")
+    found = program.report["reduction"]["kind"]
+    if wanted is None or wanted == found or (wanted == "mean" and found != "sum"):
+        return program
+    return _convert(traced, steps_per_loop, wanted)
+
+
+def _convert(traced: Traced, steps_per_loop: int | None, reduction: str) -> Program:
+    options = compiler.ConvertOptions(
+        num_replicas=max(traced.plan.cores, 1),
+        iterations_per_loop=steps_per_loop or TIMED_LOOP,
+        batch_mode="global" if traced.split_by_compiler else "per_replica",
+        train_op=traced.train_op,
+        loss=traced.loss,
+        loss_reduction=reduction,
+    )
+    try:
+        return compiler.convert(traced.to_graph(), options)
+    except ShapeError as error:
+        raise ArgumentError(error.fault, node=error.node, origin=_line_of(error, traced), fix=error.fix,
+                            stage=error.stage) from error  # fmt: skip
+    except TpuGraphError as error:
+        error.origin = _line_of(error, traced)
+        raise
+
+
+def _line_of(error: TpuGraphError, traced: Traced) -> str | None:
+    """Where in the user's program the node of an error was made."""
+    op = _operation(error, traced.graph)
+    frames = [] if op is None else [f for f in op.traceback if not _is_library(f.filename)]
+    if not frames:
+        return error.origin
+    return f"{frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name}"
+
+
+def _operation(error: TpuGraphError, graph: Any) -> Any:
+    name = (error.node or "").partition(" ")[0].partition(":")[0]
+    if not name:
+        return None
+    try:
+        return graph.get_operation_by_name(name)
+    except (KeyError, ValueError):
+        return None
+
+
+def _is_library(filename: str) -> bool:
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return filename.startswith(own) or f"{os.sep}tensorflow{os.sep}" in filename or f"{os.sep}keras{os.sep}" in filename

@@ -1,0 +1,172 @@
+"""What input and model functions learn about the cores: batch sizes, and ``params['context']``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from tpugraph.errors import ArgumentError, ArgumentTypeError, RunError
+from tpugraph.estimator.arguments import whole
+from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.tpu_config import InputPipelineConfig
+
+_ARGUMENT = {
+    ModeKeys.TRAIN: "train_batch_size",
+    ModeKeys.EVAL: "eval_batch_size",
+    ModeKeys.PREDICT: "predict_batch_size",
+}
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The sizes of one mode's batches, in rows.
+
+    Attributes:
+        cores: number of cores; 0 without TPU.
+        whole: the global batch; None where unknown (without TPU only).
+        host: ``params['batch_size']`` of the input function.
+        core: ``params['batch_size']`` of the model function.
+    """
+
+    cores: int
+    whole: int | None
+    host: int | None
+    core: int | None
+
+    @property
+    def line(self) -> str:
+        """For the user: the global batch and how it is made up."""
+        if not self.cores:
+            return "" if self.whole is None else f"batch {self.whole}, without TPU"
+        return f"global batch {self.whole} = {self.cores} cores x {self.core}"
+
+
+def check_batch_size(mode: str, size: object) -> int:
+    """A batch size as the user gave it.
+
+    Raises:
+        ArgumentError: None, or not positive.
+        ArgumentTypeError: no whole number.
+    """
+    if size is None:
+        raise ArgumentError(
+            f"{_ARGUMENT[mode]} is None, but is needed to run on cores",
+            fix=f"TPUEstimator(..., {_ARGUMENT[mode]}=1024), or use_tpu=False",
+        )
+    return whole(_ARGUMENT[mode], size, least=1)
+
+
+def batches(mode: str, size: object, cores: int, input_mode: int) -> Batches:
+    """How a global batch is shared out.
+
+    Args:
+        mode: a ModeKeys value.
+        size: the global batch in rows.
+        cores: number of cores; 0 without TPU.
+        input_mode: an InputPipelineConfig value.
+
+    Raises:
+        ArgumentError: a batch that does not divide, or is missing.
+        ArgumentTypeError: no whole number.
+    """
+    if not cores:
+        rows = None if size is None else check_batch_size(mode, size)
+        return Batches(0, rows, rows, rows)
+    rows = check_batch_size(mode, size)
+    if input_mode == InputPipelineConfig.BROADCAST:
+        raise ArgumentError("BROADCAST input would train every core on the same rows", fix="PER_HOST_V1 or PER_HOST_V2")
+    if rows % cores:
+        low = rows // cores * cores
+        near = " or ".join(str(n) for n in (low, low + cores) if n)
+        raise ArgumentError(
+            f"{_ARGUMENT[mode]} is {rows}, which does not divide by the {cores} cores", fix=f"{near}, or num_shards"
+        )
+    share = rows // cores
+    per_core_input = input_mode in (InputPipelineConfig.PER_SHARD_V1, InputPipelineConfig.PER_HOST_V2)
+    return Batches(cores, rows, share if per_core_input else rows, share)
+
+
+@dataclass(frozen=True)
+class TPUContext:
+    """``params['context']``: how the function that gets it is deployed.
+
+    Attributes:
+        num_hosts: hosts with cores.
+        num_replicas: cores over all hosts.
+    """
+
+    num_hosts: int
+    num_replicas: int
+    _for_input: bool = True
+
+    @property
+    def num_of_replicas_per_host(self) -> int:
+        """Cores of each host."""
+        return self.num_replicas // self.num_hosts
+
+    @property
+    def current_host(self) -> int:
+        """The host whose input function is called.
+
+        Raises:
+            RunError: asked for in a model function (a ``RuntimeError``).
+        """
+        return 0 if self._for_input else _wrong_side("current_host", "input_fn")
+
+    def current_input_fn_deployment(self) -> tuple[TPUContext, int, int, int]:
+        """The context, which call of the input function this is, how many there are, and the cores each serves.
+
+        Raises:
+            RunError: asked for in a model function (a ``RuntimeError``).
+        """
+        if not self._for_input:
+            _wrong_side("current_input_fn_deployment()", "input_fn")
+        return self, 0, 1, self.num_replicas
+
+    @property
+    def device_assignment(self) -> None:
+        """Where the cores lie in the mesh: not known on emulated cores.
+
+        Raises:
+            RunError: asked for in an input function (a ``RuntimeError``).
+        """
+        if self._for_input:
+            _wrong_side("device_assignment", "model_fn")
+
+
+class ContextError(RunError, RuntimeError):
+    """A question to ``params['context']`` from the wrong function."""
+
+
+def _wrong_side(what: str, where: str) -> NoReturn:
+    raise ContextError(f"params['context'].{what} is known in {where} only")
+
+
+def check_keys(params: dict[str, object]) -> None:
+    """``params`` as the user gives them hold no key that is set here.
+
+    Raises:
+        ArgumentError: they do.
+    """
+    for key in ("batch_size", "context"):
+        if key in params:
+            raise ArgumentError(
+                f"params has the key '{key}', which TPUEstimator sets itself",
+                fix="give the batch size as train_batch_size" if key == "batch_size" else "rename the key",
+            )
+
+
+def as_dict(params: object) -> dict[str, object]:
+    """``params`` as a dict; an HParams object gives its values.
+
+    Raises:
+        ArgumentTypeError: something else.
+    """
+    if params is None:
+        return {}
+    if isinstance(params, dict):
+        return params
+    values = getattr(params, "values", None)
+    if callable(values) and isinstance(found := values(), dict):
+        return found
+    raise ArgumentTypeError(f"params must be a dict, but is {params!r} ({type(params).__name__})")

@@ -1,0 +1,437 @@
+"""TPUEstimator: trains a model function on cores, from the same arguments as ``tf.contrib.tpu.TPUEstimator``."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.errors import ArgumentError, CheckpointError
+from tpugraph.estimator import export
+from tpugraph.estimator import prediction as predict_only
+from tpugraph.estimator.arguments import instance, whole
+from tpugraph.estimator.calls import check_model_fn
+from tpugraph.estimator.context import Batches, as_dict, batches, check_batch_size, check_keys
+from tpugraph.estimator.evaluation import add_metrics, evaluate
+from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.plain_session import PlainModel
+from tpugraph.estimator.plain_training import train_plain
+from tpugraph.estimator.reporting import say
+from tpugraph.estimator.run_config import RunConfig
+from tpugraph.estimator.saving import check_listeners
+from tpugraph.estimator.specs import hooks_of
+from tpugraph.estimator.tpu_config import InputPipelineConfig
+from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_serving
+from tpugraph.estimator.training import Cores, Goal, Training
+from tpugraph.estimator.warm_start import settings_of
+
+_CORES = 8
+
+
+class TPUEstimator:
+    """Trains the model that a model function describes, on the cores of a TPU or on emulated ones.
+
+    Args:
+        model_fn: called with ``features``, and with those of ``labels``, ``mode``, ``params`` and ``config`` that it
+            takes; returns a :class:`TPUEstimatorSpec` or a plain :class:`EstimatorSpec`.
+        model_dir: folder for checkpoints and event files; that of ``config``, else a temporary one.
+        config: a :class:`RunConfig`.
+        params: a dict for the functions, which get a deep copy with ``batch_size``, ``use_tpu`` and ``context`` set.
+        use_tpu: False runs the plain graph on this machine, one Session.run per step.
+        train_batch_size: rows of a training batch over all cores.
+        eval_batch_size: rows of an evaluation batch over all cores.
+        predict_batch_size: rows of a prediction batch over all cores.
+        batch_axis: of features and of labels the dimension of the batch, where it is not the first; PER_HOST_V1 only.
+        eval_on_tpu: False evaluates on this machine.
+        export_to_tpu: whether an exported model has a graph for TPUs.
+        export_to_cpu: whether it has a plain one.
+        warm_start_from: a checkpoint, a SavedModel or :class:`WarmStartSettings` for the first values.
+        embedding_config_spec: refused unless None: there are no TPU embeddings.
+        export_saved_model_api_version: refused unless None.
+
+    Raises:
+        ArgumentError: a value that cannot be used (a ``ValueError``).
+        ArgumentTypeError: a value of the wrong type (a ``TypeError``).
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any] | None = None,
+        model_dir: str | os.PathLike[str] | None = None,
+        config: RunConfig | None = None,
+        params: Any = None,
+        *,
+        use_tpu: bool = True,
+        train_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        predict_batch_size: int | None = None,
+        batch_axis: Sequence[Any] | None = None,
+        eval_on_tpu: bool = True,
+        export_to_tpu: bool = True,
+        export_to_cpu: bool = True,
+        warm_start_from: Any = None,
+        embedding_config_spec: Any = None,
+        export_saved_model_api_version: Any = None,
+    ) -> None:
+        if not isinstance(config, RunConfig):
+            raise ArgumentError(f"config must be a tpugraph.RunConfig, but is {config!r}", fix="config=RunConfig()")
+        check_model_fn(model_fn, params)
+        check_keys(as_dict(params))
+        if embedding_config_spec is not None:
+            raise ArgumentError(
+                "embedding_config_spec: there are no TPU embeddings here", fix="use tf.nn.embedding_lookup"
+            )
+        if export_saved_model_api_version is not None:
+            raise ArgumentError("export_saved_model_api_version has one value here", fix="leave it out")
+        if not export_to_tpu and not export_to_cpu:
+            raise ArgumentError("export_to_tpu and export_to_cpu are both False", fix="leave one of them True")
+        if use_tpu:
+            self._check_for_cores(config, train_batch_size, eval_batch_size, predict_batch_size)
+        elif not eval_on_tpu:
+            say("warning: eval_on_tpu has no effect with use_tpu=False")
+        self._model_fn = model_fn
+        self._config = config.replace(model_dir=_folder(model_dir, config.model_dir))
+        self._params = params
+        self._use_tpu = use_tpu
+        self._batch_sizes = {
+            ModeKeys.TRAIN: train_batch_size,
+            ModeKeys.EVAL: eval_batch_size,
+            ModeKeys.PREDICT: predict_batch_size,
+        }
+        self._batch_axis = batch_axis
+        self._warm_start = settings_of(warm_start_from)
+        self._cores: Cores | None = None
+        self._plain: dict[str, PlainModel] = {}
+
+    def _check_for_cores(self, config: RunConfig, train: Any, evaluation: Any, prediction: Any) -> None:
+        check_batch_size(ModeKeys.TRAIN, train)
+        for name, size in (("eval_batch_size", evaluation), ("predict_batch_size", prediction)):
+            if size is not None:
+                whole(name, size, least=1)
+        spanned = config.tpu_config.num_cores_per_replica
+        if spanned not in (None, 1):
+            raise ArgumentError(
+                f"num_cores_per_replica is {spanned}, but a replica runs on one core", fix="leave it out"
+            )
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def model_dir(self) -> str:
+        """The folder of checkpoints and event files."""
+        return str(self._config.model_dir)
+
+    @property
+    def config(self) -> RunConfig:
+        """The run configuration, with the model_dir in use."""
+        return self._config
+
+    @property
+    def params(self) -> Any:
+        """A deep copy of the params."""
+        return copy.deepcopy(self._params)
+
+    @property
+    def model_fn(self) -> Callable[..., Any]:
+        """The model function."""
+        assert self._model_fn is not None
+        return self._model_fn
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """The folder of the event files of an evaluation."""
+        return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
+
+    def close(self) -> None:
+        """Release the sessions that are kept for the next training; using the estimator again opens new ones."""
+        if self._cores is not None:
+            self._cores.close()
+            self._cores = None
+        for model in self._plain.values():
+            model.close()
+        self._plain = {}
+
+    # ------------------------------------------------------------------ training
+
+    def train(
+        self,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[Any] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[Any] | None = None,
+    ) -> TPUEstimator:
+        """Train, from the newest checkpoint of the model_dir on.
+
+        Training ends after ``steps`` steps, at the global step ``max_steps``, at the end of the data, or when a hook
+        asks for it; the last loop is shorter where the steps do not divide. With the same input as the training before,
+        the model is neither traced nor converted again.
+
+        Args:
+            input_fn: called with those of ``params``, ``mode`` and ``config`` that it takes; returns a
+                ``tf.data.Dataset`` of batches of ``params['batch_size']`` rows, or tensors of one.
+            hooks: ``tf.compat.v1.train.SessionRunHook`` objects, called around each loop.
+            steps: number of steps; excludes max_steps.
+            max_steps: global step to end at; nothing happens where it is reached already.
+            saving_listeners: ``tf.compat.v1.train.CheckpointSaverListener`` objects.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ArgumentError: steps or functions that cannot be used (a ``ValueError``).
+            ArgumentTypeError: something of the wrong type (a ``TypeError``).
+            NanLossDuringTrainingError: a loss is no number.
+            TpuGraphError: the model cannot be converted, or a step failed.
+        """
+        goal = self._goal(steps, max_steps)
+        users = hooks_of("hooks", hooks)
+        listeners = check_listeners(saving_listeners)
+        if max_steps is not None and self.saved_step >= max_steps:
+            say(f"the model_dir is at step {self.saved_step:,} already: nothing to train up to step {max_steps:,}")
+            return self
+        request = self._request(input_fn, ModeKeys.TRAIN)
+        if not self._use_tpu:
+            traced = trace_model(request, trace_input(request))
+            own = (*traced.spec.training_hooks, *traced.spec.training_chief_hooks)
+            train_plain(traced, self.model_dir, self._config, (*users, *own), listeners, self._warm_start, goal)
+            return self
+        cores = self._model_on_cores(request)
+        spec = cores.traced.spec
+        every = (*users, *spec.training_hooks, *spec.training_chief_hooks)
+        Training(cores, self.model_dir, self._config, every, listeners, self._warm_start).run(goal)
+        return self
+
+    def _goal(self, steps: Any, max_steps: Any) -> Goal:
+        if steps is not None and max_steps is not None:
+            raise ArgumentError(f"both steps ({steps}) and max_steps ({max_steps}) are given", fix="give one")
+        for name, value in (("steps", steps), ("max_steps", max_steps)):
+            if value is not None:
+                whole(name, value, least=1)
+        if self._use_tpu and steps is None and max_steps is None:
+            raise ArgumentError("neither steps nor max_steps is given", fix="train(input_fn, max_steps=1000)")
+        return Goal(steps, max_steps)
+
+    def _request(self, input_fn: Any, mode: str, *, on_cores: bool = True) -> Request:
+        plan = self._plan(mode)
+        mode_of_input = self._config.tpu_config.per_host_input_for_training
+        if not on_cores:
+            plan, mode_of_input = Batches(0, plan.whole, plan.whole, plan.whole), InputPipelineConfig.PER_HOST_V1
+        return Request(self.model_fn, input_fn, mode, self._params, self._config, plan, mode_of_input, self._batch_axis)
+
+    def _plan(self, mode: str) -> Batches:
+        cores = (self._config.tpu_config.num_shards or _CORES) if self._use_tpu else 0
+        return batches(mode, self._batch_sizes[mode], cores, self._config.tpu_config.per_host_input_for_training)
+
+    def _model_on_cores(self, request: Request) -> Cores:
+        """The model with this input: the one at hand where the input is the same."""
+        fed = trace_input(request)
+        if self._cores is not None and self._cores.fingerprint == fed.fingerprint:
+            return self._cores
+        if self._cores is not None:
+            self._cores.close()
+        self._cores = Cores(trace_model(request, fed), fed.fingerprint, self._config)
+        return self._cores
+
+    # ------------------------------------------------------------------ evaluation, prediction, export
+
+    def evaluate(
+        self,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Evaluate, on this machine, every example of the data once.
+
+        Args:
+            input_fn: as for :meth:`train`; ``params['batch_size']`` is the ``eval_batch_size``.
+            steps: at most so many batches; all of the data when None.
+            hooks: session hooks.
+            checkpoint_path: the checkpoint; the newest one when None, and first values where there is none.
+            name: a name for the folder of the event files.
+
+        Returns:
+            The metrics by name, with ``loss`` (the mean over batches) and ``global_step``.
+
+        Raises:
+            ArgumentError: a batch size or steps that cannot be used (a ``ValueError``).
+            RunError: the input is empty.
+        """
+        users = hooks_of("hooks", hooks)
+        if steps is not None:
+            whole("steps", steps, least=1)
+        checkpoint = checkpoint_path or self.latest_checkpoint()
+        if checkpoint is None:
+            say(f"there is no checkpoint in {self.model_dir}: the model is evaluated with its first values")
+        model = self._plain_model(self._request(input_fn, ModeKeys.EVAL, on_cores=False), add_metrics)
+        return evaluate(model, checkpoint, steps, users, self.eval_dir(name))
+
+    def predict(
+        self,
+        input_fn: Callable[..., Any],
+        predict_keys: Any = None,
+        hooks: Sequence[Any] | None = None,
+        checkpoint_path: str | None = None,
+        *,
+        yield_single_examples: bool = True,
+    ) -> Iterator[Any]:
+        """Predict, on this machine; what is wrong with the arguments is said at once, not at the first value.
+
+        Args:
+            input_fn: as for :meth:`train`; ``params['batch_size']`` is the ``predict_batch_size``, and labels are not
+                used. It must return a Dataset that ends, except with ``use_tpu=False``.
+            predict_keys: names of the predictions that are wanted; all when None.
+            hooks: session hooks.
+            checkpoint_path: the checkpoint; the newest one when None.
+            yield_single_examples: example by example; else batch by batch.
+
+        Returns:
+            A generator of predictions, in the order of the data. It may be left before its end.
+
+        Raises:
+            ArgumentError: nothing is trained yet, or no such predictions (a ``ValueError``).
+            ArgumentTypeError: predict_keys that are no names, or no Dataset (a ``TypeError``).
+        """
+        keys, users = predict_only.check_keys(predict_keys), hooks_of("hooks", hooks)
+        checkpoint = checkpoint_path or self._newest()
+        model = self._plain_model(self._request(input_fn, ModeKeys.PREDICT, on_cores=False))
+        found = predict_only.chosen(model.traced.spec.predictions, keys)
+        return predict_only.predict(model, checkpoint, found, users, single=yield_single_examples)
+
+    def export_saved_model(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: dict[str, str] | None = None,
+        *,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: str = ModeKeys.PREDICT,
+    ) -> str:
+        """Write a SavedModel that plain TensorFlow loads and serves.
+
+        Args:
+            export_dir_base: a folder; the model goes into a new one below it, named by the time.
+            serving_input_receiver_fn: returns an :class:`export.ServingInputReceiver`.
+            assets_extra: files to put beside the model: name there to path here.
+            as_text: write the graph as text.
+            checkpoint_path: the checkpoint; the newest one when None.
+            experimental_mode: the mode of the model; only PREDICT.
+
+        Returns:
+            The folder of the model.
+
+        Raises:
+            ArgumentError: nothing is trained yet, or another mode (a ``ValueError``).
+            ArgumentTypeError: a function that returns no receiver (a ``TypeError``).
+        """
+        if experimental_mode != ModeKeys.PREDICT:
+            raise ArgumentError(f"experimental_mode is '{experimental_mode}', but only PREDICT is exported")
+        checkpoint = checkpoint_path or self._newest()
+        request = self._request(serving_input_receiver_fn, ModeKeys.PREDICT, on_cores=False)
+        fed, receiver = trace_serving(request)
+        model = PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
+        try:
+            with model.traced.graph.as_default():
+                model.traced.scaffold.saver.restore(model.session, checkpoint)
+                spec = model.traced.spec
+                served = export.signatures(receiver, spec.export_outputs, spec.predictions)
+            return export.write(model, os.fspath(export_dir_base), served, assets_extra, as_text=as_text)
+        finally:
+            model.close()
+
+    def export_savedmodel(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: dict[str, str] | None = None,
+        *,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        strip_default_attrs: bool = False,
+    ) -> str:
+        """The older name of :meth:`export_saved_model`; default attributes are always stripped."""
+        del strip_default_attrs
+        return self.export_saved_model(
+            export_dir_base, serving_input_receiver_fn, assets_extra, as_text=as_text, checkpoint_path=checkpoint_path
+        )
+
+    def _plain_model(self, request: Request, prepare: Callable[[Any], None] | None = None) -> PlainModel:
+        """The model of a mode with this input: the one at hand where the input is the same."""
+        fed = trace_input(request)
+        known = self._plain.get(request.mode)
+        if known is not None and known.fingerprint == fed.fingerprint:
+            return known
+        if known is not None:
+            known.close()
+        traced = trace_model(request, fed)
+        if prepare is not None:
+            prepare(traced)
+        self._plain[request.mode] = PlainModel(traced, fed.fingerprint, self._config.session_config)
+        return self._plain[request.mode]
+
+    # ------------------------------------------------------------------ what was learnt
+
+    def latest_checkpoint(self) -> str | None:
+        """The prefix of the newest checkpoint; None where there is none."""
+        found = tf.train.latest_checkpoint(self.model_dir)
+        return None if found is None else str(found)
+
+    def get_variable_names(self) -> list[str]:
+        """The names of the variables in the newest checkpoint.
+
+        Raises:
+            ArgumentError: nothing is trained yet (a ``ValueError``).
+        """
+        return [name for name, _ in tf.train.list_variables(self._newest())]
+
+    def get_variable_value(self, name: str) -> Any:
+        """The value of a variable in the newest checkpoint, as a NumPy array.
+
+        Raises:
+            ArgumentError: nothing is trained yet, or there is no such variable (a ``ValueError``).
+        """
+        newest = self._newest()
+        if name not in dict(tf.train.list_variables(newest)):
+            raise ArgumentError(f"there is no variable '{name}' in '{newest}'",
+                                fix=f"one of {', '.join(self.get_variable_names()[:5])}, ...")  # fmt: skip
+        return tf.train.load_variable(newest, name)
+
+    def _newest(self) -> str:
+        found = self.latest_checkpoint()
+        if found is None:
+            raise ArgumentError(f"there is no checkpoint in '{self.model_dir}' yet", fix="train first")
+        return found
+
+    @property
+    def saved_step(self) -> int:
+        """The global step of the newest checkpoint; 0 where there is none.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        found = self.latest_checkpoint()
+        if found is None:
+            return 0
+        try:
+            return int(tf.train.load_variable(found, tf.compat.v1.GraphKeys.GLOBAL_STEP))
+        except tf.errors.OpError as error:
+            raise CheckpointError(f"the checkpoint '{found}' cannot be read: {error.message}") from error
+
+
+def _folder(model_dir: Any, configured: str | None) -> str:
+    given = None if model_dir is None else os.fspath(model_dir)
+    if given == "":
+        raise ArgumentError("model_dir is empty", fix="give a folder, or None for a temporary one")
+    if given is not None and configured is not None and given != configured:
+        raise ArgumentError(f"model_dir is '{given}', but that of the config is '{configured}'", fix="give one of them")
+    found = given or configured
+    if found is None:
+        found = tempfile.mkdtemp(prefix="tpugraph-")
+        say(f"model_dir is the temporary folder {found}")
+    return instance("model_dir", found, str, what="a folder")  # type: ignore[no-any-return]

@@ -1,0 +1,167 @@
+"""What exporting needs: how a served model gets its input, and what it answers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpugraph.errors import ArgumentError, ArgumentTypeError
+from tpugraph.estimator.plain_session import PlainModel
+
+tf1 = tf.compat.v1
+
+
+class _Receiver(NamedTuple):
+    features: Any
+    receiver_tensors: Any
+    receiver_tensors_alternatives: Any = None
+
+
+class ServingInputReceiver(_Receiver):
+    """What a serving input function returns.
+
+    Args:
+        features: a tensor or a dict of tensors for the model.
+        receiver_tensors: the tensor, or dict of tensors, that is fed.
+        receiver_tensors_alternatives: other tensors that may be fed instead, by name of the signature.
+
+    Raises:
+        ArgumentTypeError: something else than tensors (a ``TypeError``).
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None
+    ) -> ServingInputReceiver:
+        """Check the fields and make the receiver; see the class."""
+        received = receiver_tensors if isinstance(receiver_tensors, Mapping) else {"input": receiver_tensors}
+        for key, value in (*received.items(), *((None, t) for t in tf.nest.flatten(features))):
+            if not tf.is_tensor(value):
+                raise ArgumentTypeError(f"ServingInputReceiver: {key or 'features'} must be a tensor, but is {value!r}")
+        return super().__new__(cls, features, dict(received), receiver_tensors_alternatives)
+
+
+class PredictOutput(NamedTuple):
+    """Answers that are named tensors."""
+
+    outputs: Any
+
+
+class ClassificationOutput(NamedTuple):
+    """Answers that are scores of classes, names of classes, or both."""
+
+    scores: Any = None
+    classes: Any = None
+
+
+class RegressionOutput(NamedTuple):
+    """Answers that are numbers."""
+
+    value: Any
+
+
+def build_raw_serving_input_receiver_fn(
+    features: Mapping[str, Any], default_batch_size: int | None = None
+) -> Callable[[], ServingInputReceiver]:
+    """A serving input function whose features are fed as they are.
+
+    Args:
+        features: example tensors, or tensor specs, by name; their first dimension is the batch.
+        default_batch_size: its size; open when None.
+    """
+
+    def receive() -> ServingInputReceiver:
+        fed = {}
+        for name, example in features.items():
+            shape = tf.TensorShape(example.shape).as_list()
+            fed[name] = tf1.placeholder(example.dtype, [default_batch_size, *shape[1:]], name=name)
+        return ServingInputReceiver(dict(fed), fed)
+
+    return receive
+
+
+def build_parsing_serving_input_receiver_fn(
+    feature_spec: Mapping[str, Any], default_batch_size: int | None = None
+) -> Callable[[], ServingInputReceiver]:
+    """A serving input function that is fed serialised ``tf.train.Example`` protos under the name ``examples``.
+
+    Args:
+        feature_spec: what ``tf.io.parse_example`` takes.
+        default_batch_size: how many are fed; open when None.
+    """
+
+    def receive() -> ServingInputReceiver:
+        serialized = tf1.placeholder(tf.string, [default_batch_size], name="input_example_tensor")
+        return ServingInputReceiver(tf.io.parse_example(serialized, dict(feature_spec)), {"examples": serialized})
+
+    return receive
+
+
+# --------------------------------------------------------------------------- writing a SavedModel
+
+
+def signatures(receiver: ServingInputReceiver, outputs: Any, predictions: Any) -> dict[str, Any]:
+    """The signatures of a served model; the predictions are the default one where the model gives no export outputs.
+
+    Raises:
+        ArgumentError: several export outputs and none is the default.
+        ArgumentTypeError: an export output of another kind.
+    """
+    default = tf1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+    outputs = outputs or {default: PredictOutput(predictions)}
+    if default not in outputs:
+        if len(outputs) > 1:
+            raise ArgumentError(
+                f"none of the export_outputs {sorted(outputs)} is the default", fix=f"name it '{default}'"
+            )
+        outputs = {**outputs, default: next(iter(outputs.values()))}
+    return {name: _signature(receiver.receiver_tensors, output) for name, output in outputs.items()}
+
+
+def _signature(fed: dict[str, Any], output: Any) -> Any:
+    if isinstance(output, PredictOutput):
+        named = output.outputs if isinstance(output.outputs, Mapping) else {"output": output.outputs}
+        return tf1.saved_model.predict_signature_def(fed, dict(named))
+    examples = next(iter(fed.values()))
+    if isinstance(output, ClassificationOutput):
+        return tf1.saved_model.classification_signature_def(examples, output.classes, output.scores)
+    if isinstance(output, RegressionOutput):
+        return tf1.saved_model.regression_signature_def(examples, output.value)
+    raise ArgumentTypeError(f"an export output must be a PredictOutput, ClassificationOutput or RegressionOutput, "
+                            f"but is {output!r}")  # fmt: skip
+
+
+def write(model: PlainModel, base: str, signature_map: dict[str, Any], assets: Any, *, as_text: bool) -> str:
+    """Write a SavedModel into a new folder below ``base`` that has the time as its name; returns that folder.
+
+    The folder appears under its name when it is complete.
+    """
+    stamp = int(time.time())
+    while Path(base, str(stamp)).exists():
+        stamp += 1
+    final, temporary = os.path.join(base, str(stamp)), os.path.join(base, f"temp-{stamp}")
+    with model.traced.graph.as_default():
+        builder = tf1.saved_model.Builder(temporary)
+        builder.add_meta_graph_and_variables(
+            model.session,
+            [tf1.saved_model.tag_constants.SERVING],
+            signature_def_map=signature_map,
+            assets_collection=tf1.get_collection(tf1.GraphKeys.ASSET_FILEPATHS),
+            main_op=model.traced.scaffold.local_init_op,
+            saver=model.traced.scaffold.saver,
+            strip_default_attrs=True,
+        )
+        builder.save(as_text)
+    for name, source in (assets or {}).items():
+        target = Path(temporary, "assets.extra", name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+    os.rename(temporary, final)
+    return final

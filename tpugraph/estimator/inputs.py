@@ -1,0 +1,168 @@
+"""From what an input function returns to the features and labels of one core's batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.errors import ArgumentError, ArgumentTypeError
+from tpugraph.estimator.context import Batches
+from tpugraph.estimator.tpu_config import InputPipelineConfig
+
+tf1 = tf.compat.v1
+
+
+def is_dataset(value: Any) -> bool:
+    """Whether an input function returned a Dataset."""
+    return isinstance(value, (tf.data.Dataset, tf1.data.Dataset))
+
+
+def check_kind(value: Any, input_mode: int) -> None:
+    """Refuse what an input mode does not allow.
+
+    Raises:
+        ArgumentTypeError: tensors under PER_HOST_V2, or a Dataset under PER_SHARD_V1.
+    """
+    if input_mode == InputPipelineConfig.PER_HOST_V2 and not is_dataset(value):
+        raise ArgumentTypeError(
+            f"input_fn returned {type(value).__name__}, but PER_HOST_V2 needs a tf.data.Dataset",
+            fix="return the Dataset itself, not tensors of it",
+        )
+    if input_mode == InputPipelineConfig.PER_SHARD_V1 and is_dataset(value):
+        raise ArgumentTypeError(
+            "input_fn returned a Dataset, but PER_SHARD_V1 (per_host_input_for_training=False) needs (features, labels)",
+            fix="per_host_input_for_training=True",
+        )
+
+
+def split(returned: Any) -> tuple[Any, Any]:
+    """Features and labels (None where there are none) of a structure of tensors.
+
+    Raises:
+        ArgumentError: a tuple of more than two elements.
+    """
+    if not isinstance(returned, (tuple, list)):
+        return returned, None
+    if len(returned) == 2:
+        return returned[0], returned[1]
+    raise ArgumentError(
+        f"input_fn must return features or (features, labels), but returned {len(returned)} elements",
+        fix="put several features into a dict",
+    )
+
+
+def check_tensors(returned: Any) -> None:
+    """Refuse what is neither a Dataset nor tensors.
+
+    Raises:
+        ArgumentTypeError: it names the value.
+    """
+    for value in tf.nest.flatten(returned):
+        if value is not None and not tf.is_tensor(value):
+            raise ArgumentTypeError(
+                f"input_fn must return a tf.data.Dataset or tensors, but returned {value!r} ({type(value).__name__})",
+                fix="tf.data.Dataset.from_tensor_slices(...).batch(params['batch_size'])",
+            )
+
+
+def rows_of(tensors: Any) -> int | None:
+    """The number of rows of the first tensor of known shape; None where unknown."""
+    shapes = [t.shape for t in tf.nest.flatten(tensors) if isinstance(t, tf.Tensor)]
+    return next((int(s[0]) for s in shapes if s.rank and s[0] is not None), None)
+
+
+def per_core(dataset: Any, plan: Batches, batch_axis: Any = None) -> Any:
+    """A Dataset whose consecutive elements are the shards of each batch, core after core.
+
+    Args:
+        dataset: its elements are batches of the host.
+        plan: the sizes.
+        batch_axis: of each tensor the dimension to split; 0 when None.
+
+    Raises:
+        ArgumentError: batches of another size.
+    """
+    if batch_axis is not None:
+        return _split_along(dataset, plan, batch_axis)
+    _check_rows(dataset.element_spec, plan.host)
+    specs = tf.nest.flatten(dataset.element_spec)
+    if any(not isinstance(s, tf.TensorSpec) or s.shape.rank is None or s.shape[0] != plan.host for s in specs):
+        dataset = dataset.filter(lambda *e: _is_whole(e, plan.host))
+    if plan.core == plan.host:
+        return _closed(dataset, plan.core)
+    if all(isinstance(s, tf.TensorSpec) for s in specs):
+        return dataset.rebatch(plan.core, drop_remainder=True)
+    return dataset.unbatch().batch(plan.core, drop_remainder=True)
+
+
+def next_of(dataset: Any) -> Any:
+    """The tensors of the next element; the iterator is initialised with the tables of the graph."""
+    iterator = tf1.data.make_initializable_iterator(dataset)
+    tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+    return iterator.get_next()
+
+
+def _check_rows(element_spec: Any, rows: int | None) -> None:
+    specs = [s for s in tf.nest.flatten(element_spec) if isinstance(s, tf.TensorSpec) and s.shape.rank is not None]
+    if any(spec.shape.rank == 0 for spec in specs):
+        raise ArgumentError(
+            "input_fn returned a Dataset without batches: an element of it is a scalar",
+            fix="dataset.batch(params['batch_size'], drop_remainder=True)",
+        )
+    for spec in specs:
+        if spec.shape[0] not in (None, rows):
+            raise ArgumentError(
+                f"input_fn returned batches of {spec.shape[0]} rows, but params['batch_size'] is {rows}",
+                fix="dataset.batch(params['batch_size'], drop_remainder=True)",
+            )
+
+
+def _is_whole(element: Any, rows: int | None) -> Any:
+    first = next(t for t in tf.nest.flatten(element) if isinstance(t, (tf.Tensor, tf.SparseTensor)))
+    shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first, out_type=tf.int64)
+    return tf.equal(shape[0], tf.constant(rows, tf.int64))
+
+
+def _closed(dataset: Any, rows: int | None) -> Any:
+    """The same elements, with the number of rows in their shapes."""
+
+    def close(*element: Any) -> Any:
+        for tensor in tf.nest.flatten(element):
+            if isinstance(tensor, tf.Tensor) and tensor.shape.rank:
+                tensor.set_shape([rows, *tensor.shape[1:]])
+        return element if len(element) > 1 else element[0]
+
+    return dataset.map(close)
+
+
+def _split_along(dataset: Any, plan: Batches, batch_axis: Any) -> Any:
+    def shards(*element: Any) -> Any:
+        flat = tf.nest.flatten(element)
+        pieces = []
+        for tensor, axis in zip(flat, _axes(element, batch_axis), strict=True):
+            size = tensor.shape[axis]
+            if size is not None and size != plan.host:
+                raise ArgumentError(
+                    f"batch_axis: dimension {axis} of '{tensor.name}' has {size} rows, "
+                    f"but params['batch_size'] is {plan.host}"
+                )
+            shape = [plan.host if i == axis else d for i, d in enumerate(tensor.shape)]
+            whole = tf.ensure_shape(tensor, shape)
+            pieces.append(tf.stack(tf.split(whole, plan.cores, axis=axis)))
+        packed = tf.nest.pack_sequence_as(element, pieces)
+        return tf.data.Dataset.from_tensor_slices(packed if len(element) > 1 else packed[0])
+
+    return dataset.flat_map(shards)
+
+
+def _axes(element: Any, batch_axis: Any) -> list[int]:
+    """The batch dimension of each tensor: one number per part of (features, labels), or a structure like it."""
+    axes: list[int] = []
+    for part, axis in zip(element, batch_axis, strict=False):
+        flat = tf.nest.flatten(part)
+        given = tf.nest.flatten(axis)
+        axes.extend(given * len(flat) if len(given) == 1 else given)
+    if len(axes) != len(tf.nest.flatten(element)):
+        raise ArgumentError(f"batch_axis {batch_axis!r} does not fit the {len(element)} parts that input_fn returns")
+    return axes

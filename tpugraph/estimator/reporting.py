@@ -1,0 +1,113 @@
+"""What people see of a run: lines of progress, and event files for TensorBoard."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import Any
+
+import tensorflow as tf
+
+tf1 = tf.compat.v1
+LOGGER = logging.getLogger("tpugraph")
+
+
+def say(text: str) -> None:
+    """Log a line at INFO; on stderr where the program has set up no logging of its own."""
+    if not LOGGER.hasHandlers():
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        LOGGER.addHandler(handler)
+        LOGGER.propagate = False
+        if LOGGER.level == logging.NOTSET:
+            LOGGER.setLevel(logging.INFO)
+    LOGGER.info(text)
+
+
+class Events:
+    """Event files in a folder.
+
+    Writers are those of ``tf.compat.v1.summary.FileWriterCache``: the hooks of TensorFlow write to the same file.
+
+    Args:
+        folder: where they go.
+        graph: the graph to show.
+    """
+
+    def __init__(self, folder: str, graph: Any) -> None:
+        self.folder = folder
+        with graph.as_default():  # a FileWriter is made in graph mode only
+            self._writer = tf1.summary.FileWriterCache.get(folder)
+
+    def scalars(self, step: int, **values: float) -> None:
+        """Write numbers at a step, by tag."""
+        summary = tf1.Summary()
+        for tag, value in values.items():
+            summary.value.add(tag=tag, simple_value=value)
+        self._writer.add_summary(summary, step)
+
+    def summary(self, step: int, serialized: bytes) -> None:
+        """Write serialised summaries at a step."""
+        self._writer.add_summary(serialized, step)
+
+    def checkpoint(self, step: int, path: str) -> None:
+        """Write that a checkpoint was saved."""
+        log = tf1.SessionLog(status=tf1.SessionLog.CHECKPOINT, checkpoint_path=path)
+        self._writer.add_session_log(log, step)
+
+    def close(self) -> None:
+        """Have everything on file; the writer stays in its cache."""
+        self._writer.flush()
+
+
+class Meter:
+    """Logs loss and rates every so many steps.
+
+    Args:
+        every: steps between two lines; None logs nothing.
+        rows: rows of the global batch; None where unknown.
+        step: the first step.
+        events: where the rates are written as well.
+    """
+
+    def __init__(self, every: int | None, rows: int | None, step: int, events: Events | None) -> None:
+        self._every = every
+        self._rows = rows
+        self._events = events
+        self._step = step
+        self._when = time.monotonic()
+        self._first = True
+        self._began = step, self._when
+        self._loss: float | None = None
+
+    def update(self, step: int, loss: float) -> None:
+        """Take note of the steps done."""
+        self._loss = loss
+        if self._every is None or (step - self._step < self._every and not self._first):
+            return
+        now = time.monotonic()
+        line, rates = f"step {step:,}, loss {loss:.6g}", self._rates(step, now)
+        if not self._first:  # the first steps compile, so their pace says nothing
+            line += f", {rates['global_step/sec']:,.1f} steps/s"
+            if "examples/sec" in rates:
+                line += f", {rates['examples/sec']:,.0f} examples/s"
+            if self._events is not None:
+                self._events.scalars(step, **rates)
+        say(line)
+        self._step, self._when, self._first = step, now, False
+
+    def end(self, step: int) -> None:
+        """Say how many steps were done, and how fast."""
+        start, began = self._began
+        seconds = time.monotonic() - began
+        loss = "" if self._loss is None else f", loss {self._loss:.6g}"
+        say(f"trained {step - start:,} steps in {seconds:.1f} s, to step {step:,}{loss}")
+
+    def _rates(self, step: int, now: float) -> dict[str, float]:
+        rate = (step - self._step) / max(now - self._when, 1e-9)
+        return (
+            {"global_step/sec": rate}
+            if self._rows is None
+            else {"global_step/sec": rate, "examples/sec": rate * self._rows}
+        )

@@ -1,0 +1,256 @@
+"""RunConfig: where a TPUEstimator keeps its files, how often it writes them, and which cores it uses."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+from typing import Any
+
+from tpugraph.errors import ArgumentError, ArgumentTypeError
+from tpugraph.estimator.arguments import number
+from tpugraph.estimator.tpu_config import TPUConfig
+
+_SAVE_SECONDS = 600
+REPLACEABLE = (
+    "model_dir",
+    "tf_random_seed",
+    "save_summary_steps",
+    "save_checkpoints_steps",
+    "save_checkpoints_secs",
+    "session_config",
+    "keep_checkpoint_max",
+    "keep_checkpoint_every_n_hours",
+    "log_step_count_steps",
+    "train_distribute",
+    "device_fn",
+    "protocol",
+    "eval_distribute",
+    "experimental_distribute",
+    "experimental_max_worker_delay_secs",
+    "session_creation_timeout_secs",
+    "tpu_config",
+)
+"""What :meth:`RunConfig.replace` may change."""
+
+_UNSET: Any = type("unset", (), {"__repr__": lambda self: "<not given>"})()
+
+
+class RunConfig:
+    """How a TPUEstimator runs.
+
+    Args:
+        tpu_config: how the cores are used; ``TPUConfig()`` when None.
+        evaluation_master: address of the TensorFlow server for evaluation; ``master`` when None.
+        master: address of the TensorFlow server; "" runs in this process.
+        cluster: a :class:`~tpugraph.estimator.resolver.TPUClusterResolver`; gives the master instead.
+        model_dir: folder for checkpoints and event files.
+        tf_random_seed: seed of each graph.
+        save_summary_steps: steps between summaries; 100.
+        save_checkpoints_steps: steps between checkpoints.
+        save_checkpoints_secs: seconds between checkpoints; 600 where neither this nor the steps are given. Both None:
+            no checkpoints but the first and the last.
+        session_config: a ``tf.compat.v1.ConfigProto``.
+        keep_checkpoint_max: how many of the newest checkpoints are kept; 0 keeps all.
+        keep_checkpoint_every_n_hours: one checkpoint per so many hours is kept besides.
+        log_step_count_steps: steps between two lines of progress.
+        train_distribute: refused unless None: the cores are the distribution.
+        device_fn: a function of an op, to place it.
+        protocol: ``grpc`` or None.
+        eval_distribute: as train_distribute.
+        experimental_distribute: as train_distribute.
+        experimental_max_worker_delay_secs: not used.
+        session_creation_timeout_secs: seconds to wait for a session.
+
+    Raises:
+        ArgumentError: a value that cannot be used, or two that exclude each other (a ``ValueError``).
+        ArgumentTypeError: a value of the wrong type (a ``TypeError``).
+    """
+
+    def __init__(
+        self,
+        tpu_config: TPUConfig | None = None,
+        evaluation_master: str | None = None,
+        master: str | None = None,
+        cluster: Any = None,
+        *,
+        model_dir: str | os.PathLike[str] | None = None,
+        tf_random_seed: int | None = None,
+        save_summary_steps: int | None = 100,
+        save_checkpoints_steps: int | None = _UNSET,
+        save_checkpoints_secs: float | None = _UNSET,
+        session_config: Any = None,
+        keep_checkpoint_max: int | None = 5,
+        keep_checkpoint_every_n_hours: float = 10000,
+        log_step_count_steps: int | None = 100,
+        train_distribute: Any = None,
+        device_fn: Any = None,
+        protocol: str | None = None,
+        eval_distribute: Any = None,
+        experimental_distribute: Any = None,
+        experimental_max_worker_delay_secs: float | None = None,
+        session_creation_timeout_secs: float = 7200,
+    ) -> None:
+        self._values: dict[str, Any] = {
+            "model_dir": None if model_dir is None else os.fspath(model_dir),
+            "tf_random_seed": tf_random_seed,
+            "save_summary_steps": save_summary_steps,
+            **_saving(save_checkpoints_steps, save_checkpoints_secs),
+            "session_config": session_config,
+            "keep_checkpoint_max": keep_checkpoint_max,
+            "keep_checkpoint_every_n_hours": keep_checkpoint_every_n_hours,
+            "log_step_count_steps": log_step_count_steps,
+            "train_distribute": train_distribute,
+            "device_fn": device_fn,
+            "protocol": protocol,
+            "eval_distribute": eval_distribute,
+            "experimental_distribute": experimental_distribute,
+            "experimental_max_worker_delay_secs": experimental_max_worker_delay_secs,
+            "session_creation_timeout_secs": session_creation_timeout_secs,
+            "tpu_config": TPUConfig() if tpu_config is None else tpu_config,
+        }
+        _check(self._values)
+        self._cluster = cluster
+        self._master, self._evaluation_master = _masters(master, evaluation_master, cluster, session_config)
+
+    def replace(self, **kwargs: Any) -> RunConfig:
+        """A copy with some values changed.
+
+        Raises:
+            ArgumentError: a value that cannot be used, or a name that is not to be changed.
+        """
+        for name in kwargs:
+            if name not in REPLACEABLE:
+                raise ArgumentError(f"RunConfig has no '{name}' to replace", fix=f"one of {', '.join(REPLACEABLE)}")
+        if kwargs.get("save_checkpoints_steps") is not None and "save_checkpoints_secs" not in kwargs:
+            kwargs["save_checkpoints_secs"] = None
+        if kwargs.get("save_checkpoints_secs") is not None and "save_checkpoints_steps" not in kwargs:
+            kwargs["save_checkpoints_steps"] = None
+        values = {**self._values, **kwargs}
+        _refuse_both(values["save_checkpoints_steps"], values["save_checkpoints_secs"])
+        _check(values)
+        changed = copy.copy(self)
+        changed._values = values
+        return changed
+
+    def __getattr__(self, name: str) -> Any:
+        values = self.__dict__.get("_values", {})
+        if name in values:
+            return values[name]
+        raise AttributeError(f"RunConfig has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._values})
+
+    def __repr__(self) -> str:
+        defaults = {k: p.default for k, p in inspect.signature(RunConfig.__init__).parameters.items()}
+        shown = [f"{k}={v!r}" for k, v in self._values.items() if defaults.get(k) is not v and v != defaults.get(k)]
+        return f"RunConfig({', '.join(shown)})"
+
+    @property
+    def master(self) -> str:
+        """Address of the TensorFlow server; "" is this process."""
+        return self._master
+
+    @property
+    def evaluation_master(self) -> str:
+        """Address of the TensorFlow server for evaluation."""
+        return self._evaluation_master
+
+    @property
+    def cluster(self) -> Any:
+        """The cluster resolver, or None."""
+        return self._cluster
+
+    @property
+    def cluster_spec(self) -> Any:
+        """The cluster that the resolver found, or None."""
+        return None if self._cluster is None else self._cluster.cluster_spec()
+
+    @property
+    def task_type(self) -> str:
+        """What this process is in the cluster: the worker."""
+        return "worker"
+
+    @property
+    def task_id(self) -> int:
+        """Which of the workers this process is: 0, since one process drives all cores."""
+        return 0
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the checkpoints: always, since one process drives all cores."""
+        return True
+
+    @property
+    def num_worker_replicas(self) -> int:
+        """How many processes call :meth:`TPUEstimator.train`: one."""
+        return 1
+
+    @property
+    def num_ps_replicas(self) -> int:
+        """How many parameter servers there are: none."""
+        return 0
+
+
+def _saving(steps: Any, seconds: Any) -> dict[str, Any]:
+    if steps is _UNSET and seconds is _UNSET:
+        steps, seconds = None, _SAVE_SECONDS
+    steps, seconds = None if steps is _UNSET else steps, None if seconds is _UNSET else seconds
+    _refuse_both(steps, seconds)
+    return {"save_checkpoints_steps": steps, "save_checkpoints_secs": seconds}
+
+
+def _refuse_both(steps: Any, seconds: Any) -> None:
+    if steps is not None and seconds is not None:
+        raise ArgumentError(
+            f"RunConfig has both save_checkpoints_steps ({steps}) and save_checkpoints_secs ({seconds})", fix="give one"
+        )
+
+
+def _check(values: dict[str, Any]) -> None:
+    if values["model_dir"] == "":
+        raise ArgumentError("RunConfig model_dir is empty", fix="give a folder, or None for a temporary one")
+    for name in ("save_summary_steps", "save_checkpoints_steps", "save_checkpoints_secs", "keep_checkpoint_max",
+                 "experimental_max_worker_delay_secs"):  # fmt: skip
+        if values[name] is not None:
+            number(f"RunConfig {name}", values[name])
+    for name in ("keep_checkpoint_every_n_hours", "log_step_count_steps", "session_creation_timeout_secs"):
+        if values[name] is not None:
+            number(f"RunConfig {name}", values[name], above=True)
+    seed = values["tf_random_seed"]
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise ArgumentError(f"RunConfig tf_random_seed must be a whole number, but is {seed!r}")
+    config = values["session_config"]
+    if config is not None and type(config).__name__ != "ConfigProto":
+        raise ArgumentError(f"RunConfig session_config must be a tf.compat.v1.ConfigProto, but is {config!r}")
+    if values["protocol"] not in (None, "grpc", "grpc+verbs"):
+        raise ArgumentError(f"RunConfig protocol is {values['protocol']!r}, but must be 'grpc' or 'grpc+verbs'")
+    if values["device_fn"] is not None and not _takes_one(values["device_fn"]):
+        raise ArgumentError(f"RunConfig device_fn must be a function of one op, but is {values['device_fn']!r}")
+    for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
+        if values[name] is not None:
+            raise ArgumentError(
+                f"RunConfig {name} is {values[name]!r}, but TPUEstimator distributes over its cores itself",
+                fix=f"leave {name} out; TPUConfig(num_shards=...) says how many cores",
+            )
+    if not isinstance(values["tpu_config"], TPUConfig):
+        raise ArgumentTypeError(f"RunConfig tpu_config must be a TPUConfig, but is {values['tpu_config']!r}")
+
+
+def _takes_one(function: Any) -> bool:
+    if not callable(function):
+        return False
+    names = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    return len(names) == 1
+
+
+def _masters(master: Any, evaluation_master: Any, cluster: Any, session_config: Any) -> tuple[str, str]:
+    if cluster is not None and master:
+        raise ArgumentError(f"RunConfig has both a cluster and the master '{master}'", fix="give one")
+    if cluster is not None and session_config is not None and session_config.HasField("cluster_def"):
+        raise ArgumentError(
+            "RunConfig has both a cluster and a session_config with a cluster_def", fix="leave the cluster_def out"
+        )
+    address = cluster.master() if cluster is not None else master or ""
+    return address, address if evaluation_master is None else evaluation_master

@@ -1,0 +1,312 @@
+"""EstimatorSpec and TPUEstimatorSpec: what a model function hands back."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpugraph.errors import ArgumentError, ArgumentTypeError
+from tpugraph.estimator.arguments import instance, one_of
+from tpugraph.estimator.modes import ALL_MODES, ModeKeys
+
+
+class _EstimatorSpec(NamedTuple):
+    mode: str
+    predictions: Any = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metric_ops: Any = None
+    export_outputs: Any = None
+    training_chief_hooks: Any = None
+    training_hooks: Any = None
+    scaffold: Any = None
+    evaluation_hooks: Any = None
+    prediction_hooks: Any = None
+
+
+class EstimatorSpec(_EstimatorSpec):
+    """What a model function returns: the tensors and ops of one mode.
+
+    Args:
+        mode: a :class:`ModeKeys` value.
+        predictions: a tensor or a dict of tensors; required in PREDICT.
+        loss: a scalar tensor; required in TRAIN and EVAL.
+        train_op: the op of a training step; required in TRAIN.
+        eval_metric_ops: dict of (value tensor, update op) pairs or Keras metrics.
+        export_outputs: dict of export outputs.
+        training_chief_hooks: hooks for training, as training_hooks.
+        training_hooks: session hooks for training.
+        scaffold: a ``tf.compat.v1.train.Scaffold``.
+        evaluation_hooks: session hooks for evaluation.
+        prediction_hooks: session hooks for prediction.
+
+    Raises:
+        ArgumentError: something required is missing, or a loss of several elements (a ``ValueError``).
+        ArgumentTypeError: something of the wrong type (a ``TypeError``).
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        mode: str,
+        predictions: Any = None,
+        loss: Any = None,
+        train_op: Any = None,
+        eval_metric_ops: Any = None,
+        export_outputs: Any = None,
+        training_chief_hooks: Any = None,
+        training_hooks: Any = None,
+        scaffold: Any = None,
+        evaluation_hooks: Any = None,
+        prediction_hooks: Any = None,
+    ) -> EstimatorSpec:
+        """Check the fields and make the spec; see the class."""
+        _check_mode(mode)
+        if scaffold is not None:
+            instance("scaffold", scaffold, tf.compat.v1.train.Scaffold, what="a tf.compat.v1.train.Scaffold")
+        return super().__new__(
+            cls,
+            mode,
+            _predictions(mode, predictions),
+            _loss(mode, loss),
+            _train_op(mode, train_op),
+            _metric_ops(eval_metric_ops),
+            _export_outputs(export_outputs),
+            hooks_of("training_chief_hooks", training_chief_hooks),
+            hooks_of("training_hooks", training_hooks),
+            scaffold,
+            hooks_of("evaluation_hooks", evaluation_hooks),
+            hooks_of("prediction_hooks", prediction_hooks),
+        )
+
+
+class _TPUEstimatorSpec(NamedTuple):
+    mode: str
+    predictions: Any = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metrics: Any = None
+    export_outputs: Any = None
+    scaffold_fn: Any = None
+    host_call: Any = None
+    training_hooks: Any = None
+    evaluation_hooks: Any = None
+    prediction_hooks: Any = None
+
+
+class TPUEstimatorSpec(_TPUEstimatorSpec):
+    """What a model function written for TPUEstimator returns; a plain :class:`EstimatorSpec` does as well.
+
+    Args:
+        mode: a :class:`ModeKeys` value.
+        predictions: a tensor or a dict of tensors.
+        loss: a scalar tensor.
+        train_op: the op of a training step.
+        eval_metrics: ``(metric_fn, tensors)``; the function gets the tensors (a list or dict of batch-major tensors)
+            and returns a dict of metrics.
+        export_outputs: dict of export outputs.
+        scaffold_fn: a function without arguments that returns a ``tf.compat.v1.train.Scaffold``.
+        host_call: ``(function, tensors)``; the function runs on the host.
+        training_hooks: session hooks for training.
+        evaluation_hooks: session hooks for evaluation.
+        prediction_hooks: session hooks for prediction.
+
+    Raises:
+        ArgumentError: something required is missing or has the wrong form (a ``ValueError``).
+        ArgumentTypeError: something of the wrong type (a ``TypeError``).
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        mode: str,
+        predictions: Any = None,
+        loss: Any = None,
+        train_op: Any = None,
+        eval_metrics: Any = None,
+        export_outputs: Any = None,
+        scaffold_fn: Any = None,
+        host_call: Any = None,
+        training_hooks: Any = None,
+        evaluation_hooks: Any = None,
+        prediction_hooks: Any = None,
+    ) -> TPUEstimatorSpec:
+        """Check the fields and make the spec; see the class."""
+        _check_mode(mode)
+        check_call("eval_metrics", eval_metrics)
+        check_call("host_call", host_call)
+        if scaffold_fn is not None and not callable(scaffold_fn):
+            raise ArgumentTypeError(f"scaffold_fn must be a function without arguments, but is {scaffold_fn!r}")
+        return super().__new__(
+            cls,
+            mode,
+            _predictions(mode, predictions),
+            _loss(mode, loss),
+            _train_op(mode, train_op),
+            eval_metrics,
+            _export_outputs(export_outputs),
+            scaffold_fn,
+            host_call,
+            hooks_of("training_hooks", training_hooks),
+            hooks_of("evaluation_hooks", evaluation_hooks),
+            hooks_of("prediction_hooks", prediction_hooks),
+        )
+
+    def as_estimator_spec(self) -> EstimatorSpec:
+        """The same as a plain spec: metric function, host call and scaffold function are called, in the current graph.
+
+        Raises:
+            ArgumentError: ``scaffold_fn`` returns None.
+            ArgumentTypeError: the metric function returns no dict of metrics.
+        """
+        if self.host_call is not None:
+            called("host_call", self.host_call)
+        return EstimatorSpec(
+            self.mode,
+            self.predictions,
+            self.loss,
+            self.train_op,
+            None if self.eval_metrics is None else called("eval_metrics", self.eval_metrics),
+            self.export_outputs,
+            training_hooks=self.training_hooks,
+            scaffold=_scaffold(self.scaffold_fn),
+            evaluation_hooks=self.evaluation_hooks,
+            prediction_hooks=self.prediction_hooks,
+        )
+
+
+# --------------------------------------------------------------------------- (function, tensors)
+
+
+def check_call(name: str, pair: Any) -> None:
+    """Check a ``(function, tensors)`` pair; None is fine.
+
+    Raises:
+        ArgumentError: not two elements, or tensors that do not fit the function's parameters.
+        ArgumentTypeError: no tuple, no function, or tensors in neither a list nor a dict.
+    """
+    if pair is None:
+        return
+    if not isinstance(pair, (tuple, list)):
+        raise ArgumentTypeError(f"{name} must be a tuple (function, tensors), but is {pair!r}")
+    if len(pair) != 2:
+        raise ArgumentError(f"{name} must be a tuple (function, tensors), but has {len(pair)} elements")
+    function, tensors = pair
+    if not callable(function):
+        raise ArgumentTypeError(f"{name}[0] must be a function, but is {function!r}")
+    if not isinstance(tensors, (list, tuple, Mapping)):
+        raise ArgumentTypeError(f"{name}[1] must be a list or dict of tensors, but is {tensors!r}")
+    arguments: tuple[Any, Any] = ((), tensors) if isinstance(tensors, Mapping) else (tensors, {})
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments[0], **arguments[1])
+    except TypeError as error:
+        given = f"{len(tensors)} tensors" if not isinstance(tensors, Mapping) else f"the tensors {sorted(tensors)}"
+        raise ArgumentError(
+            f"{name}: the function takes {signature}, but gets {given}: {error}", fix="give one tensor per parameter"
+        ) from error
+
+
+def called(name: str, pair: Any) -> Any:
+    """What the function of a ``(function, tensors)`` pair returns."""
+    function, tensors = pair
+    try:
+        return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
+    except TypeError as error:
+        raise ArgumentTypeError(f"{name}: calling its function fails: {error}") from error
+
+
+def _scaffold(scaffold_fn: Any) -> Any:
+    if scaffold_fn is None:
+        return None
+    scaffold = scaffold_fn()
+    if scaffold is None:
+        raise ArgumentError("scaffold_fn returned None", fix="return the tf.compat.v1.train.Scaffold")
+    return scaffold
+
+
+# --------------------------------------------------------------------------- fields
+
+
+def _check_mode(mode: Any) -> None:
+    one_of("mode", mode, ALL_MODES, why="see ModeKeys")
+
+
+def _predictions(mode: str, predictions: Any) -> Any:
+    if predictions is None:
+        if mode == ModeKeys.PREDICT:
+            raise ArgumentError("the spec has no predictions, which mode PREDICT needs", fix="predictions={...}")
+        return None
+    values = predictions.items() if isinstance(predictions, Mapping) else [("predictions", predictions)]
+    for key, value in values:
+        if not tf.is_tensor(value):
+            raise ArgumentTypeError(f"predictions: '{key}' must be a tensor, but is {value!r}")
+    return predictions
+
+
+def _loss(mode: str, loss: Any) -> Any:
+    if loss is None:
+        if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
+            raise ArgumentError(f"the spec has no loss, which mode {mode} needs", fix="loss=...")
+        return None
+    if not tf.is_tensor(loss):
+        raise ArgumentTypeError(f"loss must be a tensor, but is {loss!r}")
+    elements = loss.shape.num_elements()
+    if elements not in (None, 1):
+        raise ArgumentError(
+            f"loss must be a scalar, but '{loss.name}' has the shape {loss.shape}", fix="tf.reduce_mean(loss)"
+        )
+    return loss if loss.shape.rank == 0 else tf.reshape(loss, [])
+
+
+def _train_op(mode: str, train_op: Any) -> Any:
+    if train_op is None:
+        if mode == ModeKeys.TRAIN:
+            raise ArgumentError("the spec has no train_op, which mode TRAIN needs", fix="train_op=optimizer.minimize()")
+        return None
+    if not isinstance(train_op, tf.Operation) and not tf.is_tensor(train_op):
+        raise ArgumentTypeError(f"train_op must be an op or a tensor, but is {train_op!r}")
+    return train_op
+
+
+def _metric_ops(metrics: Any) -> Any:
+    if metrics is None:
+        return {}
+    instance("eval_metric_ops", metrics, Mapping, what="a dict")
+    for key, value in metrics.items():
+        if (isinstance(value, tuple) and len(value) == 2) or isinstance(value, tf.keras.metrics.Metric):
+            continue
+        raise ArgumentTypeError(
+            f"eval_metric_ops: '{key}' must be a pair (value tensor, update op), but is {value!r}",
+            fix="a function of tf.compat.v1.metrics returns such a pair",
+        )
+    return dict(metrics)
+
+
+def _export_outputs(outputs: Any) -> Any:
+    if outputs is None:
+        return None
+    return dict(instance("export_outputs", outputs, Mapping, what="a dict"))
+
+
+def hooks_of(name: str, hooks: Any) -> tuple[Any, ...]:
+    """Session hooks as a tuple.
+
+    Raises:
+        ArgumentTypeError: something that is no ``tf.compat.v1.train.SessionRunHook``.
+    """
+    if hooks is None:
+        return ()
+    if not isinstance(hooks, Sequence):
+        raise ArgumentTypeError(f"{name} must be a list of hooks, but is {hooks!r}")
+    for hook in hooks:
+        instance(f"{name}: each", hook, tf.compat.v1.train.SessionRunHook, what="a tf.compat.v1.train.SessionRunHook")
+    return tuple(hooks)

@@ -1,0 +1,124 @@
+"""TPUConfig and InputPipelineConfig: how the cores are used and fed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from tpugraph.errors import ArgumentError
+from tpugraph.estimator.arguments import one_of, whole
+
+_TIME = re.compile(r"([1-9]\d*)([smh]?)")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class InputPipelineConfig:
+    """Who calls the input function, and for which batch; see ``TPUConfig.per_host_input_for_training``.
+
+    PER_SHARD_V1: for one core's batch; it returns ``(features, labels)``.
+    PER_HOST_V1: once per host, for the host's batch; the host splits what it returns.
+    PER_HOST_V2: once per host, for one core's batch; it returns a Dataset that is read once per core.
+    BROADCAST: once, for the global batch; every core gets all of it.
+    SLICED: evaluation and prediction only: once, for the global batch, which the host splits.
+    """
+
+    PER_SHARD_V1 = 1
+    PER_HOST_V1 = 2
+    PER_HOST_V2 = 3
+    BROADCAST = 4
+    SLICED = 5
+
+
+@dataclass(frozen=True)
+class TPUConfig:
+    """How TPUEstimator uses the cores.
+
+    Attributes:
+        iterations_per_loop: training steps per Session.run: a number, or a time such as ``"30s"``, ``"5m"``, ``"1h"``.
+        num_shards: number of cores; 8 when None. It decides; it need not repeat what is found elsewhere.
+        num_cores_per_replica: cores that one replica spans; only 1 can run.
+        per_host_input_for_training: an :class:`InputPipelineConfig` value; True is PER_HOST_V1, False PER_SHARD_V1.
+        tpu_job_name: name of the TPU job in a cluster.
+        initial_infeed_sleep_secs: seconds to wait before the first batch is sent.
+        input_partition_dims: how inputs are split over the cores of one replica.
+        eval_training_input_configuration: PER_HOST_V1 or SLICED.
+        experimental_host_call_every_n_steps: steps between two host calls.
+
+    Raises:
+        ArgumentError: a value that cannot be used (a ``ValueError``).
+        ArgumentTypeError: a value of the wrong type (a ``TypeError``).
+    """
+
+    iterations_per_loop: int | str = 2
+    num_shards: int | None = None
+    num_cores_per_replica: int | None = None
+    _: KW_ONLY
+    per_host_input_for_training: Any = True
+    tpu_job_name: str | None = None
+    initial_infeed_sleep_secs: int | None = None
+    input_partition_dims: Any = None
+    eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1
+    experimental_host_call_every_n_steps: int = 1
+
+    def __post_init__(self) -> None:
+        loop_length(self.iterations_per_loop)
+        if self.num_shards is not None:
+            whole("TPUConfig num_shards", self.num_shards, least=1, example="num_shards=8")
+        if self.num_cores_per_replica is not None:
+            one_of("TPUConfig num_cores_per_replica", self.num_cores_per_replica, _CORES_PER_REPLICA)
+        if self.initial_infeed_sleep_secs is not None:
+            whole("TPUConfig initial_infeed_sleep_secs", self.initial_infeed_sleep_secs, least=0)
+        whole("TPUConfig experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps, least=1)
+        object.__setattr__(self, "per_host_input_for_training", _input_mode(self.per_host_input_for_training))
+        allowed = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
+        one_of("TPUConfig eval_training_input_configuration", self.eval_training_input_configuration, allowed,
+               why="PER_HOST_V1 or SLICED")  # fmt: skip
+        if self.input_partition_dims is not None:
+            self._check_partition_dims()
+
+    def _check_partition_dims(self) -> None:
+        dims = self.input_partition_dims
+        if not isinstance(dims, (list, tuple)) or len(dims) not in (1, 2):
+            raise ArgumentError(
+                f"TPUConfig input_partition_dims must be a list of one or two elements, but is {dims!r}"
+            )
+        if self.num_cores_per_replica is None:
+            raise ArgumentError("TPUConfig input_partition_dims needs num_cores_per_replica", fix="set it as well")
+        if self.per_host_input_for_training != InputPipelineConfig.PER_HOST_V2:
+            raise ArgumentError(
+                "TPUConfig input_partition_dims works with PER_HOST_V2 only",
+                fix="per_host_input_for_training=InputPipelineConfig.PER_HOST_V2",
+            )
+
+
+def loop_length(value: Any) -> tuple[int | None, float | None]:
+    """The length of a training loop: (steps, None) or (None, seconds).
+
+    Raises:
+        ArgumentError: neither a positive whole number nor a time.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value, None
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ArgumentError(
+            f"TPUConfig iterations_per_loop is {value!r}, but must be a positive number of steps or a time",
+            fix='iterations_per_loop=100, or "30s", "5m", "1h"',
+        )
+    if not match[2]:
+        return int(match[1]), None
+    return None, int(match[1]) * _UNITS[match[2]]
+
+
+def _input_mode(value: Any) -> int:
+    if isinstance(value, bool):
+        return InputPipelineConfig.PER_HOST_V1 if value else InputPipelineConfig.PER_SHARD_V1
+    modes = {v: k for k, v in vars(InputPipelineConfig).items() if not k.startswith("_")}
+    if value not in modes:
+        raise ArgumentError(
+            f"TPUConfig per_host_input_for_training is {value!r}, but must be True, False or an InputPipelineConfig",
+            fix=f"InputPipelineConfig.{modes[InputPipelineConfig.PER_HOST_V1]}",
+        )
+    return int(value)

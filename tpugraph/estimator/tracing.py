@@ -1,0 +1,263 @@
+"""Tracing: input_fn and model_fn become one plain graph, at the batch of one core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph import graphdef
+from tpugraph.errors import ArgumentError, ArgumentTypeError
+from tpugraph.estimator import inputs
+from tpugraph.estimator.calls import call_input_fn, call_model_fn, name_of, with_extras
+from tpugraph.estimator.context import Batches, TPUContext
+from tpugraph.estimator.fingerprint import fingerprint
+from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.optimizer import COLLECTION, KINDS
+from tpugraph.estimator.run_config import RunConfig
+from tpugraph.estimator.specs import EstimatorSpec
+from tpugraph.estimator.tpu_config import InputPipelineConfig
+from tpugraph.ir import Graph
+from tpugraph.preconditions import IN_PROCESS
+
+tf1 = tf.compat.v1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to trace.
+
+    Attributes:
+        model_fn: the model function.
+        input_fn: the input function.
+        mode: a ModeKeys value.
+        params: the user's params.
+        config: the run configuration.
+        plan: the batch sizes.
+        input_mode: an InputPipelineConfig value.
+        batch_axis: of each part of the input the dimension of its batch, or None.
+    """
+
+    model_fn: Callable[..., Any]
+    input_fn: Callable[..., Any]
+    mode: str
+    params: Any
+    config: RunConfig
+    plan: Batches
+    input_mode: int = InputPipelineConfig.PER_HOST_V1
+    batch_axis: Any = None
+
+
+@dataclass
+class Traced:
+    """A plain graph with the spec of its model.
+
+    Attributes:
+        graph: the ``tf.Graph``; Python functions that it calls live as long as it does.
+        spec: loss, train op and the rest.
+        scaffold: the user's, or one of ours.
+        plan: the batch sizes.
+        split_by_compiler: whether the graph holds the global batch, so that the compiler must split it.
+        source: where the graph comes from, for messages.
+        metrics: of an evaluation: the op that updates them, and their values by name.
+    """
+
+    graph: Any
+    spec: EstimatorSpec
+    scaffold: Any
+    plan: Batches
+    split_by_compiler: bool
+    source: str
+    metrics: Any = None
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss tensor."""
+        return str(self.spec.loss.name)
+
+    @property
+    def train_op(self) -> str:
+        """Name of the train op."""
+        op = self.spec.train_op
+        return str(op.name if isinstance(op, tf.Operation) else op.op.name)
+
+    @property
+    def reduction(self) -> str | None:
+        """What the CrossShardOptimizers of the graph ask for: ``mean``, ``sum`` or None.
+
+        Raises:
+            ArgumentError: they disagree.
+        """
+        found = {KINDS[kind] for kind in self.graph.get_collection(COLLECTION)}
+        if len(found) > 1:
+            raise ArgumentError("the CrossShardOptimizers of the model ask for different reductions", fix="choose one")
+        return next(iter(found), None)
+
+    def to_graph(self) -> Graph:
+        """The graph for the compiler."""
+        graph = graphdef.from_graph_def(self.graph.as_graph_def(add_shapes=True), source=self.source)
+        keys = tf1.GraphKeys
+        for key in (keys.TRAINABLE_VARIABLES, keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES, keys.GLOBAL_STEP):
+            graph.collections[key] = [v.op.name for v in self.graph.get_collection(key)]
+        graph.facts[IN_PROCESS] = {"model": self.source}
+        return graph
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A graph that holds the input of one core, and no model yet.
+
+    Attributes:
+        graph: the ``tf.Graph``.
+        features: what the input function gave as features.
+        labels: what it gave as labels, or None.
+        at_global: whether these are the rows of all cores.
+        fingerprint: equal for two inputs that read the same in the same way.
+    """
+
+    graph: Any
+    features: Any
+    labels: Any
+    at_global: bool
+    fingerprint: bytes
+
+
+def trace_input(request: Request) -> Fed:
+    """Call the input function in a new graph.
+
+    An input function that returns tensors instead of a Dataset cannot be split by the host: it is called once more, for
+    the batch of one core, and core r of step t takes its batch N t + r.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: what the function takes or returns cannot be used.
+    """
+    plan = request.plan
+    found = _trace_input(request, plan.host)
+    if found is None:
+        found = _trace_input(request, plan.core)
+    assert found is not None
+    return found
+
+
+def _trace_input(request: Request, rows: int | None) -> Fed | None:
+    """The input for ``rows``; None where it consists of tensors that the host would have to split."""
+    plan, config = request.plan, request.config
+    graph = _OpenGraph()
+    with graph.as_default(), old_control_flow(), _device(config):
+        tf1.set_random_seed(config.tf_random_seed)
+        tf1.train.create_global_step(graph)
+        returned = call_input_fn(request.input_fn, request.mode, _params(request, rows, for_input=True), config)
+        inputs.check_kind(returned, request.input_mode)
+        at_global = False
+        if inputs.is_dataset(returned):
+            if plan.cores:
+                returned = inputs.per_core(returned, plan, request.batch_axis).prefetch(2 * plan.cores)
+            returned = inputs.next_of(returned)
+        else:
+            inputs.check_tensors(returned)
+            if plan.cores > 1 and rows != plan.core:
+                return None
+            at_global = plan.cores > 1 and inputs.rows_of(returned) == plan.whole
+        features, labels = inputs.split(returned)
+        if request.mode == ModeKeys.PREDICT:
+            labels = None
+    return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()))
+
+
+def trace_serving(request: Request) -> tuple[Fed, Any]:
+    """Call a serving input function in a new graph; returns the input, and the receiver that it gave.
+
+    Raises:
+        ArgumentTypeError: it gave no receiver.
+    """
+    graph = _OpenGraph()
+    with graph.as_default(), old_control_flow():
+        tf1.set_random_seed(request.config.tf_random_seed)
+        tf1.train.create_global_step(graph)
+        receiver = request.input_fn()
+    if not hasattr(receiver, "receiver_tensors"):
+        raise ArgumentTypeError(
+            f"serving_input_receiver_fn returned {receiver!r}, which is no receiver",
+            fix="return tpugraph.export.ServingInputReceiver(features, receiver_tensors)",
+        )
+    return Fed(graph, receiver.features, None, False, b""), receiver
+
+
+def trace_model(request: Request, fed: Fed) -> Traced:
+    """Call the model function on an input, in the graph of that input.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: what the function takes or returns cannot be used.
+    """
+    plan, config = request.plan, request.config
+    with fed.graph.as_default(), old_control_flow(), _device(config):
+        params = _params(request, plan.whole if fed.at_global else plan.core, for_input=False)
+        spec = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
+        _check_here(spec, fed.graph, request)
+        scaffold = _scaffold(spec, config)
+        summaries = [summary.op.name for summary in tf1.get_collection(tf1.GraphKeys.SUMMARIES)]
+        if request.mode == ModeKeys.TRAIN and "loss" not in summaries:
+            tf1.summary.scalar("loss", spec.loss)
+    source = f"model_fn '{name_of(request.model_fn)}'"
+    return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source)
+
+
+def _params(request: Request, rows: int | None, *, for_input: bool) -> Any:
+    plan = request.plan
+    context = TPUContext(1, max(plan.cores, 1), for_input)
+    return with_extras(request.params, batch_size=rows, use_tpu=bool(plan.cores), context=context)
+
+
+def _check_here(spec: EstimatorSpec, graph: Any, request: Request) -> None:
+    for name in ("loss", "train_op"):
+        value = getattr(spec, name)
+        if value is not None and value.graph is not graph:
+            raise ArgumentError(
+                f"the {name} of model_fn '{name_of(request.model_fn)}' was made in another graph",
+                fix="make the whole model inside model_fn",
+            )
+
+
+def _scaffold(spec: EstimatorSpec, config: RunConfig) -> Any:
+    """The user's scaffold or a new one, with a saver that keeps as many checkpoints as the configuration says."""
+    scaffold = spec.scaffold or tf1.train.Scaffold()
+    if scaffold.saver is None and not tf1.get_collection(tf1.GraphKeys.SAVERS):
+        saver = tf1.train.Saver(
+            max_to_keep=config.keep_checkpoint_max,
+            keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+            defer_build=True,
+            save_relative_paths=True,
+        )
+        tf1.add_to_collection(tf1.GraphKeys.SAVERS, saver)
+    return scaffold
+
+
+class _OpenGraph(tf.Graph):  # type: ignore[misc]
+    """A graph that stays open: the hooks of a second training may add to it."""
+
+    def finalize(self) -> None:
+        """A scaffold finalizes the graph that it is used with; this one is not closed by it."""
+
+
+@contextmanager
+def old_control_flow() -> Iterator[None]:
+    """Loops and conditions are made of the old ops, as a TensorFlow 1 program makes them."""
+    functional = tf1.control_flow_v2_enabled()
+    tf1.disable_control_flow_v2()
+    try:
+        yield
+    finally:
+        if functional:
+            tf1.enable_control_flow_v2()
+
+
+@contextmanager
+def _device(config: RunConfig) -> Iterator[None]:
+    if config.device_fn is None:
+        yield
+        return
+    with tf1.device(config.device_fn):
+        yield

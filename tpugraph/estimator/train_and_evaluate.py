@@ -1,0 +1,149 @@
+"""train_and_evaluate: training with an evaluation of its checkpoints now and then."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.errors import ArgumentError, ArgumentTypeError
+from tpugraph.estimator.arguments import instance, number, whole
+from tpugraph.estimator.estimator import TPUEstimator
+from tpugraph.estimator.saving import check_listeners
+from tpugraph.estimator.specs import hooks_of
+
+
+class TrainSpec:
+    """What :func:`train_and_evaluate` trains on.
+
+    Args:
+        input_fn: the input function.
+        max_steps: the global step to end at; the end of the data, with ``use_tpu=False``, when None.
+        hooks: session hooks.
+        saving_listeners: saving listeners.
+
+    Raises:
+        ArgumentError: steps that cannot be used.
+        ArgumentTypeError: something of the wrong type.
+    """
+
+    def __init__(
+        self,
+        input_fn: Callable[..., Any],
+        max_steps: int | None = None,
+        hooks: Sequence[Any] | None = None,
+        saving_listeners: Sequence[Any] | None = None,
+    ) -> None:
+        self.input_fn = _function("TrainSpec", input_fn)
+        self.max_steps = None if max_steps is None else whole("TrainSpec max_steps", max_steps, least=1)
+        self.hooks = hooks_of("TrainSpec hooks", hooks)
+        self.saving_listeners = check_listeners(saving_listeners)
+
+
+class EvalSpec:
+    """What :func:`train_and_evaluate` evaluates on.
+
+    Args:
+        input_fn: the input function.
+        steps: at most so many batches; all of the data when None.
+        name: a name for the folder of the event files.
+        hooks: session hooks.
+        exporters: objects with a ``name`` and a method ``export(estimator, export_path, checkpoint_path, eval_result,
+            is_the_final_export)``.
+        start_delay_secs: not used, since the same process trains.
+        throttle_secs: seconds that pass at least between two evaluations.
+
+    Raises:
+        ArgumentError: values that cannot be used.
+        ArgumentTypeError: something of the wrong type.
+    """
+
+    def __init__(
+        self,
+        input_fn: Callable[..., Any],
+        steps: int | None = 100,
+        name: str | None = None,
+        hooks: Sequence[Any] | None = None,
+        exporters: Any = None,
+        start_delay_secs: float = 120,
+        throttle_secs: float = 600,
+    ) -> None:
+        self.input_fn = _function("EvalSpec", input_fn)
+        self.steps = None if steps is None else whole("EvalSpec steps", steps, least=1)
+        self.name = name if name is None else instance("EvalSpec name", name, str, what="a text")
+        self.hooks = hooks_of("EvalSpec hooks", hooks)
+        listed = exporters is None or isinstance(exporters, (list, tuple))
+        self.exporters = tuple(exporters or ()) if listed else (exporters,)
+        for exporter in self.exporters:
+            if not hasattr(exporter, "name") or not callable(getattr(exporter, "export", None)):
+                raise ArgumentTypeError(f"EvalSpec exporters: {exporter!r} has no name and export method")
+        self.start_delay_secs = number("EvalSpec start_delay_secs", start_delay_secs)
+        self.throttle_secs = number("EvalSpec throttle_secs", throttle_secs)
+
+
+def _function(owner: str, input_fn: Any) -> Callable[..., Any]:
+    if not callable(input_fn):
+        raise ArgumentTypeError(f"{owner} input_fn must be a function, but is {input_fn!r}")
+    return input_fn  # type: ignore[no-any-return]
+
+
+def train_and_evaluate(
+    estimator: TPUEstimator, train_spec: TrainSpec, eval_spec: EvalSpec
+) -> tuple[dict[str, Any] | None, list[Any]]:
+    """Train, evaluate checkpoints on the way where the throttle allows, and the last one in any case.
+
+    Returns:
+        The metrics of the last evaluation, and what the exporters returned.
+
+    Raises:
+        ArgumentTypeError: arguments of other kinds.
+        TpuGraphError: as ``train`` and ``evaluate``.
+    """
+    for value, kind in ((estimator, TPUEstimator), (train_spec, TrainSpec), (eval_spec, EvalSpec)):
+        instance("train_and_evaluate: an argument", value, kind, what=f"a tpugraph.{kind.__name__}")
+    if estimator.latest_checkpoint() is not None and train_spec.max_steps is not None \
+            and estimator.saved_step >= train_spec.max_steps:  # fmt: skip
+        raise ArgumentError(f"the model_dir is at step {estimator.saved_step:,} already, and max_steps is "
+                            f"{train_spec.max_steps:,}: nothing to train or evaluate", fix="raise max_steps")  # fmt: skip
+    evaluations = _Evaluations(estimator, eval_spec)
+    estimator.train(train_spec.input_fn, train_spec.hooks, max_steps=train_spec.max_steps,
+                    saving_listeners=[*train_spec.saving_listeners, evaluations])  # fmt: skip
+    return evaluations.finish()
+
+
+class _Evaluations(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]
+    """Evaluates what is saved."""
+
+    def __init__(self, estimator: TPUEstimator, spec: EvalSpec) -> None:
+        self._estimator = estimator
+        self._spec = spec
+        self._step = 0
+        self._when = time.monotonic()
+        self._metrics: dict[str, Any] | None = None
+        self._exported: list[Any] = []
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        """Evaluate a checkpoint, unless it is the first or too early."""
+        if global_step_value and time.monotonic() - self._when >= self._spec.throttle_secs:
+            self._evaluate(final=False)
+
+    def finish(self) -> tuple[dict[str, Any] | None, list[Any]]:
+        """Evaluate the last checkpoint, and let the exporters know that it is the last."""
+        self._evaluate(final=True)
+        return self._metrics, self._exported
+
+    def _evaluate(self, *, final: bool) -> None:
+        spec, estimator = self._spec, self._estimator
+        checkpoint = estimator.latest_checkpoint()
+        if self._metrics is None or estimator.saved_step != self._step:
+            self._metrics = estimator.evaluate(spec.input_fn, spec.steps, spec.hooks, checkpoint, spec.name)
+            self._step = estimator.saved_step
+        self._exported = [
+            exporter.export(estimator, os.path.join(estimator.model_dir, "export", exporter.name), checkpoint,
+                            self._metrics, final)
+            for exporter in spec.exporters
+        ]  # fmt: skip
+        self._when = time.monotonic()
