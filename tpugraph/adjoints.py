@@ -11,8 +11,8 @@ from collections.abc import Collection
 
 from tpugraph import ops
 from tpugraph.analysis import NodeSet
+from tpugraph.constants import evaluate
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.reduction import evaluate
 from tpugraph.shapes import element_count
 
 _SPREADS = frozenset({"Tile", "BroadcastTo", "Fill"})

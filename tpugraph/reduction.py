@@ -4,32 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
-
-from tpugraph import mixing, ops, shapes
-from tpugraph.analysis import NodeSet, in_cluster, reads_host
-from tpugraph.batch_dims import BatchDims
+from tpugraph.analysis import NodeSet
+from tpugraph.degrees import Degrees, unclear
 from tpugraph.errors import RolesError
-from tpugraph.graphdef import to_graph_def
-from tpugraph.ir import Graph, Node, Tensor
-
-_TRANSPARENT = ops.IDENTITIES | {
-    "Cast",
-    "Neg",
-    "CheckNumerics",
-    "Reshape",
-    "Squeeze",
-    "ExpandDims",
-    "Print",
-    "Exit",
-    "Enter",
-    "Switch",
-    "NextIteration",
-}
-_SUMS = frozenset({"Add", "AddV2", "AddN", "Sub"})
-_LARGEST_CONSTANT_CONE = 400
+from tpugraph.ir import Graph, Tensor
 
 
 @dataclass(frozen=True)
@@ -70,7 +49,7 @@ def of_loss(
     Raises:
         RolesError: parts of the loss grow differently with the batch.
     """
-    walk = _Walk(graph, loss, varying, batch, rescaled)
+    walk = Degrees(graph, loss, varying, batch, rescaled)
     kind = _kind(graph, loss, walk, rescaled)
     mixed = walk.mixing()
     for node, divisor in mixed.divisors.items():
@@ -78,19 +57,19 @@ def of_loss(
             mixed.faults.setdefault(node, f"({node.op}) divides rows of the batch by a number made of all rows")
     if mixed.faults:
         node, fault = next(iter(mixed.faults.items()))
-        raise _unclear(graph, node, f"the loss is no mean or sum over the rows of the batch: '{node.name}' {fault}")
+        raise unclear(graph, node, f"the loss is no mean or sum over the rows of the batch: '{node.name}' {fault}")
     return replace(kind, departs=mixed.note())
 
 
 def chosen(graph: Graph, loss: Tensor, varying: NodeSet, batch: int | None, kind: str) -> Reduction:
     """The reduction that the user chose, and whether it gives what the whole batch would."""
-    mixed = _Walk(graph, loss, varying, batch, None).mixing()
+    mixed = Degrees(graph, loss, varying, batch, None).mixing()
     return Reduction(kind, "chosen with --loss_reduction", departs=mixed.note())
 
 
 def of_value(graph: Graph, value: Tensor, varying: NodeSet, batch: int | None) -> Reduction:
     """How a value that a variable is given combines over cores: it is a mean or a sum over the batch, or departs."""
-    walk = _Walk(graph, value, varying, batch, None)
+    walk = Degrees(graph, value, varying, batch, None)
     try:
         degree = max(walk.degree(value), 0)
     except RolesError as error:
@@ -107,15 +86,15 @@ def of_value(graph: Graph, value: Tensor, varying: NodeSet, batch: int | None) -
     return Reduction("sum" if degree == 1 else "mean", "", departs=departs)
 
 
-def _kind(graph: Graph, loss: Tensor, walk: _Walk, rescaled: Collection[str] | None) -> Reduction:
+def _kind(graph: Graph, loss: Tensor, walk: Degrees, rescaled: Collection[str] | None) -> Reduction:
     degrees = [(max(degree, 0), tensor) for degree, tensor in walk.addends(loss)]
     found = {degree for degree, _ in degrees}
     if len(found) > 1:
         parts = "; ".join(f"'{t}' is {'a sum' if d else 'a mean'}" for d, t in degrees[:4])
-        raise _unclear(graph, loss.node, f"the loss adds a mean over the batch and a sum over it: {parts}")
+        raise unclear(graph, loss.node, f"the loss adds a mean over the batch and a sum over it: {parts}")
     degree = found.pop() if found else 0
     if degree > 1:
-        raise _unclear(graph, loss.node, f"the loss grows with the batch size to the power {degree}")
+        raise unclear(graph, loss.node, f"the loss grows with the batch size to the power {degree}")
     if degree == 1:
         divides = "what divides it is the size of the global batch" if rescaled else "nothing divides by its size"
         reason = f"'{walk.summed_by or loss}' sums over the batch and {divides}"
@@ -127,284 +106,3 @@ def _kind(graph: Graph, loss: Tensor, walk: _Walk, rescaled: Collection[str] | N
         return Reduction("weighted", reason, divisors, tuple(dict.fromkeys(walk.means)))
     why = walk.averaged_by or "no sum over the batch leads to it"
     return Reduction("mean", f"the loss is a mean over the batch ({why})", doubt=walk.doubt)
-
-
-def _unclear(graph: Graph, node: Node, fault: str, fix: str = "") -> RolesError:
-    choice = "choose with --loss_reduction=mean or --loss_reduction=sum, if one of them is exact"
-    return RolesError(fault, node=node, origin=graph.source, fix=f"{fix}; or {choice}" if fix else choice)
-
-
-class _Walk:
-    """Degrees: how a value grows when the batch grows (1: in proportion, 0: not)."""
-
-    def __init__(
-        self, graph: Graph, loss: Tensor, varying: NodeSet, batch: int | None, rescaled: Collection[str] | None
-    ) -> None:
-        self.graph = graph
-        self.loss = loss
-        self.rescaled = rescaled
-        self._dims: BatchDims | None = None
-        self.varying = varying
-        self.batch = batch
-        self.weights: list[Tensor] = []
-        self.means: list[Tensor] = []
-        self.doubt: str | None = None
-        self.averaged_by: str | None = None
-        self.summed_by: str | None = None
-        self._memo: dict[Tensor, int] = {}
-
-    def addends(self, tensor: Tensor) -> list[tuple[int, Tensor]]:
-        """The varying addends of a sum with the degree of each."""
-        if tensor.node not in self.varying:
-            return []
-        node = tensor.node
-        if node.op in _SUMS and self._scalar(tensor):
-            return [found for t in node.inputs for found in self.addends(t)]
-        if node.op in ops.IDENTITIES | {"Print", "CheckNumerics"}:
-            return self.addends(node.inputs[0])
-        return [(self.degree(tensor), tensor)]
-
-    def degree(self, tensor: Tensor) -> int:
-        if tensor not in self._memo:
-            self._memo[tensor] = 0  # closes loops
-            self._memo[tensor] = self._degree(tensor)
-        return self._memo[tensor]
-
-    def _scalar(self, tensor: Tensor) -> bool:
-        return shapes.element_count(tensor.shape) == 1
-
-    def _degree(self, tensor: Tensor) -> int:
-        node = tensor.node
-        if node not in self.varying:
-            return 0
-        if node.op in ("Mean", "Sum", "L2Loss"):
-            return self._reduction(node)
-        if _counts_rows(node):
-            return 1
-        if node.op in ops.DIVISIONS:
-            return self._quotient(node)
-        if node.op in ("Mul", "MulNoNan"):
-            return self._product(node)
-        if node.op in _SUMS or node.op in ("Maximum", "Minimum", "Merge", "Pack", "ConcatV2"):
-            return max((self.degree(t) for t in node.inputs if t.node in self.varying), default=0)
-        if node.op in ("Select", "SelectV2"):
-            return max(self.degree(t) for t in node.inputs[1:])
-        if node.op in _TRANSPARENT:
-            return self.degree(node.inputs[0])
-        self._refuse_what_mixes_rows(tensor)
-        return 0
-
-    def _quotient(self, node: Node) -> int:
-        above, below = node.inputs
-        degree = self.degree(above)
-        if below.node not in self.varying and degree < 1:
-            return degree  # what divides a mean is no batch size
-        return degree - self._divisor(below)
-
-    def _product(self, node: Node) -> int:
-        factors = [t for t in node.inputs if t.node in self.varying]
-        degree = sum(self.degree(t) for t in factors)
-        if degree < 1 or len(factors) == len(node.inputs):
-            return degree
-        return degree + sum(self._factor(t) for t in node.inputs if t not in factors)
-
-    def _refuse_what_mixes_rows(self, tensor: Tensor) -> None:
-        """An op of another kind may not turn rows into something that has none: how the rows combine is not known."""
-        if self.batch is None or self.batch < 2 or tensor.shape is None or self._has_rows(tensor):
-            return
-        node = tensor.node
-        for source in node.inputs:
-            if source.node not in self.varying or source.shape is None or not source.dtype.floating:
-                continue
-            collapsed = self._scalar(source) and self._scalar(tensor) and self._reduces_below(source.node)
-            if collapsed or (source.shape and source.shape[0] == self.batch and len(source.shape) < 3):
-                raise _unclear(
-                    self.graph,
-                    node,
-                    f"how the rows of the batch combine in the loss cannot be told from '{node.name}' ({node.op})",
-                )
-
-    def _has_rows(self, tensor: Tensor) -> bool:
-        return any(d is None or (d and self.batch and d % self.batch == 0) for d in tensor.shape or ())
-
-    def _reduces_below(self, node: Node) -> bool:
-        """Whether a reduction over rows leads to a scalar."""
-        stack, seen = [node], {node}
-        while stack:
-            current = stack.pop()
-            if current.op in ("Mean", "Sum", "L2Loss", "Max", "Min", "Prod"):
-                return True
-            for tensor in current.inputs:
-                if tensor.node in self.varying and tensor.node not in seen and self._scalar(tensor):
-                    seen.add(tensor.node)
-                    stack.append(tensor.node)
-        return False
-
-    def _reduction(self, node: Node) -> int:
-        source = node.inputs[0]
-        inner = self.degree(source)
-        if not self._over_batch(node):
-            return inner
-        if node.op == "Mean" and self._chosen_rows(source):
-            raise _unclear(
-                self.graph,
-                node,
-                f"'{node.name}' averages over rows that a mask chooses, not the same number on each core",
-                fix="write it as tf.reduce_sum(x) / tf.cast(tf.size(x), tf.float32), which is exact",
-            )
-        if node.op == "Mean":
-            self.averaged_by = self.averaged_by or f"'{node.name}' averages over it"
-            return inner
-        self.summed_by = self.summed_by or node.name
-        return inner + 1
-
-    def _over_batch(self, node: Node) -> bool:
-        """Whether a reduction goes over the batch: its input has more elements in batch rows than its output."""
-        source = node.inputs[0]
-        if source.node not in self.varying and not reads_host(source):
-            return False
-        if source.shape is None or self.batch is None:
-            return True
-        rows = [axis for axis, d in enumerate(source.shape) if d is None or (d and d % self.batch == 0)]
-        reduced = _reduced_axes(node)
-        if not rows or not reduced:
-            return False
-        if len(source.shape) == 1:
-            return True
-        if not set(rows) & reduced:
-            return False
-        return any(self._is_batch(source, axis) for axis in reduced if axis in rows)
-
-    def _chosen_rows(self, tensor: Tensor) -> bool:
-        """Whether the rows were picked by a mask (a gather at what Where found)."""
-        node = tensor.node
-        for _ in range(20):
-            if node.op in ("GatherNd", "GatherV2", "Gather"):
-                index = node.inputs[1].node
-                while index.op in ops.IDENTITIES | {"Squeeze", "Reshape", "Cast"}:
-                    index = index.inputs[0].node
-                return index.op == "Where"
-            following = next((t.node for t in node.inputs if t.node in self.varying), None)
-            if following is None or node.op not in ops.ELEMENTWISE | {"Reshape", "Squeeze", "ExpandDims"}:
-                return False
-            node = following
-        return False
-
-    def _is_batch(self, tensor: Tensor, axis: int) -> bool:
-        if (tensor.shape or ())[axis] is None:
-            return True
-        return self._batch_dims().dim(tensor, axis) is not False
-
-    def _batch_dims(self) -> BatchDims:
-        if self._dims is None:
-            forward = [n for n in self.graph.ancestors([self.loss.node], data_only=True) if in_cluster(n)]
-            crossing = {t for n in forward for t in n.inputs if not in_cluster(t.node) and t.shape}
-            seeds = [t for t in crossing if t.shape and t.shape[0] == self.batch]
-            self._dims = BatchDims(self.graph, self.graph.topological_order(forward), self.batch or 1, seeds)
-        return self._dims
-
-    def holds_rows(self, tensor: Tensor) -> bool:
-        """Whether a dimension is certainly the batch."""
-        if self.batch is None or self.batch < 2:
-            return False
-        if reads_host(tensor):
-            return bool(tensor.shape) and (tensor.shape or (0,))[0] == self.batch
-        return any(self._batch_dims().certain(tensor, axis) for axis in range(len(tensor.shape or ())))
-
-    def mixing(self) -> mixing.Mixing:
-        """Where rows of the batch meet other than in a sum or a mean; nothing where the batch is one row or unknown."""
-        if self.batch is None or self.batch < 2:
-            return mixing.Mixing()
-        return mixing.find(self.graph, self.loss, self.varying, self._batch_dims())
-
-    def _factor(self, tensor: Tensor) -> int:
-        """The degree of a factor; the reciprocal of something that grows with the batch counts as a divisor."""
-        if tensor.node in self.varying:
-            return self.degree(tensor)
-        value = self._constant(tensor)
-        if value is not None and 0 < abs(value) < 1 and self._grows(tensor, 1 / value):
-            self._doubt(tensor, 1 / value)
-            self.averaged_by = self.averaged_by or f"it is multiplied by '{tensor}', one over the batch size"
-            return -1
-        return 0
-
-    def _divisor(self, tensor: Tensor) -> int:
-        if tensor.node in self.varying:
-            degree = self._count_degree(tensor)
-            if degree or self._scalar(tensor):
-                (self.weights if degree else self.means).append(tensor)
-            return degree
-        value = self._constant(tensor)
-        if value is None or not self._grows(tensor, value):
-            return 0
-        self._doubt(tensor, value)
-        self.averaged_by = self.averaged_by or f"it is divided by '{tensor}', which is {value:g} for {self.batch} rows"
-        return 1
-
-    def _doubt(self, tensor: Tensor, value: float) -> None:
-        """A literal number in the graph is taken for the batch size because it equals it."""
-        if tensor.node.op == "Const" and self.rescaled is None:
-            self.doubt = (
-                f"'{tensor}' ({value:g}) is taken for the size of the batch of {self.batch}; "
-                "if it is not, say --loss_reduction=sum"
-            )
-
-    def _count_degree(self, tensor: Tensor) -> int:
-        node = tensor.node
-        if node.op in ("Select", "SelectV2"):  # a guard against division by zero
-            return max(self._count_degree(t) if t.node in self.varying else 0 for t in node.inputs[1:])
-        if node.op in ("Maximum",):
-            return max(self._count_degree(t) if t.node in self.varying else 0 for t in node.inputs)
-        return self.degree(tensor)
-
-    def _grows(self, tensor: Tensor, value: float) -> bool:
-        if self.rescaled is not None:
-            return any(node.name in self.rescaled for node in self.graph.ancestors([tensor.node]))
-        if self.batch is None or self.batch < 2:
-            return value == self.batch
-        ratio = value / self.batch
-        return ratio >= 1 and abs(ratio - round(ratio)) < 1e-6
-
-    def _constant(self, tensor: Tensor) -> float | None:
-        value = evaluate(self.graph, tensor)
-        return None if value is None or value.size != 1 else float(value.reshape(()))
-
-
-def _counts_rows(node: Node) -> bool:
-    """Whether a node is the number of rows that a mask chose, which differs from core to core."""
-    return node.op == "Size" or (node.op == "StridedSlice" and node.inputs[0].node.op == "Shape")
-
-
-def _reduced_axes(node: Node) -> set[int]:
-    rank = len(node.inputs[0].shape or ())
-    if node.op == "L2Loss":
-        return set(range(rank))
-    axes = node.inputs[1].node
-    if axes.op != "Const":
-        return set(range(rank))
-    return {int(a) % rank for a in axes.attr("value").ravel()} if rank else set()
-
-
-def evaluate(graph: Graph, tensor: Tensor) -> np.ndarray[Any, Any] | None:
-    """The value of a tensor that is made of constants alone, or None."""
-    if tensor.node.op == "Const":
-        return np.asarray(tensor.node.attr("value"))
-    cone = graph.ancestors([tensor.node], data_only=True)
-    if len(cone) > _LARGEST_CONSTANT_CONE or any(ops.is_stateful(n.op) or n.op in ops.CONTROL_FLOW for n in cone):
-        return None
-    import tensorflow as tf
-
-    part = Graph()
-    part.versions, part.library = graph.versions, graph.library
-    copies: dict[Node, Node] = {}
-    for node in graph.topological_order(cone):
-        copies[node] = part.add(
-            node.op,
-            node.name,
-            [copies[t.node].out(t.port) for t in node.inputs],
-            attrs={k: v for k, v in node.raw_attrs.items() if k[0] != "_"},
-        )
-    with tf.Graph().as_default() as inner:
-        tf.compat.v1.import_graph_def(to_graph_def(part), name="")
-        with tf.compat.v1.Session(graph=inner) as session:
-            return np.asarray(session.run(f"{tensor.node.name}:{tensor.port}"))

@@ -10,6 +10,7 @@ LAYERS = [
     ("text", ["tpugraph/text.py"]),
     ("graphs", [
         "tpugraph/graphdef.py",
+        "tpugraph/constants.py",
         "tpugraph/shapes.py",
         "tpugraph/bounds.py",
         "tpugraph/flow.py",
@@ -22,6 +23,7 @@ LAYERS = [
         "tpugraph/invariants.py",
         "tpugraph/processing.py",
         "tpugraph/mixing.py",
+        "tpugraph/degrees.py",
         "tpugraph/reduction.py",
         "tpugraph/gradients.py",
         "tpugraph/adjoints.py",
