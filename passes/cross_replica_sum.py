@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph import analysis, ops, reduction
+from tpugraph import analysis, ops, other_losses, reduction
 from tpugraph.adjoints import Adjoints
 from tpugraph.analysis import NodeSet
+from tpugraph.degrees import unclear
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.gradients import RawGradient, find_raw_gradients
 from tpugraph.ir import Graph, Node, Tensor
@@ -48,6 +49,7 @@ class CrossReplicaSum(Pass):
             )
         backward = graph.ancestors((g.tensor.node for g in gradients), data_only=True)
         kinds = self._kinds(graph, loss, gradients, varying, how)
+        apart = self._of_other_losses(graph, loss, gradients, varying)
         for gradient in gradients:
             self._reduce(graph, replicas, gradient, backward, varying, kinds[gradient.tensor])
         base = "sum" if how.kind == "sum" else "mean"
@@ -56,7 +58,7 @@ class CrossReplicaSum(Pass):
         graph.facts[self.name] = {
             "loss_reduction": how.kind,
             "reason": how.reason,
-            "notes": [note for note in (how.doubt, how.departs) if note],
+            "notes": [note for note in (how.doubt, how.departs or apart) if note],
             "batch_rows": batch_rows(graph),
             "reduced": {str(g.tensor): g.why for g in gradients},
             "kinds": {str(g.tensor): g.kind for g in gradients},
@@ -82,6 +84,22 @@ class CrossReplicaSum(Pass):
             return reduction.chosen(graph, loss, varying, batch_rows(graph), self.loss_reduction)
         rescaled = graph.facts.get("split-batch", {}).get("constants")
         return reduction.of_loss(graph, loss, varying, batch_rows(graph), rescaled=rescaled)
+
+    def _of_other_losses(
+        self, graph: Graph, loss: Tensor, gradients: list[RawGradient], varying: NodeSet
+    ) -> str | None:
+        """Refuse losses beside the reported one that no sum or mean of what the cores have is equal to, or note them."""
+        if self.num_replicas == 1:
+            return None
+        forward = graph.ancestors([loss.node], data_only=True)
+        found = other_losses.find(graph, (g.tensor for g in gradients), forward, varying, batch_rows(graph))
+        if not found.faults:
+            return found.note()
+        node, fault = next(iter(found.faults.items()))
+        where = f"a gradient comes from another loss than '{loss}', and '{node.name}' {fault}"
+        if self.loss_reduction != "auto":
+            return f"{where}, each core among its own: the result is not that of the whole batch"
+        raise unclear(graph, node, where)
 
     def _kinds(
         self, graph: Graph, loss: Tensor, gradients: list[RawGradient], varying: NodeSet, how: reduction.Reduction

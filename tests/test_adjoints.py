@@ -79,3 +79,116 @@ def test_a_reported_sum_of_both_kinds_names_both() -> None:
         convert, trace(lambda: build(4, tf.reduce_mean, tf.reduce_sum, lambda a, b: a + b)),
         words=["'Mean' is a mean", "'Sum' is a sum"], max_length=500, kind=RolesError,
     )  # fmt: skip
+
+
+# ------------------------------------------------------------------ another loss in which rows meet
+
+
+def root(error: Any) -> Any:
+    return tf.sqrt(tf.reduce_mean(error) + 0.1)
+
+
+def of_root_rows(error: Any) -> Any:
+    """No row is read beside the root: its gradient meets the rows in a product of matrices only."""
+    return tf.sqrt(tf.square(tf.reduce_mean(error)) + 1.0)
+
+
+def variance(error: Any) -> Any:
+    return tf.reduce_mean(tf.square(error - tf.reduce_mean(error)))
+
+
+def pairs(error: Any) -> Any:
+    return tf.reduce_mean(tf.nn.relu(1 - (error[:, None] - error[None, :])))
+
+
+def negatives(error: Any) -> Any:
+    rows = tf.tile(error[:, None], [1, 4]) * tf.constant([1.0, 0.5, -1.0, 2.0])
+    logits = tf.matmul(rows, rows, transpose_b=True)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(error.shape[0]), logits))
+
+
+def hardest(error: Any) -> Any:
+    return tf.reduce_mean(tf.nn.top_k(error, k=error.shape[0] // 2).values)
+
+
+def first_rows(error: Any) -> Any:
+    return tf.reduce_mean(tf.square(error[: error.shape[0] // 2]))
+
+
+def neighbours(error: Any) -> Any:
+    return tf.reduce_mean(tf.square(error[1:] - error[:-1]))
+
+
+def product(error: Any) -> Any:
+    return tf.reduce_mean(error) * tf.reduce_mean(tf.sqrt(error + 0.1))
+
+
+def lesser(error: Any) -> Any:
+    return tf.minimum(tf.reduce_mean(error), tf.reduce_mean(tf.sqrt(error + 0.1)))
+
+
+def by_a_mean(error: Any) -> Any:
+    return tf.reduce_mean(error / tf.stop_gradient(tf.reduce_mean(error) + 0.1))
+
+
+def softmax_over_rows(error: Any) -> Any:
+    return tf.reduce_sum(tf.nn.softmax(error) * tf.sqrt(error + 0.1))
+
+
+def covariance(error: Any) -> Any:
+    rows = tf.tile(error[:, None], [1, 3]) * tf.constant([1.0, 0.5, -1.0])
+    return tf.reduce_sum(tf.square(tf.matmul(rows, rows, transpose_a=True))) / 100.0
+
+
+MIXES = [root, of_root_rows, variance, pairs, negatives, hardest, first_rows, neighbours, product, lesser, by_a_mean,
+         softmax_over_rows]  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [4, 6])
+@pytest.mark.parametrize("loss_of", MIXES, ids=lambda f: f.__name__)
+def test_another_loss_in_which_rows_meet_is_refused(loss_of: Loss, rows: int) -> None:
+    testing.assert_raises_block(
+        convert, trace(lambda: build(rows, tf.reduce_mean, loss_of, lambda a, b: a)),
+        words=["cross-replica-sum", "another loss than 'Mean'", "--loss_reduction=mean"],
+        max_length=600, kind=(ConversionError, RolesError),
+    )  # fmt: skip
+
+
+def test_another_loss_in_which_rows_meet_is_noted_where_the_user_insists() -> None:
+    graph = trace(lambda: build(4, tf.reduce_mean, root, lambda a, b: a))
+    (note,) = convert(graph, num_replicas=2, loss_reduction="mean").report["notes"]
+    assert "another loss than 'Mean'" in note
+    assert "the result is not that of the whole batch" in note
+
+
+def test_the_same_losses_are_exact_on_one_core() -> None:
+    assert_cores_are_the_whole_batch(
+        lambda rows: build(rows, tf.reduce_mean, root, lambda a, b: a), **CLOSE, resource=True, cores=1
+    )
+
+
+def beside_a_mean(error: Any) -> Any:
+    return tf.reduce_mean(error + 0.3 * tf.reduce_mean(tf.sqrt(error + 0.1)))
+
+
+@pytest.mark.parametrize("other", [tf.reduce_sum, by_hand, beside_a_mean], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("reported", [weighted, by_a_mean], ids=lambda f: f.__name__)
+def test_another_loss_beside_one_with_weights(reported: Loss, other: Loss) -> None:
+    assert_cores_are_the_whole_batch(lambda rows: build(rows, reported, other, lambda a, b: a), **CLOSE, resource=True)
+
+
+def test_rows_by_a_matrix_of_all_rows_in_another_loss_are_noted() -> None:
+    graph = trace(lambda: build(4, tf.reduce_mean, covariance, lambda a, b: a))
+    (note,) = (n for n in convert(graph, num_replicas=2).report["notes"] if "of another loss, a sum" not in n)
+    assert "by their own statistics" in note
+
+
+def test_normalisation_in_another_loss_is_noted() -> None:
+    def normalised(error: Any) -> Any:
+        rows = tf.tile(error[:, None], [1, 3]) * tf.constant([1.0, 0.5, -1.0])
+        average, variance = tf.nn.moments(rows, [0])
+        return tf.reduce_mean(tf.square(tf.nn.batch_normalization(rows, average, variance, None, None, 0.01) - 1.0))
+
+    graph = trace(lambda: build(4, tf.reduce_mean, normalised, lambda a, b: a))
+    (note,) = convert(graph, num_replicas=2).report["notes"]
+    assert "normalises the rows of each core by their own statistics" in note

@@ -15,8 +15,6 @@ from tpugraph.constants import evaluate
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.shapes import element_count
 
-_SPREADS = frozenset({"Tile", "BroadcastTo", "Fill"})
-
 
 class Adjoints:
     """The kinds of loss (``mean`` or ``sum``) that each value of backpropagation comes from.
@@ -77,7 +75,7 @@ class Adjoints:
             node, (tensor, number) = tensor.node, behind
             if number is not None:
                 divisions.append(number)
-            if node.op not in _SPREADS:
+            if node.op not in ops.SPREADS:
                 continue
             ratio = (element_count(node.out().shape) or 0) / (element_count(tensor.shape) or 1)
             if not self._spreads_rows(node, tensor):
@@ -101,8 +99,6 @@ class Adjoints:
                 return None
             number = float(value.reshape(())) if self._follows_batch(node.inputs[place]) else 1.0
             return node.inputs[1 - place], 1 / number if node.op == "Mul" else number
-        if node.op == "Fill":
-            return node.inputs[1], None
         if node.op in ops.LINEAR_OPERAND:
             return node.inputs[ops.LINEAR_OPERAND[node.op]], None
         linear = node.op in ops.LINEAR_IN_ALL and len(node.inputs) == 1 and node.inputs[0].dtype.floating

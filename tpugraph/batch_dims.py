@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tpugraph import ops
+from tpugraph.analysis import in_cluster
 from tpugraph.attrs import Shape
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -445,6 +446,14 @@ class BatchDims:
         for other in range(len(b.shape)):
             self._unite(("d", b, other), _TRUE if other == found else _FALSE)
         return True
+
+
+def of_batch(graph: Graph, nodes: Iterable[Node], batch: int) -> BatchDims:
+    """The analysis of nodes of the device, where every tensor from the host with as many rows brings the batch."""
+    device = [node for node in nodes if in_cluster(node)]
+    crossing = {t: None for n in device for t in n.inputs if not in_cluster(t.node)}
+    seeds = [t for t in crossing if t.shape and t.shape[0] == batch]
+    return BatchDims(graph, graph.topological_order(device), batch, seeds)
 
 
 def _axis_after_reshape(a: Shape, axis: int, b: Shape, batch: int) -> int | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tpugraph import mixing, ops, shapes
-from tpugraph.analysis import NodeSet, in_cluster, reads_host
-from tpugraph.batch_dims import BatchDims
+from tpugraph.analysis import NodeSet, reads_host
+from tpugraph.batch_dims import BatchDims, of_batch
 from tpugraph.constants import evaluate
 from tpugraph.errors import RolesError
 from tpugraph.ir import Graph, Node, Tensor
@@ -191,10 +191,7 @@ class Degrees:
 
     def _batch_dims(self) -> BatchDims:
         if self._dims is None:
-            forward = [n for n in self.graph.ancestors([self.loss.node], data_only=True) if in_cluster(n)]
-            crossing = {t for n in forward for t in n.inputs if not in_cluster(t.node) and t.shape}
-            seeds = [t for t in crossing if t.shape and t.shape[0] == self.batch]
-            self._dims = BatchDims(self.graph, self.graph.topological_order(forward), self.batch or 1, seeds)
+            self._dims = of_batch(self.graph, self.graph.ancestors([self.loss.node], data_only=True), self.batch or 1)
         return self._dims
 
     def holds_rows(self, tensor: Tensor) -> bool:

@@ -9,6 +9,7 @@ or mean over the batch, and what is linear in such), or ``bent`` (another functi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tpugraph import ops
@@ -19,6 +20,7 @@ from tpugraph.processing import is_linear
 from tpugraph.shapes import element_count
 
 _ADDS_ROWS = frozenset({"Sum", "Mean", "L2Loss", "Size", "Shape"})
+_COMBINES = ops.ELEMENTWISE | ops.MULTILINEAR
 _BENDS = "is no sum or mean over the rows of the batch"
 
 
@@ -30,11 +32,13 @@ class Mixing:
         faults: nodes at which the result is certainly not that of the whole batch, each with the reason.
         divisors: nodes that divide rows by a number made of all rows, and that number.
         own_statistics: nodes that normalise each core's rows by statistics of these rows alone, as batch norm does.
+        causes: of those of the faults that only show it, the node that bends a number made of all rows, with the words.
     """
 
     faults: dict[Node, str] = field(default_factory=dict)
     divisors: dict[Node, Tensor] = field(default_factory=dict)
     own_statistics: list[Node] = field(default_factory=list)
+    causes: dict[Node, tuple[Node, str]] = field(default_factory=dict)
 
     def note(self) -> str | None:
         """The line of the report, or None where the result is that of the whole batch."""
@@ -60,17 +64,23 @@ def find(graph: Graph, loss: Tensor, varying: NodeSet, dims: BatchDims) -> Mixin
         dims: which dimensions are the batch.
     """
     forward = graph.ancestors([loss.node], data_only=True)
-    walk = _Walk(varying, dims)
-    for node in graph.topological_order(n for n in forward if n in varying):
-        walk.visit(node)
+    walk = visited(graph, (n for n in forward if n in varying), varying, dims)
     if loss in walk.bent:
         node, fault = walk.bent[loss]
         walk.found.faults.setdefault(node, fault)
     return walk.found
 
 
-class _Walk:
-    """Visits the nodes of the loss in order and tells what each value is."""
+def visited(graph: Graph, nodes: Iterable[Node], varying: NodeSet, dims: BatchDims) -> Walk:
+    """Look at some of the replica-varying nodes."""
+    walk = Walk(varying, dims)
+    for node in graph.topological_order(nodes):
+        walk.visit(node)
+    return walk
+
+
+class Walk:
+    """Visits nodes in order and tells what each value is."""
 
     def __init__(self, varying: NodeSet, dims: BatchDims) -> None:
         self.varying = varying
@@ -78,7 +88,7 @@ class _Walk:
         self.found = Mixing()
         self.bent: dict[Tensor, tuple[Node, str]] = {}
         self.totals: dict[Tensor, None] = {}
-        self.spread: dict[Tensor, None] = {}  # rows to which a total was added
+        self.spread: dict[Tensor, tuple[Node, str] | None] = {}  # rows to which a total was added, and what bent it
         self._rows: dict[Tensor, bool] = {}
 
     def visit(self, node: Node) -> None:
@@ -136,16 +146,31 @@ class _Walk:
         """Rows may meet a statistic of all rows: batch norm where it has channels, else a fault."""
         statistics = [t for t in operands if self._is_statistic(node, t)]
         spread = [t for t in operands if t in self.spread]
+        if not statistics and not spread and any(t in self.bent for t in operands) and is_linear(node, operands):
+            spread = [t for t in operands if t in self.bent]  # put into places of rows
         if any(element_count(t.shape) != 1 for t in statistics):
             self.found.own_statistics.append(node)
-        elif (statistics or spread) and is_linear(node, operands) and not any(t in self.bent for t in statistics):
-            self.spread[tensor] = None
-        elif (statistics or spread) and node.op in ops.ELEMENTWISE:
-            self.found.faults[node] = f"({node.op}) combines rows of the batch with a number made of all rows"
+        elif (statistics or spread) and is_linear(node, operands) and not self._bent_beside_rows(statistics, operands):
+            self.spread[tensor] = self._cause([*statistics, *spread])
+        elif (statistics or spread) and node.op in _COMBINES:
+            self._fault(node, [*statistics, *spread])
+
+    def _bent_beside_rows(self, statistics: list[Tensor], operands: list[Tensor]) -> bool:
+        return any(t in self.bent for t in statistics) and len(statistics) < len(operands)
+
+    def _cause(self, numbers: list[Tensor]) -> tuple[Node, str] | None:
+        causes = (self.bent.get(t) or self.spread.get(t) for t in numbers)
+        return next((cause for cause in causes if cause is not None), None)
+
+    def _fault(self, node: Node, numbers: list[Tensor]) -> None:
+        self.found.faults[node] = f"({node.op}) combines rows of the batch with a number made of all rows"
+        cause = self._cause(numbers)
+        if cause is not None:
+            self.found.causes[node] = cause
 
     def _is_statistic(self, node: Node, tensor: Tensor) -> bool:
         """Whether rows meet a number that all rows made; what divides them is a weight and made global elsewhere."""
-        if node.op not in ops.ELEMENTWISE or not tensor.dtype.floating:
+        if node.op not in _COMBINES | ops.SPREADS or not tensor.dtype.floating or self._has_rows(tensor):
             return False
         places = [index for index, operand in enumerate(node.inputs) if operand == tensor]
         if tensor in self.totals and places == [1] and node.op in ops.DIVISIONS and element_count(tensor.shape) == 1:
@@ -156,6 +181,9 @@ class _Walk:
     def _without_rows(self, node: Node, tensor: Tensor, operands: list[Tensor]) -> None:
         kinds = [t for t in (tensor, *operands) if t.dtype.floating]
         if any(self._has_rows(t) for t in operands):
+            spread = [t for t in operands if t in self.spread]
+            if spread and node.op in _COMBINES and not is_linear(node, operands):
+                self._fault(node, spread)
             if node.op in _ADDS_ROWS:
                 self.totals[tensor] = None
             elif tensor.dtype.floating and any(self._certain(t) for t in operands):

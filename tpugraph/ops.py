@@ -221,6 +221,9 @@ ELEMENTWISE = frozenset(
 
 REDUCTIONS = frozenset({"Sum", "Mean", "Prod", "Max", "Min", "All", "Any", "L2Loss", "EuclideanNorm"})
 
+SPREADS = frozenset({"Tile", "BroadcastTo", "Fill"})
+"""Ops that repeat what they are given along new or longer dimensions."""
+
 SELECTS = frozenset({"Select", "SelectV2"})
 DIVISIONS = frozenset({"RealDiv", "Div", "DivNoNan"})
 BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
@@ -262,7 +265,7 @@ LINEAR_OPERAND: dict[str, int] = {
         IFFT IFFT2D RFFT IRFFT AvgPool MatrixTranspose InvertPermutation""".split(),
         0,
     ),
-    **dict.fromkeys("Split AvgPoolGrad ScatterNd".split(), 1),
+    **dict.fromkeys("Split AvgPoolGrad ScatterNd Fill".split(), 1),
     **dict.fromkeys("Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput".split(), 2),
     "StridedSliceGrad": 4,
 }

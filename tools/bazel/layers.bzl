@@ -27,6 +27,7 @@ LAYERS = [
         "tpugraph/reduction.py",
         "tpugraph/gradients.py",
         "tpugraph/adjoints.py",
+        "tpugraph/other_losses.py",
         "tpugraph/replicas.py",
         "tpugraph/outfeeding.py",
         "tpugraph/checkpoints.py",
