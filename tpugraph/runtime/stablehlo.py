@@ -11,10 +11,8 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tpugraph import graphdef, ops, scopes
@@ -23,57 +21,12 @@ from tpugraph.functional import raise_control_flow
 from tpugraph.ir import Graph, Tensor
 from tpugraph.runtime import cluster as clusters
 from tpugraph.runtime.cluster import Cluster
+from tpugraph.runtime.module import Module, Value
 from tpugraph.runtime.streams import own_streams
 from tpugraph.trips import bound_stacks
 
 REDUCED = frozenset({"float16", "bfloat16", "float32", "int32", "uint32"})
 """What XLA's all-reduce of the bridge takes."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """One argument or result of a module.
-
-    Attributes:
-        kind: ``count`` (int32 [], iterations to run), ``seed`` (int32 [2], of the random streams), ``infeed`` and
-            ``outfeed`` (one row per iteration), ``host`` and ``output`` (before and after the loop), ``variable``.
-        name: the variable's or tensor's name in the TPU graph; a number for infeed and outfeed.
-        dtype: the short name of the element type.
-        shape: the shape on one core.
-    """
-
-    kind: str
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def bytes(self) -> int:
-        """Its size on one core."""
-        return int(np.prod(self.shape, dtype=np.int64)) * tf.as_dtype(self.dtype).size
-
-
-@dataclass(frozen=True)
-class Module:
-    """The program of every core.
-
-    Attributes:
-        code: the StableHLO module as MLIR bytecode; ``main`` takes and returns what follows, in this order.
-        num_replicas: the number of cores that its collectives go over.
-        iterations: the most iterations of one call, the rows of infeed and outfeed.
-        arguments: what ``main`` takes.
-        results: what it returns; a variable that is not written is not returned.
-        seconds: how long the lowering took, by stage.
-        facts: what was found: loops, conditionals, all-reduces and the bytes they move per step.
-    """
-
-    code: bytes
-    num_replicas: int
-    iterations: int
-    arguments: tuple[Value, ...]
-    results: tuple[Value, ...]
-    seconds: dict[str, float] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
 
 
 def lower(graph: Graph, *, iterations: int | None = None) -> Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
 import numpy as np
@@ -62,3 +63,15 @@ def options(num_replicas: int, devices: list[Any]) -> Any:
     ids = np.array([device.id for device in devices]).reshape(num_replicas, 1)
     made.device_assignment = client.DeviceAssignment.create(ids)
     return made
+
+
+def refused(error: Exception, target: str) -> RunError:
+    """The compiler's complaint as an error that names the node it is about, where it says so."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    match = _OP_NAME.search(text)
+    return RunError(f"the compiler for {target} refuses the step: {lines[0][:300] if lines else type(error).__name__}",
+                    node=match.group(1) if match else None)  # fmt: skip
+
+
+_OP_NAME = re.compile(r'op_name="([^";]+)')
