@@ -252,7 +252,8 @@ def _take_values(found: Cluster) -> None:
     """Make arguments of the variables and values that the cluster reads from outside; constants go inside."""
     graph = found.graph
     for node in graph.of_type("TPUReplicatedInput"):
-        graph.replace_uses(node.out(), node.inputs[0])
+        same = len(set(node.inputs)) == 1
+        graph.replace_uses(node.out(), node.inputs[0] if same else _own_value(graph, node))
     for tensor in _read_from_outside(found):
         source = tensor.node
         if source.op in ops.RESOURCE_VARIABLES:
@@ -267,6 +268,22 @@ def _take_values(found: Cluster) -> None:
                 raise RunError("the device reads a value of the host whose size is not known", node=source)
             found.host[str(tensor)] = argument = _argument(graph, f"host/{source.name}", known)
         graph.replace_uses(tensor, argument, where=lambda use: in_cluster(use.node))
+
+
+def _own_value(graph: Graph, node: Node) -> Tensor:
+    """The core's own of the constants that the cores are given, such as its number."""
+    if any(t.node.op != "Const" for t in node.inputs):
+        raise RunError("each core is given another value of the host, which a compiled step does not take", node=node)
+    values = np.stack([t.node.attr("value") for t in node.inputs])
+    kind, table, core = node.inputs[0].dtype, _constant(graph, None, values), core_number(graph)
+    kinds = {"Tparams": kind, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0}
+    axis = _constant(graph, None, np.int32(0))
+    return _add(graph, "GatherV2", [table, core, axis], (kind, values.shape[1:]), kinds)
+
+
+def core_number(graph: Graph) -> Tensor:
+    """The number of the core that runs the function, int32 []."""
+    return _add(graph, "XlaReplicaId", [], (_INT32, ()), {})
 
 
 def _read_from_outside(found: Cluster) -> list[Tensor]:
