@@ -75,12 +75,12 @@ def _most_while(test: Tensor, depth: int) -> float:
         return math.inf
     small, large, inclusive = _LESS[node.op]
     lower, upper = node.inputs[small], node.inputs[large]
-    up = _steps(lower) is not None
+    up = steps_of(lower) is not None
     return _counted(lower, upper, inclusive, up=True) if up else _counted(upper, lower, inclusive, up=False)
 
 
 def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> float:
-    step, first = _steps(counter), _first(counter)
+    step, first = steps_of(counter), _first(counter)
     if step is None or first is None or step * (1 if up else -1) <= 0:
         return math.inf
     last = largest(limit) if up else smallest(limit)
@@ -91,7 +91,7 @@ def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> flo
     return max(0, math.ceil(distance / abs(step)))
 
 
-def _steps(counter: Tensor) -> float | None:
+def steps_of(counter: Tensor) -> float | None:
     """By how much a carried counter changes in an iteration."""
     merge = counter.node
     if merge.op not in ops.MERGE or len(merge.inputs) != 2 or merge.inputs[1].node.op not in ops.NEXT_ITERATION:

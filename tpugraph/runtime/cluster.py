@@ -37,12 +37,18 @@ class Cluster:
         outfeed: what is sent each step, each [iterations, ...] of one core.
         outputs: what the cluster returns after the loop, by the name of the tensor in the TPU graph.
         written: the names of the variables that it writes, in the order of ``variables``.
+        frame: the frame of its loop.
+        number: the number of the iteration, inside the loop, int32 [].
+        streams: its random ops, and whether each core draws values of its own.
     """
 
     graph: Graph
     num_replicas: int
     iterations: int
     count: Tensor
+    frame: str
+    number: Tensor
+    streams: dict[Node, bool]
     infeed: list[Tensor] = field(default_factory=list)
     variables: dict[str, Tensor] = field(default_factory=dict)
     host: dict[str, Tensor] = field(default_factory=dict)
@@ -69,9 +75,11 @@ def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
     rows = iterations or int(graph["tpugraph/iterations_per_loop/Initializer"].attr("value"))
     limit = _variable(graph["tpugraph/iterations_per_loop"].out())
     count = _argument(graph, "count", (_INT32, ()))
-    found = Cluster(graph, metadata.attr("num_replicas"), rows, count)
-    found.outputs = _outputs(graph)
     loop = _device_loop(graph, limit)
+    varying = analysis.replica_varying(graph)
+    streams = {node: node in varying for node in graph.of_type(*ops.RANDOM) if in_cluster(node)}
+    found = Cluster(graph, metadata.attr("num_replicas"), rows, count, loop.frame, loop.number, streams)
+    found.outputs = _outputs(graph)
     _take_count(graph, limit, count)
     _take_infeed(found, loop)
     _give_outfeed(found, loop)
