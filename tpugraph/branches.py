@@ -159,7 +159,10 @@ def _make_if(graph: Graph, predicate: Tensor, phase: _Phase, inside: dict[Node, 
     branches = [_branch(side, phase, effects, inside, borders) for side in (0, 1)]
     reads = list(dict.fromkeys(t for branch in branches for t in branch.reads))
     near = (phase.merges or effects)[0]
-    names = [_save(graph, branch, reads, f"{near.name}/{label}") for branch, label in zip(branches, ("false", "true"), strict=True)]
+    names = [
+        _save(graph, branch, reads, f"{near.name}/{label}")
+        for branch, label in zip(branches, ("false", "true"), strict=True)
+    ]
     waits = dict.fromkeys(
         c for n in phase.nodes for c in n.controls if c not in inside and c not in borders and c is not predicate.node
     )
@@ -251,5 +254,7 @@ def _replace_index(graph: Graph, merge: Node, predicate: Tensor, inside: dict[No
     if _side(merge.inputs[1], inside, borders) != 1:
         raise ConversionError("the index of a Merge is read whose first input is the true branch", node=merge)
     attributes = {"SrcT": _BOOL, "DstT": _INT32, "Truncate": False}
-    index = graph.add("Cast", f"{merge.name}/index", [predicate], attrs=attributes, outputs=[(_INT32, ())], source=merge)
+    index = graph.add(
+        "Cast", f"{merge.name}/index", [predicate], attrs=attributes, outputs=[(_INT32, ())], source=merge
+    )
     graph.replace_uses(merge.out(1), index.out())

@@ -181,7 +181,9 @@ def _leave(frame: _Frame, loop: Node, exits: list[Node]) -> None:
             raise ConversionError("what leaves the loop is no carried value", node=node)
         value = loop.out(number[switch])
         frame.graph.set_controls(node, [])
-        frame.graph.retype(node, "Identity", inputs=[value], attrs={"T": value.dtype}, outputs=[loop.output(value.port)])
+        frame.graph.retype(
+            node, "Identity", inputs=[value], attrs={"T": value.dtype}, outputs=[loop.output(value.port)]
+        )
     for node in frame.nodes:
         for waiting in node.control_uses():
             if waiting not in frame.nodes:

@@ -19,7 +19,7 @@ def make_function(
     arguments: Sequence[Sequence[Tensor]],
     results: Sequence[Tensor],
     *,
-    finish: Callable[[Graph], None] | None = None,
+    finish: Callable[[Graph], object] | None = None,
 ) -> str:
     """Copy nodes into a function of the library; returns its name. The nodes themselves stay where they are.
 

@@ -23,6 +23,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
         return _list(console)
     if not flags.model:
         raise UsageError("'tpugraph compile' needs a MODEL", fix="tpugraph compile model.pb --topology=v5e:2x4")
+    topologies.check(flags["topology"], 1)
     program = load_program(flags, console)
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
     topologies.check(flags["topology"], _replicas(graph))

@@ -83,7 +83,11 @@ class Devices:
     # ------------------------------------------------------------------ running
 
     def run(
-        self, count: int, seed: tuple[int, int], infeed: Sequence[Sequence[Array]], host: Mapping[str, Array] | None = None
+        self,
+        count: int,
+        seed: tuple[int, int],
+        infeed: Sequence[Sequence[Array]],
+        host: Mapping[str, Array] | None = None,
     ) -> tuple[list[list[Array]], dict[str, Array]]:
         """Run steps.
 

@@ -137,7 +137,7 @@ class PjrtSession(TPUSession):
         """Let the host's part read what the cores sent."""
         feed = {name: array for names, arrays in zip(self._host.outfeed, sent, strict=True)
                 for name, array in zip(names, arrays, strict=True)}  # fmt: skip
-        first = next(iter(outputs.values()), np.float32(0))
+        first = next(iter(outputs.values()), np.zeros((), np.float32))
         feed |= {place: outputs.get(name, first) for name, place in self._host.outputs.items()}
         names = ["tpugraph/dequeue:0"]
         if summaries and self._has_summaries:

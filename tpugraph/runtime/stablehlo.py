@@ -126,14 +126,14 @@ def _export(
 
     specs = [tf.TensorSpec(t.shape, tf.as_dtype(t.dtype.name)) for t in arguments]
     with context.eager_mode(), tf.device("/device:CPU:0"), _registered(graph, function):
-        handles = [tf.Variable(tf.zeros(shape, tf.as_dtype(kind)), trainable=False).handle for kind, shape in variables]
+        held = [tf.Variable(tf.zeros(shape, tf.as_dtype(kind)), trainable=False) for kind, shape in variables]
         try:
             code = context.context().get_compiler_ir(
                 device_name="/job:localhost/replica:0/task:0/device:CPU:0",
                 platform_name=None,
                 function_name=function,
                 flat_args=specs,
-                captured_inputs=handles,
+                captured_inputs=[variable.handle for variable in held],  # held: a handle keeps nothing alive
                 stage="stablehlo_serialized",
             )
         except (tf.errors.OpError, ValueError) as error:

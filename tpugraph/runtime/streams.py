@@ -138,7 +138,12 @@ def _make_stateless(graph: Graph, node: Node, key: Tensor, draw: Tensor) -> None
 
 
 def _node(
-    graph: Graph, op: str, inputs: list[Tensor], attributes: dict[str, Any], shape: tuple[int, ...], controls: Sequence[Node] = ()
+    graph: Graph,
+    op: str,
+    inputs: list[Tensor],
+    attributes: dict[str, Any],
+    shape: tuple[int, ...],
+    controls: Sequence[Node] = (),
 ) -> Node:
     return graph.add(op, f"tpugraph/stream/{op}", inputs, controls=controls, attrs={**attributes, CLUSTER_ATTR: CLUSTER},
                      outputs=[(_INT32, shape)])  # fmt: skip
