@@ -32,6 +32,9 @@ def raise_control_flow(graph: Graph) -> Raised:
         ConversionError: a loop or conditional of another form than ``tf.while_loop`` and ``tf.cond`` make; its node
             is named.
     """
+    for node in graph:
+        if node.has_attr("_class"):
+            graph.set_attr(node, "_class", None)  # asks to be placed beside a node that may move into a function
     count = 0
     while graph.of_type(*ops.ENTER):
         _raise_loop(_innermost(graph))

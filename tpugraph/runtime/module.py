@@ -46,7 +46,7 @@ class Module:
         arguments: what ``main`` takes.
         results: what it returns; a variable that is not written is not returned.
         seconds: how long the lowering took, by stage.
-        facts: what was found: loops, conditionals, all-reduces and the bytes they move per step.
+        facts: what was found: the number of loops, conditionals outside of them, and all-reduces.
     """
 
     code: bytes

@@ -44,33 +44,33 @@ def lower(graph: Graph, *, iterations: int | None = None) -> Module:
     graph.stage = "stablehlo"
     shapes_of = _variable_shapes(graph)
     found = clusters.cut(graph, iterations=iterations)
-    facts = _all_reduces(found)
+    reduces = _all_reduces(found)
     seed = own_streams(found)
     bound_stacks(graph)
     raised = raise_control_flow(graph)
-    facts |= {"loops": raised.loops, "conditionals": raised.branches}
     plain = [("count", "", found.count), ("seed", "", seed)]
     plain += [("infeed", str(i), t) for i, t in enumerate(found.infeed)]
     plain += [("host", name, t) for name, t in found.host.items()]
     results = [("outfeed", str(i), t) for i, t in enumerate(found.outfeed)]
     results += [("output", name, t) for name, t in found.outputs.items()]
+    arguments = [*(t for *_, t in plain), *found.variables.values()]
+    given = {t.node for t in arguments}
     function = scopes.make_function(
         graph,
         "tpugraph_cluster",
-        graph.ancestors([*(t.node for _, _, t in results), *graph]).keys() - {a.node for *_, a in plain}
-        - {t.node for t in found.variables.values()},
-        [[t] for *_, t in plain] + [[t] for t in found.variables.values()],
+        [node for node in graph if node not in given],
+        [[t] for t in arguments],
         [t for *_, t in results],
-    )  # fmt: skip
+    )
     raised_at = time.perf_counter()
     variables = {name: shapes_of[name] for name in found.variables}
     code = _export(graph, function, [t for *_, t in plain], list(variables.values()))
-    arguments = [_value(kind, name, t) for kind, name, t in plain]
-    arguments += [Value("variable", name, *held) for name, held in variables.items()]
-    given = [_value(kind, name, t) for kind, name, t in results]
-    given += [Value("variable", name, *variables[name]) for name in found.variables if name in found.written]
+    takes = [*(_value(*held) for held in plain), *(Value("variable", name, *held) for name, held in variables.items())]
+    gives = [_value(*held) for held in results]
+    gives += [Value("variable", name, *variables[name]) for name in found.variables if name in found.written]
     seconds = {"rewrite": raised_at - started, "export": time.perf_counter() - raised_at}
-    return Module(code, found.num_replicas, found.iterations, tuple(arguments), tuple(given), seconds, facts)
+    facts = {"all_reduces": reduces, "loops": raised.loops, "conditionals": raised.branches}
+    return Module(code, found.num_replicas, found.iterations, tuple(takes), tuple(gives), seconds, facts)
 
 
 def _value(kind: str, name: str, tensor: Tensor) -> Value:
@@ -85,27 +85,20 @@ def _variable_shapes(graph: Graph) -> dict[str, tuple[str, tuple[int, ...]]]:
     return found
 
 
-def _all_reduces(found: Cluster) -> dict[str, Any]:
-    """Turn CrossReplicaSum into XLA's all-reduce; returns how many there are and the bytes each core gives per step."""
+def _all_reduces(found: Cluster) -> int:
+    """Turn CrossReplicaSum into XLA's all-reduce; returns how many there are."""
     nodes = found.graph.of_type("CrossReplicaSum")
-    moved = 0
     for node in nodes:
         kind = node.attr("T")
         if found.num_replicas == 1:
             found.graph.retype(node, "Identity", inputs=node.inputs[:1], attrs={"T": kind})
             continue
         if kind.name not in REDUCED:
-            raise RunError(f"XLA has no all-reduce of {kind}", node=node,
-                           fix=f"cast it to one of {', '.join(sorted(REDUCED))}")  # fmt: skip
+            raise RunError(
+                f"XLA has no all-reduce of {kind}", node=node, fix=f"cast it to one of {', '.join(sorted(REDUCED))}"
+            )
         found.graph.retype(node, "XlaAllReduce", attrs={"T": kind, "reduce_op": "Add", "mode": "CrossReplica"})
-        moved += (kind.size or 0) * (_count(node.out()) or 0)
-    return {"all_reduces": len(nodes) if found.num_replicas > 1 else 0, "all_reduce_bytes": moved}
-
-
-def _count(tensor: Tensor) -> int | None:
-    from tpugraph.shapes import element_count
-
-    return element_count(tensor.shape)
+    return len(nodes) if found.num_replicas > 1 else 0
 
 
 # --------------------------------------------------------------------------- TensorFlow's bridge
