@@ -345,8 +345,11 @@ def sub_graph_def(names: Mapping[Node, str], inputs: Mapping[Tensor, str]) -> An
     return graph_def
 
 
-_CALLS = frozenset({"StatefulPartitionedCall", "While"})
+_CALLS = frozenset({"StatefulPartitionedCall", "While", "If"})
 """Ops that write what the functions they call write."""
+
+_KEPT_IN_FUNCTIONS = frozenset({"_xla_propagate_compile_time_consts"})
+"""Attributes of no op definition that mean something to XLA."""
 
 
 def add_function(
@@ -356,6 +359,8 @@ def add_function(
     arguments: Sequence[Tensor],
     results: Sequence[Tensor],
     constants: Mapping[Tensor, Node],
+    *,
+    keep_names: bool = False,
 ) -> str:
     """Add a function with copies of nodes to the library, marked to be compiled by XLA; returns its name.
 
@@ -366,6 +371,7 @@ def add_function(
         arguments: what the body reads from outside, in order.
         results: what the function returns, in order.
         constants: of other tensors that the body reads: the constant that is copied into the body.
+        keep_names: name the nodes of the body as in the graph, for messages about it, and not by short numbers.
     """
     library = function_pb2.FunctionDefLibrary()
     if graph.library is not None:
@@ -381,7 +387,8 @@ def add_function(
     for index, tensor in enumerate(arguments):
         signature.input_arg.add(name=f"in{index}", type=tensor.dtype.number)
         names[tensor] = f"in{index}"
-    own = {node: f"n{index}" for index, node in enumerate(dict.fromkeys([*constants.values(), *nodes]))}
+    body = dict.fromkeys([*constants.values(), *nodes])
+    own = {node: node.name if keep_names else f"n{index}" for index, node in enumerate(body)}
     for node, label in own.items():
         names.update((node.out(port), f"{label}:{text}") for port, text in enumerate(_output_names(node)))
     names.update((tensor, names[node.out()]) for tensor, node in constants.items())
@@ -389,7 +396,7 @@ def add_function(
         inputs = [names[t] for t in node.inputs] + [f"^{own[c]}" for c in node.controls if c in own]
         definition = function.node_def.add(name=label, op=node.op, input=inputs)
         for key, value in node.raw_attrs.items():
-            if key[0] != "_":
+            if key[0] != "_" or key in _KEPT_IN_FUNCTIONS:
                 definition.attr[key].CopyFrom(value)
         if node.op in ops.WRITES or node.op in _CALLS:
             signature.control_output.append(label)

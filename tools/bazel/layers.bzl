@@ -17,6 +17,10 @@ LAYERS = [
         "tpugraph/analysis.py",
         "tpugraph/loops.py",
         "tpugraph/batch_dims.py",
+        "tpugraph/scopes.py",
+        "tpugraph/branches.py",
+        "tpugraph/functional.py",
+        "tpugraph/trips.py",
     ]),
     ("meaning", [
         "tpugraph/roles.py",

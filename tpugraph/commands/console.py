@@ -71,14 +71,14 @@ def load_tensorflow() -> None:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     quiet = os.environ[LOG_LEVEL] == "3"
-    with _stderr_held_back() if quiet and "tensorflow" not in sys.modules else contextlib.nullcontext():
+    with stderr_held_back() if quiet and "tensorflow" not in sys.modules else contextlib.nullcontext():
         import tensorflow as tf
     if quiet:
         tf.get_logger().setLevel("ERROR")
 
 
 @contextlib.contextmanager
-def _stderr_held_back() -> Iterator[None]:
+def stderr_held_back() -> Iterator[None]:
     """Keep what C++ code writes to file descriptor 2; replay it when the body fails."""
     sys.stderr.flush()
     try:

@@ -52,7 +52,7 @@ def parse(command: Command, arguments: Sequence[str]) -> Parsed:
     values = {flag.name: known[flag.name].value for flag in command.flags}
     given = frozenset(flag.name for flag in command.flags if known[flag.name].present)
     wanted = 1 if command.takes_model else 0
-    if values["help"]:
+    if values["help"] or values.get("topologies"):
         return Parsed(values, given, "")
     if len(rest) < wanted:
         raise UsageError(f"'tpugraph {command.name}' needs a MODEL", fix=command.examples[0])

@@ -197,6 +197,21 @@ VERIFY = Command(
         *COMMON,
     ),
 )
+COMPILE = Command(
+    "compile",
+    True,
+    "compile a graph with the real TPU compiler, without a TPU",
+    "MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph "
+    "convert`. Says whether it compiles, or the compiler's complaint with the node; memory per core, flops, traffic. Needs "
+    "jax and libtpu: python -m pip install 'tpugraph[tpu]'.",
+    ("tpugraph compile model.pb --topology=v5e:2x4",),
+    (
+        Flag("topology", "string", "v5e:2x4", "which TPU to compile for", shown="NAME"),
+        Flag("topologies", "boolean", False, "list the known topologies and stop"),
+        *CONVERSION,
+        *COMMON,
+    ),
+)
 PASSES = Command(
     "passes",
     False,
@@ -205,5 +220,5 @@ PASSES = Command(
     ("tpugraph passes",),
     COMMON,
 )
-COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, PASSES)}
+COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, COMPILE, PASSES)}
 """The commands by name, in the order of the help."""

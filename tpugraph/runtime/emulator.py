@@ -80,8 +80,15 @@ def lower(graph: Graph, *, queues: bool = False) -> Lowered:
     fused = connect(graph, copies, queues=queues)
     _lower_collectives(graph, copies, count)
     _lower_boundary(graph, copies)
-    _lower_system(graph)
+    lower_system(graph)
     compiled, staged = compile_step(graph, copies, _steps_per_loop(graph)) if fused else (0, False)
+    clear_places(graph)
+    graph.stage = None
+    return Lowered(graph, count, fused, len(cluster) - len(varying), len(varying), compiled, staged)
+
+
+def clear_places(graph: Graph) -> None:
+    """Remove devices, and the marks of the cluster."""
     for node in graph:
         graph.set_device(node, "")
         for name in (
@@ -93,8 +100,6 @@ def lower(graph: Graph, *, queues: bool = False) -> Lowered:
         ):
             if node.has_attr(name):
                 graph.set_attr(node, name, None)
-    graph.stage = None
-    return Lowered(graph, count, fused, len(cluster) - len(varying), len(varying), compiled, staged)
 
 
 def _steps_per_loop(graph: Graph) -> int:
@@ -212,7 +217,8 @@ def _lower_dynamic_size(graph: Graph, node: Node) -> None:
     graph.retype(node, "Slice", inputs=[value, begin, sizes.out()], attrs={"T": kind, "Index": _INT32})
 
 
-def _lower_system(graph: Graph) -> None:
+def lower_system(graph: Graph) -> None:
+    """Turn the ops of the TPU system into constants and no-ops; infeed and outfeed must be gone."""
     empty = {"dtype": attrs.dtype("string"), "value": np.asarray(b"", dtype=object)}
     for node in graph.of_type("ConfigureDistributedTPU", "TPUCompilationResult"):
         graph.set_controls(node, [])

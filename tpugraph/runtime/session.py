@@ -61,8 +61,8 @@ class TPUSession:
             foreign.add_entry_points(graph)
         devices = tpu.devices_of(master) if master else []
         self.on_tpu = tpu.present(devices)
-        self.lowered = None if self.on_tpu else emulator.lower(graph, queues=queues)
         self.notes: list[str] = tpu.prepare(graph, devices) if self.on_tpu else []
+        self.lowered = None if self.on_tpu else self._lower(graph, queues=queues)
         self.num_replicas = self.lowered.num_replicas if self.lowered else _replicas(graph)
         self._source = graph.source
         self._saved_keys = checkpoint.keys_of(graph)
@@ -79,6 +79,10 @@ class TPUSession:
         self._setters: dict[str, tuple[Any, Any]] = {}
         self._run(["tpugraph/configure"])
         self._queue_runners = parts.QueueRunners(self._session, self.notes.append)
+
+    def _lower(self, graph: Graph, *, queues: bool) -> emulator.Lowered:
+        """Rewrite the graph in place for TensorFlow alone; another engine does it differently."""
+        return emulator.lower(graph, queues=queues)
 
     # ------------------------------------------------------------------ life
 

@@ -1,0 +1,183 @@
+"""TF1 control flow raised to functional While and If: the same numbers, no TF1 op left, and words where it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import trace
+from tpugraph import graphdef, ops, shapes
+from tpugraph.errors import ConversionError
+from tpugraph.functional import raise_control_flow
+from tpugraph.ir import Graph
+from tpugraph.trips import bound_stacks, most_iterations
+
+tf1 = tf.compat.v1
+
+
+def built(build: Callable[[], list[Any]], *, resource: bool = False) -> Graph:
+    """The graph of ``build``, whose results are called result_0, result_1 and so on."""
+
+    def named() -> None:
+        for index, value in enumerate(build()):
+            tf.identity(value, name=f"result_{index}")
+
+    graph = trace(named, resource=resource)
+    shapes.infer(graph)
+    return graph
+
+
+def run(graph: Graph, times: int = 1) -> list[list[Any]]:
+    imported = shapes.import_graph(graph)
+    results = [name for name in (n.name for n in graph) if name.startswith("result_")]
+    initializers = [op for op in imported.get_operations() if op.name.endswith("/Assign")]
+    with tf1.Session(graph=imported) as session:
+        session.run(initializers)
+        return [session.run([f"{name}:0" for name in results]) for _ in range(times)]
+
+
+def assert_raised_is_the_same(
+    build: Callable[[], list[Any]], *, times: int = 1, resource: bool = False, relative: float
+) -> Graph:
+    """The graph as it is and raised, run by TensorFlow."""
+    expected = run(built(build, resource=resource), times)
+    graph = built(build, resource=resource)
+    bound_stacks(graph)
+    raise_control_flow(graph)
+    assert not graph.of_type(*ops.CONTROL_FLOW)
+    for function in graphdef.functions_named(graph).values():
+        assert not [node.name for node in function.node_def if node.op in ops.CONTROL_FLOW]
+    for before, after in zip(expected, run(graph, times), strict=True):
+        for one, other in zip(before, after, strict=True):
+            np.testing.assert_allclose(other, one, rtol=relative)
+    return graph
+
+
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+W = np.cos(np.arange(9, dtype=np.float32)).reshape(3, 3)
+
+
+def loop(x: Any, w: Any, times: int) -> Any:
+    return tf1.while_loop(lambda i, _: i < times, lambda i, y: (i + 1, tf.tanh(tf.matmul(y, w))), (0, x))[1]
+
+
+def test_a_loop_becomes_a_while() -> None:
+    graph = assert_raised_is_the_same(lambda: [loop(tf.constant(X), tf.constant(W), 4)], relative=1e-6)
+    assert len(graph.of_type("StatelessWhile")) == 1
+
+
+def test_the_gradient_of_a_loop_gets_stacks_of_its_size() -> None:
+    def build() -> list[Any]:
+        x, w = tf.constant(X), tf.constant(W)
+        return list(tf.gradients(tf.reduce_sum(loop(x, w, 5)), [x, w]))
+
+    graph = assert_raised_is_the_same(build, relative=1e-5)
+    assert {int(node.inputs[0].node.attr("value")) for node in graph.of_type("StackV2")} == {5}
+
+
+def test_nested_loops() -> None:
+    def build() -> list[Any]:
+        def outer(i: Any, y: Any) -> Any:
+            return i + 1, tf1.while_loop(lambda j, _: j <= i, lambda j, z: (j + 1, z * 1.5 + tf.cast(i, tf.float32)), (0, y))[1]
+
+        return [tf1.while_loop(lambda i, _: i < 3, outer, (0, tf.constant(X)))[1]]
+
+    assert_raised_is_the_same(build, relative=1e-6)
+
+
+@pytest.mark.parametrize("value", [1.0, -1.0])
+def test_a_conditional_and_its_gradient(value: float) -> None:
+    def build() -> list[Any]:
+        x, w = tf.constant(X * value), tf.constant(W)
+        y = tf1.cond(tf.reduce_sum(x[0]) > -1, lambda: tf.tanh(tf.matmul(x, w)), lambda: x * 3.0)
+        return [y, *tf.gradients(tf.reduce_sum(y * y), [x, w])]
+
+    assert_raised_is_the_same(build, relative=1e-5)
+
+
+@pytest.mark.parametrize("a", [True, False])
+@pytest.mark.parametrize("b", [True, False])
+def test_nested_conditionals_with_gradients(a: bool, b: bool) -> None:
+    def build() -> list[Any]:
+        x, outer, inner = tf.constant(X), tf.constant(a), tf.constant(b)
+        y = tf1.cond(outer, lambda: tf1.cond(inner, lambda: tf.sin(x) * 2.0, lambda: tf.exp(x)), lambda: x * x)
+        return [y, tf.gradients(tf.reduce_sum(y * y), x)[0]]
+
+    assert_raised_is_the_same(build, relative=1e-5)
+
+
+def test_one_predicate_in_a_row_of_conditionals() -> None:
+    def build() -> list[Any]:
+        x, p = tf.constant(X), tf.constant(True)
+        for factor in (2.0, 3.0):
+            x = tf1.cond(p, lambda x=x, factor=factor: x * factor, lambda x=x: x - 1.0) + 1.0
+        return [x]
+
+    graph = assert_raised_is_the_same(build, relative=1e-6)
+    assert len(graph.of_type("StatelessIf")) == 2
+
+
+def test_a_conditional_in_a_loop_and_a_loop_in_a_conditional() -> None:
+    def build() -> list[Any]:
+        x, w = tf.constant(X), tf.constant(W)
+
+        def body(i: Any, y: Any) -> Any:
+            return i + 1, tf1.cond(tf.equal(i % 2, 0), lambda: tf.tanh(y @ w), lambda: y * 1.25)
+
+        y = tf1.while_loop(lambda i, _: i < 5, body, (0, x))[1]
+        z = tf1.cond(tf.reduce_sum(y) > 100, lambda: y, lambda: loop(y, w, 3))
+        return [z, tf.gradients(tf.reduce_sum(y), x)[0]]
+
+    assert_raised_is_the_same(build, relative=1e-5)
+
+
+def test_effects_in_a_branch_happen_in_that_branch_alone() -> None:
+    def build() -> list[Any]:
+        count = tf1.get_variable("count", initializer=tf.constant(0.0))
+        even = tf.equal(count.read_value() % 2.0, 0.0)
+        added = tf1.cond(even, lambda: count.assign_add(1.0, read_value=True) + 0.0, lambda: count.assign_add(10.0) + 0.0)
+        with tf.control_dependencies([added]):
+            return [count.read_value()]
+
+    graph = assert_raised_is_the_same(build, times=4, resource=True, relative=0)
+    assert len(graph.of_type("If")) == 1
+
+
+def test_what_waits_for_a_conditional_waits_for_the_if() -> None:
+    def build() -> list[Any]:
+        count = tf1.get_variable("count", initializer=tf.constant(0.0))
+        done = tf1.cond(tf.constant(True), lambda: tf.group(count.assign_add(1.0).op), lambda: tf.no_op())
+        with tf.control_dependencies([done]):
+            return [count.read_value()]
+
+    assert_raised_is_the_same(build, times=3, resource=True, relative=0)
+
+
+def test_a_loop_of_unknown_length_has_no_gradient() -> None:
+    def build() -> list[Any]:
+        x = tf.constant(X)
+        y = tf1.while_loop(lambda y: tf.reduce_sum(tf.abs(y)) > 1e-3, lambda y: tf.tanh(y) * 0.5, (x,))
+        return [tf.gradients(tf.reduce_sum(y), x)[0]]
+
+    with pytest.raises(ConversionError, match="nothing says how often it runs at most") as caught:
+        bound_stacks(built(build))
+    assert "maximum_iterations" in caught.value.block()
+
+
+@pytest.mark.parametrize(
+    ("test", "step", "first", "most"),
+    [
+        (lambda i: i < 7, 1, 0, 7),
+        (lambda i: i <= 7, 2, 0, 4),
+        (lambda i: 10 > i, 3, 1, 3),
+        (lambda i: i > 0, -1, 5, 5),
+        (lambda i: tf.logical_and(i < 100, i < tf.minimum(9, tf.reduce_max(tf1.placeholder_with_default([3], [1])))), 1, 0, 9),
+    ],
+)  # fmt: skip
+def test_the_most_iterations(test: Any, step: int, first: int, most: int) -> None:
+    graph = built(lambda: [tf1.while_loop(test, lambda i: i + step, (first,))])
+    assert most_iterations(graph.of_type("LoopCond")[0]) == most

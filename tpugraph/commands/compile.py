@@ -1,0 +1,85 @@
+"""``tpugraph compile``: the real TPU compiler on a converted graph, or on a plain one that is converted first."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import asdict
+from typing import Any
+
+from tpugraph import graphdef
+from tpugraph.commands.console import Console, Outcome, stderr_held_back
+from tpugraph.commands.flags import Parsed
+from tpugraph.commands.run import load_program
+from tpugraph.errors import UsageError
+from tpugraph.runtime import foreign, stablehlo, topologies
+from tpugraph.runtime.module import Module
+from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES, Compiled
+
+
+def run(flags: Parsed, console: Console) -> Outcome:
+    """Compile MODEL for ``--topology``, or list the topologies."""
+    if flags["topologies"]:
+        return _list(console)
+    if not flags.model:
+        raise UsageError("'tpugraph compile' needs a MODEL", fix="tpugraph compile model.pb --topology=v5e:2x4")
+    topologies.check(flags["topology"], 1)
+    program = load_program(flags, console)
+    graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
+    topologies.check(flags["topology"], _replicas(graph))
+    if "tpugraph/train" not in graph:
+        foreign.add_entry_points(graph)
+    module = stablehlo.lower(graph)
+    console.say(f"lowered to StableHLO in {sum(module.seconds.values()):.1f} s: {len(module.code):,} bytes, "
+                f"{module.facts['all_reduces']} all-reduces, {module.facts['loops']} loops")  # fmt: skip
+    console.say(f"compiling for {module.num_replicas} replicas on {flags['topology']} ...")
+    started = time.perf_counter()
+    with contextlib.nullcontext() if flags["traceback"] else stderr_held_back():
+        compiled = topologies.compile_for(module, flags["topology"])
+    for line in _lines(compiled, module):
+        console.say(line)
+    return Outcome({**_facts(compiled, module), "total_seconds": time.perf_counter() - started})
+
+
+def _replicas(graph: Any) -> int:
+    return int(graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"))
+
+
+def _list(console: Console) -> Outcome:
+    for name, cores in TOPOLOGIES.items():
+        chip = CHIPS[name.partition(":")[0]]
+        console.say(f"{name:<10} {cores:>4} cores, each {chip.hbm // topologies.GIB} GiB and "
+                    f"{chip.flops / 1e12:g} teraflops in bfloat16")  # fmt: skip
+    return Outcome({"topologies": TOPOLOGIES})
+
+
+def _lines(compiled: Compiled, module: Module) -> list[str]:
+    memory, chip = compiled.memory, compiled.chip
+    held = ", ".join(f"{name} {_size(size)}" for name, size in memory.items())
+    lines = [
+        f"compiled for {compiled.topology} in {compiled.seconds:.1f} s",
+        f"memory      {_size(compiled.peak)} of {_size(chip.hbm)} per core ({held})",
+        f"step        {compiled.flops:,.0f} flops, {_size(int(compiled.bytes_accessed))} read and written; at least "
+        f"{compiled.step_seconds * 1e6:,.1f} us, bound by {compiled.bound_by}",
+        f"traffic     per step and core: infeed {_size(compiled.infeed_bytes)}, "
+        f"all-reduce {_size(compiled.all_reduce_bytes)}",
+        f"staged      {module.iterations} steps per call",
+    ]
+    lines.extend(f"tensor      {_size(t.bytes)} {t.shape} {t.node} (elements {_size(t.elements)})".rstrip()
+                 for t in compiled.tensors)  # fmt: skip
+    return lines
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:,.0f} bytes" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.2f} GiB"
+
+
+def _facts(compiled: Compiled, module: Module) -> dict[str, Any]:
+    return {**asdict(compiled), "peak": compiled.peak, "hbm": compiled.chip.hbm, "step_seconds": compiled.step_seconds,
+            "bound_by": compiled.bound_by, "lowering": {**module.facts, "seconds": module.seconds,
+                                                        "bytes": len(module.code)}}  # fmt: skip

@@ -1,0 +1,89 @@
+"""Tensors of a compiled HLO module with the layout that a TPU gives them, read from the module's text.
+
+A core keeps the last dimensions of a tensor in tiles, ``f32[10,3]{1,0:T(8,128)}`` in tiles of 8 rows and 128 columns, so a
+tensor with few columns takes many times the bytes of its elements.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "bf16": 16, "f16": 16, "s32": 32,
+         "u32": 32, "f32": 32, "s64": 64, "u64": 64, "f64": 64, "c64": 64, "c128": 128}  # fmt: skip
+_SHAPE = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)(?::T\(([\d,]+)\))?[^}]*\})?")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = (.+?) ([a-z][\w\-]*)\(")
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
+_NO_MEMORY = frozenset({"parameter", "get-tuple-element", "tuple", "bitcast", "while", "conditional", "constant"})
+_REDUCES = frozenset({"all-reduce", "all-reduce-start"})
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One tensor in the memory of a core.
+
+    Attributes:
+        node: the node of the graph that it comes from, "" where the compiler does not say.
+        shape: as HLO writes it, with layout and tiles.
+        bytes: what it takes, with padding.
+        elements: bytes of its elements alone.
+    """
+
+    node: str
+    shape: str
+    bytes: int
+    elements: int
+
+
+def largest(text: str, count: int = 5) -> tuple[Placed, ...]:
+    """The tensors of a module that take the most memory, arguments among them, each node and shape once."""
+    found: dict[tuple[str, str], Placed] = {}
+    for line, shapes, op in _instructions(text):
+        if op in _NO_MEMORY:
+            continue
+        named = _OP_NAME.search(line)
+        node = named.group(1).partition(";")[0] if named else ""
+        for match in _SHAPE.finditer(shapes):
+            placed = _placed(node, match)
+            if placed is not None:
+                found[node, placed.shape] = placed
+    return tuple(sorted(found.values(), key=lambda p: (-p.bytes, p.node))[:count])
+
+
+def all_reduce_bytes(text: str) -> int:
+    """Bytes of elements that one core gives to sums over the cores in one iteration of the loop."""
+    entry = text.find("\nENTRY ")
+    inside = text[:entry] if entry >= 0 else text
+    total = 0
+    for _, shapes, op in _instructions(inside):
+        if op in _REDUCES:
+            total += sum(p.elements for m in _SHAPE.finditer(shapes) if (p := _placed("", m)) is not None)
+    return total
+
+
+def _instructions(text: str) -> Iterator[tuple[str, str, str]]:
+    """Each instruction outside of fusions, whose insides take no memory: its line, its shapes and its op."""
+    fused = False
+    for line in text.splitlines():
+        if line.endswith("{") and not line.startswith(" "):
+            fused = line.startswith(("%fused", "fused"))
+        match = None if fused else _INSTRUCTION.match(line)
+        if match:
+            yield line, match.group(1), match.group(2)
+
+
+def _placed(node: str, match: re.Match[str]) -> Placed | None:
+    kind, dims_text, order_text, tile_text = match.groups()
+    if kind not in _BITS:
+        return None
+    dims = [int(d) for d in dims_text.split(",") if d]
+    elements = math.prod(dims) * _BITS[kind] // 8
+    tile = [int(d) for d in (tile_text or "").split(",") if d]
+    order = [int(d) for d in (order_text or "").split(",") if d]
+    physical = [dims[d] for d in reversed(order)] if len(order) == len(dims) else dims
+    padded = [*([1] * (len(tile) - len(physical))), *physical]
+    for back, size in enumerate(reversed(tile), 1):
+        padded[-back] = math.ceil(padded[-back] / size) * size
+    return Placed(node, match.group(0), math.prod(padded) * _BITS[kind] // 8, elements)

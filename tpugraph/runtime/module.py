@@ -1,0 +1,58 @@
+"""What a lowered cluster is: code, and what it takes and returns. Needs neither TensorFlow nor jax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+SIZES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4,
+         "float32": 4, "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16}  # fmt: skip
+"""Bytes of one element."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """One argument or result of a module.
+
+    Attributes:
+        kind: ``count`` (int32 [], iterations to run), ``seed`` (int32 [2], of the random streams), ``infeed`` and
+            ``outfeed`` (one row per iteration), ``host`` and ``output`` (before and after the loop), ``variable``.
+        name: the variable's or tensor's name in the TPU graph; a number for infeed and outfeed.
+        dtype: the short name of the element type.
+        shape: the shape on one core.
+    """
+
+    kind: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Its size on one core."""
+        return int(np.prod(self.shape, dtype=np.int64)) * SIZES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Module:
+    """The program of every core.
+
+    Attributes:
+        code: the StableHLO module as MLIR bytecode; ``main`` takes and returns what follows, in this order.
+        num_replicas: the number of cores that its collectives go over.
+        iterations: the most iterations of one call, the rows of infeed and outfeed.
+        arguments: what ``main`` takes.
+        results: what it returns; a variable that is not written is not returned.
+        seconds: how long the lowering took, by stage.
+        facts: what was found: the number of loops, conditionals outside of them, and all-reduces.
+    """
+
+    code: bytes
+    num_replicas: int
+    iterations: int
+    arguments: tuple[Value, ...]
+    results: tuple[Value, ...]
+    seconds: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,179 @@
+"""Lowers the cluster of a TPU graph to StableHLO: one module for one core, with collectives over all of them.
+
+TensorFlow's own bridge makes the module from a function; it runs nothing. What the bridge has no kernel for is put
+differently first: sums over the cores become all-reduces, stateful random ops become stateless ones with a stream of each
+core, TF1 loops and conditionals become functional ones.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph import graphdef, ops, scopes
+from tpugraph.errors import RunError
+from tpugraph.functional import raise_control_flow
+from tpugraph.ir import Graph, Tensor
+from tpugraph.runtime import cluster as clusters
+from tpugraph.runtime.cluster import Cluster
+from tpugraph.runtime.module import Module, Value
+from tpugraph.runtime.streams import own_streams
+from tpugraph.trips import bound_stacks
+
+REDUCED = frozenset({"float16", "bfloat16", "float32", "int32", "uint32"})
+"""What XLA's all-reduce of the bridge takes."""
+
+
+def lower(graph: Graph, *, iterations: int | None = None) -> Module:
+    """Lower the cluster of a TPU graph that has its entry points. The graph is used up.
+
+    Args:
+        graph: the TPU graph.
+        iterations: the most steps of one call; the graph's own iterations_per_loop if not given.
+
+    Raises:
+        ConversionError: control flow that cannot be raised; the node is named.
+        RunError: no TPU graph, or TensorFlow's bridge to XLA refuses a node, which is named.
+    """
+    started = time.perf_counter()
+    graph.stage = "stablehlo"
+    shapes_of = _variable_shapes(graph)
+    found = clusters.cut(graph, iterations=iterations)
+    reduces = _all_reduces(found)
+    seed = own_streams(found)
+    bound_stacks(graph)
+    raised = raise_control_flow(graph)
+    plain = [("count", "", found.count), ("seed", "", seed)]
+    plain += [("infeed", str(i), t) for i, t in enumerate(found.infeed)]
+    plain += [("host", name, t) for name, t in found.host.items()]
+    results = [("outfeed", str(i), t) for i, t in enumerate(found.outfeed)]
+    results += [("output", name, t) for name, t in found.outputs.items()]
+    arguments = [*(t for *_, t in plain), *found.variables.values()]
+    given = {t.node for t in arguments}
+    function = scopes.make_function(
+        graph,
+        "tpugraph_cluster",
+        [node for node in graph if node not in given],
+        [[t] for t in arguments],
+        [t for *_, t in results],
+    )
+    raised_at = time.perf_counter()
+    variables = {name: shapes_of[name] for name in found.variables}
+    code = _export(graph, function, [t for *_, t in plain], list(variables.values()))
+    takes = [*(_value(*held) for held in plain), *(Value("variable", name, *held) for name, held in variables.items())]
+    gives = [_value(*held) for held in results]
+    gives += [Value("variable", name, *variables[name]) for name in found.variables if name in found.written]
+    seconds = {"rewrite": raised_at - started, "export": time.perf_counter() - raised_at}
+    facts = {"all_reduces": reduces, "loops": raised.loops, "conditionals": raised.branches}
+    return Module(code, found.num_replicas, found.iterations, tuple(takes), tuple(gives), seconds, facts)
+
+
+def _value(kind: str, name: str, tensor: Tensor) -> Value:
+    return Value(kind, name, tensor.dtype.name, tuple(d or 0 for d in tensor.shape or ()))
+
+
+def _variable_shapes(graph: Graph) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Dtype and shape of each variable."""
+    found = {}
+    for node in graph.of_type(*ops.RESOURCE_VARIABLES):
+        found[node.name] = node.attr("dtype").name, tuple(node.attr("shape") or ())
+    return found
+
+
+def _all_reduces(found: Cluster) -> int:
+    """Turn CrossReplicaSum into XLA's all-reduce; returns how many there are."""
+    nodes = found.graph.of_type("CrossReplicaSum")
+    for node in nodes:
+        kind = node.attr("T")
+        if found.num_replicas == 1:
+            found.graph.retype(node, "Identity", inputs=node.inputs[:1], attrs={"T": kind})
+            continue
+        if kind.name not in REDUCED:
+            raise RunError(
+                f"XLA has no all-reduce of {kind}", node=node, fix=f"cast it to one of {', '.join(sorted(REDUCED))}"
+            )
+        found.graph.retype(node, "XlaAllReduce", attrs={"T": kind, "reduce_op": "Add", "mode": "CrossReplica"})
+    return len(nodes) if found.num_replicas > 1 else 0
+
+
+# --------------------------------------------------------------------------- TensorFlow's bridge
+
+
+def _export(
+    graph: Graph, function: str, arguments: list[Tensor], variables: list[tuple[str, tuple[int, ...]]]
+) -> bytes:
+    """The StableHLO bytecode of a library function.
+
+    Args:
+        graph: the graph with the library.
+        function: the function's name.
+        arguments: its arguments that are no variables.
+        variables: dtype and shape of each variable, which follow.
+    """
+    from tensorflow.python.eager import context
+
+    specs = [tf.TensorSpec(t.shape, tf.as_dtype(t.dtype.name)) for t in arguments]
+    with context.eager_mode(), tf.device("/device:CPU:0"), _registered(graph, function):
+        held = [tf.Variable(tf.zeros(shape, tf.as_dtype(kind)), trainable=False) for kind, shape in variables]
+        try:
+            code = context.context().get_compiler_ir(
+                device_name="/job:localhost/replica:0/task:0/device:CPU:0",
+                platform_name=None,
+                function_name=function,
+                flat_args=specs,
+                captured_inputs=[variable.handle for variable in held],  # held: a handle keeps nothing alive
+                stage="stablehlo_serialized",
+            )
+        except (tf.errors.OpError, ValueError) as error:
+            raise _refused(graph, str(error)) from error
+    return bytes(code)
+
+
+@contextmanager
+def _registered(graph: Graph, function: str) -> Iterator[None]:
+    """The function and all that it calls, known to the eager runtime for as long as the block lasts."""
+    from tensorflow.python.eager import context
+
+    library = graphdef.functions_named(graph)
+    names = _called(library, function)
+    for name in names:
+        context.context().add_function_def(library[name])
+    try:
+        yield
+    finally:
+        for name in names:
+            context.context().remove_function(name)
+
+
+def _called(library: dict[str, Any], function: str) -> list[str]:
+    found: dict[str, None] = {}
+    stack = [function]
+    while stack:
+        name = stack.pop()
+        if name in found:
+            continue
+        found[name] = None
+        for node in library[name].node_def:
+            for value in node.attr.values():
+                named = [value.func] if value.WhichOneof("value") == "func" else value.list.func
+                stack.extend(f.name for f in named if f.name in library)
+            if node.op in library:
+                stack.append(node.op)
+    return list(found)
+
+
+_NODE = re.compile(r"\{\{node ([^}]+)\}\}|\(node '?([^')\s]+)'?\)")
+
+
+def _refused(graph: Graph, message: str) -> RunError:
+    """The bridge's complaint with the node of the user's graph that it is about."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    names = [name for match in _NODE.finditer(message) for name in match.groups() if name]
+    own = [name.rpartition("/")[2] if name not in graph else name for name in names if name != "tpugraph_cluster"]
+    return RunError(f"XLA refuses the step: {lines[0][:300] if lines else message}",
+                    node=(names or own or [None])[-1], origin=graph.source)  # fmt: skip

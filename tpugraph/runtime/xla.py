@@ -1,0 +1,77 @@
+"""The door to jax: modules, devices and compilers of XLA. Imports jax and libtpu when they are needed, not before."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+import numpy as np
+
+from tpugraph.errors import RunError
+
+
+def load(name: str, extra: str) -> Any:
+    """Import a module of an optional package.
+
+    Args:
+        name: the module.
+        extra: the extra of tpugraph that brings the package.
+
+    Raises:
+        RunError: the package is not installed; the pip line is given.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise RunError(f"{package} is not installed", fix=f"python -m pip install 'tpugraph[{extra}]'") from error
+
+
+def parse(code: bytes) -> Any:
+    """A StableHLO module as jax's MLIR has it, in a context of its own.
+
+    TensorFlow's bridge leaves ``mhlo.copy`` ops, which mean nothing and which the compilers for TPU do not take.
+    """
+    ir = load("jaxlib.mlir.ir", "pjrt")
+    from jax._src.interpreters import mlir
+
+    with mlir.make_ir_context() as context:
+        module = ir.Module.parse(code, context)
+        copies: list[Any] = []
+        _find(module.operation, "mhlo.copy", copies)
+        for operation in copies:
+            operation.results[0].replace_all_uses_with(operation.operands[0])
+            operation.erase()
+    return module
+
+
+def _find(operation: Any, name: str, found: list[Any]) -> None:
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                if inner.operation.name == name:
+                    found.append(inner.operation)
+                _find(inner.operation, name, found)
+
+
+def options(num_replicas: int, devices: list[Any]) -> Any:
+    """Compile options for one replica per device."""
+    client = load("jaxlib.xla_client", "pjrt")
+    made = client.CompileOptions()
+    made.num_replicas, made.num_partitions = num_replicas, 1
+    ids = np.array([device.id for device in devices]).reshape(num_replicas, 1)
+    made.device_assignment = client.DeviceAssignment.create(ids)
+    return made
+
+
+def refused(error: Exception, target: str) -> RunError:
+    """The compiler's complaint as an error that names the node it is about, where it says so."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    match = _OP_NAME.search(text)
+    return RunError(f"the compiler for {target} refuses the step: {lines[0][:300] if lines else type(error).__name__}",
+                    node=match.group(1) if match else None)  # fmt: skip
+
+
+_OP_NAME = re.compile(r'op_name="([^";]+)')

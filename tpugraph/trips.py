@@ -1,0 +1,167 @@
+"""How often a TF1 loop runs at most, and stacks of that size for its gradient.
+
+The gradient of a loop keeps what the loop computed on stacks, which TensorFlow lets grow. A compiler for static shapes
+needs their size: the most iterations that the loop can have, read from its condition.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tpugraph import analysis, attrs, ops
+from tpugraph.errors import ConversionError
+from tpugraph.ir import Graph, Node, Tensor
+
+_INT32 = attrs.dtype("int32")
+_LONGEST_WALK = 40
+_PASSES_ON = ops.IDENTITIES | ops.ENTER | {"Cast"}
+_LESS = {"Less": (0, 1, 0), "LessEqual": (0, 1, 1), "Greater": (1, 0, 0), "GreaterEqual": (1, 0, 1)}
+"""Comparisons: which operand is the smaller one, which the larger, whether they may be equal."""
+
+
+def bound_stacks(graph: Graph) -> int:
+    """Give every stack that a loop pushes to the size that its number of iterations needs; returns how many.
+
+    Raises:
+        ConversionError: a loop with a gradient has no known most number of iterations, or stacks of stacks.
+    """
+    frame_of = analysis.frames(graph)
+    sized = 0
+    for stack in graph.of_type("StackV2"):
+        if stack.attr("elem_type").name == "resource":
+            raise ConversionError(
+                "the gradient of a loop within a loop keeps stacks on a stack, which no compiler for static shapes takes",
+                node=stack, fix="unroll the inner loop, or compute it without tf.while_loop",
+            )  # fmt: skip
+        size = _constant(stack.inputs[0])
+        pushes = [frame_of[node] for node in graph.descendants([stack], data_only=True) if node.op == "StackPushV2"]
+        if not pushes or (size is not None and size >= 0):
+            continue
+        conditions = {frame_of[node]: node for node in graph.of_type(*ops.LOOP_COND)}
+        most = max(most_iterations(conditions[name]) if name else 1 for name in pushes)
+        if most == math.inf:
+            name = next(name for name in pushes if name)
+            raise ConversionError(
+                f"the loop '{name}' has a gradient, and nothing says how often it runs at most",
+                node=conditions[name], fix="give tf.while_loop maximum_iterations, or compare its counter with a constant",
+            )  # fmt: skip
+        value = graph.add(
+            "Const", f"{stack.name}/size", attrs={"dtype": _INT32, "value": np.int32(most)},
+            controls=stack.inputs[0].node.controls, outputs=[(_INT32, ())], source=stack,
+        )  # fmt: skip
+        graph.set_input(stack, 0, value.out())
+        sized += 1
+    return sized
+
+
+def most_iterations(condition: Node) -> float:
+    """The most iterations of the loop with this LoopCond; infinity where nothing is known."""
+    return _most_while(condition.inputs[0], 0)
+
+
+def _most_while(test: Tensor, depth: int) -> float:
+    """How often a test can hold at most."""
+    node = test.node
+    if depth > _LONGEST_WALK:
+        return math.inf
+    if node.op in ops.IDENTITIES:
+        return _most_while(node.inputs[0], depth + 1)
+    if node.op == "LogicalAnd":
+        return min(_most_while(t, depth + 1) for t in node.inputs)
+    if node.op not in _LESS:
+        return math.inf
+    small, large, inclusive = _LESS[node.op]
+    lower, upper = node.inputs[small], node.inputs[large]
+    up = steps_of(lower) is not None
+    return _counted(lower, upper, inclusive, up=True) if up else _counted(upper, lower, inclusive, up=False)
+
+
+def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> float:
+    step, first = steps_of(counter), _first(counter)
+    if step is None or first is None or step * (1 if up else -1) <= 0:
+        return math.inf
+    last = largest(limit) if up else smallest(limit)
+    start = smallest(first) if up else largest(first)
+    if math.isinf(last) or math.isinf(start):
+        return math.inf
+    distance = (last - start if up else start - last) + inclusive
+    return max(0, math.ceil(distance / abs(step)))
+
+
+def steps_of(counter: Tensor) -> float | None:
+    """By how much a carried counter changes in an iteration."""
+    merge = counter.node
+    if merge.op not in ops.MERGE or len(merge.inputs) != 2 or merge.inputs[1].node.op not in ops.NEXT_ITERATION:
+        return None
+    following = merge.inputs[1].node.inputs[0].node
+    while following.op in ops.IDENTITIES:
+        following = following.inputs[0].node
+    if following.op not in ("Add", "AddV2", "Sub"):
+        return None
+    step = _constant(following.inputs[1])
+    if step is None or not _is_carried(following.inputs[0], merge):
+        return None
+    return -step if following.op == "Sub" else step
+
+
+def _is_carried(tensor: Tensor, merge: Node) -> bool:
+    while tensor.node.op in ops.IDENTITIES:
+        tensor = tensor.node.inputs[0]
+    return tensor.node.op in ops.SWITCH and tensor.port == 1 and tensor.node.inputs[0].node is merge
+
+
+def _first(counter: Tensor) -> Tensor | None:
+    return counter.node.inputs[0] if counter.node.inputs[0].node.op in ops.ENTER else None
+
+
+def largest(tensor: Tensor, depth: int = 0) -> float:
+    """The largest value that an integer scalar can have, as far as constants say; infinity where they do not."""
+    return _extreme(tensor, depth, up=True)
+
+
+def smallest(tensor: Tensor, depth: int = 0) -> float:
+    """The smallest value that an integer scalar can have; minus infinity where constants do not say."""
+    return _extreme(tensor, depth, up=False)
+
+
+def _extreme(tensor: Tensor, depth: int, *, up: bool) -> float:
+    unknown = math.inf if up else -math.inf
+    node = tensor.node
+    if depth > _LONGEST_WALK:
+        return unknown
+    known = _constant(tensor)
+    if known is not None:
+        return known
+    if node.op in _PASSES_ON:
+        return _extreme(node.inputs[0], depth + 1, up=up)
+    if node.op in ("Minimum", "Maximum"):
+        sides = [_extreme(t, depth + 1, up=up) for t in node.inputs]
+        return min(sides) if node.op == "Minimum" else max(sides)
+    if node.op in ("Add", "AddV2"):
+        return sum(_extreme(t, depth + 1, up=up) for t in node.inputs)
+    return unknown
+
+
+def _constant(tensor: Tensor) -> float | None:
+    node = tensor.node
+    while node.op in _PASSES_ON:
+        node = node.inputs[0].node
+    value = _folded(node)
+    if value is None:
+        return None
+    return value.item() if value.size == 1 and value.dtype.kind in "iu" else None
+
+
+def _folded(node: Node) -> np.ndarray[Any, Any] | None:
+    """The value of a constant, or of one element of a constant shape."""
+    if node.op == "Const":
+        value: np.ndarray[Any, Any] = node.attr("value")
+        return value
+    if node.op != "StridedSlice" or any(t.node.op != "Const" for t in node.inputs):
+        return None
+    whole, begin, _, _ = (t.node.attr("value") for t in node.inputs)
+    alone = node.attr("shrink_axis_mask") == 1 and begin.size == 1 and not node.attr("begin_mask")
+    return whole[begin[0]] if alone and whole.ndim == 1 else None
