@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tpugraph import ops
-from tpugraph.analysis import NodeSet, frames, in_cluster, minimum_cut
+from tpugraph.analysis import NodeSet, frames, in_cluster, minimum_cut, reads_host
 from tpugraph.attrs import Shape
 from tpugraph.errors import ConversionError
 from tpugraph.ir import Graph, Node, Tensor
@@ -153,7 +153,7 @@ class _Walk:
         if node.op == "GatherV2":
             return label.kind == "dense" and any(t.node in self.forward for t in node.inputs)
         if node.op in ops.MULTILINEAR - ops.ELEMENTWISE:  # a layer, not a scaling
-            return any(t.node in self.forward and t.node in self.varying for t in node.inputs)
+            return any(reads_host(t) or (t.node in self.forward and t.node in self.varying) for t in node.inputs)
         return False
 
     def cut(self) -> list[RawGradient]:
