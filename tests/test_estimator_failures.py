@@ -199,16 +199,21 @@ def test_a_loss_that_is_no_number(tmp_path: Path, *, use_tpu: bool) -> None:
 def test_ctrl_c_writes_a_checkpoint(tmp_path: Path, *, use_tpu: bool) -> None:
     trained = estimator(tmp_path, use_tpu=use_tpu, loop=50)
 
+    trains = threading.Event()
+
+    class Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            trains.set()
+
     def press() -> None:
-        while not (tmp_path / "model.ckpt-0.index").exists():
-            time.sleep(0.01)
-        time.sleep(0.5)
+        trains.wait()
+        time.sleep(0.1)  # in the middle of a loop
         os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press)
     presser.start()
     with pytest.raises(KeyboardInterrupt), lines() as said:
-        trained.train(input_fn, max_steps=10**7)
+        trained.train(input_fn, max_steps=10**7, hooks=[Watch()])
     presser.join()
     step = int(trained.get_variable_value("global_step"))
     assert step > 0
