@@ -82,7 +82,9 @@ def test_the_gradient_of_a_loop_gets_stacks_of_its_size() -> None:
 def test_nested_loops() -> None:
     def build() -> list[Any]:
         def outer(i: Any, y: Any) -> Any:
-            return i + 1, tf1.while_loop(lambda j, _: j <= i, lambda j, z: (j + 1, z * 1.5 + tf.cast(i, tf.float32)), (0, y))[1]
+            return i + 1, tf1.while_loop(
+                lambda j, _: j <= i, lambda j, z: (j + 1, z * 1.5 + tf.cast(i, tf.float32)), (0, y)
+            )[1]
 
         return [tf1.while_loop(lambda i, _: i < 3, outer, (0, tf.constant(X)))[1]]
 
@@ -139,7 +141,9 @@ def test_effects_in_a_branch_happen_in_that_branch_alone() -> None:
     def build() -> list[Any]:
         count = tf1.get_variable("count", initializer=tf.constant(0.0))
         even = tf.equal(count.read_value() % 2.0, 0.0)
-        added = tf1.cond(even, lambda: count.assign_add(1.0, read_value=True) + 0.0, lambda: count.assign_add(10.0) + 0.0)
+        added = tf1.cond(
+            even, lambda: count.assign_add(1.0, read_value=True) + 0.0, lambda: count.assign_add(10.0) + 0.0
+        )
         with tf.control_dependencies([added]):
             return [count.read_value()]
 
@@ -173,7 +177,7 @@ def test_a_loop_of_unknown_length_has_no_gradient() -> None:
     [
         (lambda i: i < 7, 1, 0, 7),
         (lambda i: i <= 7, 2, 0, 4),
-        (lambda i: 10 > i, 3, 1, 3),
+        (lambda i: i < 10, 3, 1, 3),
         (lambda i: i > 0, -1, 5, 5),
         (lambda i: tf.logical_and(i < 100, i < tf.minimum(9, tf.reduce_max(tf1.placeholder_with_default([3], [1])))), 1, 0, 9),
     ],
