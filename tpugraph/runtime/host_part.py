@@ -15,6 +15,7 @@ from tpugraph import analysis, attrs, ops
 from tpugraph.analysis import in_cluster
 from tpugraph.errors import RunError
 from tpugraph.ir import Graph, Node, Output, Tensor
+from tpugraph.runtime.batches import take_whole_batches
 from tpugraph.runtime.emulator import clear_places, lower_system
 from tpugraph.runtime.end_of_data import stop_at_end_of_data
 
@@ -56,10 +57,14 @@ def take_host_part(graph: Graph, iterations: int) -> HostPart:
         loop = _loop_of(graph, puts[0])
         found.staged = [[_stage(graph, loop, t, iterations) for t in put.inputs] for put in puts]
         _count(graph, loop)
-        stop_at_end_of_data(graph, loop.condition)
         for put in puts:
             graph.replace_control_uses(put, [*put.controls, *(t.node for t in put.inputs)])
             graph.remove(put)
+        frame_of = analysis.frames(graph)
+        takes = [node for node in graph.of_type("IteratorGetNext") if frame_of[node] == loop.frame]
+        if takes:
+            take_whole_batches(graph, takes)  # as the emulator does: positions of the input mean the same to both
+        stop_at_end_of_data(graph, loop.condition)
     gets = _by_core(graph, "OutfeedDequeueTuple")
     if gets:
         loop = _loop_of(graph, gets[0])

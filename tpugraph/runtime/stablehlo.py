@@ -7,6 +7,7 @@ core, TF1 loops and conditionals become functional ones.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Iterator
@@ -118,13 +119,13 @@ def _export(
     from tensorflow.python.eager import context
 
     specs = [tf.TensorSpec(t.shape, tf.as_dtype(t.dtype.name)) for t in arguments]
-    with context.eager_mode(), tf.device("/device:CPU:0"), _registered(graph, function):
+    with context.eager_mode(), tf.device("/device:CPU:0"), _registered(graph, function) as name:
         held = [tf.Variable(tf.zeros(shape, tf.as_dtype(kind)), trainable=False) for kind, shape in variables]
         try:
             code = context.context().get_compiler_ir(
                 device_name="/job:localhost/replica:0/task:0/device:CPU:0",
                 platform_name=None,
-                function_name=function,
+                function_name=name,
                 flat_args=specs,
                 captured_inputs=[variable.handle for variable in held],  # held: a handle keeps nothing alive
                 stage="stablehlo_serialized",
@@ -135,19 +136,37 @@ def _export(
 
 
 @contextmanager
-def _registered(graph: Graph, function: str) -> Iterator[None]:
-    """The function and all that it calls, known to the eager runtime for as long as the block lasts."""
+def _registered(graph: Graph, function: str) -> Iterator[str]:
+    """The function and all that it calls, known to the eager runtime for as long as the block lasts; gives its name.
+
+    TensorFlow remembers the body of a function by its name even when the function is gone, so the names that it is
+    given hold a digest of all the bodies.
+    """
     from tensorflow.python.eager import context
 
     library = graphdef.functions_named(graph)
-    names = _called(library, function)
-    for name in names:
-        context.context().add_function_def(library[name])
+    called = _called(library, function)
+    digest = hashlib.sha256(b"".join(library[name].SerializeToString(deterministic=True) for name in called))
+    names = {name: f"{name}_{digest.hexdigest()[:16]}" for name in called}
+    for name in called:
+        context.context().add_function_def(_renamed(library[name], names))
     try:
-        yield
+        yield names[function]
     finally:
-        for name in names:
-            context.context().remove_function(name)
+        for name in called:
+            context.context().remove_function(names[name])
+
+
+def _renamed(function: Any, names: dict[str, str]) -> Any:
+    copy = type(function)()
+    copy.CopyFrom(function)
+    copy.signature.name = names[copy.signature.name]
+    for node in copy.node_def:
+        node.op = names.get(node.op, node.op)
+        for value in node.attr.values():
+            for named in [value.func] if value.WhichOneof("value") == "func" else value.list.func:
+                named.name = names.get(named.name, named.name)
+    return copy
 
 
 def _called(library: dict[str, Any], function: str) -> list[str]:

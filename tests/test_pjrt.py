@@ -1,0 +1,165 @@
+"""PJRT: the compiled loop on virtual devices trains as the Estimator did, and shares checkpoints with the emulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import batches, corpus, finish, rows_of, squared_error, trace, variable
+from tpugraph.compiler import convert
+from tpugraph.errors import ConversionError, RunError
+from tpugraph.ir import Graph
+from tpugraph.runtime import xla
+from tpugraph.runtime.devices import Devices
+from tpugraph.runtime.module import Module
+from tpugraph.runtime.pjrt import PjrtSession
+from tpugraph.runtime.session import TPUSession
+
+try:
+    import jax  # noqa: F401
+except ImportError as error:
+    raise ImportError("these tests need jax, which the extra dev brings: python -m pip install -e '.[dev]'") from error
+
+tf1 = tf.compat.v1
+STEPS = 24
+
+
+@pytest.mark.parametrize("name", ["iris_dnn", "clip_adam", "ref_variables", "while_cond", "lstm_dynamic"])
+def test_eight_devices_train_as_the_estimator_did_on_the_global_batch(name: str) -> None:
+    model = corpus(name)
+    recorded = model.recorded("global8")
+    with PjrtSession(convert(model.graph(), iterations_per_loop=7)) as session:
+        session.restore(model.checkpoint)
+        losses = session.train(STEPS)
+        values = session.values()
+        assert session.global_step == STEPS
+    np.testing.assert_allclose(losses, recorded.losses, rtol=1e-3)
+    for key, value in recorded.variables.items():
+        np.testing.assert_allclose(values[key], value, rtol=1e-3, atol=1e-4, err_msg=key)
+
+
+def test_checkpoints_go_back_and_forth(tmp_path: Path) -> None:
+    model = corpus("iris_dnn")
+    program = convert(model.graph(), iterations_per_loop=4)
+    with TPUSession(program) as session:
+        session.restore(model.checkpoint)
+        whole = session.train(12)
+    with PjrtSession(program) as session:
+        session.restore(model.checkpoint)
+        found = session.train(4)
+        session.save(tmp_path / "model.ckpt")
+    with TPUSession(program) as session:
+        assert session.restore(tmp_path) == 4
+        found += session.train(4)
+        session.save(tmp_path / "model.ckpt")
+    with PjrtSession(program) as session:
+        assert session.restore(tmp_path) == 8
+        found += session.train(4)
+    np.testing.assert_allclose(found, whole, rtol=1e-5)
+
+
+def test_the_data_ends_after_the_last_whole_step() -> None:
+    graph = corpus("iris_dnn").graph()
+    for node in graph.of_type("RepeatDataset"):
+        graph.set_attr(node.inputs[1].node, "value", np.asarray(20, "int64"))
+    with PjrtSession(convert(graph, iterations_per_loop=6)) as session:
+        session.restore(corpus("iris_dnn").checkpoint)
+        assert len(session.train(24)) == 9
+        assert session.global_step == 9
+        assert session.notes == ["the data ended after 9 steps"]
+
+
+def test_summaries_are_those_of_the_last_step() -> None:
+    seen: dict[type, list[tuple[int, bytes]]] = {}
+    for kind in (TPUSession, PjrtSession):
+        with kind(convert(corpus("iris_dnn").graph(), iterations_per_loop=3)) as session:
+            session.restore(corpus("iris_dnn").checkpoint)
+            seen[kind] = []
+            session.train(6, on_summary=lambda step, text, kind=kind: seen[kind].append((step, text)))
+    tags = {kind: [(step, _scalars(text)) for step, text in held] for kind, held in seen.items()}
+    assert [step for step, _ in tags[PjrtSession]] == [3, 6]
+    for (_, one), (_, other) in zip(tags[TPUSession], tags[PjrtSession], strict=True):
+        assert one.keys() == other.keys()
+        np.testing.assert_allclose(list(one.values()), list(other.values()), rtol=1e-4)
+
+
+def _scalars(text: bytes) -> dict[str, float]:
+    return {v.tag: v.simple_value for v in tf1.Summary.FromString(text).value}
+
+
+# --------------------------------------------------------------------------- random streams
+
+
+def noisy(rows: int = 4, *, in_loop: bool = False) -> Graph:
+    """A model whose loss is nothing but the noise that each core draws."""
+
+    def build() -> None:
+        features, targets = batches(rows_of(96, 3), rows)
+        weights = variable("w", (3, 1))
+
+        def draw(i: int, total: object) -> object:
+            return i + 1, total + tf1.random_uniform([rows], seed=4)
+
+        noise = tf1.while_loop(lambda i, _: i < 3, draw, (0, tf.zeros([rows])))[1] if in_loop else draw(0, 0.0)[1]
+        finish(tf.reduce_mean(noise + 0.0 * squared_error(features, targets, weights)),
+               tf1.train.GradientDescentOptimizer(0.1))  # fmt: skip
+
+    return trace(build)
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_every_core_and_step_draws_its_own_values_and_again_the_same(in_loop: bool) -> None:
+    def losses(cores: int, loop: int, seed: int = 0) -> list[float]:
+        with PjrtSession(
+            convert(noisy(in_loop=in_loop), num_replicas=cores, iterations_per_loop=loop), seed=seed
+        ) as session:
+            return session.train(6)
+
+    first = losses(2, 3)
+    assert len(set(first)) == 6
+    np.testing.assert_allclose(losses(2, 2), first, rtol=1e-6)  # however the steps are cut into loops
+    assert losses(2, 3, seed=1) != first
+    draws = 3 if in_loop else 1
+    assert all(0 < loss < draws for loss in first)
+    alone = losses(1, 3)
+    assert not np.allclose(alone, first, rtol=1e-3)
+
+
+# --------------------------------------------------------------------------- what goes wrong
+
+
+def test_an_op_without_a_kernel_is_named() -> None:
+    with pytest.raises(RunError, match="XLA refuses the step") as caught:
+        PjrtSession(convert(corpus("linear_classifier").graph()))
+    assert "SparseReshape" in caught.value.fault
+    assert caught.value.node is not None
+    assert caught.value.node.startswith("linear/linear_model/")
+
+
+def test_a_missing_package_gives_the_pip_line() -> None:
+    with pytest.raises(RunError, match="nothing_of_this_name is not installed") as caught:
+        xla.load("nothing_of_this_name.inside", "pjrt")
+    assert caught.value.fix == "python -m pip install 'tpugraph[pjrt]'"
+
+
+def test_too_few_devices() -> None:
+    with pytest.raises(RunError, match=r"jax finds no gpu|for 8 cores, and there are") as caught:
+        Devices(Module(b"", 8, 1, (), ()), platform="gpu")
+    assert caught.value.fix
+
+
+def test_a_gradient_through_a_loop_of_unknown_length_is_refused() -> None:
+    def build() -> None:
+        features, targets = batches(rows_of(96, 3), 4)
+        weights = variable("w", (3, 1))
+        shrunk = tf1.while_loop(
+            lambda y: tf.reduce_sum(tf.abs(y)) > 1.0, lambda y: 0.5 * tf.tanh(y), (features @ weights,)
+        )
+        loss = tf.reduce_mean(tf.square(tf.squeeze(shrunk, 1) - targets))
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+    with pytest.raises(ConversionError, match="nothing says how often it runs at most"):
+        PjrtSession(convert(trace(build), num_replicas=2))
