@@ -48,7 +48,7 @@ class CrossReplicaSum(Pass):
                 fix="apply the gradient in the step that computes it (accumulation over steps is not supported)",
             )
         backward = graph.ancestors((g.tensor.node for g in gradients), data_only=True)
-        kinds = self._kinds(graph, loss, gradients, varying, how)
+        kinds, doubts = self._kinds(graph, loss, gradients, varying, how)
         apart = self._of_other_losses(graph, loss, gradients, varying)
         for gradient in gradients:
             self._reduce(graph, replicas, gradient, backward, varying, kinds[gradient.tensor])
@@ -58,8 +58,9 @@ class CrossReplicaSum(Pass):
         graph.facts[self.name] = {
             "loss_reduction": how.kind,
             "reason": how.reason,
-            "notes": [note for note in (how.doubt, how.departs or apart) if note],
+            "notes": [note for note in (how.doubt, *doubts, how.departs or apart) if note],
             "batch_rows": batch_rows(graph),
+            "own_statistics": sorted(node.name for node in how.statistics),
             "reduced": {str(g.tensor): g.why for g in gradients},
             "kinds": {str(g.tensor): g.kind for g in gradients},
             "of_other_losses": {g.variable: kinds[g.tensor] for g in gradients if kinds[g.tensor] != base},
@@ -103,11 +104,11 @@ class CrossReplicaSum(Pass):
 
     def _kinds(
         self, graph: Graph, loss: Tensor, gradients: list[RawGradient], varying: NodeSet, how: reduction.Reduction
-    ) -> dict[Tensor, str]:
-        """How each gradient is reduced: as the loss, unless it comes from another one of another kind."""
+    ) -> tuple[dict[Tensor, str], list[str]]:
+        """How each gradient is reduced: as the loss, unless it comes from another one of another kind; and doubts."""
         base = "sum" if how.kind == "sum" else "mean"
         if self.loss_reduction != "auto":
-            return dict.fromkeys((g.tensor for g in gradients), base)
+            return dict.fromkeys((g.tensor for g in gradients), base), []
         forward = graph.ancestors([loss.node], data_only=True)
         rescaled = graph.facts.get("split-batch", {}).get("constants")
         adjoints = Adjoints(graph, varying, forward, batch_rows(graph), rescaled=rescaled)
@@ -123,7 +124,7 @@ class CrossReplicaSum(Pass):
                     node=gradient.tensor.node,
                     fix="name a loss that holds both with --loss, or choose with --loss_reduction if that is exact",
                 )
-        return found
+        return found, [f"{doubt}, in another loss than '{loss}'" for doubt in adjoints.doubts]
 
     def _reduce(
         self,

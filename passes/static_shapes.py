@@ -53,7 +53,7 @@ class StaticShapes(Pass):
         if _shape_lookups(graph):
             shapes.infer(graph)
         folded = _fold(graph)
-        graph.facts[self.name] = {"batches_closed": closed, "shapes_folded": folded}
+        graph.facts[self.name] = {"batches_closed": closed, "folded": folded}
 
 
 # --------------------------------------------------------------------------- the batch dimension
@@ -105,16 +105,15 @@ def _shape_lookups(graph: Graph) -> int:
         keys = node.inputs[1]
         if node.out().shape is None and keys.shape is not None:
             graph.set_attr(node, "_output_shapes", [keys.shape])
-            count += 1
     return count
 
 
 # --------------------------------------------------------------------------- folding
 
 
-def _fold(graph: Graph) -> int:
-    """Replace the shape of a statically shaped tensor by a constant; returns how many nodes went."""
-    count = 0
+def _fold(graph: Graph) -> dict[str, int]:
+    """Replace the shape of a statically shaped tensor by a constant; returns the leading dimension in each of them."""
+    folded: dict[str, int] = {}
     inside = analysis.conditional(graph)
     inside.update((node, None) for node, frame in analysis.frames(graph).items() if frame)
     for node in graph.of_type("Shape", "ShapeN", "Size", "Rank"):
@@ -135,10 +134,11 @@ def _fold(graph: Graph) -> int:
             if tensor.node in inside or tensor.node.op in ops.SWITCH:
                 graph.add_control(constant, _pivot(graph, tensor))  # else it would leave its loop body or branch
             graph.replace_uses(node.out(port), constant.out())
-            count += 1
+            if tensor.shape and node.op != "Rank":
+                folded[constant.name] = int(tensor.shape[0] or 0)
         if not node.used_ports() and not node.control_uses():
             graph.remove(node)
-    return count
+    return folded
 
 
 def _pivot(graph: Graph, tensor: Tensor) -> Node:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph import analysis, ops, reduction
-from tpugraph.analysis import NodeSet, in_cluster
+import numpy as np
+
+from tpugraph import analysis, counters, ops, reduction
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, NodeSet, in_cluster
 from tpugraph.errors import ConversionError, UsageError
-from tpugraph.ir import Graph, Node
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
 from tpugraph.reduction import Reduction
 from tpugraph.replicas import Replicas
@@ -18,7 +20,8 @@ from tpugraph.roles import written_variables
 class VaryingUpdates(Pass):
     """A variable that each core would write differently gets one value: the mean over cores, core 0's, or an error.
 
-    What is a sum over the batch, such as a count, is summed instead of averaged.
+    What is a sum over the batch, such as a count, is summed instead of averaged; what counts the rows of one core's batch
+    counts those of all cores.
     """
 
     num_replicas: int = 8
@@ -49,13 +52,34 @@ class VaryingUpdates(Pass):
             combined[names] = self._combine(graph, replicas, node, names, how, varying)
             if how.departs:
                 notes.append(_note(names, combined[names], how.departs))
+            elif how.doubt:
+                notes.append(f"'{names}' is given the {combined[names]} over the cores: {how.doubt}")
+        if self.num_replicas > 1 and self.varying_updates != "replica0":
+            notes += self._count_all_rows(graph, varying)
         graph.facts[self.name] = {"combined": combined, "notes": notes}
+
+    def _count_all_rows(self, graph: Graph, varying: NodeSet) -> list[str]:
+        """What adds the rows of one core's batch adds those of all cores; returns what may do so and is no shape."""
+        notes: list[str] = []
+        rows = graph.facts.get("cross-replica-sum", {}).get("batch_rows")
+        for counter in list(counters.find(graph, varying, rows)):
+            if counter.certain:
+                amount = counter.reader.inputs[counter.place]
+                graph.set_input(counter.reader, counter.place, _times(graph, amount, self.num_replicas))
+                graph.note(counter.reader, "counts the rows of all cores")
+                continue
+            notes.append(
+                f"'{counter.variable}' is given {counter.value:g} more in each step, as one core has rows: "
+                "if it counts rows, add tf.shape(x)[0] of a batch of unknown size instead, which counts those of all cores"
+            )
+        return notes
 
     def _how(self, graph: Graph, node: Node, varying: NodeSet) -> Reduction:
         if self.varying_updates == "replica0":
             return Reduction("replica0", "chosen with --varying_updates")
-        rows = graph.facts.get("cross-replica-sum", {}).get("batch_rows")
-        return reduction.of_value(graph, node.inputs[ops.WRITES[node.op].value], varying, rows)
+        facts = graph.facts.get("cross-replica-sum", {})
+        value, known = node.inputs[ops.WRITES[node.op].value], facts.get("own_statistics", ())
+        return reduction.of_value(graph, value, varying, facts.get("batch_rows"), known=known)
 
     def _combine(
         self, graph: Graph, replicas: Replicas, node: Node, names: str, how: Reduction, varying: NodeSet
@@ -86,6 +110,27 @@ class VaryingUpdates(Pass):
         graph.set_input(node, fact.value, result)
         graph.note(node, f"writes {text}")
         return how.kind if how.kind == "replica0" or exact_sum else "mean"
+
+
+def _times(graph: Graph, amount: Tensor, count: int) -> Tensor:
+    """The amount for all cores; made beside it, should it be in a loop or a branch."""
+    source, mark = amount.node, {CLUSTER_ATTR: CLUSTER}
+    factor = graph.add(
+        "Const",
+        f"{source.name}/cores",
+        controls=[source],
+        attrs={"dtype": amount.dtype, "value": np.asarray(count, amount.dtype.name), **mark},
+        outputs=[(amount.dtype, ())],
+        source=source,
+    )
+    return graph.add(
+        "Mul",
+        f"{source.name}/of_all_cores",
+        [amount, factor.out()],
+        attrs={"T": amount.dtype, **mark},
+        outputs=[(amount.dtype, amount.shape)],
+        source=source,
+    ).out()
 
 
 def _note(names: str, how: str, departs: str) -> str:

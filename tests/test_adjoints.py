@@ -81,6 +81,21 @@ def test_a_reported_sum_of_both_kinds_names_both() -> None:
     )  # fmt: skip
 
 
+def test_a_literal_in_another_loss_that_equals_the_batch_is_noted() -> None:
+    graph = trace(lambda: build(4, tf.reduce_mean, lambda error: tf.reduce_sum(error) / 4.0, lambda a, b: a))
+    (note,) = convert(graph, num_replicas=2).report["notes"]
+    assert "(4) is taken for the size of the batch of 4" in note
+
+
+@pytest.mark.parametrize("reported", [0, 1])
+def test_rows_by_a_literal_that_equals_the_batch(reported: int) -> None:
+    """The number in the graph is that of classes, say: it stays 4 whatever the batch is."""
+    assert_cores_are_the_whole_batch(
+        lambda rows: build(rows, lambda e: tf.reduce_sum(e / 4.0), tf.reduce_mean, lambda *losses: losses[0]),
+        **CLOSE, resource=bool(reported),
+    )  # fmt: skip
+
+
 # ------------------------------------------------------------------ another loss in which rows meet
 
 

@@ -120,3 +120,34 @@ def test_fused_batch_norm_is_noted() -> None:
         return mean(tf.square(total(scaled, [1, 2, 3]) - t))
 
     assert "normalises the rows of each core by their own statistics" in notes(normalised)
+
+
+# ------------------------------------------------------------------ a core with one row
+
+
+def test_one_row_leaves_open_how_rows_meet() -> None:
+    def found(loss_of: Loss, **options: Any) -> list[str]:
+        return list(convert(trace(lambda: build(loss_of, 1)), num_replicas=2, **options).report["notes"])
+
+    (note,) = found(lambda p, t, h, n: mean(tf.square(p - t)))
+    assert note.startswith("a core has 1 row, so it cannot be told whether rows of the batch meet other than in a sum")
+    (note,) = found(lambda p, t, h, n: tf.sqrt(mean(tf.square(p - t))))
+    assert "if they do at 'Sqrt' (Sqrt) is no sum or mean" in note
+    assert found(lambda p, t, h, n: mean(tf.square(p - t)), loss_reduction="mean") == []
+
+
+def test_as_many_classes_as_rows() -> None:
+    """The batch is one dimension; the other is none, although it is as large."""
+
+    def at(rows: int) -> None:
+        build(lambda p, t, h, n: mean(total(tf.square(h - t[:, None]), 1)), rows, width=4)
+
+    assert_cores_are_the_whole_batch(at, **CLOSE)
+
+
+def test_a_literal_with_as_many_classes_as_rows_is_noted() -> None:
+    rows = notes(lambda p, t, h, n: total(total(tf.square(h - t[:, None]), 1) / 8.0))
+    assert "'truediv/y' (8) divides single rows, and is not taken for the size of the batch of 8" in rows
+    assert "if it is, say --loss_reduction=mean" in rows
+    whole = notes(lambda p, t, h, n: total(tf.square(p - t)) / tf.cast(tf.constant(8, name="classes"), tf.float32))
+    assert "(8) is taken for the size of the batch of 8" in whole

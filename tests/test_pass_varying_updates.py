@@ -85,11 +85,25 @@ def test_an_error_on_demand_names_the_variable_and_the_choices() -> None:
 
 # ------------------------------------------------------------------ state that is no average
 
+
+def confusion(features: Any) -> Any:
+    """Four classes, as many as a core has rows."""
+    places = tf.stack(
+        [tf.cast(features[:, i] > 0, tf.int32) * 2 + tf.cast(features[:, 2] > 0, tf.int32) for i in (0, 1)], 1
+    )
+    return tf.scatter_nd(places, tf.ones_like(places[:, 0]), [4, 4])
+
+
 STATES: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
     "whole count": (0, lambda m, f, t: tf1.assign_add(m, tf.reduce_sum(tf.cast(t > 0, tf.int32)))),
     "long count": (np.int64(0), lambda m, f, t: tf1.assign_add(m, tf.reduce_sum(tf.cast(t > 0, tf.int64)))),
     "count": (0.0, lambda m, f, t: tf1.assign(m, m + tf.reduce_sum(tf.cast(t > 0, tf.float32)))),
     "decayed count": (0.0, lambda m, f, t: tf1.assign_sub(m, 0.1 * (m - tf.reduce_sum(t)))),
+    "confusion": (np.zeros((4, 4), np.int32), lambda m, f, t: tf1.assign_add(m, confusion(f))),
+    "confusion as floats": (
+        np.zeros((4, 4), np.float32),
+        lambda m, f, t: tf1.assign(m, m + tf.cast(confusion(f), tf.float32)),
+    ),
     "mean": (0.0, lambda m, f, t: tf1.assign_add(m, tf.reduce_mean(t))),
     "maximum": (0.0, lambda m, f, t: tf1.assign(m, tf.maximum(m, tf.reduce_max(t)))),
     "bank": (np.zeros((5, 3), np.float32), lambda m, f, t: tf1.assign(m, tf.concat([m[2:], f[:2]], 0))),
@@ -109,7 +123,9 @@ def with_state(kind: str, rows: int = ROWS) -> None:
     finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
 
-@pytest.mark.parametrize("kind", ["whole count", "long count", "count", "decayed count", "mean"])
+@pytest.mark.parametrize(
+    "kind", ["whole count", "long count", "count", "decayed count", "mean", "confusion", "confusion as floats"]
+)
 def test_sums_are_summed_and_means_averaged(kind: str) -> None:
     plain = testing.run_plain(trace(lambda: with_state(kind, ROWS * CORES), resource=True), steps=STEPS)
     split = trace(lambda: with_state(kind), resource=True)
@@ -139,6 +155,82 @@ def test_what_has_no_mean(kind: str, words: str) -> None:
     )
     alone = testing.run_plain(trace(lambda: with_state(kind)), steps=1)
     assert first.variables["state"] == alone.variables["state"]
+
+
+def test_a_moving_average_of_variances_is_noted() -> None:
+    def build() -> None:
+        features, targets = batches((FEATURES, TARGETS), ROWS)
+        seen, weights = variable("seen", (3,), trainable=False), variable("w", (3, 1))
+        update = tf1.assign(seen, 0.9 * seen + 0.1 * tf.nn.moments(features, [0])[1])
+        with tf.control_dependencies([update]):
+            loss = tf.reduce_mean(squared_error(features, targets, weights))
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+    (note,) = convert(trace(build)).report["notes"]
+    assert "'seen' is given the mean over the cores, which is not what the whole batch gives" in note
+    assert "compares the rows of each core with their own statistics" in note
+
+
+def test_a_literal_that_equals_the_batch_is_noted() -> None:
+    def build() -> None:
+        features, targets = batches((FEATURES, TARGETS), ROWS)
+        seen, weights = variable("seen", (3,), trainable=False), variable("w", (3, 1))
+        with tf.control_dependencies([tf1.assign(seen, tf.reduce_sum(features, 0) / float(ROWS))]):
+            loss = tf.reduce_mean(squared_error(features, targets, weights))
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+    (note,) = convert(trace(build)).report["notes"]
+    assert "'seen' is given the mean over the cores: 'truediv/y' (4) is taken for the size of the batch of 4" in note
+
+
+# ------------------------------------------------------------------ counts of rows
+
+
+def counting(rows: int, amount: Callable[[Any], Any], start: Any, *, drop_remainder: bool, add: bool = True) -> None:
+    features, targets = batches((FEATURES, TARGETS), rows, drop_remainder=drop_remainder)
+    seen = tf1.get_variable("seen", initializer=start, trainable=False)
+    more, weights = tf.cast(amount(features), seen.dtype.base_dtype), variable("w", (3, 1))
+    with tf.control_dependencies([tf1.assign_add(seen, more) if add else tf1.assign(seen, more + seen)]):
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+    finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+
+AMOUNTS: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda x: tf.shape(x)[0],
+    "elements": tf.size,
+    "thrice the rows": lambda x: 3 * tf.shape(x)[0],
+    "columns": lambda x: tf.shape(x)[1],
+    "one": lambda x: 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("amount", "start", "add", "resource"),
+    [("rows", np.int64(5), True, False), ("rows", 0.0, False, True), ("elements", 0, False, False),
+     ("thrice the rows", 0, True, True), ("columns", 0, True, True), ("one", 0.0, True, True)],
+)  # fmt: skip
+def test_the_rows_of_all_cores_are_counted(amount: str, start: Any, add: bool, resource: bool) -> None:
+    def at(rows: int) -> None:
+        counting(rows, AMOUNTS[amount], start, drop_remainder=False, add=add)
+
+    plain = testing.run_plain(trace(lambda: at(ROWS * CORES), resource=resource), steps=STEPS)
+    split = trace(lambda: at(ROWS), resource=resource)
+    found = testing.run_on_cores(split, steps=STEPS, num_replicas=CORES, iterations_per_loop=2)
+    testing.assert_same_training(found, plain, relative=2e-5, absolute=2e-6)
+
+
+def test_the_rows_of_a_batch_that_is_split_are_counted_once() -> None:
+    graph = trace(lambda: counting(8, AMOUNTS["rows"], 0, drop_remainder=True), resource=True)
+    found = testing.run_on_cores(graph, steps=3, num_replicas=4, batch_mode="global", iterations_per_loop=1)
+    assert found.variables["seen"] == 24
+
+
+def test_a_literal_that_may_count_rows_is_noted() -> None:
+    graph = trace(lambda: counting(ROWS, lambda x: ROWS, np.int64(0), drop_remainder=True), resource=True)
+    (note,) = convert(graph).report["notes"]
+    assert "'seen' is given 4 more in each step, as one core has rows" in note
+    other = trace(lambda: counting(ROWS, lambda x: 5, np.int64(0), drop_remainder=True), resource=True)
+    assert convert(other).report["notes"] == []
 
 
 def test_rows_at_numbers_of_the_batch() -> None:

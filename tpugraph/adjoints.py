@@ -8,10 +8,12 @@ anything else reads it.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from tpugraph import ops
 from tpugraph.analysis import NodeSet
-from tpugraph.constants import evaluate
+from tpugraph.constants import evaluate, is_read_from_shapes
+from tpugraph.degrees import doubt_of
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.shapes import element_count
 
@@ -40,22 +42,32 @@ class Adjoints:
         self.graph = graph
         self.batch = batch
         self.rescaled = rescaled
+        self.forward = forward
+        self.doubts: dict[str, None] = {}
         self.kinds: dict[Node, frozenset[str]] = {}
         self.divisors: dict[Node, frozenset[Tensor]] = {}
         self._seeds: dict[Tensor, str | None] = {}
         if batch is None or batch < 2:
             return
+        nothing: frozenset[Any] = frozenset()
+        uniform = ops.READS | ops.VARIABLES
         for node in graph.topological_order(n for n in varying if n not in forward):
-            kinds: set[str] = set()
-            divisors: set[Tensor] = set()
+            kinds, divisors = nothing, nothing
             for tensor in node.inputs:
-                kinds |= self.kinds.get(tensor.node, frozenset())
-                divisors |= self.divisors.get(tensor.node, frozenset())
-                if tensor.node not in varying and tensor.dtype.floating:
-                    kinds |= {kind} if (kind := self._seed(tensor)) else set()
+                producer = tensor.node
+                if producer in varying:
+                    if producer in self.kinds:
+                        kinds |= self.kinds[producer]
+                    if producer in self.divisors:
+                        divisors |= self.divisors[producer]
+                elif producer.op not in uniform and tensor.dtype.floating and (kind := self._seed(tensor)):
+                    kinds |= {kind}
             if node.op in ops.DIVISIONS and _divides_a_seed(node, varying):
-                divisors.add(node.inputs[1])
-            self.kinds[node], self.divisors[node] = frozenset(kinds), frozenset(divisors)
+                divisors |= {node.inputs[1]}
+            if kinds:
+                self.kinds[node] = kinds
+            if divisors:
+                self.divisors[node] = divisors
 
     def kind(self, tensor: Tensor) -> str | None:
         """``mean`` or ``sum`` where that is certain."""
@@ -69,28 +81,34 @@ class Adjoints:
 
     def _kind(self, tensor: Tensor) -> str | None:
         """What a uniform value that enters backpropagation says of its loss; None where it spreads over no rows."""
-        divisions: list[float] = []
+        divisions: dict[float, Tensor] = {}
         spread, averaged, doubtful = False, False, False
         while (behind := self._behind(tensor.node)) is not None:
-            node, (tensor, number) = tensor.node, behind
-            if number is not None:
-                divisions.append(number)
+            node, (tensor, number, named) = tensor.node, behind
+            if named is not None:
+                divisions[number] = named
             if node.op not in ops.SPREADS:
                 continue
             ratio = (element_count(node.out().shape) or 0) / (element_count(tensor.shape) or 1)
             if not self._spreads_rows(node, tensor):
-                divisions = [d for d in divisions if d != ratio]  # the mean over another dimension
+                divisions.pop(ratio, None)  # the mean over another dimension
                 continue
-            averaged |= ratio in divisions
-            doubtful |= any(self._may_count(d) for d in divisions if d != ratio)
-            spread, divisions = True, []
+            known = ratio in divisions and divisions[ratio].node in self.forward  # the loss itself divides its rows
+            averaged |= ratio in divisions and not known
+            doubtful |= known or any(self._may_count(d) for d in divisions if d != ratio)
+            spread, divisions = True, {}
         if tensor.node.op != "Const" or not spread or not tensor.node.attr("value").all():
             return None  # zeros stand for a branch that was not taken
-        if averaged or any(map(self._may_count, divisions)):  # a loss that was divided as a whole
+        whole = next((item for item in divisions.items() if self._may_count(item[0])), None)
+        if whole is not None and not averaged and self.rescaled is None:  # a loss that was divided as a whole
+            value, number = whole
+            if number.node not in self.forward and not is_read_from_shapes(self.graph, number):
+                self.doubts[doubt_of(number, value, self.batch)] = None
+        if averaged or whole is not None:
             return "mean"
         return None if doubtful else "sum"
 
-    def _behind(self, node: Node) -> tuple[Tensor, float | None] | None:
+    def _behind(self, node: Node) -> tuple[Tensor, float, Tensor | None] | None:
         """What a node of the way back to the loss reads, and the number that it divides this by; None at the end."""
         if node.op == "Mul" or node.op in ops.DIVISIONS:
             place = 1 if node.op != "Mul" or element_count(node.inputs[1].shape) == 1 else 0
@@ -98,11 +116,11 @@ class Adjoints:
             if value is None or value.size != 1 or not value.all():
                 return None
             number = float(value.reshape(())) if self._follows_batch(node.inputs[place]) else 1.0
-            return node.inputs[1 - place], 1 / number if node.op == "Mul" else number
+            return node.inputs[1 - place], 1 / number if node.op == "Mul" else number, node.inputs[place]
         if node.op in ops.LINEAR_OPERAND:
-            return node.inputs[ops.LINEAR_OPERAND[node.op]], None
+            return node.inputs[ops.LINEAR_OPERAND[node.op]], 1.0, None
         linear = node.op in ops.LINEAR_IN_ALL and len(node.inputs) == 1 and node.inputs[0].dtype.floating
-        return (node.inputs[0], None) if linear else None
+        return (node.inputs[0], 1.0, None) if linear else None
 
     def _follows_batch(self, number: Tensor) -> bool:
         """Whether a number was written for the batch of one core."""

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from tpugraph import mixing, ops, shapes
 from tpugraph.analysis import NodeSet, reads_host
 from tpugraph.batch_dims import BatchDims, of_batch
-from tpugraph.constants import evaluate
+from tpugraph.constants import evaluate, is_read_from_shapes
 from tpugraph.errors import RolesError
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -42,6 +42,7 @@ class Degrees:
         self.weights: list[Tensor] = []
         self.means: list[Tensor] = []
         self.doubt: str | None = None
+        self.divides_rows: dict[Tensor, float] = {}  # literals that equal the batch and divide what is no sum over it
         self.averaged_by: str | None = None
         self.summed_by: str | None = None
         self._memo: dict[Tensor, int] = {}
@@ -73,6 +74,8 @@ class Degrees:
             return 0
         if node.op in ("Mean", "Sum", "L2Loss"):
             return self._reduction(node)
+        if self._adds_rows_up(node):
+            return 1 + max((self.degree(t) for t in node.inputs if t.node in self.varying), default=0)
         if _counts_rows(node):
             return 1
         if node.op in ops.DIVISIONS:
@@ -88,11 +91,24 @@ class Degrees:
         self._refuse_what_mixes_rows(tensor)
         return 0
 
+    def _adds_rows_up(self, node: Node) -> bool:
+        """Whether a node adds numbers of rows up at places that the rows choose, as a confusion matrix does."""
+        if node.op not in ops.SCATTERED_SUMS or self.batch is None:
+            return False
+        places = node.inputs[ops.SCATTERED_SUMS[node.op]]
+        if places.node not in self.varying and not reads_host(places):
+            return False
+        rows = bool(places.shape) and (places.shape or (0,))[0] == self.batch
+        return rows and not self.holds_rows(node.out())
+
     def _quotient(self, node: Node) -> int:
         above, below = node.inputs
         degree = self.degree(above)
         if below.node not in self.varying and degree < 1:
-            return degree  # what divides a mean is no batch size
+            value = self._constant(below)  # what divides a mean is no batch size
+            if value is not None and (self.batch or 1) > 1 and self._grows(below, value):
+                self.divides_rows.setdefault(below, value)
+            return degree
         return degree - self._divisor(below)
 
     def _product(self, node: Node) -> int:
@@ -187,7 +203,13 @@ class Degrees:
     def _is_batch(self, tensor: Tensor, axis: int) -> bool:
         if (tensor.shape or ())[axis] is None:
             return True
-        return self._batch_dims().dim(tensor, axis) is not False
+        dims = self._batch_dims()
+        if any(other != axis and dims.certain(tensor, other) for other in range(len(tensor.shape or ()))):
+            return dims.certain(tensor, axis)  # the batch is one dimension
+        found = dims.dim(tensor, axis)
+        if found is None and (self.batch or 1) > 1:
+            self.doubt = f"dimension {axis} of '{tensor}' is taken for the batch, since it is as large"
+        return found is not False
 
     def _batch_dims(self) -> BatchDims:
         if self._dims is None:
@@ -203,10 +225,14 @@ class Degrees:
         return any(self._batch_dims().certain(tensor, axis) for axis in range(len(tensor.shape or ())))
 
     def mixing(self) -> mixing.Mixing:
-        """Where rows of the batch meet other than in a sum or a mean; nothing where the batch is one row or unknown."""
-        if self.batch is None or self.batch < 2:
-            return mixing.Mixing()
-        return mixing.find(self.graph, self.loss, self.varying, self._batch_dims())
+        """Where rows of the batch meet other than in a sum or a mean; see ``knows_rows``."""
+        dims = self._batch_dims() if self.knows_rows else mixing.Undecided(self.batch)
+        return mixing.find(self.graph, self.loss, self.varying, dims)
+
+    @property
+    def knows_rows(self) -> bool:
+        """Whether rows can be told from other dimensions; one row looks like none."""
+        return self.batch is not None and self.batch > 1
 
     def _factor(self, tensor: Tensor) -> int:
         """The degree of a factor; the reciprocal of something that grows with the batch counts as a divisor."""
@@ -234,11 +260,8 @@ class Degrees:
 
     def _doubt(self, tensor: Tensor, value: float) -> None:
         """A literal number in the graph is taken for the batch size because it equals it."""
-        if tensor.node.op == "Const" and self.rescaled is None:
-            self.doubt = (
-                f"'{tensor}' ({value:g}) is taken for the size of the batch of {self.batch}; "
-                "if it is not, say --loss_reduction=sum"
-            )
+        if self.rescaled is None and not is_read_from_shapes(self.graph, tensor):
+            self.doubt = doubt_of(tensor, value, self.batch)
 
     def _count_degree(self, tensor: Tensor) -> int:
         node = tensor.node
@@ -274,6 +297,11 @@ def _reduced_axes(node: Node) -> set[int]:
     if axes.op != "Const":
         return set(range(rank))
     return {int(a) % rank for a in axes.attr("value").ravel()} if rank else set()
+
+
+def doubt_of(number: Tensor, value: float, batch: int | None) -> str:
+    """What is said of a literal that is taken for the batch size because it equals it."""
+    return f"'{number}' ({value:g}) is taken for the size of the batch of {batch}"
 
 
 def unclear(graph: Graph, node: Node, fault: str, fix: str = "") -> RolesError:

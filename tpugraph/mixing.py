@@ -19,7 +19,7 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.processing import is_linear
 from tpugraph.shapes import element_count
 
-_ADDS_ROWS = frozenset({"Sum", "Mean", "L2Loss", "Size", "Shape"})
+_ADDS_ROWS = frozenset({"Sum", "Mean", "L2Loss", "Size", "Shape", *ops.SCATTERED_SUMS})
 _COMBINES = ops.ELEMENTWISE | ops.MULTILINEAR
 _BENDS = "is no sum or mean over the rows of the batch"
 
@@ -54,7 +54,22 @@ class Mixing:
         return None
 
 
-def find(graph: Graph, loss: Tensor, varying: NodeSet, dims: BatchDims) -> Mixing:
+@dataclass(frozen=True)
+class Undecided:
+    """In place of BatchDims, where a batch of one row, or of an unknown number, leaves open which dimension it is."""
+
+    batch: int | None
+
+    def dim(self, tensor: Tensor, axis: int) -> bool | None:
+        """Any dimension of the right size may be the batch."""
+        return None if self.batch is None or (tensor.shape or ())[axis] in (self.batch, None) else False
+
+    def certain(self, tensor: Tensor, axis: int) -> bool:
+        """None is certainly."""
+        return False
+
+
+def find(graph: Graph, loss: Tensor, varying: NodeSet, dims: BatchDims | Undecided) -> Mixing:
     """Look at everything that the loss is computed from.
 
     Args:
@@ -71,7 +86,7 @@ def find(graph: Graph, loss: Tensor, varying: NodeSet, dims: BatchDims) -> Mixin
     return walk.found
 
 
-def visited(graph: Graph, nodes: Iterable[Node], varying: NodeSet, dims: BatchDims) -> Walk:
+def visited(graph: Graph, nodes: Iterable[Node], varying: NodeSet, dims: BatchDims | Undecided) -> Walk:
     """Look at some of the replica-varying nodes."""
     walk = Walk(varying, dims)
     for node in graph.topological_order(nodes):
@@ -82,7 +97,7 @@ def visited(graph: Graph, nodes: Iterable[Node], varying: NodeSet, dims: BatchDi
 class Walk:
     """Visits nodes in order and tells what each value is."""
 
-    def __init__(self, varying: NodeSet, dims: BatchDims) -> None:
+    def __init__(self, varying: NodeSet, dims: BatchDims | Undecided) -> None:
         self.varying = varying
         self.dims = dims
         self.found = Mixing()

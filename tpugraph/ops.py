@@ -253,6 +253,15 @@ LINEAR_IN_ALL = (
 )
 """Ops that are linear in all their operands together: what they make of a sum over cores is the sum of what they make."""
 
+SCATTERED_SUMS: dict[str, int] = {
+    "ScatterNd": 0,
+    "SparseTensorDenseAdd": 0,
+    "UnsortedSegmentSum": 1,
+    "Bincount": 0,
+    "DenseBincount": 0,
+}
+"""Ops that add numbers up at places, and the operand that holds the places."""
+
 AFFINE = frozenset({"Add", "AddV2", "AddN", "Sub", "Mul", "RealDiv", "Div"})
 """Arithmetic that takes a sum apart into what differs between cores and what does not."""
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from tpugraph.analysis import NodeSet
 from tpugraph.degrees import Degrees, unclear
 from tpugraph.errors import RolesError
-from tpugraph.ir import Graph, Tensor
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.mixing import Mixing
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Reduction:
         means: those of the divisors that are means over the batch; the others are sums.
         doubt: what was assumed and may be wrong, or None.
         departs: why the result is not that of the whole batch, or None where it is.
+        statistics: the nodes that normalise rows by statistics of the rows of one core.
     """
 
     kind: str
@@ -31,6 +33,7 @@ class Reduction:
     means: tuple[Tensor, ...] = ()
     doubt: str | None = None
     departs: str | None = None
+    statistics: frozenset[Node] = frozenset()
 
 
 def of_loss(
@@ -51,30 +54,61 @@ def of_loss(
     """
     walk = Degrees(graph, loss, varying, batch, rescaled)
     kind = _kind(graph, loss, walk, rescaled)
+    if kind.doubt:
+        kind = replace(kind, doubt=f"{kind.doubt}; if it is not, say --loss_reduction=mean or sum")
+    elif kind.kind == "sum" and walk.divides_rows and not rescaled:
+        number, value = next(iter(walk.divides_rows.items()))
+        doubt = f"'{number}' ({value:g}) divides single rows, and is not taken for the size of the batch of {batch}"
+        kind = replace(kind, doubt=f"{doubt}; if it is, say --loss_reduction=mean")
     mixed = walk.mixing()
     for node, divisor in mixed.divisors.items():
         if divisor not in kind.divisors:
             mixed.faults.setdefault(node, f"({node.op}) divides rows of the batch by a number made of all rows")
+    if not walk.knows_rows:
+        return replace(kind, departs=_unchecked(mixed, batch))
     if mixed.faults:
         node, fault = next(iter(mixed.faults.items()))
         raise unclear(graph, node, f"the loss is no mean or sum over the rows of the batch: '{node.name}' {fault}")
-    return replace(kind, departs=mixed.note())
+    return replace(kind, departs=mixed.note(), statistics=frozenset(mixed.own_statistics))
+
+
+def _unchecked(mixed: Mixing, batch: int | None) -> str:
+    """What is said of a batch of one row, or of an unknown number."""
+    rows = "an unknown number of rows" if batch is None else "1 row"
+    text = f"a core has {rows}, so it cannot be told whether rows of the batch meet other than in a sum or a mean"
+    if not mixed.faults:
+        return text
+    node, fault = next(iter(mixed.faults.items()))
+    return f"{text}: if they do at '{node.name}' {fault}, the result is not that of the whole batch"
 
 
 def chosen(graph: Graph, loss: Tensor, varying: NodeSet, batch: int | None, kind: str) -> Reduction:
     """The reduction that the user chose, and whether it gives what the whole batch would."""
-    mixed = Degrees(graph, loss, varying, batch, None).mixing()
-    return Reduction(kind, "chosen with --loss_reduction", departs=mixed.note())
+    walk = Degrees(graph, loss, varying, batch, None)
+    mixed = walk.mixing() if walk.knows_rows else Mixing()
+    statistics = frozenset(mixed.own_statistics)
+    return Reduction(kind, "chosen with --loss_reduction", departs=mixed.note(), statistics=statistics)
 
 
-def of_value(graph: Graph, value: Tensor, varying: NodeSet, batch: int | None) -> Reduction:
-    """How a value that a variable is given combines over cores: it is a mean or a sum over the batch, or departs."""
+def of_value(
+    graph: Graph, value: Tensor, varying: NodeSet, batch: int | None, *, known: Collection[str] = ()
+) -> Reduction:
+    """How a value that a variable is given combines over cores: it is a mean or a sum over the batch, or departs.
+
+    Args:
+        graph: the graph, with shapes.
+        value: what is written.
+        varying: the replica-varying nodes.
+        batch: rows of one core's batch, or None where unknown.
+        known: names of nodes that normalise rows by one core's statistics and were noted already.
+    """
     walk = Degrees(graph, value, varying, batch, None)
     try:
         degree = max(walk.degree(value), 0)
     except RolesError as error:
         return Reduction("mean", error.fault, departs=error.fault)
-    mixed = walk.mixing()
+    mixed = walk.mixing() if walk.knows_rows else Mixing()
+    statistics = [node for node in mixed.own_statistics if node.name not in known]
     departs = None
     if walk.holds_rows(value):
         departs = f"'{value}' holds rows of the batch"
@@ -83,7 +117,11 @@ def of_value(graph: Graph, value: Tensor, varying: NodeSet, batch: int | None) -
         departs = f"'{node.name}' {fault}"
     elif walk.weights or walk.means or mixed.divisors or degree > 1:
         departs = f"'{value}' is divided by a number that the batch decides, or grows with a power of the batch"
-    return Reduction("sum" if degree == 1 else "mean", "", departs=departs)
+    elif statistics:
+        departs = (
+            f"'{statistics[0].name}' ({statistics[0].op}) compares the rows of each core with their own statistics"
+        )
+    return Reduction("sum" if degree == 1 else "mean", "", departs=departs, doubt=walk.doubt)
 
 
 def _kind(graph: Graph, loss: Tensor, walk: Degrees, rescaled: Collection[str] | None) -> Reduction:
@@ -103,6 +141,6 @@ def _kind(graph: Graph, loss: Tensor, walk: Degrees, rescaled: Collection[str] |
     if divisors:
         named = ", ".join(f"'{t}'" for t in divisors)
         reason = f"the loss is divided by {named}, which the batch decides"
-        return Reduction("weighted", reason, divisors, tuple(dict.fromkeys(walk.means)))
+        return Reduction("weighted", reason, divisors, tuple(dict.fromkeys(walk.means)), doubt=walk.doubt)
     why = walk.averaged_by or "no sum over the batch leads to it"
     return Reduction("mean", f"the loss is a mean over the batch ({why})", doubt=walk.doubt)

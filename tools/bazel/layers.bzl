@@ -29,6 +29,7 @@ LAYERS = [
         "tpugraph/mixing.py",
         "tpugraph/degrees.py",
         "tpugraph/reduction.py",
+        "tpugraph/counters.py",
         "tpugraph/gradients.py",
         "tpugraph/adjoints.py",
         "tpugraph/other_losses.py",
