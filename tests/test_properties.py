@@ -98,6 +98,13 @@ PLAIN = {"clip": "none", "decay": False, "bias": False, "outputs": 1, "optimizer
     rows=4,
     resource=False,
 )
+# as many rows as units: a value on the way back has the shape of a kernel
+@example(
+    options={**PLAIN, "widths": [3], "bias": True, "activation": "none", "reduction": "mean", "clip": "global norm"},
+    cores=2,
+    rows=3,
+    resource=False,
+)
 # one row: nothing tells the batch from a dimension of one
 @example(
     options={**PLAIN, "widths": [], "activation": "relu", "reduction": "mean of sums"}, cores=2, rows=1, resource=False

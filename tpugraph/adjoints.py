@@ -82,11 +82,13 @@ class Adjoints:
     def _kind(self, tensor: Tensor) -> str | None:
         """What a uniform value that enters backpropagation says of its loss; None where it spreads over no rows."""
         divisions: dict[float, Tensor] = {}
-        spread, averaged, doubtful = False, False, False
+        weights: set[float] = set()  # those of them that multiply: any weight is one over something
+        spread, averaged, doubtful, terms = False, False, False, 0.0
         while (behind := self._behind(tensor.node)) is not None:
             node, (tensor, number, named) = tensor.node, behind
             if named is not None:
                 divisions[number] = named
+                weights |= {number} if node.op == "Mul" else set()
             if node.op not in ops.SPREADS:
                 continue
             ratio = (element_count(node.out().shape) or 0) / (element_count(tensor.shape) or 1)
@@ -95,15 +97,15 @@ class Adjoints:
                 continue
             known = ratio in divisions and divisions[ratio].node in self.forward  # the loss itself divides its rows
             averaged |= ratio in divisions and not known
-            doubtful |= known or any(self._may_count(d) for d in divisions if d != ratio)
-            spread, divisions = True, {}
+            doubtful |= known or any(self._may_count(d, ratio if d in weights else 0) for d in divisions if d != ratio)
+            spread, terms, divisions = True, ratio, {}
         if tensor.node.op != "Const" or not spread or not tensor.node.attr("value").all():
             return None  # zeros stand for a branch that was not taken
-        whole = next((item for item in divisions.items() if self._may_count(item[0])), None)
+        whole = next(((d, t) for d, t in divisions.items() if self._may_count(d, terms if d in weights else 0)), None)
         if whole is not None and not averaged and self.rescaled is None:  # a loss that was divided as a whole
-            value, number = whole
-            if number.node not in self.forward and not is_read_from_shapes(self.graph, number):
-                self.doubts[doubt_of(number, value, self.batch)] = None
+            value, divisor = whole
+            if divisor.node not in self.forward and not is_read_from_shapes(self.graph, divisor):
+                self.doubts[doubt_of(divisor, value, self.batch)] = None
         if averaged or whole is not None:
             return "mean"
         return None if doubtful else "sum"
@@ -133,9 +135,10 @@ class Adjoints:
             return False
         return not (len(before) == len(out) and before[0] == out[0])
 
-    def _may_count(self, value: float) -> bool:
+    def _may_count(self, value: float, terms: float = 0) -> bool:
+        """Whether a number is whole batches of rows and, where that is given, a part of so many terms."""
         ratio = value / (self.batch or 1)
-        return ratio >= 1 and abs(ratio - round(ratio)) < 1e-6
+        return ratio >= 1 and abs(ratio - round(ratio)) < 1e-6 and round(terms) % round(value) == 0
 
 
 def _divides_a_seed(node: Node, varying: NodeSet) -> bool:

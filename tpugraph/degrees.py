@@ -46,6 +46,7 @@ class Degrees:
         self.averaged_by: str | None = None
         self.summed_by: str | None = None
         self._memo: dict[Tensor, int] = {}
+        self._most_terms = 0  # of a sum over the batch
 
     def addends(self, tensor: Tensor) -> list[tuple[int, Tensor]]:
         """The varying addends of a sum with the degree of each."""
@@ -166,6 +167,8 @@ class Degrees:
             self.averaged_by = self.averaged_by or f"'{node.name}' averages over it"
             return inner
         self.summed_by = self.summed_by or node.name
+        terms = (shapes.element_count(source.shape) or 0) // (shapes.element_count(node.out().shape) or 1)
+        self._most_terms = max(self._most_terms, terms)
         return inner + 1
 
     def _over_batch(self, node: Node) -> bool:
@@ -207,6 +210,10 @@ class Degrees:
         if any(other != axis and dims.certain(tensor, other) for other in range(len(tensor.shape or ()))):
             return dims.certain(tensor, axis)  # the batch is one dimension
         found = dims.dim(tensor, axis)
+        if found is None and self.batch == 1:  # any dimension of one looks like it; the batch comes first
+            return not any(
+                (tensor.shape or ())[other] == 1 and dims.dim(tensor, other) is not False for other in range(axis)
+            )
         if found is None and (self.batch or 1) > 1:
             self.doubt = f"dimension {axis} of '{tensor}' is taken for the batch, since it is as large"
         return found is not False
@@ -239,7 +246,10 @@ class Degrees:
         if tensor.node in self.varying:
             return self.degree(tensor)
         value = self._constant(tensor)
-        if value is not None and 0 < abs(value) < 1 and self._grows(tensor, 1 / value):
+        if value is None or not 0 < abs(value) < 1 or not self._grows(tensor, 1 / value):
+            return 0
+        # Any weight is one over something: only one over a number of terms that are added up is one over the batch.
+        if not self._most_terms or self._most_terms % round(1 / value) == 0 or self.rescaled is not None:
             self._doubt(tensor, 1 / value)
             self.averaged_by = self.averaged_by or f"it is multiplied by '{tensor}', one over the batch size"
             return -1

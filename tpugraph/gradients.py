@@ -91,6 +91,7 @@ class _Walk:
         self.sources: dict[Tensor, None] = {}
         self.targets: dict[Tensor, Node] = {}
         self.processing: NodeSet = {}
+        self.ways_back: NodeSet = {}
         self.processed: dict[Tensor, Node] = {}
         self._seen: set[tuple[Tensor, _Label]] = set()
 
@@ -161,6 +162,7 @@ class _Walk:
         if not self.targets:
             return []
         self._leave_out_processed()
+        self._leave_out_ways_back()
         found = minimum_cut(self.edges, dict.fromkeys(self.labels, 1), self.sources, self.targets)
         if found is None:
             raise self._no_cut()
@@ -168,7 +170,8 @@ class _Walk:
         for tensor in found[1]:
             label, variable = next(iter(self.labels[tensor].items()))
             settled = _behind_identities(tensor, self.labels, label)
-            readers = {use.node: None for use in settled.node.uses(settled.port) if use.node in self.processing}
+            readers = {use.node: None for use in settled.node.uses(settled.port)
+                       if use.node in self.processing and use.node not in self.ways_back}  # fmt: skip
             why = f"the {label.kind} gradient of '{variable}', made by {tensor.node.op}"
             gradients.append(RawGradient(settled, label.kind, variable, why, readers))
         return gradients
@@ -182,6 +185,15 @@ class _Walk:
         self.processed = processed(self.edges, self.sources, self.labels)
         for tensor in self.processed:
             self.labels.pop(tensor, None)
+
+    def _leave_out_ways_back(self) -> None:
+        """What leads back to where another gradient begins is backpropagation, even where it looks like a gradient."""
+        before = [t.node for source in self.sources for t in source.node.inputs]
+        self.ways_back = {n: None for n in self.graph.ancestors(before, data_only=True) if n in self.processing}
+        for tensor in [t for edge in self.edges for t in edge if t.node in self.ways_back]:
+            if tensor not in self.sources and tensor not in self.targets:
+                self.labels.pop(tensor, None)
+            self.sources[tensor] = None
 
     def _no_cut(self) -> ConversionError:
         """Why no set of raw gradients separates backpropagation from the updates."""
