@@ -34,7 +34,8 @@ class CrossReplicaSum(Pass):
             raise UsageError(f"'{self.loss_reduction}' is no loss reduction", fix="--loss_reduction=auto, mean or sum")
         loss = graph.tensor(graph.roles.loss.name)
         varying, gradients = self._analyse(graph, loss)
-        how = self._reduction(graph, loss, varying)
+        rows = batch_rows(graph)
+        how = self._reduction(graph, loss, varying, rows)
         replicas = Replicas(graph, self.num_replicas, how)
         if how.divisors and self.num_replicas > 1:
             for divisor in how.divisors:
@@ -48,8 +49,9 @@ class CrossReplicaSum(Pass):
                 fix="apply the gradient in the step that computes it (accumulation over steps is not supported)",
             )
         backward = graph.ancestors((g.tensor.node for g in gradients), data_only=True)
-        kinds, doubts = self._kinds(graph, loss, gradients, varying, how)
-        apart = self._of_other_losses(graph, loss, gradients, varying)
+        forward = graph.ancestors([loss.node], data_only=True)
+        kinds, doubts = self._kinds(graph, loss, gradients, varying, how, rows, forward, backward)
+        apart = self._of_other_losses(graph, loss, varying, rows, forward, backward)
         for gradient in gradients:
             self._reduce(graph, replicas, gradient, backward, varying, kinds[gradient.tensor])
         base = "sum" if how.kind == "sum" else "mean"
@@ -59,7 +61,7 @@ class CrossReplicaSum(Pass):
             "loss_reduction": how.kind,
             "reason": how.reason,
             "notes": [note for note in (how.doubt, *doubts, how.departs or apart) if note],
-            "batch_rows": batch_rows(graph),
+            "batch_rows": rows,
             "own_statistics": sorted(node.name for node in how.statistics),
             "reduced": {str(g.tensor): g.why for g in gradients},
             "kinds": {str(g.tensor): g.kind for g in gradients},
@@ -80,20 +82,19 @@ class CrossReplicaSum(Pass):
         varying = analysis.divergence(graph, [*sources, *streams, *more], within=device)
         return varying, find_raw_gradients(graph, varying, forward)
 
-    def _reduction(self, graph: Graph, loss: Tensor, varying: NodeSet) -> reduction.Reduction:
+    def _reduction(self, graph: Graph, loss: Tensor, varying: NodeSet, rows: int | None) -> reduction.Reduction:
         if self.loss_reduction != "auto":
-            return reduction.chosen(graph, loss, varying, batch_rows(graph), self.loss_reduction)
+            return reduction.chosen(graph, loss, varying, rows, self.loss_reduction)
         rescaled = graph.facts.get("split-batch", {}).get("constants")
-        return reduction.of_loss(graph, loss, varying, batch_rows(graph), rescaled=rescaled)
+        return reduction.of_loss(graph, loss, varying, rows, rescaled=rescaled)
 
     def _of_other_losses(
-        self, graph: Graph, loss: Tensor, gradients: list[RawGradient], varying: NodeSet
+        self, graph: Graph, loss: Tensor, varying: NodeSet, rows: int | None, forward: NodeSet, backward: NodeSet
     ) -> str | None:
         """Refuse losses beside the reported one that no sum or mean of what the cores have is equal to, or note them."""
         if self.num_replicas == 1:
             return None
-        forward = graph.ancestors([loss.node], data_only=True)
-        found = other_losses.find(graph, (g.tensor for g in gradients), forward, varying, batch_rows(graph))
+        found = other_losses.find(graph, backward, forward, varying, rows)
         if not found.faults:
             return found.note()
         node, fault = next(iter(found.faults.items()))
@@ -103,15 +104,22 @@ class CrossReplicaSum(Pass):
         raise unclear(graph, node, where)
 
     def _kinds(
-        self, graph: Graph, loss: Tensor, gradients: list[RawGradient], varying: NodeSet, how: reduction.Reduction
+        self,
+        graph: Graph,
+        loss: Tensor,
+        gradients: list[RawGradient],
+        varying: NodeSet,
+        how: reduction.Reduction,
+        rows: int | None,
+        forward: NodeSet,
+        backward: NodeSet,
     ) -> tuple[dict[Tensor, str], list[str]]:
         """How each gradient is reduced: as the loss, unless it comes from another one of another kind; and doubts."""
         base = "sum" if how.kind == "sum" else "mean"
         if self.loss_reduction != "auto":
             return dict.fromkeys((g.tensor for g in gradients), base), []
-        forward = graph.ancestors([loss.node], data_only=True)
         rescaled = graph.facts.get("split-batch", {}).get("constants")
-        adjoints = Adjoints(graph, varying, forward, batch_rows(graph), rescaled=rescaled)
+        adjoints = Adjoints(graph, varying, forward, backward, rows, rescaled=rescaled)
         found: dict[Tensor, str] = {}
         for gradient in gradients:
             found[gradient.tensor] = adjoints.kind(gradient.tensor) or base

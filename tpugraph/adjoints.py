@@ -25,6 +25,7 @@ class Adjoints:
         graph: the graph, with shapes.
         varying: the replica-varying nodes.
         forward: the nodes that the loss is computed from.
+        upstream: the nodes that the raw gradients are computed from.
         batch: rows of one core's batch, or None where unknown.
         rescaled: where the traced batch was split over the cores, the constants that were re-derived for it; a division
             by any other number is one by the size of the global batch, and says nothing of one core's.
@@ -35,6 +36,7 @@ class Adjoints:
         graph: Graph,
         varying: NodeSet,
         forward: NodeSet,
+        upstream: NodeSet,
         batch: int | None,
         *,
         rescaled: Collection[str] | None = None,
@@ -51,7 +53,7 @@ class Adjoints:
             return
         nothing: frozenset[Any] = frozenset()
         uniform = ops.READS | ops.VARIABLES
-        for node in graph.topological_order(n for n in varying if n not in forward):
+        for node in graph.topological_order(n for n in upstream if n in varying and n not in forward):
             kinds, divisors = nothing, nothing
             for tensor in node.inputs:
                 producer = tensor.node
@@ -101,14 +103,18 @@ class Adjoints:
             spread, terms, divisions = True, ratio, {}
         if tensor.node.op != "Const" or not spread or not tensor.node.attr("value").all():
             return None  # zeros stand for a branch that was not taken
-        whole = next(((d, t) for d, t in divisions.items() if self._may_count(d, terms if d in weights else 0)), None)
-        if whole is not None and not averaged and self.rescaled is None:  # a loss that was divided as a whole
-            value, divisor = whole
-            if divisor.node not in self.forward and not is_read_from_shapes(self.graph, divisor):
-                self.doubts[doubt_of(divisor, value, self.batch)] = None
+        whole = next((d for d in divisions if self._may_count(d, terms if d in weights else 0)), None)
+        if whole is not None and not averaged:  # a loss that was divided as a whole
+            self._doubt(divisions[whole], whole)
         if averaged or whole is not None:
             return "mean"
         return None if doubtful else "sum"
+
+    def _doubt(self, number: Tensor, value: float) -> None:
+        """A literal of another loss is taken for the batch size because it equals it."""
+        literal = number.node not in self.forward and not is_read_from_shapes(self.graph, number)
+        if literal and self.rescaled is None:
+            self.doubts[doubt_of(number, value, self.batch)] = None
 
     def _behind(self, node: Node) -> tuple[Tensor, float, Tensor | None] | None:
         """What a node of the way back to the loss reads, and the number that it divides this by; None at the end."""

@@ -6,10 +6,10 @@ row until a variable's gradient adds the rows up; in that of any other loss a nu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from tpugraph import mixing, ops
-from tpugraph.analysis import NodeSet
+from tpugraph.analysis import NodeSet, reads_host
 from tpugraph.batch_dims import of_batch
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.processing import is_linear
@@ -23,21 +23,18 @@ _ADDS_ROWS = frozenset({"Sum", "Mean", "BiasAddGrad", "UnsortedSegmentSum"})
 _CLEAN = ops.BACKPROPAGATION | {"Reshape", "ExpandDims", "Squeeze", "BroadcastGradientArgs"}
 
 
-def find(
-    graph: Graph, gradients: Iterable[Tensor], forward: NodeSet, varying: NodeSet, batch: int | None
-) -> mixing.Mixing:
+def find(graph: Graph, upstream: NodeSet, forward: NodeSet, varying: NodeSet, batch: int | None) -> mixing.Mixing:
     """What the gradients come from, other than the reported loss.
 
     Args:
         graph: the graph, with shapes.
-        gradients: the raw gradients.
+        upstream: what the raw gradients are computed from.
         forward: what the reported loss is computed from.
         varying: the replica-varying nodes; what was made global already is none.
         batch: rows of one core's batch; nothing is found where it is one or unknown.
     """
     if batch is None or batch < 2:
         return mixing.Mixing()
-    upstream = graph.ancestors((t.node for t in gradients), data_only=True)
     apart = {node: None for node in upstream if node in varying and node not in forward}
     if not any(_may_mix(node, varying, apart) for node in apart):
         return mixing.Mixing()
@@ -58,7 +55,7 @@ def _cause(node: Node, fault: str, found: mixing.Mixing) -> tuple[Node, str]:
 
 def _may_mix(node: Node, varying: NodeSet, apart: Collection[Node]) -> bool:
     """Whether it takes a closer look to see that rows stay apart; quick, since few graphs have another loss."""
-    operands = [t for t in node.inputs if t.node in varying and t.dtype.floating]
+    operands = [t for t in node.inputs if (t.node in varying or reads_host(t)) and t.dtype.floating]
     if not operands or node.op in ops.SHAPE_OF:
         return False
     if node.op in _ALONG or any(element_count(t.shape) == 1 for t in operands):

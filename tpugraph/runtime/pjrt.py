@@ -103,16 +103,16 @@ class PjrtSession(TPUSession):
         super().initialize()
         self._on_devices = False
 
-    def restore(self, path: str | os.PathLike[str]) -> int:
+    def restore(self, path: str | os.PathLike[str], *, with_input: bool = True) -> int:
         """Restore variables, and the position of the input where the checkpoint has it; see TPUSession."""
-        step = super().restore(path)
+        step = super().restore(path, with_input=with_input)
         self._on_devices = False
         return step
 
-    def save(self, path: str | os.PathLike[str]) -> str:
+    def save(self, path: str | os.PathLike[str], *, with_input: bool = True, keep: int | None = checkpoint.KEEP) -> str:
         """Write a checkpoint; see TPUSession."""
         self._to_host()
-        return super().save(path)
+        return super().save(path, with_input=with_input, keep=keep)
 
     # ------------------------------------------------------------------ training
 
