@@ -119,6 +119,14 @@ def test_more_replicas_than_any_topology_of_the_kind() -> None:
     assert caught.value.fix == "convert with --num_replicas=32"
 
 
+def test_a_module_that_does_not_fit_says_by_how_much() -> None:
+    program = convert(corpus("iris_dnn").graph())
+    module = stablehlo.lower(graphdef.from_graph_def(program.graph_def), iterations=30_000_000)
+    with pytest.raises(RunError, match=r"does not fit on a core of v5e:2x4: it needs [\d.]+G for") as caught:
+        topologies.compile_for(module, "v5e:2x4")
+    assert "--iterations_per_loop" in caught.value.block()
+
+
 # --------------------------------------------------------------------------- layouts
 
 HLO = """HloModule m
