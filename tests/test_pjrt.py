@@ -132,9 +132,8 @@ def test_every_core_and_step_draws_its_own_values_and_again_the_same(in_loop: bo
 
 
 def test_an_op_without_a_kernel_is_named() -> None:
-    with pytest.raises(RunError, match="XLA refuses the step") as caught:
+    with pytest.raises(RunError, match=r"XLA has no kernel for .*SparseReshape") as caught:
         PjrtSession(convert(corpus("linear_classifier").graph()))
-    assert "SparseReshape" in caught.value.fault
     assert caught.value.node is not None
     assert caught.value.node.startswith("linear/linear_model/")
 

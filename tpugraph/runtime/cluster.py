@@ -259,9 +259,12 @@ def _add(graph: Graph, op: str, inputs: Sequence[Tensor], output: Output, attrib
 def _take_values(found: Cluster) -> None:
     """Make arguments of the variables and values that the cluster reads from outside; constants go inside."""
     graph = found.graph
+    variables = graph.of_type(*ops.RESOURCE_VARIABLES)
     for node in graph.of_type("TPUReplicatedInput"):
-        same = len(set(node.inputs)) == 1
-        graph.replace_uses(node.out(), node.inputs[0] if same else _own_value(graph, node))
+        sources = {_variable(tensor) for tensor in node.inputs}
+        shared = next(iter(sources)).out() if len(sources) == 1 and sources & set(variables) else node.inputs[0]
+        alike = len(sources) == 1 or len(set(node.inputs)) == 1
+        graph.replace_uses(node.out(), shared if alike else _own_value(graph, node))
     for tensor in _read_from_outside(found):
         source = tensor.node
         if source.op in ops.RESOURCE_VARIABLES:

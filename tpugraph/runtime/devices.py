@@ -67,7 +67,7 @@ class Devices:
     def put(self, values: Mapping[str, Array]) -> None:
         """Give every core these values of variables."""
         for value in self._of("variable"):
-            array = np.ascontiguousarray(values[value.name], value.dtype)
+            array = np.asarray(values[value.name], value.dtype, order="C")
             self._variables[value.name] = self._place(array, [array] * len(self._devices), self._same, array.shape)
 
     def get(self, names: Sequence[str] | None = None) -> dict[str, Array]:
@@ -107,7 +107,7 @@ class Devices:
             if value.kind == "variable":
                 arguments.append(self._variables[value.name])
             elif value.kind == "infeed":
-                parts = [np.ascontiguousarray(part) for part in next(fed)]
+                parts = [np.asarray(part, order="C") for part in next(fed)]
                 arguments.append(self._place(parts[0], parts, self._split, (cores * value.shape[0], *value.shape[1:])))
             else:
                 plain = {"count": count, "seed": seed}.get(value.kind)

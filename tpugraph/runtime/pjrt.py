@@ -16,7 +16,7 @@ import tensorflow as tf
 from tpugraph import graphdef, shapes
 from tpugraph.ir import Graph
 from tpugraph.program import Program
-from tpugraph.runtime import stablehlo
+from tpugraph.runtime import checkpoint, stablehlo
 from tpugraph.runtime.devices import Devices
 from tpugraph.runtime.emulator import Lowered
 from tpugraph.runtime.host_part import COUNT, take_host_part

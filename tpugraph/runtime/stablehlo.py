@@ -186,13 +186,15 @@ def _called(library: dict[str, Any], function: str) -> list[str]:
     return list(found)
 
 
-_NODE = re.compile(r"\{\{node ([^}]+)\}\}|\(node '?([^')\s]+)'?\)")
+_NODE = re.compile(r"\{\{node ([^}]+)\}\}")
+_NO_KERNEL = re.compile(r"No registered '(\w+)' OpKernel")
 
 
 def _refused(graph: Graph, message: str) -> RunError:
     """The bridge's complaint with the node of the user's graph that it is about."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    names = [name for match in _NODE.finditer(message) for name in match.groups() if name]
-    own = [name.rpartition("/")[2] if name not in graph else name for name in names if name != "tpugraph_cluster"]
-    return RunError(f"XLA refuses the step: {lines[0][:300] if lines else message}",
-                    node=(names or own or [None])[-1], origin=graph.source)  # fmt: skip
+    missing = dict.fromkeys(_NO_KERNEL.findall(message))
+    fault = f"XLA has no kernel for {', '.join(missing)}" if missing else f"XLA refuses the step: {lines[0][:300]}"
+    nodes = [name for name in _NODE.findall(message) if name not in graphdef.functions_named(graph)]
+    fix = "keep it on the host: compute it in the input function" if missing else None
+    return RunError(fault, node=nodes[-1] if nodes else None, origin=graph.source, fix=fix)

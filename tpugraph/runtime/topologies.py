@@ -159,6 +159,7 @@ def compile_for(module: Module, topology: str) -> Compiled:
 def _devices(topology: str) -> list[Any]:
     xla.load("libtpu", "tpu")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # do not look for a TPU machine's metadata server
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # only devices must not be shared, and none is used
     found = xla.load("jax.experimental.topologies", "tpu")
     try:
         return list(found.get_topology_desc(platform="tpu", topology_name=topology).devices)

@@ -69,9 +69,19 @@ def refused(error: Exception, target: str) -> RunError:
     """The compiler's complaint as an error that names the node it is about, where it says so."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    match = _OP_NAME.search(text)
-    return RunError(f"the compiler for {target} refuses the step: {lines[0][:300] if lines else type(error).__name__}",
-                    node=match.group(1) if match else None)  # fmt: skip
+    named = _OP_NAME.search(text)
+    node = named.group(1) if named else None
+    full = _TOO_LARGE.search(text)
+    if full:
+        return RunError(
+            f"the step does not fit on a core of {target}: it needs {full.group(2)} for "
+            f"{full.group(1) or 'its tensors'}, and there are {full.group(3)}",
+            node=node,
+            fix="a smaller batch, or fewer steps per call: --iterations_per_loop",
+        )
+    first = lines[0][:300] if lines else type(error).__name__
+    return RunError(f"the compiler for {target} refuses the step: {first}", node=node)
 
 
 _OP_NAME = re.compile(r'op_name="([^";]+)')
+_TOO_LARGE = re.compile(r"total memory required(?: for ([\w ]+?))? \(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)")

@@ -1,0 +1,158 @@
+"""tpugraph compile: what the real TPU compiler says of a graph, and what stops before it does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from models import CORPUS, ORACLE, corpus
+from tpugraph import cli, graphdef
+from tpugraph.compiler import convert
+from tpugraph.errors import RunError, UsageError
+from tpugraph.runtime import foreign, layouts, stablehlo, topologies
+from tpugraph.runtime.module import Module
+from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES
+
+try:
+    import jax  # noqa: F401
+    import libtpu  # noqa: F401
+except ImportError as error:
+    raise ImportError("these tests need jax and libtpu: python -m pip install -e '.[dev]'") from error
+
+IRIS = CORPUS / "iris_dnn" / "model.pb"
+
+
+def test_the_module_says_what_it_takes_and_returns() -> None:
+    graph = graphdef.from_graph_def(convert(corpus("iris_dnn").graph(), iterations_per_loop=5).graph_def)
+    module = stablehlo.lower(graph)
+    assert module.num_replicas == 8
+    assert module.iterations == 5
+    assert [a.kind for a in module.arguments[:3]] == ["count", "seed", "infeed"]
+    assert {a.shape[0] for a in module.arguments if a.kind == "infeed"} == {5}
+    names = [a.name for a in module.arguments if a.kind == "variable"]
+    assert len(names) == 13
+    assert names == [r.name for r in module.results if r.kind == "variable"]  # each is written in this model
+    assert module.facts == {"all_reduces": 7, "loops": 1, "conditionals": 0}
+
+
+def test_lowering_twice_gives_the_same_bytes() -> None:
+    program = convert(corpus("while_cond").graph())
+    first, second = (stablehlo.lower(graphdef.from_graph_def(program.graph_def)).code for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("topology", ["v3:2x2", "v5e:2x4"])
+def test_the_command_tells_memory_traffic_and_the_largest_tensors(
+    topology: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compile", str(IRIS), f"--topology={topology}", "--json"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["topology"] == topology
+    assert found["num_replicas"] == found["cores"] == 8
+    assert 0 < found["peak"] < found["hbm"]
+    assert found["infeed_bytes"] == 5 * 32 * 4
+    assert found["all_reduce_bytes"] >= 4 * (4 * 10 + 10 + 10 * 10 + 10 + 10 * 3 + 3)
+    assert found["flops"] > 3 * 2 * 32 * (4 * 10 + 10 * 10 + 10 * 3) * 0.8
+    assert found["tensors"][0]["bytes"] >= found["tensors"][0]["elements"]
+    assert f"compiled for {topology} in " in err
+
+
+@pytest.mark.parametrize("name", ["while_cond", "lstm_dynamic"])
+def test_control_flow_compiles(name: str) -> None:
+    program = convert(corpus(name).graph(), iterations_per_loop=4)
+    module = stablehlo.lower(graphdef.from_graph_def(program.graph_def))
+    assert topologies.compile_for(module, "v3:2x2").seconds > 0
+
+
+@pytest.mark.parametrize("name", ["iris_tpu", "mnist_cnn_tpu", "batch_norm_tpu", "mnist_host_call_tpu"])
+def test_graphs_of_tpu_estimator_lower(name: str) -> None:
+    graph = graphdef.load(ORACLE / f"{name}.pb")
+    foreign.add_entry_points(graph)
+    module = stablehlo.lower(graph)
+    assert module.num_replicas == 8
+    assert module.facts["all_reduces"] > 0
+
+
+def test_the_topologies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compile", "--topologies"]) == 0
+    out, _ = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()] == list(TOPOLOGIES)
+    assert {name.partition(":")[0] for name in TOPOLOGIES} == set(CHIPS)
+
+
+def test_the_known_topologies_have_the_cores_that_libtpu_says() -> None:
+    for name in ("v2:2x2", "v3:2x2", "v4:2x2x1", "v5e:2x4", "v5p:2x2x2", "v6e:2x4"):
+        assert len(topologies._devices(name)) == TOPOLOGIES[name], name
+
+
+@pytest.mark.parametrize(
+    ("flags", "fault", "fix"),
+    [
+        (["--topology=v9:2x2"], "there is no topology 'v9:2x2'", "v3:2x2, v3:4x4"),
+        (["--topology=v5e:2x2"], "v5e:2x2 has 4 cores, and the graph has 8 replicas", "--topology=v5e:2x4, or convert"),
+    ],
+)  # fmt: skip
+def test_a_topology_that_cannot_be(flags: list[str], fault: str, fix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compile", str(IRIS), *flags]) == 1
+    err = capsys.readouterr().err
+    assert fault in err
+    assert fix in err
+
+
+def test_compile_needs_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compile"]) == 1
+    assert "'tpugraph compile' needs a MODEL" in capsys.readouterr().err
+
+
+def test_the_pip_line_where_libtpu_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "libtpu", None)
+    with pytest.raises(RunError, match="libtpu is not installed") as caught:
+        topologies.compile_for(Module(b"", 8, 1, (), ()), "v3:2x2")
+    assert caught.value.fix == "python -m pip install 'tpugraph[tpu]'"
+
+
+def test_more_replicas_than_any_topology_of_the_kind() -> None:
+    with pytest.raises(UsageError, match="v2:4x4 has 32 cores") as caught:
+        topologies.check("v2:4x4", 64)
+    assert caught.value.fix == "convert with --num_replicas=32"
+
+
+def test_a_module_that_does_not_fit_says_by_how_much() -> None:
+    program = convert(corpus("iris_dnn").graph())
+    module = stablehlo.lower(graphdef.from_graph_def(program.graph_def), iterations=30_000_000)
+    with pytest.raises(RunError, match=r"does not fit on a core of v5e:2x4: it needs [\d.]+G for") as caught:
+        topologies.compile_for(module, "v5e:2x4")
+    assert "--iterations_per_loop" in caught.value.block()
+
+
+# --------------------------------------------------------------------------- layouts
+
+HLO = """HloModule m
+
+%fused_computation (p: f32[10,3]) -> f32[10,3] {
+  ROOT %inside = f32[9999,9999]{1,0:T(8,128)} negate(%p)
+}
+
+%body (t: (f32[3])) -> (f32[3]) {
+  %all-reduce.1 = (f32[10,3]{1,0:T(8,128)}, f32[3]{0:T(128)}) all-reduce(%a, %b), metadata={op_name="sum;other"}
+  %x = bf16[64,100]{0,1:T(8,128)(2,1)} fusion(%c), kind=kLoop, metadata={op_name="dense/MatMul"}
+}
+
+ENTRY %main (a: f32[]) -> f32[] {
+  ROOT %last = f32[]{:T(128)} all-reduce(%y), metadata={op_name="loss"}
+}
+"""
+
+
+def test_tensors_with_their_padding() -> None:
+    found = {p.shape: (p.node, p.bytes, p.elements) for p in layouts.largest(HLO)}
+    assert found["f32[10,3]{1,0:T(8,128)}"] == ("sum", 16 * 128 * 4, 120)
+    assert found["f32[3]{0:T(128)}"] == ("sum", 512, 12)
+    assert found["bf16[64,100]{0,1:T(8,128)(2,1)}"] == ("dense/MatMul", 104 * 128 * 2, 64 * 100 * 2)
+    assert not [shape for shape in found if "9999" in shape]
+
+
+def test_bytes_that_are_reduced_in_each_step() -> None:
+    assert layouts.all_reduce_bytes(HLO) == 120 + 12
