@@ -90,7 +90,7 @@ class VaryingUpdates(Pass):
             raise ConversionError(
                 f"'{names}' is written row by row and differently on each core",
                 node=node,
-                fix="--not_trained or another optimizer for it",
+                fix="write the whole variable, for example by the sum of one-hot rows",
             )
         exact_sum = how.kind == "sum" and not how.departs
         kinds = ("int32", "bool") if how.kind == "replica0" else ("int32", "int64") if exact_sum else ()

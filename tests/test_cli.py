@@ -249,6 +249,19 @@ def test_run_converts_a_plain_graph_and_a_relative_folder_resumes(
     assert losses_in(tmp_path / "l.jsonl") == pytest.approx(golden("plain")[:12], rel=1e-4)
 
 
+def test_a_repeated_command_goes_on_though_it_names_a_checkpoint_to_start_from(
+    converted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, start = tmp_path / "out", IRIS / "model.ckpt-0"
+    common = ["run", str(converted), f"--model_dir={folder}", "--steps=6", f"--checkpoint={start}"]
+    assert cli.main(common) == 0
+    assert "note: --checkpoint" not in capsys.readouterr().out
+    assert cli.main(common) == 0
+    said = capsys.readouterr().out
+    assert f"restored {folder}/model.ckpt-6 at step 6" in said
+    assert f"note: --checkpoint={start} is where a new --model_dir starts; this one has its own" in said
+
+
 def test_losses_of_steps_that_are_trained_again_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
     LossFile(str(path)).write(1, [4.0, 3.0, 2.0])

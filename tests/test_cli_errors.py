@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from tpugraph import cli
+from tpugraph.runtime.rebind import missing_file_error
 
 CORPUS = Path(__file__).parent / "data" / "corpus"
 IRIS = CORPUS / "iris_dnn"
@@ -242,6 +243,59 @@ def test_a_missing_data_file_is_named_with_its_rebind(block: Block) -> None:
     error = block("run", CORPUS / "mnist_cnn" / "model.pb", *arguments)
     assert "the data file 'mnist.tfrecords' is not there" in error
     assert "--rebind=mnist.tfrecords=PATH" in error
+
+
+def test_a_missing_data_file_with_a_blank_in_its_name(block: Block, tmp_path: Path) -> None:
+    graph = (CORPUS / "mnist_cnn" / "model.pb").read_bytes()
+    renamed = graph_pb2.GraphDef.FromString(graph)
+    for node in renamed.node:
+        values = node.attr["value"].tensor.string_val
+        for place, value in enumerate(values):
+            if value == b"mnist.tfrecords":
+                values[place] = b"my digits.tfrecords"
+    model = tmp_path / "model.pb"
+    model.write_bytes(renamed.SerializeToString())
+    error = block("run", model, "--steps=2", "--num_replicas=2")
+    assert "the data file 'my digits.tfrecords' is not there" in error
+    assert "'--rebind=my digits.tfrecords=PATH'" in error
+
+
+def test_a_pattern_that_no_file_matches_is_named_with_its_rebind() -> None:
+    error = missing_file_error("assertion failed: [No files matched pattern: /data/train-*]\n\t [[x]]", "model.pb")
+    assert error is not None
+    assert "no file matches the pattern '/data/train-*'" in error.block()
+    assert "'--rebind=/data/train-*=PATH'" in error.block()
+
+
+def test_a_model_dir_that_cannot_be_made_is_refused_before_training(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for place in (file, file / "out"):
+        error = block("run", IRIS / "model.pb", "--steps=2", f"--model_dir={place}", "--losses=l.jsonl")
+        assert f"--model_dir={place} cannot be made: '{file}' is no folder" in error
+
+
+def test_flags_that_cannot_work(block: Block) -> None:
+    common = ("convert", IRIS / "model.pb", "-o", "o.pb")
+    assert "a loop counts in 32 bits" in block(*common, "--iterations_per_loop=3000000000")
+    assert "--dump_after needs a folder" in block(*common, "--dump_after=prune")
+    assert "--tolerance=nan is not a number" in block("verify", IRIS / "model.pb", "--tolerance=nan")
+    assert "needs a MODEL" in block("convert", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the input '' is not in the graph"),
+        ("dense/BiasAdd", "a cycle that is no loop: dense/MatMul <- dense/BiasAdd"),
+    ],
+)
+def test_an_input_that_breaks_the_graph(text: str, words: str, block: Block, tmp_path: Path) -> None:
+    graph = graph_pb2.GraphDef.FromString((IRIS / "model.pb").read_bytes())
+    next(n for n in graph.node if n.name == "dense/MatMul").input[0] = text
+    bad = tmp_path / "bad.pb"
+    bad.write_bytes(graph.SerializeToString())
+    assert words in block("convert", bad, "-o", "out.pb")
 
 
 def test_a_rebind_that_names_no_file_lists_the_files(block: Block) -> None:

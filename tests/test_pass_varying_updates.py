@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from models import batches, check, finish, rows_of, squared_error, tf1, trace, variable
 from passes.varying_updates import VaryingUpdates
-from tpugraph import testing
+from tpugraph import roles, testing
 from tpugraph.compiler import convert
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.testing import Training
@@ -252,3 +252,46 @@ def test_an_unknown_choice() -> None:
         run, "median", words=["'median' is no way to combine updates", "mean, replica0 or error"], max_length=200,
         kind=UsageError,
     )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- what the loss reads
+
+
+def with_a_count(rows: int = ROWS, *, before: bool = False) -> None:
+    """A loss that is weighed by how often each sign was seen: a plain write, read by the loss, and no gradient."""
+    features, targets = batches((FEATURES, TARGETS), rows)
+    seen, weights = variable("seen", (2,), trainable=False), variable("w", (3, 1))
+    signs = tf.stack([tf.reduce_sum(tf.cast(s * features[:, 0] > 0, tf.float32)) for s in (1.0, -1.0)])
+    count = tf1.assign_add(seen, signs)
+    with tf.control_dependencies([] if before else [count]):
+        read = tf.identity(seen) if before else seen.read_value()
+    rarity = tf.gather(1.0 / (1.0 + tf.square(read)), tf.cast(features[:, 0] > 0, tf.int32))
+    loss = tf.reduce_mean(rarity * tf.square(tf.matmul(features, weights)[:, 0] - targets))
+    with tf.control_dependencies([loss]):
+        late = tf1.assign_add(seen, signs) if before else tf.no_op()
+    with tf.control_dependencies([late]):
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_count_that_the_loss_reads_is_summed_though_the_loss_is_a_mean(before: bool) -> None:
+    found = testing.run_on_cores(trace(lambda: with_a_count(before=before)), steps=STEPS, num_replicas=CORES)
+    plain = testing.run_plain(trace(lambda: with_a_count(ROWS * CORES, before=before)), steps=STEPS)
+    testing.assert_same_training(found, plain, relative=2e-5, absolute=1e-6)
+
+
+def test_a_mean_that_the_loss_reads_is_averaged_though_the_loss_is_a_sum() -> None:
+    def normalised(rows: int = ROWS) -> None:
+        features, targets = batches((FEATURES, TARGETS), rows)
+        seen, weights = variable("seen", (3,), trainable=False), variable("w", (3, 1))
+        loss = tf.reduce_sum(tf.square(tf.matmul(tf.tanh(features - seen), weights)[:, 0] - targets))
+        with tf.control_dependencies([loss]):
+            update = tf1.assign(seen, 0.9 * seen + 0.1 * tf.reduce_mean(features, 0))
+        with tf.control_dependencies([update]):
+            finish(loss, tf1.train.GradientDescentOptimizer(0.01))
+
+    graph = trace(normalised)
+    assert [f.name for f in roles.find(graph).updates if "Descent" not in f.name] == []
+    found = testing.run_on_cores(graph, steps=STEPS, num_replicas=CORES)
+    plain = testing.run_plain(trace(lambda: normalised(ROWS * CORES)), steps=STEPS)
+    testing.assert_same_training(found, plain, relative=2e-5, absolute=1e-6)

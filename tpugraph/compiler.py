@@ -20,6 +20,9 @@ from tpugraph.ir import Graph
 from tpugraph.pipeline import Pass, Pipeline, parse_passes
 from tpugraph.program import Program
 
+MOST_ITERATIONS = 2**31 - 1
+"""The loop of the converted graph counts in int32."""
+
 
 @dataclass(frozen=True)
 class ConvertOptions:
@@ -55,6 +58,11 @@ class ConvertOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UsageError(f"{name} is {value!r}, but must be a whole number of at least 1", fix=f"--{name}=8")
+        if self.iterations_per_loop > MOST_ITERATIONS:
+            raise UsageError(f"iterations_per_loop is {self.iterations_per_loop:,}, but a loop counts in 32 bits",
+                             fix=f"--iterations_per_loop={MOST_ITERATIONS} or less")  # fmt: skip
+        if self.dump_after and self.dump_dir is None:
+            raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR")
         if self.batch_mode not in ("per_replica", "global"):
             raise UsageError(f"'{self.batch_mode}' is no batch mode", fix="--batch_mode=per_replica or global")
 

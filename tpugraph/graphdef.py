@@ -206,7 +206,7 @@ def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
             tensor = tensors.get(text)
             if tensor is not None:
                 inputs.append(tensor)
-            elif text[0] == "^":
+            elif text.startswith("^"):
                 controls[_producer(by_name, text[1:], node, source)] = None
             else:
                 base, _, port = text.rpartition(":")

@@ -684,4 +684,8 @@ def _cycle_error(waiting: Mapping[Node, int]) -> GraphError:
     path = list(seen)
     cycle = path[path.index(node) :]
     names = " <- ".join(n.name for n in cycle[:6]) + (" <- ..." if len(cycle) > 6 else "")
-    return GraphError(f"the graph has a cycle that is no loop: {names}", node=node)
+    return GraphError(
+        f"the graph has a cycle that is no loop: {names}",
+        node=node,
+        fix="break it where the graph is written; a loop needs Merge and NextIteration, as tf.while_loop makes them",
+    )

@@ -14,7 +14,7 @@ from tpugraph import ops, roles, shapes
 from tpugraph.errors import RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.roles import Roles
-from tpugraph.runtime.rebind import missing_file_error
+from tpugraph.runtime.rebind import file_names, missing_file_error
 
 Values = dict[str, np.ndarray[Any, Any]]
 """Variables by their name in the graph."""
@@ -212,7 +212,7 @@ class PlainRun:
             raise self._translate(error) from error
 
     def _translate(self, error: BaseException) -> TpuGraphError:
-        missing = missing_file_error(str(error), self.graph.source)
+        missing = missing_file_error(str(error), self.graph.source, file_names(self.graph))
         if missing is not None:
             return missing
         words = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -145,13 +145,19 @@ def _flows_from(graph: Graph, sources: list[Node]) -> dict[Node, None]:
     return found
 
 
-def _feeding(graph: Graph, moving: list[Node], updates: list[Node]) -> list[Node]:
-    """Writes of state that the updates read back: slots that sparse Adam writes row by row, accumulated gradients."""
+def _feeding(graph: Graph, moving: list[Node], updates: list[Node], loss: Tensor) -> list[Node]:
+    """Writes of state that the updates read back: slots that sparse Adam writes row by row, accumulated gradients.
+
+    State that the loss reads is none of them: it reaches the updates through the loss.
+    """
+    forward = graph.ancestors([loss.node], data_only=True)
     read = graph.ancestors([t.node for node in updates for t in node.inputs], data_only=True)
     own = {v for node in updates for v in written_variables(node)}
 
     def feeds(node: Node) -> bool:
-        return ops.WRITES[node.op].kind == "scatter" or any(v in read and v not in own for v in written_variables(node))
+        return ops.WRITES[node.op].kind == "scatter" or any(
+            v in read and v not in own and v not in forward for v in written_variables(node)
+        )
 
     return [node for node in moving if node not in updates and feeds(node)]
 
@@ -183,7 +189,7 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
         train_ops, train_others = [_named(graph, name, "train op") for name in train_op.split(",")], []
     cone = graph.ancestors(graph[finding.name] for finding in train_ops)
     updates = [node for node in updates if node in cone]
-    feeding = _feeding(graph, [node for node in moving if node in cone], updates)
+    feeding = _feeding(graph, [node for node in moving if node in cone], updates, graph.tensor(loss_finding.name))
     if not updates:
         raise _no_update_error(graph, train_ops, inputs, writes, cone)
     _check_gradients(graph, graph.tensor(loss_finding.name), cone, updates)
@@ -318,7 +324,37 @@ def _updates(graph: Graph, moving: list[Node], loss: Tensor) -> list[Node]:
         variables = written_variables(node)
         if fact.kind == "apply" or (variables and variables[0] in forward):
             found.append(node)
-    return found
+    trained = [node for node in found if not _is_statistic(graph, node, forward)]
+    return trained or found
+
+
+def _is_statistic(graph: Graph, write: Node, forward: dict[Node, None]) -> bool:
+    """Whether a plain write keeps a number about the batch that the loss reads, such as a count, and no gradient.
+
+    A gradient comes out of backpropagation, and what the loss made of the variable led to it. Neither is so here.
+    """
+    fact = ops.WRITES[write.op]
+    if fact.kind != "assign":
+        return False
+    variable, value = written_variables(write)[0], write.inputs[fact.value].node
+    made: dict[Node, None] = {}  # what the step computes for this write alone
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        if node in made or node in forward:
+            continue
+        if node.op in ops.BACKPROPAGATION or node.op in ops.MULTILINEAR - ops.ELEMENTWISE:
+            return False
+        made[node] = None
+        pending += [tensor.node for tensor in node.inputs]
+    reads = ops.READS | ops.IDENTITIES | ops.HANDLE_ALIASES
+    used = [n for n in graph.descendants([variable], data_only=True) if n in forward and n.op not in reads]
+    if not used:
+        return False
+    cone = graph.ancestors([value], data_only=True)
+    if not any(node.op in ops.INPUTS for node in cone):
+        return False  # made of other state, as sparse Adam's steps are of its slots
+    return not any(node in cone for node in used if node is not variable)
 
 
 def _no_train_op_error(graph: Graph) -> RolesError:

@@ -65,3 +65,16 @@ def check_writable(place: Path, flag: str) -> None:
         raise UsageError(f"the folder of {flag}={place} is not there", fix=f"mkdir -p {place.parent}")
     if not os.access(place.parent, os.W_OK):
         raise UsageError(f"the folder of {flag}={place} cannot be written to", fix="choose another place")
+
+
+def check_folder(place: Path, flag: str) -> None:
+    """Check that a place is a folder that can be written to, or that one can be made there.
+
+    Raises:
+        UsageError: something that is no folder is there or on the way to it, or the folder is not writable.
+    """
+    there = next(path for path in (place, *place.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise UsageError(f"{flag}={place} cannot be made: '{there}' is no folder", fix="choose another place")
+    if not os.access(there, os.W_OK):
+        raise UsageError(f"{flag}={place} cannot be written to", fix="choose another place")

@@ -50,11 +50,14 @@ def parse(command: Command, arguments: Sequence[str]) -> Parsed:
     except absl_flags.Error as error:
         raise _bad_value(command, str(error)) from error
     values = {flag.name: known[flag.name].value for flag in command.flags}
+    for flag in command.flags:
+        if flag.kind == "float" and values[flag.name] != values[flag.name]:
+            raise _bad_value(command, f"--{flag.name}=nan: is no number")
     given = frozenset(flag.name for flag in command.flags if known[flag.name].present)
     wanted = 1 if command.takes_model else 0
     if values["help"] or values.get("topologies"):
         return Parsed(values, given, "")
-    if len(rest) < wanted:
+    if len(rest) < wanted or rest[:wanted] == [""]:
         raise UsageError(f"'tpugraph {command.name}' needs a MODEL", fix=command.examples[0])
     if len(rest) > wanted:
         raise UsageError(

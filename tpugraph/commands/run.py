@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tpugraph import compiler, graphdef
 from tpugraph.commands.console import Console, Outcome
+from tpugraph.commands.convert import check_folder
 from tpugraph.commands.flags import Parsed, rebinds
 from tpugraph.commands.table import CONVERSION
 from tpugraph.commands.training import LossFile, Training
@@ -27,6 +28,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
     losses = LossFile(flags["losses"])
     if flags["save_steps"] is not None and flags["model_dir"] is None:
         raise UsageError("--save_steps needs a folder to save in", fix="give --model_dir=DIR")
+    if flags["model_dir"] is not None:
+        check_folder(Path(flags["model_dir"]), "--model_dir")
     program = load_program(flags, console)
     with TPUSession(program, master=flags["master"], rebind=names) as session:
         started_from = _start(session, flags["checkpoint"], flags["model_dir"], console)
@@ -73,15 +76,20 @@ def batch_line(graph: Graph) -> str:
 
 
 def _start(session: TPUSession, checkpoint: str | None, model_dir: str | None, console: Console) -> str | None:
-    """Restore what was asked for, else the newest checkpoint of the model_dir; returns what was restored."""
-    source = checkpoint
-    if source is None and model_dir is not None and Path(model_dir).is_dir():
-        source = tf.train.latest_checkpoint(model_dir)
+    """Restore the newest checkpoint of the model_dir, so that a repeated command goes on, else what was asked for; returns it."""
+    newest = tf.train.latest_checkpoint(model_dir) if model_dir is not None and Path(model_dir).is_dir() else None
+    source = newest or checkpoint
     if source is None:
         session.initialize()
         return None
     step = session.restore(source)
     console.say(f"restored {source}" + (f" at step {step:,}" if step >= 0 else ""))
+    if (
+        newest
+        and checkpoint
+        and Path(checkpoint).resolve() not in (Path(newest).resolve(), Path(newest).resolve().parent)
+    ):
+        console.say(f"note: --checkpoint={checkpoint} is where a new --model_dir starts; this one has its own")
     for note in session.notes:
         console.say(f"note: {note}")
     return str(source)

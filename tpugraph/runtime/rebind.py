@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from tpugraph.errors import RunError, UsageError
 from tpugraph.ir import Graph
 
 _MISSING = re.compile(r"(?:^|[\s;:])([^\s;:]+?);? ?;? No such file or directory", re.MULTILINE)
+_NO_MATCH = re.compile(r"No files matched pattern: ([^\]\n]+)")
 
 
 def rebind_files(graph: Graph, names: Mapping[str, str]) -> None:
@@ -81,14 +83,26 @@ def _looks_like_file(text: str) -> bool:
     )
 
 
-def missing_file_error(message: str, source: str) -> RunError | None:
-    """The error for a data file that is not there, or None where the message says something else."""
-    match = _MISSING.search(message)
-    if match is None:
-        return None
-    name = match[1]
+def missing_file_error(message: str, source: str, names: Iterable[str] = ()) -> RunError | None:
+    """The error for a data file that is not there, or None where the message says something else.
+
+    Args:
+        message: TensorFlow's words.
+        source: the file of the graph.
+        names: the file names in the graph; of those that the message names the longest is meant, blanks and all.
+    """
+    pattern = _NO_MATCH.search(message)
+    if pattern is not None:
+        name, fault = pattern[1], f"no file matches the pattern '{pattern[1]}'"
+    else:
+        match = _MISSING.search(message)
+        if match is None:
+            return None
+        end = match.end(1)
+        name = max((n for n in names if message.endswith(n, 0, end)), key=len, default=match[1])
+        fault = f"the data file '{name}' is not there"
     return RunError(
-        f"the data file '{name}' is not there",
+        fault,
         origin=source,
-        fix=f"run in the folder that holds it, or --rebind={name}=PATH",
+        fix=f"run in the folder that holds it, or {shlex.quote(f'--rebind={name}=PATH')}",
     )

@@ -16,7 +16,7 @@ from tpugraph.errors import RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
 from tpugraph.runtime import checkpoint, emulator, foreign, parts, tpu
-from tpugraph.runtime.rebind import missing_file_error, rebind_files
+from tpugraph.runtime.rebind import file_names, missing_file_error, rebind_files
 
 LoopCallback = Callable[[int, list[float]], None]
 """Called after each loop with the global step and the losses of its steps."""
@@ -57,6 +57,7 @@ class TPUSession:
                 fix="convert it first: tpugraph convert MODEL",
             )
         rebind_files(graph, rebind or {})
+        self._files = file_names(graph)
         if "tpugraph/train" not in graph:
             foreign.add_entry_points(graph)
         devices = tpu.devices_of(master) if master else []
@@ -340,7 +341,7 @@ class TPUSession:
     def _translate(self, error: BaseException) -> TpuGraphError:
         if isinstance(error, TpuGraphError):
             return error
-        missing = missing_file_error(str(error), self._source)
+        missing = missing_file_error(str(error), self._source, self._files)
         if missing is not None:
             return missing
         text = _first_words(str(error)) or type(error).__name__
