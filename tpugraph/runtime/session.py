@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,7 +17,8 @@ from tpugraph import graphdef, shapes
 from tpugraph.errors import RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
-from tpugraph.runtime import checkpoint, emulator, foreign, tpu
+from tpugraph.runtime import checkpoint, emulator, evaluation, foreign, tpu
+from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.rebind import missing_file_error, rebind_files
 
 LoopCallback = Callable[[int, list[float]], None]
@@ -59,7 +60,8 @@ class TPUSession:
                 fix="convert it first: tpugraph convert MODEL",
             )
         rebind_files(graph, rebind or {})
-        if "tpugraph/train" not in graph:
+        self._beside_training = evaluation.entry_points(graph)
+        if "tpugraph/train" not in graph and not self._beside_training.device:
             foreign.add_entry_points(graph)
         devices = tpu.devices_of(master) if master else []
         self.on_tpu = tpu.present(devices)
@@ -183,6 +185,7 @@ class TPUSession:
         """
         if steps < 0:
             raise RunError(f"steps is {steps}, but must not be negative")
+        self._require("train", "tpugraph/train")
         if not self._initialized:
             self.initialize()
         losses: list[float] = []
@@ -201,32 +204,35 @@ class TPUSession:
         return losses
 
     def _loop(self, count: int, *, summaries: bool = False) -> list[float]:
+        fused = self.lowered is not None and self.lowered.fused
+        more = ["tpugraph/summaries:0"] if summaries and self._has_summaries and fused else []
+        results = self._run_loop(count, "tpugraph/train", ["tpugraph/dequeue:0", *more])
+        if more:
+            self._last_summary = results[1]
+        return [float(v) for v in results[0]][:count]
+
+    def _run_loop(self, count: int, device: str, fetches: list[str]) -> list[Any]:
+        """Run a loop of ``count`` steps; returns what was fetched of its host part."""
         self._require_open()
         self._set_limit(count)
         if self.lowered is not None and self.lowered.fused:
-            names = ["tpugraph/dequeue:0", "tpugraph/train:0"]
-            if summaries and self._has_summaries:
-                names.append("tpugraph/summaries:0")
-            results = self._call(tuple(names))
-            if len(names) > 2:
-                self._last_summary = results[2]
-            return [float(v) for v in results[0]]
-        return self._three_parts(count)
+            return list(self._call((*fetches, f"{device}:0"))[:-1])
+        return self._three_parts(device, fetches)
 
-    def _three_parts(self, count: int) -> list[float]:
+    def _three_parts(self, device: str, fetched: list[str]) -> list[Any]:
         """Infeed, device and outfeed at the same time; an error in one stops the others and the first is reported."""
         results: dict[str, Any] = {}
         errors: list[tuple[float, str, BaseException]] = []
         failed = threading.Event()
 
-        def part(name: str, fetch: str) -> None:
+        def part(name: str, fetch: str | list[str]) -> None:
             try:
                 results[name] = self._session.run(fetch)
             except Exception as error:
                 errors.append((time.monotonic(), name, error))
                 failed.set()
 
-        fetches = {"infeed": "tpugraph/enqueue", "device": "tpugraph/train:0", "outfeed": "tpugraph/dequeue:0"}
+        fetches = {"infeed": "tpugraph/enqueue", "device": f"{device}:0", "outfeed": fetched}
         threads = [threading.Thread(target=part, args=item, name=f"tpugraph-{item[0]}") for item in fetches.items()]
         for thread in threads:
             thread.start()
@@ -239,7 +245,7 @@ class TPUSession:
             thread.join()
         if errors:
             raise self._first_cause(errors)
-        return [float(v) for v in results["outfeed"]][:count]
+        return list(results["outfeed"])
 
     def _first_cause(self, errors: list[tuple[float, str, BaseException]]) -> TpuGraphError:
         self._closed = True
@@ -256,6 +262,59 @@ class TPUSession:
         found = self._translate(error)
         found.stage = name
         return found
+
+    # ------------------------------------------------------------------ evaluation and prediction
+
+    @property
+    def mode(self) -> str:
+        """What the graph was converted for: ``train``, ``eval`` or ``predict``."""
+        return {"tpugraph/evaluate": "eval", "tpugraph/predict": "predict"}.get(self._beside_training.device, "train")
+
+    def evaluate(self, steps: int | None = None) -> Evaluated:
+        """Evaluate from the first batch on, with metrics that start anew; every example counts once.
+
+        Args:
+            steps: number of global batches; all data when None.
+
+        Returns:
+            The value of each metric by name, and ``loss``, the mean of the batches' losses; a dict that also knows how many
+            ``examples`` and ``steps`` it is made of.
+
+        Raises:
+            RunError: no evaluation graph, no data, or a step failed.
+        """
+        self._require("evaluate", "tpugraph/evaluate")
+        if steps is not None and steps < 1:
+            raise RunError(f"steps is {steps}, but must be at least 1", fix="leave steps out to evaluate all data")
+        self._start_anew(["tpugraph/init_metrics", "tpugraph/restart_input"])
+        return evaluation.evaluate(self._beside_training, self._run_loop, self._run, steps, self._default_limit)
+
+    def predict(self) -> Iterator[dict[str, Any]]:
+        """The predictions from the first batch on: a dict of arrays for each example, in the order of the data.
+
+        Loops run as their rows are asked for. A generator that is not read to its end costs nothing more.
+
+        Raises:
+            RunError: no prediction graph, or a step failed.
+        """
+        self._require("predict", "tpugraph/predict")
+        self._start_anew(["tpugraph/restart_input"])
+        return evaluation.predict(self._beside_training, self._run_loop, self._default_limit)
+
+    def _start_anew(self, names: list[str]) -> None:
+        if not self._initialized:
+            self.initialize()
+        for name in names:
+            self._run([name])
+
+    def _require(self, what: str, name: str) -> None:
+        if name not in self._names():
+            modes = {"train": "train", "eval": "evaluate", "predict": "predict"}
+            raise RunError(
+                f"the graph was converted to {modes[self.mode]}, not to {what}",
+                origin=self._source,
+                fix=f"call {modes[self.mode]}(), or convert the plain graph for it with --mode",
+            )
 
     # ------------------------------------------------------------------ parts
 

@@ -1,0 +1,196 @@
+"""The part of a step that the host runs behind the device, on the true rows of all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tpugraph import attrs, ops
+from tpugraph.analysis import NodeSet
+from tpugraph.errors import ConversionError
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.roles import Finding
+from tpugraph.row_rules import Rows, Sizes, State
+
+ALL_ROWS = "PlaceholderWithDefault"
+"""What stands for the rows of all cores until they are gathered; its input is the core's own part."""
+
+TIMES = "_tpugraph_rows"
+"""Attribute of such a node: how many entries of dimension 0 a row has; 0 for the number of rows itself."""
+
+_INT32 = attrs.dtype("int32")
+
+
+class HostTail:
+    """Separates the tail from what the device computes.
+
+    Args:
+        graph: the graph.
+        cone: the step.
+        tail: what mixes rows.
+        state: what each tensor of the step is (see :mod:`tpugraph.rows`).
+        cut: the tensors whose rows the tail reads.
+
+    Attributes:
+        nodes: all nodes that the tail runs.
+    """
+
+    def __init__(
+        self, graph: Graph, cone: NodeSet, tail: NodeSet, state: Callable[[Tensor], State], cut: list[Tensor]
+    ) -> None:
+        self.graph = graph
+        self.cone = cone
+        self.state = state
+        self.cut = dict.fromkeys(cut)
+        self.mixing = tail
+        self.nodes: NodeSet = dict(tail)
+        self._sizes: dict[Tensor, Tensor] = {}
+
+    def build(self) -> None:
+        """Cut the graph in two: the tail reads the rows of all cores, or makes for itself what is uniform."""
+        graph = self.graph
+        count = graph[graph.roles.rows].out()
+        device = graph.ancestors([t.node for t in self.cut] + [count.node])
+        own = self._own()
+        device = self._release(device)
+        ends = [self._cross(count, 0), *(self._cross(t, self._times(t)) for t in self.cut)]
+        self.total = ends[0].out()
+        arriving = dict(zip(self.cut, (end.out() for end in ends[1:]), strict=True))
+        copies = self._copies(own, device)
+        for node in [copies.get(n, n) for n in {**self.mixing, **own}]:
+            self.nodes[node] = None
+            for index, tensor in enumerate(node.inputs):
+                graph.set_input(node, index, self._reads(tensor, arriving, copies))
+        for node in [copies.get(n, n) for n in {**self.mixing, **own}]:
+            kept = [copies.get(c, c) for c in node.controls if c in self.mixing or c in own or c in self.nodes]
+            graph.set_controls(node, kept)
+        graph.roles.device_ends = [end.inputs[0].node.name for end in ends]
+        self._clear(ends)
+
+    def _times(self, tensor: Tensor) -> int:
+        state = self.state(tensor)
+        assert isinstance(state, Rows)
+        return state.inner
+
+    # ------------------------------------------------------------------ who has what
+
+    def _own(self) -> NodeSet:
+        """What the tail needs besides what mixes: uniform values, sizes, and rows computed from those that arrive."""
+        found: NodeSet = {}
+        stack = list(self.mixing)
+        while stack:
+            node = stack.pop()
+            for tensor in node.inputs:
+                other = tensor.node
+                if tensor in self.cut or other in self.mixing or other in found or other.op in ops.RESOURCE_VARIABLES:
+                    continue
+                if self._made_of_sizes(tensor):
+                    continue
+                found[other] = None
+                stack.append(other)
+        return found
+
+    def _made_of_sizes(self, tensor: Tensor) -> bool:
+        """Whether the tensor asks for the shape of rows, which the tail makes from their number."""
+        return tensor.node.op in ops.SHAPE_OF and isinstance(self.state(tensor), Sizes)
+
+    def _release(self, device: NodeSet) -> NodeSet:
+        """The device waits for nothing of the tail; checks that it waited for still run."""
+        graph = self.graph
+        for node in device:
+            for control in node.controls:
+                if control in self.mixing:
+                    graph.remove_control(node, control)
+                    graph.note(control, f"'{node.name}' waited for it; now it runs on the host behind the device")
+                    graph.roles.updates.append(Finding(control.name, "watches the step"))
+        graph.roles.updates = list({finding.name: finding for finding in graph.roles.updates}.values())
+        return graph.ancestors([t.node for t in self.cut] + [graph[graph.roles.rows]])
+
+    def _copies(self, own: NodeSet, device: NodeSet) -> dict[Node, Node]:
+        """Copies for the tail of what the device needs too."""
+        shared = [node for node in own if node in device]
+        for node in shared:
+            if ops.is_stateful(node.op) and node.op not in ops.READS | ops.GATHERS:
+                raise ConversionError(
+                    "a stateful op is needed on the host and on the device",
+                    node=node,
+                    fix="split it in two in the model function",
+                )
+        copies = self.graph.clone_subgraph(shared, lambda name: f"{name}/tail")
+        for copy in copies.values():
+            if copy.op in ops.ENTER:
+                self.graph.set_attr(copy, "frame_name", f"{copy.attr('frame_name')}/tail")
+        return copies
+
+    def _clear(self, ends: list[Node]) -> None:
+        """Remove what neither side needs any more."""
+        graph = self.graph
+        roles = graph.roles
+        outside = [node for node in graph if node not in self.cone and node not in self.nodes]
+        alive = graph.ancestors([*outside, *ends, *(graph[name] for name in roles.roots)])
+        graph.remove_all([node for node in self.cone if node not in alive])
+        self.nodes = {node: None for node in self.nodes if node in graph}
+
+    # ------------------------------------------------------------------ what crosses
+
+    def _cross(self, tensor: Tensor, times: int) -> Node:
+        """The end of the device's part, and behind it what stands for the rows of all cores."""
+        graph, kind = self.graph, tensor.dtype
+        end = graph.add(
+            "Identity",
+            f"tpugraph/core/{tensor.node.name}",
+            [tensor],
+            attrs={"T": kind},
+            outputs=[(kind, tensor.shape)],
+            source=tensor.node,
+        )
+        shape = (None, *(tensor.shape or ())[1:]) if times else ()
+        return graph.add(
+            ALL_ROWS,
+            f"tpugraph/all/{tensor.node.name}",
+            [end.out()],
+            attrs={"dtype": kind, "shape": attrs.encode(shape), TIMES: times},
+            outputs=[(kind, shape)],
+            source=tensor.node,
+        )
+
+    def _reads(self, tensor: Tensor, arriving: dict[Tensor, Tensor], copies: dict[Node, Node]) -> Tensor:
+        if tensor in arriving:
+            return arriving[tensor]
+        if self._made_of_sizes(tensor):
+            if tensor not in self._sizes:
+                self._sizes[tensor] = self._size(tensor)
+            return self._sizes[tensor]
+        return Tensor(copies[tensor.node], tensor.port) if tensor.node in copies else tensor
+
+    # ------------------------------------------------------------------ sizes
+
+    def _size(self, tensor: Tensor) -> Tensor:
+        """The shape (or the number of elements) of the rows of all cores, from their number."""
+        node, state = tensor.node, self.state(tensor)
+        assert isinstance(state, Sizes)
+        kind = node.attr("out_type", _INT32)
+        shape = node.inputs[tensor.port].shape or ()
+        total = self._add(node, "Cast", "rows", [self.total], {"SrcT": _INT32, "DstT": kind, "Truncate": False}) \
+            if kind != _INT32 else self.total  # fmt: skip
+        parts = []
+        for axis, times in enumerate(state.times):
+            if times is None:
+                parts.append(self._constant(node, shape[axis], kind))
+            elif times == 1:
+                parts.append(total)
+            else:
+                parts.append(self._add(node, "Mul", "times", [total, self._constant(node, times, kind)], {"T": kind}))
+        if node.op == "Size":
+            return parts[0]
+        return self._add(node, "Pack", "shape", parts, {"T": kind, "N": len(parts), "axis": 0})
+
+    def _constant(self, near: Node, value: int | None, kind: attrs.DType) -> Tensor:
+        array = np.asarray(value, kind.name)
+        return self._add(near, "Const", "size", [], {"dtype": kind, "value": array})
+
+    def _add(self, near: Node, op: str, name: str, inputs: list[Tensor], attributes: dict[str, object]) -> Tensor:
+        node = self.graph.add(op, f"{near.name}/{name}", inputs, attrs=attributes, source=near)
+        self.nodes[node] = None
+        return node.out()
