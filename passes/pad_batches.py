@@ -48,6 +48,8 @@ class PadBatches(Pass):
         graph.roles.rows = count.node.name
         graph.roles.batch_rows = rows
         shapes.infer(graph)
+        if shapes.tell_lookups(graph):
+            shapes.infer(graph)
         graph.facts[self.name] = {
             "batch_rows": rows,
             "baked": baked,
@@ -141,9 +143,9 @@ def _with_rows(graph: Graph, take: Node, index: int, shape: Shape) -> tuple[int 
 
 def _keep_remainder(graph: Graph, chain: list[Node], batcher: Node | None) -> list[str]:
     """Let the dataset keep its last partial batch; returns what to tell."""
-    if batcher is None or ops.BATCHES[batcher.op][1] is None:
+    operand = None if batcher is None else ops.BATCHES[batcher.op][1]
+    if batcher is None or operand is None:
         return []
-    operand = ops.BATCHES[batcher.op][1]
     drop = batcher.inputs[operand]
     if drop.node.op == "Const" and not drop.node.attr("value").item():
         return []

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph.errors import ConversionError
+from tpugraph import analysis, ops, shapes
+from tpugraph.analysis import NodeSet, minimum_cut, must_be_host
+from tpugraph.errors import ConversionError, ShapeError
 from tpugraph.host_tail import HostTail
-from tpugraph.ir import Graph, Node
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
 from tpugraph.row_rules import Batch, Rows
 from tpugraph.rows import RowFlow
-from tpugraph import analysis, ops, shapes
-from tpugraph.analysis import NodeSet, minimum_cut, must_be_host
-from tpugraph.ir import Tensor
-from tpugraph.errors import ShapeError
 
 _PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv2D", "Conv3D", "DepthwiseConv2dNative"})
 
@@ -77,7 +75,10 @@ class _Step:
         ends = {graph[name]: None for name in roles.predictions.values()}
         writes = {node: None for node in self.cone if node.op in ops.WRITES}
         forced = {**self.host_bound, **ends, **writes}
-        self.flow = RowFlow(graph, Batch(facts["batch_rows"], facts["baked"]), self.seeds, self.cone, forced)
+        batch = Batch(facts["batch_rows"], facts["baked"])
+        self.flow = RowFlow(graph, batch, self.seeds, self.cone, forced)
+        if self.flow.tell_shapes():
+            self.flow = RowFlow(graph, batch, self.seeds, self.cone, forced)
         self.behind = graph.descendants((t.node for t in self.seeds), data_only=True)
         self.tail = self._tail(forced)
 
@@ -88,8 +89,10 @@ class _Step:
         while stack:
             node = stack.pop()
             followers = [use.node for use in node.uses()]
+            waiting = [n for n in node.control_uses() if n not in self.behind]
             if node.op in ops.WRITES or node.op == "NoOp":  # what is uniform may read what was written
-                followers += [n for n in node.control_uses() if n not in self.behind]
+                followers += waiting
+            followers += [n for n in waiting if n.op == "NoOp"]
             for follower in followers:
                 if follower in self.cone and follower not in found:
                     found[follower] = None
@@ -112,7 +115,7 @@ class _Step:
         rows = [t for n in self.cone if n in self.behind and n not in self.tail for t in self._rows_of(n)]
         for tensor in rows:
             node, size = tensor.node, shapes.byte_size(tensor)
-            bound = node in inside or frame_of[node] != "" or ops.is_stateful(node.op)
+            bound = node in inside or frame_of[node] != "" or (ops.is_stateful(node.op) and not must_be_host(node))
             state = self.flow.state(tensor)
             whole = isinstance(state, Rows) and state.axis == 0 and state.outer == 1
             if whole and not bound and size is not None and tensor.dtype.name in ops.INFEED_DTYPES:

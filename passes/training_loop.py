@@ -9,7 +9,7 @@ import numpy as np
 
 from tpugraph import attrs
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir import Graph, Tensor
 from tpugraph.loops import Loop, infeed_loop, local_int
 from tpugraph.outfeeding import read_in_loop
 from tpugraph.pipeline import Pass

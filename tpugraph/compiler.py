@@ -107,12 +107,13 @@ def _convert(
     size = len(graph)
     if graph.roles is None:
         graph.roles = find_roles(graph, options)
+    predictions = dict(graph.roles.predictions)
     preconditions.check(graph)
     pipeline = Pipeline(build_passes(options))
     pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after, progress=progress)
     graph_def = graphdef.to_graph_def(graph)
     seconds = time.perf_counter() - started
-    return Program(graph_def, _report(graph, options, pipeline, size, seconds))
+    return Program(graph_def, _report(graph, options, pipeline, size, seconds) | {"predictions": predictions})
 
 
 def find_roles(graph: Graph, options: ConvertOptions) -> roles.Roles:
@@ -158,7 +159,7 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
     found, facts = graph.roles, graph.facts
     placement = facts.get("placement", {})
     reduction = facts.get("cross-replica-sum", {})
-    outfeed = facts.get("outfeed", {})
+    outfeed = facts.get("outfeed") or facts.get("gather-rows", {})
     cores = options.num_replicas
     per_core = 1 if options.batch_mode == "global" else cores
     return {
@@ -170,7 +171,6 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
         "nodes": {"input": size, "output": len(graph), "device": sum(map(in_cluster, graph))},
         "loss": asdict(found.loss),
         "metrics": found.values,
-        "predictions": found.predictions,
         "train_ops": [asdict(f) for f in found.train_ops],
         "step": None if found.step is None else asdict(found.step),
         "inputs": [asdict(f) for f in found.inputs],

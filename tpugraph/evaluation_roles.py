@@ -6,6 +6,7 @@ variables and does not depend on the batch. A prediction depends on the input an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -147,7 +148,7 @@ def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str |
     losses = _losses(found, [graph[f.name] for f in updates])
     finding = named(graph, loss, "loss") if loss else losses[0][0] if losses else _NO_LOSS
     if metrics is None and finding.name:
-        values = _with_loss(found, values, finding, losses)
+        values = _without_shared_scope(_with_loss(found, values, finding, losses))
     if not updates and not finding.name:
         raise RolesError("there is nothing to evaluate: no metric and no loss", origin=graph.source,
                          fix="name the loss with --loss=TENSOR, or metrics with --metrics=NAME=VALUE,UPDATE")  # fmt: skip
@@ -189,6 +190,13 @@ def _values(found: _Found) -> dict[str, str]:
     ends = [n for n in graph if n in asked and n.outputs and not n.uses() and not _is_bare_read(n)]
     scopes = [_scope(node.name) for node in ends]
     return {s if scopes.count(s) == 1 else n.name: n.name for n, s in zip(ends, scopes, strict=True)}
+
+
+def _without_shared_scope(values: dict[str, str]) -> dict[str, str]:
+    """The scope that the names of all metrics begin with says nothing (a head of Estimator puts its name there)."""
+    names = [name for name in values if name != LOSS]
+    shared = f"{os.path.commonpath(names)}/" if len(names) > 1 else ""
+    return {name.removeprefix(shared) if name != LOSS else name: value for name, value in values.items()}
 
 
 def _is_bare_read(node: Node) -> bool:
@@ -291,7 +299,8 @@ def find_prediction(graph: Graph, *, predictions: Mapping[str, str] | None = Non
 
 def _unread(found: _Found) -> dict[str, str]:
     forward = found.graph.descendants(found.graph.of_type(*ops.VARIABLES), data_only=True)
-    nodes = [n for n in found.varying if n in forward and n.outputs and not n.uses() and n.op not in ops.SUMMARIES]
+    inner = ops.SUMMARIES | ops.SHAPE_OF | ops.CONTROL_FLOW | ops.ASSERTS
+    nodes = [n for n in found.varying if n in forward and n.outputs and not n.uses() and n.op not in inner]
     return {
         str(node.out(port)): str(node.out(port))
         for node in nodes

@@ -51,9 +51,8 @@ class HostTail:
         """Cut the graph in two: the tail reads the rows of all cores, or makes for itself what is uniform."""
         graph = self.graph
         count = graph[graph.roles.rows].out()
-        device = graph.ancestors([t.node for t in self.cut] + [count.node])
         own = self._own()
-        device = self._release(device)
+        device = self._release([*(t.node for t in self.cut), count.node])
         ends = [self._cross(count, 0), *(self._cross(t, self._times(t)) for t in self.cut)]
         self.total = ends[0].out()
         arriving = dict(zip(self.cut, (end.out() for end in ends[1:]), strict=True))
@@ -95,17 +94,25 @@ class HostTail:
         """Whether the tensor asks for the shape of rows, which the tail makes from their number."""
         return tensor.node.op in ops.SHAPE_OF and isinstance(self.state(tensor), Sizes)
 
-    def _release(self, device: NodeSet) -> NodeSet:
-        """The device waits for nothing of the tail; checks that it waited for still run."""
+    def _release(self, ends: list[Node]) -> NodeSet:
+        """What the device needs. It waits for nothing of the tail; checks that it waited for still run there."""
         graph = self.graph
-        for node in device:
+        watches: dict[str, Finding] = {finding.name: finding for finding in graph.roles.updates}
+        found = dict.fromkeys(ends)
+        stack = list(found)
+        while stack:
+            node = stack.pop()
             for control in node.controls:
                 if control in self.mixing:
                     graph.remove_control(node, control)
                     graph.note(control, f"'{node.name}' waited for it; now it runs on the host behind the device")
-                    graph.roles.updates.append(Finding(control.name, "watches the step"))
-        graph.roles.updates = list({finding.name: finding for finding in graph.roles.updates}.values())
-        return graph.ancestors([t.node for t in self.cut] + [graph[graph.roles.rows]])
+                    watches.setdefault(control.name, Finding(control.name, "watches the step"))
+            for producer in node.producers():
+                if producer not in found:
+                    found[producer] = None
+                    stack.append(producer)
+        graph.roles.updates = list(watches.values())
+        return found
 
     def _copies(self, own: NodeSet, device: NodeSet) -> dict[Node, Node]:
         """Copies for the tail of what the device needs too."""

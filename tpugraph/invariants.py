@@ -239,7 +239,7 @@ def _replicated(graph: Graph) -> Iterator[Violation]:
 @_invariant
 def _entry_points(graph: Graph) -> Iterator[Violation]:
     """The entry points that a session runs are there under their fixed names."""
-    for name in ENTRY_POINTS[graph.roles.mode]:
+    for name in ENTRY_POINTS_OF[graph.roles.mode]:
         if name not in graph:
             yield Violation(None, f"there is no '{name}'", "run the pass entry-points")
 
@@ -253,8 +253,11 @@ _EVERY_MODE = (
     "tpugraph/dequeue",
     "tpugraph/global_step",
 )
-ENTRY_POINTS = {
-    "train": (*_EVERY_MODE, "tpugraph/train", "tpugraph/loss"),
+ENTRY_POINTS = (*_EVERY_MODE, "tpugraph/train", "tpugraph/loss")
+"""Fixed node names of a converted training graph."""
+
+ENTRY_POINTS_OF = {
+    "train": ENTRY_POINTS,
     "eval": (*_EVERY_MODE, "tpugraph/evaluate", "tpugraph/init_metrics", "tpugraph/restart_input"),
     "predict": (*_EVERY_MODE, "tpugraph/predict", "tpugraph/restart_input"),
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpugraph import ops
+from tpugraph.constants import known_value
 from tpugraph.ir import Node, Tensor
 
 
@@ -79,7 +80,9 @@ def _checked(tensor: Tensor, state: State, batch: int) -> State:
     """The state, or MIXED where the shape does not bear it out."""
     if isinstance(state, Rows) and tensor.dtype.name != "resource" and not _is_flow(tensor):
         shape = tensor.shape
-        if shape is None or state.axis >= len(shape) or shape[state.axis] != state.outer * batch * state.inner:
+        if shape is None:
+            return state if tensor.node.op in ops.CONTROL_FLOW | ops.IDENTITIES else MIXED
+        if state.axis >= len(shape) or shape[state.axis] not in (None, state.outer * batch * state.inner):
             return MIXED
     if isinstance(state, Sizes) and not any(state.times):
         return UNIFORM
@@ -120,7 +123,8 @@ def _rule(*types: str) -> Callable[[Rule], Rule]:
 
 
 def _value(tensor: Tensor) -> list[int] | None:
-    return [int(v) for v in tensor.node.attr("value").ravel()] if tensor.node.op == "Const" else None
+    value = known_value(tensor)
+    return None if value is None or value.dtype.kind not in "iu" else [int(v) for v in value.ravel()]
 
 
 def _rank(tensor: Tensor) -> int:
@@ -138,7 +142,8 @@ def _elementwise(node: Node, inputs: Sequence[State], batch: Batch) -> list[Stat
     """Operands are aligned at their last dimensions; a uniform one must not differ between rows."""
     if not any(isinstance(state, Rows) for state in inputs):
         return [_arithmetic(node, inputs)]
-    rank, found = _rank(node.out()), UNIFORM
+    rank = _rank(node.out())
+    found: State = UNIFORM
     for tensor, state in zip(node.inputs, inputs, strict=True):
         if isinstance(state, Sizes):
             return [MIXED]
@@ -171,7 +176,7 @@ def _arithmetic(node: Node, inputs: Sequence[State]) -> State:
         return MIXED if node.attr("DstT").floating else inputs[0]
     if node.op != "Mul":
         return MIXED
-    (sizes,) = [s for s in inputs if isinstance(s, Sizes)] or [None]
+    sizes = next((s for s in inputs if isinstance(s, Sizes)), None)
     other = next((t for t, s in zip(node.inputs, inputs, strict=True) if s == UNIFORM), None)
     factor = None if other is None else _value(other)
     if sizes is None or factor is None or len(factor) != 1 or node.out().shape not in ((), (len(sizes.times),)):
@@ -215,7 +220,8 @@ def _last_dimension(node: Node, inputs: Sequence[State], batch: Batch) -> list[S
 def _image(node: Node, inputs: Sequence[State], batch: Batch) -> list[State]:
     apart = inputs[0] == Rows(0) and set(inputs[1:]) <= {UNIFORM} and not (
         node.op.startswith("FusedBatchNorm") and node.attr("is_training", True))  # fmt: skip
-    return [Rows(0) if apart else MIXED] + [UNIFORM if apart else MIXED] * (len(node.outputs or ()) - 1)
+    more: list[State] = [UNIFORM if apart else MIXED] * (len(node.outputs or ()) - 1)
+    return [Rows(0) if apart else MIXED, *more]
 
 
 @_rule("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits")
@@ -319,9 +325,9 @@ def _reshape(node: Node, inputs: Sequence[State], batch: Batch) -> list[State]:
 
 def _follows(target: Tensor, state: State, axis: int, batch: Batch) -> bool:
     """Whether a dimension that an operand asks for is one that the number of rows decides."""
-    if isinstance(state, Sizes):
-        return state.times[axis] is not None or _value(target) is None
     value = _value(target)
+    if isinstance(state, Sizes):
+        return state.times[axis] is not None or (value is not None and value[axis] < 0)
     return value is not None and (value[axis] < 0 or batch.baked)
 
 

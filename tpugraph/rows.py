@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from tpugraph import analysis, ops, row_rules
+from tpugraph import analysis, attrs, ops, row_rules, shapes
+from tpugraph.attrs import Shape
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.row_rules import MIXED, UNIFORM, Batch, Rows, State
 
@@ -79,6 +80,33 @@ class RowFlow:
                 return Blame(node, row_rules.reason(node, [self.state(t) for t in node.inputs]))
             node = before[0]
             seen.add(node)
+
+    def tell_shapes(self) -> bool:
+        """Tell TensorFlow the number of rows where its own inference leaves it open (in loops, behind tables).
+
+        Returns:
+            Whether anything was new; then the shapes of the graph were inferred again.
+        """
+        told = False
+        for node in self._order:
+            shapes_of = [self._known_shape(node.out(port)) for port in range(len(node.outputs or ()))]
+            if shapes_of != [shape for _, shape in node.outputs or ()]:
+                self.graph.set_attr(node, "_output_shapes", [attrs.encode(shape) for shape in shapes_of])
+                told = True
+        if told:
+            shapes.infer(self.graph)
+        return told
+
+    def _known_shape(self, tensor: Tensor) -> Shape:
+        state, shape = self.state(tensor), tensor.shape
+        if not isinstance(state, Rows) or tensor.dtype.name == "resource" or shape == ():
+            return shape
+        if shape is None:
+            shape = tensor.node.inputs[0].shape
+        if shape is None or state.axis >= len(shape) or shape[state.axis] is not None:
+            return shape
+        whole = state.outer * self.batch.rows * state.inner
+        return (*shape[: state.axis], whole, *shape[state.axis + 1 :])
 
     # ------------------------------------------------------------------ parts
 

@@ -16,6 +16,7 @@ LAYERS = [
         "tpugraph/analysis.py",
         "tpugraph/loops.py",
         "tpugraph/batch_dims.py",
+        "tpugraph/constants.py",
     ]),
     ("meaning", [
         "tpugraph/roles.py",

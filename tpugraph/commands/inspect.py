@@ -13,7 +13,7 @@ from tpugraph.analysis import in_cluster
 from tpugraph.commands import why
 from tpugraph.commands.console import Console, Outcome
 from tpugraph.commands.flags import Parsed
-from tpugraph.commands.run import batch_line
+from tpugraph.commands.programs import batch_line
 from tpugraph.errors import TpuGraphError
 from tpugraph.ir import Graph, Node
 from tpugraph.pipeline import Pipeline

@@ -54,7 +54,8 @@ def entry_points(graph: Graph) -> EntryPoints:
         scope = next((scope for scope in named if node.name.startswith(scope) and node.has_attr(_NAME)), None)
         if scope is not None:
             named[scope][node.attr(_NAME)] = f"{node.name}:0"
-    return EntryPoints(device, *named.values(), has_loss="tpugraph/losses" in graph)
+    metrics, predictions = named.values()
+    return EntryPoints(device, metrics, predictions, "tpugraph/losses" in graph)
 
 
 def evaluate(

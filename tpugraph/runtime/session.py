@@ -135,7 +135,7 @@ class TPUSession:
             self._run(["tpugraph/restore_input"], feed)
         self._trained = checkpoint.step_of(prefix)
         step = self.global_step
-        if step > 0 and not has_input:
+        if step > 0 and not has_input and self.mode == "train":
             self.notes.append(f"the checkpoint holds no position of the input: it starts anew at step {step}")
         self._start_queue_runners()
         return step
