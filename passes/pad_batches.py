@@ -43,12 +43,15 @@ class PadBatches(Pass):
         _go_on_empty(graph, iterator, dataset, open_shapes)
         for node in (iterator, take):
             graph.set_attr(node, "output_shapes", [attrs.encode(shape) for shape in open_shapes])
+            graph.set_attr(node, "_output_shapes", None)
         graph.set_outputs(take, list(zip(take.attr("output_types"), open_shapes, strict=True)))
         count, padded = _pad(graph, take, rows)
         graph.roles.rows = count.node.name
         graph.roles.batch_rows = rows
         shapes.infer(graph)
         if shapes.tell_lookups(graph):
+            shapes.infer(graph)
+        if _zero_made_of_text(graph, count, padded, rows):
             shapes.infer(graph)
         graph.facts[self.name] = {
             "batch_rows": rows,
@@ -228,6 +231,29 @@ def _padded(graph: Graph, tensor: Tensor, missing: Tensor, whole: tuple[Any, ...
     longer = _add(graph, "Pad", f"{index}/pad", [tensor, amount], {"T": kind, "Tpaddings": _INT32})
     target = _const(graph, f"{index}/shape", np.asarray(whole, "int32"))
     return _add(graph, "Reshape", f"{index}", [longer, target], {"T": kind, "Tshape": _INT32})
+
+
+def _zero_made_of_text(graph: Graph, count: Tensor, padded: list[Tensor], rows: int) -> int:
+    """Numbers made of padding text are zero too (a table would give -1, which is no label); returns how many."""
+    texts = [t.node for t in padded if t.dtype.name == "string"]
+    found = [
+        node.out()
+        for node in (graph.descendants(texts, data_only=True) if texts else ())
+        if any(t.dtype.name == "string" and (t.shape or (0,))[0] == rows for t in node.inputs)
+        and node.op in ops.ROW_BY_ROW
+        and node.out().dtype.size is not None
+    ]
+    for tensor in found:
+        kind = tensor.dtype
+        rank = max(len(t.shape or ()) for t in tensor.node.inputs)
+        numbers = _const(graph, "numbers", np.arange(rows, dtype="int32").reshape([rows, *[1] * (rank - 1)]))
+        readers = tensor.node.uses(tensor.port)
+        true = _add(graph, "Less", "true", [numbers, count], {"T": _INT32})
+        zero = _const(graph, "zero", np.zeros((), kind.name), kind)
+        kept = _add(graph, "SelectV2", "text", [true, tensor, zero], {"T": kind})
+        for use in readers:
+            graph.set_input(use.node, use.index, kept)
+    return len(found)
 
 
 def _add(graph: Graph, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any]) -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tpugraph import analysis, ops, shapes
 from tpugraph.analysis import NodeSet, minimum_cut, must_be_host
+from tpugraph.baked_sizes import find_baked
 from tpugraph.errors import ConversionError, ShapeError
 from tpugraph.host_tail import HostTail
 from tpugraph.ir import Graph, Node, Tensor
@@ -34,7 +35,9 @@ class SeparateRows(Pass):
         step = _Step(graph)
         step.refuse_in_the_middle()
         cut = step.cut()
-        tail = HostTail(graph, step.cone, step.tail, step.flow.state, cut)
+        tail = HostTail(graph, step.cone, step.tail, step.flow.state, cut, {})
+        if step.batch.baked:
+            tail.baked = find_baked(graph, step.batch.rows, step.seeds, [*step.tail, *tail.own()], step.flow.state)
         tail.build()
         graph.facts[self.name] = {
             "crossing": [str(tensor) for tensor in cut],
@@ -75,10 +78,10 @@ class _Step:
         ends = {graph[name]: None for name in roles.predictions.values()}
         writes = {node: None for node in self.cone if node.op in ops.WRITES}
         forced = {**self.host_bound, **ends, **writes}
-        batch = Batch(facts["batch_rows"], facts["baked"])
-        self.flow = RowFlow(graph, batch, self.seeds, self.cone, forced)
+        self.batch = Batch(facts["batch_rows"], facts["baked"])
+        self.flow = RowFlow(graph, self.batch, self.seeds, self.cone, forced)
         if self.flow.tell_shapes():
-            self.flow = RowFlow(graph, batch, self.seeds, self.cone, forced)
+            self.flow = RowFlow(graph, self.batch, self.seeds, self.cone, forced)
         self.behind = graph.descendants((t.node for t in self.seeds), data_only=True)
         self.tail = self._tail(forced)
 

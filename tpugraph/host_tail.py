@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,18 +32,26 @@ class HostTail:
         tail: what mixes rows.
         state: what each tensor of the step is (see :mod:`tpugraph.rows`).
         cut: the tensors whose rows the tail reads.
+        baked: constants that hold the number of rows (see :mod:`tpugraph.baked_sizes`).
 
     Attributes:
         nodes: all nodes that the tail runs.
     """
 
     def __init__(
-        self, graph: Graph, cone: NodeSet, tail: NodeSet, state: Callable[[Tensor], State], cut: list[Tensor]
+        self,
+        graph: Graph,
+        cone: NodeSet,
+        tail: NodeSet,
+        state: Callable[[Tensor], State],
+        cut: list[Tensor],
+        baked: Mapping[Tensor, Sizes | Rows],
     ) -> None:
         self.graph = graph
         self.cone = cone
         self.state = state
         self.cut = dict.fromkeys(cut)
+        self.baked = baked
         self.mixing = tail
         self.nodes: NodeSet = dict(tail)
         self._sizes: dict[Tensor, Tensor] = {}
@@ -51,7 +60,7 @@ class HostTail:
         """Cut the graph in two: the tail reads the rows of all cores, or makes for itself what is uniform."""
         graph = self.graph
         count = graph[graph.roles.rows].out()
-        own = self._own()
+        own = self.own()
         device = self._release([*(t.node for t in self.cut), count.node])
         ends = [self._cross(count, 0), *(self._cross(t, self._times(t)) for t in self.cut)]
         self.total = ends[0].out()
@@ -59,6 +68,7 @@ class HostTail:
         copies = self._copies(own, device)
         for node in [copies.get(n, n) for n in {**self.mixing, **own}]:
             self.nodes[node] = None
+            graph.set_attr(node, "_output_shapes", None)  # they speak of one core's padded rows
             for index, tensor in enumerate(node.inputs):
                 graph.set_input(node, index, self._reads(tensor, arriving, copies))
         for node in [copies.get(n, n) for n in {**self.mixing, **own}]:
@@ -74,7 +84,7 @@ class HostTail:
 
     # ------------------------------------------------------------------ who has what
 
-    def _own(self) -> NodeSet:
+    def own(self) -> NodeSet:
         """What the tail needs besides what mixes: uniform values, sizes, and rows computed from those that arrive."""
         found: NodeSet = {}
         stack = list(self.mixing)
@@ -92,7 +102,8 @@ class HostTail:
 
     def _made_of_sizes(self, tensor: Tensor) -> bool:
         """Whether the tensor asks for the shape of rows, which the tail makes from their number."""
-        return tensor.node.op in ops.SHAPE_OF and isinstance(self.state(tensor), Sizes)
+        shape = tensor.node.op in ops.SHAPE_OF and isinstance(self.state(tensor), Sizes)
+        return shape or tensor in self.baked
 
     def _release(self, ends: list[Node]) -> NodeSet:
         """What the device needs. It waits for nothing of the tail; checks that it waited for still run there."""
@@ -174,27 +185,37 @@ class HostTail:
     # ------------------------------------------------------------------ sizes
 
     def _size(self, tensor: Tensor) -> Tensor:
-        """The shape (or the number of elements) of the rows of all cores, from their number."""
-        node, state = tensor.node, self.state(tensor)
-        assert isinstance(state, Sizes)
-        kind = node.attr("out_type", _INT32)
-        shape = node.inputs[tensor.port].shape or ()
-        total = self._add(node, "Cast", "rows", [self.total], {"SrcT": _INT32, "DstT": kind, "Truncate": False}) \
-            if kind != _INT32 else self.total  # fmt: skip
-        parts = []
-        for axis, times in enumerate(state.times):
-            if times is None:
-                parts.append(self._constant(node, shape[axis], kind))
-            elif times == 1:
-                parts.append(total)
-            else:
-                parts.append(self._add(node, "Mul", "times", [total, self._constant(node, times, kind)], {"T": kind}))
-        if node.op == "Size":
-            return parts[0]
-        return self._add(node, "Pack", "shape", parts, {"T": kind, "N": len(parts), "axis": 0})
+        """A shape, a number of elements or a constant as it is for the rows of all cores."""
+        node, made = tensor.node, self.baked.get(tensor, self.state(tensor))
+        kind = tensor.dtype
+        if isinstance(made, Rows):
+            dims = [made.inner if axis == made.axis else dim for axis, dim in enumerate(tensor.shape or ())]
+            times = tuple(made.inner if axis == made.axis else None for axis in range(len(dims)))
+            shape = self._vector(node, times, dims, _INT32)
+            one = self._constant(node, node.attr("value").flat[0], kind)
+            return self._add(node, "Fill", "rows", [shape, one], {"T": kind, "index_type": _INT32})
+        assert isinstance(made, Sizes)
+        fixed = node.attr("value").ravel() if tensor in self.baked else node.inputs[tensor.port].shape or ()
+        if tensor.shape == ():
+            return self._element(node, made.times[0] or 1, kind)
+        return self._vector(node, made.times, fixed, kind)
 
-    def _constant(self, near: Node, value: int | None, kind: attrs.DType) -> Tensor:
-        array = np.asarray(value, kind.name)
+    def _vector(self, near: Node, times: Sequence[int | None], fixed: Sequence[Any], kind: attrs.DType) -> Tensor:
+        pairs = zip(times, fixed, strict=True)
+        parts = [self._constant(near, v, kind) if t is None else self._element(near, t, kind) for t, v in pairs]
+        return self._add(near, "Pack", "shape", parts, {"T": kind, "N": len(parts), "axis": 0})
+
+    def _element(self, near: Node, times: int, kind: attrs.DType) -> Tensor:
+        """So many times the number of rows."""
+        total = self.total
+        if kind != _INT32:
+            total = self._add(near, "Cast", "rows", [total], {"SrcT": _INT32, "DstT": kind, "Truncate": False})
+        if times == 1:
+            return total
+        return self._add(near, "Mul", "times", [total, self._constant(near, times, kind)], {"T": kind})
+
+    def _constant(self, near: Node, value: Any, kind: attrs.DType) -> Tensor:
+        array = np.asarray(value, object if kind.name == "string" else kind.name)
         return self._add(near, "Const", "size", [], {"dtype": kind, "value": array})
 
     def _add(self, near: Node, op: str, name: str, inputs: list[Tensor], attributes: dict[str, object]) -> Tensor:

@@ -32,6 +32,7 @@ LAYERS = [
         "tpugraph/row_rules.py",
         "tpugraph/host_tail.py",
         "tpugraph/collecting.py",
+        "tpugraph/baked_sizes.py",
     ]),
     ("pipeline", ["tpugraph/pipeline.py"]),
     ("passes", ["passes/**/*.py"]),
