@@ -253,6 +253,7 @@ def _zero_made_of_text(graph: Graph, count: Tensor, padded: list[Tensor], rows: 
         kept = _add(graph, "SelectV2", "text", [true, tensor, zero], {"T": kind})
         for use in readers:
             graph.set_input(use.node, use.index, kept)
+        padded.append(true)  # keeps the rows apart like the batch itself
     return len(found)
 
 

@@ -41,7 +41,9 @@ def find_baked(
             origin=graph.source,
             fix=_FIX,
         )
-    dims = BatchDims(graph, graph.ancestors(nodes), rows, seeds)
+    around = graph.ancestors(nodes)
+    tables = [node.out() for node in around if node.op == "Const" and _is_table(node.attr("value"))]
+    dims = BatchDims(graph, around, rows, seeds, tables)
     found: dict[Tensor, Sizes | Rows] = {}
     constants = dict.fromkeys(t for node in nodes for t in node.inputs if t.node.op == "Const")
     for tensor in constants:
@@ -51,6 +53,11 @@ def find_baked(
             found[tensor] = made
             graph.note(tensor.node, "follows the true number of rows on the host")
     return found
+
+
+def _is_table(value: np.ndarray) -> bool:
+    """Whether a constant has rows of its own: numbers that differ belong to no example."""
+    return value.ndim > 0 and value.dtype.kind == "f" and value.size > 0 and not bool((value == value.flat[0]).all())
 
 
 _FIX = "batch the dataset without drop_remainder, so that the graph is traced with an open number of rows"
