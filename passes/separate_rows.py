@@ -11,7 +11,7 @@ from tpugraph.errors import ConversionError, ShapeError
 from tpugraph.host_tail import HostTail
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
-from tpugraph.row_rules import Batch, Rows
+from tpugraph.row_states import Batch, Rows
 from tpugraph.rows import RowFlow
 
 _PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv2D", "Conv3D", "DepthwiseConv2dNative"})
@@ -153,7 +153,7 @@ class _Step:
 
     def refuse_in_the_middle(self) -> None:
         """A host op whose result the model goes on with."""
-        for node in self.host_bound:
+        for node in self.graph.topological_order(self.host_bound):
             if node.op in ops.WRITES:
                 continue
             after = self.graph.descendants([node], data_only=True)

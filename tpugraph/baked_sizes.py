@@ -10,7 +10,7 @@ from tpugraph import ops, shapes
 from tpugraph.batch_dims import BatchDims
 from tpugraph.errors import ShapeError
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.row_rules import Rows, Sizes, State
+from tpugraph.row_states import Rows, Sizes, State
 
 _LONGEST = 16
 _SCALES = frozenset({"Mul", "RealDiv", "Div", "DivNoNan", "FloorDiv", "TruncateDiv"})

@@ -12,7 +12,7 @@ from tpugraph.analysis import NodeSet
 from tpugraph.errors import ConversionError
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.roles import Finding
-from tpugraph.row_rules import Rows, Sizes, State
+from tpugraph.row_states import Rows, Sizes, State
 
 ALL_ROWS = "PlaceholderWithDefault"
 """What stands for the rows of all cores until they are gathered; its input is the core's own part."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from tpugraph import analysis, attrs, ops, row_rules, shapes
 from tpugraph.attrs import Shape
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.row_rules import MIXED, UNIFORM, Batch, Rows, State
+from tpugraph.row_states import MIXED, UNIFORM, Batch, Rows, State
 
 
 @dataclass(frozen=True)

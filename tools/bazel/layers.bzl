@@ -30,6 +30,8 @@ LAYERS = [
         "tpugraph/evaluation_roles.py",
         "tpugraph/rows.py",
         "tpugraph/row_rules.py",
+        "tpugraph/row_shapes.py",
+        "tpugraph/row_states.py",
         "tpugraph/host_tail.py",
         "tpugraph/collecting.py",
         "tpugraph/baked_sizes.py",
