@@ -233,6 +233,8 @@ def _losses(found: _Found, updates: list[Node]) -> list[tuple[Finding, Node]]:
         if fact is None or fact.kind != "assign" or not fact.additive:
             continue
         added = _summand(node.inputs[fact.value])
+        if added == node.inputs[fact.value] and added.node.op in ops.REDUCTIONS:
+            continue  # a sum over rows, not a number that the batch has
         if added.shape == () and added.dtype.floating and added.node in found.varying and _reads_model(found, added):
             why = "in the collection losses, " if str(added) in hinted else ""
             finding = Finding(

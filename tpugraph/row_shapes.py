@@ -177,7 +177,7 @@ def _strided_slice(node: Node, inputs: Sequence[State], batch: Batch) -> list[St
     """The dimension of the rows is taken whole: nothing is said of it, or its begin and end are masked."""
     state = inputs[0]
     begin, end, strides = (value_of(t) for t in node.inputs[1:4])
-    specs = (node.inputs[1].shape or (None,))[0]
+    specs = next((t.shape[0] for t in node.inputs[1:4] if t.shape), None)  # in a loop begin and end may not say
     if specs is None or node.attr("ellipsis_mask", 0):
         return [MIXED]
     if isinstance(state, Sizes):

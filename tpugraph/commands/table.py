@@ -237,8 +237,8 @@ PASSES = Command(
     False,
     "list the passes of the pipeline",
     "For each pass in order: its name, its parameters, what it requires and ensures, and what it does.",
-    ("tpugraph passes",),
-    COMMON,
+    ("tpugraph passes", "tpugraph passes --mode=eval"),
+    (_MODE[0], *COMMON),
 )
 COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, PASSES)}
 """The commands by name, in the order of the help."""
