@@ -118,7 +118,8 @@ class _Step:
         rows = [t for n in self.cone if n in self.behind and n not in self.tail for t in self._rows_of(n)]
         for tensor in rows:
             node, size = tensor.node, shapes.byte_size(tensor)
-            bound = node in inside or frame_of[node] != "" or (ops.is_stateful(node.op) and not must_be_host(node))
+            in_loop = any(frame_of[use.node] for use in node.uses()) or (frame_of[node] and node.op not in ops.EXIT)
+            bound = node in inside or in_loop or (ops.is_stateful(node.op) and not must_be_host(node))
             state = self.flow.state(tensor)
             whole = isinstance(state, Rows) and state.axis == 0 and state.outer == 1
             if whole and not bound and size is not None and tensor.dtype.name in ops.INFEED_DTYPES:

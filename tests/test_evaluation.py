@@ -168,6 +168,25 @@ def test_a_recurrent_net_stays_on_the_device() -> None:
         assert session.evaluate()["mean"] == pytest.approx(plain_metrics(trace(build(32)))["mean"], rel=1e-6)
 
 
+def test_a_metric_that_writes_in_a_branch() -> None:
+    """A list of all values that grows when it is full, as contrib's streaming_concat keeps one."""
+
+    def build(rows: int) -> Callable[[], None]:
+        def inner() -> None:
+            features, _, _ = take(data(45), rows)
+            chance = probabilities(features)
+            best = tf1.get_local_variable("best", (), tf.float32, tf1.zeros_initializer())
+            largest = tf.reduce_max(chance)
+            tf1.cond(largest > best, lambda: tf1.assign(best, largest), lambda: tf.identity(best))
+            tf.multiply(best, 2.0, name="twice/value")
+
+        return inner
+
+    found = evaluate(trace(build(4)), num_replicas=4)
+    assert found["twice"] == pytest.approx(2 * chances(45).max(), rel=1e-6)
+    assert found.examples == 45
+
+
 # --------------------------------------------------------------------------- prediction
 
 

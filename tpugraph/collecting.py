@@ -28,6 +28,7 @@ def collect_in_loop(graph: Graph, limit: Tensor) -> None:
     roles, results = graph.roles, graph.roles.results
     rows, some, pivot = graph.tensor(results["rows"]), graph.tensor(results["some"]), graph[results["pivot"]]
     body = _body(graph, [rows.node, some.node, pivot])
+    _free_values(graph, dict.fromkeys(body))
     stacks: dict[str, _Stack] = {}
     if roles.loss.name:
         stacks["losses"] = _Stack(graph, "losses", _scalar(graph, graph.tensor(roles.loss.name)))
@@ -85,6 +86,24 @@ def _body(graph: Graph, always: list[Node]) -> list[Node]:
     touched = {frame_of[n] for n in found} - {""}
     found.update((n, None) for n in host if frame_of[n] in touched)
     return list(found)
+
+
+def _free_values(graph: Graph, body: NodeSet) -> None:
+    """Values of metrics are read behind the loop: what they share with the step is made once more for them."""
+    ends = [graph.tensor(name).node for name in graph.roles.values.values()]
+    asked = graph.ancestors(ends, data_only=True)
+    shared = [node for node in asked if node in body]
+    copies = graph.clone_subgraph(shared, lambda name: f"{name}/behind")
+    for copy in copies.values():
+        graph.set_controls(copy, [])
+    for node in asked:
+        for index, tensor in enumerate(node.inputs if node not in body else ()):
+            if tensor.node in copies:
+                graph.set_input(node, index, copies[tensor.node].out(tensor.port))
+    for name, text in graph.roles.values.items():
+        tensor = graph.tensor(text)
+        if tensor.node in copies:
+            graph.roles.values[name] = str(copies[tensor.node].out(tensor.port))
 
 
 def _scalar(graph: Graph, loss: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from tpugraph import ops, shapes
+from tpugraph import analysis, ops, shapes
 from tpugraph.errors import RolesError
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.roles import (
@@ -50,6 +50,8 @@ class _Found:
         self.restored = graph.descendants(graph.of_type(*ops.RESTORES), data_only=True)
         behind = graph.descendants(self.inputs)  # waiting counts: a metric may add a constant once the batch is there
         self.moving = [n for n in self.writes if (n in self.varying or n in behind) and n not in self.restored]
+        frame_of = analysis.frames(graph)
+        self.inside = {**analysis.conditional(graph), **{n: None for n in graph if frame_of[n]}}
         saved = find_variables(graph, [], {}, {}, [])
         hinted = {name.partition(":")[0] for name in graph.collections.get("trainable_variables", [])}
         self.kept = {name for name, variable in saved.items() if variable.key is not None} | hinted
@@ -132,7 +134,8 @@ def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str |
     found.check_input()
     if metrics is None:
         found.check_no_training("eval", found.moving)
-        updates = [Finding(n.name, _update_reason(n)) for n in found.moving]
+        updates = [Finding(end.name, _update_reason(n)) for n in found.moving for end in _ends(found, n)]
+        updates = list({finding.name: finding for finding in updates}.values())
         values = _values(found)
         if not updates or not values:
             raise RolesError(
@@ -145,7 +148,8 @@ def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str |
         values = {
             name: named(graph, value, f"value of the metric '{name}'").name for name, (value, _) in metrics.items()
         }
-    losses = _losses(found, [graph[f.name] for f in updates])
+    cone = graph.ancestors(graph[f.name] for f in updates)
+    losses = _losses(found, [node for node in found.writes if node in cone])
     finding = named(graph, loss, "loss") if loss else losses[0][0] if losses else _NO_LOSS
     if metrics is None and finding.name:
         values = _without_shared_scope(_with_loss(found, values, finding, losses))
@@ -154,6 +158,22 @@ def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str |
                          fix="name the loss with --loss=TENSOR, or metrics with --metrics=NAME=VALUE,UPDATE")  # fmt: skip
     _check_values(found, values)
     return found.roles("eval", loss=finding, updates=updates, more={"values": values})
+
+
+def _ends(found: _Found, write: Node) -> list[Node]:
+    """The write itself; one inside a loop or a branch is run by what follows that loop or branch."""
+    ends: dict[Node, None] = {}
+    stack, seen = [write], {write}
+    while stack:
+        node = stack.pop()
+        if node not in found.inside:
+            ends[node] = None
+            continue
+        for consumer in node.consumers():
+            if consumer not in seen:
+                seen.add(consumer)
+                stack.append(consumer)
+    return list(ends)
 
 
 def _update_reason(node: Node) -> str:

@@ -88,8 +88,11 @@ class RowFlow:
             Whether anything was new; then the shapes of the graph were inferred again.
         """
         told = False
+        known: dict[Tensor, Shape] = {}
         for node in self._order:
-            shapes_of = [self._known_shape(node.out(port)) for port in range(len(node.outputs or ()))]
+            outputs = [node.out(port) for port in range(len(node.outputs or ()))]
+            shapes_of = [self._known_shape(tensor, known) for tensor in outputs]
+            known.update(zip(outputs, shapes_of, strict=True))
             if shapes_of != [shape for _, shape in node.outputs or ()]:
                 self.graph.set_attr(node, "_output_shapes", [attrs.encode(shape) for shape in shapes_of])
                 told = True
@@ -97,12 +100,13 @@ class RowFlow:
             shapes.infer(self.graph)
         return told
 
-    def _known_shape(self, tensor: Tensor) -> Shape:
+    def _known_shape(self, tensor: Tensor, known: dict[Tensor, Shape]) -> Shape:
         state, shape = self.state(tensor), tensor.shape
         if not isinstance(state, Rows) or tensor.dtype.name == "resource" or shape == ():
             return shape
         if shape is None:
-            shape = tensor.node.inputs[0].shape
+            source = tensor.node.inputs[0]
+            shape = known.get(source, source.shape)
         if shape is None or state.axis >= len(shape) or shape[state.axis] is not None:
             return shape
         whole = state.outer * self.batch.rows * state.inner
