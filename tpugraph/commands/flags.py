@@ -72,7 +72,8 @@ def _named_tensors(texts: Sequence[str], flag: str, form: str) -> dict[str, str]
     for text in texts:
         name, equals, tensor = text.partition("=")
         if not (name and equals and tensor):
-            raise UsageError(f"--{flag}={text} is not of the form {form}", fix=f"--{flag}={form}")
+            raise UsageError(f"--{flag}={text} is not of the form NAME={'VALUE,UPDATE' if ',' in form else 'TENSOR'}",
+                             fix=f"--{flag}={form}")  # fmt: skip
         if name in found:
             raise UsageError(f"--{flag} names '{name}' twice", fix="give each a name of its own")
         found[name] = tensor
