@@ -2,12 +2,17 @@
 
 from passes.cross_replica_sum import CrossReplicaSum
 from passes.entry_points import EntryPoints
+from passes.evaluation_entry_points import EvaluationEntryPoints
+from passes.evaluation_loop import EvaluationLoop
+from passes.gather_rows import GatherRows
 from passes.infeed import Infeed
 from passes.outfeed import Outfeed
+from passes.pad_batches import PadBatches
 from passes.placement import Placement
 from passes.prune import Prune
 from passes.replicate import Replicate
 from passes.resource_variables import ResourceVariables
+from passes.separate_rows import SeparateRows
 from passes.split_batch import SplitBatch
 from passes.static_shapes import StaticShapes
 from passes.training_loop import TrainingLoop
@@ -28,4 +33,26 @@ PASSES: tuple[type[Pass], ...] = (
     Replicate,
     EntryPoints,
 )
-"""Every pass of the default pipeline, in order."""
+"""Every pass of the default pipeline, that of training, in order."""
+
+WITHOUT_TRAINING: tuple[type[Pass], ...] = (
+    Prune,
+    ResourceVariables,
+    PadBatches,
+    SeparateRows,
+    StaticShapes,
+    Placement,
+    GatherRows,
+    Infeed,
+    EvaluationLoop,
+    Replicate,
+    EvaluationEntryPoints,
+)
+"""Every pass of the pipeline of evaluation and prediction, in order."""
+
+PIPELINES: dict[str, tuple[type[Pass], ...]] = {
+    "train": PASSES,
+    "eval": WITHOUT_TRAINING,
+    "predict": WITHOUT_TRAINING,
+}
+"""The pipeline of each mode."""

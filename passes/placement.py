@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tpugraph import analysis, ops, shapes
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, NodeSet, minimum_cut
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, NodeSet, minimum_cut, must_be_host
 from tpugraph.attrs import Shape
 from tpugraph.bounds import bounded_bytes
 from tpugraph.errors import ConversionError, ShapeError
@@ -51,18 +51,6 @@ class Placement(Pass):
         }
 
 
-def must_be_host(node: Node) -> bool:
-    """Whether only a host can run the node: its op says so, or it touches strings."""
-    if ops.is_host_only(node.op):
-        return True
-    if node.op in ops.ASSERTS:
-        return False
-    if node.op == "Const" and all(use.node.op in ops.ASSERTS for use in node.uses()):
-        return False
-    outputs = node.outputs or []
-    return any(kind.name == "string" for kind, _ in outputs) or any(t.dtype.name == "string" for t in node.inputs)
-
-
 # --------------------------------------------------------------------------- the step
 
 
@@ -71,8 +59,7 @@ class _Step:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        roles = graph.roles
-        self.roots = [*(graph[f.name] for f in roles.train_ops), graph.tensor(roles.loss.name).node]
+        self.roots = [graph[name] for name in graph.roles.device_ends or graph.roles.roots]
         self.cone = graph.ancestors(self.roots)
         variables = [node for node in self.cone if node.op in ops.RESOURCE_VARIABLES]
         self.variables = dict.fromkeys(variables)

@@ -18,8 +18,9 @@ class Prune(Pass):
 
     def run(self, graph: Graph) -> None:
         roles = graph.roles
-        keep = [graph.tensor(roles.loss.name).node, *(graph[f.name] for f in roles.train_ops)]
+        keep = [graph[name] for name in roles.roots]
         keep += [graph[f.name] for f in roles.summaries]
+        keep += [graph.tensor(name).node for name in roles.values.values()]
         keep += [graph[v.name] for v in roles.variables.values() if v.key is not None]  # checkpoints go both ways
         step = graph.ancestors(keep)
         queues = {node.name for node in step if node.op in ops.QUEUES}

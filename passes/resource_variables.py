@@ -177,9 +177,7 @@ def _order_reads(graph: Graph, writes: _Writes) -> int:
     """Put each unconditional read before the writes that it does not follow; returns how many edges that took."""
     count = 0
     roles = graph.roles
-    step = graph.ancestors(
-        [graph.tensor(roles.loss.name).node, *(graph[f.name] for f in (*roles.train_ops, *roles.summaries))]
-    )
+    step = graph.ancestors([graph[name] for name in (*roles.roots, *(f.name for f in roles.summaries))])
     fixed: dict[Node, list[Node]] = {}
     for node in graph.of_type(*ops.READS, *ops.GATHERS):
         if node in step and node.inputs[0].node.op in ops.RESOURCE_VARIABLES and not node.controls:

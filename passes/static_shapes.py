@@ -50,7 +50,7 @@ class StaticShapes(Pass):
     def run(self, graph: Graph) -> None:
         closed = [batch for node in graph.of_type(*ops.GET_NEXT) for batch in _close_batch(graph, node)]
         shapes.infer(graph)
-        if _shape_lookups(graph):
+        if shapes.tell_lookups(graph):
             shapes.infer(graph)
         folded = _fold(graph)
         graph.facts[self.name] = {"batches_closed": closed, "folded": folded}
@@ -96,16 +96,6 @@ def _constant(graph: Graph, near: Node, value: np.ndarray[Any, Any]) -> Node:
         outputs=[(kind, value.shape)],
         source=near,
     )
-
-
-def _shape_lookups(graph: Graph) -> int:
-    """A table finds a value for each key; TensorFlow's shape function does not say so. Returns how many it was told."""
-    count = 0
-    for node in graph.of_type("LookupTableFindV2", "LookupTableFind"):
-        keys = node.inputs[1]
-        if node.out().shape is None and keys.shape is not None:
-            graph.set_attr(node, "_output_shapes", [keys.shape])
-    return count
 
 
 # --------------------------------------------------------------------------- folding

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import attrs, ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, cluster_nodes
-from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.loops import Loop, local_int
+from tpugraph import attrs
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes
+from tpugraph.ir import Graph, Tensor
+from tpugraph.loops import Loop, infeed_loop, local_int
 from tpugraph.outfeeding import read_in_loop
 from tpugraph.pipeline import Pass
 
@@ -36,7 +36,8 @@ class TrainingLoop(Pass):
         results["limit_init"] = assign.name
         device = _device_loop(graph, limit.out())
         results["train"] = str(device)
-        results["enqueue"] = _infeed_loop(graph, limit.out()).name
+        enqueues = [graph[name] for name in graph.roles.infeed]
+        results["enqueue"] = infeed_loop(graph, limit.out(), enqueues).name
         read_in_loop(graph, limit.out())
         graph.facts[self.name] = {"iterations_per_loop": self.iterations_per_loop}
 
@@ -89,14 +90,3 @@ def _scalar(graph: Graph, loop: Loop, tensor: Tensor, mark: dict[str, Any]) -> T
     )
     loop.enclose([shape, scalar])
     return scalar.out()
-
-
-def _infeed_loop(graph: Graph, limit: Tensor) -> Node:
-    """Put the input part of the host into its loop; returns the node that ends it."""
-    enqueues = [graph[name] for name in graph.roles.infeed]
-    cone = graph.ancestors(enqueues)
-    moving = graph.descendants([n for n in cone if n.op in ops.INPUTS | ops.RANDOM])
-    loop = Loop(graph, "tpugraph/infeed/while", limit, device=HOST_DEVICE)
-    loop.enclose(dict.fromkeys([*(n for n in cone if n in moving), *enqueues]))
-    loop.finish_after(enqueues)
-    return loop.close()[0].node

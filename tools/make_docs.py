@@ -27,6 +27,10 @@ How to write one: [writing_a_pass.md](writing_a_pass.md).
 
 | pass | what is true afterwards | parameters | requires | ensures |
 | --- | --- | --- | --- | --- |"""
+PASSES_BESIDE = """
+## The pipeline of evaluation and prediction
+
+With `--mode=eval` and `--mode=predict` these passes run:"""
 SYMBOLS_HEAD = f"""# Public symbols
 
 {NOTICE}
@@ -58,23 +62,29 @@ def documents() -> dict[str, str]:
 
 def passes_page() -> str:
     """The passes in the order of the pipeline, and the invariants that they require and ensure."""
-    from passes import PASSES
+    from passes import PASSES, WITHOUT_TRAINING
     from tpugraph.compiler import passes_of
     from tpugraph.invariants import INVARIANTS
 
-    rows = passes_of()
-    lines = [PASSES_HEAD]
-    lines += [
-        f"| [{row['name']}](#{row['name']}) | {_code(row['summary'])} | {_parameters(row['parameters'])} "
-        f"| {_names(row['requires'])} | {_names(row['ensures'])} |"
-        for row in rows
-    ]
-    for row, cls in zip(rows, PASSES, strict=True):
+    more = tuple(cls for cls in WITHOUT_TRAINING if cls not in PASSES)
+    lines = [PASSES_HEAD, *_table(passes_of())]
+    lines += [PASSES_BESIDE, ", ".join(f"[{cls.name}](#{cls.name})" for cls in WITHOUT_TRAINING) + ".", ""]
+    lines += [*PASSES_HEAD.splitlines()[-2:], *_table(passes_of(more))]
+    every = (*PASSES, *more)
+    for row, cls in zip(passes_of(every), every, strict=True):
         source = f"{cls.__module__.replace('.', '/')}.py"
         lines += ["", f"## {row['name']}", "", *_paragraphs(cls.__doc__), f"In [`{source}`](../{source})."]
     lines += ["", "## Invariants", "", "| name | holds when |", "| --- | --- |"]
     lines += [f"| `{name}` | {_code(' '.join(invariant.meaning.split()))} |" for name, invariant in INVARIANTS.items()]
     return "\n".join(lines) + "\n"
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    return [
+        f"| [{row['name']}](#{row['name']}) | {_code(row['summary'])} | {_parameters(row['parameters'])} "
+        f"| {_names(row['requires'])} | {_names(row['ensures'])} |"
+        for row in rows
+    ]
 
 
 def _parameters(found: dict[str, Any]) -> str:

@@ -49,6 +49,18 @@ def reads_host(tensor: Tensor) -> bool:
     return not in_cluster(tensor.node) and tensor.node.op not in ops.VARIABLES
 
 
+def must_be_host(node: Node) -> bool:
+    """Whether only a host can run the node: its op says so, or it touches strings."""
+    if ops.is_host_only(node.op):
+        return True
+    if node.op in ops.ASSERTS:
+        return False
+    if node.op == "Const" and all(use.node.op in ops.ASSERTS for use in node.uses()):
+        return False
+    outputs = node.outputs or []
+    return any(kind.name == "string" for kind, _ in outputs) or any(t.dtype.name == "string" for t in node.inputs)
+
+
 # --------------------------------------------------------------------------- loop frames
 
 

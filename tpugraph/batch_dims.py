@@ -39,9 +39,12 @@ class BatchDims:
         nodes: the nodes to analyse.
         batch: the batch size that is written into the graph.
         seeds: tensors whose dimension 0 is the batch.
+        fixed: tensors none of whose dimensions is the batch.
     """
 
-    def __init__(self, graph: Graph, nodes: Iterable[Node], batch: int, seeds: Iterable[Tensor]) -> None:
+    def __init__(
+        self, graph: Graph, nodes: Iterable[Node], batch: int, seeds: Iterable[Tensor], fixed: Iterable[Tensor] = ()
+    ) -> None:
         self.graph = graph
         self.nodes = list(nodes)
         self.batch = batch
@@ -51,6 +54,9 @@ class BatchDims:
         for tensor in seeds:
             for axis in range(len(tensor.shape or ())):
                 self._unite(("d", tensor, axis), _TRUE if axis == 0 else _FALSE)
+        for tensor in fixed:
+            for axis in range(len(tensor.shape or ())):
+                self._unite(("d", tensor, axis), _FALSE)
         for node in self.nodes:
             self._where = node
             self._tie(node)

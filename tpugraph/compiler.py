@@ -6,14 +6,14 @@ import gc
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from passes import PASSES
-from tpugraph import graphdef, ops, preconditions, roles
+from passes import PASSES, PIPELINES
+from tpugraph import evaluation_roles, graphdef, ops, preconditions, roles
 from tpugraph.analysis import cluster_nodes
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.ir import Graph
@@ -37,6 +37,9 @@ class ConvertOptions:
         loss: name of the loss; None finds it.
         loss_reduction: ``auto``, ``mean`` or ``sum``.
         varying_updates: ``mean``, ``replica0`` or ``error``: what is written where cores differ (batch statistics).
+        mode: ``train``, ``eval`` or ``predict``: what kind of graph the model is.
+        metrics: of mode ``eval``: value tensor and update op of each metric by name; None finds them.
+        predictions: of mode ``predict``: the tensor of each prediction by name; None finds them.
         passes: the pipeline as text; None is the default one.
         dump_dir: folder for numbered dumps.
         dump_after: passes to dump after; all when empty.
@@ -49,6 +52,9 @@ class ConvertOptions:
     loss: str | None = None
     loss_reduction: str = "auto"
     varying_updates: str = "mean"
+    mode: str = "train"
+    metrics: Mapping[str, tuple[str, str]] | None = None
+    predictions: Mapping[str, str] | None = None
     passes: str | None = None
     dump_dir: str | None = None
     dump_after: tuple[str, ...] = ()
@@ -65,6 +71,14 @@ class ConvertOptions:
             raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR")
         if self.batch_mode not in ("per_replica", "global"):
             raise UsageError(f"'{self.batch_mode}' is no batch mode", fix="--batch_mode=per_replica or global")
+        if self.mode not in PIPELINES:
+            raise UsageError(f"'{self.mode}' is no mode", fix="--mode=train, eval or predict")
+        if self.mode != "train" and self.batch_mode != "per_replica":
+            raise UsageError(f"--batch_mode={self.batch_mode} does not go with --mode={self.mode}",
+                             fix="--batch_mode=per_replica: each core takes batches of the traced size")  # fmt: skip
+        for name, mode in (("metrics", "eval"), ("predictions", "predict"), ("train_op", "train")):
+            if getattr(self, name) is not None and self.mode != mode:
+                raise UsageError(f"--{name} does not go with --mode={self.mode}", fix=f"--mode={mode}, or leave it out")
 
 
 def convert(
@@ -74,7 +88,7 @@ def convert(
     progress: Callable[[str, int, int], None] | None = None,
     **fields: Any,
 ) -> Program:
-    """Convert a plain Estimator training graph into a TPU graph.
+    """Convert a plain Estimator graph into a TPU graph: one that trains, or with ``mode`` one that evaluates or predicts.
 
     Args:
         model: a path (see :func:`tpugraph.graphdef.load`) or a Graph, which is rewritten in place.
@@ -101,13 +115,27 @@ def _convert(
     size = len(graph)
     preconditions.check_constants(graph)
     if graph.roles is None:
-        graph.roles = roles.find(graph, train_op=options.train_op, loss=options.loss)
+        graph.roles = find_roles(graph, options)
+    predictions = dict(graph.roles.predictions)
     preconditions.check(graph)
     pipeline = Pipeline(build_passes(options))
     pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after, progress=progress)
     graph_def = graphdef.to_graph_def(graph)
     seconds = time.perf_counter() - started
-    return Program(graph_def, _report(graph, options, pipeline, size, seconds))
+    return Program(graph_def, _report(graph, options, pipeline, size, seconds) | {"predictions": predictions})
+
+
+def find_roles(graph: Graph, options: ConvertOptions) -> roles.Roles:
+    """The roles of a plain graph in the mode of the options.
+
+    Raises:
+        RolesError: the graph is of another kind, or what it is for cannot be told.
+    """
+    if options.mode == "eval":
+        return evaluation_roles.find_evaluation(graph, metrics=options.metrics, loss=options.loss)
+    if options.mode == "predict":
+        return evaluation_roles.find_prediction(graph, predictions=options.predictions)
+    return roles.find(graph, train_op=options.train_op, loss=options.loss)
 
 
 @contextmanager
@@ -129,8 +157,8 @@ def build_passes(options: ConvertOptions) -> list[Pass]:
     """The passes that the options ask for, with their parameters."""
     values = asdict(options)
     if options.passes is not None:
-        return parse_passes(options.passes, PASSES, values)
-    return [cls(**{key: values[key] for key in cls.parameters() if key in values}) for cls in PASSES]
+        return parse_passes(options.passes, PIPELINES[options.mode], values)
+    return [cls(**{key: values[key] for key in cls.parameters() if key in values}) for cls in PIPELINES[options.mode]]
 
 
 # --------------------------------------------------------------------------- report
@@ -140,16 +168,18 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
     found, facts, device = graph.roles, graph.facts, cluster_nodes(graph)
     placement = facts.get("placement", {})
     reduction = facts.get("cross-replica-sum", {})
-    outfeed = facts.get("outfeed", {})
+    outfeed = facts.get("outfeed") or facts.get("gather-rows", {})
     cores = options.num_replicas
     per_core = 1 if options.batch_mode == "global" else cores
     return {
         "source": Path(graph.source).name if graph.source else "",
+        "mode": options.mode,
         "num_replicas": cores,
         "iterations_per_loop": options.iterations_per_loop,
         "batch": _batch(graph, options),
         "nodes": {"input": size, "output": len(graph), "device": len(device)},
         "loss": asdict(found.loss),
+        "metrics": found.values,
         "train_ops": [asdict(f) for f in found.train_ops],
         "step": None if found.step is None else asdict(found.step),
         "inputs": [asdict(f) for f in found.inputs],
@@ -181,7 +211,7 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
 
 def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
     cores = options.num_replicas
-    rows = graph.facts.get("cross-replica-sum", {}).get("batch_rows")
+    rows = graph.facts.get("cross-replica-sum", {}).get("batch_rows") or graph.roles.batch_rows or None
     if rows is None:
         return {"per_core": None, "global": None, "line": f"{cores} cores"}
     return {"per_core": rows, "global": rows * cores, "line": f"global batch {rows * cores} = {cores} cores x {rows}"}
@@ -195,6 +225,11 @@ def _notes(graph: Graph) -> list[str]:
         notes.append(
             f"the gradient of '{name}' is that of another loss, a {kind} over the batch, and is reduced as such"
         )
+    padding = graph.facts.get("pad-batches", {})
+    notes.extend(padding.get("notes", []))
+    if padding.get("endless"):
+        notes.append("the dataset repeats for ever: say how many steps to run")
+    notes.extend(graph.facts.get("separate-rows", {}).get("models_on_host", [])[:5])
     if graph.of_type(*ops.DEQUEUES):
         notes.append("the input is a queue: its position cannot be saved in a checkpoint")
     return notes

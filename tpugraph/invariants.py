@@ -91,9 +91,9 @@ def _roles_known(graph: Graph) -> Iterator[Violation]:
     if graph.roles is None:
         yield Violation(None, "the roles of the graph are not known", "call tpugraph.roles.find first")
         return
-    for finding in (graph.roles.loss, *graph.roles.train_ops):
-        if finding.name.partition(":")[0] not in graph:
-            yield Violation(None, f"'{finding.name}' is no longer in the graph")
+    for name in graph.roles.roots:
+        if name not in graph:
+            yield Violation(None, f"'{name}' is no longer in the graph")
 
 
 @_invariant
@@ -120,6 +120,18 @@ def _placed(graph: Graph) -> Iterator[Violation]:
             yield Violation(node, "runs on a host only, but is placed on the device")
     if not device:
         yield Violation(None, "no node is placed on the device", "run the pass placement")
+
+
+@_invariant
+def _rows_separate(graph: Graph) -> Iterator[Violation]:
+    """The host reads what cores compute as the rows of all cores only."""
+    ends = [graph.get(name) for name in graph.roles.device_ends]
+    if not ends:
+        yield Violation(None, "it is not known where the device's part of the step ends", "run the pass separate-rows")
+    for node in ends:
+        for use in node.uses() if node is not None else []:
+            if use.node.op != "PlaceholderWithDefault":
+                yield Violation(use.node, "reads the rows of one core")
 
 
 @_invariant
@@ -223,20 +235,26 @@ def _replicated(graph: Graph) -> Iterator[Violation]:
 @_invariant
 def _entry_points(graph: Graph) -> Iterator[Violation]:
     """The entry points that a session runs are there under their fixed names."""
-    for name in ENTRY_POINTS:
+    for name in ENTRY_POINTS_OF[graph.roles.mode]:
         if name not in graph:
             yield Violation(None, f"there is no '{name}'", "run the pass entry-points")
 
 
-ENTRY_POINTS = (
+_EVERY_MODE = (
     "tpugraph/configure",
     "tpugraph/shutdown",
     "tpugraph/init",
     "tpugraph/iterations_per_loop",
     "tpugraph/enqueue",
-    "tpugraph/train",
     "tpugraph/dequeue",
-    "tpugraph/loss",
     "tpugraph/global_step",
 )
-"""Fixed node names of a converted graph."""
+ENTRY_POINTS = (*_EVERY_MODE, "tpugraph/train", "tpugraph/loss")
+"""Fixed node names of a converted training graph."""
+
+ENTRY_POINTS_OF = {
+    "train": ENTRY_POINTS,
+    "eval": (*_EVERY_MODE, "tpugraph/evaluate", "tpugraph/init_metrics", "tpugraph/restart_input"),
+    "predict": (*_EVERY_MODE, "tpugraph/predict", "tpugraph/restart_input"),
+}
+"""Fixed node names of a converted graph, by mode."""

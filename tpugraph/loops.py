@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import attrs, ops
+from tpugraph.analysis import HOST_DEVICE
 from tpugraph.attrs import DType
 from tpugraph.errors import GraphError
 from tpugraph.ir import Graph, Node, Output, Tensor
@@ -173,6 +174,16 @@ class Loop:
         if op != "Const" or controls:
             self._own[node] = None
         return node
+
+
+def infeed_loop(graph: Graph, limit: Tensor, enqueues: list[Node]) -> Node:
+    """Put the input part of the host, which ends in ``enqueues``, into its loop; returns the node that ends it."""
+    cone = graph.ancestors(enqueues)
+    moving = graph.descendants([n for n in cone if n.op in ops.INPUTS | ops.RANDOM])
+    loop = Loop(graph, "tpugraph/infeed/while", limit, device=HOST_DEVICE)
+    loop.enclose(dict.fromkeys([*(n for n in cone if n in moving), *enqueues]))
+    loop.finish_after(enqueues)
+    return loop.close()[0].node
 
 
 def local_int(graph: Graph, name: str, value: int) -> tuple[Node, Node]:

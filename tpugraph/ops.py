@@ -99,6 +99,18 @@ _APPLY_OPERANDS: dict[str, tuple[int, int, int]] = {
     "PowerSign": (2, 6, 7),
 }
 
+BATCHES: dict[str, tuple[int, int | None]] = {
+    "BatchDataset": (1, None),
+    "BatchDatasetV2": (1, 2),
+    "ParallelBatchDataset": (1, 3),
+    "PaddedBatchDataset": (1, None),
+    "PaddedBatchDatasetV2": (1, -1),
+    "MapAndBatchDataset": (-3, -1),
+    "MapAndBatchDatasetV2": (-3, -1),
+    "ExperimentalMapAndBatchDataset": (-3, -1),
+}
+"""Dataset ops that batch: the operand of the batch size and that of drop_remainder."""
+
 SPARSE_ZERO_IS_NOOP = frozenset({"Adagrad", "AdagradV2", "GradientDescent"})
 """Optimizers whose sparse step leaves a row alone when its gradient is zero."""
 
@@ -218,6 +230,24 @@ ELEMENTWISE = frozenset(
     Lgamma""".split()
 )
 """Ops that work element by element (with broadcasting)."""
+
+ROW_BY_ROW = frozenset(
+    """AsString Base64 DecodeBase64 EncodeBase64 LookupTableFindV2 LookupTableFind RegexFullMatch RegexReplace
+    StaticRegexFullMatch StaticRegexReplace StringJoin StringLength StringLower StringStrip StringToHashBucket
+    StringToHashBucketFast StringToHashBucketStrong StringToNumber StringUpper Substr UnicodeScript Bucketize
+    MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3""".split()
+)
+"""Ops that compute each row from the same rows of their operands (of a product: of the left one)."""
+
+LAST_DIMENSION = frozenset({"Softmax", "LogSoftmax", "TopK", "TopKV2", "LRN"})
+"""Ops that work along the last dimension and keep the others apart."""
+
+IMAGES = frozenset(
+    {"Conv2D", "Conv3D", "DepthwiseConv2dNative", "MaxPool", "MaxPoolV2", "AvgPool", "MaxPool3D", "AvgPool3D",
+     "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "ResizeBilinear", "ResizeNearestNeighbor",
+     "ResizeBicubic", "SpaceToDepth", "DepthToSpace", "Dilation2D", "QuantizedConv2D"}
+)  # fmt: skip
+"""Ops on batches of images: dimension 0 is the image (a FusedBatchNorm in training mode mixes them all the same)."""
 
 REDUCTIONS = frozenset({"Sum", "Mean", "Prod", "Max", "Min", "All", "Any", "L2Loss", "EuclideanNorm"})
 

@@ -43,11 +43,12 @@ def check(graph: Graph) -> None:
         RolesError: a trained variable whose gradient is None.
     """
     roles = graph.roles
-    step = graph.ancestors([graph.tensor(roles.loss.name).node, *(graph[f.name] for f in roles.train_ops)])
+    step = graph.ancestors(graph[name] for name in roles.roots)
     if not graph.facts.get(IN_PROCESS):
         _refuse_python(graph, step)
     _refuse_fed(graph, step)
-    _refuse_none_gradients(graph)
+    if roles.mode == "train":
+        _refuse_none_gradients(graph)
 
 
 def _refuse_python(graph: Graph, step: dict[Node, None]) -> None:

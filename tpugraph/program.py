@@ -61,6 +61,8 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
     if not report["complete"]:
         return _partial_lines(report)
     batch, traffic = report["batch"], report["bytes_per_step"]
+    if report.get("mode", "train") != "train":
+        return _summary_beside_training(report)
     lines = [
         f"converted {report['source']}: {report['nodes']['input']:,} nodes -> {report['nodes']['output']:,} "
         f"({report['nodes']['device']:,} on the device) in {report['seconds']:.2f} s",
@@ -73,10 +75,7 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
         f"outfeed     {traffic['outfeed']:,} bytes per step",
         f"loop        {report['iterations_per_loop']} steps per Session.run",
     ]
-    host = report["host_ops"]
-    if host:
-        shown = ", ".join(f"{op} {count}" for op, count in sorted(host.items(), key=lambda i: (-i[1], i[0]))[:8])
-        lines.append(f"host ops    {shown}{', ...' if len(host) > 8 else ''}")
+    lines.extend(_host_ops(report["host_ops"]))
     for name, reason in list(report["dropped"].items())[:5]:
         lines.append(f"dropped     {name}: {reason}")
     for name, how in report["varying_updates"].items():
@@ -97,5 +96,30 @@ def _partial_lines(report: dict[str, Any]) -> list[str]:
     ]
     if report["reduction"]["kind"] is not None:
         lines.append(f"reduction   {report['reduction']['kind']}: {report['reduction']['reason']}")
+    lines.extend(f"note        {note}" for note in report["notes"])
+    return lines
+
+
+def _host_ops(host: dict[str, int]) -> list[str]:
+    shown = ", ".join(f"{op} {count}" for op, count in sorted(host.items(), key=lambda i: (-i[1], i[0]))[:8])
+    return [f"host ops    {shown}{', ...' if len(host) > 8 else ''}"] if host else []
+
+
+def _summary_beside_training(report: dict[str, Any]) -> list[str]:
+    """The lines of an evaluation or prediction graph."""
+    batch, traffic = report["batch"], report["bytes_per_step"]
+    lines = [
+        f"converted {report['source']}: {report['nodes']['input']:,} nodes -> {report['nodes']['output']:,} "
+        f"({report['nodes']['device']:,} on the device) in {report['seconds']:.2f} s",
+        batch["line"],
+    ]
+    if report["loss"]["name"]:
+        lines.append(f"loss        {report['loss']['name']} ({report['loss']['reason']})")
+    lines.extend(f"metric      {name} = {tensor}" for name, tensor in report["metrics"].items())
+    lines.extend(f"prediction  {name} = {tensor}" for name, tensor in report["predictions"].items())
+    lines.append(f"infeed      {traffic['infeed']:,} bytes per step")
+    lines.append(f"outfeed     {traffic['outfeed']:,} bytes per step")
+    lines.append(f"loop        {report['iterations_per_loop']} steps per Session.run")
+    lines.extend(_host_ops(report["host_ops"]))
     lines.extend(f"note        {note}" for note in report["notes"])
     return lines

@@ -62,6 +62,10 @@ class Roles:
     iterator_initializers: list[str] = field(default_factory=list)
     enqueues: list[str] = field(default_factory=list)
     other_candidates: dict[str, list[Finding]] = field(default_factory=dict)
+    # Of evaluation and prediction only: see tpugraph.evaluation_roles.
+    mode: str = "train"
+    values: dict[str, str] = field(default_factory=dict)
+    predictions: dict[str, str] = field(default_factory=dict)
     # Filled in by the passes that make these nodes.
     loss_share: str = ""
     step_loss: str = ""
@@ -69,6 +73,17 @@ class Roles:
     infeed: list[str] = field(default_factory=list)
     outfeed: str = ""
     results: dict[str, str] = field(default_factory=dict)
+    batch_rows: int = 0
+    rows: str = ""
+    device_ends: list[str] = field(default_factory=list)
+
+    @property
+    def roots(self) -> list[str]:
+        """Names of the nodes that a step is run for: train ops and loss, metric updates and loss, or predictions."""
+        named = [*(f.name for f in self.train_ops), self.loss.name]
+        if self.mode != "train":
+            named = [*(f.name for f in self.updates), self.loss.name, *self.predictions.values()]
+        return list(dict.fromkeys(name.partition(":")[0] for name in named if name))
 
     @property
     def trained(self) -> list[str]:
@@ -133,7 +148,7 @@ def _is_reference(tensor: Tensor) -> bool:
     return node.op in ops.REF_VARIABLES
 
 
-def _flows_from(graph: Graph, sources: list[Node]) -> dict[Node, None]:
+def flows_from(graph: Graph, sources: list[Node]) -> dict[Node, None]:
     """What depends on the sources over data, also through a variable that is written and read again in the step."""
     found = graph.descendants(sources, data_only=True)
     pending = [node for node in found if node.op in ops.WRITES]
@@ -178,7 +193,7 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
     """
     writes = [node for node in graph if node.op in ops.WRITES]
     inputs = [node for node in graph if node.op in ops.INPUTS]
-    varying = _flows_from(graph, inputs)
+    varying = flows_from(graph, inputs)
     restored = graph.descendants(graph.of_type(*ops.RESTORES), data_only=True)
     moving = [node for node in writes if node in varying and node not in restored]
     loss_finding, loss_others = _find_loss(graph, varying, moving, loss)
@@ -186,7 +201,7 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
     if train_op is None:
         train_ops, train_others = _find_train_op(graph, updates, writes)
     else:
-        train_ops, train_others = [_named(graph, name, "train op") for name in train_op.split(",")], []
+        train_ops, train_others = [named(graph, name, "train op") for name in train_op.split(",")], []
     cone = graph.ancestors(graph[finding.name] for finding in train_ops)
     updates = [node for node in updates if node in cone]
     feeding = _feeding(graph, [node for node in moving if node in cone], updates, graph.tensor(loss_finding.name))
@@ -198,7 +213,7 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
         loss=loss_finding,
         train_ops=train_ops,
         step=find_step(graph, writes, cone),
-        inputs=[Finding(n.name, _input_reason(n)) for n in inputs if n in cone],
+        inputs=[Finding(n.name, input_reason(n)) for n in inputs if n in cone],
         variables=variables,
         updates=[Finding(n.name, _update_reason(n)) for n in (*updates, *feeding)],
         summaries=_summaries(graph),
@@ -211,7 +226,12 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
     )
 
 
-def _named(graph: Graph, name: str, role: str) -> Finding:
+def named(graph: Graph, name: str, role: str) -> Finding:
+    """What the user named.
+
+    Raises:
+        RolesError: there is no such node; the names that come close are given.
+    """
     if name.partition(":")[0] not in graph:
         last = name.rpartition("/")[2]
         close = [n.name for n in graph if n.name.rpartition("/")[2] == last][:3]
@@ -249,7 +269,7 @@ def _find_loss(
 
 def _named_loss(graph: Graph, varying: Iterable[Node], name: str) -> Finding:
     """The loss that the user named: a number that depends on the input."""
-    finding = _named(graph, name, "loss")
+    finding = named(graph, name, "loss")
     tensor = graph.tensor(finding.name)
     if tensor.node.outputs is None:
         shapes.infer(graph)
@@ -533,7 +553,8 @@ def _summaries(graph: Graph) -> list[Finding]:
     return [Finding(n.name, "a summary") for n in graph.of_type(*(ops.SUMMARIES - {"MergeSummary"}))]
 
 
-def _input_reason(node: Node) -> str:
+def input_reason(node: Node) -> str:
+    """How an input op gets its batch."""
     if node.op in ops.GET_NEXT:
         return "takes the next batch from an iterator"
     if node.op in ops.DEQUEUES:

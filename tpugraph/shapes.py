@@ -129,3 +129,14 @@ def byte_size(tensor: Tensor) -> int | None:
 def open_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Those whose shape is not fully known."""
     return [tensor for tensor in tensors if not is_static(tensor.shape)]
+
+
+def tell_lookups(graph: Graph) -> int:
+    """A table finds a value for each key; TensorFlow's shape function does not say so. Returns how many it was told."""
+    count = 0
+    for node in graph.of_type("LookupTableFindV2", "LookupTableFind"):
+        keys = node.inputs[1]
+        if node.out().shape is None and keys.shape is not None:
+            graph.set_attr(node, "_output_shapes", [keys.shape])
+            count += 1
+    return count

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from tpugraph import graphdef
+from tpugraph.commands import programs
 from tpugraph.commands.console import Console, Outcome, stderr_held_back
 from tpugraph.commands.flags import Parsed
-from tpugraph.commands.run import load_program
 from tpugraph.errors import UsageError
 from tpugraph.runtime import foreign, stablehlo, topologies
 from tpugraph.runtime.module import Module
@@ -24,7 +24,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if not flags.model:
         raise UsageError("'tpugraph compile' needs a MODEL", fix="tpugraph compile model.pb --topology=v5e:2x4")
     topologies.check(flags["topology"], 1)
-    program = load_program(flags, console)
+    program = programs.load(flags, console)
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
     topologies.check(flags["topology"], _replicas(graph))
     if "tpugraph/train" not in graph:

@@ -30,6 +30,9 @@ class Parsed:
         found = {flag.name: self.values[flag.name] for flag in CONVERSION if flag.name in self.values}
         if "dump_after" in found:
             found["dump_after"] = tuple(found["dump_after"])
+        if "metrics" in found:
+            found["metrics"] = _metrics(found["metrics"]) or None
+            found["predictions"] = _named_tensors(found["predictions"], "predictions", "NAME=TENSOR") or None
         return found
 
 
@@ -64,6 +67,31 @@ def parse(command: Command, arguments: Sequence[str]) -> Parsed:
             f"'tpugraph {command.name}' does not take the argument '{rest[wanted]}'", fix=command.examples[0]
         )
     return Parsed(values, given, rest[0] if rest else "")
+
+
+def _named_tensors(texts: Sequence[str], flag: str, form: str) -> dict[str, str]:
+    """Names and what they stand for, from texts NAME=TENSOR."""
+    found = {}
+    for text in texts:
+        name, equals, tensor = text.partition("=")
+        if not (name and equals and tensor):
+            raise UsageError(f"--{flag}={text} is not of the form NAME={'VALUE,UPDATE' if ',' in form else 'TENSOR'}",
+                             fix=f"--{flag}={form}")  # fmt: skip
+        if name in found:
+            raise UsageError(f"--{flag} names '{name}' twice", fix="give each a name of its own")
+        found[name] = tensor
+    return found
+
+
+def _metrics(texts: Sequence[str]) -> dict[str, tuple[str, str]]:
+    form = "accuracy=accuracy/value,accuracy/update_op"
+    found = {}
+    for name, both in _named_tensors(texts, "metrics", form).items():
+        value, comma, update = both.partition(",")
+        if not (value and comma and update):
+            raise UsageError(f"--metrics={name}={both} is not of the form NAME=VALUE,UPDATE", fix=f"--metrics={form}")
+        found[name] = (value, update)
+    return found
 
 
 def rebinds(pairs: Sequence[str]) -> dict[str, str]:

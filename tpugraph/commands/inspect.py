@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tpugraph import compiler, graphdef, ops, roles
+from tpugraph import compiler, graphdef, ops
 from tpugraph.analysis import in_cluster
 from tpugraph.commands import why
 from tpugraph.commands.console import Console, Outcome
 from tpugraph.commands.flags import Parsed
-from tpugraph.commands.run import batch_line
+from tpugraph.commands.programs import batch_line
 from tpugraph.errors import TpuGraphError
 from tpugraph.ir import Graph, Node
 from tpugraph.pipeline import Pipeline
@@ -73,7 +73,7 @@ def _biggest_constants(graph: Graph, count: int = 5) -> list[str]:
 def _plain(model: str, graph: Graph, options: compiler.ConvertOptions) -> dict[str, Any]:
     """Roles of a plain graph, and what the first passes make of it."""
     try:
-        graph.roles = roles.find(graph, train_op=options.train_op, loss=options.loss)
+        graph.roles = compiler.find_roles(graph, options)
     except TpuGraphError as error:
         return {"roles": None, "roles_error": error.as_dict()}
     found: dict[str, Any] = {"roles": _roles(graph.roles)}
@@ -82,11 +82,13 @@ def _plain(model: str, graph: Graph, options: compiler.ConvertOptions) -> dict[s
     gradients: dict[str, list[str]] = {}
     try:
         passes = compiler.build_passes(options)
-        last = next((i for i, step in enumerate(passes) if step.name == "cross-replica-sum"), len(passes) - 1)
+        ends = ("cross-replica-sum", "placement")[options.mode != "train"]
+        last = next((i for i, step in enumerate(passes) if step.name == ends), len(passes) - 1)
         Pipeline(passes[: last + 1]).run(graph)
         reduced: dict[str, str] = graph.facts.get("cross-replica-sum", {}).get("reduced", {})
         gradients = {name: [tensor for tensor, reason in reduced.items() if f"'{name}'" in reason] for name in trained}
-        found["reduction"] = {key: graph.facts["cross-replica-sum"][key] for key in ("loss_reduction", "reason")}
+        if options.mode == "train":
+            found["reduction"] = {key: graph.facts["cross-replica-sum"][key] for key in ("loss_reduction", "reason")}
     except TpuGraphError as error:
         found["conversion_error"] = error.as_dict()
     if any(in_cluster(node) for node in graph):
@@ -104,13 +106,14 @@ def _roles(found: Roles) -> dict[str, Any]:
         return [asdict(finding) for finding in findings]
 
     return {
-        "loss": [asdict(found.loss)],
+        "loss": [asdict(found.loss)] if found.loss.name else [],
         "train op": listed(found.train_ops),
         "step counter": [] if found.step is None else [asdict(found.step)],
         "input": listed(found.inputs),
         "update": listed(found.updates),
         "summary": listed(found.summaries),
-        "metric": listed(found.metrics),
+        "metric": listed(found.metrics) + [asdict(Finding(text, name)) for name, text in found.values.items()],
+        "prediction": [asdict(Finding(text, name)) for name, text in found.predictions.items()],
         "saver": listed(found.savers),
         "table init": [asdict(Finding(name, "fills a table")) for name in found.table_initializers],
         "iterator init": [asdict(Finding(name, "opens the input")) for name in found.iterator_initializers],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from passes import PIPELINES
 from tpugraph import compiler
 from tpugraph.commands.console import Console, Outcome
 from tpugraph.commands.flags import Parsed
@@ -11,7 +12,7 @@ from tpugraph.commands.flags import Parsed
 
 def run(flags: Parsed, console: Console) -> Outcome:
     """Print each pass: its name, parameters, requirements, promises and sentence."""
-    table = compiler.passes_of()
+    table = compiler.passes_of(PIPELINES[flags["mode"]])
     for number, entry in enumerate(table, 1):
         parameters = ",".join(f"{key}={value}" for key, value in entry["parameters"].items())
         console.say(f"{number:>2}  {entry['name']}" + (f"{{{parameters}}}" if parameters else ""))

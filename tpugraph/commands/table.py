@@ -76,7 +76,31 @@ _VARYING = Flag(
     "what is written where the cores differ, as batch statistics do",
     ("mean", "replica0", "error"),
 )
+_MODE = (
+    Flag(
+        "mode",
+        "enum",
+        "train",
+        "what the graph is for: eval and predict take the graphs that Estimator.evaluate and Estimator.predict build",
+        ("train", "eval", "predict"),
+    ),
+    Flag(
+        "metrics",
+        "repeated",
+        (),
+        "of --mode=eval: value tensor and update op of a metric, for each metric; found by structure if not given",
+        shown="NAME=VALUE,UPDATE",
+    ),
+    Flag(
+        "predictions",
+        "repeated",
+        (),
+        "of --mode=predict: tensor of a prediction, for each prediction; found by structure if not given",
+        shown="NAME=TENSOR",
+    ),
+)
 CONVERSION = (
+    *_MODE,
     _CORES,
     _LOOP,
     _BATCH,
@@ -126,15 +150,26 @@ CONVERT = Command(
 RUN = Command(
     "run",
     True,
-    "train a graph: on TPU devices, or on emulated cores of this machine",
+    "train, evaluate or predict: on TPU devices, or on emulated cores of this machine",
     "MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph "
-    "convert`. With --model_dir, training goes on where that folder's newest checkpoint ends.",
+    "convert`. With --model_dir, training goes on where that folder's newest checkpoint ends. A graph of mode eval or "
+    "predict takes its variables from there, runs over all its data (or --steps global batches), and gives each example once.",
     (
         "tpugraph run model_tpu.pb --steps=1000 --model_dir=out --losses=losses.jsonl",
         "tpugraph run model.pb --steps=24 --checkpoint=model.ckpt-0 --rebind=train.tfrecords=/data/train.tfrecords",
+        "tpugraph run eval.meta --mode=eval --checkpoint=model_dir",
+        "tpugraph run predict.meta --mode=predict --checkpoint=model_dir --output=predictions.jsonl",
     ),
     (
         Flag("steps", "integer", None, "number of steps", shown="N", lowest=1),
+        Flag(
+            "output",
+            "string",
+            None,
+            "of mode predict: where a line of JSON per example goes; stdout if not given",
+            short="o",
+            shown="FILE.jsonl",
+        ),
         _CHECKPOINT,
         Flag("model_dir", "string", None, "folder to save checkpoints in and to resume from", shown="DIR"),
         Flag(
@@ -217,8 +252,8 @@ PASSES = Command(
     False,
     "list the passes of the pipeline",
     "For each pass in order: its name, its parameters, what it requires and ensures, and what it does.",
-    ("tpugraph passes",),
-    COMMON,
+    ("tpugraph passes", "tpugraph passes --mode=eval"),
+    (_MODE[0], *COMMON),
 )
 COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, COMPILE, PASSES)}
 """The commands by name, in the order of the help."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from tpugraph import compiler, graphdef, roles
+from tpugraph import compiler, graphdef
 from tpugraph.analysis import in_cluster
 from tpugraph.errors import TpuGraphError, UsageError
 from tpugraph.ir import Graph
@@ -54,7 +54,7 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
         at_work.append(step)
 
     try:
-        graph.roles = roles.find(graph, train_op=options.train_op, loss=options.loss)
+        graph.roles = compiler.find_roles(graph, options)
         found["roles"] = _roles_of(graph.roles, name)
         Pipeline(compiler.build_passes(options)).run(graph, progress=look)
     except TpuGraphError as error:

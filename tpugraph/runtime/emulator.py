@@ -18,6 +18,7 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime.channels import connect
 from tpugraph.runtime.copies import Copies
 from tpugraph.runtime.dense import compile_step
+from tpugraph.runtime.end_of_data import BESIDE_TRAINING
 
 _INT32 = attrs.dtype("int32")
 _SEED_STRIDE = 1_000_003  # core k draws from the stream seed2 + k * stride
@@ -81,7 +82,8 @@ def lower(graph: Graph, *, queues: bool = False) -> Lowered:
     _lower_collectives(graph, copies, count)
     _lower_boundary(graph, copies)
     lower_system(graph)
-    compiled, staged = compile_step(graph, copies, _steps_per_loop(graph)) if fused else (0, False)
+    trains = not any(name in graph for name in BESIDE_TRAINING)
+    compiled, staged = compile_step(graph, copies, _steps_per_loop(graph)) if fused and trains else (0, False)
     clear_places(graph)
     graph.stage = None
     return Lowered(graph, count, fused, len(cluster) - len(varying), len(varying), compiled, staged)

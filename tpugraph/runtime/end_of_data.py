@@ -11,6 +11,9 @@ import numpy as np
 from tpugraph import analysis, attrs, ops
 from tpugraph.ir import Graph, Node, Tensor
 
+BESIDE_TRAINING = ("tpugraph/evaluate", "tpugraph/predict")
+"""Entry points of graphs whose data end with empty batches instead of an end."""
+
 _BOOL = attrs.dtype("bool")
 _INT32 = attrs.dtype("int32")
 _VARIANT = attrs.dtype("variant")
@@ -32,6 +35,8 @@ def stop_at_end_of_data(graph: Graph, condition: Node) -> int:
         graph.add("OptionalHasValue", "tpugraph/end/has_value", [o.out()], outputs=[(_BOOL, ())]).out()
         for o in optionals
     ]
+    if any(name in graph for name in BESIDE_TRAINING):  # here empty batches follow the data
+        present = [_has_rows(graph, takes[0], optionals[0])]
     every = _all(graph, present, go)
     joined = graph.add(
         "Merge",
@@ -59,6 +64,26 @@ def _as_optional(graph: Graph, take: Node, go: Node, takes: list[Node]) -> Node:
         outputs=[(_VARIANT, ())],
         source=take,
     )
+
+
+def _has_rows(graph: Graph, take: Node, optional: Node) -> Tensor:
+    """Whether the batch of core 0 has rows; the cores behind it have none where it has none."""
+    kinds, shapes = take.attr("output_types"), take.attr("output_shapes")
+    kept = {"output_types": kinds, "output_shapes": take.raw_attrs["output_shapes"]}
+    value = graph.add("OptionalGetValue", "tpugraph/end/batch", [optional.out()], attrs=kept,
+                      outputs=list(zip(kinds, shapes, strict=True)))  # fmt: skip
+    shape = graph.add("Shape", "tpugraph/end/shape", [value.out()], attrs={"T": kinds[0], "out_type": _INT32},
+                      outputs=[(_INT32, (len(shapes[0]),))])  # fmt: skip
+    bounds = [
+        graph.add("Const", "tpugraph/end/bound", controls=[optional], attrs={"dtype": _INT32, "value": np.asarray(v, "int32")},
+                  outputs=[(_INT32, np.shape(v))]).out()
+        for v in ([0], [1], [1], 0)
+    ]  # fmt: skip
+    masks = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask"), 0)
+    rows = graph.add("StridedSlice", "tpugraph/end/rows", [shape.out(), *bounds[:3]], outputs=[(_INT32, ())],
+                     attrs={"T": _INT32, "Index": _INT32, "shrink_axis_mask": 1, **masks})  # fmt: skip
+    return graph.add("Greater", "tpugraph/end/has_rows", [rows.out(), bounds[3]], attrs={"T": _INT32},
+                     outputs=[(_BOOL, ())]).out()  # fmt: skip
 
 
 def _all(graph: Graph, present: list[Tensor], go: Node) -> Tensor:

@@ -26,7 +26,7 @@ class Failure:
     error: BaseException
 
 
-def run_together(session: Any, fetches: Mapping[str, str]) -> tuple[dict[str, Any], Failure | None]:
+def run_together(session: Any, fetches: Mapping[str, Any]) -> tuple[dict[str, Any], Failure | None]:
     """Run several fetches at the same time; a failure of one stops the others.
 
     Args:
@@ -40,7 +40,7 @@ def run_together(session: Any, fetches: Mapping[str, str]) -> tuple[dict[str, An
     errors: list[tuple[float, str, BaseException]] = []
     failed = threading.Event()
 
-    def run(name: str, fetch: str) -> None:
+    def run(name: str, fetch: Any) -> None:
         try:
             results[name] = session.run(fetch)
         except Exception as error:

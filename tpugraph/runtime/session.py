@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,7 +15,8 @@ from tpugraph import graphdef, shapes
 from tpugraph.errors import RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
-from tpugraph.runtime import checkpoint, emulator, foreign, parts, tpu
+from tpugraph.runtime import checkpoint, emulator, evaluation, foreign, parts, tpu
+from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.rebind import file_names, missing_file_error, rebind_files
 
 LoopCallback = Callable[[int, list[float]], None]
@@ -58,7 +59,8 @@ class TPUSession:
             )
         rebind_files(graph, rebind or {})
         self._files = file_names(graph)
-        if "tpugraph/train" not in graph:
+        self._beside_training = evaluation.entry_points(graph)
+        if "tpugraph/train" not in graph and not self._beside_training.device:
             foreign.add_entry_points(graph)
         devices = tpu.devices_of(master) if master else []
         self.on_tpu = tpu.present(devices)
@@ -139,7 +141,7 @@ class TPUSession:
             self._run(["tpugraph/restore_input"], feed)
         self._trained = checkpoint.step_of(prefix)
         step = self.global_step
-        if step > 0 and with_input and not has_input:
+        if step > 0 and with_input and not has_input and self.mode == "train":
             self.notes.append(f"the checkpoint holds no position of the input: it starts anew at step {step}")
         self._queue_runners.start()
         return step
@@ -195,6 +197,7 @@ class TPUSession:
         """
         if steps < 0:
             raise RunError(f"steps is {steps}, but must not be negative")
+        self._require("train", "tpugraph/train")
         if not self._initialized:
             self.initialize()
         losses: list[float] = []
@@ -213,24 +216,27 @@ class TPUSession:
         return losses
 
     def _loop(self, count: int, *, summaries: bool = False) -> list[float]:
+        fused = self.lowered is not None and self.lowered.fused
+        more = ["tpugraph/summaries:0"] if summaries and self._has_summaries and fused else []
+        results = self._run_loop(count, "tpugraph/train", ["tpugraph/dequeue:0", *more])
+        if more:
+            self._last_summary = results[1]
+        return [float(v) for v in results[0]][:count]
+
+    def _run_loop(self, count: int, device: str, fetches: list[str]) -> list[Any]:
+        """Run a loop of ``count`` steps; returns what was fetched of its host part."""
         self._require_open()
         self._set_limit(count)
         if self.lowered is not None and self.lowered.fused:
-            names = ["tpugraph/dequeue:0", "tpugraph/train:0"]
-            if summaries and self._has_summaries:
-                names.append("tpugraph/summaries:0")
-            results = self._call(tuple(names))
-            if len(names) > 2:
-                self._last_summary = results[2]
-            return [float(v) for v in results[0]]
-        return self._three_parts(count)
+            return list(self._call((*fetches, f"{device}:0"))[:-1])
+        return self._three_parts(device, fetches)
 
-    def _three_parts(self, count: int) -> list[float]:
+    def _three_parts(self, device: str, fetched: list[str]) -> list[Any]:
         """Infeed, device and outfeed at the same time; an error in one stops the others and the first is reported."""
-        fetches = {"infeed": "tpugraph/enqueue", "device": "tpugraph/train:0", "outfeed": "tpugraph/dequeue:0"}
+        fetches: dict[str, Any] = {"infeed": "tpugraph/enqueue", "device": f"{device}:0", "outfeed": fetched}
         results, failure = parts.run_together(self._session, fetches)
         if failure is None:
-            return [float(v) for v in results["outfeed"]][:count]
+            return list(results["outfeed"])
         self._closed = True
         self._queue_runners.stop()
         if isinstance(failure.error, tf.errors.OutOfRangeError) and failure.part == "infeed":
@@ -243,6 +249,59 @@ class TPUSession:
         found = self._translate(failure.error)
         found.stage = failure.part
         raise found
+
+    # ------------------------------------------------------------------ evaluation and prediction
+
+    @property
+    def mode(self) -> str:
+        """What the graph was converted for: ``train``, ``eval`` or ``predict``."""
+        return {"tpugraph/evaluate": "eval", "tpugraph/predict": "predict"}.get(self._beside_training.device, "train")
+
+    def evaluate(self, steps: int | None = None) -> Evaluated:
+        """Evaluate from the first batch on, with metrics that start anew; every example counts once.
+
+        Args:
+            steps: number of global batches; all data when None.
+
+        Returns:
+            The value of each metric by name, and ``loss``, the mean of the batches' losses; a dict that also knows how many
+            ``examples`` and ``steps`` it is made of.
+
+        Raises:
+            RunError: no evaluation graph, no data, or a step failed.
+        """
+        self._require("evaluate", "tpugraph/evaluate")
+        if steps is not None and steps < 1:
+            raise RunError(f"steps is {steps}, but must be at least 1", fix="leave steps out to evaluate all data")
+        self._start_anew(["tpugraph/init_metrics", "tpugraph/restart_input"])
+        return evaluation.evaluate(self._beside_training, self._run_loop, self._run, steps, self._default_limit)
+
+    def predict(self) -> Iterator[dict[str, Any]]:
+        """The predictions from the first batch on: a dict of arrays for each example, in the order of the data.
+
+        Loops run as their rows are asked for. A generator that is not read to its end costs nothing more.
+
+        Raises:
+            RunError: no prediction graph, or a step failed.
+        """
+        self._require("predict", "tpugraph/predict")
+        self._start_anew(["tpugraph/restart_input"])
+        return evaluation.predict(self._beside_training, self._run_loop, self._default_limit)
+
+    def _start_anew(self, names: list[str]) -> None:
+        if not self._initialized:
+            self.initialize()
+        for name in names:
+            self._run([name])
+
+    def _require(self, what: str, name: str) -> None:
+        if name not in self._names():
+            modes = {"train": "train", "eval": "evaluate", "predict": "predict"}
+            raise RunError(
+                f"the graph was converted to {modes[self.mode]}, not to {what}",
+                origin=self._source,
+                fix=f"call {modes[self.mode]}(), or convert the plain graph for it with --mode",
+            )
 
     # ------------------------------------------------------------------ parts
 

@@ -1,0 +1,267 @@
+"""Every batch of a core has the same number of rows; its true number is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpugraph import attrs, ops, shapes
+from tpugraph.attrs import Shape
+from tpugraph.errors import ConversionError, ShapeError
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.pipeline import Pass
+
+_INT32 = attrs.dtype("int32")
+_INT64 = attrs.dtype("int64")
+_VARIANT = attrs.dtype("variant")
+_NAME = "tpugraph/pad"
+
+
+@dataclass(frozen=True)
+class PadBatches(Pass):
+    """Every batch has the same number of rows: a partial one is padded with zeros, and its true number of rows is kept.
+
+    The last partial batch is not dropped, and behind the end of the data the dataset goes on with empty batches, so
+    that cores without rows have a batch of nothing but padding.
+    """
+
+    requires = ("roles_known", "resource_variables")
+    ensures = ("shapes_known",)
+
+    def run(self, graph: Graph) -> None:
+        take = _take(graph)
+        iterator, dataset = _dataset(graph, take)
+        chain = list(_chain(dataset))
+        batcher = chain[-1] if chain and chain[-1].op in ops.BATCHES else None
+        rows = _rows(graph, take, batcher)
+        baked = any(shape and shape[0] is not None for shape in take.attr("output_shapes"))
+        noted = _keep_remainder(graph, chain, batcher)
+        open_shapes = [_with_rows(graph, take, index, shape) for index, shape in enumerate(take.attr("output_shapes"))]
+        _go_on_empty(graph, iterator, dataset, open_shapes)
+        for node in (iterator, take):
+            graph.set_attr(node, "output_shapes", [attrs.encode(shape) for shape in open_shapes])
+            graph.set_attr(node, "_output_shapes", None)
+        graph.set_outputs(take, list(zip(take.attr("output_types"), open_shapes, strict=True)))
+        count, padded = _pad(graph, take, rows)
+        graph.roles.rows = count.node.name
+        graph.roles.batch_rows = rows
+        shapes.infer(graph)
+        if shapes.tell_lookups(graph):
+            shapes.infer(graph)
+        if _zero_made_of_text(graph, count, padded, rows):
+            shapes.infer(graph)
+        graph.facts[self.name] = {
+            "batch_rows": rows,
+            "baked": baked,
+            "padded": [str(tensor) for tensor in padded],
+            "endless": _endless(chain),
+            "notes": noted,
+        }
+
+
+# --------------------------------------------------------------------------- the input as it is
+
+
+def _take(graph: Graph) -> Node:
+    takes = [graph[finding.name] for finding in graph.roles.inputs]
+    queue = next((node for node in takes if node.op not in ops.GET_NEXT), None)
+    if queue is not None:
+        raise ConversionError(
+            f"the input is read by {queue.op}: where its data end cannot be told",
+            node=queue,
+            fix="read the input with tf.data: input_fn returns a Dataset",
+        )
+    if len(takes) != 1:
+        names = ", ".join(node.name for node in takes[:3]) or "none"
+        raise ConversionError(
+            f"the step takes {len(takes)} batches from iterators, not one: {names}",
+            node=takes[1] if takes else None,
+            fix="put the datasets together with tf.data.Dataset.zip, so that a step takes one batch",
+        )
+    return takes[0]
+
+
+def _dataset(graph: Graph, take: Node) -> tuple[Node, Node]:
+    """The iterator and the dataset that it is made of."""
+    iterator = take.inputs[0].node
+    makers = [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR]
+    if iterator.op not in ops.ITERATORS or len(makers) != 1:
+        raise ConversionError(
+            f"'{iterator.name}' is an iterator of {len(makers)} datasets of the graph, not of one",
+            node=iterator,
+            fix="return the Dataset from input_fn, or use tf.compat.v1.data.make_initializable_iterator",
+        )
+    return iterator, makers[0].inputs[0].node
+
+
+def _chain(dataset: Node) -> Iterator[Node]:
+    """The datasets from the last one back to the one that batches."""
+    node: Node | None = dataset
+    while node is not None:
+        yield node
+        sources = [t.node for t in node.inputs if ops.is_dataset(t.node.op)]
+        node = sources[0] if len(sources) == 1 and node.op not in ops.BATCHES else None
+
+
+def _rows(graph: Graph, take: Node, batcher: Node | None) -> int:
+    """Rows of a full batch of one core: from the static shape, else from the dataset that batches."""
+    static = {shape[0] for shape in take.attr("output_shapes") if shape and shape[0] is not None}
+    if len(static) == 1:
+        return int(static.pop() or 0)
+    if batcher is not None:
+        size = batcher.inputs[ops.BATCHES[batcher.op][0]].node
+        if size.op == "Const":
+            return int(size.attr("value").item())
+    raise ShapeError(
+        "the number of rows of a batch is not known: the dataset does not batch, or its batch size is computed",
+        node=take,
+        fix="batch the dataset by a constant: dataset.batch(64)",
+    )
+
+
+def _with_rows(graph: Graph, take: Node, index: int, shape: Shape) -> tuple[int | None, ...]:
+    """The shape with an open number of rows; refuses what cannot be padded."""
+    kind = take.attr("output_types")[index]
+    if shape is None or not shape or kind.name in ("variant", "resource"):
+        what = "a sparse or ragged value" if kind.name == "variant" else "not a batch of rows"
+        raise ShapeError(
+            f"element {index} of the batch ({kind}, shape {shape}) is {what}, so it cannot be padded",
+            node=take,
+            fix="let the dataset make dense batches: parse and densify in map, then batch",
+        )
+    if None in shape[1:] and take.uses(index):
+        raise ShapeError(
+            f"element {index} of the batch has the open dimension {1 + shape[1:].index(None)} besides its rows",
+            node=take,
+            fix="give the dimension a fixed size in the dataset (padded_batch with padded_shapes, or reshape)",
+        )
+    return (None, *shape[1:])
+
+
+# --------------------------------------------------------------------------- the dataset as it becomes
+
+
+def _keep_remainder(graph: Graph, chain: list[Node], batcher: Node | None) -> list[str]:
+    """Let the dataset keep its last partial batch; returns what to tell."""
+    operand = None if batcher is None else ops.BATCHES[batcher.op][1]
+    if batcher is None or operand is None:
+        return []
+    drop = batcher.inputs[operand]
+    if drop.node.op == "Const" and not drop.node.attr("value").item():
+        return []
+    if any(node.has_attr("f") or node.op in ops.BATCHES for node in chain[:-1]):
+        note = f"{batcher.name}: drops the last partial batch, since a function behind it expects full ones"
+        graph.note(batcher, note)
+        return [note]
+    keep = _const(graph, "keep_remainder", np.asarray(False))
+    graph.set_input(batcher, operand % len(batcher.inputs), keep)
+    for node in chain:
+        opened = [attrs.encode((None, *s[1:]) if s else s) for s in node.attr("output_shapes")]
+        graph.set_attr(node, "output_shapes", opened)
+    note = f"{batcher.name}: the last partial batch is kept, so that every example counts"
+    graph.note(batcher, note)
+    return [note]
+
+
+def _endless(chain: list[Node]) -> bool:
+    counts = [node.inputs[1].node for node in chain if node.op == "RepeatDataset"]
+    return any(count.op == "Const" and int(count.attr("value").item()) < 0 for count in counts)
+
+
+def _go_on_empty(graph: Graph, iterator: Node, dataset: Node, open_shapes: list[Any]) -> None:
+    """Behind the dataset come batches without rows, for ever."""
+    kinds = iterator.attr("output_types")
+    parts = [
+        _const(graph, f"empty/{i}", np.zeros([0, *(d or 0 for d in shape[1:])], _numpy(kind)), kind)
+        for i, (kind, shape) in enumerate(zip(kinds, open_shapes, strict=True))
+    ]
+    empty = [attrs.encode(tuple(t.shape or ())) for t in parts]
+    common = {"output_types": kinds, "output_shapes": empty}
+    none = _dataset_node(graph, "TensorDataset", "empty", parts, {"Toutput_types": kinds, "output_shapes": empty})
+    for_ever = _const(graph, "for_ever", np.asarray(-1, "int64"))
+    ever = _dataset_node(graph, "RepeatDataset", "empty/repeat", [none, for_ever], common)
+    shapes_after = [attrs.encode(shape) for shape in open_shapes]
+    attributes = {"output_types": kinds, "output_shapes": shapes_after}
+    both = _dataset_node(graph, "ConcatenateDataset", "dataset", [dataset.out(), ever], attributes)
+    maker = next(use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR)
+    graph.set_input(maker, 0, both)
+
+
+def _numpy(kind: attrs.DType) -> Any:
+    return object if kind.name == "string" else kind.name
+
+
+def _dataset_node(graph: Graph, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any]) -> Tensor:
+    return graph.add(op, f"{_NAME}/{name}", inputs, attrs=attributes, outputs=[(_VARIANT, ())]).out()
+
+
+# --------------------------------------------------------------------------- padding
+
+
+def _pad(graph: Graph, take: Node, rows: int) -> tuple[Tensor, list[Tensor]]:
+    """Pad what is read of the batch; returns the true number of rows and the padded tensors."""
+    used = take.used_ports()
+    readers = {port: take.uses(port) for port in used}
+    shape = _add(graph, "Shape", "shape", [take.out(used[0])], {"T": take.out(used[0]).dtype, "out_type": _INT32})
+    first = [
+        _const(graph, f"rows/{n}", np.asarray([v], "int32")) for n, v in (("begin", 0), ("end", 1), ("strides", 1))
+    ]
+    masks = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask"), 0)
+    count = _add(graph, "StridedSlice", "rows", [shape, *first],
+                 {"T": _INT32, "Index": _INT32, "shrink_axis_mask": 1, **masks})  # fmt: skip
+    full = _const(graph, "full", np.asarray(rows, "int32"))
+    missing = _add(graph, "Sub", "missing", [full, count], {"T": _INT32})
+    found = []
+    for port in used:
+        found.append(_padded(graph, take.out(port), missing, (rows, *(take.out(port).shape or ())[1:])))
+        for use in readers[port]:
+            graph.set_input(use.node, use.index, found[-1])
+    return count, found
+
+
+def _padded(graph: Graph, tensor: Tensor, missing: Tensor, whole: tuple[Any, ...]) -> Tensor:
+    index, kind = tensor.port, tensor.dtype
+    behind = np.zeros((len(whole), 2), "int32")
+    behind[0, 1] = 1
+    where = _const(graph, f"{index}/behind", behind)
+    amount = _add(graph, "Mul", f"{index}/amount", [where, missing], {"T": _INT32})
+    longer = _add(graph, "Pad", f"{index}/pad", [tensor, amount], {"T": kind, "Tpaddings": _INT32})
+    target = _const(graph, f"{index}/shape", np.asarray(whole, "int32"))
+    return _add(graph, "Reshape", f"{index}", [longer, target], {"T": kind, "Tshape": _INT32})
+
+
+def _zero_made_of_text(graph: Graph, count: Tensor, padded: list[Tensor], rows: int) -> int:
+    """Numbers made of padding text are zero too (a table would give -1, which is no label); returns how many."""
+    texts = [t.node for t in padded if t.dtype.name == "string"]
+    found = [
+        node.out()
+        for node in (graph.descendants(texts, data_only=True) if texts else ())
+        if any(t.dtype.name == "string" and (t.shape or (0,))[0] == rows for t in node.inputs)
+        and node.op in ops.ROW_BY_ROW
+        and node.out().dtype.size is not None
+    ]
+    for tensor in found:
+        kind = tensor.dtype
+        rank = max(len(t.shape or ()) for t in tensor.node.inputs)
+        numbers = _const(graph, "numbers", np.arange(rows, dtype="int32").reshape([rows, *[1] * (rank - 1)]))
+        readers = tensor.node.uses(tensor.port)
+        true = _add(graph, "Less", "true", [numbers, count], {"T": _INT32})
+        zero = _const(graph, "zero", np.zeros((), kind.name), kind)
+        kept = _add(graph, "SelectV2", "text", [true, tensor, zero], {"T": kind})
+        for use in readers:
+            graph.set_input(use.node, use.index, kept)
+        padded.append(true)  # keeps the rows apart like the batch itself
+    return len(found)
+
+
+def _add(graph: Graph, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any]) -> Tensor:
+    return graph.add(op, f"{_NAME}/{name}", inputs, attrs=attributes).out()
+
+
+def _const(graph: Graph, name: str, value: np.ndarray[Any, Any], kind: attrs.DType | None = None) -> Tensor:
+    kind = kind or attrs.dtype(value.dtype.name)
+    return graph.add("Const", f"{_NAME}/{name}", attrs={"dtype": kind, "value": value},
+                     outputs=[(kind, value.shape)]).out()  # fmt: skip

@@ -1,0 +1,296 @@
+"""Evaluation and prediction: every example once, results those of the plain graph on the global batch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from evaluating import data, evaluation, plain_metrics, prediction, probabilities, run_plain, take
+
+from models import corpus, finish, tf1, trace, variable
+from tpugraph import TPUSession, convert, testing
+from tpugraph.errors import ConversionError, RolesError, RunError, ShapeError, UsageError
+from tpugraph.evaluation_roles import find_prediction
+from tpugraph.ir import Graph
+
+
+def chances(count: int) -> np.ndarray:
+    """What the model gives, in NumPy and double precision."""
+    features = data(count)[0].astype(np.float64)
+
+    def values(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        size = int(np.prod(shape))
+        return (0.5 * np.cos(1.7 * np.arange(1, size + 1) + len(name))).reshape(shape)
+
+    hidden = np.tanh(features @ values("w", (4, 3)) + values("b", (3,)))
+    return 1 / (1 + np.exp(-(hidden @ values("out", (3, 1)))[:, 0]))
+
+
+def area(labels: np.ndarray, chance: np.ndarray) -> float:
+    """The area under the ROC curve at the 200 thresholds that tf.metrics.auc takes, by trapezoids."""
+    thresholds = [-1e-7, *((i + 1) / 199 for i in range(198)), 1 + 1e-7]
+    above = chance.astype(np.float32)[None] > np.float32(thresholds)[:, None]
+    hits = (above & (labels == 1)).sum(1) / (labels == 1).sum()
+    alarms = (above & (labels == 0)).sum(1) / (labels == 0).sum()
+    return float(((alarms[:-1] - alarms[1:]) * (hits[:-1] + hits[1:]) / 2).sum())
+
+
+def evaluate(graph: Graph, *, queues: bool = False, steps: int | None = None, **options: Any) -> Any:
+    with TPUSession(convert(graph, mode="eval", **options), queues=queues) as session:
+        return session.evaluate(steps)
+
+
+def predict(graph: Graph, *, queues: bool = False, **options: Any) -> list[dict[str, Any]]:
+    with TPUSession(convert(graph, mode="predict", **options), queues=queues) as session:
+        return list(session.predict())
+
+
+# --------------------------------------------------------------------------- evaluation
+
+
+def test_1026_examples_on_8_cores_count_once_each() -> None:
+    found = evaluate(trace(evaluation(64, count=1026)), num_replicas=8)
+    _, labels, weights = data(1026)
+    chance = chances(1026)
+    guess = chance > 0.5
+    assert (found.examples, found.steps) == (1026, 3)
+    assert found["accuracy"] == pytest.approx((guess == labels).mean(), abs=1e-6)
+    assert found["precision"] == pytest.approx((labels[guess] == 1).mean(), abs=1e-6)
+    assert found["chance"] == pytest.approx(np.average(chance, weights=weights), abs=1e-6)
+    assert found["auc"] == pytest.approx(area(labels, chance), abs=1e-6)
+
+
+@pytest.mark.parametrize("queues", [False, True])
+@pytest.mark.parametrize(
+    ("cores", "rows", "count", "loop"), [(1, 8, 77, 3), (4, 8, 77, 2), (8, 8, 77, 100), (2, 8, 32, 1)]
+)
+def test_metrics_are_those_of_the_plain_graph(queues: bool, cores: int, rows: int, count: int, loop: int) -> None:
+    plain = plain_metrics(trace(evaluation(rows * cores, count=count)))
+    found = evaluate(trace(evaluation(rows, count=count)), queues=queues, num_replicas=cores, iterations_per_loop=loop)
+    assert found.examples == count
+    assert found.keys() == plain.keys() == {"accuracy", "auc", "chance", "precision", "loss"}
+    for name, value in plain.items():
+        assert found[name] == pytest.approx(value, rel=1e-6), name
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 64, 65])
+def test_few_examples(count: int) -> None:
+    plain = plain_metrics(trace(evaluation(64, count=count)))
+    found = evaluate(trace(evaluation(8, count=count)), num_replicas=8)
+    assert found.examples == count
+    assert {name: pytest.approx(value, rel=1e-6, abs=1e-9) for name, value in plain.items()} == dict(found)
+
+
+def test_evaluating_twice_starts_anew_and_steps_can_be_limited() -> None:
+    graph = trace(evaluation(8, count=77))
+    with TPUSession(convert(graph, mode="eval", num_replicas=2, iterations_per_loop=3)) as session:
+        first, second, part = session.evaluate(), session.evaluate(), session.evaluate(steps=4)
+        assert session.mode == "eval"
+    assert dict(first) == dict(second)
+    assert (part.steps, part.examples) == (4, 64)
+    assert part["chance"] != first["chance"]
+
+
+def test_a_dataset_that_drops_its_last_batch_counts_every_example() -> None:
+    """Traced with a fixed number of rows: sizes that the graph holds as constants follow the true number."""
+    program = convert(trace(evaluation(16, count=77, drop_remainder=True)), mode="eval", num_replicas=2)
+    assert any("last partial batch is kept" in note for note in program.report["notes"])
+    plain = plain_metrics(trace(evaluation(32, count=77)))
+    with TPUSession(program) as session:
+        found = session.evaluate()
+    assert found.examples == 77
+    for name, value in plain.items():
+        assert found[name] == pytest.approx(value, rel=1e-6), name
+
+
+def test_a_constant_that_may_be_the_number_of_rows_is_named() -> None:
+    def build() -> None:
+        features, labels, _ = take(data(64), 16, drop_remainder=True)
+        error = tf.cast(labels, tf.float32) - probabilities(features)
+        tf1.metrics.mean(tf.reduce_sum(tf.abs(error)) / tf.constant(16.0, name="divisor"), name="mean")
+
+    testing.assert_raises_block(convert, trace(build), mode="eval", kind=ShapeError, max_length=500,
+                                words=["divisor", "16.0", "not certain", "without drop_remainder"])  # fmt: skip
+
+
+def test_what_mixes_rows_runs_on_the_host_on_the_global_batch() -> None:
+    """A softmax over the batch, and a number that depends on how many rows there are."""
+
+    def build(rows: int) -> Callable[[], None]:
+        def inner() -> None:
+            features, _, weights = take(data(50), rows)
+            chance = probabilities(features)
+            share = tf.nn.softmax(chance * weights, axis=0)
+            order = tf.cast(tf.range(tf.shape(chance)[0]), tf.float32)
+            tf1.metrics.mean(share * order, name="ordered")
+            tf1.metrics.mean(tf.reduce_max(chance), name="largest")
+
+        return inner
+
+    plain = plain_metrics(trace(build(32)))
+    found = evaluate(trace(build(8)), num_replicas=4)
+    for name, value in plain.items():
+        assert found[name] == pytest.approx(value, rel=1e-6), name
+
+
+def test_named_metrics_and_loss() -> None:
+    named = {"acc": ("accuracy/value", "accuracy/update_op")}
+    found = evaluate(trace(evaluation(8)), num_replicas=2, metrics=named, loss="log_loss/value")
+    plain = plain_metrics(trace(evaluation(16)))
+    assert found.keys() == {"acc", "loss"}
+    assert found["acc"] == pytest.approx(plain["accuracy"], rel=1e-6)
+    assert found["loss"] == pytest.approx(plain["loss"], rel=1e-6)
+
+
+def test_a_recurrent_net_stays_on_the_device() -> None:
+    def build(rows: int) -> Callable[[], None]:
+        def inner() -> None:
+            features, labels, _ = take(data(50), rows)
+            state = tf.zeros([tf.shape(features)[0], 2])
+            turned = tf.transpose(features[:, :, None], [1, 0, 2])
+            weights = variable("w", (3, 2))
+
+            def step(i: Any, state: Any) -> Any:
+                return i + 1, tf.tanh(tf.concat([turned[i], state], 1) @ weights)
+
+            _, last = tf1.while_loop(lambda i, _: i < 4, step, [0, state])
+            tf1.metrics.mean(last[:, 0] * tf.cast(labels, tf.float32), name="mean")
+
+        return inner
+
+    program = convert(trace(build(8)), mode="eval", num_replicas=4)
+    assert not program.report["notes"]
+    with TPUSession(program) as session:
+        assert session.evaluate()["mean"] == pytest.approx(plain_metrics(trace(build(32)))["mean"], rel=1e-6)
+
+
+def test_a_metric_that_writes_in_a_branch() -> None:
+    """A list of all values that grows when it is full, as contrib's streaming_concat keeps one."""
+
+    def build(rows: int) -> Callable[[], None]:
+        def inner() -> None:
+            features, _, _ = take(data(45), rows)
+            chance = probabilities(features)
+            best = tf1.get_local_variable("best", (), tf.float32, tf1.zeros_initializer())
+            largest = tf.reduce_max(chance)
+            tf1.cond(largest > best, lambda: tf1.assign(best, largest), lambda: tf.identity(best))
+            tf.multiply(best, 2.0, name="twice/value")
+
+        return inner
+
+    found = evaluate(trace(build(4)), num_replicas=4)
+    assert found["twice"] == pytest.approx(2 * chances(45).max(), rel=1e-6)
+    assert found.examples == 45
+
+
+# --------------------------------------------------------------------------- prediction
+
+
+@pytest.mark.parametrize("queues", [False, True])
+@pytest.mark.parametrize("count", [1, 7, 64, 65])
+def test_as_many_predictions_as_examples_in_order(count: int, queues: bool) -> None:
+    rows = predict(trace(prediction(8, count)), queues=queues, num_replicas=8, iterations_per_loop=2)
+    chance = chances(count)
+    assert len(rows) == count
+    np.testing.assert_allclose([row["both"] for row in rows], np.stack([chance, 1 - chance], 1), atol=1e-6)
+    assert [row["guess"] for row in rows] == (chance > 0.5).tolist()
+
+
+def test_predictions_are_those_of_the_plain_graph() -> None:
+    graph = trace(prediction(200, 200))
+    (both,) = run_plain(graph, find_prediction(graph), ["both"])
+    rows = predict(trace(prediction(16, 200)), num_replicas=4, predictions={"p": "both"})
+    np.testing.assert_allclose([row["p"] for row in rows], both, atol=1e-6)
+    assert rows[0].keys() == {"p"}
+
+
+def test_a_generator_may_be_abandoned() -> None:
+    with TPUSession(
+        convert(trace(prediction(4, 65)), mode="predict", num_replicas=2, iterations_per_loop=1)
+    ) as session:
+        first = list(itertools.islice(session.predict(), 3))
+        again = list(session.predict())
+    assert len(again) == 65
+    np.testing.assert_array_equal([row["both"] for row in first], [row["both"] for row in again[:3]])
+
+
+def test_text_is_predicted_on_the_host() -> None:
+    def build() -> None:
+        features, _, _ = take(data(21), 4)
+        guess = tf.cast(probabilities(features) > 0.5, tf.int64)
+        tf.strings.join([tf.constant("class "), tf.strings.as_string(guess)], name="word")
+
+    rows = predict(trace(build), num_replicas=4)
+    assert [row["word"] for row in rows] == [b"class 1" if c > 0.5 else b"class 0" for c in chances(21)]
+
+
+# --------------------------------------------------------------------------- what is refused
+
+
+def no_batch() -> None:
+    features, labels, _ = data(20)
+    dataset = tf1.data.Dataset.from_tensor_slices((features, labels))
+    row, label = tf1.data.make_initializable_iterator(dataset).get_next()
+    tf1.metrics.accuracy(label, tf.cast(probabilities(row[None])[0] > 0.5, tf.int64), name="accuracy")
+
+
+def fed() -> None:
+    features = tf1.placeholder(tf.float32, [None, 4], name="features")
+    tf1.metrics.mean(probabilities(features), name="mean")
+
+
+def without_metrics() -> None:
+    features, labels, _ = take(data(20), 4)
+    tf1.losses.log_loss(labels, probabilities(features))
+
+
+def training() -> None:
+    features, labels, _ = take(data(20), 4)
+    finish(tf1.losses.log_loss(labels, probabilities(features)), tf1.train.GradientDescentOptimizer(0.1))
+
+
+def value_of_a_batch() -> None:
+    features, labels, _ = take(data(20), 4)
+    tf1.metrics.accuracy(labels, tf.cast(probabilities(features) > 0.5, tf.int64), name="accuracy")
+
+
+def host_op_in_the_middle() -> None:
+    features, _, _ = take(data(20), 4)
+    number = tf.strings.to_hash_bucket_fast(tf.strings.as_string(probabilities(features)), 8)
+    tf1.metrics.mean(tf.one_hot(number, 8) @ variable("behind", (8, 1)), name="mean")
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "kind", "words"),
+    [
+        (no_batch, {}, ShapeError, ["pad-batches", "not a batch of rows"]),
+        (fed, {}, ConversionError, ["fed from outside", "'features'"]),
+        (without_metrics, {}, RolesError, ["no metric", "--metrics=NAME=VALUE,UPDATE"]),
+        (training, {}, RolesError, ["the graph trains", "--mode=train"]),
+        (training, {"mode": "predict"}, RolesError, ["the graph trains", "'predict'"]),
+        (value_of_a_batch, {"metrics": {"x": ("Cast", "accuracy/update_op")}}, RolesError, ["'x'", "depends on the batch"]),
+        (value_of_a_batch, {"metrics": {"x": ("no/value", "Cast")}}, RolesError, ["'no/value'", "accuracy/value"]),
+        (value_of_a_batch, {"mode": "predict", "predictions": {"w": "w"}}, RolesError, ["'w'", "does not depend on the input"]),
+        (host_op_in_the_middle, {}, ConversionError, ["AsString", "in the middle of the step"]),
+        (value_of_a_batch, {"batch_mode": "global"}, UsageError, ["--batch_mode=global", "--mode=eval"]),
+        (value_of_a_batch, {"mode": "test"}, UsageError, ["'test'", "train, eval or predict"]),
+        (value_of_a_batch, {"predictions": {"x": "y"}}, UsageError, ["--predictions", "--mode=predict"]),
+    ],
+)  # fmt: skip
+def test_what_is_refused(build: Callable[[], None], options: dict[str, Any], kind: Any, words: list[str]) -> None:
+    testing.assert_raises_block(
+        convert, trace(build), **{"mode": "eval", **options}, kind=kind, words=words, max_length=700
+    )
+
+
+def test_sessions_say_what_a_graph_is_for() -> None:
+    with TPUSession(convert(trace(evaluation(8)), mode="eval", num_replicas=2)) as session:
+        testing.assert_raises_block(session.train, 3, kind=RunError, words=["evaluate", "not to train"], max_length=300)
+        testing.assert_raises_block(session.predict, kind=RunError, words=["not to predict"], max_length=300)
+        testing.assert_raises_block(session.evaluate, 0, kind=RunError, words=["at least 1"], max_length=300)
+    with TPUSession(convert(corpus("iris_dnn").folder / "model.pb", num_replicas=2)) as session:
+        testing.assert_raises_block(session.evaluate, kind=RunError, words=["converted to train"], max_length=300)

@@ -1,0 +1,105 @@
+"""Evaluation and prediction with a converted graph: loops until the data end, then the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tpugraph.errors import RunError
+from tpugraph.ir import Graph
+
+Run = Callable[[int, str, list[str]], list[Any]]
+"""Runs a loop: its number of steps, the node that is the device's part, what to fetch of the host's part."""
+
+_NAME = "_tpugraph_name"
+
+
+class Evaluated(dict[str, float]):
+    """The value of each metric by name, and ``loss``, the mean of the batches' losses.
+
+    Attributes:
+        steps: global batches that had rows.
+        examples: rows of all of them; each example of the data counts once.
+    """
+
+    steps: int = 0
+    examples: int = 0
+
+
+@dataclass(frozen=True)
+class EntryPoints:
+    """What a converted graph can do besides training.
+
+    Attributes:
+        device: the node that is the device's part of a loop, "" for a training graph.
+        metrics: the tensor of each metric's value, by the metric's name.
+        predictions: the tensor of each prediction's rows, by the prediction's name.
+        has_loss: whether the loop hands out losses.
+    """
+
+    device: str = ""
+    metrics: dict[str, str] = field(default_factory=dict)
+    predictions: dict[str, str] = field(default_factory=dict)
+    has_loss: bool = False
+
+
+def entry_points(graph: Graph) -> EntryPoints:
+    """The entry points of a converted graph."""
+    device = next((name for name in ("tpugraph/evaluate", "tpugraph/predict") if name in graph), "")
+    named: dict[str, dict[str, str]] = {"tpugraph/metrics/": {}, "tpugraph/predictions/": {}}
+    for node in graph if device else ():
+        scope = next((scope for scope in named if node.name.startswith(scope) and node.has_attr(_NAME)), None)
+        if scope is not None:
+            named[scope][node.attr(_NAME)] = f"{node.name}:0"
+    metrics, predictions = named.values()
+    return EntryPoints(device, metrics, predictions, "tpugraph/losses" in graph)
+
+
+def evaluate(
+    found: EntryPoints, run: Run, read: Callable[[list[str]], list[Any]], steps: int | None, loop: int
+) -> Evaluated:
+    """Evaluate ``steps`` global batches, or all data when None; metrics and input must be initialised."""
+    result = Evaluated()
+    losses: list[float] = []
+    fetches = ["tpugraph/dequeue:0", *(["tpugraph/losses:0"] if found.has_loss else [])]
+    while steps is None or result.steps < steps:
+        count = loop if steps is None else min(loop, steps - result.steps)
+        (done, examples), *stacked = run(count, found.device, fetches)
+        result.steps += int(done)
+        result.examples += int(examples)
+        losses.extend(float(loss) for loss in (stacked[0] if stacked else ()))
+        if done < count:
+            break
+    if not result.steps:
+        raise RunError("there are no examples to evaluate: the data ended at once", fix="check the input files")
+    values = read(list(found.metrics.values()))
+    result.update({name: _number(value) for name, value in zip(found.metrics, values, strict=True)})
+    if found.has_loss:
+        result.setdefault("loss", float(np.mean(losses, dtype=np.float64)))
+    return result
+
+
+def _number(value: Any) -> Any:
+    """A number where the metric is one, else the array (a confusion matrix, say)."""
+    array = np.asarray(value)
+    return float(array) if array.shape == () and array.dtype.kind in "fiub" else array
+
+
+def predict(found: EntryPoints, run: Run, loop: int) -> Iterator[dict[str, Any]]:
+    """The predictions, a dict for each example in the order of the data; loops run as they are asked for."""
+    fetches = ["tpugraph/dequeue:0", *found.predictions.values()]
+    while True:
+        (done, examples), *values = run(loop, found.device, fetches)
+        for name, rows in zip(found.predictions, values, strict=True):
+            if len(rows) != examples:
+                raise RunError(
+                    f"the prediction '{name}' has {len(rows):,} rows for {int(examples):,} examples",
+                    fix="name a tensor whose dimension 0 is the batch with --predictions=NAME=TENSOR",
+                )
+        for row in range(int(examples)):
+            yield {name: rows[row] for name, rows in zip(found.predictions, values, strict=True)}
+        if done < loop:
+            return
