@@ -18,6 +18,8 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime.channels import connect
 from tpugraph.runtime.copies import Copies
 from tpugraph.runtime.dense import compile_step
+from tpugraph.runtime.hosts import spread
+from tpugraph.runtime.placement import Placement
 
 _INT32 = attrs.dtype("int32")
 _SEED_STRIDE = 1_000_003  # core k draws from the stream seed2 + k * stride
@@ -51,12 +53,13 @@ def is_tpu_graph(graph: Graph) -> bool:
     return bool(graph.of_type("TPUReplicateMetadata"))
 
 
-def lower(graph: Graph, *, queues: bool = False) -> Lowered:
+def lower(graph: Graph, *, queues: bool = False, placement: Placement | None = None) -> Lowered:
     """Lower a TPU graph in place.
 
     Args:
         graph: the TPU graph.
         queues: join host and device by queues instead of direct dataflow: slower, but in three parts as on a TPU.
+        placement: the hosts to spread the cores over; this process when None.
 
     Raises:
         RunError: no TPU graph, or one with model parallelism or collectives that are not emulated.
@@ -77,13 +80,19 @@ def lower(graph: Graph, *, queues: bool = False) -> Lowered:
     cluster = [node for node in graph if in_cluster(node)]
     varying = analysis.replica_varying(graph)
     copies = _copy(graph, varying, count)
-    fused = connect(graph, copies, queues=queues)
+    fused = connect(graph, copies, queues=queues, placement=placement)
+    sums = graph.of_type("CrossReplicaSum")
     _lower_collectives(graph, copies, count)
     _lower_boundary(graph, copies)
     _lower_system(graph)
-    compiled, staged = compile_step(graph, copies, _steps_per_loop(graph)) if fused else (0, False)
+    compiled, staged = 0, False
+    if placement is not None:
+        _spread(graph, copies, sums, placement, fused=fused)
+    elif fused:
+        compiled, staged = compile_step(graph, copies, _steps_per_loop(graph))
     for node in graph:
-        graph.set_device(node, "")
+        if placement is None:
+            graph.set_device(node, "")
         for name in (
             "_tpu_replicate",
             "_tpu_input_identity",
@@ -95,6 +104,13 @@ def lower(graph: Graph, *, queues: bool = False) -> Lowered:
                 graph.set_attr(node, name, None)
     graph.stage = None
     return Lowered(graph, count, fused, len(cluster) - len(varying), len(varying), compiled, staged)
+
+
+def _spread(graph: Graph, copies: Copies, sums: list[Node], placement: Placement, *, fused: bool) -> None:
+    if not fused:
+        raise RunError("infeed, step and outfeed are no single loop, so that they cannot be shared among hosts",
+                       origin=graph.source, fix="convert the graph with tpugraph, and leave queues=True away")  # fmt: skip
+    spread(graph, copies, sums, placement)
 
 
 def _steps_per_loop(graph: Graph) -> int:
