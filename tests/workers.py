@@ -1,4 +1,7 @@
-"""Worker processes on the loopback interface, for tests and benchmarks."""
+"""Worker processes on the loopback interface, for tests.
+
+One process imports TensorFlow and forks the workers, so that each is there at once.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_SERVE = """
-import sys
+_FORK = """
+import os, signal, sys
 from tpugraph.runtime.cluster import serve
-server = serve(sys.argv[2:], int(sys.argv[1]))
-print("up", flush=True)
-server.join()
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for line in sys.stdin:
+    index, *addresses = line.split()
+    if os.fork() == 0:
+        server = serve(addresses, int(index))
+        print(index, os.getpid(), flush=True)
+        server.join()
 """
 
 
@@ -26,35 +33,35 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self.addresses = [f"127.0.0.1:{port}" for port in _free_ports(count)]
-        self._processes: dict[int, subprocess.Popen[str]] = {}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self._parent = subprocess.Popen([sys.executable, "-c", _FORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True, env=environment)  # fmt: skip
+        self._processes: dict[int, int] = {}
 
     def start(self, *tasks: int) -> None:
         """Start some of them, all when none is named, and wait until they serve."""
+        assert self._parent.stdin is not None
+        assert self._parent.stdout is not None
         chosen = tasks or range(len(self.addresses))
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
         for task in chosen:
-            command = [sys.executable, "-c", _SERVE, str(task), *self.addresses]
-            self._processes[task] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                                     text=True, env=environment)  # fmt: skip
-        for task in chosen:
-            stdout = self._processes[task].stdout
-            assert stdout is not None
-            assert stdout.readline() == "up\n"
+            print(task, *self.addresses, file=self._parent.stdin, flush=True)
+        for _ in chosen:
+            task, process = self._parent.stdout.readline().split()
+            self._processes[int(task)] = int(process)
 
     def kill(self, task: int) -> None:
         """End one at once."""
-        process = self._processes.pop(task)
-        process.kill()
-        process.wait()
+        os.kill(self._processes.pop(task), signal.SIGKILL)
 
     def freeze(self, task: int, *, frozen: bool = True) -> None:
         """Stop one without ending it, or let it go on."""
-        self._processes[task].send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+        os.kill(self._processes[task], signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def stop(self) -> None:
         """End all of them."""
         for task in list(self._processes):
             self.kill(task)
+        self._parent.communicate()
 
 
 @contextmanager

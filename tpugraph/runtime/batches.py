@@ -24,7 +24,7 @@ MOST_BYTES = 16 * 2**20
 _INT64 = attrs.dtype("int64")
 _BOOL = attrs.dtype("bool")
 _VARIANT = attrs.dtype("variant")
-_SAME = frozenset(
+SAME = frozenset(
     {"PrefetchDataset", "ModelDataset", "OptimizeDataset", "OptimizeDatasetV2", "OptionsDataset", "MaxIntraOpParallelismDataset",
      "PrivateThreadPoolDataset", "AssertCardinalityDataset"}
 )  # fmt: skip
@@ -60,15 +60,15 @@ def whole_batches(graph: Graph, maker: Node, cores: int) -> bool:
 
 
 def _source(node: Node) -> _Source | None:
-    while node.op in _SAME:
+    while node.op in SAME:
         node = node.inputs[0].node
     if node.op not in ("BatchDataset", "BatchDatasetV2"):
         return None
-    size = _scalar(node.inputs[1].node)
+    size = scalar(node.inputs[1].node)
     node = node.inputs[0].node
     repeats: int | None = 1
     if node.op == "RepeatDataset":
-        repeats = _scalar(node.inputs[1].node)
+        repeats = scalar(node.inputs[1].node)
         node = node.inputs[0].node
     if node.op != "TensorSliceDataset" or node.attr("is_files", False) or not size or repeats is None or repeats == 0:
         return None
@@ -81,7 +81,8 @@ def _source(node: Node) -> _Source | None:
     return _Source(components, repeats, size)
 
 
-def _scalar(node: Node) -> int | None:
+def scalar(node: Node) -> int | None:
+    """The number that a constant is; None of any other node."""
     return int(node.attr("value").item()) if node.op == "Const" and node.attr("value").size == 1 else None
 
 

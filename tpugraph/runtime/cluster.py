@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ tf1 = tf.compat.v1
 
 PATIENCE = 300.0
 """Seconds that may pass without a finished step, where the session's configuration has no operation_timeout_in_ms."""
+
+CLUSTER = "cluster"
+"""The stage of an error whose cause is a worker."""
 
 _PROBE_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
@@ -69,6 +73,7 @@ class Cluster:
             if time.monotonic() >= until:
                 raise RunError(
                     f"{_listed([self.name(task) for task in silent])} of {len(self.addresses)} does not answer",
+                    stage=CLUSTER,
                     fix="start a server there: tpugraph worker --workers=HOST:PORT,HOST:PORT --index=0",
                 )
             time.sleep(min(_PROBE_SECONDS, max(until - time.monotonic(), 0.0)))
@@ -180,7 +185,7 @@ class WatchedSession:
             RunError: a worker is gone, or nothing went on for too long.
         """
         if self._lost:
-            raise RunError("the session has lost a worker", fix="open a new one when all workers answer")
+            raise RunError("the session has lost a worker", stage=CLUSTER, fix="open a new one when all workers answer")
         return self._watch(lambda: self._session.run(fetches, feed_dict))
 
     def make_callable(self, fetches: Any, feed_list: Sequence[Any] = ()) -> Callable[..., Any]:
@@ -189,7 +194,12 @@ class WatchedSession:
 
     def close(self) -> None:
         """Release it; without waiting where a worker is gone."""
-        closing = threading.Thread(target=self._session.close, daemon=True, name="tpugraph-close")
+
+        def release() -> None:
+            with suppress(tf.errors.OpError):  # the worker that held it may be another by now
+                self._session.close()
+
+        closing = threading.Thread(target=release, daemon=True, name="tpugraph-close")
         closing.start()
         closing.join(0.0 if self._lost else _ANSWER_SECONDS)
 
@@ -221,7 +231,7 @@ class WatchedSession:
                 self._lost = True
                 raise RunError(
                     f"no step was finished in {self._patience:g} s, though all {len(self._cluster.addresses)} workers answer",
-                    stage="cluster",
+                    stage=CLUSTER,
                     fix="start the workers with tpugraph.serve (a server of another kind lacks collective_group_leader), "
                     "or set operation_timeout_in_ms in the session_config where a step takes longer",
                 )
@@ -256,7 +266,7 @@ class WatchedSession:
         told = "" if cause is None else f" ({type(cause).__name__})"
         raise RunError(
             f"{who} was lost during the run{told}",
-            stage="cluster",
+            stage=CLUSTER,
             fix="start it again; training goes on from the last checkpoint",
         ) from cause
 

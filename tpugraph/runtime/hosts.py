@@ -1,7 +1,8 @@
 """Many hosts: one loop whose body has a part on each of them.
 
 The replicas are dealt out to the hosts. What is uniform exists once per host: variables, their updates, constants. A sum
-over the replicas is a sum over those of a host, then CollectiveReduceV2 over the hosts. The loop itself, the outfeed and
+over the replicas is a sum over those of a host, then CollectiveReduceV2 over the hosts (or a sum on the first one, see
+:func:`tpugraph.runtime.collectives.work`). The loop itself, the outfeed and
 everything outside the loop are on the first host; variables of the others follow its own through ``tpugraph/mirror``.
 
 All parts are in one frame: collectives find each other by their key and the frame's name.
@@ -56,8 +57,14 @@ def spread(graph: Graph, copies: Copies, sums: list[Node], placement: Placement)
     mirrored, alone = _what_hosts_need(graph, frame, frame_of, placement)
     for host, nodes in alone.items():
         placement.put(nodes, host)
-    parts = {node: list(node.inputs) for node in sums if node in mirrored}
-    reductions = [_reduce(graph, node, number, placement, mirrored) for number, node in enumerate(parts)]
+    sums = [node for node in sums if node in mirrored]
+    parts = {node: list(node.inputs) for node in sums}
+    if placement.collectives:
+        reductions = [_reduce(graph, node, number, placement, mirrored) for number, node in enumerate(sums)]
+    else:
+        reductions, parts = [], {}
+        for node in sums:
+            _gather(graph, node, placement, mirrored)
     branches = _branches(mirrored)
     ends = [n for n in mirrored if (n.op in ops.WRITES or n in reductions) and n not in branches]
     for node in mirrored:
@@ -179,6 +186,20 @@ def _reduce(graph: Graph, total: Node, number: int, placement: Placement, mirror
         graph.set_controls(node, [total])
     mirrored.update(dict.fromkeys([*numbers, reduced]))
     return reduced
+
+
+def _gather(graph: Graph, total: Node, placement: Placement, mirrored: NodeSet) -> None:
+    """Sum each host's parts there, and the sums of the hosts on the first one, where all read it."""
+    parts = list(total.inputs)
+    of_host = []
+    for host in range(placement.count):
+        part = graph.add("AddN", f"{total.name}/of_host", parts[:1], attrs={"T": total.attr("T"), "N": 1},
+                         outputs=[total.output(0)])  # fmt: skip
+        _sum_parts(graph, part, parts[host * placement.cores : (host + 1) * placement.cores])
+        placement.put([part] if host else [], host)
+        of_host.append(part.out())
+    _sum_parts(graph, total, of_host)
+    del mirrored[total]
 
 
 def _sum_parts(graph: Graph, total: Node, parts: list[Tensor]) -> None:

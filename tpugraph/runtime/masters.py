@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import tensorflow as tf
 
 from tpugraph.errors import RunError
 from tpugraph.ir import Graph
-from tpugraph.runtime import tpu
+from tpugraph.runtime import collectives, tpu
 from tpugraph.runtime.cluster import Cluster, WatchedSession, cluster_of, configured, host_devices
 from tpugraph.runtime.placement import Placement
 
@@ -29,11 +28,13 @@ class Master:
         address: of the server; "" is this process.
         devices: the names of its devices; none are asked for in this process.
         cluster: the workers behind it, where there are several.
+        collectives: whether they can sum by collectives.
     """
 
     address: str = ""
     devices: tuple[str, ...] = ()
     cluster: Cluster | None = None
+    collectives: bool = True
 
     @property
     def on_tpu(self) -> bool:
@@ -57,8 +58,15 @@ class Master:
         if replicas % self.hosts:
             raise RunError(f"{replicas} cores cannot be dealt out to {self.hosts} workers", origin=graph.source,
                            fix=f"convert with --num_replicas={8 * self.hosts}")  # fmt: skip
-        key = int.from_bytes(os.urandom(3), "little") + 1  # a worker that came back must not meet an older group
-        return Placement(host_devices(self.devices), replicas, key)
+        return Placement(host_devices(self.devices), replicas, collectives.new_key(), self.collectives)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing about it."""
+        if self.collectives:
+            return []
+        return ["the workers refuse collectives, since one was lost before: sums are made on worker 0 until all are "
+                "started anew"]  # fmt: skip
 
     def session(self, graph: Any, config: Any, progress: str | None) -> Any:
         """A session on a graph."""
@@ -92,10 +100,12 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
             f"the cluster has {len(workers.addresses)} workers, but the server at '{address}' knows of {len(hosts)}",
             fix="start each worker with the addresses of all",
         )
-    if len(hosts) > 1 and not tpu.present(devices):
-        job = hosts[0].removeprefix("/job:").partition("/")[0]
-        return Master(address, devices, workers or Cluster(job, (address.removeprefix("grpc://"),)))
-    return Master(address, devices)
+    if len(hosts) < 2 or tpu.present(devices):
+        return Master(address, devices)
+    job = hosts[0].removeprefix("/job:").partition("/")[0]
+    workers = workers or Cluster(job, (address.removeprefix("grpc://"),))
+    able = collectives.work(address, hosts, configured(None, job))
+    return Master(address, devices, workers, able)
 
 
 def _in_time(work: Callable[[], T], seconds: float, what: str) -> T:

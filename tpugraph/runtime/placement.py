@@ -17,6 +17,7 @@ class Placement:
         devices: the device of each host; replicas are dealt out in order, as many to each.
         replicas: number of replicas over all hosts.
         key: of the group of hosts; no other session has the same.
+        collectives: whether the hosts can sum by collectives; else the sums are made on the first one.
         at: host of a node; the first host, or every one, for a node that is not in it.
         copies: of each host but the first, its copy of a node outside the loop.
     """
@@ -24,6 +25,7 @@ class Placement:
     devices: tuple[str, ...]
     replicas: int
     key: int = 1
+    collectives: bool = True
     at: dict[Node, int] = field(default_factory=dict)
     copies: dict[int, dict[Node, Node]] = field(default_factory=dict)
 

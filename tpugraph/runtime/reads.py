@@ -13,9 +13,10 @@ import math
 import numpy as np
 
 from tpugraph import attrs, ops
-from tpugraph.ir import Graph, Node
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime.batches import whole_batches
 from tpugraph.runtime.placement import Placement
+from tpugraph.runtime.rows import read_by_number
 from tpugraph.shapes import element_count, is_static
 
 MOST_BYTES = 256 * 2**10
@@ -47,10 +48,14 @@ def read_together(graph: Graph, takes: list[Node], placement: Placement | None =
             left += group
         elif placement is not None:
             left += _per_host(graph, iterator, maker, group, placement)
-        elif not whole_batches(graph, maker, len(group)) and not _batch(graph, maker, group):
-            left += group
-        else:
+        elif whole_batches(graph, maker, len(group)):
             _read_once(graph, iterator, group)
+        elif (rows := read_by_number(graph, maker, group[0], len(group))) is not None:
+            _read_rows(graph, iterator, group, rows)
+        elif _batch(graph, maker, group):
+            _read_once(graph, iterator, group)
+        else:
+            left += group
     return left
 
 
@@ -148,6 +153,23 @@ def _read_once(graph: Graph, iterator: Node, takes: list[Node]) -> None:
     graph.remove_all(takes[1:])
     graph.set_attr(first, "output_shapes", shapes)
     graph.set_outputs(first, [(kind, shape) for (kind, _), shape in zip(before, shapes, strict=True)])
+
+
+def _read_rows(graph: Graph, iterator: Node, takes: list[Node], rows: list[Tensor]) -> None:
+    """Let the reads be the cores' parts of stacked rows."""
+    read = rows[0].node.inputs[1].node.inputs[0].node
+    graph.set_attr(iterator, "output_types", [_INT64])
+    graph.set_attr(iterator, "output_shapes", read.attr("output_shapes"))
+    for port, stacked in enumerate(rows):
+        kind, shape = takes[0].output(port)
+        piece = graph.add("Unpack", f"{takes[0].name}/core", [stacked],
+                          attrs={"T": kind, "num": len(takes), "axis": 0}, outputs=[(kind, shape)] * len(takes),
+                          source=takes[0])  # fmt: skip
+        for core, take in enumerate(takes):
+            graph.replace_uses(take.out(port), piece.out(core))
+    for take in takes:
+        graph.replace_control_uses(take, [read])
+    graph.remove_all(takes)
 
 
 def _per_host(graph: Graph, iterator: Node, maker: Node, takes: list[Node], placement: Placement) -> list[Node]:

@@ -73,7 +73,7 @@ class TPUSession:
         self.lowered = None
         if not self.on_tpu:
             self.lowered = emulator.lower(graph, queues=queues, placement=reached.placement(graph))
-        self.notes: list[str] = tpu.prepare(graph, reached.devices) if self.on_tpu else []
+        self.notes: list[str] = tpu.prepare(graph, reached.devices) if self.on_tpu else reached.notes
         self.num_replicas = self.lowered.num_replicas if self.lowered else _replicas(graph)
         self._source = graph.source
         self._saved_keys = checkpoint.keys_of(graph)
