@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tpugraph.errors import ArgumentError, ArgumentTypeError, RunError
@@ -26,19 +26,22 @@ class Batches:
         whole: the global batch; None where unknown (without TPU only).
         host: ``params['batch_size']`` of the input function.
         core: ``params['batch_size']`` of the model function.
+        hosts: number of hosts that share the cores.
     """
 
     cores: int
     whole: int | None
     host: int | None
     core: int | None
+    hosts: int = 1
 
     @property
     def line(self) -> str:
         """For the user: the global batch and how it is made up."""
         if not self.cores:
             return "" if self.whole is None else f"batch {self.whole}, without TPU"
-        return f"global batch {self.whole} = {self.cores} cores x {self.core}"
+        shared = f" on {self.hosts} workers" if self.hosts > 1 else ""
+        return f"global batch {self.whole} = {self.cores} cores x {self.core}{shared}"
 
 
 def check_batch_size(mode: str, size: object) -> int:
@@ -56,7 +59,7 @@ def check_batch_size(mode: str, size: object) -> int:
     return whole(_ARGUMENT[mode], size, least=1)
 
 
-def batches(mode: str, size: object, cores: int, input_mode: int) -> Batches:
+def batches(mode: str, size: object, cores: int, input_mode: int, hosts: int = 1) -> Batches:
     """How a global batch is shared out.
 
     Args:
@@ -64,6 +67,7 @@ def batches(mode: str, size: object, cores: int, input_mode: int) -> Batches:
         size: the global batch in rows.
         cores: number of cores; 0 without TPU.
         input_mode: an InputPipelineConfig value.
+        hosts: number of hosts that share the cores.
 
     Raises:
         ArgumentError: a batch that does not divide, or is missing.
@@ -83,7 +87,10 @@ def batches(mode: str, size: object, cores: int, input_mode: int) -> Batches:
         )
     share = rows // cores
     per_core_input = input_mode in (InputPipelineConfig.PER_SHARD_V1, InputPipelineConfig.PER_HOST_V2)
-    return Batches(cores, rows, share if per_core_input else rows, share)
+    if cores % hosts:
+        raise ArgumentError(f"{cores} cores (num_shards) cannot be dealt out to {hosts} workers",
+                            fix=f"num_shards={8 * hosts}")  # fmt: skip
+    return Batches(cores, rows, share if per_core_input else rows // hosts, share, hosts)
 
 
 @dataclass(frozen=True)
@@ -93,11 +100,14 @@ class TPUContext:
     Attributes:
         num_hosts: hosts with cores.
         num_replicas: cores over all hosts.
+        asked: the host that it is for, once something asked for it.
     """
 
     num_hosts: int
     num_replicas: int
     _for_input: bool = True
+    _host: int = 0
+    asked: list[int] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def num_of_replicas_per_host(self) -> int:
@@ -111,7 +121,10 @@ class TPUContext:
         Raises:
             RunError: asked for in a model function (a ``RuntimeError``).
         """
-        return 0 if self._for_input else _wrong_side("current_host", "input_fn")
+        if not self._for_input:
+            _wrong_side("current_host", "input_fn")
+        self.asked.append(self._host)
+        return self._host
 
     def current_input_fn_deployment(self) -> tuple[TPUContext, int, int, int]:
         """The context, which call of the input function this is, how many there are, and the cores each serves.
@@ -121,7 +134,7 @@ class TPUContext:
         """
         if not self._for_input:
             _wrong_side("current_input_fn_deployment()", "input_fn")
-        return self, 0, 1, self.num_replicas
+        return self, self.current_host, self.num_hosts, self.num_of_replicas_per_host
 
     @property
     def device_assignment(self) -> None:

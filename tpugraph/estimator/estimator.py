@@ -28,6 +28,7 @@ from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_serving
 from tpugraph.estimator.training import Cores, Goal, Training
 from tpugraph.estimator.warm_start import settings_of
+from tpugraph.runtime.masters import reach
 
 _CORES = 8
 
@@ -105,6 +106,7 @@ class TPUEstimator:
         self._batch_axis = batch_axis
         self._warm_start = settings_of(warm_start_from)
         self._cores: Cores | None = None
+        self._host_count: int | None = None
         self._plain: dict[str, PlainModel] = {}
 
     def _check_for_cores(self, config: RunConfig, train: Any, evaluation: Any, prediction: Any) -> None:
@@ -223,8 +225,18 @@ class TPUEstimator:
         return Request(self.model_fn, input_fn, mode, self._params, self._config, plan, mode_of_input, self._batch_axis)
 
     def _plan(self, mode: str) -> Batches:
-        cores = (self._config.tpu_config.num_shards or _CORES) if self._use_tpu else 0
-        return batches(mode, self._batch_sizes[mode], cores, self._config.tpu_config.per_host_input_for_training)
+        if not self._use_tpu:
+            return batches(mode, self._batch_sizes[mode], 0, InputPipelineConfig.PER_HOST_V1)
+        hosts = self._hosts() if mode == ModeKeys.TRAIN else 1
+        cores = self._config.tpu_config.num_shards or _CORES * hosts
+        return batches(mode, self._batch_sizes[mode], cores, self._config.tpu_config.per_host_input_for_training, hosts)
+
+    def _hosts(self) -> int:
+        """How many workers share the cores."""
+        if self._host_count is None:
+            workers, master = self._config.workers, self._config.master
+            self._host_count = len(workers) if workers else reach(master, None).hosts if master else 1
+        return self._host_count
 
     def _model_on_cores(self, request: Request) -> Cores:
         """The model with this input: the one at hand where the input is the same."""

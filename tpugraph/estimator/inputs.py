@@ -149,7 +149,7 @@ def _split_along(dataset: Any, plan: Batches, batch_axis: Any) -> Any:
                 )
             shape = [plan.host if i == axis else d for i, d in enumerate(tensor.shape)]
             whole = tf.ensure_shape(tensor, shape)
-            pieces.append(tf.stack(tf.split(whole, plan.cores, axis=axis)))
+            pieces.append(tf.stack(tf.split(whole, plan.cores // plan.hosts, axis=axis)))
         packed = tf.nest.pack_sequence_as(element, pieces)
         return tf.data.Dataset.from_tensor_slices(packed if len(element) > 1 else packed[0])
 

@@ -21,7 +21,8 @@ class TPUClusterResolver:
 
     Args:
         tpu: ``""`` or ``"local"`` for emulated cores in this process, the address of a TensorFlow server
-            (``"grpc://10.0.0.2:8470"``), or a list with one of these. None takes it from the environment
+            (``"grpc://10.0.0.2:8470"``, or those of all workers separated by commas), or a list with one of these. None
+            takes it from the environment
             (KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME).
         zone: zone of the TPU; names are not looked up, so it is not used.
         project: project of the TPU; not used either.
@@ -60,11 +61,11 @@ class TPUClusterResolver:
 
     def master(self) -> str:
         """The address for a session; "" where the cores are in this process."""
-        return self._tpu
+        return self._tpu.partition(",")[0]
 
     def get_master(self) -> str:
         """The same as :meth:`master`."""
-        return self._tpu
+        return self.master()
 
     def get_job_name(self) -> str | None:
         """The job of the workers; None where the cores are in this process."""
@@ -76,7 +77,7 @@ class TPUClusterResolver:
             return None
         import tensorflow as tf
 
-        jobs = {self._job_name: [self._tpu.removeprefix("grpc://")]}
+        jobs = {self._job_name: [address.removeprefix("grpc://") for address in self._tpu.split(",")]}
         name, address = self._coordinator
         if name and address:
             jobs[name] = [address]
@@ -106,9 +107,9 @@ def _named(tpu: Any) -> str:
         raise ArgumentTypeError(f"tpu must be a name or an address, but is {tpu!r} ({type(tpu).__name__})")
     if tpu in ("", "local"):
         return ""
-    if not tpu.startswith("grpc://"):
+    if not all(address.startswith("grpc://") for address in tpu.split(",")):
         raise ArgumentError(
             f"'{tpu}' is no address, and names of TPUs are not looked up",
-            fix='give its address "grpc://HOST:PORT", or "local" for emulated cores',
+            fix='give its address "grpc://HOST:PORT" (of several workers with commas), or "local" for emulated cores',
         )
     return tpu

@@ -168,6 +168,14 @@ class RunConfig:
         return None if self._cluster is None else self._cluster.cluster_spec()
 
     @property
+    def workers(self) -> list[str] | None:
+        """The addresses of the workers, where there are several."""
+        spec = self.cluster_spec
+        jobs = {} if spec is None else spec.as_dict()
+        found = list(jobs.get("worker") or next(iter(jobs.values()), []))
+        return found if len(found) > 1 else None
+
+    @property
     def task_type(self) -> str:
         """What this process is in the cluster: the worker."""
         return "worker"

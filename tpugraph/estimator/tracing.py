@@ -149,7 +149,7 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
     with graph.as_default(), old_control_flow(), _device(config):
         tf1.set_random_seed(config.tf_random_seed)
         tf1.train.create_global_step(graph)
-        returned = call_input_fn(request.input_fn, request.mode, _params(request, rows, for_input=True), config)
+        returned = _call_for_hosts(request, rows)
         inputs.check_kind(returned, request.input_mode)
         at_global = False
         if inputs.is_dataset(returned):
@@ -165,6 +165,23 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
         if request.mode == ModeKeys.PREDICT:
             labels = None
     return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()))
+
+
+def _call_for_hosts(request: Request, rows: int | None) -> Any:
+    """What the input function returns; of several hosts in turn where it asks which host it is called for."""
+
+    def call(host: int) -> tuple[Any, bool]:
+        params = _params(request, rows, for_input=True, host=host)
+        found = call_input_fn(request.input_fn, request.mode, params, request.config)
+        asked = getattr(params, "context", None) or (params["context"] if isinstance(params, dict) else None)
+        return found, bool(asked and asked.asked)
+
+    returned, asked = call(0)
+    hosts = request.plan.hosts
+    if hosts == 1 or not asked or not inputs.is_dataset(returned):
+        return returned
+    every = [returned, *(call(host)[0] for host in range(1, hosts))]
+    return tf.data.Dataset.choose_from_datasets(every, tf.data.Dataset.range(hosts).repeat())
 
 
 def trace_serving(request: Request) -> tuple[Fed, Any]:
@@ -205,9 +222,9 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source)
 
 
-def _params(request: Request, rows: int | None, *, for_input: bool) -> Any:
+def _params(request: Request, rows: int | None, *, for_input: bool, host: int = 0) -> Any:
     plan = request.plan
-    context = TPUContext(1, max(plan.cores, 1), for_input)
+    context = TPUContext(plan.hosts, max(plan.cores, 1), for_input, host)
     return with_extras(request.params, batch_size=rows, use_tpu=bool(plan.cores), context=context)
 
 

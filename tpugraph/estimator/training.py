@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph.errors import NanLossDuringTrainingError
+from tpugraph.errors import NanLossDuringTrainingError, RunError
 from tpugraph.estimator.compiling import compile_training
 from tpugraph.estimator.hooks import LoopHooks
 from tpugraph.estimator.host_session import HostSession
@@ -23,8 +23,10 @@ from tpugraph.estimator.saving import Checkpoints, first_checkpoint
 from tpugraph.estimator.tracing import Traced
 from tpugraph.estimator.warm_start import WarmStartSettings
 from tpugraph.runtime.session import TPUSession
+from tpugraph.runtime.workers import CLUSTER
 
 tf1 = tf.compat.v1
+_REACH_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,11 @@ class Cores:
             say(f"note: {note}")
         if self._host is None:
             self._host = HostSession(self.traced.graph, self._config.session_config)
-        self._session = TPUSession(program, master=self._config.master, config=self._config.session_config)
+        self._session = TPUSession(program, master=self._config.master, cluster=self._config.workers,
+                                   config=self._config.session_config,
+                                   reach_seconds=min(self._config.session_creation_timeout_secs, _REACH_SECONDS))  # fmt: skip
+        for note in self._session.notes:
+            say(f"note: {note}")
 
     def route(self, tensors: Sequence[Any]) -> None:
         """Let tensors that depend on the input leave the cores with the summaries; the model is converted anew."""
@@ -146,7 +152,12 @@ class Training:
             TpuGraphError: conversion, a step or the last checkpoint failed.
         """
         with self._cores.traced.graph.as_default():  # what the user's hooks and listeners add goes there
-            self._run(goal)
+            try:
+                self._run(goal)
+            except RunError as error:
+                if error.stage == CLUSTER:
+                    self._cores.close()  # the next training starts with new sessions
+                raise
         if self._interrupted:
             raise KeyboardInterrupt
 

@@ -2,7 +2,7 @@
 
 A pipeline ``from_tensor_slices(constants).repeat().batch(b)`` copies each row on its own, though its batches come round
 again after ``lcm(rows, b)`` rows. Where one such round is small, the dataset is replaced by one whose elements are
-whole batches, in the same order, and the cores' reads of one step become a single read.
+whole batches of all cores, in the same order.
 
 The position that a checkpoint holds counts batches of one core, so it stays right on another number of cores. The rule
 depends on nothing but the input: every pipeline of this form is rewritten, any other is left as it is.
@@ -10,15 +10,13 @@ depends on nothing but the input: every pipeline of this form is rewritten, any 
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from tpugraph import attrs, ops
+from tpugraph import attrs
 from tpugraph.ir import Graph, Node
-from tpugraph.shapes import is_static
 
 MOST_BYTES = 16 * 2**20
 """The biggest round of batches that is held in memory."""
@@ -26,7 +24,7 @@ MOST_BYTES = 16 * 2**20
 _INT64 = attrs.dtype("int64")
 _BOOL = attrs.dtype("bool")
 _VARIANT = attrs.dtype("variant")
-_SAME = frozenset(
+SAME = frozenset(
     {"PrefetchDataset", "ModelDataset", "OptimizeDataset", "OptimizeDatasetV2", "OptionsDataset", "MaxIntraOpParallelismDataset",
      "PrivateThreadPoolDataset", "AssertCardinalityDataset"}
 )  # fmt: skip
@@ -42,63 +40,35 @@ class _Source:
     size: int
 
 
-def take_whole_batches(graph: Graph, takes: list[Node]) -> bool:
-    """Rewrite the dataset that these reads of one step share, in order; returns whether that was possible."""
-    iterators = {_iterator(take) for take in takes}
-    iterator = iterators.pop()
-    if iterators or iterator is None or not all(is_static(shape) for shape in takes[0].attr("output_shapes")):
+def whole_batches(graph: Graph, maker: Node, cores: int) -> bool:
+    """Let the dataset give the batches of all cores of a step as one element; returns whether that was possible.
+
+    Args:
+        graph: the graph.
+        maker: what gives the iterator its dataset.
+        cores: number of cores.
+    """
+    source = _source(maker.inputs[0].node)
+    elements = None if source is None else _round(source)
+    if source is None or elements is None:
         return False
-    makers = [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR]
-    if len(makers) != 1 or not _in_order(takes) or _other_reads(iterator, takes):
-        return False
-    source = _source(makers[0].inputs[0].node)
-    if source is None:
-        return False
-    elements = _round(source)
-    if elements is None:
-        return False
-    dataset = _dataset(graph, makers[0], elements, source, len(takes))
-    graph.set_input(makers[0], 0, dataset.out())
-    _read_once(graph, iterator, takes, [(len(takes), *e.shape[1:]) for e in elements])
+    graph.set_input(maker, 0, _dataset(graph, maker, elements, source, cores).out())
     return True
-
-
-def _iterator(take: Node) -> Node | None:
-    node = take.inputs[0].node
-    while node.op in ops.ENTER | ops.IDENTITIES:
-        node = node.inputs[0].node
-    return node if node.op in ops.ITERATORS else None
-
-
-def _in_order(takes: list[Node]) -> bool:
-    """Whether each read waits for the one before."""
-    return all(before in after.controls for before, after in itertools.pairwise(takes))
-
-
-def _other_reads(iterator: Node, takes: list[Node]) -> bool:
-    stack = [iterator]
-    while stack:
-        for use in stack.pop().uses():
-            if use.node.op in ops.GET_NEXT and use.node not in takes:
-                return True
-            if use.node.op in ops.ENTER | ops.IDENTITIES:
-                stack.append(use.node)
-    return False
 
 
 # --------------------------------------------------------------------------- the dataset as it is
 
 
 def _source(node: Node) -> _Source | None:
-    while node.op in _SAME:
+    while node.op in SAME:
         node = node.inputs[0].node
     if node.op not in ("BatchDataset", "BatchDatasetV2"):
         return None
-    size = _scalar(node.inputs[1].node)
+    size = scalar(node.inputs[1].node)
     node = node.inputs[0].node
     repeats: int | None = 1
     if node.op == "RepeatDataset":
-        repeats = _scalar(node.inputs[1].node)
+        repeats = scalar(node.inputs[1].node)
         node = node.inputs[0].node
     if node.op != "TensorSliceDataset" or node.attr("is_files", False) or not size or repeats is None or repeats == 0:
         return None
@@ -111,7 +81,8 @@ def _source(node: Node) -> _Source | None:
     return _Source(components, repeats, size)
 
 
-def _scalar(node: Node) -> int | None:
+def scalar(node: Node) -> int | None:
+    """The number that a constant is; None of any other node."""
     return int(node.attr("value").item()) if node.op == "Const" and node.attr("value").size == 1 else None
 
 
@@ -172,23 +143,3 @@ def _constant(graph: Graph, maker: Node, value: np.ndarray | np.generic) -> Node
     kind = attrs.dtype(value.dtype.name)
     return graph.add("Const", "tpugraph/batches/value", attrs={"dtype": kind, "value": value},
                      outputs=[(kind, value.shape)], source=maker)  # fmt: skip
-
-
-def _read_once(graph: Graph, iterator: Node, takes: list[Node], shapes: list[attrs.Shape]) -> None:
-    """Let the first read take the batches of all cores."""
-    first, cores = takes[0], len(takes)
-    graph.set_attr(iterator, "output_shapes", shapes)
-    before = first.outputs or []
-    pieces = []
-    for port, (kind, shape) in enumerate(before):
-        piece = graph.add("Unpack", f"{first.name}/core", [first.out(port)], attrs={"T": kind, "num": cores, "axis": 0},
-                          outputs=[(kind, shape)] * cores, source=first)  # fmt: skip
-        pieces.append(piece)
-    for core, take in enumerate(takes):
-        for port, piece in enumerate(pieces):
-            graph.replace_uses(take.out(port), piece.out(core), where=lambda use: use.node not in pieces)
-    for take in takes[1:]:
-        graph.replace_control_uses(take, [first])
-    graph.remove_all(takes[1:])
-    graph.set_attr(first, "output_shapes", shapes)
-    graph.set_outputs(first, [(kind, shape) for (kind, _), shape in zip(before, shapes, strict=True)])

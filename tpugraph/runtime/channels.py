@@ -11,20 +11,22 @@ from dataclasses import dataclass
 from tpugraph import analysis, attrs, ops
 from tpugraph.errors import RunError
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.runtime.batches import take_whole_batches
 from tpugraph.runtime.copies import Copies
 from tpugraph.runtime.end_of_data import stop_at_end_of_data
+from tpugraph.runtime.placement import Placement
+from tpugraph.runtime.reads import read_together
 
 _RESOURCE = attrs.dtype("resource")
 
 
-def connect(graph: Graph, copies: Copies, *, queues: bool = False) -> bool:
+def connect(graph: Graph, copies: Copies, *, queues: bool = False, placement: Placement | None = None) -> bool:
     """Join both sides of infeed and outfeed; returns whether one loop does everything.
 
     Args:
         graph: the graph, with the replica-varying part copied.
         copies: the copies.
         queues: keep the loops apart and join them by queues, as a TPU does.
+        placement: the hosts, where there are many.
     """
     frame_of = analysis.frames(graph)
     takes = _cluster_ops(graph, "InfeedDequeueTuple", copies)
@@ -57,8 +59,7 @@ def connect(graph: Graph, copies: Copies, *, queues: bool = False) -> bool:
     if fed and device is not None:
         frame_of = analysis.frames(graph)
         takes = [node for node in graph.of_type("IteratorGetNext") if frame_of[node] == device.frame]
-        if takes:
-            take_whole_batches(graph, takes)
+        read_together(graph, takes, placement)
         stop_at_end_of_data(graph, device.condition)
     return fed and (read or not gives)
 

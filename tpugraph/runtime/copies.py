@@ -28,3 +28,7 @@ class Copies:
     def core_of(self, node: Node) -> int:
         """The core that a copy belongs to; 0 for a uniform node."""
         return self._core.get(node, 0)
+
+    def cores(self) -> dict[Node, int]:
+        """The core of every copy."""
+        return dict(self._core)

@@ -20,6 +20,7 @@ from tpugraph.runtime import checkpoint, stablehlo
 from tpugraph.runtime.devices import Devices
 from tpugraph.runtime.emulator import Lowered
 from tpugraph.runtime.host_part import COUNT, take_host_part
+from tpugraph.runtime.placement import Placement
 from tpugraph.runtime.session import TPUSession
 
 
@@ -54,8 +55,8 @@ class PjrtSession(TPUSession):
         super().__init__(program, rebind=rebind)
         self._add_variable_access()
 
-    def _lower(self, graph: Graph, *, queues: bool) -> Lowered:
-        del queues
+    def _lower(self, graph: Graph, *, queues: bool, placement: Placement | None) -> Lowered:
+        del queues, placement
         if any(node.outputs is None for node in graph):
             shapes.infer(graph)
         copy = graphdef.from_graph_def(graphdef.to_graph_def(graph), source=graph.source)

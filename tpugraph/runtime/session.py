@@ -15,8 +15,10 @@ from tpugraph import graphdef, shapes
 from tpugraph.errors import RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
-from tpugraph.runtime import checkpoint, emulator, evaluation, foreign, parts, tpu
+from tpugraph.runtime import checkpoint, emulator, evaluation, foreign, masters, parts, tpu
 from tpugraph.runtime.evaluation import Evaluated
+from tpugraph.runtime.hosts import MIRROR
+from tpugraph.runtime.placement import Placement
 from tpugraph.runtime.rebind import file_names, missing_file_error, rebind_files
 
 LoopCallback = Callable[[int, list[float]], None]
@@ -31,13 +33,18 @@ class TPUSession:
 
     Args:
         program: a Program, the path of a converted graph, or a GraphDef. Graphs that TPUEstimator built run as well.
-        master: address of a TensorFlow server with TPU devices; "" runs emulated cores in this process.
+        master: address of a TensorFlow server with TPU devices; "" runs emulated cores in this process, or on the
+            workers of ``cluster``. A server without TPU runs emulated cores, on all the workers that it knows.
+        cluster: the workers that share the emulated cores: a ``tf.train.ClusterSpec``, a dict of it, or a list of
+            addresses.
+        reach_seconds: how long workers are waited for.
         rebind: file names in the graph to replace, old name to new.
         queues: emulate infeed and outfeed as queues between three concurrent parts, as on a TPU, instead of one loop.
-        config: a ``tf.compat.v1.ConfigProto``.
+        config: a ``tf.compat.v1.ConfigProto``. On a cluster its ``operation_timeout_in_ms`` bounds the time without a
+            finished step.
 
     Raises:
-        RunError: the graph is no TPU graph, or the session cannot start.
+        RunError: the graph is no TPU graph, the session cannot start, or not all workers answer.
     """
 
     def __init__(
@@ -45,6 +52,8 @@ class TPUSession:
         program: Program | str | os.PathLike[str] | Any,
         *,
         master: str = "",
+        cluster: Any = None,
+        reach_seconds: float = masters.REACH_SECONDS,
         rebind: Mapping[str, str] | None = None,
         queues: bool = False,
         config: Any = None,
@@ -62,10 +71,11 @@ class TPUSession:
         self._beside_training = evaluation.entry_points(graph)
         if "tpugraph/train" not in graph and not self._beside_training.device:
             foreign.add_entry_points(graph)
-        devices = tpu.devices_of(master) if master else []
-        self.on_tpu = tpu.present(devices)
-        self.notes: list[str] = tpu.prepare(graph, devices) if self.on_tpu else []
-        self.lowered = None if self.on_tpu else self._lower(graph, queues=queues)
+        reached = masters.reach(master, cluster, reach_seconds)
+        self.on_tpu = reached.on_tpu
+        self.num_hosts = reached.hosts
+        self.notes: list[str] = tpu.prepare(graph, reached.devices) if reached.on_tpu else reached.notes
+        self.lowered = None if self.on_tpu else self._lower(graph, queues=queues, placement=reached.placement(graph))
         self.num_replicas = self.lowered.num_replicas if self.lowered else _replicas(graph)
         self._source = graph.source
         self._saved_keys = checkpoint.keys_of(graph)
@@ -76,16 +86,16 @@ class TPUSession:
         self._initialized = False
         self._graph = shapes.import_graph(graph)
         self._has_summaries = "tpugraph/summaries" in graph
-        self._session = tf.compat.v1.Session(master, graph=self._graph, config=config)
+        self._session = reached.session(self._graph, config, "tpugraph/global_step:0")
         self._add_limit_setter()
         self._callables: dict[str, Any] = {}
         self._setters: dict[str, tuple[Any, Any]] = {}
         self._run(["tpugraph/configure"])
         self._queue_runners = parts.QueueRunners(self._session, self.notes.append)
 
-    def _lower(self, graph: Graph, *, queues: bool) -> emulator.Lowered:
+    def _lower(self, graph: Graph, *, queues: bool, placement: Placement | None) -> emulator.Lowered:
         """Rewrite the graph in place for TensorFlow alone; another engine does it differently."""
-        return emulator.lower(graph, queues=queues)
+        return emulator.lower(graph, queues=queues, placement=placement)
 
     # ------------------------------------------------------------------ life
 
@@ -105,7 +115,7 @@ class TPUSession:
         self._queue_runners.stop()
         try:
             self._session.run("tpugraph/shutdown")
-        except (tf.errors.OpError, RuntimeError) as error:
+        except (tf.errors.OpError, RuntimeError, TpuGraphError) as error:
             self.notes.append(f"shutdown: {str(error).splitlines()[0]}")
         finally:
             self._session.close()  # cancels what still waits
@@ -114,6 +124,7 @@ class TPUSession:
     def initialize(self) -> None:
         """Give every variable its first value and open the input."""
         self._run(["tpugraph/init"])
+        self._mirror()
         self._limit = -1  # the graph's own length of a loop is back
         self._initialized = True
         self._queue_runners.start()
@@ -139,6 +150,7 @@ class TPUSession:
         self._run(["tpugraph/restore"], feed)
         if has_input and "tpugraph/restore_input" in self._names():
             self._run(["tpugraph/restore_input"], feed)
+        self._mirror()
         self._trained = checkpoint.step_of(prefix)
         step = self.global_step
         if step > 0 and with_input and not has_input and self.mode == "train":
@@ -345,6 +357,12 @@ class TPUSession:
                     self._setters[name] = held, tf.raw_ops.AssignVariableOp(resource=handle, value=held)
             held, setter = self._setters[name]
             self._run(setter, {held: value})
+        self._mirror()
+
+    def _mirror(self) -> None:
+        """Let the variables of all hosts follow those of the first."""
+        if MIRROR in self._names():
+            self._run([MIRROR])
 
     def variable_names(self) -> list[str]:
         """The variables that a checkpoint holds, by their name in the graph."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,14 +16,14 @@ from tpugraph.ir import Graph
 _JOB = re.compile(r"/job:([^/]+)/")
 
 
-def devices_of(master: str) -> list[str]:
+def devices_of(master: str, config: Any = None) -> list[str]:
     """The names of a master's devices.
 
     Raises:
         RunError: nothing answers there.
     """
     try:
-        with tf.compat.v1.Session(master) as session:
+        with tf.compat.v1.Session(master, config=config) as session:
             return [device.name for device in session.list_devices()]
     except tf.errors.OpError as error:
         raise RunError(

@@ -1,0 +1,86 @@
+"""Worker processes on the loopback interface, for tests.
+
+One process imports TensorFlow and forks the workers, so that each is there at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_FORK = """
+import os, signal, sys
+from tpugraph.runtime.workers import serve
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for line in sys.stdin:
+    index, *addresses = line.split()
+    if os.fork() == 0:
+        server = serve(addresses, int(index))
+        print(index, os.getpid(), flush=True)
+        server.join()
+"""
+
+
+class Workers:
+    """Some worker processes of one cluster."""
+
+    def __init__(self, count: int) -> None:
+        self.addresses = [f"127.0.0.1:{port}" for port in _free_ports(count)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        self._parent = subprocess.Popen([sys.executable, "-c", _FORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True, env=environment)  # fmt: skip
+        self._processes: dict[int, int] = {}
+
+    def start(self, *tasks: int) -> None:
+        """Start some of them, all when none is named, and wait until they serve."""
+        assert self._parent.stdin is not None
+        assert self._parent.stdout is not None
+        chosen = tasks or range(len(self.addresses))
+        for task in chosen:
+            print(task, *self.addresses, file=self._parent.stdin, flush=True)
+        for _ in chosen:
+            task, process = self._parent.stdout.readline().split()
+            self._processes[int(task)] = int(process)
+
+    def kill(self, task: int) -> None:
+        """End one at once."""
+        os.kill(self._processes.pop(task), signal.SIGKILL)
+
+    def freeze(self, task: int, *, frozen: bool = True) -> None:
+        """Stop one without ending it, or let it go on."""
+        os.kill(self._processes[task], signal.SIGSTOP if frozen else signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End all of them."""
+        for task in list(self._processes):
+            self.kill(task)
+        self._parent.communicate()
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Workers]:
+    """Running workers; they end with the block."""
+    made = Workers(count)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
