@@ -41,6 +41,32 @@ def test_eight_devices_train_as_the_estimator_did_on_the_global_batch(name: str)
         np.testing.assert_allclose(values[key], value, rtol=1e-3, atol=1e-4, err_msg=key)
 
 
+@pytest.mark.parametrize("name", ["batch_norm", "queue_runner"])
+def test_one_device_trains_as_the_estimator_did(name: str) -> None:
+    model = corpus(name)
+    with PjrtSession(convert(model.graph(), num_replicas=1, iterations_per_loop=8)) as session:
+        session.restore(model.checkpoint)
+        np.testing.assert_allclose(session.train(STEPS), model.losses("plain"), rtol=1e-3)
+
+
+def test_sparse_adagrad_is_made_dense() -> None:
+    def build() -> None:
+        data = np.arange(96, dtype=np.int32) % 7, rows_of(96, 3)[1]
+        numbers, targets = batches(data, 4)
+        table = variable("table", (9, 2))
+        predicted = tf.reduce_sum(tf.nn.embedding_lookup(table, numbers), 1)
+        finish(tf.reduce_mean(tf.square(predicted - targets)), tf1.train.AdagradOptimizer(0.1))
+
+    program = convert(trace(build, resource=True), num_replicas=2, iterations_per_loop=3)
+    assert [node for node in program.graph_def.node if node.op == "ResourceSparseApplyAdagrad"]
+    found = []
+    for kind in (TPUSession, PjrtSession):
+        with kind(program) as session:
+            found.append((session.train(6), session.value("table")))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5)
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-5)
+
+
 def test_checkpoints_go_back_and_forth(tmp_path: Path) -> None:
     model = corpus("iris_dnn")
     program = convert(model.graph(), iterations_per_loop=4)

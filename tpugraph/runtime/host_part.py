@@ -55,7 +55,13 @@ def take_host_part(graph: Graph, iterations: int) -> HostPart:
     puts = _by_core(graph, "InfeedEnqueueTuple")
     if puts:
         loop = _loop_of(graph, puts[0])
-        found.staged = [[_stage(graph, loop, t, iterations) for t in put.inputs] for put in puts]
+        found.staged = [
+            [
+                _stage(graph, loop, tensor, shape, iterations)
+                for tensor, shape in zip(put.inputs, put.attr("shapes"), strict=True)
+            ]
+            for put in puts
+        ]
         _count(graph, loop)
         for put in puts:
             graph.replace_control_uses(put, [*put.controls, *(t.node for t in put.inputs)])
@@ -127,9 +133,9 @@ def _count(graph: Graph, loop: _Loop) -> None:
     graph.add("Identity", COUNT, [leave], attrs={"T": _INT32}, outputs=[(_INT32, ())])
 
 
-def _stage(graph: Graph, loop: _Loop, tensor: Tensor, iterations: int) -> str:
+def _stage(graph: Graph, loop: _Loop, tensor: Tensor, shape: tuple[int | None, ...], iterations: int) -> str:
     """The name of the tensor with the values of all iterations, zeros where one did not take place."""
-    kind, shape = tensor.dtype, tensor.shape or ()
+    kind = tensor.dtype
     dims, rows = _constant(graph, np.asarray(shape, "int32")), _constant(graph, np.int32(iterations))
     variant: Output = (_VARIANT, ())
     empty = _add(graph, "TensorListReserve", [dims, rows], {"element_dtype": kind, "shape_type": _INT32}, variant)

@@ -22,6 +22,7 @@ from tpugraph.functional import raise_control_flow
 from tpugraph.ir import Graph, Tensor
 from tpugraph.runtime import cluster as clusters
 from tpugraph.runtime.cluster import Cluster
+from tpugraph.runtime.dense_updates import make_dense
 from tpugraph.runtime.module import Module, Value
 from tpugraph.runtime.streams import own_streams
 from tpugraph.trips import bound_stacks
@@ -46,6 +47,7 @@ def lower(graph: Graph, *, iterations: int | None = None) -> Module:
     shapes_of = _variable_shapes(graph)
     found = clusters.cut(graph, iterations=iterations)
     reduces = _all_reduces(found)
+    make_dense(found, shapes_of)
     seed = own_streams(found)
     bound_stacks(graph)
     raised = raise_control_flow(graph)
@@ -192,7 +194,7 @@ _NO_KERNEL = re.compile(r"No registered '(\w+)' OpKernel")
 
 def _refused(graph: Graph, message: str) -> RunError:
     """The bridge's complaint with the node of the user's graph that it is about."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    lines = [line.strip() for line in message.removeprefix("Failed getting HLO text: '").splitlines() if line.strip()]
     missing = dict.fromkeys(_NO_KERNEL.findall(message))
     fault = f"XLA has no kernel for {', '.join(missing)}" if missing else f"XLA refuses the step: {lines[0][:300]}"
     nodes = [name for name in _NODE.findall(message) if name not in graphdef.functions_named(graph)]
