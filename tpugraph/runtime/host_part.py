@@ -15,9 +15,9 @@ from tpugraph import analysis, attrs, ops
 from tpugraph.analysis import in_cluster
 from tpugraph.errors import RunError
 from tpugraph.ir import Graph, Node, Output, Tensor
-from tpugraph.runtime.batches import take_whole_batches
 from tpugraph.runtime.emulator import clear_places, lower_system
 from tpugraph.runtime.end_of_data import stop_at_end_of_data
+from tpugraph.runtime.reads import read_together
 
 COUNT = "tpugraph/staged/count"
 """The number of whole steps that were staged, int32 []."""
@@ -69,7 +69,7 @@ def take_host_part(graph: Graph, iterations: int) -> HostPart:
         frame_of = analysis.frames(graph)
         takes = [node for node in graph.of_type("IteratorGetNext") if frame_of[node] == loop.frame]
         if takes:
-            take_whole_batches(graph, takes)  # as the emulator does: positions of the input mean the same to both
+            read_together(graph, takes)  # as the emulator does: positions of the input mean the same to both
         stop_at_end_of_data(graph, loop.condition)
     gets = _by_core(graph, "OutfeedDequeueTuple")
     if gets:
