@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from workers import Workers, workers
 
 import estimators
 import tpugraph
@@ -18,7 +19,6 @@ from tpugraph.compiler import convert
 from tpugraph.runtime.cluster import Cluster, answers, cluster_of, host_devices, serve
 from tpugraph.runtime.masters import reach
 from tpugraph.runtime.session import TPUSession
-from workers import Workers, workers
 
 tf1 = tf.compat.v1
 
@@ -155,7 +155,7 @@ def check_a_worker_that_hangs(program: Any, running: Workers) -> None:
     assert any("refuse collectives" in note for note in session.notes)
     session.train(4)
     running.freeze(1)
-    with pytest.raises(tpugraph.RunError, match="worker 1 .* was lost"):
+    with pytest.raises(tpugraph.RunError, match=r"worker 1 .* was lost"):
         session.train(4)
     with pytest.raises(tpugraph.RunError, match="has lost a worker"):
         session.train(4)
@@ -165,7 +165,7 @@ def check_a_worker_that_hangs(program: Any, running: Workers) -> None:
 def test_a_worker_that_is_not_there(program: Any, two: Workers) -> None:
     with pytest.raises(tpugraph.RunError, match=r"worker 1 \(grpc://127.0.0.1:9\) of 2 does not answer"):
         TPUSession(program, cluster=[two.addresses[0], "127.0.0.1:9"], reach_seconds=0.1)
-    with pytest.raises(tpugraph.RunError, match="has 1 workers, but .* knows of 2"):
+    with pytest.raises(tpugraph.RunError, match=r"has 1 workers, but .* knows of 2"):
         TPUSession(program, cluster=two.addresses[:1])
 
 

@@ -229,9 +229,7 @@ class TPUEstimator:
             return batches(mode, self._batch_sizes[mode], 0, InputPipelineConfig.PER_HOST_V1)
         hosts = self._hosts() if mode == ModeKeys.TRAIN else 1
         cores = self._config.tpu_config.num_shards or _CORES * hosts
-        return batches(
-            mode, self._batch_sizes[mode], cores, self._config.tpu_config.per_host_input_for_training, hosts
-        )
+        return batches(mode, self._batch_sizes[mode], cores, self._config.tpu_config.per_host_input_for_training, hosts)
 
     def _hosts(self) -> int:
         """How many workers share the cores."""
