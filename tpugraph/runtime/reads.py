@@ -157,7 +157,7 @@ def _read_once(graph: Graph, iterator: Node, takes: list[Node]) -> None:
 
 def _read_rows(graph: Graph, iterator: Node, takes: list[Node], rows: list[Tensor]) -> None:
     """Let the reads be the cores' parts of stacked rows."""
-    read = rows[0].node.inputs[1].node.inputs[0].node
+    read = rows[0].node.inputs[1].node
     graph.set_attr(iterator, "output_types", [_INT64])
     graph.set_attr(iterator, "output_shapes", read.attr("output_shapes"))
     for port, stacked in enumerate(rows):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpugraph import attrs
+from tpugraph import attrs, graphdef, ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime.batches import SAME, scalar
 
@@ -48,23 +48,21 @@ def read_by_number(graph: Graph, maker: Node, take: Node, cores: int) -> list[Te
         take: the first core's read; it becomes the read of all.
         cores: number of cores.
     """
-    rows = _rows(maker.inputs[0].node)
+    rows = _rows(graph, maker.inputs[0].node)
     if rows is None:
         return None
     dataset = _numbers(graph, maker, rows, cores)
     graph.set_input(maker, 0, dataset)
-    number = graph.add("IteratorGetNext", f"{take.name}/numbers", [take.inputs[0]], controls=take.controls,
-                       attrs={"output_types": [_INT64], "output_shapes": [(cores * rows.core,)]},
-                       outputs=[(_INT64, (cores * rows.core,))], source=take)  # fmt: skip
-    shape = _inside(graph, number, np.array([cores, rows.core], "int32"))
-    numbers = graph.add("Reshape", f"{take.name}/per_core", [number.out(), shape], attrs={"T": _INT64, "Tshape": _INT32},
-                        outputs=[(_INT64, (cores, rows.core))], source=take)  # fmt: skip
-    return [_gather(graph, take, number, numbers, port, constant) for port, constant in enumerate(rows.constants)]
+    shape = (cores, rows.core)
+    numbers = graph.add("IteratorGetNext", f"{take.name}/numbers", [take.inputs[0]], controls=take.controls,
+                        attrs={"output_types": [_INT64], "output_shapes": [shape]}, outputs=[(_INT64, shape)],
+                        source=take)  # fmt: skip
+    return [_gather(graph, take, numbers, port, constant) for port, constant in enumerate(rows.constants)]
 
 
-def _rows(node: Node) -> _Rows | None:
+def _rows(graph: Graph, node: Node) -> _Rows | None:
     core = None
-    while node.op in SAME or node.op == "RebatchDatasetV2":
+    while node.op in SAME or node.op == "RebatchDatasetV2" or _maps_to_itself(graph, node):
         if node.op == "RebatchDatasetV2":
             sizes = scalar(node.inputs[1].node)
             if core is not None or sizes is None or not scalar(node.inputs[2].node):
@@ -87,6 +85,21 @@ def _rows(node: Node) -> _Rows | None:
     return _Rows(constants, stages, len(constants[0].attr("value")), batch, core or batch)
 
 
+def _maps_to_itself(graph: Graph, node: Node) -> bool:
+    """Whether a dataset is a map whose function returns its arguments; TensorFlow puts one before a rebatch."""
+    if node.op != "MapDataset" or len(node.inputs) != 1:
+        return False
+    function = graphdef.functions_named(graph)[node.attr("f").name]
+    passed = {n.name: n.input[0] for n in function.node_def if n.op == "Identity"}
+    ends = []
+    for output in function.signature.output_arg:
+        source = function.ret[output.name]
+        while source.partition(":")[0] in passed:
+            source = passed[source.partition(":")[0]]
+        ends.append(source)
+    return ends == [argument.name for argument in function.signature.input_arg]
+
+
 def _numbers(graph: Graph, maker: Node, rows: _Rows, cores: int) -> Tensor:
     """The dataset of row numbers, a step's at a time."""
     scalars = {"output_types": [_INT64], "output_shapes": [()], "metadata": ""}
@@ -99,39 +112,46 @@ def _numbers(graph: Graph, maker: Node, rows: _Rows, cores: int) -> Tensor:
         graph.set_attr(made, "output_types", [_INT64])
         graph.set_attr(made, "output_shapes", [()])
         dataset = made
-    step, true = cores * rows.core, _outside(graph, maker, np.bool_(True))
-    whole = rows.batch if rows.batch % step and rows.batch != rows.core else step
-    for op, size in (("BatchDatasetV2", whole), ("RebatchDatasetV2", step)):
-        if op == "RebatchDatasetV2" and whole == step:
-            continue
+    true = _outside(graph, maker, np.bool_(True))
+    stages: list[tuple[str, int, attrs.Shape]] = [("BatchDatasetV2", cores, (cores, rows.core))]
+    if rows.batch % (cores * rows.core) and rows.batch != rows.core:
+        stages = [("BatchDatasetV2", rows.batch, (rows.batch,)), ("RebatchDatasetV2", rows.core, (rows.core,)), *stages]
+    else:
+        stages = [("BatchDatasetV2", rows.core, (rows.core,)), *stages]
+    for op, size, shape in stages:
         value = np.int64(size) if op == "BatchDatasetV2" else np.array([size], "int64")
         extra = {"parallel_copy": False, "metadata": ""} if op == "BatchDatasetV2" else {}
         dataset = graph.add(op, "tpugraph/rows/of_a_step", [dataset.out(), _outside(graph, maker, value), true],
-                            attrs={"output_types": [_INT64], "output_shapes": [(size,)], **extra},
+                            attrs={"output_types": [_INT64], "output_shapes": [shape], **extra},
                             outputs=[(_VARIANT, ())], source=maker)  # fmt: skip
     ahead = _outside(graph, maker, np.int64(AHEAD))
     return graph.add("PrefetchDataset", "tpugraph/rows/ahead", [dataset.out(), ahead],
-                     attrs={"output_types": [_INT64], "output_shapes": [(step,)], "slack_period": 0,
+                     attrs={"output_types": [_INT64], "output_shapes": [(cores, rows.core)], "slack_period": 0,
                             "legacy_autotune": True, "buffer_size_min": 0, "metadata": ""},
                      outputs=[(_VARIANT, ())], source=maker).out()  # fmt: skip
 
 
-def _gather(graph: Graph, take: Node, number: Node, numbers: Node, port: int, constant: Node) -> Tensor:
+def _gather(graph: Graph, take: Node, numbers: Node, port: int, constant: Node) -> Tensor:
     kind, shape = take.output(port)
-    held = graph.add("Const", f"{take.name}/all_rows", controls=[number],
-                     attrs={"dtype": kind, "value": constant.attr("value")},
-                     outputs=[(kind, constant.attr("value").shape)], source=take).out()  # fmt: skip
-    axis = _inside(graph, number, np.int32(0))
-    return graph.add("GatherV2", f"{take.name}/rows", [held, numbers.out(), axis],
+    ends = []
+    for value, of in ((constant.attr("value"), kind), (np.zeros((), "int32"), _INT32)):
+        held = graph.add("Const", "tpugraph/rows/held", attrs={"dtype": of, "value": value},
+                         outputs=[(of, value.shape)], source=take)  # fmt: skip
+        ends.append(_entered(graph, take, held))
+    return graph.add("GatherV2", f"{take.name}/rows", [ends[0], numbers.out(), ends[1]],
                      attrs={"Tparams": kind, "Tindices": _INT64, "Taxis": _INT32, "batch_dims": 0},
-                     outputs=[(kind, (numbers.output(0)[1][0], *(shape or ())))], source=take).out()  # type: ignore[index] # fmt: skip
+                     outputs=[(kind, (*(numbers.out().shape or ()), *(shape or ())[1:]))], source=take).out()  # fmt: skip
 
 
-def _inside(graph: Graph, near: Node, value: np.ndarray | np.generic) -> Tensor:
-    """A constant in the frame of a node."""
-    kind = attrs.dtype(value.dtype.name)
-    return graph.add("Const", f"{near.name}/value", controls=[near], attrs={"dtype": kind, "value": np.asarray(value)},
-                     outputs=[(kind, value.shape)], source=near).out()  # fmt: skip
+def _entered(graph: Graph, take: Node, held: Node) -> Tensor:
+    """A constant as the loop of the read sees it."""
+    entry = take.inputs[0].node
+    if entry.op not in ops.ENTER:
+        return held.out()
+    made = graph.clone_subgraph([entry], lambda name: f"{held.name}/Enter")[entry]
+    graph.retype(made, entry.op, inputs=[held.out()],
+                 attrs={**made.raw_attrs, "T": held.attr("dtype")}, outputs=[held.output(0)])  # fmt: skip
+    return made.out()
 
 
 def _outside(graph: Graph, maker: Node, value: np.ndarray | np.generic) -> Tensor:

@@ -90,7 +90,7 @@ def stage_loop(graph: Graph, call: Node, steps: int) -> bool:
     if any(element_count(t.shape) is None for t in stacked) or _bytes(stacked) * steps > MOST_BYTES:
         return False
     name = _loop_function(graph, plan, steps)
-    lists = [_stage(graph, plan, tensor, steps) for tensor in plan.staged]
+    lists = _stage_all(graph, plan, steps)
     launch = _launch(graph, plan, name, lists, steps)
     _deliver(graph, plan, launch)
     return True
@@ -303,6 +303,41 @@ def _zeros(body: _Body, like: Output) -> Tensor:
 
 
 # --------------------------------------------------------------------------- around the computation
+
+
+def _stage_all(graph: Graph, plan: _Plan, steps: int) -> list[Tensor]:
+    """The stacked values of all that is staged; of rows of constants their numbers, and the rows in one go."""
+    lists: dict[Tensor, Tensor] = {}
+    for tensor in plan.staged:
+        numbers = _numbers_of(tensor)
+        source = tensor if numbers is None else numbers
+        if source not in lists:
+            lists[source] = _stage(graph, plan, source, steps)
+        if numbers is not None:
+            lists[tensor] = _gather(graph, tensor, lists[numbers], steps)
+    return [lists[tensor] for tensor in plan.staged]
+
+
+def _numbers_of(tensor: Tensor) -> Tensor | None:
+    """The numbers by which rows of a constant are gathered; None of anything else."""
+    node = tensor.node
+    if node.op != "GatherV2" or node.attr("batch_dims", 0):
+        return None
+    held = [_outside(node.inputs[index]).node for index in (0, 2)]
+    if any(constant.op != "Const" for constant in held):
+        return None
+    return node.inputs[1] if int(held[1].attr("value")) == 0 else None
+
+
+def _outside(tensor: Tensor) -> Tensor:
+    return tensor.node.inputs[0] if tensor.node.op in ops.ENTER else tensor
+
+
+def _gather(graph: Graph, tensor: Tensor, numbers: Tensor, steps: int) -> Tensor:
+    node = tensor.node
+    inputs = [_outside(node.inputs[0]), numbers, _outside(node.inputs[2])]
+    return graph.add("GatherV2", "tpugraph/stage/rows", inputs, attrs=node.raw_attrs,
+                     outputs=[_stack_of(tensor, steps)]).out()  # fmt: skip
 
 
 def _stage(graph: Graph, plan: _Plan, tensor: Tensor, steps: int) -> Tensor:

@@ -74,7 +74,7 @@ class Cluster:
                 raise RunError(
                     f"{_listed([self.name(task) for task in silent])} of {len(self.addresses)} does not answer",
                     stage=CLUSTER,
-                    fix="start a server there: tpugraph worker --workers=HOST:PORT,HOST:PORT --index=0",
+                    fix="start a server there: tpugraph.runtime.workers.serve([addresses of all], index).join()",
                 )
             time.sleep(min(_PROBE_SECONDS, max(until - time.monotonic(), 0.0)))
 
@@ -232,7 +232,7 @@ class WatchedSession:
                 raise RunError(
                     f"no step was finished in {self._patience:g} s, though all {len(self._cluster.addresses)} workers answer",
                     stage=CLUSTER,
-                    fix="start the workers with tpugraph.serve (a server of another kind lacks collective_group_leader), "
+                    fix="start the workers with tpugraph.runtime.workers.serve (others lack collective_group_leader), "
                     "or set operation_timeout_in_ms in the session_config where a step takes longer",
                 )
         if not failed:

@@ -1,0 +1,79 @@
+"""Rows of constants read by their numbers: the same rows in the same order, and one read per step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpugraph import graphdef
+from tpugraph.compiler import convert
+from tpugraph.runtime.session import TPUSession
+
+tf1 = tf.compat.v1
+ROWS = np.arange(70, dtype=np.float32).reshape(35, 2)
+
+
+def plain(change: Any) -> Any:
+    """A graph whose loss tells the rows of the batch apart."""
+    with tf.Graph().as_default() as graph:
+        tf1.set_random_seed(3)
+        data = change(tf.data.Dataset.from_tensor_slices((ROWS, np.arange(35, dtype=np.int32))))
+        iterator = tf1.data.make_initializable_iterator(data)
+        tf1.add_to_collection("table_initializer", iterator.initializer)
+        x, number = iterator.get_next()
+        weight = tf1.get_variable("w", [2], initializer=tf1.constant_initializer([1.0, 0.5]))
+        scale = tf.cast(tf.range(1, x.shape[0] + 1), tf.float32)
+        loss = tf.reduce_mean((tf.linalg.matvec(x, weight) + tf.cast(number, tf.float32)) * scale)
+        step = tf1.train.get_or_create_global_step()
+        tf1.train.GradientDescentOptimizer(1e-3).minimize(loss, step, name="train")
+        tf1.global_variables_initializer()
+        tf1.train.Saver()
+        return graph.as_graph_def(add_shapes=True)
+
+
+INPUTS = {
+    "shuffled": (lambda d: d.shuffle(20, seed=4).repeat().batch(3, drop_remainder=True), True),
+    "seed of the graph": (lambda d: d.shuffle(50).repeat().batch(3, drop_remainder=True), True),
+    "ends": (lambda d: d.repeat(2).shuffle(9, seed=1).batch(3, drop_remainder=True).prefetch(2), True),
+    "whole batches": (lambda d: d.shuffle(9, seed=1).repeat().batch(6, drop_remainder=True)
+                      .rebatch(3, drop_remainder=True), True),
+    "whole batches that do not divide": (lambda d: d.shuffle(9, seed=1).repeat().batch(5, drop_remainder=True)
+                                         .rebatch(3, drop_remainder=True), True),
+    "take and skip": (lambda d: d.skip(2).take(30).shuffle(9, seed=1).repeat().batch(3, drop_remainder=True), True),
+    "a function": (lambda d: d.map(lambda x, y: (x + 1, y)).shuffle(9, seed=1).repeat().batch(3, drop_remainder=True),
+                   False),
+    "in order": (lambda d: d.repeat().batch(3, drop_remainder=True), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("loop", [5, 120], ids=["copied", "staged"])
+def test_the_same_rows_in_the_same_order(name: str, loop: int) -> None:
+    change, by_number = INPUTS[name]
+    program = convert(graphdef.from_graph_def(plain(change)), num_replicas=2, iterations_per_loop=loop)
+    losses = []
+    for queues in (False, True):
+        with TPUSession(program, queues=queues) as session:
+            if not queues:
+                assert session.lowered is not None
+                assert bool(session.lowered.graph.of_type("RangeDataset")) == by_number
+                assert session.lowered.staged == (loop > 100)
+                assert len(session.lowered.graph.of_type("OptionalGetValue")) == 1
+            losses.append(session.train(5))
+            losses[-1] += session.train(3)
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+def test_the_position_is_saved(tmp_path: Any) -> None:
+    change, _ = INPUTS["shuffled"]
+    program = convert(graphdef.from_graph_def(plain(change)), num_replicas=2, iterations_per_loop=5)
+    with TPUSession(program) as session:
+        session.train(5)
+        session.save(tmp_path / "model.ckpt")
+        wanted = session.train(5)
+    with TPUSession(program) as session:
+        session.restore(tmp_path)
+        np.testing.assert_allclose(session.train(5), wanted, rtol=1e-6)
