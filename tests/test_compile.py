@@ -14,6 +14,8 @@ from tpugraph.runtime import foreign, layouts, stablehlo, topologies
 from tpugraph.runtime.module import Module
 from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES
 
+pytestmark = pytest.mark.slow
+
 try:
     import jax  # noqa: F401
     import libtpu  # noqa: F401

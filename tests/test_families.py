@@ -12,6 +12,8 @@ import pytest
 from models import FAMILIES, family, folders
 from tpugraph import testing
 
+pytestmark = pytest.mark.slow
+
 RELATIVE, ABSOLUTE = 1e-3, 1e-5  # global8: TensorFlow 1.15 at 8 times the batch sums in another order
 PLAIN = [name for name in folders(FAMILIES, "plain") if name != "gan_estimator"]
 GLOBAL8 = [name for name in folders(FAMILIES, "global8") if name != "gan_estimator"]

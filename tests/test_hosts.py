@@ -20,6 +20,8 @@ from tpugraph.runtime.masters import reach
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.workers import Cluster, answers, cluster_of, host_devices, serve
 
+pytestmark = pytest.mark.slow
+
 tf1 = tf.compat.v1
 
 

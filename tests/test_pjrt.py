@@ -18,6 +18,8 @@ from tpugraph.runtime.module import Module
 from tpugraph.runtime.pjrt import PjrtSession
 from tpugraph.runtime.session import TPUSession
 
+pytestmark = pytest.mark.slow
+
 try:
     import jax  # noqa: F401
 except ImportError as error:

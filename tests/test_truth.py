@@ -11,6 +11,8 @@ from models import CORPUS, corpus, folders
 from tpugraph import testing
 from tpugraph.testing import Training
 
+pytestmark = pytest.mark.slow
+
 STEPS = 24
 PLAIN = [name for name in folders(CORPUS, "plain") if not name.startswith("mnist")]
 GLOBAL8 = [name for name in folders(CORPUS, "global8") if not name.startswith("mnist")]
