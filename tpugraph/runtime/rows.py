@@ -149,8 +149,9 @@ def _entered(graph: Graph, take: Node, held: Node) -> Tensor:
     if entry.op not in ops.ENTER:
         return held.out()
     made = graph.clone_subgraph([entry], lambda name: f"{held.name}/Enter")[entry]
-    graph.retype(made, entry.op, inputs=[held.out()],
-                 attrs={**made.raw_attrs, "T": held.attr("dtype")}, outputs=[held.output(0)])  # fmt: skip
+    kept = {key: value for key, value in made.raw_attrs.items() if key[0] != "_"}
+    kind = {**kept, "T": held.attr("dtype")}
+    graph.retype(made, entry.op, inputs=[held.out()], attrs=kind, outputs=[held.output(0)])
     return made.out()
 
 
