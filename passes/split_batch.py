@@ -59,6 +59,8 @@ class SplitBatch(Pass):
             self._split(graph, tensor, batch)
         try:
             shapes.infer(graph)
+            if shapes.tell_lookups(graph):
+                shapes.infer(graph)
         except GraphError as error:
             raise _uncertain(graph, error.node or crossing[0].node, error.fault) from error
         self._verify(graph, before, dims)
