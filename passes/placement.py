@@ -46,9 +46,15 @@ class Placement(Pass):
             "host_nodes": len(graph) - len(device),
             "infeed_tensors": {str(t): size for t, size in crossing.items()},
             "infeed_bytes": sum(crossing.values()),
-            "naive_bytes": sum(shapes.byte_size(t) or 0 for t in step.fed),
+            "naive_bytes": _total(shapes.byte_size(t) for t in step.fed),
             "dropped": tail.dropped,
         }
+
+
+def _total(sizes: Iterable[int | None]) -> int | None:
+    """The sum; None where one is open, as of strings, which no infeed takes."""
+    known = list(sizes)
+    return None if None in known else sum(size or 0 for size in known)
 
 
 # --------------------------------------------------------------------------- the step

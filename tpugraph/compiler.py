@@ -171,6 +171,7 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
     outfeed = facts.get("outfeed") or facts.get("gather-rows", {})
     cores = options.num_replicas
     per_core = 1 if options.batch_mode == "global" else cores
+    naive = placement.get("naive_bytes", 0)
     return {
         "source": Path(graph.source).name if graph.source else "",
         "mode": options.mode,
@@ -194,7 +195,7 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
         "varying_updates": facts.get("varying-updates", {}).get("combined", {}),
         "bytes_per_step": {
             "infeed": placement.get("infeed_bytes", 0) * per_core,
-            "infeed_naive": placement.get("naive_bytes", 0) * per_core,
+            "infeed_naive": None if naive is None else naive * per_core,
             "infeed_tensors": placement.get("infeed_tensors", {}),
             "outfeed": outfeed.get("outfeed_bytes", 0),
             "outfeed_tensors": outfeed.get("outfeed_tensors", {}),
@@ -219,7 +220,7 @@ def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
 
 def _notes(graph: Graph) -> list[str]:
     notes = list(graph.facts.get("static-shapes", {}).get("batches_closed", []))
-    for name in ("cross-replica-sum", "varying-updates"):
+    for name in ("preconditions", "cross-replica-sum", "varying-updates"):
         notes += graph.facts.get(name, {}).get("notes", [])
     for name, kind in graph.facts.get("cross-replica-sum", {}).get("of_other_losses", {}).items():
         notes.append(
