@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tpugraph.errors import NanLossDuringTrainingError
 from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.interrupt import Interrupt
 from tpugraph.estimator.reporting import Events, Meter, say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import PREFIX, first_checkpoint
@@ -29,6 +30,7 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
         KeyboardInterrupt: Ctrl-C; a checkpoint is written first.
     """
     graph, scaffold = traced.graph, traced.scaffold
+    interrupt = Interrupt("stopping after this step; once more to stop at once")
     if traced.plan.line:
         say(traced.plan.line)
     with graph.as_default():
@@ -44,11 +46,12 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
         )
         events = Events(model_dir, graph)
         try:
-            with tf1.train.MonitoredSession(creator, hooks=[_Begun(hook) for hook in every]) as session:
-                interrupted = _steps(session, traced, config, watch, goal, events)
+            hooked = [_Begun(hook) for hook in every]
+            with interrupt, tf1.train.MonitoredSession(creator, hooks=hooked) as session:
+                _steps(session, traced, config, watch, goal, events, interrupt)
         finally:
             events.close()
-    if interrupted:
+    if interrupt.requested:
         raise KeyboardInterrupt
 
 
@@ -71,8 +74,9 @@ def _savers(scaffold: Any, model_dir: str, config: RunConfig, listeners: Sequenc
     return found
 
 
-def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal: Goal, events: Events) -> bool:
-    """Step after step; returns whether Ctrl-C ended it."""
+def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal: Goal, events: Events,
+           interrupt: Interrupt) -> None:  # fmt: skip
+    """Step after step, to the goal, the end of the data or Ctrl-C."""
     start = watch.done
     if start:
         say(f"restored {tf.train.latest_checkpoint(events.folder)} at step {start:,}")
@@ -80,17 +84,14 @@ def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal:
     meter = Meter(config.log_step_count_steps, traced.plan.whole, start, events)
     done = start
     try:
-        while (last is None or done < last) and not session.should_stop():
+        while (last is None or done < last) and not session.should_stop() and not interrupt.requested:
             loss = session.run([traced.spec.train_op, traced.spec.loss])[1]
             done += 1
             meter.update(done, float(loss))
     except tf.errors.OutOfRangeError:
         say(f"the data ended after {done - start:,} steps")
-    except KeyboardInterrupt:
-        return True
     finally:
         meter.end(done)
-    return False
 
 
 class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]

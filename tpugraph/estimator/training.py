@@ -16,6 +16,7 @@ from tpugraph.errors import NanLossDuringTrainingError, RunError
 from tpugraph.estimator.compiling import compile_training
 from tpugraph.estimator.hooks import LoopHooks
 from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.interrupt import Interrupt
 from tpugraph.estimator.loops import LoopLength
 from tpugraph.estimator.reporting import Events, Meter, say
 from tpugraph.estimator.run_config import RunConfig
@@ -141,7 +142,7 @@ class Training:
         self._due = False
         self._arrived: dict[str, Any] = {}
         self._summary_at = -1
-        self._interrupted = False
+        self._interrupt = Interrupt("stopping at the end of this loop; once more to stop at once")
 
     def run(self, goal: Goal) -> None:
         """Train to the goal, the end of the data, or a stop that a hook asks for.
@@ -153,12 +154,13 @@ class Training:
         """
         with self._cores.traced.graph.as_default():  # what the user's hooks and listeners add goes there
             try:
-                self._run(goal)
+                with self._interrupt:
+                    self._run(goal)
             except RunError as error:
                 if error.stage == CLUSTER:
                     self._cores.close()  # the next training starts with new sessions
                 raise
-        if self._interrupted:
+        if self._interrupt.requested:
             raise KeyboardInterrupt
 
     def _run(self, goal: Goal) -> None:
@@ -215,7 +217,7 @@ class Training:
                     meter.update(step, losses[-1])
                     known = {self._cores.traced.loss: np.float32(losses[-1]), **self._arrived}
                     self._hooks.after_loop(self._cores.host, known)
-                    if not self._interrupted:
+                    if not self._interrupt.requested:
                         checkpoints.save_if_due(step)
                 if len(losses) < count:
                     say(f"the data ended after {step - start:,} steps")
@@ -232,10 +234,10 @@ class Training:
             checkpoints.follow(self._cores.session)
 
     def _stopped(self, checkpoints: Checkpoints) -> bool:
-        return self._hooks.stop_requested or checkpoints.stop_requested or self._interrupted
+        return self._hooks.stop_requested or checkpoints.stop_requested or self._interrupt.requested
 
     def _one(self, worker: ThreadPoolExecutor, step: int, count: int) -> list[float]:
-        """One loop, in a thread of its own so that Ctrl-C is answered at once."""
+        """One loop, in a thread of its own so that Ctrl-C can end it."""
         every = self._config.save_summary_steps
         due = bool(every) and (self._summary_at < 0 or step + count - self._summary_at >= every)
         self._due = due
@@ -246,11 +248,6 @@ class Training:
         return losses
 
     def _wait(self, loop: Future[list[float]]) -> list[float]:
-        try:
-            return loop.result()
-        except KeyboardInterrupt:
-            self._interrupted = True
-            say("stopping at the end of this loop; once more to stop at once")
         try:
             return loop.result()
         except KeyboardInterrupt:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import graphdef, shapes
-from tpugraph.errors import RunError, TpuGraphError
+from tpugraph import graphdef, ops, shapes
+from tpugraph.errors import CheckpointError, RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
 from tpugraph.runtime import checkpoint, emulator, evaluation, foreign, masters, parts, tpu
@@ -147,9 +147,13 @@ class TPUSession:
         feed = {"tpugraph/checkpoint:0": str(prefix)}
         if not self._initialized:
             self._prepare_input()
-        self._run(["tpugraph/restore"], feed)
-        if has_input and "tpugraph/restore_input" in self._names():
-            self._run(["tpugraph/restore_input"], feed)
+        with_position = has_input and "tpugraph/restore_input" in self._names()
+        for entry in ("tpugraph/restore", *(["tpugraph/restore_input"] if with_position else [])):
+            try:
+                self._run([entry], feed)
+            except RunError as error:
+                fault = f"the checkpoint '{prefix}' cannot be restored: {error.fault}"
+                raise CheckpointError(fault, fix="take an earlier one: files of this one may be cut off") from error
         self._mirror()
         self._trained = checkpoint.step_of(prefix)
         step = self.global_step
@@ -424,7 +428,9 @@ class TPUSession:
         text = _first_words(str(error)) or type(error).__name__
         node = getattr(getattr(error, "op", None), "name", None)
         kind = type(error).__name__.removesuffix("Error")
-        return RunError(f"{kind}: {text[:300]}", node=node, origin=self._source)
+        read = node in self._names() and self._graph.get_operation_by_name(node).type in ops.INPUTS
+        fix = "the input fails, not the model: look at the data that it reads and at the functions that map it"
+        return RunError(f"{kind}: {text[:300]}", node=node, origin=self._source, fix=fix if read else None)
 
 
 _NO_CAUSE = (
