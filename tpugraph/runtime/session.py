@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ from tpugraph.errors import CheckpointError, RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
 from tpugraph.runtime import checkpoint, emulator, evaluation, foreign, masters, parts, tpu
+from tpugraph.runtime.end_of_data import OPTIONAL
 from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.hosts import MIRROR
 from tpugraph.runtime.placement import Placement
@@ -426,12 +428,22 @@ class TPUSession:
         if missing is not None:
             return missing
         text = _first_words(str(error)) or type(error).__name__
-        node = getattr(getattr(error, "op", None), "name", None)
-        kind = type(error).__name__.removesuffix("Error")
-        read = node in self._names() and self._graph.get_operation_by_name(node).type in ops.INPUTS
+        named = getattr(getattr(error, "op", None), "name", None)
+        passed = [name for name in (named, *_NODE.findall(str(error))) if name in self._names()]
+        reads = (name for name in passed if self._graph.get_operation_by_name(name).type in ops.INPUTS)
+        read = next(reads, None)
         fix = "the input fails, not the model: look at the data that it reads and at the functions that map it"
-        return RunError(f"{kind}: {text[:300]}", node=node, origin=self._source, fix=fix if read else None)
+        kind = type(error).__name__.removesuffix("Error")
+        return RunError(
+            f"{kind}: {text[:300]}",
+            node=(read or next(iter(passed), "")).removesuffix(OPTIONAL) or None,
+            origin=self._source,
+            fix=fix if read else None,
+        )
 
+
+_NODE = re.compile(r"\[\[(?:\{\{node )?([^\]{}]+)")
+"""A node in a message of TensorFlow: ``[[{{node NAME}}]]`` where it failed, ``[[NAME]]`` where that was called from."""
 
 _NO_CAUSE = (
     "Graph execution error",
