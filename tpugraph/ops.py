@@ -151,6 +151,23 @@ PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
 INPUTS = GET_NEXT | DEQUEUES | PLACEHOLDERS
 """Ops that bring data of a batch into the step."""
 
+APART = {
+    **dict.fromkeys(
+        ("AccumulatorTakeGradient", "SparseAccumulatorTakeGradient", "ResourceAccumulatorTakeGradient"),
+        ("gradients pass through an accumulator, as with SyncReplicasOptimizer",
+         "train with the optimizer that it wraps: the cores' gradients are summed here"),
+    ),
+    **dict.fromkeys(
+        ("Unstage", "MapUnstage", "OrderedMapUnstage"),
+        ("batches pass through a staging area", "read the iterator directly: the infeed stages the batches"),
+    ),
+    **dict.fromkeys(
+        ("BoostedTreesUpdateEnsemble", "BoostedTreesUpdateEnsembleV2"),
+        ("boosted trees are grown, not trained by gradients", "a TPU has no kernels for them: train them on a CPU"),
+    ),
+}  # fmt: skip
+"""Ops that hide the way from the input to the variables: what they do, and what to do about it."""
+
 PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 """Ops that call into the Python process that built the graph; a file cannot carry them."""
 

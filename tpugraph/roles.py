@@ -378,6 +378,10 @@ def _is_statistic(graph: Graph, write: Node, forward: dict[Node, None]) -> bool:
 
 
 def _no_train_op_error(graph: Graph) -> RolesError:
+    apart = next(iter(graph.of_type(*ops.APART)), None)
+    if apart is not None:
+        what, fix = ops.APART[apart.op]
+        return RolesError(f"the train op cannot be found: {what}", node=apart, origin=graph.source, fix=fix)
     return RolesError(
         "the graph has no train op: no variable is updated from the input",
         origin=graph.source,
