@@ -61,9 +61,9 @@ def test_a_bank_of_rows_is_noted() -> None:
 
     def bank() -> None:
         features, targets = batches((FEATURES, TARGETS), ROWS)
-        kept = variable("kept", (4 * ROWS, 3), trainable=False)
+        kept, weights = variable("kept", (4 * ROWS, 3), trainable=False), variable("w", (3, 1))
         with tf.control_dependencies([tf1.assign(kept, tf.concat([features, kept], 0)[: 4 * ROWS])]):
-            loss = tf.reduce_mean(squared_error(features, targets, variable("w", (3, 1))))
+            loss = tf.reduce_mean(squared_error(features, targets, weights))
         finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
     (note,) = convert(trace(bank), num_replicas=CORES).report["notes"]
