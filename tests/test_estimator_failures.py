@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,15 @@ def test_a_loss_that_is_no_number(tmp_path: Path, *, use_tpu: bool) -> None:
     assert trained.train(input_fn, steps=2).get_variable_value("global_step") == 6
 
 
+@pytest.fixture
+def answers_ctrl_c() -> Iterator[None]:
+    """Python's own answer to Ctrl-C: a shell starts what runs in the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("answers_ctrl_c")
 @BOTH
 def test_ctrl_c_writes_a_checkpoint(tmp_path: Path, *, use_tpu: bool) -> None:
     trained = estimator(tmp_path, use_tpu=use_tpu, loop=50)

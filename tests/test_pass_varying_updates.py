@@ -68,7 +68,7 @@ def test_a_bank_of_rows_is_noted() -> None:
 
     (note,) = convert(trace(bank), num_replicas=CORES).report["notes"]
     assert "'kept' is given the mean over the cores, which is not what the whole batch gives" in note
-    assert "may hold rows of the batch" in note
+    assert "puts rows of the batch beside others" in note
 
 
 @pytest.mark.parametrize("resource", [False, True])

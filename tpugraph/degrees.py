@@ -231,12 +231,6 @@ class Degrees:
             return bool(tensor.shape) and (tensor.shape or (0,))[0] == self.batch
         return any(self._batch_dims().certain(tensor, axis) for axis in range(len(tensor.shape or ())))
 
-    def may_hold_rows(self, tensor: Tensor) -> bool:
-        """Whether a dimension may be the batch, or several of it."""
-        if self.batch is None or self.batch < 2 or reads_host(tensor):
-            return self.holds_rows(tensor)
-        return any(self._batch_dims().dim(tensor, axis) is not False for axis in range(len(tensor.shape or ())))
-
     def mixing(self) -> mixing.Mixing:
         """Where rows of the batch meet other than in a sum or a mean; see ``knows_rows``."""
         dims = self._batch_dims() if self.knows_rows else mixing.Undecided(self.batch)

@@ -34,6 +34,7 @@ class Mixing:
         faults: nodes at which the result is certainly not that of the whole batch, each with the reason.
         divisors: nodes that divide rows by a number made of all rows, and that number.
         own_statistics: nodes that normalise each core's rows by statistics of these rows alone, as batch norm does.
+        joins: nodes that put rows of the batch beside other rows, as a bank of the newest rows does.
         by_number: nodes that give each row what belongs to its number in the batch; each core counts its own rows.
         own_gradients: nodes that are the gradient of a mean over the batch, read by the loss itself.
         causes: of those of the faults that only show it, the node that bends a number made of all rows, with the words.
@@ -42,6 +43,7 @@ class Mixing:
     faults: dict[Node, str] = field(default_factory=dict)
     divisors: dict[Node, Tensor] = field(default_factory=dict)
     own_statistics: list[Node] = field(default_factory=list)
+    joins: list[Node] = field(default_factory=list)
     by_number: list[Node] = field(default_factory=list)
     own_gradients: list[Node] = field(default_factory=list)
     causes: dict[Node, tuple[Node, str]] = field(default_factory=dict)
@@ -107,7 +109,7 @@ def _is_gradient_of_mean(node: Node, dims: BatchDims | Undecided) -> bool:
     """Whether a node spreads a number over the rows and divides it by their count, as backpropagation of a Mean does."""
     if node.op not in ops.DIVISIONS or node.inputs[0].node.op not in ops.SPREADS or not node.out().shape:
         return False
-    rows, count = node.out().shape[0], node.inputs[1].node
+    rows, count = (node.out().shape or ())[0], node.inputs[1].node
     if count.op != "Const" or count.attr("value").size != 1 or not rows or not dims.certain(node.out(), 0):
         return False
     return bool(count.attr("value").item() % rows == 0)
@@ -144,6 +146,7 @@ class Walk:
             return
         self._along_the_batch(node)
         self._by_number(node, operands)
+        self._beside_others(node)
         for port in range(len(node.outputs or ())):
             tensor = node.out(port)
             pairs = len(self._certain(tensor)) > 1
@@ -193,6 +196,14 @@ class Walk:
         alike = [t for t in node.inputs if not self._varies(t) and t.dtype.floating and self._certain(t)]
         if any(self._tells_apart(t) for t in alike):
             self.found.by_number.append(node)
+
+    def _beside_others(self, node: Node) -> None:
+        if node.op != "ConcatV2" or node.inputs[-1].node.op != "Const" or not node.out().shape:
+            return
+        axis = int(node.inputs[-1].node.attr("value").item()) % len(node.out().shape or ())
+        of_batch = {axis in self._certain(part) for part in node.inputs[:-1]}
+        if len(of_batch) > 1:
+            self.found.joins.append(node)
 
     def _tells_apart(self, tensor: Tensor) -> bool:
         for node in self.graph.ancestors([tensor.node], data_only=True):
