@@ -11,9 +11,9 @@ import tensorflow as tf
 from models import GOLDEN, tf1, variable
 from passes import WITHOUT_TRAINING
 from tpugraph import evaluation_roles, testing
+from tpugraph.findings import Roles
 from tpugraph.ir import Graph
 from tpugraph.pipeline import Pass
-from tpugraph.roles import Roles
 from tpugraph.shapes import import_graph
 
 ROLES: dict[str, Any] = {"eval": evaluation_roles.find_evaluation, "predict": evaluation_roles.find_prediction}

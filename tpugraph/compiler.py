@@ -16,6 +16,7 @@ from passes import PASSES, PIPELINES
 from tpugraph import evaluation_roles, graphdef, ops, preconditions, roles
 from tpugraph.analysis import cluster_nodes
 from tpugraph.errors import ConversionError, UsageError
+from tpugraph.findings import Roles
 from tpugraph.ir import Graph
 from tpugraph.pipeline import Pass, Pipeline, parse_passes
 from tpugraph.program import Program
@@ -125,7 +126,7 @@ def _convert(
     return Program(graph_def, _report(graph, options, pipeline, size, seconds) | {"predictions": predictions})
 
 
-def find_roles(graph: Graph, options: ConvertOptions) -> roles.Roles:
+def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
     """The roles of a plain graph in the mode of the options.
 
     Raises:

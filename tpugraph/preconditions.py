@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tpugraph import attrs, graphdef, ops, roles
+from tpugraph import attrs, graphdef, ops
 from tpugraph.errors import ConversionError, LoadError, RolesError
 from tpugraph.ir import Graph, Node
+from tpugraph.state import written_variables
 
 NO_GRADIENT = frozenset(
     """ArgMax ArgMin Bucketize Ceil Equal Floor FloorDiv Greater GreaterEqual InTopK InTopKV2 IsFinite IsInf IsNan Less
@@ -116,7 +117,7 @@ def _look_at_none_gradients(graph: Graph) -> None:
 def _never_written(graph: Graph) -> list[str]:
     """The variables of floating point that the step reads and does not write."""
     step = graph.ancestors(graph[name] for name in graph.roles.roots)
-    written = {variable for node in step for variable in roles.written_variables(node)}
+    written = {variable for node in step for variable in written_variables(node)}
     held = (graph[name] for name in graph.roles.variables)
     return [node.name for node in held if node in step and node not in written and node.attr("dtype").floating]
 

@@ -24,6 +24,10 @@ LAYERS = [
         "tpugraph/known_values.py",
     ]),
     ("meaning", [
+        "tpugraph/findings.py",
+        "tpugraph/state.py",
+        "tpugraph/losses.py",
+        "tpugraph/train_ops.py",
         "tpugraph/roles.py",
         "tpugraph/invariants.py",
         "tpugraph/processing.py",

@@ -15,10 +15,10 @@ from tpugraph.commands.console import Console, Outcome
 from tpugraph.commands.flags import Parsed
 from tpugraph.commands.programs import batch_line
 from tpugraph.errors import TpuGraphError
+from tpugraph.findings import Finding, Roles
 from tpugraph.ir import Graph, Node
 from tpugraph.pipeline import Pipeline
 from tpugraph.program import naive_cut
-from tpugraph.roles import Finding, Roles
 from tpugraph.runtime import checkpoint
 from tpugraph.runtime.rebind import file_names
 from tpugraph.text import format_output
