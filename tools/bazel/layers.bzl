@@ -16,6 +16,8 @@ LAYERS = [
         "tpugraph/flow.py",
         "tpugraph/analysis.py",
         "tpugraph/loops.py",
+        "tpugraph/batch_ties.py",
+        "tpugraph/batch_rules.py",
         "tpugraph/batch_dims.py",
         "tpugraph/scopes.py",
         "tpugraph/branches.py",
