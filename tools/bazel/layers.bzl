@@ -41,6 +41,8 @@ LAYERS = [
         "tpugraph/adjoints.py",
         "tpugraph/other_losses.py",
         "tpugraph/replicas.py",
+        "tpugraph/device_cut.py",
+        "tpugraph/watching.py",
         "tpugraph/outfeeding.py",
         "tpugraph/checkpoints.py",
         "tpugraph/entries.py",
