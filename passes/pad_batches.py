@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import attrs, ops, shapes
+from tpugraph import attrs, datasets, ops, shapes
 from tpugraph.attrs import Shape
 from tpugraph.errors import ConversionError, ShapeError
 from tpugraph.ir import Graph, Node, Tensor
@@ -35,7 +35,7 @@ class PadBatches(Pass):
         take = _take(graph)
         iterator, dataset = _dataset(graph, take)
         chain = list(_chain(dataset))
-        batcher = chain[-1] if chain and chain[-1].op in ops.BATCHES else None
+        batcher = chain[-1] if chain and chain[-1].op in datasets.BATCHES else None
         rows = _rows(graph, take, batcher)
         baked = any(shape and shape[0] is not None for shape in take.attr("output_shapes"))
         noted = _keep_remainder(graph, chain, batcher)
@@ -103,7 +103,7 @@ def _chain(dataset: Node) -> Iterator[Node]:
     while node is not None:
         yield node
         sources = [t.node for t in node.inputs if ops.is_dataset(t.node.op)]
-        node = sources[0] if len(sources) == 1 and node.op not in ops.BATCHES else None
+        node = sources[0] if len(sources) == 1 and node.op not in datasets.BATCHES else None
 
 
 def _rows(graph: Graph, take: Node, batcher: Node | None) -> int:
@@ -112,7 +112,7 @@ def _rows(graph: Graph, take: Node, batcher: Node | None) -> int:
     if len(static) == 1:
         return int(static.pop() or 0)
     if batcher is not None:
-        size = batcher.inputs[ops.BATCHES[batcher.op][0]].node
+        size = batcher.inputs[datasets.BATCHES[batcher.op][0]].node
         if size.op == "Const":
             return int(size.attr("value").item())
     raise ShapeError(
@@ -146,13 +146,13 @@ def _with_rows(graph: Graph, take: Node, index: int, shape: Shape) -> tuple[int 
 
 def _keep_remainder(graph: Graph, chain: list[Node], batcher: Node | None) -> list[str]:
     """Let the dataset keep its last partial batch; returns what to tell."""
-    operand = None if batcher is None else ops.BATCHES[batcher.op][1]
+    operand = None if batcher is None else datasets.BATCHES[batcher.op][1]
     if batcher is None or operand is None:
         return []
     drop = batcher.inputs[operand]
     if drop.node.op == "Const" and not drop.node.attr("value").item():
         return []
-    if any(node.has_attr("f") or node.op in ops.BATCHES for node in chain[:-1]):
+    if any(node.has_attr("f") or node.op in datasets.BATCHES for node in chain[:-1]):
         note = f"{batcher.name}: drops the last partial batch, since a function behind it expects full ones"
         graph.note(batcher, note)
         return [note]

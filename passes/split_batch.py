@@ -16,8 +16,6 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
 
 _INT32 = attrs.dtype("int32")
-_DIVIDES = frozenset({"RealDiv", "Div", "DivNoNan"})
-_FUNCTIONAL = frozenset({"While", "StatelessWhile", "If", "StatelessIf"})
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ class SplitBatch(Pass):
         ):
             return False
         for use in node.uses():
-            if use.node.op not in _DIVIDES or use.index != 1 or use.node in forward:
+            if use.node.op not in ops.DIVISIONS or use.index != 1 or use.node in forward:
                 continue
             tile = use.node.inputs[0].node
             if not self._spreads_mean(tile, dims, value.item()):
@@ -194,7 +192,7 @@ class SplitBatch(Pass):
         shape = node.attr("element_shape")
         if shape and any(d is not None and d % batch == 0 for d in shape):
             graph.set_attr(node, "element_shape", tuple(None if d is None or d % batch == 0 else d for d in shape))
-        if node.op in _FUNCTIONAL and node.has_attr("output_shapes"):
+        if node.op in ops.FUNCTIONAL and node.has_attr("output_shapes"):
             graph.set_attr(node, "output_shapes", [])
 
     def _verify(self, graph: Graph, before: dict[Node, Any], dims: BatchDims) -> None:

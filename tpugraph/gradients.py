@@ -19,8 +19,7 @@ from tpugraph.processing import processed
 from tpugraph.shapes import is_static
 from tpugraph.state import variable_of
 
-_SEGMENT_GRADS = frozenset({"SparseSegmentMeanGradV2", "SparseSegmentSumGradV2", "SparseSegmentSqrtNGradV2"})
-_MAKES_INDICES = frozenset({"Reshape", "Identity", "ConcatV2", "Cast"}) | _SEGMENT_GRADS
+_MAKES_INDICES = frozenset({"Reshape", "Identity", "ConcatV2", "Cast"}) | ops.SEGMENT_GRADS
 
 
 @dataclass(frozen=True)

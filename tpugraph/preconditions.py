@@ -7,13 +7,6 @@ from tpugraph.errors import ConversionError, LoadError, RolesError
 from tpugraph.ir import Graph, Node
 from tpugraph.state import written_variables
 
-NO_GRADIENT = frozenset(
-    """ArgMax ArgMin Bucketize Ceil Equal Floor FloorDiv Greater GreaterEqual InTopK InTopKV2 IsFinite IsInf IsNan Less
-    LessEqual LogicalAnd LogicalNot LogicalOr NotEqual OneHot OnesLike Rank Rint Round Shape ShapeN Sign Size
-    StopGradient ZerosLike""".split()
-)
-"""Ops through which no gradient flows."""
-
 IN_PROCESS = "in-process"
 """Fact of a graph that runs in the process that made it: the Python functions that it calls are there."""
 
@@ -136,7 +129,7 @@ def _blocked_by(variable: Node, loss: Node, forward: dict[Node, None]) -> Node |
             if use.node not in forward or use.node in seen:
                 continue
             seen.add(use.node)
-            if use.node.op in NO_GRADIENT or _casts_to_whole(use.node):
+            if use.node.op in ops.NO_GRADIENT or _casts_to_whole(use.node):
                 blocker = blocker or use.node
             else:
                 stack.append(use.node)
