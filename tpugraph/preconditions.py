@@ -41,7 +41,7 @@ def check(graph: Graph) -> None:
         _refuse_python(graph, step)
     _refuse_fed(graph, step)
     if graph.roles.mode == "train":
-        _look_at_none_gradients(graph)
+        _look_at_none_gradients(graph, step)
 
 
 def _refuse_python(graph: Graph, step: dict[Node, None]) -> None:
@@ -76,7 +76,7 @@ def _refuse_fed(graph: Graph, step: dict[Node, None]) -> None:
         )
 
 
-def _look_at_none_gradients(graph: Graph) -> None:
+def _look_at_none_gradients(graph: Graph, step: dict[Node, None]) -> None:
     """Variables that the loss reads through ops without a gradient only: training would leave them alone.
 
     The collection of trainable variables says which were meant to be trained. A bare GraphDef does not tell them from
@@ -87,7 +87,7 @@ def _look_at_none_gradients(graph: Graph) -> None:
     forward = graph.ancestors([loss], data_only=True)
     trainable = graph.collections.get("trainable_variables")
     notes = []
-    for name in _never_written(graph) if trainable is None else trainable:
+    for name in _never_written(graph, step) if trainable is None else trainable:
         variable = graph.get(name)
         if variable is None or name not in found.variables or found.variables[name].trained:
             continue
@@ -107,9 +107,8 @@ def _look_at_none_gradients(graph: Graph) -> None:
     graph.facts["preconditions"] = {"notes": notes}
 
 
-def _never_written(graph: Graph) -> list[str]:
+def _never_written(graph: Graph, step: dict[Node, None]) -> list[str]:
     """The variables of floating point that the step reads and does not write."""
-    step = graph.ancestors(graph[name] for name in graph.roles.roots)
     written = {variable for node in step for variable in written_variables(node)}
     held = (graph[name] for name in graph.roles.variables)
     return [node.name for node in held if node in step and node not in written and node.attr("dtype").floating]
