@@ -32,13 +32,26 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if flags["model_dir"] is not None:
         check_folder(Path(flags["model_dir"]), "--model_dir")
     program = programs.load(flags, console)
-    with TPUSession(program, master=flags["master"], rebind=names) as session:
+    options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"]}
+    with TPUSession(program, rebind=names, **options) as session:
+        if flags["engine"] != "emulator":
+            console.say(_engine_line(session))
         started_from = _start(session, flags["checkpoint"], flags["model_dir"], console)
         training = Training(session, console, steps, losses, flags["model_dir"], flags["save_steps"])
         code = training.run()
     return Outcome(
-        {**training.summary(), "model": flags.model, "started_from": started_from, "notes": session.notes}, code
-    )
+        {**training.summary(), "model": flags.model, "started_from": started_from, "notes": session.notes,
+         "engine": session.report},
+        code,
+    )  # fmt: skip
+
+
+def _engine_line(session: TPUSession) -> str:
+    found = session.report
+    if found["platform"] is None:
+        return f"engine {found['engine']}: {found['reason']}"
+    return (f"engine {found['engine']} on {session.num_replicas} {found['platform']} devices: {found['reason']}; compiled in "
+            f"{found['compile_seconds']:.1f} s")  # fmt: skip
 
 
 def _start(session: TPUSession, checkpoint: str | None, model_dir: str | None, console: Console) -> str | None:

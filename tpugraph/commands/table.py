@@ -150,13 +150,14 @@ CONVERT = Command(
 RUN = Command(
     "run",
     True,
-    "train, evaluate or predict: on TPU devices, or on emulated cores of this machine",
+    "train, evaluate or predict: on TPU devices, PJRT devices, or emulated cores of this machine",
     "MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph "
     "convert`. With --model_dir, training goes on where that folder's newest checkpoint ends. A graph of mode eval or "
     "predict takes its variables from there, runs over all its data (or --steps global batches), and gives each example once.",
     (
         "tpugraph run model_tpu.pb --steps=1000 --model_dir=out --losses=losses.jsonl",
         "tpugraph run model.pb --steps=24 --checkpoint=model.ckpt-0 --rebind=train.tfrecords=/data/train.tfrecords",
+        "tpugraph run model_tpu.pb --steps=1000 --engine=pjrt --platform=gpu",
         "tpugraph run eval.meta --mode=eval --checkpoint=model_dir",
         "tpugraph run predict.meta --mode=predict --checkpoint=model_dir --output=predictions.jsonl",
     ),
@@ -187,6 +188,14 @@ RUN = Command(
             "address of a TensorFlow server with TPU devices; emulated cores if empty",
             shown="ADDRESS",
         ),
+        Flag(
+            "engine",
+            "enum",
+            "emulator",
+            "what trains where no TPU master does; pjrt compiles the loop for devices of jax, auto does where those are accelerators",
+            ("emulator", "pjrt", "auto"),
+        ),
+        Flag("platform", "enum", None, "devices of --engine=pjrt; cpu makes virtual ones", ("cpu", "gpu", "tpu")),
         _REBIND,
         Flag("losses", "string", None, 'write a line {"step": 1, "loss": 0.5} per step', shown="FILE.jsonl"),
         *CONVERSION,

@@ -34,9 +34,7 @@ def parse(code: bytes) -> Any:
     TensorFlow's bridge leaves ``mhlo.copy`` ops, which mean nothing and which the compilers for TPU do not take.
     """
     ir = load("jaxlib.mlir.ir", "pjrt")
-    from jax._src.interpreters import mlir
-
-    with mlir.make_ir_context() as context:
+    with load("jax.interpreters.mlir", "pjrt").make_ir_context() as context:
         module = ir.Module.parse(code, context)
         copies: list[Any] = []
         _find(module.operation, "mhlo.copy", copies)
