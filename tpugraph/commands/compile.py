@@ -5,40 +5,62 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from tpugraph import graphdef
+from tpugraph import __version__, graphdef
 from tpugraph.commands import programs
 from tpugraph.commands.console import Console, Outcome, stderr_held_back
-from tpugraph.commands.flags import Parsed
+from tpugraph.commands.convert import check_writable
+from tpugraph.commands.flags import Parsed, rebinds
 from tpugraph.errors import UsageError
-from tpugraph.runtime import foreign, stablehlo, topologies
+from tpugraph.program import Program
+from tpugraph.runtime import bundling, foreign, stablehlo, topologies
 from tpugraph.runtime.module import Module
 from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES, Compiled
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Compile MODEL for ``--topology``, or list the topologies."""
+    """Compile MODEL for ``--topology``, write it as a bundle, or list the topologies."""
     if flags["topologies"]:
         return _list(console)
     if not flags.model:
         raise UsageError("'tpugraph compile' needs a MODEL", fix="tpugraph compile model.pb --topology=v5e:2x4")
+    if flags["checkpoint"] and flags["output"] is None:
+        raise UsageError("--checkpoint is for the variables of a bundle", fix="give -o FILE.tpugraph too")
     topologies.check(flags["topology"], 1)
+    if flags["output"] is not None:
+        check_writable(Path(flags["output"]), "--output")
     program = programs.load(flags, console)
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
-    topologies.check(flags["topology"], _replicas(graph))
+    for_tpu = flags["output"] is None or "topology" in flags.given
+    if for_tpu:
+        topologies.check(flags["topology"], _replicas(graph))
     if "tpugraph/train" not in graph:
         foreign.add_entry_points(graph)
     module = stablehlo.lower(graph)
     console.say(f"lowered to StableHLO in {sum(module.seconds.values()):.1f} s: {len(module.code):,} bytes, "
                 f"{module.facts['all_reduces']} all-reduces, {module.facts['loops']} loops")  # fmt: skip
+    found = _write_bundle(program, module, flags, console) if flags["output"] is not None else {}
+    return Outcome({**found, **(_compile(module, flags, console) if for_tpu else {})})
+
+
+def _write_bundle(program: Program, module: Module, flags: Parsed, console: Console) -> dict[str, Any]:
+    made = bundling.make(program, module=module, checkpoint=flags["checkpoint"], rebind=rebinds(flags["rebind"]),
+                         made_by={"tpugraph": __version__})  # fmt: skip
+    size = made.save(flags["output"])
+    console.say(f"wrote {flags['output']} ({size:,} bytes): {len(made.variables)} variables at step {made.trained:,}")
+    return {"output": flags["output"], "bytes": size, "inputs": list(made.inputs), "trained": made.trained}
+
+
+def _compile(module: Module, flags: Parsed, console: Console) -> dict[str, Any]:
     console.say(f"compiling for {module.num_replicas} replicas on {flags['topology']} ...")
     started = time.perf_counter()
     with contextlib.nullcontext() if flags["traceback"] else stderr_held_back():
         compiled = topologies.compile_for(module, flags["topology"])
     for line in _lines(compiled, module):
         console.say(line)
-    return Outcome({**_facts(compiled, module), "total_seconds": time.perf_counter() - started})
+    return {**_facts(compiled, module), "total_seconds": time.perf_counter() - started}
 
 
 def _replicas(graph: Any) -> int:

@@ -247,9 +247,29 @@ COMPILE = Command(
     "compile a graph with the real TPU compiler, without a TPU",
     "MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph "
     "convert`. Says whether it compiles, or the compiler's complaint with the node; memory per core, flops, traffic. Needs "
-    "jax and libtpu: python -m pip install 'tpugraph[tpu]'.",
-    ("tpugraph compile model.pb --topology=v5e:2x4",),
+    "jax and libtpu: python -m pip install 'tpugraph[tpu]'. With --output it writes a bundle that jax alone can train, and "
+    "asks the compiler only where --topology is given too.",
     (
+        "tpugraph compile model.pb --topology=v5e:2x4",
+        "tpugraph compile model.pb -o step.tpugraph --checkpoint=model_dir",
+    ),
+    (
+        Flag(
+            "output",
+            "string",
+            None,
+            "write the step, its variables and a manifest, for tpugraph.runtime.pjrt",
+            short="o",
+            shown="FILE.tpugraph",
+        ),
+        Flag(
+            "checkpoint",
+            "string",
+            None,
+            "of --output: the variables' values; their initialisers if not given",
+            shown="PREFIX",
+        ),
+        _REBIND,
         Flag("topology", "string", "v5e:2x4", "which TPU to compile for", shown="NAME"),
         Flag("topologies", "boolean", False, "list the known topologies and stop"),
         *CONVERSION,

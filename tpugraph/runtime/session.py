@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import graphdef, shapes
+from tpugraph import graphdef, ops, shapes
 from tpugraph.errors import RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
@@ -370,19 +370,27 @@ class TPUSession:
         return self.values([name])[name]
 
     def values(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
-        """The values of several variables in one run; all that a checkpoint holds when ``names`` is None.
+        """The values of several variables of the graph in one run; all that a checkpoint holds when ``names`` is None.
 
         Raises:
             RunError: there is no such variable.
         """
-        wanted = list(self._reads if names is None else names)
-        unknown = next((name for name in wanted if name not in self._reads), None)
-        if unknown is not None:
-            raise RunError(
-                f"there is no saved variable '{unknown}'", fix=f"one of {', '.join(list(self._reads)[:5])}, ..."
-            )
+        wanted = list(self._saved_keys if names is None else names)
+        for name in wanted:
+            if name not in self._reads:
+                self._reads[name] = self._read_of(name)
         found = self._run([self._reads[name] for name in wanted]) if wanted else []
         return {name: np.asarray(value) for name, value in zip(wanted, found, strict=True)}
+
+    def _read_of(self, name: str) -> str:
+        """A read of a variable that no checkpoint holds."""
+        operation = self._graph.get_operation_by_name(name) if name in self._names() else None
+        if operation is None or operation.type not in ops.RESOURCE_VARIABLES:
+            known = ", ".join(list(self._reads)[:5])
+            raise RunError(f"there is no variable '{name}'", fix=f"one of {known}, ...")
+        with self._graph.as_default():
+            kind = tf.as_dtype(operation.get_attr("dtype"))
+            return str(tf.raw_ops.ReadVariableOp(resource=operation.outputs[0], dtype=kind).name)
 
     def assign(self, values: Mapping[str, Any]) -> None:
         """Give variables that a checkpoint holds new values, by their name in the plain graph.
@@ -391,7 +399,7 @@ class TPUSession:
             RunError: there is no such variable, or a value of another shape.
         """
         for name, value in values.items():
-            if name not in self._reads:
+            if name not in self._saved_keys:
                 raise RunError(f"there is no saved variable '{name}'")
             if name not in self._setters:
                 with self._graph.as_default():
