@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +14,18 @@ from models import CORPUS, ORACLE, corpus
 from tpugraph import cli, graphdef
 from tpugraph.compiler import convert
 from tpugraph.errors import RunError, UsageError
-from tpugraph.runtime import foreign, layouts, stablehlo, topologies
+from tpugraph.progress import Ticker
+from tpugraph.runtime import foreign, layouts, results, stablehlo, topologies
 from tpugraph.runtime.module import Module
-from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES
+from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES, Compiled
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(results.FOLDER, str(tmp_path / "cache"))
+
 
 try:
     import jax  # noqa: F401
@@ -127,6 +138,89 @@ def test_a_module_that_does_not_fit_says_by_how_much() -> None:
     with pytest.raises(RunError, match=r"does not fit on a core of v5e:2x4: it needs [\d.]+G for") as caught:
         topologies.compile_for(module, "v5e:2x4")
     assert "--iterations_per_loop" in caught.value.block()
+
+
+# --------------------------------------------------------------------------- the cache
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topologies that the compiler is asked for, while it answers at once."""
+    found: list[str] = []
+
+    def answer(module: Module, topology: str) -> Compiled:
+        found.append(topology)
+        memory = dict.fromkeys(("arguments", "outputs", "aliased", "temporaries", "code"), len(found))
+        placed = layouts.Placed("node", "f32[2]{0:T(128)}", 512, 8)
+        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2.0, 3.0, 4, 5, (placed,))
+
+    monkeypatch.setattr(topologies, "compile_for", answer)
+    return found
+
+
+def test_the_same_module_is_compiled_once(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    first, known = results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    again, known_again = results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    assert (first, known, known_again) == (again, False, True)
+    results.compile_once(Module(b"other", 8, 1, (), ()), "v3:2x2", notes.append)
+    results.compile_once(Module(b"code", 8, 1, (), ()), "v5e:2x4", notes.append)
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_something=1")
+    results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    monkeypatch.setattr(results, "_version", lambda package: "99")
+    results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    assert asked == ["v3:2x2", "v3:2x2", "v5e:2x4", "v3:2x2", "v3:2x2"]
+    assert notes == []
+
+
+@pytest.mark.parametrize("damage", [lambda t: t[: len(t) // 2], lambda t: t.replace("512", "513"), lambda t: "{}"])
+def test_a_damaged_entry_is_told_and_made_anew(asked: list[str], damage: Callable[[str], str]) -> None:
+    notes: list[str] = []
+    module = Module(b"code", 8, 1, (), ())
+    results.compile_once(module, "v3:2x2", notes.append)
+    (entry,) = (results.folder() or Path()).glob("*.json")
+    entry.write_text(damage(entry.read_text()))
+    _, known = results.compile_once(module, "v3:2x2", notes.append)
+    assert not known
+    assert len(notes) == 1
+    assert f"the cache entry '{entry}' is damaged" in notes[0]
+    assert results.compile_once(module, "v3:2x2", notes.append)[1]
+    assert asked == ["v3:2x2"] * 2
+
+
+def test_a_folder_that_cannot_be_written_is_told(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(results.FOLDER, str(tmp_path / "file" / "below"))
+    notes: list[str] = []
+    results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    assert any("cannot be written" in note for note in notes)
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(results.FOLDER)
+    assert results.folder() == tmp_path / "tpugraph"
+    monkeypatch.setenv(results.FOLDER, "")
+    assert results.folder() is None
+
+
+def test_the_command_says_that_it_knew(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for known in (False, True):
+        assert cli.main(["compile", str(IRIS), "--topology=v3:2x2", "--json"]) == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["cached"] is known
+        assert ("is from the cache in" in err) is known
+    assert asked == ["v3:2x2"]
+
+
+def test_a_terminal_sees_the_seconds() -> None:
+    read, write = os.openpty()
+    with os.fdopen(write, "w") as stream, Ticker(stream, "compiling"):
+        time.sleep(0.35)
+    assert b"\rcompiling: 0 s" in os.read(read, 1000)
+    os.close(read)
 
 
 # --------------------------------------------------------------------------- layouts

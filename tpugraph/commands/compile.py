@@ -15,7 +15,8 @@ from tpugraph.commands.convert import check_writable
 from tpugraph.commands.flags import Parsed, rebinds
 from tpugraph.errors import UsageError
 from tpugraph.program import Program
-from tpugraph.runtime import bundling, foreign, stablehlo, topologies
+from tpugraph.progress import Ticker
+from tpugraph.runtime import bundling, foreign, results, stablehlo, topologies
 from tpugraph.runtime.module import Module
 from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES, Compiled
 
@@ -54,13 +55,24 @@ def _write_bundle(program: Program, module: Module, flags: Parsed, console: Cons
 
 
 def _compile(module: Module, flags: Parsed, console: Console) -> dict[str, Any]:
-    console.say(f"compiling for {module.num_replicas} replicas on {flags['topology']} ...")
     started = time.perf_counter()
-    with contextlib.nullcontext() if flags["traceback"] else stderr_held_back():
-        compiled = topologies.compile_for(module, flags["topology"])
+    compiled, known = _ask(module, flags, console)
     for line in _lines(compiled, module):
         console.say(line)
-    return {**_facts(compiled, module), "total_seconds": time.perf_counter() - started}
+    if known:
+        console.say(f"the answer of {compiled.seconds:.1f} s is from the cache in {results.folder()}")
+    return {**_facts(compiled, module), "cached": known, "total_seconds": time.perf_counter() - started}
+
+
+def _ask(module: Module, flags: Parsed, console: Console) -> tuple[Compiled, bool]:
+    """What the compiler says, and whether it was known; with progress, and without libtpu's own log."""
+    notes: list[str] = []
+    text = f"compiling for {module.num_replicas} replicas on {flags['topology']}"
+    with Ticker(console.stream, text), contextlib.nullcontext() if flags["traceback"] else stderr_held_back():
+        found = results.compile_once(module, flags["topology"], notes.append)
+    for note in notes:
+        console.say(f"note: {note}")
+    return found
 
 
 def _replicas(graph: Any) -> int:
