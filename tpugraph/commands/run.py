@@ -12,6 +12,8 @@ from tpugraph.commands.convert import check_folder
 from tpugraph.commands.flags import Parsed, rebinds
 from tpugraph.commands.training import LossFile, Training
 from tpugraph.errors import UsageError
+from tpugraph.program import Program
+from tpugraph.runtime import devices
 from tpugraph.runtime.session import TPUSession
 
 
@@ -32,6 +34,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if flags["model_dir"] is not None:
         check_folder(Path(flags["model_dir"]), "--model_dir")
     program = programs.load(flags, console)
+    _join(flags, program)
     options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"]}
     with TPUSession(program, rebind=names, **options) as session:
         if flags["engine"] != "emulator":
@@ -44,6 +47,20 @@ def run(flags: Parsed, console: Console) -> Outcome:
          "engine": session.report},
         code,
     )  # fmt: skip
+
+
+def _join(flags: Parsed, program: Program) -> None:
+    """Join this process with those of other hosts."""
+    if flags["coordinator"] is None:
+        if flags["processes"] > 1:
+            raise UsageError("several processes need a place to meet", fix="--coordinator=HOST:PORT, of process 0")
+        return
+    if flags["engine"] != "pjrt":
+        raise UsageError(f"--coordinator joins processes of PJRT, not of the engine {flags['engine']}",
+                         fix="--engine=pjrt")  # fmt: skip
+    cores = next(n.attr["num_replicas"].i for n in program.graph_def.node if n.op == "TPUReplicateMetadata")
+    devices.join(flags["coordinator"], flags["processes"], flags["process"], cores=cores,
+                 platform=flags["platform"] or "cpu")  # fmt: skip
 
 
 def _engine_line(session: TPUSession) -> str:

@@ -195,6 +195,11 @@ RUN = Command(
             "what trains where no TPU master does; pjrt compiles the loop for devices of jax, auto does where those are accelerators",
             ("emulator", "pjrt", "auto"),
         ),
+        Flag(
+            "coordinator", "string", None, "of --engine=pjrt on several hosts: address of process 0", shown="HOST:PORT"
+        ),
+        Flag("processes", "integer", 1, "how many processes --coordinator joins", shown="N", lowest=1),
+        Flag("process", "integer", 0, "the number of this process", shown="N", lowest=0),
         Flag("platform", "enum", None, "devices of --engine=pjrt; cpu makes virtual ones", ("cpu", "gpu", "tpu")),
         _REBIND,
         Flag("losses", "string", None, 'write a line {"step": 1, "loss": 0.5} per step', shown="FILE.jsonl"),

@@ -1,7 +1,7 @@
 """A compiled module on the devices of a PJRT client: jax and NumPy only, no TensorFlow.
 
-Where several processes were joined by ``jax.distributed.initialize``, the module spans the devices of all of them. Each
-process gives the batches of its own cores, and all get what every core sent.
+Where several processes were joined, by :func:`join` or ``jax.distributed.initialize``, the module spans the devices of
+all of them. Each process gives the batches of its own cores, and all get what every core sent.
 """
 
 from __future__ import annotations
@@ -12,13 +12,44 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph.errors import RunError
+from tpugraph.errors import RunError, UsageError
 from tpugraph.runtime import xla
 from tpugraph.runtime.module import Module, Value
 
 Array = np.ndarray[Any, Any]
 Placed = list[Any]
 """Of each infeed argument, a jax.Array that is spread over the cores."""
+
+
+def join(coordinator: str, processes: int, process: int, *, platform: str, cores: int, seconds: int = 300) -> None:
+    """Join this process with others, before anything asks jax for devices.
+
+    Args:
+        coordinator: address of process 0, as host:port, the same for all.
+        processes: how many there are.
+        process: the number of this one.
+        platform: of the devices.
+        cores: of all processes together; on ``cpu`` each makes its share of virtual ones.
+        seconds: how long the others are waited for.
+
+    Raises:
+        UsageError: the cores cannot be dealt out evenly, or there is no such process.
+        RunError: jax is not installed, or not all processes come in time.
+    """
+    if not 0 <= process < processes:
+        raise UsageError(f"there is no process {process} of {processes}", fix=f"0 to {processes - 1}")
+    if cores % processes:
+        raise UsageError(f"{cores} cores cannot be dealt out to {processes} processes",
+                         fix=f"convert with --num_replicas={-(-cores // processes) * processes}")  # fmt: skip
+    jax = xla.load("jax", "pjrt")
+    if platform == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", cores // processes)
+    try:
+        jax.distributed.initialize(coordinator, processes, process, initialization_timeout=seconds)
+    except (RuntimeError, ValueError) as error:
+        raise RunError(f"process {process} cannot join the others at {coordinator}: {str(error).splitlines()[0][:200]}",
+                       fix="start all processes with the same coordinator, which process 0 listens at") from error  # fmt: skip
 
 
 class Devices:
