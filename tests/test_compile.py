@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +16,10 @@ from tpugraph import cli, graphdef
 from tpugraph.compiler import convert
 from tpugraph.errors import RunError, UsageError
 from tpugraph.progress import Ticker
-from tpugraph.runtime import foreign, layouts, results, stablehlo, topologies
+from tpugraph.runtime import batch_search, foreign, layouts, results, stablehlo, topologies
 from tpugraph.runtime.module import Module
 from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES, Compiled
+from tpugraph.runtime.xla import TooLarge
 
 pytestmark = pytest.mark.slow
 
@@ -135,7 +137,9 @@ def test_more_replicas_than_any_topology_of_the_kind() -> None:
 def test_a_module_that_does_not_fit_says_by_how_much() -> None:
     program = convert(corpus("iris_dnn").graph())
     module = stablehlo.lower(graphdef.from_graph_def(program.graph_def), iterations=30_000_000)
-    with pytest.raises(RunError, match=r"does not fit on a core of v5e:2x4: it needs [\d.]+G for") as caught:
+    with pytest.raises(
+        RunError, match=r"does not fit on a core of v5e:2x4: it needs [\d.,]+ GiB for .*, which is [\d.,]+ GiB more"
+    ) as caught:
         topologies.compile_for(module, "v5e:2x4")
     assert "--iterations_per_loop" in caught.value.block()
 
@@ -221,6 +225,45 @@ def test_a_terminal_sees_the_seconds() -> None:
         time.sleep(0.35)
     assert b"\rcompiling: 0 s" in os.read(read, 1000)
     os.close(read)
+
+
+# --------------------------------------------------------------------------- the largest batch
+
+
+@pytest.fixture
+def small_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that answers at once, and a core that holds 100 of its rows."""
+
+    def answer(module: Module, topology: str) -> Compiled:
+        rows = next(v.shape[1] for v in module.arguments if v.kind == "infeed")
+        limit = CHIPS["v3"].hbm
+        if rows > 100:
+            raise TooLarge(topology, "the program", rows * limit // 100, limit, "dense/MatMul")
+        memory = {**dict.fromkeys(("arguments", "outputs", "aliased", "code"), 0), "temporaries": rows * limit // 100}
+        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2.0, 3.0, 4, 5, ())
+
+    monkeypatch.setattr(topologies, "compile_for", answer)
+
+
+def test_the_command_searches_the_largest_batch(small_core: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compile", str(IRIS), "--topology=v3:2x2", "--largest_batch", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["largest_batch"] in range(93, 101)
+    assert "batch       32 rows per core need 5.12 GiB: fits" in err
+    assert ": too large" in err
+    assert f"largest     {json.loads(out)['largest_batch']} rows per core" in err
+
+
+def test_a_batch_that_does_not_fit_says_which_would(small_core: None, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = convert(corpus("iris_dnn").graph()).graph_def
+    wide = batch_search.with_rows(graphdef.from_graph_def(graph), 128)
+    path = Path(os.environ[results.FOLDER]).with_name("wide.pb")
+    path.write_bytes(graphdef.to_graph_def(wide).SerializeToString())
+    assert cli.main(["compile", str(path), "--topology=v3:2x2"]) == 1
+    err = capsys.readouterr().err
+    assert "it needs 20.48 GiB for the program, which is 4.48 GiB more than the 16.00 GiB that there are" in err
+    assert "node    dense/MatMul" in err
+    assert re.search(r"fix +a batch of at most (9\d|100) rows per core fits", err)
 
 
 # --------------------------------------------------------------------------- layouts

@@ -247,6 +247,11 @@ class BatchDims:
     def _tie_fill(self, node: Node) -> None:
         self._named_dims(node.inputs[0], node.out())
 
+    def _tie_random(self, node: Node) -> None:
+        self._named_dims(node.inputs[0], node.out())
+
+    _tie_randomuniform = _tie_randomstandardnormal = _tie_truncatednormal = _tie_random
+
     def _tie_broadcastto(self, node: Node) -> None:
         self._named_dims(node.inputs[1], node.out())
 

@@ -17,6 +17,7 @@ LAYERS = [
         "tpugraph/analysis.py",
         "tpugraph/loops.py",
         "tpugraph/batch_dims.py",
+        "tpugraph/resizing.py",
         "tpugraph/scopes.py",
         "tpugraph/branches.py",
         "tpugraph/functional.py",

@@ -13,12 +13,15 @@ from tpugraph.commands import programs
 from tpugraph.commands.console import Console, Outcome, stderr_held_back
 from tpugraph.commands.convert import check_writable
 from tpugraph.commands.flags import Parsed, rebinds
-from tpugraph.errors import UsageError
+from tpugraph.errors import ShapeError, UsageError
+from tpugraph.ir import Graph
 from tpugraph.program import Program
 from tpugraph.progress import Ticker
-from tpugraph.runtime import bundling, foreign, results, stablehlo, topologies
+from tpugraph.runtime import batch_search, bundling, foreign, results, stablehlo, topologies
+from tpugraph.runtime.batch_search import Try
 from tpugraph.runtime.module import Module
 from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES, Compiled
+from tpugraph.runtime.xla import TooLarge
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
@@ -34,16 +37,25 @@ def run(flags: Parsed, console: Console) -> Outcome:
         check_writable(Path(flags["output"]), "--output")
     program = programs.load(flags, console)
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
-    for_tpu = flags["output"] is None or "topology" in flags.given
+    for_tpu = flags["output"] is None or flags["largest_batch"] or "topology" in flags.given
     if for_tpu:
         topologies.check(flags["topology"], _replicas(graph))
     if "tpugraph/train" not in graph:
         foreign.add_entry_points(graph)
+    module = _lower(batch_search.with_rows(graph, None), console)
+    found = _write_bundle(program, module, flags, console) if flags["output"] is not None else {}
+    if for_tpu:
+        found |= _compile(graph, module, flags, console)
+    if flags["largest_batch"]:
+        found["largest_batch"] = _largest_batch(graph, flags, console)
+    return Outcome(found)
+
+
+def _lower(graph: Graph, console: Console) -> Module:
     module = stablehlo.lower(graph)
     console.say(f"lowered to StableHLO in {sum(module.seconds.values()):.1f} s: {len(module.code):,} bytes, "
                 f"{module.facts['all_reduces']} all-reduces, {module.facts['loops']} loops")  # fmt: skip
-    found = _write_bundle(program, module, flags, console) if flags["output"] is not None else {}
-    return Outcome({**found, **(_compile(module, flags, console) if for_tpu else {})})
+    return module
 
 
 def _write_bundle(program: Program, module: Module, flags: Parsed, console: Console) -> dict[str, Any]:
@@ -54,14 +66,56 @@ def _write_bundle(program: Program, module: Module, flags: Parsed, console: Cons
     return {"output": flags["output"], "bytes": size, "inputs": list(made.inputs), "trained": made.trained}
 
 
-def _compile(module: Module, flags: Parsed, console: Console) -> dict[str, Any]:
+def _compile(graph: Graph, module: Module, flags: Parsed, console: Console) -> dict[str, Any]:
     started = time.perf_counter()
-    compiled, known = _ask(module, flags, console)
+    try:
+        compiled, known = _ask(module, flags, console)
+    except TooLarge as error:
+        if flags["largest_batch"]:
+            console.say(f"note: {error.fault}")
+            return {}
+        error.fix = _what_fits(graph, flags, console, error)
+        raise
     for line in _lines(compiled, module):
         console.say(line)
     if known:
         console.say(f"the answer of {compiled.seconds:.1f} s is from the cache in {results.folder()}")
     return {**_facts(compiled, module), "cached": known, "total_seconds": time.perf_counter() - started}
+
+
+def _what_fits(graph: Graph, flags: Parsed, console: Console, error: TooLarge) -> str:
+    """What to do about a step that does not fit."""
+    try:
+        rows = _largest_batch(graph, flags, console)
+    except ShapeError as uncertain:
+        console.say(f"note: {uncertain.fault}")
+        return str(error.fix)
+    if not rows:
+        return "not even a batch of one row fits: fewer steps per call (--iterations_per_loop), or a smaller model"
+    return f"a batch of at most {rows:,} rows per core fits; or fewer steps per call: --iterations_per_loop"
+
+
+def _largest_batch(graph: Graph, flags: Parsed, console: Console) -> int:
+    """Search the largest batch of a core, and say each try."""
+    memory = CHIPS[flags["topology"].partition(":")[0]].hbm
+
+    def attempt(rows: int) -> Try:
+        module = stablehlo.lower(batch_search.with_rows(graph, rows))
+        try:
+            compiled, _ = _ask(module, flags, console)
+        except TooLarge as error:
+            console.say(f"batch       {rows:,} rows per core need {_size(error.needed)}: too large")
+            return Try(rows, error.needed, False)
+        fits = compiled.peak <= memory
+        console.say(
+            f"batch       {rows:,} rows per core need {_size(compiled.peak)}: {'fits' if fits else 'too large'}"
+        )
+        return Try(rows, compiled.peak, fits)
+
+    found = batch_search.search(batch_search.rows_of(graph), attempt, memory)
+    least = "at least " if found == batch_search.MOST else ""
+    console.say(f"largest     {least}{found:,} rows per core, {found * _replicas(graph):,} on {_replicas(graph)} cores")
+    return found
 
 
 def _ask(module: Module, flags: Parsed, console: Console) -> tuple[Compiled, bool]:
@@ -75,7 +129,7 @@ def _ask(module: Module, flags: Parsed, console: Console) -> tuple[Compiled, boo
     return found
 
 
-def _replicas(graph: Any) -> int:
+def _replicas(graph: Graph) -> int:
     return int(graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"))
 
 

@@ -256,6 +256,7 @@ COMPILE = Command(
     "asks the compiler only where --topology is given too.",
     (
         "tpugraph compile model.pb --topology=v5e:2x4",
+        "tpugraph compile model.pb --topology=v6e:2x4 --largest_batch",
         "tpugraph compile model.pb -o step.tpugraph --checkpoint=model_dir",
     ),
     (
@@ -276,6 +277,7 @@ COMPILE = Command(
         ),
         _REBIND,
         Flag("topology", "string", "v5e:2x4", "which TPU to compile for", shown="NAME"),
+        Flag("largest_batch", "boolean", False, "search the largest batch of a core that fits its memory"),
         Flag("topologies", "boolean", False, "list the known topologies and stop"),
         *CONVERSION,
         *COMMON,
