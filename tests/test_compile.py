@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +15,19 @@ from models import CORPUS, ORACLE, corpus
 from tpugraph import cli, graphdef
 from tpugraph.compiler import convert
 from tpugraph.errors import RunError, UsageError
-from tpugraph.runtime import foreign, layouts, stablehlo, topologies
+from tpugraph.progress import Ticker
+from tpugraph.runtime import batch_search, foreign, layouts, results, stablehlo, topologies
 from tpugraph.runtime.module import Module
-from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES
+from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES, Compiled
+from tpugraph.runtime.xla import TooLarge
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(results.FOLDER, str(tmp_path / "cache"))
+
 
 try:
     import jax  # noqa: F401
@@ -124,9 +137,133 @@ def test_more_replicas_than_any_topology_of_the_kind() -> None:
 def test_a_module_that_does_not_fit_says_by_how_much() -> None:
     program = convert(corpus("iris_dnn").graph())
     module = stablehlo.lower(graphdef.from_graph_def(program.graph_def), iterations=30_000_000)
-    with pytest.raises(RunError, match=r"does not fit on a core of v5e:2x4: it needs [\d.]+G for") as caught:
+    with pytest.raises(
+        RunError, match=r"does not fit on a core of v5e:2x4: it needs [\d.,]+ GiB for .*, which is [\d.,]+ GiB more"
+    ) as caught:
         topologies.compile_for(module, "v5e:2x4")
     assert "--iterations_per_loop" in caught.value.block()
+
+
+# --------------------------------------------------------------------------- the cache
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topologies that the compiler is asked for, while it answers at once."""
+    found: list[str] = []
+
+    def answer(module: Module, topology: str) -> Compiled:
+        found.append(topology)
+        memory = dict.fromkeys(("arguments", "outputs", "aliased", "temporaries", "code"), len(found))
+        placed = layouts.Placed("node", "f32[2]{0:T(128)}", 512, 8)
+        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2.0, 3.0, 4, 5, (placed,))
+
+    monkeypatch.setattr(topologies, "compile_for", answer)
+    return found
+
+
+def test_the_same_module_is_compiled_once(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    first, known = results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    again, known_again = results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    assert (first, known, known_again) == (again, False, True)
+    results.compile_once(Module(b"other", 8, 1, (), ()), "v3:2x2", notes.append)
+    results.compile_once(Module(b"code", 8, 1, (), ()), "v5e:2x4", notes.append)
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_something=1")
+    results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    monkeypatch.setattr(results, "_version", lambda package: "99")
+    results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    assert asked == ["v3:2x2", "v3:2x2", "v5e:2x4", "v3:2x2", "v3:2x2"]
+    assert notes == []
+
+
+@pytest.mark.parametrize("damage", [lambda t: t[: len(t) // 2], lambda t: t.replace("512", "513"), lambda t: "{}"])
+def test_a_damaged_entry_is_told_and_made_anew(asked: list[str], damage: Callable[[str], str]) -> None:
+    notes: list[str] = []
+    module = Module(b"code", 8, 1, (), ())
+    results.compile_once(module, "v3:2x2", notes.append)
+    (entry,) = (results.folder() or Path()).glob("*.json")
+    entry.write_text(damage(entry.read_text()))
+    _, known = results.compile_once(module, "v3:2x2", notes.append)
+    assert not known
+    assert len(notes) == 1
+    assert f"the cache entry '{entry}' is damaged" in notes[0]
+    assert results.compile_once(module, "v3:2x2", notes.append)[1]
+    assert asked == ["v3:2x2"] * 2
+
+
+def test_a_folder_that_cannot_be_written_is_told(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(results.FOLDER, str(tmp_path / "file" / "below"))
+    notes: list[str] = []
+    results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    assert any("cannot be written" in note for note in notes)
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(results.FOLDER)
+    assert results.folder() == tmp_path / "tpugraph"
+    monkeypatch.setenv(results.FOLDER, "")
+    assert results.folder() is None
+
+
+def test_the_command_says_that_it_knew(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for known in (False, True):
+        assert cli.main(["compile", str(IRIS), "--topology=v3:2x2", "--json"]) == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["cached"] is known
+        assert ("is from the cache in" in err) is known
+    assert asked == ["v3:2x2"]
+
+
+def test_a_terminal_sees_the_seconds() -> None:
+    read, write = os.openpty()
+    with os.fdopen(write, "w") as stream, Ticker(stream, "compiling"):
+        time.sleep(0.35)
+    assert b"\rcompiling: 0 s" in os.read(read, 1000)
+    os.close(read)
+
+
+# --------------------------------------------------------------------------- the largest batch
+
+
+@pytest.fixture
+def small_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that answers at once, and a core that holds 100 of its rows."""
+
+    def answer(module: Module, topology: str) -> Compiled:
+        rows = next(v.shape[1] for v in module.arguments if v.kind == "infeed")
+        limit = CHIPS["v3"].hbm
+        if rows > 100:
+            raise TooLarge(topology, "the program", rows * limit // 100, limit, "dense/MatMul")
+        memory = {**dict.fromkeys(("arguments", "outputs", "aliased", "code"), 0), "temporaries": rows * limit // 100}
+        return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2.0, 3.0, 4, 5, ())
+
+    monkeypatch.setattr(topologies, "compile_for", answer)
+
+
+def test_the_command_searches_the_largest_batch(small_core: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compile", str(IRIS), "--topology=v3:2x2", "--largest_batch", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["largest_batch"] in range(93, 101)
+    assert "batch       32 rows per core need 5.12 GiB: fits" in err
+    assert ": too large" in err
+    assert f"largest     {json.loads(out)['largest_batch']} rows per core" in err
+
+
+def test_a_batch_that_does_not_fit_says_which_would(small_core: None, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = convert(corpus("iris_dnn").graph()).graph_def
+    wide = batch_search.with_rows(graphdef.from_graph_def(graph), 128)
+    path = Path(os.environ[results.FOLDER]).with_name("wide.pb")
+    path.write_bytes(graphdef.to_graph_def(wide).SerializeToString())
+    assert cli.main(["compile", str(path), "--topology=v3:2x2"]) == 1
+    err = capsys.readouterr().err
+    assert "it needs 20.48 GiB for the program, which is 4.48 GiB more than the 16.00 GiB that there are" in err
+    assert "node    dense/MatMul" in err
+    assert re.search(r"fix +a batch of at most (9\d|100) rows per core fits", err)
 
 
 # --------------------------------------------------------------------------- layouts

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from models import batches, corpus, finish, rows_of, squared_error, trace, variable
+from tpugraph import cli
 from tpugraph.compiler import convert
-from tpugraph.errors import ConversionError, RunError
+from tpugraph.errors import ConversionError, RunError, UsageError
 from tpugraph.ir import Graph
-from tpugraph.runtime import xla
+from tpugraph.runtime import engines, xla
+from tpugraph.runtime.compiled import CompiledLoop
 from tpugraph.runtime.devices import Devices
 from tpugraph.runtime.module import Module
-from tpugraph.runtime.pjrt import PjrtSession
 from tpugraph.runtime.session import TPUSession
 
 pytestmark = pytest.mark.slow
@@ -33,7 +37,7 @@ STEPS = 24
 def test_eight_devices_train_as_the_estimator_did_on_the_global_batch(name: str) -> None:
     model = corpus(name)
     recorded = model.recorded("global8")
-    with PjrtSession(convert(model.graph(), iterations_per_loop=7)) as session:
+    with TPUSession(convert(model.graph(), iterations_per_loop=7), engine="pjrt") as session:
         session.restore(model.checkpoint)
         losses = session.train(STEPS)
         values = session.values()
@@ -46,7 +50,7 @@ def test_eight_devices_train_as_the_estimator_did_on_the_global_batch(name: str)
 @pytest.mark.parametrize("name", ["batch_norm", "queue_runner"])
 def test_one_device_trains_as_the_estimator_did(name: str) -> None:
     model = corpus(name)
-    with PjrtSession(convert(model.graph(), num_replicas=1, iterations_per_loop=8)) as session:
+    with TPUSession(convert(model.graph(), num_replicas=1, iterations_per_loop=8), engine="pjrt") as session:
         session.restore(model.checkpoint)
         np.testing.assert_allclose(session.train(STEPS), model.losses("plain"), rtol=1e-3)
 
@@ -62,8 +66,8 @@ def test_sparse_adagrad_is_made_dense() -> None:
     program = convert(trace(build, resource=True), num_replicas=2, iterations_per_loop=3)
     assert [node for node in program.graph_def.node if node.op == "ResourceSparseApplyAdagrad"]
     found = []
-    for kind in (TPUSession, PjrtSession):
-        with kind(program) as session:
+    for engine in ("emulator", "pjrt"):
+        with TPUSession(program, engine=engine) as session:
             found.append((session.train(6), session.value("table")))
     np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5)
     np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-5)
@@ -75,7 +79,7 @@ def test_checkpoints_go_back_and_forth(tmp_path: Path) -> None:
     with TPUSession(program) as session:
         session.restore(model.checkpoint)
         whole = session.train(12)
-    with PjrtSession(program) as session:
+    with TPUSession(program, engine="pjrt") as session:
         session.restore(model.checkpoint)
         found = session.train(4)
         session.save(tmp_path / "model.ckpt")
@@ -83,7 +87,7 @@ def test_checkpoints_go_back_and_forth(tmp_path: Path) -> None:
         assert session.restore(tmp_path) == 4
         found += session.train(4)
         session.save(tmp_path / "model.ckpt")
-    with PjrtSession(program) as session:
+    with TPUSession(program, engine="pjrt") as session:
         assert session.restore(tmp_path) == 8
         found += session.train(4)
     np.testing.assert_allclose(found, whole, rtol=1e-5)
@@ -93,7 +97,7 @@ def test_the_data_ends_after_the_last_whole_step() -> None:
     graph = corpus("iris_dnn").graph()
     for node in graph.of_type("RepeatDataset"):
         graph.set_attr(node.inputs[1].node, "value", np.asarray(20, "int64"))
-    with PjrtSession(convert(graph, iterations_per_loop=6)) as session:
+    with TPUSession(convert(graph, iterations_per_loop=6), engine="pjrt") as session:
         session.restore(corpus("iris_dnn").checkpoint)
         assert len(session.train(24)) == 9
         assert session.global_step == 9
@@ -101,21 +105,158 @@ def test_the_data_ends_after_the_last_whole_step() -> None:
 
 
 def test_summaries_are_those_of_the_last_step() -> None:
-    seen: dict[type, list[tuple[int, bytes]]] = {}
-    for kind in (TPUSession, PjrtSession):
-        with kind(convert(corpus("iris_dnn").graph(), iterations_per_loop=3)) as session:
+    seen: dict[str, list[tuple[int, bytes]]] = {}
+    for engine in ("emulator", "pjrt"):
+        with TPUSession(convert(corpus("iris_dnn").graph(), iterations_per_loop=3), engine=engine) as session:
             session.restore(corpus("iris_dnn").checkpoint)
-            seen[kind] = []
-            session.train(6, on_summary=lambda step, text, kind=kind: seen[kind].append((step, text)))
-    tags = {kind: [(step, _scalars(text)) for step, text in held] for kind, held in seen.items()}
-    assert [step for step, _ in tags[PjrtSession]] == [3, 6]
-    for (_, one), (_, other) in zip(tags[TPUSession], tags[PjrtSession], strict=True):
+            seen[engine] = []
+            session.train(6, on_summary=lambda step, text, engine=engine: seen[engine].append((step, text)))
+    tags = {engine: [(step, _scalars(text)) for step, text in held] for engine, held in seen.items()}
+    assert [step for step, _ in tags["pjrt"]] == [3, 6]
+    for (_, one), (_, other) in zip(tags["emulator"], tags["pjrt"], strict=True):
         assert one.keys() == other.keys()
         np.testing.assert_allclose(list(one.values()), list(other.values()), rtol=1e-4)
 
 
 def _scalars(text: bytes) -> dict[str, float]:
     return {v.tag: v.simple_value for v in tf1.Summary.FromString(text).value}
+
+
+# --------------------------------------------------------------------------- input that is read ahead
+
+
+def test_the_next_loop_is_read_while_the_devices_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Input and devices are both slowed down to 0.3 s a loop; nothing is read that is not trained on."""
+    spans: dict[str, list[tuple[float, float]]] = {"read": [], "run": []}
+
+    def slowly(kind: type, name: str, what: str) -> None:
+        real = getattr(kind, name)
+
+        def work(*arguments: Any, **more: Any) -> Any:
+            started = time.monotonic()
+            found = real(*arguments, **more)
+            time.sleep(max(0.0, started + 0.3 - time.monotonic()))
+            spans[what].append((started, time.monotonic()))
+            return found
+
+        monkeypatch.setattr(kind, name, work)
+
+    slowly(CompiledLoop, "_read", "read")
+    slowly(Devices, "run", "run")
+    program = convert(corpus("iris_dnn").graph(), num_replicas=1, iterations_per_loop=4)
+    with TPUSession(program, engine="pjrt") as session:
+        assert len(session.train(16)) == 16
+    assert len(spans["read"]) == len(spans["run"]) == 4
+    for (start, end), (read_start, read_end) in zip(spans["run"][:3], spans["read"][1:], strict=True):
+        shared = min(end, read_end) - max(start, read_start)
+        assert shared > 0.5 * (read_end - read_start)
+
+
+def test_a_shorter_loop_takes_a_part_of_what_was_read() -> None:
+    """Training that is broken off, and goes on in other steps, sees every batch once and in order."""
+    model = corpus("iris_dnn")
+    program = convert(model.graph(), num_replicas=2, iterations_per_loop=4)
+    with TPUSession(program, engine="pjrt") as session:
+        session.restore(model.checkpoint)
+        whole = session.train(12)
+
+    class BrokenOff(Exception):
+        pass
+
+    def break_off(step: int, losses: list[float]) -> None:
+        found.extend(losses)
+        raise BrokenOff
+
+    found: list[float] = []
+    with TPUSession(program, engine="pjrt") as session:
+        session.restore(model.checkpoint)
+        with pytest.raises(BrokenOff):
+            session.train(12, on_loop=break_off)
+        found += session.train(1)
+        found += session.train(7)
+    np.testing.assert_allclose(found, whole, rtol=1e-5)
+
+
+def test_a_checkpoint_in_the_middle_holds_the_input_behind_its_loop(tmp_path: Path) -> None:
+    model = corpus("iris_dnn")
+    program = convert(model.graph(), num_replicas=2, iterations_per_loop=3)
+    with TPUSession(program, engine="pjrt") as session:
+        session.restore(model.checkpoint)
+        whole = session.train(9, on_loop=lambda step, _: session.save(tmp_path / "model.ckpt"))
+    with TPUSession(program) as session:
+        assert session.restore(tmp_path / "model.ckpt-3") == 3
+        np.testing.assert_allclose(session.train(6), whole[3:], rtol=1e-5)
+
+
+# --------------------------------------------------------------------------- the choice of the engine
+
+
+def test_the_report_says_which_engine_runs_and_why() -> None:
+    program = convert(corpus("iris_dnn").graph(), num_replicas=2)
+    with TPUSession(program) as session:
+        assert session.report == {"engine": "emulator", "reason": "the master has no TPU devices", "platform": None}
+    with TPUSession(program, engine="pjrt") as session:
+        assert session.report["engine"] == "pjrt"
+        assert session.report["platform"] == "cpu"
+        assert session.report["devices"] == "cpu"
+    with TPUSession(program, engine="auto", platform="cpu") as session:
+        assert session.report["engine"] == "pjrt"
+
+
+@pytest.mark.parametrize(
+    ("seen", "engine", "platform", "reason"),
+    [
+        ({}, "emulator", None, "jax sees no accelerator"),
+        ({"gpu": 2}, "emulator", None, "jax sees 2 gpu for 8 cores, which is too few"),
+        ({"gpu": 8}, "pjrt", "gpu", "jax sees 8 gpu devices for 8 cores"),
+        ({"gpu": 4, "tpu": 8}, "pjrt", "tpu", "jax sees 8 tpu devices for 8 cores"),
+    ],
+)
+def test_auto_goes_by_the_devices(
+    seen: dict[str, int], engine: str, platform: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_count", lambda name: seen.get(name, 0))
+    found = engines.choose("auto", None, num_replicas=8, on_tpu=False, hosts=1, trains=True)
+    assert (found.engine, found.platform, found.reason) == (engine, platform, reason)
+
+
+def test_auto_leaves_to_tensorflow_what_pjrt_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "_count", lambda name: 64)
+    usual = {"num_replicas": 8, "on_tpu": False, "hosts": 1, "trains": True}
+    assert engines.choose("auto", None, **usual | {"on_tpu": True}).engine == "master"
+    assert engines.choose("auto", None, **usual | {"hosts": 2}).engine == "emulator"
+    assert engines.choose("auto", None, **usual | {"trains": False}).engine == "emulator"
+    assert engines.choose("auto", None, **usual).engine == "pjrt"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (("xla", None), "there is no engine 'xla'"),
+        (("pjrt", "rocm"), "there is no platform 'rocm'"),
+        (("emulator", "gpu"), "the emulator takes none"),
+    ],
+)
+def test_an_engine_that_cannot_be(arguments: tuple[str, str | None], fault: str) -> None:
+    with pytest.raises(UsageError, match=fault) as caught:
+        engines.choose(*arguments, num_replicas=8, on_tpu=False, hosts=1, trains=True)
+    assert caught.value.fix
+    with pytest.raises(UsageError, match="training graphs alone"):
+        engines.choose("pjrt", None, num_replicas=8, on_tpu=False, hosts=1, trains=False)
+    with pytest.raises(UsageError, match="not on those of a master"):
+        engines.choose("pjrt", None, num_replicas=8, on_tpu=True, hosts=1, trains=True)
+
+
+def test_the_command_runs_on_pjrt_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = corpus("iris_dnn")
+    words = ["run", str(model.folder / "model.pb"), "--steps=6", f"--checkpoint={model.checkpoint}", "--json"]
+    words += [f"--losses={tmp_path / 'losses'}", "--iterations_per_loop=3", "--engine=pjrt", "--platform=cpu"]
+    assert cli.main(words) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["engine"] == {**json.loads(out)["engine"], "engine": "pjrt", "platform": "cpu"}
+    assert "engine pjrt on 8 cpu devices" in err
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "losses").read_text().splitlines()]
+    np.testing.assert_allclose(losses, model.losses("global8")[:6], rtol=1e-3)
 
 
 # --------------------------------------------------------------------------- random streams
@@ -141,9 +282,8 @@ def noisy(rows: int = 4, *, in_loop: bool = False) -> Graph:
 @pytest.mark.parametrize("in_loop", [False, True])
 def test_every_core_and_step_draws_its_own_values_and_again_the_same(in_loop: bool) -> None:
     def losses(cores: int, loop: int, seed: int = 0) -> list[float]:
-        with PjrtSession(
-            convert(noisy(in_loop=in_loop), num_replicas=cores, iterations_per_loop=loop), seed=seed
-        ) as session:
+        program = convert(noisy(in_loop=in_loop), num_replicas=cores, iterations_per_loop=loop)
+        with TPUSession(program, engine="pjrt", seed=seed) as session:
             return session.train(6)
 
     first = losses(2, 3)
@@ -161,7 +301,7 @@ def test_every_core_and_step_draws_its_own_values_and_again_the_same(in_loop: bo
 
 def test_an_op_without_a_kernel_is_named() -> None:
     with pytest.raises(RunError, match=r"XLA has no kernel for .*SparseReshape") as caught:
-        PjrtSession(convert(corpus("linear_classifier").graph()))
+        TPUSession(convert(corpus("linear_classifier").graph()), engine="pjrt")
     assert caught.value.node is not None
     assert caught.value.node.startswith("linear/linear_model/")
 
@@ -189,4 +329,4 @@ def test_a_gradient_through_a_loop_of_unknown_length_is_refused() -> None:
         finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
     with pytest.raises(ConversionError, match="nothing says how often it runs at most"):
-        PjrtSession(convert(trace(build), num_replicas=2))
+        TPUSession(convert(trace(build), num_replicas=2), engine="pjrt")

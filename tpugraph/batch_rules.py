@@ -328,6 +328,7 @@ RULES: dict[str, Callable[[Ties, Node], None]] = {
     "Shape": _shape,
     "ShapeN": _shape_n,
     "Fill": _fill,
+    **dict.fromkeys(("RandomUniform", "RandomStandardNormal", "TruncatedNormal"), _fill),
     "BroadcastTo": _broadcast_to,
     "Tile": _tile,
     "Const": _const,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable
 from typing import TextIO
@@ -69,6 +71,45 @@ class Progress:
         rate = done / seconds if seconds > 0 else 0.0
         left = f", {duration((self._total - done) / rate)} left" if rate and done < self._total else ""
         return f"step {done:,} of {self._total:,}, {rate:,.1f} steps/s, loss {loss:.6g}{left}"
+
+
+class Ticker:
+    """Says on a terminal for how long one piece of work has been going on; a plain line at its start elsewhere.
+
+    It writes to a copy of the stream's descriptor, so that it is seen while output is held back.
+
+    Args:
+        stream: where to print.
+        text: what goes on.
+    """
+
+    def __init__(self, stream: TextIO, text: str) -> None:
+        self._text = text
+        self._stream = stream
+        self._terminal = os.fdopen(os.dup(stream.fileno()), "w") if stream.isatty() else None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tick, name="tpugraph-ticker", daemon=True)
+
+    def __enter__(self) -> Ticker:
+        if self._terminal is None:
+            print(f"{self._text} ...", file=self._stream, flush=True)
+        else:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal is not None:
+            self._over.set()
+            self._thread.join()
+            self._terminal.close()
+
+    def _tick(self) -> None:
+        assert self._terminal is not None
+        started, line = time.monotonic(), ""
+        while not self._over.wait(_TERMINAL_SECONDS):
+            line = f"{self._text}: {time.monotonic() - started:.0f} s"
+            print(f"\r{line}", end="", file=self._terminal, flush=True)
+        print("\r" + " " * len(line) + "\r", end="", file=self._terminal, flush=True)
 
 
 def duration(seconds: float) -> str:

@@ -19,6 +19,7 @@ LAYERS = [
         "tpugraph/batch_ties.py",
         "tpugraph/batch_rules.py",
         "tpugraph/batch_dims.py",
+        "tpugraph/resizing.py",
         "tpugraph/scopes.py",
         "tpugraph/branches.py",
         "tpugraph/functional.py",

@@ -5,43 +5,131 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from tpugraph import graphdef
+from tpugraph import __version__, graphdef
 from tpugraph.commands import programs
 from tpugraph.commands.console import Console, Outcome, stderr_held_back
-from tpugraph.commands.flags import Parsed
-from tpugraph.errors import UsageError
-from tpugraph.runtime import foreign, stablehlo, topologies
+from tpugraph.commands.convert import check_writable
+from tpugraph.commands.flags import Parsed, rebinds
+from tpugraph.errors import ShapeError, UsageError
+from tpugraph.ir import Graph
+from tpugraph.program import Program
+from tpugraph.progress import Ticker
+from tpugraph.runtime import batch_search, bundling, foreign, results, stablehlo, topologies
+from tpugraph.runtime.batch_search import Try
 from tpugraph.runtime.module import Module
 from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES, Compiled
+from tpugraph.runtime.xla import TooLarge
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
-    """Compile MODEL for ``--topology``, or list the topologies."""
+    """Compile MODEL for ``--topology``, write it as a bundle, or list the topologies."""
     if flags["topologies"]:
         return _list(console)
     if not flags.model:
         raise UsageError("'tpugraph compile' needs a MODEL", fix="tpugraph compile model.pb --topology=v5e:2x4")
+    if flags["checkpoint"] and flags["output"] is None:
+        raise UsageError("--checkpoint is for the variables of a bundle", fix="give -o FILE.tpugraph too")
     topologies.check(flags["topology"], 1)
+    if flags["output"] is not None:
+        check_writable(Path(flags["output"]), "--output")
     program = programs.load(flags, console)
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
-    topologies.check(flags["topology"], _replicas(graph))
+    for_tpu = flags["output"] is None or flags["largest_batch"] or "topology" in flags.given
+    if for_tpu:
+        topologies.check(flags["topology"], _replicas(graph))
     if "tpugraph/train" not in graph:
         foreign.add_entry_points(graph)
+    module = _lower(batch_search.with_rows(graph, None), console)
+    found = _write_bundle(program, module, flags, console) if flags["output"] is not None else {}
+    if for_tpu:
+        found |= _compile(graph, module, flags, console)
+    if flags["largest_batch"]:
+        found["largest_batch"] = _largest_batch(graph, flags, console)
+    return Outcome(found)
+
+
+def _lower(graph: Graph, console: Console) -> Module:
     module = stablehlo.lower(graph)
     console.say(f"lowered to StableHLO in {sum(module.seconds.values()):.1f} s: {len(module.code):,} bytes, "
                 f"{module.facts['all_reduces']} all-reduces, {module.facts['loops']} loops")  # fmt: skip
-    console.say(f"compiling for {module.num_replicas} replicas on {flags['topology']} ...")
+    return module
+
+
+def _write_bundle(program: Program, module: Module, flags: Parsed, console: Console) -> dict[str, Any]:
+    made = bundling.make(program, module=module, checkpoint=flags["checkpoint"], rebind=rebinds(flags["rebind"]),
+                         made_by={"tpugraph": __version__})  # fmt: skip
+    size = made.save(flags["output"])
+    console.say(f"wrote {flags['output']} ({size:,} bytes): {len(made.variables)} variables at step {made.trained:,}")
+    return {"output": flags["output"], "bytes": size, "inputs": list(made.inputs), "trained": made.trained}
+
+
+def _compile(graph: Graph, module: Module, flags: Parsed, console: Console) -> dict[str, Any]:
     started = time.perf_counter()
-    with contextlib.nullcontext() if flags["traceback"] else stderr_held_back():
-        compiled = topologies.compile_for(module, flags["topology"])
+    try:
+        compiled, known = _ask(module, flags, console)
+    except TooLarge as error:
+        if flags["largest_batch"]:
+            console.say(f"note: {error.fault}")
+            return {}
+        error.fix = _what_fits(graph, flags, console, error)
+        raise
     for line in _lines(compiled, module):
         console.say(line)
-    return Outcome({**_facts(compiled, module), "total_seconds": time.perf_counter() - started})
+    if known:
+        console.say(f"the answer of {compiled.seconds:.1f} s is from the cache in {results.folder()}")
+    return {**_facts(compiled, module), "cached": known, "total_seconds": time.perf_counter() - started}
 
 
-def _replicas(graph: Any) -> int:
+def _what_fits(graph: Graph, flags: Parsed, console: Console, error: TooLarge) -> str:
+    """What to do about a step that does not fit."""
+    try:
+        rows = _largest_batch(graph, flags, console)
+    except ShapeError as uncertain:
+        console.say(f"note: {uncertain.fault}")
+        return str(error.fix)
+    if not rows:
+        return "not even a batch of one row fits: fewer steps per call (--iterations_per_loop), or a smaller model"
+    return f"a batch of at most {rows:,} rows per core fits; or fewer steps per call: --iterations_per_loop"
+
+
+def _largest_batch(graph: Graph, flags: Parsed, console: Console) -> int:
+    """Search the largest batch of a core, and say each try."""
+    memory = CHIPS[flags["topology"].partition(":")[0]].hbm
+
+    def attempt(rows: int) -> Try:
+        module = stablehlo.lower(batch_search.with_rows(graph, rows))
+        try:
+            compiled, _ = _ask(module, flags, console)
+        except TooLarge as error:
+            console.say(f"batch       {rows:,} rows per core need {_size(error.needed)}: too large")
+            return Try(rows, error.needed, False)
+        fits = compiled.peak <= memory
+        console.say(
+            f"batch       {rows:,} rows per core need {_size(compiled.peak)}: {'fits' if fits else 'too large'}"
+        )
+        return Try(rows, compiled.peak, fits)
+
+    found = batch_search.search(batch_search.rows_of(graph), attempt, memory)
+    least = "at least " if found == batch_search.MOST else ""
+    console.say(f"largest     {least}{found:,} rows per core, {found * _replicas(graph):,} on {_replicas(graph)} cores")
+    return found
+
+
+def _ask(module: Module, flags: Parsed, console: Console) -> tuple[Compiled, bool]:
+    """What the compiler says, and whether it was known; with progress, and without libtpu's own log."""
+    notes: list[str] = []
+    text = f"compiling for {module.num_replicas} replicas on {flags['topology']}"
+    with Ticker(console.stream, text), contextlib.nullcontext() if flags["traceback"] else stderr_held_back():
+        found = results.compile_once(module, flags["topology"], notes.append)
+    for note in notes:
+        console.say(f"note: {note}")
+    return found
+
+
+def _replicas(graph: Graph) -> int:
     return int(graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"))
 
 

@@ -199,7 +199,7 @@ def help_of(command: Command) -> str:
 def _usage(flag: Flag) -> str:
     text = f"--{flag.name}"
     if flag.kind == "enum":
-        choices = [flag.default, *(value for value in flag.values if value != flag.default)]
+        choices = sorted(flag.values, key=lambda value: value != flag.default)
         text += f"={'|'.join(choices)}"
     elif flag.kind != "boolean":
         text += f"={flag.shown}"

@@ -12,6 +12,8 @@ from tpugraph.commands.convert import check_folder
 from tpugraph.commands.flags import Parsed, rebinds
 from tpugraph.commands.training import LossFile, Training
 from tpugraph.errors import UsageError
+from tpugraph.program import Program
+from tpugraph.runtime import devices
 from tpugraph.runtime.session import TPUSession
 
 
@@ -32,13 +34,41 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if flags["model_dir"] is not None:
         check_folder(Path(flags["model_dir"]), "--model_dir")
     program = programs.load(flags, console)
-    with TPUSession(program, master=flags["master"], rebind=names) as session:
+    _join(flags, program)
+    options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"]}
+    with TPUSession(program, rebind=names, **options) as session:
+        if flags["engine"] != "emulator":
+            console.say(_engine_line(session))
         started_from = _start(session, flags["checkpoint"], flags["model_dir"], console)
         training = Training(session, console, steps, losses, flags["model_dir"], flags["save_steps"])
         code = training.run()
     return Outcome(
-        {**training.summary(), "model": flags.model, "started_from": started_from, "notes": session.notes}, code
-    )
+        {**training.summary(), "model": flags.model, "started_from": started_from, "notes": session.notes,
+         "engine": session.report},
+        code,
+    )  # fmt: skip
+
+
+def _join(flags: Parsed, program: Program) -> None:
+    """Join this process with those of other hosts."""
+    if flags["coordinator"] is None:
+        if flags["processes"] > 1:
+            raise UsageError("several processes need a place to meet", fix="--coordinator=HOST:PORT, of process 0")
+        return
+    if flags["engine"] != "pjrt":
+        raise UsageError(f"--coordinator joins processes of PJRT, not of the engine {flags['engine']}",
+                         fix="--engine=pjrt")  # fmt: skip
+    cores = next(n.attr["num_replicas"].i for n in program.graph_def.node if n.op == "TPUReplicateMetadata")
+    devices.join(flags["coordinator"], flags["processes"], flags["process"], cores=cores,
+                 platform=flags["platform"] or "cpu")  # fmt: skip
+
+
+def _engine_line(session: TPUSession) -> str:
+    found = session.report
+    if found["platform"] is None:
+        return f"engine {found['engine']}: {found['reason']}"
+    return (f"engine {found['engine']} on {session.num_replicas} {found['platform']} devices: {found['reason']}; compiled in "
+            f"{found['compile_seconds']:.1f} s")  # fmt: skip
 
 
 def _start(session: TPUSession, checkpoint: str | None, model_dir: str | None, console: Console) -> str | None:

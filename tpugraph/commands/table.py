@@ -150,13 +150,14 @@ CONVERT = Command(
 RUN = Command(
     "run",
     True,
-    "train, evaluate or predict: on TPU devices, or on emulated cores of this machine",
+    "train, evaluate or predict: on TPU devices, PJRT devices, or emulated cores of this machine",
     "MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph "
     "convert`. With --model_dir, training goes on where that folder's newest checkpoint ends. A graph of mode eval or "
     "predict takes its variables from there, runs over all its data (or --steps global batches), and gives each example once.",
     (
         "tpugraph run model_tpu.pb --steps=1000 --model_dir=out --losses=losses.jsonl",
         "tpugraph run model.pb --steps=24 --checkpoint=model.ckpt-0 --rebind=train.tfrecords=/data/train.tfrecords",
+        "tpugraph run model_tpu.pb --steps=1000 --engine=pjrt --platform=gpu",
         "tpugraph run eval.meta --mode=eval --checkpoint=model_dir",
         "tpugraph run predict.meta --mode=predict --checkpoint=model_dir --output=predictions.jsonl",
     ),
@@ -187,6 +188,19 @@ RUN = Command(
             "address of a TensorFlow server with TPU devices; emulated cores if empty",
             shown="ADDRESS",
         ),
+        Flag(
+            "engine",
+            "enum",
+            "emulator",
+            "what trains where no TPU master does; pjrt compiles the loop for devices of jax, auto does where those are accelerators",
+            ("emulator", "pjrt", "auto"),
+        ),
+        Flag(
+            "coordinator", "string", None, "of --engine=pjrt on several hosts: address of process 0", shown="HOST:PORT"
+        ),
+        Flag("processes", "integer", 1, "how many processes --coordinator joins", shown="N", lowest=1),
+        Flag("process", "integer", 0, "the number of this process", shown="N", lowest=0),
+        Flag("platform", "enum", None, "devices of --engine=pjrt; cpu makes virtual ones", ("cpu", "gpu", "tpu")),
         _REBIND,
         Flag("losses", "string", None, 'write a line {"step": 1, "loss": 0.5} per step', shown="FILE.jsonl"),
         *CONVERSION,
@@ -238,10 +252,32 @@ COMPILE = Command(
     "compile a graph with the real TPU compiler, without a TPU",
     "MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph "
     "convert`. Says whether it compiles, or the compiler's complaint with the node; memory per core, flops, traffic. Needs "
-    "jax and libtpu: python -m pip install 'tpugraph[tpu]'.",
-    ("tpugraph compile model.pb --topology=v5e:2x4",),
+    "jax and libtpu: python -m pip install 'tpugraph[tpu]'. With --output it writes a bundle that jax alone can train, and "
+    "asks the compiler only where --topology is given too.",
     (
+        "tpugraph compile model.pb --topology=v5e:2x4",
+        "tpugraph compile model.pb --topology=v6e:2x4 --largest_batch",
+        "tpugraph compile model.pb -o step.tpugraph --checkpoint=model_dir",
+    ),
+    (
+        Flag(
+            "output",
+            "string",
+            None,
+            "write the step, its variables and a manifest, for tpugraph.runtime.pjrt",
+            short="o",
+            shown="FILE.tpugraph",
+        ),
+        Flag(
+            "checkpoint",
+            "string",
+            None,
+            "of --output: the variables' values; their initialisers if not given",
+            shown="PREFIX",
+        ),
+        _REBIND,
         Flag("topology", "string", "v5e:2x4", "which TPU to compile for", shown="NAME"),
+        Flag("largest_batch", "boolean", False, "search the largest batch of a core that fits its memory"),
         Flag("topologies", "boolean", False, "list the known topologies and stop"),
         *CONVERSION,
         *COMMON,

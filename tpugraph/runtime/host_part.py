@@ -22,6 +22,9 @@ from tpugraph.runtime.reads import read_together
 COUNT = "tpugraph/staged/count"
 """The number of whole steps that were staged, int32 []."""
 
+LIMIT = "tpugraph/staged/limit"
+"""Fed with the number of steps to stage, int32 []: they may be those of a later loop than the one whose results are read."""
+
 _INT32 = attrs.dtype("int32")
 _VARIANT = attrs.dtype("variant")
 
@@ -34,11 +37,13 @@ class HostPart:
         staged: of each core, the batches for its infeed, each [iterations, ...].
         outfeed: of each core, where to feed what it sent, each [iterations, ...].
         outputs: where to feed what the cluster returned, by the name of the tensor that it was.
+        positions: ops that hold the position of the input for the next checkpoint, whatever is read after them.
     """
 
     staged: list[list[str]] = field(default_factory=list)
     outfeed: list[list[str]] = field(default_factory=list)
     outputs: dict[str, str] = field(default_factory=dict)
+    positions: list[str] = field(default_factory=list)
 
 
 def take_host_part(graph: Graph, iterations: int) -> HostPart:
@@ -63,6 +68,7 @@ def take_host_part(graph: Graph, iterations: int) -> HostPart:
             for put in puts
         ]
         _count(graph, loop)
+        _own_limit(graph, loop)
         for put in puts:
             graph.replace_control_uses(put, [*put.controls, *(t.node for t in put.inputs)])
             graph.remove(put)
@@ -81,6 +87,7 @@ def take_host_part(graph: Graph, iterations: int) -> HostPart:
             fed = _placeholder(graph, (kind, ()))
             found.outputs[str(node.out(port))] = f"{fed.node.name}:0"
             graph.replace_uses(node.out(port), fed)
+    found.positions = _hold_positions(graph)
     _remove_cluster(graph)
     lower_system(graph)
     clear_places(graph)
@@ -131,6 +138,27 @@ def _loop_of(graph: Graph, node: Node) -> _Loop:
 def _count(graph: Graph, loop: _Loop) -> None:
     leave = _add(graph, "Exit", [loop.counter.out(0)], {"T": _INT32}, (_INT32, ()))
     graph.add("Identity", COUNT, [leave], attrs={"T": _INT32}, outputs=[(_INT32, ())])
+
+
+def _own_limit(graph: Graph, loop: _Loop) -> None:
+    """Let the loop run to what is fed instead of to the variable that the loop over the outfeed reads as well."""
+    limit = graph.add("Placeholder", LIMIT, attrs={"dtype": _INT32, "shape": ()}, outputs=[(_INT32, ())]).out()
+    graph.set_input(loop.condition.inputs[0].node, 1, _enter(graph, loop, limit))
+
+
+def _hold_positions(graph: Graph) -> list[str]:
+    """Let checkpoints save the input's position that was held last; returns the ops that hold the one of now."""
+    holds = []
+    for state in graph.of_type("SerializeIterator"):
+        attributes = {"dtype": _VARIANT, "shape": (None,), "container": ""}
+        name = graph.fresh_name("tpugraph/staged/position")
+        held = graph.add("VarHandleOp", name, attrs={**attributes, "shared_name": name},
+                         outputs=[(attrs.dtype("resource"), ())]).out()  # fmt: skip
+        read = _add(graph, "ReadVariableOp", [held], {"dtype": _VARIANT}, (_VARIANT, (None,)))
+        graph.replace_uses(state.out(), read)
+        hold = graph.add("AssignVariableOp", f"{name}/hold", [held, state.out()], attrs={"dtype": _VARIANT}, outputs=[])
+        holds.append(hold.name)
+    return holds
 
 
 def _stage(graph: Graph, loop: _Loop, tensor: Tensor, shape: tuple[int | None, ...], iterations: int) -> str:

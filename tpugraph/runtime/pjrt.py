@@ -1,153 +1,141 @@
-"""A session whose steps run on PJRT devices: the whole loop compiled, real all-reduces between cores.
+"""Trains a bundle with jax and NumPy alone, on a machine that may have no TensorFlow.
 
-TensorFlow reads the input and keeps the variables for checkpoints; the devices do the steps. Variables are moved only
-when one side needs what the other has changed.
+from tpugraph.runtime import pjrt
+
+step = pjrt.load("step.tpugraph", platform="gpu")
+for name, spec in step.inputs.items():
+    print(name, spec.dtype, spec.shape)  # of one core and step
+losses = step.train(batches)
+step.save("step.tpugraph")
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from tpugraph import graphdef, shapes
-from tpugraph.ir import Graph
-from tpugraph.program import Program
-from tpugraph.runtime import checkpoint, stablehlo
+from tpugraph.errors import RunError
+from tpugraph.runtime import bundle
+from tpugraph.runtime.ahead import Ahead
+from tpugraph.runtime.bundle import Bundle
 from tpugraph.runtime.devices import Devices
-from tpugraph.runtime.emulator import Lowered
-from tpugraph.runtime.host_part import COUNT, take_host_part
-from tpugraph.runtime.placement import Placement
-from tpugraph.runtime.session import TPUSession
+from tpugraph.runtime.module import Value
+
+Array = np.ndarray[Any, Any]
+Batch = Sequence[Array]
+"""The global batch of a step: an array for each input, [cores, ...] or with the rows of all cores one after the other."""
 
 
-class PjrtSession(TPUSession):
-    """A session on a converted graph whose cluster runs compiled, on one device per core.
-
-    It is used as :class:`~tpugraph.runtime.session.TPUSession` is, and reads and writes the same checkpoints.
+def load(path: str | os.PathLike[str], *, platform: str = "cpu", seed: int = 0) -> CompiledStep:
+    """Read a bundle that ``tpugraph compile -o`` wrote, and compile it for the devices at hand.
 
     Args:
-        program: a Program, the path of a converted graph, or a GraphDef. Graphs that TPUEstimator built run as well.
+        path: the bundle.
         platform: ``cpu`` for virtual devices of this machine, ``gpu`` or ``tpu`` for real ones.
-        rebind: file names in the graph to replace, old name to new.
         seed: of the random streams of the cores.
 
     Raises:
-        ConversionError: control flow that no compiler takes.
-        RunError: jax is not installed, or a compiler refuses the graph; the node is named.
+        LoadError: no bundle, or a damaged one.
+        RunError: jax is not installed, there are too few devices, or the compiler refuses the module.
+    """
+    return CompiledStep(bundle.read(path), platform=platform, seed=seed)
+
+
+class CompiledStep:
+    """The training step of a bundle, compiled, with its variables on the devices.
+
+    Args:
+        held: the bundle.
+        platform: see :func:`load`.
+        seed: of the random streams of the cores.
+
+    Attributes:
+        num_replicas: the number of cores.
+        iterations: the most steps of one call of the devices.
+        trained: steps that the variables were trained.
     """
 
-    def __init__(
-        self,
-        program: Program | str | os.PathLike[str] | Any,
-        *,
-        platform: str = "cpu",
-        rebind: Mapping[str, str] | None = None,
-        seed: int = 0,
-    ) -> None:
-        self._platform = platform
+    def __init__(self, held: Bundle, *, platform: str = "cpu", seed: int = 0) -> None:
+        self._bundle = held
         self._seed = seed
-        self._on_devices = False  # the devices have the newest values
-        self._on_host = True  # TensorFlow has them
-        super().__init__(program, rebind=rebind)
-        self._add_variable_access()
+        self.num_replicas = held.module.num_replicas
+        self.iterations = held.module.iterations
+        self.trained = held.trained
+        self._devices = Devices(held.module, platform=platform)
+        self._devices.put(held.variables)
 
-    def _lower(self, graph: Graph, *, queues: bool, placement: Placement | None) -> Lowered:
-        del queues, placement
-        if any(node.outputs is None for node in graph):
-            shapes.infer(graph)
-        copy = graphdef.from_graph_def(graphdef.to_graph_def(graph), source=graph.source)
-        self.module = stablehlo.lower(copy)
-        self.devices = Devices(self.module, platform=self._platform)
-        self._host = take_host_part(graph, self.module.iterations)
-        return Lowered(graph, self.module.num_replicas, True, 0, 0)
+    @property
+    def inputs(self) -> dict[str, Value]:
+        """What a step takes on one core, by the name of the tensor that core 0 is fed: dtype and shape."""
+        found = [v for v in self._bundle.module.arguments if v.kind == "infeed"]
+        return {name: Value(v.kind, name, v.dtype, v.shape[1:])
+                for name, v in zip(self._bundle.inputs, found, strict=True)}  # fmt: skip
 
-    # ------------------------------------------------------------------ variables on both sides
+    def train(self, batches: Iterable[Batch]) -> list[float]:
+        """Train a step for each batch; the batches of the next loop are taken while the devices run.
 
-    def _add_variable_access(self) -> None:
-        """Reads and writes of the variables that the devices hold."""
-        self._read: dict[str, Any] = {}
-        self._feed: dict[str, Any] = {}
-        writes = []
-        with self._graph.as_default():
-            for value in self.module.arguments:
-                if value.kind != "variable":
-                    continue
-                handle = self._graph.get_operation_by_name(value.name).outputs[0]
-                kind = tf.as_dtype(value.dtype)
-                self._read[value.name] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind)
-                if value.name in self.devices.written:
-                    self._feed[value.name] = tf.compat.v1.placeholder(kind, value.shape)
-                    writes.append(tf.raw_ops.AssignVariableOp(resource=handle, value=self._feed[value.name]))
-            self._write_all = tf.group(*writes)
+        Returns:
+            The loss of each step over the global batch; nothing where the bundle does not know which output it is.
 
-    def _to_devices(self) -> None:
-        if not self._on_devices:
-            self.devices.put(self._session.run(self._read))
-            self._on_devices = True
+        Raises:
+            RunError: a batch of another shape or dtype.
+        """
+        source = iter(batches)
+        ahead = Ahead(self._devices, lambda count: self._gather(source, count), lambda: None)
+        losses: list[float] = []
+        try:
+            while (staged := ahead.take(self.iterations)).steps:
+                if staged.steps == self.iterations:
+                    ahead.begin(self.iterations)
+                sent, _ = self._devices.run(staged.steps, (self._seed, self.trained), staged.placed)
+                self.trained += staged.steps
+                losses += self._losses(sent, staged.steps)
+                if staged.steps < self.iterations:
+                    break
+        finally:
+            ahead.close()
+        return losses
 
-    def _to_host(self) -> None:
-        if not self._on_host:
-            values = self.devices.get(self.devices.written)
-            self._session.run(self._write_all, {self._feed[name]: value for name, value in values.items()})
-            self._on_host = True
+    def variables(self) -> dict[str, Array]:
+        """The value of each variable, by name."""
+        return self._devices.get()
 
-    def _run(self, fetch: Any, feed: Mapping[str, Any] | None = None) -> Any:
-        self._to_host()
-        return super()._run(fetch, feed)
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a bundle with the variables as they are now, to go on from."""
+        self._bundle.with_variables(self.variables(), self.trained).save(path)
 
-    def initialize(self) -> None:
-        """Give every variable its first value and open the input."""
-        super().initialize()
-        self._on_devices = False
-
-    def restore(self, path: str | os.PathLike[str], *, with_input: bool = True) -> int:
-        """Restore variables, and the position of the input where the checkpoint has it; see TPUSession."""
-        step = super().restore(path, with_input=with_input)
-        self._on_devices = False
-        return step
-
-    def save(self, path: str | os.PathLike[str], *, with_input: bool = True, keep: int | None = checkpoint.KEEP) -> str:
-        """Write a checkpoint; see TPUSession."""
-        self._to_host()
-        return super().save(path, with_input=with_input, keep=keep)
-
-    # ------------------------------------------------------------------ training
-
-    def _loop(self, count: int, *, summaries: bool = False) -> list[float]:
-        self._require_open()
-        self._set_limit(count)
-        self._to_devices()
-        staged = self._fetch([COUNT + ":0", *(name for names in self._host.staged for name in names)])
-        steps = int(staged[0])
-        if not steps:
+    def _losses(self, sent: list[list[Array]], steps: int) -> list[float]:
+        if self._bundle.loss is None:
             return []
-        width = len(self._host.staged[0])
-        infeed = [staged[1 + core * width : 1 + (core + 1) * width] for core in range(self.num_replicas)]
-        sent, outputs = self.devices.run(steps, (self._seed, self._trained), infeed)
-        self._on_host = False
-        self._set_limit(steps)
-        return self._deliver(sent, outputs, summaries=summaries)
+        shares = [core[self._bundle.loss][:steps].reshape(steps, -1).sum(1) for core in sent]
+        return [float(total) for total in np.sum(shares, axis=0)]
 
-    def _deliver(
-        self, sent: list[list[np.ndarray[Any, Any]]], outputs: dict[str, np.ndarray[Any, Any]], *, summaries: bool
-    ) -> list[float]:
-        """Let the host's part read what the cores sent."""
-        feed = {name: array for names, arrays in zip(self._host.outfeed, sent, strict=True)
-                for name, array in zip(names, arrays, strict=True)}  # fmt: skip
-        first = next(iter(outputs.values()), np.zeros((), np.float32))
-        feed |= {place: outputs.get(name, first) for name, place in self._host.outputs.items()}
-        names = ["tpugraph/dequeue:0"]
-        if summaries and self._has_summaries:
-            names.append("tpugraph/summaries:0")
-        results = self._fetch(names, feed)
-        if len(names) > 1:
-            self._last_summary = results[1]
-        return [float(v) for v in results[0]]
+    def _gather(self, source: Iterator[Batch], count: int) -> tuple[int, list[list[Array]]]:
+        """The next batches as the devices take them: of each core of this process, a buffer for each input."""
+        specs = list(self.inputs.values())
+        buffers = [[np.zeros((self.iterations, *spec.shape), spec.dtype) for spec in specs] for _ in self._devices.own]
+        steps = 0
+        for row, batch in enumerate(itertools.islice(source, count)):
+            if len(batch) != len(specs):
+                raise RunError(f"a batch has {len(batch)} arrays, and a step takes {len(specs)}",
+                               fix=f"one each for {', '.join(self.inputs)}")  # fmt: skip
+            for index, (spec, array) in enumerate(zip(specs, batch, strict=True)):
+                parts = self._parts(spec, np.asarray(array))
+                for buffer, core in zip(buffers, self._devices.own, strict=True):
+                    buffer[index][row] = parts[core]
+            steps = row + 1
+        return steps, buffers
 
-    def _fetch(self, names: list[str], feed: Mapping[str, Any] | None = None) -> list[Any]:
-        """Run without moving variables."""
-        return list(super()._run(names, feed))
+    def _parts(self, spec: Value, array: Array) -> Array:
+        """The parts of the cores, [cores, ...]."""
+        cores = self.num_replicas
+        shapes = [(cores, *spec.shape), *([(cores * spec.shape[0], *spec.shape[1:])] if spec.shape else [])]
+        if array.shape not in shapes or array.dtype.name != spec.dtype:
+            wanted = " or ".join(str(list(shape)) for shape in shapes)
+            raise RunError(f"the batch for '{spec.name}' is {array.dtype}{list(array.shape)}, not {spec.dtype} {wanted}",
+                           fix=f"{cores} cores take {list(spec.shape)} each")  # fmt: skip
+        return array.reshape(shapes[0])

@@ -1,4 +1,4 @@
-"""TPUSession: runs a TPU graph, on a TPU master or on emulated cores."""
+"""TPUSession: runs a TPU graph, on a TPU master, on PJRT devices or on emulated cores."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tpugraph import graphdef, ops, shapes
 from tpugraph.errors import CheckpointError, RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
-from tpugraph.runtime import checkpoint, emulator, evaluation, foreign, masters, parts, tpu
+from tpugraph.runtime import checkpoint, emulator, engines, evaluation, foreign, masters, parts, tpu
+from tpugraph.runtime.compiled import CompiledLoop
 from tpugraph.runtime.end_of_data import OPTIONAL
 from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.hosts import MIRROR
-from tpugraph.runtime.placement import Placement
 from tpugraph.runtime.rebind import file_names, missing_file_error, rebind_files
 
 LoopCallback = Callable[[int, list[float]], None]
@@ -41,12 +41,22 @@ class TPUSession:
             addresses.
         reach_seconds: how long workers are waited for.
         rebind: file names in the graph to replace, old name to new.
+        engine: what runs the steps where no TPU master does: ``emulator``; ``pjrt``, which compiles the loop for devices that
+            jax sees, one per core; ``auto``, which is ``pjrt`` where jax sees accelerators enough. ``report`` says why.
+        platform: the devices of ``pjrt``: ``cpu`` for virtual ones of this machine, ``gpu`` or ``tpu`` for real ones.
+        seed: of the random streams of the cores, for ``pjrt``.
         queues: emulate infeed and outfeed as queues between three concurrent parts, as on a TPU, instead of one loop.
         config: a ``tf.compat.v1.ConfigProto``. On a cluster its ``operation_timeout_in_ms`` bounds the time without a
             finished step.
 
+    Attributes:
+        report: which engine runs the steps and why, with what it says of itself (JSON).
+        notes: what is worth knowing, as sentences.
+
     Raises:
-        RunError: the graph is no TPU graph, the session cannot start, or not all workers answer.
+        RunError: the graph is no TPU graph, the session cannot start, not all workers answer, jax is not installed, or a
+            compiler refuses the graph.
+        UsageError: no such engine or platform, or one that cannot run this graph.
     """
 
     def __init__(
@@ -57,6 +67,9 @@ class TPUSession:
         cluster: Any = None,
         reach_seconds: float = masters.REACH_SECONDS,
         rebind: Mapping[str, str] | None = None,
+        engine: str = "emulator",
+        platform: str | None = None,
+        seed: int = 0,
         queues: bool = False,
         config: Any = None,
     ) -> None:
@@ -77,8 +90,16 @@ class TPUSession:
         self.on_tpu = reached.on_tpu
         self.num_hosts = reached.hosts
         self.notes: list[str] = tpu.prepare(graph, reached.devices) if reached.on_tpu else reached.notes
-        self.lowered = None if self.on_tpu else self._lower(graph, queues=queues, placement=reached.placement(graph))
-        self.num_replicas = self.lowered.num_replicas if self.lowered else _replicas(graph)
+        self.num_replicas = _replicas(graph)
+        chosen = engines.choose(engine, platform, num_replicas=self.num_replicas, on_tpu=self.on_tpu,
+                                hosts=self.num_hosts, trains=not self._beside_training.device)  # fmt: skip
+        self._compiled: CompiledLoop | None = None
+        self.lowered: emulator.Lowered | None = None
+        if chosen.platform is not None:
+            self._compiled = CompiledLoop(graph, platform=chosen.platform, seed=seed)
+        elif not self.on_tpu:
+            self.lowered = emulator.lower(graph, queues=queues, placement=reached.placement(graph))
+        self.report = {**chosen.as_dict(), **(self._compiled.report() if self._compiled else {})}
         self._source = graph.source
         self._saved_keys = checkpoint.keys_of(graph)
         self._reads = checkpoint.reads_of(graph)
@@ -90,14 +111,12 @@ class TPUSession:
         self._has_summaries = "tpugraph/summaries" in graph
         self._session = reached.session(self._graph, config, "tpugraph/global_step:0")
         self._add_limit_setter()
+        if self._compiled is not None:
+            self._compiled.attach(self._graph, self._run_on_host, self._set_limit)
         self._callables: dict[str, Any] = {}
         self._setters: dict[str, tuple[Any, Any]] = {}
         self._run(["tpugraph/configure"])
         self._queue_runners = parts.QueueRunners(self._session, self.notes.append)
-
-    def _lower(self, graph: Graph, *, queues: bool, placement: Placement | None) -> emulator.Lowered:
-        """Rewrite the graph in place for TensorFlow alone; another engine does it differently."""
-        return emulator.lower(graph, queues=queues, placement=placement)
 
     # ------------------------------------------------------------------ life
 
@@ -115,6 +134,8 @@ class TPUSession:
             return
         self._closed = True
         self._queue_runners.stop()
+        if self._compiled is not None:
+            self._compiled.close()
         try:
             self._session.run("tpugraph/shutdown")
         except (tf.errors.OpError, RuntimeError, TpuGraphError) as error:
@@ -126,6 +147,7 @@ class TPUSession:
     def initialize(self) -> None:
         """Give every variable its first value and open the input."""
         self._run(["tpugraph/init"])
+        self._input_changed()
         self._mirror()
         self._limit = -1  # the graph's own length of a loop is back
         self._initialized = True
@@ -156,6 +178,8 @@ class TPUSession:
             except RunError as error:
                 fault = f"the checkpoint '{prefix}' cannot be restored: {error.fault}"
                 raise CheckpointError(fault, fix="take an earlier one: files of this one may be cut off") from error
+        if with_position:
+            self._input_changed()
         self._mirror()
         self._trained = checkpoint.step_of(prefix)
         step = self.global_step
@@ -177,6 +201,15 @@ class TPUSession:
         """
         prefix = f"{path}-{self.global_step}" if not str(path).endswith(f"-{self.global_step}") else str(path)
         self._require_open()
+        why_not = ""
+        if self._compiled is not None:
+            self._compiled.to_host()
+            why_not = self._compiled.hold_position() if with_input else ""
+            if why_not:
+                self.notes.append(f"the input's position cannot be saved: {why_not}")
+            if not self._compiled.devices.first:
+                return prefix  # one process writes for all
+        with_input = with_input and not why_not
         names = self._names() if with_input else {"tpugraph/save"}
         note = checkpoint.save(self._session, names, Path(prefix), keep=keep, with_input=with_input)
         if note:
@@ -220,8 +253,9 @@ class TPUSession:
             self.initialize()
         losses: list[float] = []
         while len(losses) < steps:
-            count = min(self._default_limit, steps - len(losses))
-            found = self._loop(count, summaries=on_summary is not None)
+            count = self._next_count(steps - len(losses))
+            following = min(self._default_limit, steps - len(losses) - count)
+            found = self._loop(count, following, summaries=on_summary is not None)
             losses.extend(found)
             self._trained += len(found)
             if on_summary is not None and self._last_summary is not None:
@@ -233,7 +267,18 @@ class TPUSession:
                 break
         return losses
 
-    def _loop(self, count: int, *, summaries: bool = False) -> list[float]:
+    def _next_count(self, left: int) -> int:
+        """The steps of the next loop, where so many are left to train."""
+        count = min(self._default_limit, left)
+        return count if self._compiled is None else self._compiled.fitting(count)
+
+    def _loop(self, count: int, following: int, *, summaries: bool = False) -> list[float]:
+        if self._compiled is not None:
+            self._require_open()
+            losses, self._last_summary = self._compiled.loop(
+                count, following, self._trained, summaries=summaries and self._has_summaries
+            )
+            return losses
         fused = self.lowered is not None and self.lowered.fused
         more = ["tpugraph/summaries:0"] if summaries and self._has_summaries and fused else []
         results = self._run_loop(count, "tpugraph/train", ["tpugraph/dequeue:0", *more])
@@ -332,19 +377,27 @@ class TPUSession:
         return self.values([name])[name]
 
     def values(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
-        """The values of several variables in one run; all that a checkpoint holds when ``names`` is None.
+        """The values of several variables of the graph in one run; all that a checkpoint holds when ``names`` is None.
 
         Raises:
             RunError: there is no such variable.
         """
-        wanted = list(self._reads if names is None else names)
-        unknown = next((name for name in wanted if name not in self._reads), None)
-        if unknown is not None:
-            raise RunError(
-                f"there is no saved variable '{unknown}'", fix=f"one of {', '.join(list(self._reads)[:5])}, ..."
-            )
+        wanted = list(self._saved_keys if names is None else names)
+        for name in wanted:
+            if name not in self._reads:
+                self._reads[name] = self._read_of(name)
         found = self._run([self._reads[name] for name in wanted]) if wanted else []
         return {name: np.asarray(value) for name, value in zip(wanted, found, strict=True)}
+
+    def _read_of(self, name: str) -> str:
+        """A read of a variable that no checkpoint holds."""
+        operation = self._graph.get_operation_by_name(name) if name in self._names() else None
+        if operation is None or operation.type not in ops.RESOURCE_VARIABLES:
+            known = ", ".join(list(self._reads)[:5])
+            raise RunError(f"there is no variable '{name}'", fix=f"one of {known}, ...")
+        with self._graph.as_default():
+            kind = tf.as_dtype(operation.get_attr("dtype"))
+            return str(tf.raw_ops.ReadVariableOp(resource=operation.outputs[0], dtype=kind).name)
 
     def assign(self, values: Mapping[str, Any]) -> None:
         """Give variables that a checkpoint holds new values, by their name in the plain graph.
@@ -353,7 +406,7 @@ class TPUSession:
             RunError: there is no such variable, or a value of another shape.
         """
         for name, value in values.items():
-            if name not in self._reads:
+            if name not in self._saved_keys:
                 raise RunError(f"there is no saved variable '{name}'")
             if name not in self._setters:
                 with self._graph.as_default():
@@ -366,9 +419,15 @@ class TPUSession:
         self._mirror()
 
     def _mirror(self) -> None:
-        """Let the variables of all hosts follow those of the first."""
+        """Let the variables of all hosts, and of devices, follow those of the first."""
+        if self._compiled is not None:
+            self._compiled.variables_changed()
         if MIRROR in self._names():
             self._run([MIRROR])
+
+    def _input_changed(self) -> None:
+        if self._compiled is not None:
+            self._compiled.input_changed()
 
     def variable_names(self) -> list[str]:
         """The variables that a checkpoint holds, by their name in the graph."""
@@ -416,6 +475,12 @@ class TPUSession:
 
     def _run(self, fetch: Any, feed: Mapping[str, Any] | None = None) -> Any:
         self._require_open()
+        if self._compiled is not None:
+            self._compiled.to_host(fetch)
+        return self._run_on_host(fetch, feed)
+
+    def _run_on_host(self, fetch: Any, feed: Mapping[str, Any] | None = None) -> Any:
+        """Run without moving variables."""
         try:
             return self._session.run(fetch, feed_dict=feed)
         except (tf.errors.OpError, RuntimeError) as error:

@@ -34,9 +34,7 @@ def parse(code: bytes) -> Any:
     TensorFlow's bridge leaves ``mhlo.copy`` ops, which mean nothing and which the compilers for TPU do not take.
     """
     ir = load("jaxlib.mlir.ir", "pjrt")
-    from jax._src.interpreters import mlir
-
-    with mlir.make_ir_context() as context:
+    with load("jax.interpreters.mlir", "pjrt").make_ir_context() as context:
         module = ir.Module.parse(code, context)
         copies: list[Any] = []
         _find(module.operation, "mhlo.copy", copies)
@@ -65,6 +63,30 @@ def options(num_replicas: int, devices: list[Any]) -> Any:
     return made
 
 
+class TooLarge(RunError):
+    """A step that needs more memory than a core has.
+
+    Attributes:
+        needed: bytes.
+        available: bytes.
+    """
+
+    def __init__(self, target: str, what: str, needed: int, available: int, node: str | None) -> None:
+        super().__init__(
+            f"the step does not fit on a core of {target}: it needs {needed / 2**30:,.2f} GiB for {what}, which is "
+            f"{(needed - available) / 2**30:,.2f} GiB more than the {available / 2**30:,.2f} GiB that there are",
+            node=node,
+            fix="a smaller batch, or fewer steps per call: --iterations_per_loop",
+        )
+        self.needed = needed
+        self.available = available
+
+
+def _bytes(text: str) -> int:
+    """The bytes of a size as XLA writes it, such as ``21.03G``."""
+    return int(float(text.rstrip("KMGT")) * 1024 ** ("KMGT".find(text[-1]) + 1))
+
+
 def refused(error: Exception, target: str) -> RunError:
     """The compiler's complaint as an error that names the node it is about, where it says so."""
     text = str(error)
@@ -73,15 +95,12 @@ def refused(error: Exception, target: str) -> RunError:
     node = named.group(1) if named else None
     full = _TOO_LARGE.search(text)
     if full:
-        return RunError(
-            f"the step does not fit on a core of {target}: it needs {full.group(2)} for "
-            f"{full.group(1) or 'its tensors'}, and there are {full.group(3)}",
-            node=node,
-            fix="a smaller batch, or fewer steps per call: --iterations_per_loop",
-        )
+        return TooLarge(target, full.group(1) or "its tensors", _bytes(full.group(2)), _bytes(full.group(3)), node)
     first = lines[0][:300] if lines else type(error).__name__
     return RunError(f"the compiler for {target} refuses the step: {first}", node=node)
 
 
 _OP_NAME = re.compile(r'op_name="([^";]+)')
-_TOO_LARGE = re.compile(r"total memory required(?: for ([\w ]+?))? \(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)")
+_TOO_LARGE = re.compile(
+    r"total memory required(?: for ([\w ]+?))? \(([\d.]+[KMGT]?)\) exceeds available HBM \(([\d.]+[KMGT]?)\)"
+)

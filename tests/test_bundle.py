@@ -1,0 +1,222 @@
+"""Bundles: the step, its variables and a manifest, trained with jax and NumPy where there is no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import corpus
+from tpugraph import cli
+from tpugraph.compiler import convert
+from tpugraph.errors import LoadError, RunError
+from tpugraph.runtime import bundle, bundling, pjrt
+from tpugraph.runtime.session import TPUSession
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[1]
+IRIS = corpus("iris_dnn")
+STEPS = 7
+
+NO_TENSORFLOW = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tensorflow", "keras", "networkx", "google", "absl"):
+            raise ImportError(f"{name} is kept away")
+
+sys.meta_path.insert(0, Blocker())
+import numpy as np
+from tpugraph.runtime import pjrt
+step = pjrt.load(sys.argv[1])
+with np.load(sys.argv[2]) as data:
+    batches = list(zip(*[data[str(i)] for i in range(len(step.inputs))], strict=True))
+print(step.train(batches))
+step.save(sys.argv[1])
+assert "tensorflow" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of iris for two cores, by the command."""
+    path = tmp_path_factory.mktemp("bundle") / "step.tpugraph"
+    words = ["compile", str(IRIS.folder / "model.pb"), "-o", str(path), f"--checkpoint={IRIS.checkpoint}"]
+    assert cli.main([*words, "--num_replicas=2", "--iterations_per_loop=3"]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[list[list[np.ndarray]], list[float], dict[str, np.ndarray]]:
+    """The batches of each step as the graph's own input gives them, the losses on the emulator, and the variables."""
+    program = convert(IRIS.graph(), num_replicas=2, iterations_per_loop=STEPS)
+    with TPUSession(program, engine="pjrt") as session:
+        session.restore(IRIS.checkpoint)
+        assert session._compiled is not None
+        steps, infeed = session._compiled._read(STEPS)
+    assert steps == STEPS
+    batches = [[np.stack([core[i][step] for core in infeed]) for i in range(len(infeed[0]))] for step in range(STEPS)]
+    with TPUSession(program) as session:
+        session.restore(IRIS.checkpoint)
+        return batches, session.train(STEPS), session.values()
+
+
+def test_a_bundle_trains_as_the_session_does(written: Path, trained: tuple) -> None:
+    batches, losses, values = trained
+    step = pjrt.load(written)
+    assert (step.num_replicas, step.iterations, step.trained) == (2, 3, 0)
+    assert [(spec.dtype, spec.shape) for spec in step.inputs.values()] == [
+        (array.dtype.name, array.shape[1:]) for array in batches[0]
+    ]
+    np.testing.assert_allclose(step.train(batches), losses, rtol=1e-5)
+    assert step.trained == STEPS
+    found = step.variables()
+    for name, value in values.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_it_takes_the_rows_of_all_cores_in_one_array(written: Path, trained: tuple) -> None:
+    batches, losses, _ = trained
+    whole = [[array.reshape(-1, *array.shape[2:]) for array in batch] for batch in batches]
+    np.testing.assert_allclose(pjrt.load(written).train(iter(whole)), losses, rtol=1e-5)
+
+
+def test_it_runs_without_tensorflow_and_goes_on_from_its_own_file(
+    written: Path, trained: tuple, tmp_path: Path
+) -> None:
+    batches, losses, _ = trained
+    path, data = tmp_path / "step.tpugraph", tmp_path / "batches.npz"
+    path.write_bytes(written.read_bytes())
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found: list[float] = []
+    for part in (batches[:4], batches[4:]):
+        np.savez(data, **{str(i): np.stack([batch[i] for batch in part]) for i in range(len(part[0]))})
+        done = subprocess.run([sys.executable, "-c", NO_TENSORFLOW, str(path), str(data)], env=environment, check=False,
+                              capture_output=True, text=True, timeout=300)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found += json.loads(done.stdout)
+    np.testing.assert_allclose(found, losses, rtol=1e-5)
+    assert bundle.read(path).trained == STEPS
+
+
+def test_the_manifest_says_what_it_is(written: Path) -> None:
+    with zipfile.ZipFile(written) as archive:
+        assert set(archive.namelist()) == {"module.mlirbc", "variables.npz", "manifest.json"}
+        manifest = json.loads(archive.read("manifest.json"))
+    assert manifest["made_by"] == {"tensorflow": tf.__version__, "tpugraph": "0.1.0"}
+    assert manifest["num_replicas"] == 2
+    assert manifest["iterations"] == 3
+    assert len(manifest["variables"]) == 13
+    assert manifest["source"].endswith("model.pb")
+
+
+def test_values_that_numpy_has_no_files_for_survive(tmp_path: Path) -> None:
+    import ml_dtypes
+
+    half = np.asarray([1.5, -2.25], ml_dtypes.bfloat16)
+    module = bundle.Module(b"code", 1, 1, (bundle.Value("variable", "a", "bfloat16", (2,)),), ())
+    bundle.Bundle(module, {"a": half}, (), None).save(tmp_path / "b")
+    found = bundle.read(tmp_path / "b").variables["a"]
+    assert found.dtype == half.dtype
+    np.testing.assert_array_equal(found, half)
+
+
+# --------------------------------------------------------------------------- what goes wrong
+
+
+def _cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _repacked(change: Callable[[dict[str, bytes]], None]) -> Callable[[bytes], bytes]:
+    def repack(data: bytes) -> bytes:
+        import io
+
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        change(members)
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        return out.getvalue()
+
+    return repack
+
+
+def _newer(members: dict[str, bytes]) -> None:
+    members["manifest.json"] = members["manifest.json"].replace(b'"version": 1', b'"version": 99')
+
+
+def _other_shape(members: dict[str, bytes]) -> None:
+    manifest = json.loads(members["manifest.json"])
+    manifest["arguments"][-1]["shape"] = [77]
+    members["manifest.json"] = json.dumps(manifest).encode()
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (_cut, "no whole zip file"),
+        (lambda data: b"", "no whole zip file"),
+        (_repacked(lambda m: m.update({"module.mlirbc": b"x"})), "module.mlirbc does not have the checksum"),
+        (_repacked(lambda m: m.pop("variables.npz")), "variables.npz does not have the checksum"),
+        (_repacked(lambda m: m.pop("manifest.json")), "it has no manifest.json"),
+        (_repacked(lambda m: m.update({"manifest.json": b"[1]"})), "it has no manifest.json of a bundle"),
+        (_repacked(_newer), "is of version 99, and this tpugraph reads 1"),
+        (_repacked(_other_shape), "its manifest does not fit what it holds"),
+    ],
+)
+def test_a_damaged_bundle_says_what_is_wrong(
+    damage: Callable[[bytes], bytes], fault: str, written: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.tpugraph"
+    path.write_bytes(damage(written.read_bytes()))
+    with pytest.raises(LoadError, match=fault) as caught:
+        pjrt.load(path)
+    assert "tpugraph compile MODEL -o FILE" in (caught.value.fix or "")
+
+
+def test_a_flipped_bit_anywhere_is_seen(written: Path, tmp_path: Path) -> None:
+    data = written.read_bytes()
+    path = tmp_path / "bad.tpugraph"
+    for place in range(40, len(data), len(data) // 7):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+        with pytest.raises(LoadError):
+            bundle.read(path)
+
+
+def test_no_bundle_there(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="there is no file"):
+        pjrt.load(tmp_path / "nothing")
+
+
+def test_a_batch_of_another_shape_is_named(written: Path, trained: tuple) -> None:
+    batches, _, _ = trained
+    step = pjrt.load(written)
+    with pytest.raises(RunError, match=r"float32\[3, 32, 4\]|not float32 \[2, ") as caught:
+        step.train([[np.zeros((3, *array.shape[1:]), array.dtype) for array in batches[0]]])
+    assert "2 cores take" in (caught.value.fix or "")
+    with pytest.raises(RunError, match="a batch has 1 arrays"):
+        step.train([batches[0][:1]])
+
+
+def test_a_checkpoint_without_a_bundle_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compile", str(IRIS.folder / "model.pb"), f"--checkpoint={IRIS.checkpoint}"]) == 1
+    assert "--checkpoint is for the variables of a bundle" in capsys.readouterr().err
+
+
+def test_variables_that_no_checkpoint_holds_travel_too() -> None:
+    made = bundling.make(convert(IRIS.graph(), num_replicas=1))
+    wanted = [value.name for value in made.module.arguments if value.kind == "variable"]
+    assert list(made.variables) == wanted

@@ -1,0 +1,141 @@
+"""The largest batch of a core that fits its memory: the step is made for other batches and given to the compiler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tpugraph import analysis, graphdef, shapes
+from tpugraph.analysis import in_cluster
+from tpugraph.batch_dims import BatchDims
+from tpugraph.errors import GraphError, ShapeError
+from tpugraph.ir import Graph
+from tpugraph.resizing import Resizing
+
+MOST = 2**22
+"""The largest batch of a core that is tried, in rows."""
+
+_TILE = 8
+"""Rows that a core pads a batch to."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """What came of one batch.
+
+    Attributes:
+        rows: of one core.
+        bytes: of memory that a core needs.
+        fits: whether it has as much.
+    """
+
+    rows: int
+    bytes: int
+    fits: bool
+
+
+def search(rows: int, attempt: Callable[[int], Try], memory: int) -> int:
+    """The most rows that fit, to 1 in 64 (exact below 8, multiples of 8 above, since a core pads to them).
+
+    Memory grows about linearly with the batch, so the next guess is drawn through two tries, and the middle every other
+    time: a large step takes the compiler long, so few are tried.
+
+    Args:
+        rows: the batch to begin with.
+        attempt: compiles one.
+        memory: bytes of a core.
+
+    Returns:
+        The rows, 0 where not even one fits, ``MOST`` where nothing that was tried is too large.
+    """
+    below, low, high = Try(0, 0, True), Try(0, 0, True), None
+    guess, turn = rows, 0
+    while guess:
+        found, turn = attempt(guess), turn + 1
+        if found.fits:
+            below, low = low, found
+        else:
+            high = found
+        guess = _between(low, high, memory, halve=turn % 2 == 0) if high else _above(below, low, memory)
+    return low.rows
+
+
+def _above(below: Try, low: Try, memory: int) -> int:
+    """The next batch to try while all have fitted, 0 where larger ones are not tried."""
+    if low.rows >= MOST:
+        return 0
+    line = low.rows + int((memory - low.bytes) * (low.rows - below.rows) / max(low.bytes - below.bytes, 1))
+    return min(MOST, max(2 * low.rows, line // _TILE * _TILE))
+
+
+def _between(low: Try, high: Try, memory: int, *, halve: bool) -> int:
+    """The next batch to try between one that fits and one that does not, 0 where they are close enough."""
+    step = max(_TILE, low.rows // 64 // _TILE * _TILE) if low.rows >= _TILE else 1
+    if low.rows + step > high.rows - 1:
+        return 0
+    guess = (low.rows + high.rows) // 2
+    if not halve and low.rows and high.bytes > low.bytes:
+        guess = low.rows + int((memory - low.bytes) * (high.rows - low.rows) / (high.bytes - low.bytes))
+    return low.rows + max(step, (min(guess, high.rows - 1) - low.rows) // step * step)
+
+
+# --------------------------------------------------------------------------- another batch
+
+
+def rows_of(graph: Graph) -> int:
+    """The rows of the batch that one core of a TPU graph takes.
+
+    Raises:
+        ShapeError: its infeed has no batch.
+    """
+    found = Counter(s[0] for node in graph.of_type("InfeedDequeueTuple") for s in node.attr("shapes") or () if s)
+    if not found:
+        raise ShapeError("the device is fed no batch, so there is none to change", origin=graph.source)
+    return int(max(found, key=lambda rows: (found[rows], rows or 0)) or 0)
+
+
+def with_rows(graph: Graph, rows: int | None) -> Graph:
+    """A copy of a TPU graph whose device takes batches of other rows; its host is as it was and does not go with it.
+
+    Args:
+        graph: the graph.
+        rows: of the batch of one core; those that it has when None.
+
+    Raises:
+        ShapeError: it is not certain which constants hold the batch.
+    """
+    graph = graphdef.from_graph_def(graphdef.to_graph_def(graph), source=graph.source)
+    for node in graph:
+        if node.has_attr("_output_shapes"):  # what it was where the graph was written
+            graph.set_attr(node, "_output_shapes", None)
+    batch = rows_of(graph) if rows is not None else None
+    if rows == batch or rows is None or batch is None:
+        return graph
+    shapes.infer(graph)
+    device = [node for node in graph if in_cluster(node)]
+    fed = [node.out(port) for node in graph.of_type("InfeedDequeueTuple") for port in range(len(node.outputs or ()))]
+    batches = [tensor for tensor in fed if tensor.shape and tensor.shape[0] == batch]
+    varying = analysis.divergence(
+        graph, [u.node for t in fed for u in t.node.uses(t.port)], within=dict.fromkeys(device)
+    )
+    dims = BatchDims(graph, device, batch, batches, [tensor for tensor in fed if tensor not in batches])
+    resizing = Resizing(graph, dims, batch, rows, varying, what="changed", fix="trace the model with another batch")
+    resizing.check()
+    before = {node: list(node.outputs or []) for node in device}
+    for node in device:
+        if node.op == "Const":
+            resizing.constant(node)
+        resizing.attributes(node)
+    for node in graph.of_type("InfeedDequeueTuple"):
+        outputs = [
+            (kind, (rows, *shape[1:]) if shape and shape[0] == batch else shape) for kind, shape in node.outputs or ()
+        ]
+        graph.set_attr(node, "shapes", [shape for _, shape in outputs])
+        graph.set_outputs(node, outputs)
+    try:
+        shapes.infer(graph)
+    except GraphError as error:
+        raise resizing.uncertain(error.node or fed[0].node, error.fault) from error
+    resizing.verify(before)
+    return graph
