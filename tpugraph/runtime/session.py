@@ -282,6 +282,15 @@ class TPUSession:
         Raises:
             RunError: no evaluation graph, no data, or a step failed.
         """
+        *_, result = self.evaluating(steps)
+        return result
+
+    def evaluating(self, steps: int | None = None) -> Iterator[Evaluated]:
+        """As :meth:`evaluate`, loop by loop: each yields the result so far; loops run as they are asked for.
+
+        Raises:
+            RunError: no evaluation graph, no data, or a step failed.
+        """
         self._require("evaluate", "tpugraph/evaluate")
         if steps is not None and steps < 1:
             raise RunError(f"steps is {steps}, but must be at least 1", fix="leave steps out to evaluate all data")
@@ -299,6 +308,19 @@ class TPUSession:
         self._require("predict", "tpugraph/predict")
         self._start_anew(["tpugraph/restart_input"])
         return evaluation.predict(self._beside_training, self._run_loop, self._default_limit)
+
+    def predicting(self, loop: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+        """As :meth:`predict`, loop by loop: the number of examples, and the rows of each prediction.
+
+        Args:
+            loop: global batches per loop; as the graph was converted when None.
+
+        Raises:
+            RunError: no prediction graph, or a step failed.
+        """
+        self._require("predict", "tpugraph/predict")
+        self._start_anew(["tpugraph/restart_input"])
+        return evaluation.predict_loops(self._beside_training, self._run_loop, loop or self._default_limit)
 
     def _start_anew(self, names: list[str]) -> None:
         if not self._initialized:
