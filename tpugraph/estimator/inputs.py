@@ -96,6 +96,23 @@ def per_core(dataset: Any, plan: Batches, batch_axis: Any = None) -> Any:
     return dataset.unbatch().batch(plan.core, drop_remainder=True)
 
 
+def every_row(dataset: Any, plan: Batches, *, fixed: bool) -> Any:
+    """A Dataset of the cores' shares in order, all of its rows: the last one may be smaller.
+
+    Args:
+        dataset: its elements are batches of the host.
+        plan: the sizes.
+        fixed: whether the number of rows stands in the shapes, also in that of the last one.
+
+    Raises:
+        ArgumentError: batches of another size.
+    """
+    _check_rows(dataset.element_spec, plan.host)
+    dense = all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec))
+    shares = dataset.rebatch(plan.core) if dense else dataset.unbatch().batch(plan.core)
+    return _closed(shares, plan.core) if fixed else shares
+
+
 def next_of(dataset: Any) -> Any:
     """The tensors of the next element; the iterator is initialised with the tables of the graph."""
     iterator = tf1.data.make_initializable_iterator(dataset)
