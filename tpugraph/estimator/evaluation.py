@@ -136,7 +136,7 @@ def evaluate(
             raise RunError("the input of the evaluation is empty", origin=model.traced.source) from None
         if steps is not None:
             say(f"the data ended after {done:,} of {steps:,} batches")
-    found = {key: np.asarray(value)[()] for key, value in model.session.run(values).items()}
+    found = dict(model.session.run(values))
     runs.end()
     return _report(folder, model.traced, found, _batches(done), checkpoint)
 

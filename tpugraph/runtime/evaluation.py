@@ -97,7 +97,9 @@ def _result(
 
 
 def _number(value: Any) -> Any:
-    """A number where the metric is one, else the array (a confusion matrix, say)."""
+    """A number where the metric is one, a text's bytes, else the array (a confusion matrix, say)."""
+    if isinstance(value, bytes):
+        return value
     array = np.asarray(value)
     return float(array) if array.shape == () and array.dtype.kind in "fiub" else array
 
