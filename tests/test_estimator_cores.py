@@ -148,6 +148,20 @@ def test_a_divisor_that_may_be_the_batch_size_runs_without_cores(tmp_path: Path,
     assert said[1].startswith("evaluated 5 batches at step 5")
 
 
+def test_batches_of_a_fixed_size(tmp_path: Path, checkpoint: str) -> None:
+    """Smaller ones are put together; larger ones are not what was asked for."""
+    made = on(tmp_path)
+
+    def small(rows: int) -> Any:
+        return tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).take(70).batch(rows, drop_remainder=True)
+
+    found = made.evaluate(lambda: small(7), checkpoint_path=checkpoint)
+    assert found["mean"] == pytest.approx(scores()[:70].mean(), abs=1e-6)
+    with pytest.raises(ValueError, match="returned batches of 20 rows"):
+        made.evaluate(lambda: small(20), checkpoint_path=checkpoint)
+    made.close()
+
+
 # --------------------------------------------------------------------------- where the values come from
 
 

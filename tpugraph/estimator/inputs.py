@@ -97,7 +97,7 @@ def per_core(dataset: Any, plan: Batches, batch_axis: Any = None) -> Any:
 
 
 def every_row(dataset: Any, plan: Batches, *, fixed: bool) -> Any:
-    """A Dataset of the cores' shares in order, all of its rows: the last one may be smaller.
+    """A Dataset of the cores' shares in order, all of its rows: the last one may be smaller, and so may be its batches.
 
     Args:
         dataset: its elements are batches of the host.
@@ -105,9 +105,9 @@ def every_row(dataset: Any, plan: Batches, *, fixed: bool) -> Any:
         fixed: whether the number of rows stands in the shapes, also in that of the last one.
 
     Raises:
-        ArgumentError: batches of another size.
+        ArgumentError: larger batches.
     """
-    _check_rows(dataset.element_spec, plan.host)
+    _check_rows(dataset.element_spec, plan.host, smaller=True)
     dense = all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec))
     shares = dataset.rebatch(plan.core) if dense else dataset.unbatch().batch(plan.core)
     return _closed(shares, plan.core) if fixed else shares
@@ -120,7 +120,7 @@ def next_of(dataset: Any) -> Any:
     return iterator.get_next()
 
 
-def _check_rows(element_spec: Any, rows: int | None) -> None:
+def _check_rows(element_spec: Any, rows: int | None, *, smaller: bool = False) -> None:
     specs = [s for s in tf.nest.flatten(element_spec) if isinstance(s, tf.TensorSpec) and s.shape.rank is not None]
     if any(spec.shape.rank == 0 for spec in specs):
         raise ArgumentError(
@@ -128,9 +128,10 @@ def _check_rows(element_spec: Any, rows: int | None) -> None:
             fix="dataset.batch(params['batch_size'], drop_remainder=True)",
         )
     for spec in specs:
-        if spec.shape[0] not in (None, rows):
+        found = spec.shape[0]
+        if found not in (None, rows) and not (smaller and found < rows):
             raise ArgumentError(
-                f"input_fn returned batches of {spec.shape[0]} rows, but params['batch_size'] is {rows}",
+                f"input_fn returned batches of {found} rows, but params['batch_size'] is {rows}",
                 fix="dataset.batch(params['batch_size'], drop_remainder=True)",
             )
 
