@@ -174,6 +174,65 @@ def test_an_error_of_the_compiler_names_the_line(tmp_path: Path) -> None:
     assert ", in models" in str(caught.value)
 
 
+# --------------------------------------------------------------------------- the input
+
+
+def widening(rows: int, *, batches: bool) -> Any:
+    """Examples of three numbers, from the 71st or from the sixth batch on of four; the graph believes in three."""
+    shape = [rows] if batches else []
+
+    def generate() -> Any:
+        for index in range(20 if batches else 400):
+            width = 3 if index < (5 if batches else 70) else 4
+            yield {"x": np.ones([*shape, width], np.float32)}, np.ones(shape, np.float32)
+
+    def believe(features: Any, labels: Any) -> Any:
+        features["x"].set_shape([*shape, 3])
+        return features, labels
+
+    kinds = {"x": tf.TensorSpec([*shape, None], tf.float32)}, tf.TensorSpec(shape, tf.float32)
+    data = tf.data.Dataset.from_generator(generate, output_signature=kinds).map(believe)
+    return data if batches else data.batch(rows, drop_remainder=True)
+
+
+@BOTH
+@pytest.mark.parametrize("batches", [True, False])
+def test_another_shape_in_a_later_batch(tmp_path: Path, *, use_tpu: bool, batches: bool) -> None:
+    trained = estimator(tmp_path, use_tpu=use_tpu)
+    with pytest.raises(tpugraph.RunError) as caught:
+        trained.train(lambda params: widening(params["batch_size"], batches=batches), max_steps=12)
+    text = str(caught.value)
+    assert f"batch {6 if batches else 3} of the input has another shape: " in text
+    had = "each core's part had [8, 3], [8]" if use_tpu else "the first one had [32, 3], [32]"
+    assert had in text
+    assert "fix     give all batches one shape: padded_batch" in text
+    assert len(text) < 600
+
+
+def test_a_model_that_cannot_take_a_later_shape(tmp_path: Path) -> None:
+    """Without cores an open dimension is allowed, until the model meets it."""
+
+    def reads(params: dict[str, Any]) -> Any:
+        wider = tf.data.Dataset.range(9).map(lambda i: tf.ones([params["batch_size"], 3 + tf.cast(i > 4, tf.int32)]))
+        return wider.map(lambda x: ({"x": x}, x[:, 0]))
+
+    words = r"batch 6 of the input has the shapes \[32, 4\], \[32\], but the first has \[32, 3\], \[32\]: Matrix size"
+    with pytest.raises(tpugraph.RunError, match=words):
+        estimator(tmp_path, use_tpu=False).train(reads, max_steps=9)
+
+
+@BOTH
+def test_a_batch_that_cannot_be_read(tmp_path: Path, *, use_tpu: bool) -> None:
+    def reads(params: dict[str, Any]) -> Any:
+        numbers = tf.data.Dataset.range(200).map(lambda i: tf.where(tf.equal(i, 70), "many", tf.strings.as_string(i)))
+        rows = numbers.map(lambda text: ({"x": tf.fill([3], tf.strings.to_number(text))}, tf.constant(1.0)))
+        return rows.batch(params["batch_size"], drop_remainder=True)
+
+    words = "batch 3 of the input cannot be read: StringToNumberOp could not correctly convert string: many"
+    with pytest.raises(tpugraph.RunError, match=words):
+        estimator(tmp_path, use_tpu=use_tpu).train(reads, max_steps=5)
+
+
 # --------------------------------------------------------------------------- while it trains
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tpugraph.errors import ArgumentError, RunError
 from tpugraph.estimator.compiling import metric_names
 from tpugraph.estimator.hooks import LoopHooks
+from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.models import CoresModel
 from tpugraph.estimator.plain_session import HookedRuns, PlainModel
 from tpugraph.estimator.reporting import Events, say
@@ -75,13 +76,15 @@ def evaluate_on_cores(
         model.start(checkpoint)
         if hooks:
             around.after_create_session(model.host)
-        loops, result = session.evaluating(steps), None
+        loops, result, tried = session.evaluating(steps), None, 0
         while not around.stop_requested:
             if hooks:
                 around.before_loop(model.host)
                 if result is None and around.wants_batches(model.host, "evaluation"):
                     return None
-            part = next(loops, None)
+            tried += min(session.iterations_per_loop, steps or session.iterations_per_loop)
+            with explained(traced, tried):
+                part = next(loops, None)
             if part is None:
                 break
             result = part
@@ -129,7 +132,8 @@ def evaluate(
     done = 0
     try:
         while (steps is None or done < steps) and not runs.stop_requested:
-            runs.run(update)
+            with explained(model.traced, done + 1):
+                runs.run(update)
             done += 1
     except tf.errors.OutOfRangeError:
         if not done:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tpugraph.errors import NanLossDuringTrainingError
 from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.reporting import Events, Meter, say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import PREFIX, first_checkpoint
@@ -44,7 +45,10 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
         )
         events = Events(model_dir, graph)
         try:
-            with tf1.train.MonitoredSession(creator, hooks=[_Begun(hook) for hook in every]) as session:
+            with (
+                explained(traced, lambda: watch.tried),
+                tf1.train.MonitoredSession(creator, hooks=[_Begun(hook) for hook in every]) as session,
+            ):
                 interrupted = _steps(session, traced, config, watch, goal, events)
         finally:
             events.close()
@@ -100,6 +104,7 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._traced = traced
         self._step = tf1.train.get_global_step(traced.graph)
         self.done = 0
+        self.tried = 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """See where training starts."""
@@ -107,6 +112,7 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
     def before_run(self, run_context: Any) -> Any:
         """Ask for the loss of the step."""
+        self.tried += 1
         return tf1.train.SessionRunArgs(self._traced.spec.loss)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:

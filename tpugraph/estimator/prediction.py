@@ -10,6 +10,7 @@ import tensorflow as tf
 from tpugraph.errors import ArgumentError, ArgumentTypeError, RunError
 from tpugraph.estimator.compiling import SINGLE
 from tpugraph.estimator.hooks import LoopHooks
+from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.models import CoresModel
 from tpugraph.estimator.plain_session import HookedRuns, PlainModel
 
@@ -79,10 +80,12 @@ def predict_on_cores(
     if hooks and around.wants_batches(model.host, "prediction"):
         yield from otherwise()
         return
-    turn = model.turn
+    turn, tried = model.turn, 0
     loops = session.predicting(None if single else 1)
     while not around.stop_requested:
-        part = next(loops, None)
+        tried += session.iterations_per_loop
+        with explained(traced, tried):
+            part = next(loops, None)
         if part is None:
             break
         found = part[1][SINGLE] if not isinstance(traced.spec.predictions, dict) else part[1]
@@ -131,11 +134,13 @@ def predict(
     runs.begin()
     model.start(checkpoint)
     runs.started()
-    turn = model.turn
+    turn, tried = model.turn, 0
     try:
         while not runs.stop_requested:
+            tried += 1
             try:
-                batch = runs.run(predictions)
+                with explained(model.traced, tried):
+                    batch = runs.run(predictions)
             except tf.errors.OutOfRangeError:
                 break
             yield from _examples(batch) if single else [batch]

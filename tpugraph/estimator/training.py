@@ -16,6 +16,7 @@ from tpugraph.errors import NanLossDuringTrainingError, RunError
 from tpugraph.estimator.compiling import compile_training
 from tpugraph.estimator.hooks import LoopHooks
 from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.loops import LoopLength
 from tpugraph.estimator.reporting import Events, Meter, say
 from tpugraph.estimator.run_config import RunConfig
@@ -142,6 +143,7 @@ class Training:
         self._arrived: dict[str, Any] = {}
         self._summary_at = -1
         self._interrupted = False
+        self._asked_steps = 0
 
     def run(self, goal: Goal) -> None:
         """Train to the goal, the end of the data, or a stop that a hook asks for.
@@ -151,9 +153,11 @@ class Training:
             KeyboardInterrupt: Ctrl-C; the checkpoint of the loop at work is written first.
             TpuGraphError: conversion, a step or the last checkpoint failed.
         """
-        with self._cores.traced.graph.as_default():  # what the user's hooks and listeners add goes there
+        traced = self._cores.traced
+        with traced.graph.as_default():  # what the user's hooks and listeners add goes there
             try:
-                self._run(goal)
+                with explained(traced, lambda: self._asked_steps):
+                    self._run(goal)
             except RunError as error:
                 if error.stage == CLUSTER:
                     self._cores.close()  # the next training starts with new sessions
@@ -241,6 +245,7 @@ class Training:
         self._due = due
         keep = self._keep_summary if due or self._cores.routes else None
         began = time.monotonic()
+        self._asked_steps += count
         losses = self._wait(worker.submit(self._cores.session.train, count, on_summary=keep))
         self._length.done(len(losses), time.monotonic() - began)
         return losses

@@ -443,7 +443,7 @@ class TPUSession:
         missing = missing_file_error(str(error), self._source, self._files)
         if missing is not None:
             return missing
-        text = _first_words(str(error)) or type(error).__name__
+        text = first_words(error) or type(error).__name__
         node = getattr(getattr(error, "op", None), "name", None)
         kind = type(error).__name__.removesuffix("Error")
         return RunError(f"{kind}: {text[:300]}", node=node, origin=self._source)
@@ -454,6 +454,7 @@ _NO_CAUSE = (
     "Detected at node",
     "Node: '",
     "Original stack trace",
+    'File "',
     "[[{{",
     "(0) ",
     "(1) ",
@@ -461,9 +462,9 @@ _NO_CAUSE = (
 )
 
 
-def _first_words(message: str) -> str:
+def first_words(error: BaseException) -> str:
     """The line of a TensorFlow message that says what went wrong."""
-    lines = (line.strip() for line in message.splitlines())
+    lines = (line.strip() for line in str(error).splitlines())
     return next((line for line in lines if line and not line.startswith(_NO_CAUSE)), "")
 
 
