@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.errors import ArgumentError, CheckpointError
+from tpugraph.errors import ArgumentError, CheckpointError, NanLossDuringTrainingError
 from tpugraph.estimator import export
 from tpugraph.estimator import prediction as predict_only
 from tpugraph.estimator.arguments import instance, whole
@@ -19,6 +19,7 @@ from tpugraph.estimator.context import Batches, as_dict, batches, check_batch_si
 from tpugraph.estimator.evaluation import add_metrics, check_names, evaluate, evaluate_on_cores
 from tpugraph.estimator.models import Models
 from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.nan_blame import blamed
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.plain_training import train_plain
 from tpugraph.estimator.reporting import say
@@ -195,17 +196,32 @@ class TPUEstimator:
         if max_steps is not None and self.saved_step >= max_steps:
             say(f"the model_dir is at step {self.saved_step:,} already: nothing to train up to step {max_steps:,}")
             return self
+        try:
+            self._train(input_fn, users, listeners, goal)
+        except NanLossDuringTrainingError as error:
+            found = blamed(error, lambda: self._replayed(input_fn), lambda: (self._newest(), self.saved_step))
+            if found is None:
+                raise
+            raise found from error
+        return self
+
+    def _train(self, input_fn: Callable[..., Any], users: Sequence[Any], listeners: Sequence[Any], goal: Goal) -> None:
         request = self._request(input_fn, ModeKeys.TRAIN)
         if not self._use_tpu:
             traced = trace_model(request, trace_input(request))
             own = (*traced.spec.training_hooks, *traced.spec.training_chief_hooks)
             train_plain(traced, self.model_dir, self._config, (*users, *own), listeners, self._warm_start, goal)
-            return self
+            return
         cores = self._model_on_cores(request)
         spec = cores.traced.spec
         every = (*users, *spec.training_hooks, *spec.training_chief_hooks)
         Training(cores, self.model_dir, self._config, every, listeners, self._warm_start).run(goal)
-        return self
+
+    def _replayed(self, input_fn: Callable[..., Any]) -> PlainModel:
+        """The plain model of training, to see what went wrong."""
+        request = self._request(input_fn, ModeKeys.TRAIN, on_cores=False)
+        fed = trace_input(request)
+        return PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
 
     def _goal(self, steps: Any, max_steps: Any) -> Goal:
         if steps is not None and max_steps is not None:

@@ -105,10 +105,11 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._step = tf1.train.get_global_step(traced.graph)
         self.done = 0
         self.tried = 0
+        self._start = 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """See where training starts."""
-        self.done = int(session.run(self._step))
+        self.done = self._start = int(session.run(self._step))
 
     def before_run(self, run_context: Any) -> Any:
         """Ask for the loss of the step."""
@@ -124,6 +125,8 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
                 origin=self._traced.source,
                 fix="look at the input of that step, lower the learning rate or clip the gradients; training can go on "
                 "from the last checkpoint",
+                step=self.done,
+                start=self._start,
             )
 
 

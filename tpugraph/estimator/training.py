@@ -144,6 +144,7 @@ class Training:
         self._summary_at = -1
         self._interrupted = False
         self._asked_steps = 0
+        self._began = 0
 
     def run(self, goal: Goal) -> None:
         """Train to the goal, the end of the data, or a stop that a hook asks for.
@@ -171,7 +172,7 @@ class Training:
         self._hooks.begin()
         self._cores.open()
         session, host = self._cores.session, self._cores.host
-        start = self._start()
+        self._began = start = self._start()
         say(self._cores.traced.plan.line)
         events = Events(self._model_dir, self._cores.traced.graph)
         checkpoints = Checkpoints(self._cores.traced, session, host, self._model_dir, self._config, self._listeners,
@@ -300,4 +301,6 @@ class Training:
             origin=self._cores.traced.source,
             fix="look at the input of that step, lower the learning rate or clip the gradients; training can go on "
             "from the last checkpoint",
+            step=step,
+            start=self._began,
         )
