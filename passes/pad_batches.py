@@ -33,6 +33,7 @@ class PadBatches(Pass):
 
     def run(self, graph: Graph) -> None:
         take = _take(graph)
+        _read_predictions(graph, take)
         iterator, dataset = _dataset(graph, take)
         chain = list(_chain(dataset))
         batcher = chain[-1] if chain and chain[-1].op in datasets.BATCHES else None
@@ -139,6 +140,15 @@ def _with_rows(graph: Graph, take: Node, index: int, shape: Shape) -> tuple[int 
             fix="give the dimension a fixed size in the dataset (padded_batch with padded_shapes, or reshape)",
         )
     return (None, *shape[1:])
+
+
+def _read_predictions(graph: Graph, take: Node) -> None:
+    """A part of the batch that is handed out as it is counts as read."""
+    predictions = graph.roles.predictions
+    for name, text in predictions.items():
+        tensor = graph.tensor(text)
+        if tensor.node is take:
+            predictions[name] = _add(graph, "Identity", "prediction", [tensor], {"T": tensor.dtype}).node.name
 
 
 # --------------------------------------------------------------------------- the dataset as it becomes

@@ -46,7 +46,7 @@ def _close_batch(graph: Graph, get_next: Node) -> list[str]:
         return []
     size_operand, drop_operand = datasets.BATCHES[dataset.op]
     rows = dataset.inputs[size_operand].node
-    if drop_operand is None or rows.op != "Const":
+    if drop_operand is None or rows.op != "Const" or rows.attr("value").size != 1:
         return []
     size = int(rows.attr("value").item())
     graph.set_input(dataset, drop_operand % len(dataset.inputs), _constant(graph, dataset, np.asarray(True)).out())

@@ -11,6 +11,7 @@ BATCHES: dict[str, tuple[int, int | None]] = {
     "MapAndBatchDataset": (-3, -1),
     "MapAndBatchDatasetV2": (-3, -1),
     "ExperimentalMapAndBatchDataset": (-3, -1),
+    "RebatchDatasetV2": (1, 2),
 }
 """Dataset ops that batch: the operand of the batch size and that of drop_remainder."""
 

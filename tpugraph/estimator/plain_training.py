@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tpugraph.errors import NanLossDuringTrainingError
 from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.interrupt import Interrupt
 from tpugraph.estimator.reporting import Events, Meter, say
 from tpugraph.estimator.run_config import RunConfig
@@ -47,7 +48,11 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
         events = Events(model_dir, graph)
         try:
             hooked = [_Begun(hook) for hook in every]
-            with interrupt, tf1.train.MonitoredSession(creator, hooks=hooked) as session:
+            with (
+                interrupt,
+                explained(traced, lambda: watch.tried),
+                tf1.train.MonitoredSession(creator, hooks=hooked) as session,
+            ):
                 _steps(session, traced, config, watch, goal, events, interrupt)
         finally:
             events.close()
@@ -101,13 +106,16 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._traced = traced
         self._step = tf1.train.get_global_step(traced.graph)
         self.done = 0
+        self.tried = 0
+        self._start = 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """See where training starts."""
-        self.done = int(session.run(self._step))
+        self.done = self._start = int(session.run(self._step))
 
     def before_run(self, run_context: Any) -> Any:
         """Ask for the loss of the step."""
+        self.tried += 1
         return tf1.train.SessionRunArgs(self._traced.spec.loss)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -119,6 +127,8 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
                 origin=self._traced.source,
                 fix="look at the input of that step, lower the learning rate or clip the gradients; training can go on "
                 "from the last checkpoint",
+                step=self.done,
+                start=self._start,
             )
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 tf1 = tf.compat.v1
 LOGGER = logging.getLogger("tpugraph")
@@ -47,6 +50,29 @@ class Events:
             summary.value.add(tag=tag, simple_value=value)
         self._writer.add_summary(summary, step)
 
+    def results(self, step: int, found: Mapping[str, Any], checkpoint: str | None) -> None:
+        """Write the results of an evaluation, as Estimator does: numbers, arrays, and summaries that are a metric's value.
+
+        Args:
+            step: the global step of the checkpoint.
+            found: the results by name.
+            checkpoint: the prefix of the checkpoint, written as text under ``checkpoint_path``; not when None.
+        """
+        summary = tf1.Summary()
+        for key, value in found.items():
+            array = np.asarray(value)
+            if array.ndim == 0 and array.dtype.kind in "fiub":
+                summary.value.add(tag=key, simple_value=float(array))
+            elif isinstance(value, bytes):
+                summary.value.extend(_summaries(key, value))
+            else:
+                summary.value.add(tag=key, node_name=key, tensor=tf.make_tensor_proto(array))
+        if checkpoint is not None:
+            shown = tf1.SummaryMetadata(plugin_data=tf1.SummaryMetadata.PluginData(plugin_name="text"))
+            text = tf.make_tensor_proto(checkpoint, dtype=tf.string)
+            summary.value.add(tag="checkpoint_path", metadata=shown, tensor=text)
+        self._writer.add_summary(summary, step)
+
     def summary(self, step: int, serialized: bytes) -> None:
         """Write serialised summaries at a step."""
         self._writer.add_summary(serialized, step)
@@ -59,6 +85,17 @@ class Events:
     def close(self) -> None:
         """Have everything on file; the writer stays in its cache."""
         self._writer.flush()
+
+
+def _summaries(key: str, serialized: bytes) -> list[Any]:
+    """The values of a serialised summary, under the name of their metric; the text itself where it is none."""
+    try:
+        values = list(tf1.Summary.FromString(serialized).value)
+    except DecodeError:
+        return [tf1.Summary.Value(tag=key, node_name=key, tensor=tf.make_tensor_proto(serialized))]
+    for index, value in enumerate(values):
+        value.tag = f"{key}/{index}"
+    return values
 
 
 class Meter:

@@ -16,6 +16,7 @@ from tpugraph.errors import NanLossDuringTrainingError, RunError
 from tpugraph.estimator.compiling import compile_training
 from tpugraph.estimator.hooks import LoopHooks
 from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.interrupt import Interrupt
 from tpugraph.estimator.loops import LoopLength
 from tpugraph.estimator.reporting import Events, Meter, say
@@ -143,6 +144,8 @@ class Training:
         self._arrived: dict[str, Any] = {}
         self._summary_at = -1
         self._interrupt = Interrupt("stopping at the end of this loop; once more to stop at once")
+        self._asked_steps = 0
+        self._began = 0
 
     def run(self, goal: Goal) -> None:
         """Train to the goal, the end of the data, or a stop that a hook asks for.
@@ -152,9 +155,10 @@ class Training:
             KeyboardInterrupt: Ctrl-C; the checkpoint of the loop at work is written first.
             TpuGraphError: conversion, a step or the last checkpoint failed.
         """
-        with self._cores.traced.graph.as_default():  # what the user's hooks and listeners add goes there
+        traced = self._cores.traced
+        with traced.graph.as_default():  # what the user's hooks and listeners add goes there
             try:
-                with self._interrupt:
+                with self._interrupt, explained(traced, lambda: self._asked_steps):
                     self._run(goal)
             except RunError as error:
                 if error.stage == CLUSTER:
@@ -169,7 +173,7 @@ class Training:
         self._hooks.begin()
         self._cores.open()
         session, host = self._cores.session, self._cores.host
-        start = self._start()
+        self._began = start = self._start()
         say(self._cores.traced.plan.line)
         events = Events(self._model_dir, self._cores.traced.graph)
         checkpoints = Checkpoints(self._cores.traced, session, host, self._model_dir, self._config, self._listeners,
@@ -243,6 +247,7 @@ class Training:
         self._due = due
         keep = self._keep_summary if due or self._cores.routes else None
         began = time.monotonic()
+        self._asked_steps += count
         losses = self._wait(worker.submit(self._cores.session.train, count, on_summary=keep))
         self._length.done(len(losses), time.monotonic() - began)
         return losses
@@ -292,4 +297,6 @@ class Training:
             origin=self._cores.traced.source,
             fix="look at the input of that step, lower the learning rate or clip the gradients; training can go on "
             "from the last checkpoint",
+            step=step,
+            start=self._began,
         )

@@ -333,6 +333,15 @@ class TPUSession:
         Raises:
             RunError: no evaluation graph, no data, or a step failed.
         """
+        *_, result = self.evaluating(steps)
+        return result
+
+    def evaluating(self, steps: int | None = None) -> Iterator[Evaluated]:
+        """As :meth:`evaluate`, loop by loop: each yields the result so far; loops run as they are asked for.
+
+        Raises:
+            RunError: no evaluation graph, no data, or a step failed.
+        """
         self._require("evaluate", "tpugraph/evaluate")
         if steps is not None and steps < 1:
             raise RunError(f"steps is {steps}, but must be at least 1", fix="leave steps out to evaluate all data")
@@ -350,6 +359,19 @@ class TPUSession:
         self._require("predict", "tpugraph/predict")
         self._start_anew(["tpugraph/restart_input"])
         return evaluation.predict(self._beside_training, self._run_loop, self._default_limit)
+
+    def predicting(self, loop: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+        """As :meth:`predict`, loop by loop: the number of examples, and the rows of each prediction.
+
+        Args:
+            loop: global batches per loop; as the graph was converted when None.
+
+        Raises:
+            RunError: no prediction graph, or a step failed.
+        """
+        self._require("predict", "tpugraph/predict")
+        self._start_anew(["tpugraph/restart_input"])
+        return evaluation.predict_loops(self._beside_training, self._run_loop, loop or self._default_limit)
 
     def _start_anew(self, names: list[str]) -> None:
         if not self._initialized:
@@ -492,7 +514,7 @@ class TPUSession:
         missing = missing_file_error(str(error), self._source, self._files)
         if missing is not None:
             return missing
-        text = _first_words(str(error)) or type(error).__name__
+        text = first_words(error) or type(error).__name__
         named = getattr(getattr(error, "op", None), "name", None)
         passed = [name for name in (named, *_NODE.findall(str(error))) if name in self._names()]
         reads = (name for name in passed if self._graph.get_operation_by_name(name).type in ops.INPUTS)
@@ -515,6 +537,7 @@ _NO_CAUSE = (
     "Detected at node",
     "Node: '",
     "Original stack trace",
+    'File "',
     "[[{{",
     "(0) ",
     "(1) ",
@@ -522,9 +545,9 @@ _NO_CAUSE = (
 )
 
 
-def _first_words(message: str) -> str:
+def first_words(error: BaseException) -> str:
     """The line of a TensorFlow message that says what went wrong."""
-    lines = (line.strip() for line in message.splitlines())
+    lines = (line.strip() for line in str(error).splitlines())
     return next((line for line in lines if line and not line.startswith(_NO_CAUSE)), "")
 
 
