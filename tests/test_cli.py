@@ -353,8 +353,8 @@ def test_progress_on_a_terminal_is_one_line() -> None:
     progress.close()
     shown = stream.getvalue()
     assert shown.count("\n") == 1
-    assert "\rstep 100 of 400, 50.0 steps/s, loss 0.5, 6 s left\r" in shown
-    assert shown.rstrip().endswith("step 400 of 400, 66.7 steps/s, loss 0.5")
+    assert "\r[#####...............] step 100 of 400, 50.0 steps/s, loss 0.5, 6 s left\r" in shown
+    assert shown.rstrip().endswith("\r[####################] step 400 of 400, 66.7 steps/s, loss 0.5")
 
 
 def test_progress_elsewhere_is_a_line_now_and_then_and_the_last() -> None:

@@ -86,7 +86,7 @@ def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal:
     if start:
         say(f"restored {tf.train.latest_checkpoint(events.folder)} at step {start:,}")
     last = goal.last_step(start)
-    meter = Meter(config.log_step_count_steps, traced.plan.whole, start, events)
+    meter = Meter(config.log_step_count_steps, traced.plan.whole, start, events, last)
     done = start
     try:
         while (last is None or done < last) and not session.should_stop() and not interrupt.requested:

@@ -12,6 +12,8 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from tpugraph.progress import Progress
+
 tf1 = tf.compat.v1
 LOGGER = logging.getLogger("tpugraph")
 
@@ -25,7 +27,13 @@ def say(text: str) -> None:
         LOGGER.propagate = False
         if LOGGER.level == logging.NOTSET:
             LOGGER.setLevel(logging.INFO)
+    for bar in _BARS:
+        bar.clear()
     LOGGER.info(text)
+
+
+_BARS: list[Progress] = []
+"""The bar that is on the terminal, if there is one."""
 
 
 class Events:
@@ -99,16 +107,22 @@ def _summaries(key: str, serialized: bytes) -> list[Any]:
 
 
 class Meter:
-    """Logs loss and rates every so many steps.
+    """Logs loss and rates every so many steps, and shows a bar where stderr is a terminal.
 
     Args:
         every: steps between two lines; None logs nothing.
         rows: rows of the global batch; None where unknown.
         step: the first step.
         events: where the rates are written as well.
+        last: the step to reach; None where only the data or a hook end training.
     """
 
-    def __init__(self, every: int | None, rows: int | None, step: int, events: Events | None) -> None:
+    def __init__(
+        self, every: int | None, rows: int | None, step: int, events: Events | None, last: int | None = None
+    ) -> None:
+        self._bar = Progress(sys.stderr, last - step) if last is not None and sys.stderr.isatty() else None
+        if self._bar is not None:
+            _BARS.append(self._bar)
         self._every = every
         self._rows = rows
         self._events = events
@@ -121,6 +135,8 @@ class Meter:
     def update(self, step: int, loss: float) -> None:
         """Take note of the steps done."""
         self._loss = loss
+        if self._bar is not None:
+            self._bar.update(step - self._began[0], loss)
         if self._every is None or (step - self._step < self._every and not self._first):
             return
         now = time.monotonic()
@@ -136,10 +152,18 @@ class Meter:
 
     def end(self, step: int) -> None:
         """Say how many steps were done, and how fast."""
+        self.close()
         start, began = self._began
         seconds = time.monotonic() - began
         loss = "" if self._loss is None else f", loss {self._loss:.6g}"
         say(f"trained {step - start:,} steps in {seconds:.1f} s, to step {step:,}{loss}")
+
+    def close(self) -> None:
+        """Leave the terminal to others; nothing happens the second time."""
+        if self._bar is not None:
+            self._bar.close()
+            _BARS.remove(self._bar)
+            self._bar = None
 
     def _rates(self, step: int, now: float) -> dict[str, float]:
         rate = (step - self._step) / max(now - self._when, 1e-9)

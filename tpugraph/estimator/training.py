@@ -179,7 +179,8 @@ class Training:
         checkpoints = Checkpoints(self._cores.traced, session, host, self._model_dir, self._config, self._listeners,
                                   events)  # fmt: skip
         checkpoints.begin(start)
-        meter = Meter(self._config.log_step_count_steps, self._cores.traced.plan.whole, start, events)
+        meter = Meter(self._config.log_step_count_steps, self._cores.traced.plan.whole, start, events,
+                      goal.last_step(start))  # fmt: skip
         try:
             self._hooks.after_create_session(host)
             step = self._loops(start, goal.last_step(start), checkpoints, meter, events)
@@ -188,6 +189,7 @@ class Training:
             meter.end(step)
             self._hooks.end(host)
         finally:
+            meter.close()
             events.close()
 
     def _start(self) -> int:
