@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,10 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from workers import Workers, workers
+from workers import Workers, free_ports, workers
 
 import estimators
 import tpugraph
+from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.runtime.masters import reach
 from tpugraph.runtime.session import TPUSession
@@ -126,6 +132,38 @@ def test_four_workers(program: Any) -> None:
     with workers(4) as four, TPUSession(program, cluster=four.addresses) as session:
         assert session.num_hosts == 4
         np.testing.assert_allclose(session.train(8), wanted, rtol=1e-5)
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two processes of `tpugraph worker`, and a `tpugraph run` that uses them."""
+    addresses = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    command = [sys.executable, "-m", "tpugraph", "worker", f"--workers={addresses}"]
+    model = Path(__file__).parent / "data" / "corpus" / "iris_dnn"
+    running = [
+        subprocess.Popen([*command, f"--task={task}"], stdout=subprocess.PIPE, text=True, env=environment)
+        for task in range(2)
+    ]
+    try:
+        for task, process in enumerate(running):
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"worker {task} of 2 serves at {addresses.split(',')[task]}\n"
+        train = ["run", str(model / "model.pb"), "--num_replicas=8", "--iterations_per_loop=6", "--steps=12", "--json"]
+        start = f"--checkpoint={model / 'model.ckpt-0'}"
+        assert cli.main([*train, start, f"--workers={addresses}"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        wanted = json.loads((model / "golden.json").read_text())["losses"]["global8"]
+        assert [found["first_loss"], found["last_loss"]] == pytest.approx([wanted["1"], wanted["12"]], rel=1e-3)
+    finally:
+        for process in running:
+            process.terminate()
+            assert process.stdout is not None
+            process.stdout.close()
+        assert [process.wait(20) for process in running] == [-signal.SIGTERM, -signal.SIGTERM]
+    assert cli.main(["worker", f"--workers={addresses}", "--task=2"]) == 1
+    assert "there is no worker 2 among 2" in capsys.readouterr().err
+    assert cli.main(["worker"]) == 1
+    assert "needs the addresses of all workers" in capsys.readouterr().err
 
 
 # --------------------------------------------------------------------------- workers that are gone

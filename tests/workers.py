@@ -32,7 +32,7 @@ class Workers:
     """Some worker processes of one cluster."""
 
     def __init__(self, count: int) -> None:
-        self.addresses = [f"127.0.0.1:{port}" for port in _free_ports(count)]
+        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
         self._parent = subprocess.Popen([sys.executable, "-c", _FORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, text=True, env=environment,
@@ -75,7 +75,8 @@ def workers(count: int) -> Iterator[Workers]:
         made.stop()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nothing listens on now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

@@ -36,7 +36,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
         check_folder(Path(flags["model_dir"]), "--model_dir")
     program = programs.load(flags, console)
     _join(flags, program)
-    options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"]}
+    options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"],
+               "cluster": flags["workers"] or None}  # fmt: skip
     with TPUSession(program, rebind=names, **options) as session:
         if flags["engine"] != "emulator":
             console.say(_engine_line(session))

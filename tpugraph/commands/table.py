@@ -121,6 +121,7 @@ CONVERSION = (
 _REBIND = Flag(
     "rebind", "repeated", (), "replace a file name in the graph; may be given several times", shown="OLD=NEW"
 )
+_WORKERS = Flag("workers", "list", (), "the addresses of all workers; see `tpugraph worker`", shown="HOST:PORT,...")
 _CHECKPOINT = Flag(
     "checkpoint", "string", None, "start from this checkpoint: a prefix, or a folder's newest", shown="PREFIX"
 )
@@ -158,6 +159,7 @@ RUN = Command(
         "tpugraph run model_tpu.pb --steps=1000 --model_dir=out --losses=losses.jsonl",
         "tpugraph run model.pb --steps=24 --checkpoint=model.ckpt-0 --rebind=train.tfrecords=/data/train.tfrecords",
         "tpugraph run model_tpu.pb --steps=1000 --engine=pjrt --platform=gpu",
+        "tpugraph run model_tpu.pb --steps=1000 --workers=10.0.0.2:8470,10.0.0.3:8470",
         "tpugraph run eval.meta --mode=eval --checkpoint=model_dir",
         "tpugraph run predict.meta --mode=predict --checkpoint=model_dir --output=predictions.jsonl",
     ),
@@ -196,6 +198,7 @@ RUN = Command(
             "address of a TensorFlow server with TPU devices; emulated cores if empty",
             shown="ADDRESS",
         ),
+        _WORKERS,
         Flag(
             "engine",
             "enum",
@@ -299,5 +302,18 @@ PASSES = Command(
     ("tpugraph passes", "tpugraph passes --mode=eval"),
     (_MODE[0], *COMMON),
 )
-COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, COMPILE, PASSES)}
+WORKER = Command(
+    "worker",
+    False,
+    "serve the cores of this machine to a training on several hosts",
+    "Every worker is started with the same list. `tpugraph run --workers=...`, and a TPUEstimator whose RunConfig names the\n"
+    "workers, share the cores among them. It serves until it is ended.",
+    ("tpugraph worker --workers=10.0.0.2:8470,10.0.0.3:8470 --task=0",),
+    (
+        _WORKERS,
+        Flag("task", "integer", 0, "which of them this is, from 0", shown="INDEX", lowest=0),
+        *COMMON,
+    ),
+)
+COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, COMPILE, PASSES, WORKER)}
 """The commands by name, in the order of the help."""
