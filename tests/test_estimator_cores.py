@@ -201,6 +201,19 @@ def test_first_values_are_those_of_the_scaffold(tmp_path: Path, checkpoint: str)
     made.close()
 
 
+@pytest.mark.parametrize(("use_tpu", "words"), [(True, "no examples to evaluate"), (False, "the evaluation is empty")])
+def test_an_empty_input(tmp_path: Path, checkpoint: str, words: str, *, use_tpu: bool) -> None:
+    made = on(tmp_path, use_tpu=use_tpu)
+
+    def empty(params: Any) -> Any:
+        return read(params).take(0)
+
+    with pytest.raises(tpugraph.RunError, match=words):
+        made.evaluate(empty, checkpoint_path=checkpoint)
+    assert list(made.predict(empty, checkpoint_path=checkpoint)) == []
+    made.close()
+
+
 # --------------------------------------------------------------------------- hooks
 
 

@@ -88,6 +88,8 @@ def test_metric_ops() -> None:
         EstimatorSpec(EVAL, loss=loss, eval_metric_ops=[pair])
     with pytest.raises(TypeError, match=r"'m' must be a pair .*\n +fix +a function of tf.compat.v1.metrics"):
         EstimatorSpec(EVAL, loss=loss, eval_metric_ops={"m": loss})
+    with pytest.raises(TypeError, match=r"'m' must be a pair .*\n +fix +a function of tf.compat.v1.metrics"):
+        EstimatorSpec(EVAL, loss=loss, eval_metric_ops={"m": tf.keras.metrics.Mean()})
 
 
 @pytest.mark.parametrize("name", ["eval_metrics", "host_call"])

@@ -329,7 +329,7 @@ class TPUEstimator:
             input_fn: as for :meth:`train`; ``params['batch_size']`` is the ``predict_batch_size``, and labels are not
                 used. It must return a Dataset that ends, except with ``use_tpu=False``.
             predict_keys: names of the predictions that are wanted; all when None.
-            hooks: session hooks, called around each loop of ``iterations_per_loop`` batches.
+            hooks: session hooks, called around each loop of ``iterations_per_loop`` batches, 32 at most.
             checkpoint_path: the checkpoint; the newest one when None.
             yield_single_examples: example by example; else batch by batch.
 

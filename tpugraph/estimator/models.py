@@ -172,7 +172,10 @@ class Models:
             program = compile_beside(traced, _MODE[request.mode], steps, keys)
         except (RolesError, ConversionError) as error:
             node = f" (node {error.node})" if error.node else ""
-            return _Kept(key, None, f"{error.fault}{node}{error.fix and f'; {error.fix}'}")
+            fix = f"; {error.fix}" if error.fix else ""
+            return _Kept(key, None, f"{error.fault}{node}{fix}")
+        for note in program.report["notes"]:
+            say(f"note: {note}")
         return _Kept(key, CoresModel(traced, program, self._address(), self._config.session_config))
 
     def _address(self) -> str:

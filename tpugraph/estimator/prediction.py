@@ -15,6 +15,8 @@ from tpugraph.estimator.models import CoresModel
 from tpugraph.estimator.plain_session import HookedRuns, PlainModel
 
 tf1 = tf.compat.v1
+_MOST_BATCHES = 32
+"""Of a loop of prediction: all of its rows are held at once, and are made in vain where the generator is left."""
 
 
 def check_keys(predict_keys: Any) -> list[str] | None:
@@ -81,9 +83,10 @@ def predict_on_cores(
         yield from otherwise()
         return
     turn, tried = model.turn, 0
-    loops = session.predicting(None if single else 1)
+    batches = min(session.iterations_per_loop, _MOST_BATCHES) if single else 1
+    loops = session.predicting(batches)
     while not around.stop_requested:
-        tried += session.iterations_per_loop
+        tried += batches
         with explained(traced, tried):
             part = next(loops, None)
         if part is None:

@@ -35,7 +35,7 @@ class EstimatorSpec(_EstimatorSpec):
         predictions: a tensor or a dict of tensors; required in PREDICT.
         loss: a scalar tensor; required in TRAIN and EVAL.
         train_op: the op of a training step; required in TRAIN.
-        eval_metric_ops: dict of (value tensor, update op) pairs or Keras metrics.
+        eval_metric_ops: dict of (value tensor, update op) pairs. A Keras metric of today has no update op to run.
         export_outputs: dict of export outputs.
         training_chief_hooks: hooks for training, as training_hooks.
         training_hooks: session hooks for training.
@@ -282,7 +282,7 @@ def _metric_ops(metrics: Any) -> Any:
         return {}
     instance("eval_metric_ops", metrics, Mapping, what="a dict")
     for key, value in metrics.items():
-        if (isinstance(value, tuple) and len(value) == 2) or isinstance(value, tf.keras.metrics.Metric):
+        if isinstance(value, tuple) and len(value) == 2:
             continue
         raise ArgumentTypeError(
             f"eval_metric_ops: '{key}' must be a pair (value tensor, update op), but is {value!r}",
