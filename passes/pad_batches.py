@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import attrs, ops, shapes
+from tpugraph import attrs, datasets, ops, shapes
 from tpugraph.attrs import Shape
 from tpugraph.errors import ConversionError, ShapeError
 from tpugraph.ir import Graph, Node, Tensor
@@ -33,9 +33,10 @@ class PadBatches(Pass):
 
     def run(self, graph: Graph) -> None:
         take = _take(graph)
+        _read_predictions(graph, take)
         iterator, dataset = _dataset(graph, take)
         chain = list(_chain(dataset))
-        batcher = chain[-1] if chain and chain[-1].op in ops.BATCHES else None
+        batcher = chain[-1] if chain and chain[-1].op in datasets.BATCHES else None
         rows = _rows(graph, take, batcher)
         baked = any(shape and shape[0] is not None for shape in take.attr("output_shapes"))
         noted = _keep_remainder(graph, chain, batcher)
@@ -103,7 +104,7 @@ def _chain(dataset: Node) -> Iterator[Node]:
     while node is not None:
         yield node
         sources = [t.node for t in node.inputs if ops.is_dataset(t.node.op)]
-        node = sources[0] if len(sources) == 1 and node.op not in ops.BATCHES else None
+        node = sources[0] if len(sources) == 1 and node.op not in datasets.BATCHES else None
 
 
 def _rows(graph: Graph, take: Node, batcher: Node | None) -> int:
@@ -112,7 +113,7 @@ def _rows(graph: Graph, take: Node, batcher: Node | None) -> int:
     if len(static) == 1:
         return int(static.pop() or 0)
     if batcher is not None:
-        size = batcher.inputs[ops.BATCHES[batcher.op][0]].node
+        size = batcher.inputs[datasets.BATCHES[batcher.op][0]].node
         if size.op == "Const":
             return int(size.attr("value").item())
     raise ShapeError(
@@ -141,18 +142,27 @@ def _with_rows(graph: Graph, take: Node, index: int, shape: Shape) -> tuple[int 
     return (None, *shape[1:])
 
 
+def _read_predictions(graph: Graph, take: Node) -> None:
+    """A part of the batch that is handed out as it is counts as read."""
+    predictions = graph.roles.predictions
+    for name, text in predictions.items():
+        tensor = graph.tensor(text)
+        if tensor.node is take:
+            predictions[name] = _add(graph, "Identity", "prediction", [tensor], {"T": tensor.dtype}).node.name
+
+
 # --------------------------------------------------------------------------- the dataset as it becomes
 
 
 def _keep_remainder(graph: Graph, chain: list[Node], batcher: Node | None) -> list[str]:
     """Let the dataset keep its last partial batch; returns what to tell."""
-    operand = None if batcher is None else ops.BATCHES[batcher.op][1]
+    operand = None if batcher is None else datasets.BATCHES[batcher.op][1]
     if batcher is None or operand is None:
         return []
     drop = batcher.inputs[operand]
     if drop.node.op == "Const" and not drop.node.attr("value").item():
         return []
-    if any(node.has_attr("f") or node.op in ops.BATCHES for node in chain[:-1]):
+    if any(node.has_attr("f") or node.op in datasets.BATCHES for node in chain[:-1]):
         note = f"{batcher.name}: drops the last partial batch, since a function behind it expects full ones"
         graph.note(batcher, note)
         return [note]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tpugraph import analysis, attrs, ops
 from tpugraph.ir import Graph, Node, Tensor, Use
 from tpugraph.pipeline import Pass
-from tpugraph.roles import variable_of, written_variables
+from tpugraph.state import variable_of, written_variables
 
 _HANDLE = attrs.dtype("resource")
 

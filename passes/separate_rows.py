@@ -14,8 +14,6 @@ from tpugraph.pipeline import Pass
 from tpugraph.row_states import Batch, Rows
 from tpugraph.rows import RowFlow
 
-_PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv2D", "Conv3D", "DepthwiseConv2dNative"})
-
 
 @dataclass(frozen=True)
 class SeparateRows(Pass):
@@ -169,7 +167,7 @@ class _Step:
                 )
 
     def _multiplies_variables(self, node: Node) -> bool:
-        return node.op in _PRODUCTS and any(
+        return node.op in ops.PRODUCTS and any(
             t.node in self.of_model and t.node not in self.behind for t in node.inputs[1:]
         )
 

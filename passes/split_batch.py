@@ -16,7 +16,6 @@ from tpugraph.pipeline import Pass
 from tpugraph.resizing import Resizing
 
 _INT32 = attrs.dtype("int32")
-_DIVIDES = frozenset({"RealDiv", "Div", "DivNoNan"})
 _FIX = "--batch_mode=per_replica, which changes no constant"
 
 
@@ -59,6 +58,8 @@ class SplitBatch(Pass):
             self._split(graph, tensor, batch)
         try:
             shapes.infer(graph)
+            if shapes.tell_lookups(graph):
+                shapes.infer(graph)
         except GraphError as error:
             raise resizing.uncertain(error.node or crossing[0].node, error.fault) from error
         resizing.verify(before)
@@ -100,7 +101,7 @@ class SplitBatch(Pass):
         ):
             return False
         for use in node.uses():
-            if use.node.op not in _DIVIDES or use.index != 1 or use.node in forward:
+            if use.node.op not in ops.DIVISIONS or use.index != 1 or use.node in forward:
                 continue
             tile = use.node.inputs[0].node
             if not self._spreads_mean(tile, resizing.dims, value.item()):

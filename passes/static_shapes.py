@@ -7,37 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, attrs, ops, shapes
+from tpugraph import analysis, attrs, datasets, ops, shapes
 from tpugraph.attrs import Shape
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
-
-_BATCHES = {"BatchDataset": (1, None), "BatchDatasetV2": (1, 2), "PaddedBatchDatasetV2": (1, None)}
-"""Dataset ops that batch: the operand of the batch size and that of drop_remainder."""
-
-_KEEPS_BATCH = frozenset(
-    {
-        "RepeatDataset",
-        "PrefetchDataset",
-        "ModelDataset",
-        "OptimizeDataset",
-        "OptimizeDatasetV2",
-        "OptionsDataset",
-        "ShuffleDataset",
-        "ShuffleDatasetV2",
-        "ShuffleDatasetV3",
-        "CacheDataset",
-        "CacheDatasetV2",
-        "TakeDataset",
-        "SkipDataset",
-        "ShuffleAndRepeatDataset",
-        "ShuffleAndRepeatDatasetV2",
-        "ShardDataset",
-        "AssertCardinalityDataset",
-        "MaxIntraOpParallelismDataset",
-        "PrivateThreadPoolDataset",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -66,16 +39,17 @@ def _close_batch(graph: Graph, get_next: Node) -> list[str]:
     iterator = get_next.inputs[0].node
     dataset = next((u.node.inputs[0].node for u in iterator.uses() if u.node.op in ops.MAKE_ITERATOR), None)
     chain: list[Node] = []
-    while dataset is not None and dataset.op in _KEEPS_BATCH:
+    while dataset is not None and dataset.op in datasets.HANDS_ON:
         chain.append(dataset)
         dataset = dataset.inputs[0].node
-    if dataset is None or dataset.op not in _BATCHES or dataset.inputs[_BATCHES[dataset.op][0]].node.op != "Const":
+    if dataset is None or dataset.op not in datasets.BATCHES:
         return []
-    size_operand, drop_operand = _BATCHES[dataset.op]
-    size = int(dataset.inputs[size_operand].node.attr("value").item())
-    if drop_operand is None:
+    size_operand, drop_operand = datasets.BATCHES[dataset.op]
+    rows = dataset.inputs[size_operand].node
+    if drop_operand is None or rows.op != "Const" or rows.attr("value").size != 1:
         return []
-    graph.set_input(dataset, drop_operand, _constant(graph, dataset, np.asarray(True)).out())
+    size = int(rows.attr("value").item())
+    graph.set_input(dataset, drop_operand % len(dataset.inputs), _constant(graph, dataset, np.asarray(True)).out())
     for node in (dataset, *chain, iterator, get_next):
         graph.set_attr(node, "output_shapes", [_with_batch(s, size) for s in node.attr("output_shapes")])
     graph.note(dataset, f"drops the last partial batch, so that every batch has {size} rows")

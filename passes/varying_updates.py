@@ -13,7 +13,7 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
 from tpugraph.reduction import Reduction
 from tpugraph.replicas import Replicas
-from tpugraph.roles import written_variables
+from tpugraph.state import written_variables
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import tensorflow as tf
 from models import GOLDEN, tf1, variable
 from passes import WITHOUT_TRAINING
 from tpugraph import evaluation_roles, testing
+from tpugraph.findings import Roles
 from tpugraph.ir import Graph
 from tpugraph.pipeline import Pass
-from tpugraph.roles import Roles
 from tpugraph.shapes import import_graph
 
 ROLES: dict[str, Any] = {"eval": evaluation_roles.find_evaluation, "predict": evaluation_roles.find_prediction}
@@ -25,6 +25,15 @@ def data(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     features = random.normal(size=(count, 4)).astype(np.float32)
     labels = (features[:, 0] + 0.7 * random.normal(size=count) > 0).astype(np.int64)
     return features, labels, random.uniform(0.1, 2, size=count).astype(np.float32)
+
+
+def area(labels: np.ndarray, chance: np.ndarray) -> float:
+    """The area under the ROC curve at the 200 thresholds that tf.metrics.auc takes, by trapezoids."""
+    thresholds = [-1e-7, *((i + 1) / 199 for i in range(198)), 1 + 1e-7]
+    above = chance.astype(np.float32)[None] > np.float32(thresholds)[:, None]
+    hits = (above & (labels == 1)).sum(1) / (labels == 1).sum()
+    alarms = (above & (labels == 0)).sum(1) / (labels == 0).sum()
+    return float(((alarms[:-1] - alarms[1:]) * (hits[:-1] + hits[1:]) / 2).sum())
 
 
 def take(arrays: tuple[np.ndarray, ...], rows: int, *, drop_remainder: bool = False) -> Any:

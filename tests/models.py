@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from passes import PASSES
 from tpugraph import graphdef, ops, roles, testing
+from tpugraph.findings import Roles
 from tpugraph.ir import Graph
 from tpugraph.pipeline import Pass
-from tpugraph.roles import Roles
 from tpugraph.testing import Training
 
 DATA = Path(__file__).parent / "data"

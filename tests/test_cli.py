@@ -262,6 +262,19 @@ def test_a_repeated_command_goes_on_though_it_names_a_checkpoint_to_start_from(
     assert f"note: --checkpoint={start} is where a new --model_dir starts; this one has its own" in said
 
 
+def test_max_steps_is_reached_once(converted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["run", str(converted), f"--model_dir={tmp_path / 'out'}", "--json"]
+    assert cli.main([*common, "--steps=4"]) == 0
+    assert cli.main([*common, "--max-steps=6"]) == 0
+    assert cli.main([*common, "--max_steps=6"]) == 0
+    captured = capsys.readouterr()
+    results = [json.loads(line) for line in captured.out.splitlines()]
+    assert [(r["steps"], r["global_step"]) for r in results] == [(4, 4), (2, 6), (0, 6)]
+    assert "step 6 is reached already: --max_steps=6" in captured.err
+    assert cli.main([*common, "--max_steps=6", "--steps=6"]) == 1
+    assert "--steps and --max_steps say two things" in capsys.readouterr().err
+
+
 def test_losses_of_steps_that_are_trained_again_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
     LossFile(str(path)).write(1, [4.0, 3.0, 2.0])
@@ -340,8 +353,8 @@ def test_progress_on_a_terminal_is_one_line() -> None:
     progress.close()
     shown = stream.getvalue()
     assert shown.count("\n") == 1
-    assert "\rstep 100 of 400, 50.0 steps/s, loss 0.5, 6 s left\r" in shown
-    assert shown.rstrip().endswith("step 400 of 400, 66.7 steps/s, loss 0.5")
+    assert "\r[#####...............] step 100 of 400, 50.0 steps/s, loss 0.5, 6 s left\r" in shown
+    assert shown.rstrip().endswith("\r[####################] step 400 of 400, 66.7 steps/s, loss 0.5")
 
 
 def test_progress_elsewhere_is_a_line_now_and_then_and_the_last() -> None:

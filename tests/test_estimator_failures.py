@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,65 @@ def test_an_error_of_the_compiler_names_the_line(tmp_path: Path) -> None:
     assert ", in models" in str(caught.value)
 
 
+# --------------------------------------------------------------------------- the input
+
+
+def widening(rows: int, *, batches: bool) -> Any:
+    """Examples of three numbers, from the 71st or from the sixth batch on of four; the graph believes in three."""
+    shape = [rows] if batches else []
+
+    def generate() -> Any:
+        for index in range(20 if batches else 400):
+            width = 3 if index < (5 if batches else 70) else 4
+            yield {"x": np.ones([*shape, width], np.float32)}, np.ones(shape, np.float32)
+
+    def believe(features: Any, labels: Any) -> Any:
+        features["x"].set_shape([*shape, 3])
+        return features, labels
+
+    kinds = {"x": tf.TensorSpec([*shape, None], tf.float32)}, tf.TensorSpec(shape, tf.float32)
+    data = tf.data.Dataset.from_generator(generate, output_signature=kinds).map(believe)
+    return data if batches else data.batch(rows, drop_remainder=True)
+
+
+@BOTH
+@pytest.mark.parametrize("batches", [True, False])
+def test_another_shape_in_a_later_batch(tmp_path: Path, *, use_tpu: bool, batches: bool) -> None:
+    trained = estimator(tmp_path, use_tpu=use_tpu)
+    with pytest.raises(tpugraph.RunError) as caught:
+        trained.train(lambda params: widening(params["batch_size"], batches=batches), max_steps=12)
+    text = str(caught.value)
+    assert f"batch {6 if batches else 3} of the input has another shape: " in text
+    had = "each core's part had [8, 3], [8]" if use_tpu else "the first one had [32, 3], [32]"
+    assert had in text
+    assert "fix     give all batches one shape: padded_batch" in text
+    assert len(text) < 600
+
+
+def test_a_model_that_cannot_take_a_later_shape(tmp_path: Path) -> None:
+    """Without cores an open dimension is allowed, until the model meets it."""
+
+    def reads(params: dict[str, Any]) -> Any:
+        wider = tf.data.Dataset.range(9).map(lambda i: tf.ones([params["batch_size"], 3 + tf.cast(i > 4, tf.int32)]))
+        return wider.map(lambda x: ({"x": x}, x[:, 0]))
+
+    words = r"batch 6 of the input has the shapes \[32, 4\], \[32\], but the first has \[32, 3\], \[32\]: Matrix size"
+    with pytest.raises(tpugraph.RunError, match=words):
+        estimator(tmp_path, use_tpu=False).train(reads, max_steps=9)
+
+
+@BOTH
+def test_a_batch_that_cannot_be_read(tmp_path: Path, *, use_tpu: bool) -> None:
+    def reads(params: dict[str, Any]) -> Any:
+        numbers = tf.data.Dataset.range(200).map(lambda i: tf.where(tf.equal(i, 70), "many", tf.strings.as_string(i)))
+        rows = numbers.map(lambda text: ({"x": tf.fill([3], tf.strings.to_number(text))}, tf.constant(1.0)))
+        return rows.batch(params["batch_size"], drop_remainder=True)
+
+    words = "batch 3 of the input cannot be read: StringToNumberOp could not correctly convert string: many"
+    with pytest.raises(tpugraph.RunError, match=words):
+        estimator(tmp_path, use_tpu=use_tpu).train(reads, max_steps=5)
+
+
 # --------------------------------------------------------------------------- while it trains
 
 
@@ -188,11 +248,58 @@ def test_a_loss_that_is_no_number(tmp_path: Path, *, use_tpu: bool) -> None:
     trained = estimator(tmp_path, use_tpu=use_tpu, save_checkpoints_steps=2)
     with pytest.raises(tpugraph.NanLossDuringTrainingError, match="the loss is nan at step 6") as caught:
         trained.train(poisoned, max_steps=20)
-    if use_tpu:
-        assert "no longer finite: w" in str(caught.value)
+    assert "the gradient of 'w' went bad first, at step 6" in str(caught.value)
     assert trained.get_variable_value("global_step") == 4
     assert np.isfinite(trained.get_variable_value("w")).all()
     assert trained.train(input_fn, steps=2).get_variable_value("global_step") == 6
+
+
+@pytest.fixture
+def answers_ctrl_c() -> Iterator[None]:
+    """Python's own answer to Ctrl-C: a shell starts what runs in the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("answers_ctrl_c")
+@BOTH
+def test_the_gradient_that_went_bad_before_the_loss(tmp_path: Path, *, use_tpu: bool) -> None:
+    """The root of zero is zero, but its slope is not a number: the loss of that step is still fine."""
+
+    def reads(params: dict[str, Any]) -> Any:
+        data = dataset(params["batch_size"]).enumerate()
+        return data.map(lambda i, e: ({**e[0], "r": tf.ones([32]) * tf.cast(tf.not_equal(i, 4), tf.float32)}, e[1]))
+
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        sound = tf1.get_variable("sound", [3, 1], initializer=tf1.zeros_initializer())
+        rooted = tf1.get_variable("rooted", [], initializer=tf1.ones_initializer())
+        error = tf.squeeze(features["x"] @ sound, 1) - labels + tf.sqrt(tf.square(rooted) * features["r"])
+        loss = tf.reduce_mean(tf.square(error))
+        train = tf1.train.AdamOptimizer(0.01).minimize(loss, tf1.train.get_global_step())
+        return tpugraph.EstimatorSpec(mode, loss=loss, train_op=train)
+
+    with pytest.raises(tpugraph.NanLossDuringTrainingError) as caught:
+        estimator(tmp_path, models, use_tpu=use_tpu, save_checkpoints_steps=2, loop=2).train(reads, max_steps=20)
+    words = "the loss is nan at step 6; the gradient of 'rooted' went bad first, at step 5"
+    assert caught.value.fault == words
+    assert caught.value.step == 6
+    assert isinstance(caught.value.__cause__, tpugraph.NanLossDuringTrainingError)
+
+
+def test_a_loss_that_a_replay_does_not_meet(tmp_path: Path) -> None:
+    """The input is another one when it is read again."""
+    calls = []
+
+    def reads(params: dict[str, Any]) -> Any:
+        calls.append(params["batch_size"])
+        return poisoned(params) if len(calls) == 1 else input_fn(params)
+
+    with pytest.raises(tpugraph.NanLossDuringTrainingError, match="at step 6; no longer finite: w"), lines() as said:
+        estimator(tmp_path).train(reads, max_steps=20)
+    assert (
+        "note: training again from step 0 met no gradient that is no number: the input or random numbers differ" in said
+    )
 
 
 @BOTH

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,6 +39,28 @@ def test_the_iris_example_trains_the_same_with_cores_and_without(tmp_path: Path)
         assert len(re.findall(r'Prediction is "(\w+)" \([\d.]+%\), expected "\1"', printed)) == 3
         assert list((folder / "export").glob("*/saved_model.pb"))
     assert losses[0] == pytest.approx(losses[1], rel=0.01)
+
+
+@pytest.mark.slow
+def test_the_mnist_example_and_its_model_served_by_saved_model_cli(tmp_path: Path) -> None:
+    small = ["--train_steps=20", "--iterations=10", "--batch_size=32", "--train_examples=400", "--test_examples=41"]
+    printed = run("examples/mnist.py", *small, f"--model_dir={tmp_path}")
+    pattern = r"evaluated 41 examples in 2 batches on 8 cores at step 20: accuracy [\d.]+, loss ([\d.]+)"
+    evaluated = re.search(pattern, printed)
+    assert evaluated is not None, printed[-2000:]
+    assert float(evaluated[1]) < np.log(10)  # that of guessing; after 100 steps accuracy is 0.97
+    assert len(re.findall(r"Prediction is \d \([\d.]+%\)", printed)) == 5
+    assert "without cores" not in printed
+    (model,) = (tmp_path / "export").iterdir()
+    (record, *_) = tf.data.TFRecordDataset(str(tmp_path / "data" / "test-41.tfrecords")).take(1)
+    picture = tf.train.Example.FromString(record.numpy()).features.feature["image_raw"].bytes_list.value[0]
+    images = np.stack([np.frombuffer(picture, np.uint8), np.zeros(784)]).astype(np.float32) / 255 - 0.5
+    np.save(tmp_path / "images.npy", images)
+    run("-m", "tensorflow.python.tools.saved_model_cli", "run", f"--dir={model}", "--tag_set=serve",
+        "--signature_def=serving_default", f"--inputs=images={tmp_path / 'images.npy'}", f"--outdir={tmp_path}")  # fmt: skip
+    served = tf.saved_model.load(str(model)).signatures["serving_default"](images=tf.constant(images))
+    np.testing.assert_allclose(np.load(tmp_path / "probabilities.npy"), served["probabilities"], atol=1e-6)
+    assert np.load(tmp_path / "digit.npy").shape == (2,)
 
 
 OLD_RULES = """

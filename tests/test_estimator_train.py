@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -323,3 +324,27 @@ def test_words_and_sparse_features(tmp_path: Path) -> None:
         found.append([trained.get_variable_value(name) for name in ("w", "linear_model/word/weights")])
     for cores, plain in zip(*found, strict=True):
         assert np.allclose(cores, plain, rtol=1e-4, atol=1e-6)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@BOTH
+def test_a_bar_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, use_tpu: bool) -> None:
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    with lines() as said:
+        estimator(tmp_path, use_tpu=use_tpu, loop=4).train(input_fn, max_steps=12)
+    shown = stream.getvalue()
+    assert "\r[####################] step 12 of 12, " in shown
+    assert "step 12 of 12" not in "\n".join(said)  # the log has its own lines
+    assert shown.endswith("\n")
+
+
+def test_no_bar_where_nobody_looks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    estimator(tmp_path).train(input_fn, max_steps=4)
+    assert "[#" not in capsys.readouterr().err

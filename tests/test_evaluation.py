@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from evaluating import data, evaluation, plain_metrics, prediction, probabilities, run_plain, take
+from evaluating import area, data, evaluation, plain_metrics, prediction, probabilities, run_plain, take
 
 from models import corpus, finish, tf1, trace, variable
 from tpugraph import TPUSession, convert, testing
@@ -28,15 +28,6 @@ def chances(count: int) -> np.ndarray:
 
     hidden = np.tanh(features @ values("w", (4, 3)) + values("b", (3,)))
     return 1 / (1 + np.exp(-(hidden @ values("out", (3, 1)))[:, 0]))
-
-
-def area(labels: np.ndarray, chance: np.ndarray) -> float:
-    """The area under the ROC curve at the 200 thresholds that tf.metrics.auc takes, by trapezoids."""
-    thresholds = [-1e-7, *((i + 1) / 199 for i in range(198)), 1 + 1e-7]
-    above = chance.astype(np.float32)[None] > np.float32(thresholds)[:, None]
-    hits = (above & (labels == 1)).sum(1) / (labels == 1).sum()
-    alarms = (above & (labels == 0)).sum(1) / (labels == 0).sum()
-    return float(((alarms[:-1] - alarms[1:]) * (hits[:-1] + hits[1:]) / 2).sum())
 
 
 def evaluate(graph: Graph, *, queues: bool = False, steps: int | None = None, **options: Any) -> Any:
@@ -206,6 +197,20 @@ def test_predictions_are_those_of_the_plain_graph() -> None:
     rows = predict(trace(prediction(16, 200)), num_replicas=4, predictions={"p": "both"})
     np.testing.assert_allclose([row["p"] for row in rows], both, atol=1e-6)
     assert rows[0].keys() == {"p"}
+
+
+def test_parts_of_the_batch_are_predictions_too() -> None:
+    """One that the model reads, and one that only the prediction names."""
+
+    def build() -> None:
+        features, _, weights = take(data(21), 4)
+        tf.identity(weights, name="weights")
+        probabilities(features)
+
+    named = {"x": "IteratorGetNext:0", "label": "IteratorGetNext:1", "weight": "weights"}
+    rows = predict(trace(build), num_replicas=2, predictions=named)
+    for key, expected in zip(named, data(21), strict=True):
+        np.testing.assert_array_equal([row[key] for row in rows], expected)
 
 
 def test_a_generator_may_be_abandoned() -> None:

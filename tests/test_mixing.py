@@ -113,6 +113,24 @@ def test_normalisation_by_the_statistics_of_each_core_is_noted() -> None:
     assert "normalises the rows of each core by their own statistics" in notes(normalised)
 
 
+def test_rows_that_are_weighted_by_their_number_are_noted() -> None:
+    numbers = "gives each row a value by its number in the batch"
+    assert numbers in notes(lambda p, t, h, n: mean(tf.cast(tf.range(tf.shape(p)[0]), tf.float32) * tf.square(p - t)))
+    assert numbers in notes(lambda p, t, h, n: mean(tf.constant([1.0, 2.0] * (n // 2)) * tf.square(p - t)))
+    assert not notes(lambda p, t, h, n: mean(tf.fill([n], 2.0) * tf.square(p - t)))
+    at = lambda t, n: tf.stack([tf.range(n), tf.cast(t > 0, tf.int32)], 1)  # noqa: E731
+    assert not notes(lambda p, t, h, n: mean(tf.square(tf.gather_nd(h, at(t, n)) - t)))
+
+
+def test_a_gradient_of_the_mean_inside_the_loss_is_noted() -> None:
+    def penalty(p: Any, t: Any, h: Any, n: int, *, of: Callable[[Any], Any] = mean) -> Any:
+        slope = tf.gradients(of(tf.square(p - t)), h)[0]
+        return mean(tf.square(p - t)) + mean(tf.square(total(tf.square(slope), 1) - 1.0))
+
+    assert "the gradient of a mean over the rows of one core" in notes(penalty)
+    assert not notes(lambda p, t, h, n: penalty(p, t, h, n, of=total))
+
+
 def test_fused_batch_norm_is_noted() -> None:
     def normalised(p: Any, t: Any, h: Any, n: int) -> Any:
         image = tf.reshape(h, [n, 1, 1, 3])

@@ -81,6 +81,16 @@ def test_a_wide_feature_that_is_summed_first_crosses_as_its_sum() -> None:
     assert (facts["infeed_bytes"], facts["naive_bytes"]) == (16, 1600)
 
 
+def test_strings_have_no_naive_cut() -> None:
+    def build() -> None:
+        text, label = batches((np.asarray(["1.5", "2.5"] * 48), rows_of(96, 1)[1]), 4)
+        number = tf.strings.to_number(text)
+        finish(tf.reduce_mean(tf.square(number * variable("w", ()) - label)), SGD(0.1))
+
+    facts = place(build).facts["placement"]
+    assert (facts["infeed_bytes"], facts["naive_bytes"]) == (32, None)
+
+
 def test_float64_input_is_cast_on_the_host() -> None:
     def build() -> None:
         data, _ = batches((np.ones((8, 3)), np.ones(8)), 4)

@@ -66,6 +66,7 @@ def test_the_cnn_shares_the_traced_batch(in_corpus: Path) -> None:
         "accumulate_or_noise",
         "contrib_layers",
         "dynamic_while",
+        "strings_tables",
     ],
 )
 def test_two_cores_share_a_batch_of_four(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from models import (
@@ -20,6 +21,7 @@ from passes.static_shapes import StaticShapes
 from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.errors import GraphError, ShapeError
+from tpugraph.runtime.session import TPUSession
 
 
 def test_golden_drop_remainder() -> None:
@@ -47,6 +49,26 @@ def test_a_graph_that_tensorflow_refuses_names_the_node() -> None:
     testing.assert_raises_block(
         testing.run_pass, StaticShapes(), graph, words=["static-shapes", "wrong"], max_length=600, kind=GraphError
     )
+
+
+@pytest.mark.parametrize("how", ["padded_batch", "parallel", "map_and_batch"])
+def test_every_dataset_that_batches_drops_its_last_partial_batch(how: str) -> None:
+    def build() -> None:
+        data = tf1.data.Dataset.from_tensor_slices(rows_of(18, 4)).shuffle(3, seed=1)
+        if how == "padded_batch":
+            data = data.padded_batch(4, padded_shapes=([4], [])).repeat()
+        elif how == "parallel":
+            data = data.batch(4, num_parallel_calls=2).repeat().prefetch(1)
+        else:
+            data = data.apply(tf.data.experimental.map_and_batch(lambda x, y: (2.0 * x, y), 4)).repeat()
+        features, targets = tf1.data.make_initializable_iterator(data).get_next()
+        finish(tf.reduce_mean(squared_error(features, targets, variable("w", (4, 1)))), tf1.train.AdamOptimizer(0.1))
+
+    program = convert(trace(build), num_replicas=2)
+    assert any("4 rows, the last partial batch is dropped" in note for note in program.report["notes"])
+    with TPUSession(program) as session:
+        session.initialize()
+        assert np.isfinite(session.train(9)).all()
 
 
 def test_an_unknown_dimension_that_stays_is_refused_with_its_origin() -> None:

@@ -56,6 +56,21 @@ def test_golden_uniform_writes_stay() -> None:
     assert graph.facts["varying-updates"]["combined"] == {}
 
 
+def test_a_bank_of_rows_is_noted() -> None:
+    """The newest rows push out the oldest: the whole batch would push in more of them."""
+
+    def bank() -> None:
+        features, targets = batches((FEATURES, TARGETS), ROWS)
+        kept, weights = variable("kept", (4 * ROWS, 3), trainable=False), variable("w", (3, 1))
+        with tf.control_dependencies([tf1.assign(kept, tf.concat([features, kept], 0)[: 4 * ROWS])]):
+            loss = tf.reduce_mean(squared_error(features, targets, weights))
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+    (note,) = convert(trace(bank), num_replicas=CORES).report["notes"]
+    assert "'kept' is given the mean over the cores, which is not what the whole batch gives" in note
+    assert "puts rows of the batch beside others" in note
+
+
 @pytest.mark.parametrize("resource", [False, True])
 def test_the_mean_over_cores_is_written(resource: bool) -> None:
     np.testing.assert_allclose(run("mean", resource=resource).variables["seen"], statistics(None), rtol=1e-5, atol=1e-6)

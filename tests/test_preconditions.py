@@ -79,6 +79,19 @@ def test_a_gradient_that_is_none_is_named_with_what_stops_it(tmp_path: Path) -> 
     assert "'Greater'" in text
 
 
+def test_a_bare_graph_does_not_say_what_was_to_be_trained(tmp_path: Path) -> None:
+    """Without the collection it may have been made with trainable=False: a note, and no refusal."""
+    with tf.Graph().as_default() as graph:
+        train(dataset(), blocked=True)
+    path = tmp_path / "model.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    program = convert(path, num_replicas=2)
+    assert program.report["trained"] == ["w"]
+    note = "'gate' keeps its value: the loss reads it through 'Greater', which has no gradient"
+    assert note in program.report["notes"]
+    assert f"note        {note}" in program.summary()
+
+
 def test_a_frozen_variable_is_no_fault(tmp_path: Path) -> None:
     with tf.Graph().as_default() as graph:
         w, frozen = tf1.get_variable("w", shape=[4, 1]), tf1.get_variable("frozen", shape=[1])
@@ -88,3 +101,4 @@ def test_a_frozen_variable_is_no_fault(tmp_path: Path) -> None:
         optimizer.minimize(loss, global_step=tf1.train.get_or_create_global_step(), var_list=[w])
     program = convert(write(graph, tmp_path), num_replicas=2)
     assert program.report["trained"] == ["w"]
+    assert program.report["notes"] == []

@@ -174,11 +174,30 @@ def unrelated() -> None:
     SGD(0.1).minimize(tf.reduce_mean(tf.square(features @ other)), name="other_train")
 
 
+def accumulated() -> None:
+    """What SyncReplicasOptimizer builds: the gradient waits in an accumulator."""
+    features, targets, weights = linear(4)
+    gradient = tf.gradients(tf.reduce_mean(squared_error(features, targets, weights)), [weights])[0]
+    held = tf1.ConditionalAccumulator(tf.float32, shape=(3, 1), shared_name="gradients")
+    with tf.control_dependencies([held.apply_grad(gradient)]):
+        SGD(0.1).apply_gradients([(held.take_grad(1), weights)])
+
+
+def staged() -> None:
+    features, targets = batches(rows_of(8, 3), 4)
+    kinds = [tf.float32, tf.float32]
+    tf.raw_ops.Stage(values=[features, targets])
+    features, targets = tf.raw_ops.Unstage(dtypes=kinds)
+    finish(tf.reduce_mean(squared_error(tf.reshape(features, (4, 3)), targets, variable("w", (3, 1)))), SGD(0.1))
+
+
 FAULTS: dict[str, tuple[Callable[[], object], dict[str, str], list[str]]] = {
     "no training": (no_training, {}, ["no train op", "evaluation or prediction", "--train_op"]),
     "no input": (no_input, {}, ["no", "input"]),
     "rivals": (rivals, {}, ["several train ops", "one", "two", "--train_op=two,one"]),
     "unrelated": (unrelated, {}, ["no gradient path from the loss", "--loss"]),
+    "gradients through an accumulator": (accumulated, {}, ["pass through an accumulator", "optimizer that it wraps"]),
+    "batches through a staging area": (staged, {}, ["pass through a staging area", "read the iterator directly"]),
     "no such train op": (rivals, {"train_op": "xyz"}, ["the train op 'xyz' is not in the graph", "inspect"]),
     "a name that is nearly right": (rivals, {"train_op": "step/one"}, ["did you mean one"]),
     "no such loss": (rivals, {"loss": "lost"}, ["the loss 'lost' is not in the graph"]),

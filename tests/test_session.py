@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tpugraph.graphdef as graphdef
-from models import CORPUS, DATA
+from models import CORPUS, DATA, finish, trace, variable
 from tpugraph.compiler import convert
 from tpugraph.errors import CheckpointError, RunError
 from tpugraph.ir import Graph
@@ -135,6 +135,29 @@ def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
             session.restore(tmp_path / "model.ckpt-3")
         with pytest.raises(CheckpointError, match="holds no checkpoint"):
             session.restore(tmp_path)
+
+
+def test_a_checkpoint_that_is_cut_off(tmp_path: Path) -> None:
+    for file in IRIS.glob("model.ckpt-0.*"):
+        data = file.read_bytes()
+        (tmp_path / file.name).write_bytes(data[:100] if ".data-" in file.name else data)
+    with TPUSession(convert(iris())) as session, pytest.raises(CheckpointError, match="cannot be restored") as caught:
+        session.restore(tmp_path / "model.ckpt-0")
+    assert caught.value.fix == "take an earlier one: files of this one may be cut off"
+
+
+def test_an_input_that_fails_is_told_from_the_model() -> None:
+    def build() -> None:
+        numbers = tf.data.Dataset.range(64).map(lambda i: tf.strings.to_number(tf.where(i < 40, "1.5", "one")))
+        value = tf.compat.v1.data.make_one_shot_iterator(numbers.batch(4, True)).get_next()
+        finish(tf.reduce_mean(tf.square(value * variable("w", ()))), tf.compat.v1.train.GradientDescentOptimizer(0.1))
+
+    with TPUSession(convert(trace(build), num_replicas=2)) as session:
+        session.initialize()
+        with pytest.raises(RunError, match="could not correctly convert string: one") as caught:
+            session.train(20)
+    assert str(caught.value.node).startswith("IteratorGetNext")
+    assert str(caught.value.fix).startswith("the input fails, not the model")
 
 
 _KILLED = """

@@ -23,7 +23,7 @@ for line in sys.stdin:
     index, *addresses = line.split()
     if os.fork() == 0:
         server = serve(addresses, int(index))
-        print(index, os.getpid(), flush=True)
+        os.write(1, f"{index} {os.getpid()}\\n".encode())  # in one piece: several workers write at a time
         server.join()
 """
 
@@ -35,7 +35,8 @@ class Workers:
         self.addresses = [f"127.0.0.1:{port}" for port in _free_ports(count)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
         self._parent = subprocess.Popen([sys.executable, "-c", _FORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True, env=environment)  # fmt: skip
+                                        stderr=subprocess.DEVNULL, text=True, env=environment,
+                                        start_new_session=True)  # fmt: skip
         self._processes: dict[int, int] = {}
 
     def start(self, *tasks: int) -> None:
@@ -58,9 +59,8 @@ class Workers:
         os.kill(self._processes[task], signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def stop(self) -> None:
-        """End all of them."""
-        for task in list(self._processes):
-            self.kill(task)
+        """End all of them, and the process that forks them."""
+        os.killpg(self._parent.pid, signal.SIGKILL)
         self._parent.communicate()
 
 

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
     from tpugraph.estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
     from tpugraph.estimator.warm_start import WarmStartSettings
+    from tpugraph.findings import Roles
     from tpugraph.graphdef import load
     from tpugraph.ir import Graph, Node, Tensor
     from tpugraph.pipeline import Pass, Pipeline
     from tpugraph.program import Program
-    from tpugraph.roles import Roles
     from tpugraph.runtime.session import TPUSession
 
 __version__ = "0.1.0"
@@ -58,7 +58,7 @@ _HOMES = {
     "Pass": "tpugraph.pipeline",
     "Pipeline": "tpugraph.pipeline",
     "Program": "tpugraph.program",
-    "Roles": "tpugraph.roles",
+    "Roles": "tpugraph.findings",
     "RunConfig": "tpugraph.estimator.run_config",
     "TPUClusterResolver": "tpugraph.estimator.resolver",
     "TPUConfig": "tpugraph.estimator.tpu_config",

@@ -10,7 +10,6 @@ from tpugraph.ir import Node, Tensor
 
 _SAME_AS_FIRST = ops.ELEMENTWISE | ops.IDENTITIES | {"SparseReshape", "Bucketize", "StringToHashBucketFast", "AsString"}
 _LONGEST_WALK = 60
-_ROWS_OF_INDICES = frozenset({"SparseSegmentMeanGradV2", "SparseSegmentSumGradV2", "SparseSegmentSqrtNGradV2"})
 _ROWS_OPERAND = {
     "SparseSegmentMeanGrad": 3,
     "SparseSegmentSumGrad": 3,
@@ -56,7 +55,7 @@ def _bound_rows(tensor: Tensor, depth: int) -> int | None:
         rows = _rows(node.inputs[1], depth)
         dense = _dense_rows(node.inputs[2])
         return None if rows is None or dense is None else rows + dense
-    if node.op in _ROWS_OF_INDICES:
+    if node.op in ops.SEGMENT_GRADS:
         return _rows(node.inputs[1], depth)
     if node.op in _ROWS_OPERAND:
         return _extent(node.inputs[_ROWS_OPERAND[node.op]], depth)

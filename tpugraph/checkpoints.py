@@ -9,8 +9,8 @@ import numpy as np
 
 from tpugraph import attrs, ops
 from tpugraph.analysis import HOST_DEVICE
+from tpugraph.findings import Variable
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.roles import Variable
 
 _STRING = attrs.dtype("string")
 ITERATOR_KEY = "tpugraph/input/{}"

@@ -10,7 +10,7 @@ from tpugraph import analysis, attrs, ops
 from tpugraph.analysis import HOST_DEVICE, NodeSet, in_cluster
 from tpugraph.ir import Graph, Node, Output, Tensor
 from tpugraph.loops import Loop
-from tpugraph.roles import variable_of, written_variables
+from tpugraph.state import variable_of, written_variables
 
 _INT32 = attrs.dtype("int32")
 _INT64 = attrs.dtype("int64")

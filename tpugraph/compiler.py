@@ -16,6 +16,7 @@ from passes import PASSES, PIPELINES
 from tpugraph import evaluation_roles, graphdef, ops, preconditions, roles
 from tpugraph.analysis import cluster_nodes
 from tpugraph.errors import ConversionError, UsageError
+from tpugraph.findings import Roles
 from tpugraph.ir import Graph
 from tpugraph.pipeline import Pass, Pipeline, parse_passes
 from tpugraph.program import Program
@@ -125,7 +126,7 @@ def _convert(
     return Program(graph_def, _report(graph, options, pipeline, size, seconds) | {"predictions": predictions})
 
 
-def find_roles(graph: Graph, options: ConvertOptions) -> roles.Roles:
+def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
     """The roles of a plain graph in the mode of the options.
 
     Raises:
@@ -171,6 +172,7 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
     outfeed = facts.get("outfeed") or facts.get("gather-rows", {})
     cores = options.num_replicas
     per_core = 1 if options.batch_mode == "global" else cores
+    naive = placement.get("naive_bytes", 0)
     return {
         "source": Path(graph.source).name if graph.source else "",
         "mode": options.mode,
@@ -194,7 +196,7 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
         "varying_updates": facts.get("varying-updates", {}).get("combined", {}),
         "bytes_per_step": {
             "infeed": placement.get("infeed_bytes", 0) * per_core,
-            "infeed_naive": placement.get("naive_bytes", 0) * per_core,
+            "infeed_naive": None if naive is None else naive * per_core,
             "infeed_tensors": placement.get("infeed_tensors", {}),
             "outfeed": outfeed.get("outfeed_bytes", 0),
             "outfeed_tensors": outfeed.get("outfeed_tensors", {}),
@@ -219,7 +221,7 @@ def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
 
 def _notes(graph: Graph) -> list[str]:
     notes = list(graph.facts.get("static-shapes", {}).get("batches_closed", []))
-    for name in ("cross-replica-sum", "varying-updates"):
+    for name in ("preconditions", "cross-replica-sum", "varying-updates"):
         notes += graph.facts.get(name, {}).get("notes", [])
     for name, kind in graph.facts.get("cross-replica-sum", {}).get("of_other_losses", {}).items():
         notes.append(

@@ -11,7 +11,7 @@ from tpugraph import ops
 from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.constants import constants_of, evaluate
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.roles import variable_of, written_variables
+from tpugraph.state import variable_of, written_variables
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ _TRANSPARENT = ops.IDENTITIES | {
     "Switch",
     "NextIteration",
 }
-_SUMS = frozenset({"Add", "AddV2", "AddN", "Sub"})
 
 
 class Degrees:
@@ -53,7 +52,7 @@ class Degrees:
         if tensor.node not in self.varying:
             return []
         node = tensor.node
-        if node.op in _SUMS and self._scalar(tensor):
+        if node.op in ops.SUMS and self._scalar(tensor):
             return [found for t in node.inputs for found in self.addends(t)]
         if node.op in ops.IDENTITIES | {"Print", "CheckNumerics"}:
             return self.addends(node.inputs[0])
@@ -83,7 +82,7 @@ class Degrees:
             return self._quotient(node)
         if node.op in ("Mul", "MulNoNan"):
             return self._product(node)
-        if node.op in _SUMS or node.op in ("Maximum", "Minimum", "Merge", "Pack", "ConcatV2"):
+        if node.op in ops.SUMS or node.op in ("Maximum", "Minimum", "Merge", "Pack", "ConcatV2"):
             return max((self.degree(t) for t in node.inputs if t.node in self.varying), default=0)
         if node.op in ("Select", "SelectV2"):
             return max(self.degree(t) for t in node.inputs[1:])

@@ -12,19 +12,10 @@ from typing import Any
 
 from tpugraph import analysis, ops, shapes
 from tpugraph.errors import RolesError
+from tpugraph.findings import Finding, Roles, Variable, named
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.roles import (
-    Finding,
-    Roles,
-    Variable,
-    find_step,
-    find_variables,
-    flows_from,
-    input_reason,
-    named,
-    variable_of,
-    written_variables,
-)
+from tpugraph.roles import find_step, find_variables, input_reason
+from tpugraph.state import flows_from, variable_of, written_variables
 
 Metrics = Mapping[str, tuple[str, str]]
 """Value tensor and update op of each metric, by its name."""

@@ -16,11 +16,10 @@ from tpugraph.attrs import Shape
 from tpugraph.errors import ConversionError
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.processing import processed
-from tpugraph.roles import variable_of
 from tpugraph.shapes import is_static
+from tpugraph.state import variable_of
 
-_SEGMENT_GRADS = frozenset({"SparseSegmentMeanGradV2", "SparseSegmentSumGradV2", "SparseSegmentSqrtNGradV2"})
-_MAKES_INDICES = frozenset({"Reshape", "Identity", "ConcatV2", "Cast"}) | _SEGMENT_GRADS
+_MAKES_INDICES = frozenset({"Reshape", "Identity", "ConcatV2", "Cast"}) | ops.SEGMENT_GRADS
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 from tpugraph import attrs, ops
 from tpugraph.analysis import NodeSet
 from tpugraph.errors import ConversionError
+from tpugraph.findings import Finding
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.roles import Finding
 from tpugraph.row_states import Rows, Sizes, State
 
 ALL_ROWS = "PlaceholderWithDefault"

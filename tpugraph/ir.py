@@ -6,147 +6,16 @@ pass made a node and from which node of the user's graph it comes.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from tpugraph import attrs as attr_codec
-from tpugraph import ops
-from tpugraph.attrs import DType, Shape
 from tpugraph.errors import GraphError
+from tpugraph.links import Links, is_back_edge
+from tpugraph.nodes import Node, Output, Tensor, Use
 
-Output = tuple[DType, Shape]
-"""What is known of one output of a node: its dtype and its static shape."""
-
-
-class Tensor(NamedTuple):
-    """One output of a node."""
-
-    node: Node
-    port: int
-
-    @property
-    def dtype(self) -> DType:
-        """The element type; raises GraphError before shape inference."""
-        return self.node.output(self.port)[0]
-
-    @property
-    def shape(self) -> Shape:
-        """The static shape; raises GraphError before shape inference."""
-        return self.node.output(self.port)[1]
-
-    def __str__(self) -> str:
-        return self.node.name if self.port == 0 else f"{self.node.name}:{self.port}"
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
-
-class Use(NamedTuple):
-    """One place where a tensor is read: input ``index`` of ``node``."""
-
-    node: Node
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a use
-
-
-class Node:
-    """One operation. Read its fields; change it through :class:`Graph` only.
-
-    Attributes:
-        name: unique within the graph.
-        op: the op type.
-        device: the device string, "" where none is asked for.
-        inputs: data inputs, in order.
-        controls: nodes that must run before, in order.
-        outputs: dtype and shape of each output, or None before shape inference.
-        origin: name of the node in the user's graph that this one was made for, or None for an original node.
-        made_by: name of the pass that made it, or None.
-    """
-
-    __slots__ = (
-        "_attrs",
-        "_control_uses",
-        "_uses",
-        "controls",
-        "device",
-        "inputs",
-        "made_by",
-        "name",
-        "op",
-        "origin",
-        "outputs",
-    )
-
-    def __init__(self, op: str, name: str, device: str, attrs: dict[str, Any]) -> None:
-        self.op = op
-        self.name = name
-        self.device = device
-        self._attrs = attrs
-        self.inputs: tuple[Tensor, ...] = ()
-        self.controls: tuple[Node, ...] = ()
-        self.outputs: list[Output] | None = None
-        self.origin: str | None = None
-        self.made_by: str | None = None
-        self._uses: dict[Use, int] = {}
-        self._control_uses: dict[Node, None] = {}
-
-    def out(self, port: int = 0) -> Tensor:
-        """Output ``port`` as a tensor."""
-        return Tensor(self, port)
-
-    def output(self, port: int) -> Output:
-        """Dtype and shape of output ``port``.
-
-        Raises:
-            GraphError: shapes were not inferred, or there is no such output.
-        """
-        if self.outputs is None or port >= len(self.outputs):
-            raise GraphError(f"nothing is known of output {port}", node=self)
-        return self.outputs[port]
-
-    def attr(self, name: str, default: Any = None) -> Any:
-        """The Python value of attribute ``name`` (see :func:`tpugraph.attrs.decode`)."""
-        value = self._attrs.get(name)
-        return default if value is None else attr_codec.decode(value)
-
-    def has_attr(self, name: str) -> bool:
-        """Whether the attribute is set."""
-        return name in self._attrs
-
-    @property
-    def raw_attrs(self) -> Mapping[str, Any]:
-        """Attributes as protobufs, read-only."""
-        return self._attrs
-
-    def uses(self, port: int | None = None) -> list[Use]:
-        """The reads of one output, or of all of them, as a snapshot: editing while iterating is safe."""
-        return [use for use, p in self._uses.items() if port is None or p == port]
-
-    def used_ports(self) -> list[int]:
-        """The outputs that something reads, in ascending order."""
-        return sorted(set(self._uses.values()))
-
-    def control_uses(self) -> list[Node]:
-        """The nodes that wait for this one, as a snapshot."""
-        return list(self._control_uses)
-
-    def consumers(self) -> list[Node]:
-        """Every node that reads or waits for this one, each once."""
-        found = dict.fromkeys([node for node, _ in self._uses])
-        if self._control_uses:
-            found.update(self._control_uses)
-        return list(found)
-
-    def producers(self) -> list[Node]:
-        """Every node that this one reads or waits for, each once."""
-        return list(dict.fromkeys([*[t.node for t in self.inputs], *self.controls]))
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.op})"
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
+__all__ = ["Edits", "Graph", "Node", "Note", "Output", "Tensor", "Use", "is_back_edge"]
 
 
 @dataclass
@@ -174,7 +43,7 @@ class Note:
     text: str
 
 
-class Graph:
+class Graph(Links):
     """A dataflow graph with TF1 loops (one back edge each, NextIteration to Merge).
 
     Attributes:
@@ -189,10 +58,8 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {}
-        self._next_suffix: dict[str, int] = {}
+        super().__init__()
         self._touched: dict[Node, None] = {}
-        self._count_of: dict[str, int] = {}
         self._remembered: dict[str, tuple[tuple[int, int, int, int], dict[Node, Any]]] = {}
         self._verified: dict[str, tuple[int, int, int, int, int]] = {}
         self._inferred = 0
@@ -206,42 +73,7 @@ class Graph:
         self.notes: list[Note] = []
         self.facts: dict[str, dict[str, Any]] = {}
 
-    # ------------------------------------------------------------------ reading
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    def __iter__(self) -> Iterator[Node]:
-        return iter(list(self._nodes.values()))
-
-    def __contains__(self, item: object) -> bool:
-        if isinstance(item, str):
-            return item in self._nodes
-        return isinstance(item, Node) and self._nodes.get(item.name) is item
-
-    def __getitem__(self, name: str) -> Node:
-        node = self._nodes.get(name)
-        if node is None:
-            raise GraphError(f"there is no node '{name}'")
-        return node
-
-    def get(self, name: str) -> Node | None:
-        """The node of that name, or None."""
-        return self._nodes.get(name)
-
-    def tensor(self, name: str) -> Tensor:
-        """The tensor ``node`` or ``node:port``.
-
-        Raises:
-            GraphError: there is no such node.
-        """
-        node, _, port = name.partition(":")
-        return Tensor(self[node], int(port or 0))
-
-    def of_type(self, *types: str) -> list[Node]:
-        """The nodes with one of these op types, in graph order."""
-        wanted = {op for op in types if self._count_of.get(op)}
-        return [node for node in self._nodes.values() if node.op in wanted] if wanted else []
+    # ------------------------------------------------------------------ what holds for as long as nothing is edited
 
     def verified(self, name: str) -> bool:
         """Whether :meth:`set_verified` was called with that name and nothing was edited since."""
@@ -261,59 +93,6 @@ class Graph:
         if held is None or held[0] != state:
             held = self._remembered[key] = (state, make(self))
         return dict(held[1])
-
-    def fresh_name(self, base: str) -> str:
-        """``base`` if free, else ``base_1``, ``base_2`` and so on."""
-        if base not in self._nodes:
-            return base
-        suffix = self._next_suffix.get(base, 1)
-        while f"{base}_{suffix}" in self._nodes:
-            suffix += 1
-        self._next_suffix[base] = suffix + 1
-        return f"{base}_{suffix}"
-
-    def topological_order(self, nodes: Iterable[Node] | None = None, *, last: Container[Node] = ()) -> list[Node]:
-        """The nodes (all by default) so that each follows what it reads and waits for; loop back edges are ignored.
-
-        Args:
-            nodes: the nodes to order.
-            last: nodes that come only when nothing else can.
-
-        Raises:
-            GraphError: a cycle that is no loop; the message names its nodes.
-        """
-        chosen = dict.fromkeys(self._nodes.values() if nodes is None else nodes)
-        waiting: dict[Node, int] = {}
-        ready: deque[Node] = deque()
-        held: deque[Node] = deque()
-        for node in chosen:
-            producers = {t.node for t in node.inputs}
-            if node.controls:
-                producers.update(node.controls)
-            if node.op in ops.MERGE:
-                producers = {p for p in producers if p.op not in ops.NEXT_ITERATION}
-            count = len(producers) if nodes is None else sum(1 for p in producers if p in chosen)
-            if count:
-                waiting[node] = count
-            else:
-                (held if node in last else ready).append(node)
-        order: list[Node] = []
-        while ready or held:
-            node = ready.popleft() if ready else held.popleft()
-            order.append(node)
-            closes = node.op in ops.NEXT_ITERATION
-            for consumer in node.consumers():
-                count = waiting.get(consumer, 0)
-                if not count or (closes and consumer.op in ops.MERGE):
-                    continue
-                if count > 1:
-                    waiting[consumer] = count - 1
-                else:
-                    del waiting[consumer]
-                    (held if consumer in last else ready).append(consumer)
-        if waiting:
-            raise _cycle_error(waiting)
-        return order
 
     def take_touched(self) -> list[Node]:
         """The nodes added or changed since the last call that are still in the graph; a ``_`` attribute is no change."""
@@ -406,36 +185,6 @@ class Graph:
         """Remove every node that none of ``keep`` depends on; returns how many."""
         alive = self.ancestors(keep)
         return self.remove_all(node for node in self if node not in alive)
-
-    def ancestors(self, nodes: Iterable[Node], *, data_only: bool = False) -> dict[Node, None]:
-        """The nodes and all that they depend on (a dict used as an ordered set)."""
-        seen = dict.fromkeys(nodes)
-        stack = list(seen)
-        while stack:
-            node = stack.pop()
-            for tensor in node.inputs:
-                if tensor.node not in seen:
-                    seen[tensor.node] = None
-                    stack.append(tensor.node)
-            if data_only:
-                continue
-            for control in node.controls:
-                if control not in seen:
-                    seen[control] = None
-                    stack.append(control)
-        return seen
-
-    def descendants(self, nodes: Iterable[Node], *, data_only: bool = False) -> dict[Node, None]:
-        """The nodes and all that depends on them (a dict used as an ordered set)."""
-        seen = dict.fromkeys(nodes)
-        stack = list(seen)
-        while stack:
-            node = stack.pop()
-            for consumer in [n for n, _ in node._uses] if data_only else node.consumers():
-                if consumer not in seen:
-                    seen[consumer] = None
-                    stack.append(consumer)
-        return seen
 
     def set_input(self, node: Node, index: int, tensor: Tensor) -> None:
         """Let input ``index`` of ``node`` read ``tensor``."""
@@ -627,33 +376,9 @@ class Graph:
         """Record what the pass at work did with a node, or why it left it alone."""
         self.notes.append(Note(self.stage or "", node if isinstance(node, str) else node.name, text))
 
-    # ------------------------------------------------------------------ links
-
     def _insert(self, node: Node) -> None:
-        self._nodes[node.name] = node
-        self._count_of[node.op] = self._count_of.get(node.op, 0) + 1
+        super()._insert(node)
         self._inferred += 1
-
-    def _drop(self, node: Node) -> None:
-        self._unlink(node)
-        del self._nodes[node.name]
-        self._count_of[node.op] -= 1
-
-    def _link(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
-        node.inputs = inputs
-        node.controls = controls
-        for index, tensor in enumerate(inputs):
-            tensor.node._uses[Use(node, index)] = tensor.port
-        for control in controls:
-            control._control_uses[node] = None
-
-    def _unlink(self, node: Node) -> None:
-        for index, tensor in enumerate(node.inputs):
-            tensor.node._uses.pop(Use(node, index), None)
-        for control in node.controls:
-            control._control_uses.pop(node, None)
-        node.inputs = ()
-        node.controls = ()
 
     def _relink(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
         self._unlink(node)
@@ -663,29 +388,3 @@ class Graph:
     def _changed(self, node: Node) -> None:
         self.edits.changed += 1
         self._touched[node] = None
-
-    def _check_members(self, nodes: Iterable[Node], what: str) -> None:
-        for node in nodes:
-            if self._nodes.get(node.name) is not node:
-                raise GraphError(f"{what}: the node is not in this graph", node=node)
-
-
-def is_back_edge(producer: Node, consumer: Node) -> bool:
-    """Whether the edge closes a TF1 loop."""
-    return consumer.op in ops.MERGE and producer.op in ops.NEXT_ITERATION
-
-
-def _cycle_error(waiting: Mapping[Node, int]) -> GraphError:
-    node = next(iter(waiting))
-    seen: dict[Node, None] = {}
-    while node not in seen:
-        seen[node] = None
-        node = next(p for p in node.producers() if p in waiting and not is_back_edge(p, node))
-    path = list(seen)
-    cycle = path[path.index(node) :]
-    names = " <- ".join(n.name for n in cycle[:6]) + (" <- ..." if len(cycle) > 6 else "")
-    return GraphError(
-        f"the graph has a cycle that is no loop: {names}",
-        node=node,
-        fix="break it where the graph is written; a loop needs Merge and NextIteration, as tf.while_loop makes them",
-    )

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis import NodeSet, reads_host
 from tpugraph.batch_dims import BatchDims
@@ -32,12 +34,18 @@ class Mixing:
         faults: nodes at which the result is certainly not that of the whole batch, each with the reason.
         divisors: nodes that divide rows by a number made of all rows, and that number.
         own_statistics: nodes that normalise each core's rows by statistics of these rows alone, as batch norm does.
+        joins: nodes that put rows of the batch beside other rows, as a bank of the newest rows does.
+        by_number: nodes that give each row what belongs to its number in the batch; each core counts its own rows.
+        own_gradients: nodes that are the gradient of a mean over the batch, read by the loss itself.
         causes: of those of the faults that only show it, the node that bends a number made of all rows, with the words.
     """
 
     faults: dict[Node, str] = field(default_factory=dict)
     divisors: dict[Node, Tensor] = field(default_factory=dict)
     own_statistics: list[Node] = field(default_factory=list)
+    joins: list[Node] = field(default_factory=list)
+    by_number: list[Node] = field(default_factory=list)
+    own_gradients: list[Node] = field(default_factory=list)
     causes: dict[Node, tuple[Node, str]] = field(default_factory=dict)
 
     def note(self) -> str | None:
@@ -45,6 +53,16 @@ class Mixing:
         if self.faults:
             node, fault = next(iter(self.faults.items()))
             return f"'{node.name}' {fault}, each core among its own: the result is not that of the whole batch"
+        if self.by_number:
+            return (
+                f"'{self.by_number[0].name}' gives each row a value by its number in the batch, and each core counts "
+                "its own rows from 0: the result is not that of the whole batch"
+            )
+        if self.own_gradients:
+            return (
+                f"the loss reads '{self.own_gradients[0].name}', the gradient of a mean over the rows of one core: where "
+                "its size matters, and not only its direction, the result is not that of the whole batch"
+            )
         if self.own_statistics:
             more = f" (and {len(self.own_statistics) - 1} more)" if len(self.own_statistics) > 1 else ""
             return (
@@ -83,12 +101,23 @@ def find(graph: Graph, loss: Tensor, varying: NodeSet, dims: BatchDims | Undecid
     if loss in walk.bent:
         node, fault = walk.bent[loss]
         walk.found.faults.setdefault(node, fault)
+    walk.found.own_gradients = [node for node in forward if _is_gradient_of_mean(node, dims)]
     return walk.found
+
+
+def _is_gradient_of_mean(node: Node, dims: BatchDims | Undecided) -> bool:
+    """Whether a node spreads a number over the rows and divides it by their count, as backpropagation of a Mean does."""
+    if node.op not in ops.DIVISIONS or node.inputs[0].node.op not in ops.SPREADS or not node.out().shape:
+        return False
+    rows, count = (node.out().shape or ())[0], node.inputs[1].node
+    if count.op != "Const" or count.attr("value").size != 1 or not rows or not dims.certain(node.out(), 0):
+        return False
+    return bool(count.attr("value").item() % rows == 0)
 
 
 def visited(graph: Graph, nodes: Iterable[Node], varying: NodeSet, dims: BatchDims | Undecided) -> Walk:
     """Look at some of the replica-varying nodes."""
-    walk = Walk(varying, dims)
+    walk = Walk(graph, varying, dims)
     for node in graph.topological_order(nodes):
         walk.visit(node)
     return walk
@@ -97,7 +126,8 @@ def visited(graph: Graph, nodes: Iterable[Node], varying: NodeSet, dims: BatchDi
 class Walk:
     """Visits nodes in order and tells what each value is."""
 
-    def __init__(self, varying: NodeSet, dims: BatchDims | Undecided) -> None:
+    def __init__(self, graph: Graph, varying: NodeSet, dims: BatchDims | Undecided) -> None:
+        self.graph = graph
         self.varying = varying
         self.dims = dims
         self.found = Mixing()
@@ -115,6 +145,8 @@ class Walk:
             self.found.own_statistics.append(node)
             return
         self._along_the_batch(node)
+        self._by_number(node, operands)
+        self._beside_others(node)
         for port in range(len(node.outputs or ())):
             tensor = node.out(port)
             pairs = len(self._certain(tensor)) > 1
@@ -156,6 +188,29 @@ class Walk:
             axes = [axis for axis, step in enumerate(node.inputs[3].node.attr("value").ravel()) if step < 0]
         if {axis % len(source.shape or ()) for axis in axes} & set(self._certain(source)):
             self.found.faults[node] = f"({node.op}) works across the rows of the batch"
+
+    def _by_number(self, node: Node, operands: list[Tensor]) -> None:
+        """What all cores have alike and tells rows apart, as weights made of ``tf.range``; an index of rows is none."""
+        if node.op not in _COMBINES or not operands:
+            return
+        alike = [t for t in node.inputs if not self._varies(t) and t.dtype.floating and self._certain(t)]
+        if any(self._tells_apart(t) for t in alike):
+            self.found.by_number.append(node)
+
+    def _beside_others(self, node: Node) -> None:
+        if node.op != "ConcatV2" or node.inputs[-1].node.op != "Const" or not node.out().shape:
+            return
+        axis = int(node.inputs[-1].node.attr("value").item()) % len(node.out().shape or ())
+        of_batch = {axis in self._certain(part) for part in node.inputs[:-1]}
+        if len(of_batch) > 1:
+            self.found.joins.append(node)
+
+    def _tells_apart(self, tensor: Tensor) -> bool:
+        for node in self.graph.ancestors([tensor.node], data_only=True):
+            axes = self._certain(node.out()) if node.op in ("Const", "Range") else []
+            if axes and (node.op == "Range" or np.ptp(node.attr("value"), axis=axes[0]).any()):
+                return True
+        return False
 
     def _with_rows(self, node: Node, tensor: Tensor, operands: list[Tensor]) -> None:
         """Rows may meet a statistic of all rows: batch norm where it has channels, else a fault."""

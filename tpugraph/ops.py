@@ -99,18 +99,6 @@ _APPLY_OPERANDS: dict[str, tuple[int, int, int]] = {
     "PowerSign": (2, 6, 7),
 }
 
-BATCHES: dict[str, tuple[int, int | None]] = {
-    "BatchDataset": (1, None),
-    "BatchDatasetV2": (1, 2),
-    "ParallelBatchDataset": (1, 3),
-    "PaddedBatchDataset": (1, None),
-    "PaddedBatchDatasetV2": (1, -1),
-    "MapAndBatchDataset": (-3, -1),
-    "MapAndBatchDatasetV2": (-3, -1),
-    "ExperimentalMapAndBatchDataset": (-3, -1),
-}
-"""Dataset ops that batch: the operand of the batch size and that of drop_remainder."""
-
 SPARSE_ZERO_IS_NOOP = frozenset({"Adagrad", "AdagradV2", "GradientDescent"})
 """Optimizers whose sparse step leaves a row alone when its gradient is zero."""
 
@@ -150,6 +138,23 @@ QUEUE_CLOSES = frozenset({"QueueCloseV2", "QueueClose"})
 PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
 INPUTS = GET_NEXT | DEQUEUES | PLACEHOLDERS
 """Ops that bring data of a batch into the step."""
+
+APART = {
+    **dict.fromkeys(
+        ("AccumulatorTakeGradient", "SparseAccumulatorTakeGradient", "ResourceAccumulatorTakeGradient"),
+        ("gradients pass through an accumulator, as with SyncReplicasOptimizer",
+         "train with the optimizer that it wraps: the cores' gradients are summed here"),
+    ),
+    **dict.fromkeys(
+        ("Unstage", "MapUnstage", "OrderedMapUnstage"),
+        ("batches pass through a staging area", "read the iterator directly: the infeed stages the batches"),
+    ),
+    **dict.fromkeys(
+        ("BoostedTreesUpdateEnsemble", "BoostedTreesUpdateEnsembleV2"),
+        ("boosted trees are grown, not trained by gradients", "a TPU has no kernels for them: train them on a CPU"),
+    ),
+}  # fmt: skip
+"""Ops that hide the way from the input to the variables: what they do, and what to do about it."""
 
 PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 """Ops that call into the Python process that built the graph; a file cannot carry them."""
@@ -254,6 +259,9 @@ REDUCTIONS = frozenset({"Sum", "Mean", "Prod", "Max", "Min", "All", "Any", "L2Lo
 SPREADS = frozenset({"Tile", "BroadcastTo", "Fill"})
 """Ops that repeat what they are given along new or longer dimensions."""
 
+SUMS = frozenset({"Add", "AddV2", "AddN", "Sub"})
+PRODUCTS = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv2D", "Conv3D", "DepthwiseConv2dNative"})
+FUNCTIONAL = frozenset({"While", "StatelessWhile", "If", "StatelessIf"})
 SELECTS = frozenset({"Select", "SelectV2"})
 DIVISIONS = frozenset({"RealDiv", "Div", "DivNoNan"})
 BATCH_NORMS = frozenset({"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
@@ -315,6 +323,16 @@ MULTILINEAR = frozenset(
     Xdivy MulNoNan TensorScatterAdd""".split()
 )
 """Ops that are linear in each operand while the others are the same on every core."""
+
+NO_GRADIENT = frozenset(
+    """ArgMax ArgMin Bucketize Ceil Equal Floor FloorDiv Greater GreaterEqual InTopK InTopKV2 IsFinite IsInf IsNan Less
+    LessEqual LogicalAnd LogicalNot LogicalOr NotEqual OneHot OnesLike Rank Rint Round Shape ShapeN Sign Size
+    StopGradient ZerosLike""".split()
+)
+"""Ops through which no gradient flows."""
+
+SEGMENT_GRADS = frozenset({"SparseSegmentMeanGradV2", "SparseSegmentSumGradV2", "SparseSegmentSqrtNGradV2"})
+"""Gradients of sparse segment ops: rows, and the indices that they belong to."""
 
 BACKPROPAGATION = frozenset(
     """ReluGrad Relu6Grad EluGrad SeluGrad SigmoidGrad TanhGrad SoftplusGrad SoftsignGrad SqrtGrad RsqrtGrad

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tpugraph import ops, roles, shapes
 from tpugraph.errors import RunError, TpuGraphError
+from tpugraph.findings import Roles
 from tpugraph.ir import Graph
-from tpugraph.roles import Roles
 from tpugraph.runtime.rebind import file_names, missing_file_error
 
 Values = dict[str, np.ndarray[Any, Any]]

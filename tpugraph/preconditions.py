@@ -5,13 +5,7 @@ from __future__ import annotations
 from tpugraph import attrs, graphdef, ops
 from tpugraph.errors import ConversionError, LoadError, RolesError
 from tpugraph.ir import Graph, Node
-
-NO_GRADIENT = frozenset(
-    """ArgMax ArgMin Bucketize Ceil Equal Floor FloorDiv Greater GreaterEqual InTopK InTopKV2 IsFinite IsInf IsNan Less
-    LessEqual LogicalAnd LogicalNot LogicalOr NotEqual OneHot OnesLike Rank Rint Round Shape ShapeN Sign Size
-    StopGradient ZerosLike""".split()
-)
-"""Ops through which no gradient flows."""
+from tpugraph.state import written_variables
 
 IN_PROCESS = "in-process"
 """Fact of a graph that runs in the process that made it: the Python functions that it calls are there."""
@@ -36,19 +30,18 @@ def check_constants(graph: Graph) -> None:
 
 
 def check(graph: Graph) -> None:
-    """Refuse a graph, with roles, that cannot be converted whatever the options.
+    """Refuse a graph, with roles, that cannot be converted whatever the options; what only looks odd is noted.
 
     Raises:
         ConversionError: Python functions or fed placeholders in the step.
         RolesError: a trained variable whose gradient is None.
     """
-    roles = graph.roles
-    step = graph.ancestors(graph[name] for name in roles.roots)
+    step = graph.ancestors(graph[name] for name in graph.roles.roots)
     if not graph.facts.get(IN_PROCESS):
         _refuse_python(graph, step)
     _refuse_fed(graph, step)
-    if roles.mode == "train":
-        _refuse_none_gradients(graph)
+    if graph.roles.mode == "train":
+        _look_at_none_gradients(graph, step)
 
 
 def _refuse_python(graph: Graph, step: dict[Node, None]) -> None:
@@ -83,23 +76,42 @@ def _refuse_fed(graph: Graph, step: dict[Node, None]) -> None:
         )
 
 
-def _refuse_none_gradients(graph: Graph) -> None:
-    """A trainable variable that the loss reads through ops without a gradient only: training would leave it alone."""
-    roles = graph.roles
-    loss = graph.tensor(roles.loss.name).node
-    for name in graph.collections.get("trainable_variables", []):
+def _look_at_none_gradients(graph: Graph, step: dict[Node, None]) -> None:
+    """Variables that the loss reads through ops without a gradient only: training would leave them alone.
+
+    The collection of trainable variables says which were meant to be trained. A bare GraphDef does not tell them from
+    those made with ``trainable=False``: there it is a note.
+    """
+    found = graph.roles
+    loss = graph.tensor(found.loss.name).node
+    forward = graph.ancestors([loss], data_only=True)
+    trainable = graph.collections.get("trainable_variables")
+    notes = []
+    for name in _never_written(graph, step) if trainable is None else trainable:
         variable = graph.get(name)
-        if variable is None or name not in roles.variables or roles.variables[name].trained:
+        if variable is None or name not in found.variables or found.variables[name].trained:
             continue
-        blocker = _blocked_by(variable, loss, graph.ancestors([loss], data_only=True))
-        if blocker is not None:
-            raise RolesError(
-                f"the gradient of the trainable variable '{name}' is None: the loss reads it only through "
-                f"'{blocker.name}', which has no gradient",
-                node=variable,
-                origin=graph.source,
-                fix=f"give '{name}' a differentiable path to the loss, or make it with trainable=False",
-            )
+        blocker = _blocked_by(variable, loss, forward)
+        if blocker is None:
+            continue
+        if trainable is None:
+            notes.append(f"'{name}' keeps its value: the loss reads it through '{blocker.name}', which has no gradient")
+            continue
+        raise RolesError(
+            f"the gradient of the trainable variable '{name}' is None: the loss reads it only through "
+            f"'{blocker.name}', which has no gradient",
+            node=variable,
+            origin=graph.source,
+            fix=f"give '{name}' a differentiable path to the loss, or make it with trainable=False",
+        )
+    graph.facts["preconditions"] = {"notes": notes}
+
+
+def _never_written(graph: Graph, step: dict[Node, None]) -> list[str]:
+    """The variables of floating point that the step reads and does not write."""
+    written = {variable for node in step for variable in written_variables(node)}
+    held = (graph[name] for name in graph.roles.variables)
+    return [node.name for node in held if node in step and node not in written and node.attr("dtype").floating]
 
 
 def _blocked_by(variable: Node, loss: Node, forward: dict[Node, None]) -> Node | None:
@@ -116,7 +128,7 @@ def _blocked_by(variable: Node, loss: Node, forward: dict[Node, None]) -> Node |
             if use.node not in forward or use.node in seen:
                 continue
             seen.add(use.node)
-            if use.node.op in NO_GRADIENT or _casts_to_whole(use.node):
+            if use.node.op in ops.NO_GRADIENT or _casts_to_whole(use.node):
                 blocker = blocker or use.node
             else:
                 stack.append(use.node)

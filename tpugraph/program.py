@@ -55,6 +55,11 @@ class Program:
         return "\n".join(_summary_lines(self.report))
 
 
+def naive_cut(size: int | None) -> str:
+    """What it would take to send the whole batch as the input yields it; an infeed takes no strings and no open shapes."""
+    return "no naive cut: the input has strings or open shapes" if size is None else f"naive cut {size:,}"
+
+
 def _summary_lines(report: dict[str, Any]) -> list[str]:
     if "batch" not in report:
         return [f"TPU graph {report.get('source', '')}".rstrip()]
@@ -71,7 +76,7 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
         f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
         f"reduction   {report['reduction']['kind']}: {report['reduction']['reason']}",
         f"gradients   {len(report['reduction']['tensors'])} reduced for {len(report['trained'])} trained variables",
-        f"infeed      {traffic['infeed']:,} bytes per step (naive cut {traffic['infeed_naive']:,})",
+        f"infeed      {traffic['infeed']:,} bytes per step ({naive_cut(traffic['infeed_naive'])})",
         f"outfeed     {traffic['outfeed']:,} bytes per step",
         f"loop        {report['iterations_per_loop']} steps per Session.run",
     ]

@@ -10,6 +10,8 @@ from typing import TextIO
 
 _TERMINAL_SECONDS = 0.1
 _PLAIN_SECONDS = 5.0
+_BAR = 20
+"""Characters of the bar."""
 
 
 class Progress:
@@ -28,11 +30,13 @@ class Progress:
         self._started = self._shown = clock()
         self._terminal = stream.isatty()
         self._width = 0
+        self._done = 0
         self._line = ""
         self._printed = ""
 
     def update(self, done: int, loss: float) -> None:
         """Take note of the steps done so far and show it when it is time to."""
+        self._done = done
         self._line = self._describe(done, loss)
         now = self._clock()
         if now - self._shown >= (_TERMINAL_SECONDS if self._terminal else _PLAIN_SECONDS):
@@ -40,7 +44,7 @@ class Progress:
 
     def message(self, text: str) -> None:
         """Print a line of its own."""
-        self._clear()
+        self.clear()
         print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
@@ -55,16 +59,22 @@ class Progress:
         self._shown = now
         self._printed = self._line
         if self._terminal:
-            self._stream.write("\r" + self._line.ljust(self._width))
+            line = self._bar() + self._line
+            self._stream.write("\r" + line.ljust(self._width))
             self._stream.flush()
-            self._width = len(self._line)
+            self._width = len(line)
         else:
             print(self._line, file=self._stream, flush=True)
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Take the line off a terminal, so that something else can be printed there."""
         if self._terminal and self._width:
             self._stream.write("\r" + " " * self._width + "\r")
             self._width = 0
+
+    def _bar(self) -> str:
+        full = _BAR * self._done // max(self._total, 1)
+        return f"[{'#' * full}{'.' * (_BAR - full)}] "
 
     def _describe(self, done: int, loss: float) -> str:
         seconds = self._clock() - self._started

@@ -112,6 +112,8 @@ def of_value(
     departs = None
     if walk.holds_rows(value):
         departs = f"'{value}' holds rows of the batch"
+    elif mixed.joins:
+        departs = f"'{mixed.joins[0].name}' puts rows of the batch beside others"
     elif mixed.faults:
         node, fault = next(iter(mixed.faults.items()))
         departs = f"'{node.name}' {fault}"

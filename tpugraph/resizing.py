@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis
+from tpugraph import analysis, ops
 from tpugraph.attrs import Shape
 from tpugraph.batch_dims import BatchDims
 from tpugraph.errors import ShapeError
 from tpugraph.ir import Graph, Node
-
-_FUNCTIONAL = frozenset({"While", "StatelessWhile", "If", "StatelessIf"})
 
 
 class Resizing:
@@ -84,7 +82,7 @@ class Resizing:
         if shape and any(d is not None and d % self.batch == 0 for d in shape):
             opened = tuple(None if d is None or d % self.batch == 0 else d for d in shape)
             self.graph.set_attr(node, "element_shape", opened)
-        if node.op in _FUNCTIONAL and node.has_attr("output_shapes"):
+        if node.op in ops.FUNCTIONAL and node.has_attr("output_shapes"):
             self.graph.set_attr(node, "output_shapes", [])
 
     def verify(self, before: Mapping[Node, Iterable[tuple[Any, Shape]]]) -> None:

@@ -25,11 +25,11 @@ import tensorflow as tf
 from tpugraph import graphdef, text
 from tpugraph.compiler import convert
 from tpugraph.errors import TpuGraphError
+from tpugraph.findings import Roles
 from tpugraph.ir import Edits, Graph
 from tpugraph.pipeline import Pass, Pipeline
 from tpugraph.plain import PlainRun, by_key, checkpoint_values
 from tpugraph.program import Program
-from tpugraph.roles import Roles
 from tpugraph.runtime.session import TPUSession
 
 Model = Graph | Program | str | os.PathLike[str]

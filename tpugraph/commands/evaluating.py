@@ -20,7 +20,7 @@ from tpugraph.commands.flags import Parsed, rebinds
 from tpugraph.errors import UsageError
 from tpugraph.runtime.session import TPUSession
 
-_TRAINING_ONLY = ("losses", "save_steps")
+_TRAINING_ONLY = ("losses", "save_steps", "max_steps")
 
 
 def run(mode: str, flags: Parsed, console: Console) -> Outcome:

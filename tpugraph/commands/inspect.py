@@ -15,9 +15,10 @@ from tpugraph.commands.console import Console, Outcome
 from tpugraph.commands.flags import Parsed
 from tpugraph.commands.programs import batch_line
 from tpugraph.errors import TpuGraphError
+from tpugraph.findings import Finding, Roles
 from tpugraph.ir import Graph, Node
 from tpugraph.pipeline import Pipeline
-from tpugraph.roles import Finding, Roles
+from tpugraph.program import naive_cut
 from tpugraph.runtime import checkpoint
 from tpugraph.runtime.rebind import file_names
 from tpugraph.text import format_output
@@ -212,7 +213,7 @@ def _role_lines(found: dict[str, Any]) -> list[str]:
 
 def _placement_lines(found: dict[str, Any]) -> list[str]:
     crossing = [f"{name} ({size:,} bytes)" for name, size in found["crossing"].items()]
-    total = f"{found['crossing_bytes']:,} bytes per core and step (naive cut {found['naive_bytes']:,})"
+    total = f"{found['crossing_bytes']:,} bytes per core and step ({naive_cut(found['naive_bytes'])})"
     return [
         f"device      {found['device_nodes']:,} nodes",
         *_listed("", [f"{op} {count}" for op, count in found["device_ops"].items()], most=16),

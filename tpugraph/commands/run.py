@@ -20,14 +20,15 @@ from tpugraph.runtime.session import TPUSession
 
 def run(flags: Parsed, console: Console) -> Outcome:
     """Train MODEL for ``--steps`` steps, or evaluate it, or predict with it."""
-    steps = flags["steps"]
     mode = programs.mode_of(flags)
     if mode != "train":
         return evaluating.run(mode, flags, console)
     if flags["output"] is not None:
         raise UsageError("--output is for predictions", fix="--losses=FILE.jsonl takes the losses of training")
-    if steps is None:
+    if flags["steps"] is None and flags["max_steps"] is None:
         raise UsageError("'tpugraph run' needs the number of steps", fix=f"tpugraph run {flags.model} --steps=100")
+    if flags["steps"] is not None and flags["max_steps"] is not None:
+        raise UsageError("--steps and --max_steps say two things", fix="--steps=N more, or --max_steps=N in all")
     names = rebinds(flags["rebind"])
     losses = LossFile(flags["losses"])
     if flags["save_steps"] is not None and flags["model_dir"] is None:
@@ -44,13 +45,25 @@ def run(flags: Parsed, console: Console) -> Outcome:
         if flags["engine"] != "emulator":
             console.say(_engine_line(session))
         started_from = _start(session, flags["checkpoint"], flags["model_dir"], console)
-        training = Training(session, console, steps, losses, flags["model_dir"], flags["save_steps"])
+        training = Training(
+            session, console, _steps(flags, session, console), losses, flags["model_dir"], flags["save_steps"]
+        )
         code = training.run()
     return Outcome(
         {**training.summary(), "model": flags.model, "started_from": started_from, "notes": session.notes,
          "engine": session.report},
         code,
     )  # fmt: skip
+
+
+def _steps(flags: Parsed, session: TPUSession, console: Console) -> int:
+    """How many steps to train: so many more, or up to a global step."""
+    if flags["max_steps"] is None:
+        return int(flags["steps"])
+    reached = max(session.global_step, 0)
+    if reached >= flags["max_steps"]:
+        console.say(f"step {reached:,} is reached already: --max_steps={flags['max_steps']:,}")
+    return max(int(flags["max_steps"]) - reached, 0)
 
 
 def _join(flags: Parsed, program: Program) -> None:

@@ -162,7 +162,15 @@ RUN = Command(
         "tpugraph run predict.meta --mode=predict --checkpoint=model_dir --output=predictions.jsonl",
     ),
     (
-        Flag("steps", "integer", None, "number of steps", shown="N", lowest=1),
+        Flag("steps", "integer", None, "number of steps, from where the checkpoint is", shown="N", lowest=1),
+        Flag(
+            "max_steps",
+            "integer",
+            None,
+            "train to this global step, so that a command can be repeated",
+            shown="N",
+            lowest=1,
+        ),
         Flag(
             "output",
             "string",

@@ -8,9 +8,9 @@ from typing import Any
 from tpugraph import compiler, graphdef
 from tpugraph.analysis import in_cluster
 from tpugraph.errors import TpuGraphError, UsageError
+from tpugraph.findings import Finding, Roles
 from tpugraph.ir import Graph
 from tpugraph.pipeline import Pipeline
-from tpugraph.roles import Finding, Roles
 from tpugraph.text import format_node
 
 _MOST = 12

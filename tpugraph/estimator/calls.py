@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tpugraph.errors import ArgumentError, ArgumentTypeError
@@ -77,6 +77,61 @@ def with_extras(params: Any, **extras: Any) -> Any:
         else:
             copied[key] = value
     return copied
+
+
+def watched(params: Any) -> Any:
+    """The same params, which note in ``asked_rows`` whether their batch size was read; only a dict can be watched."""
+    return _WatchedParams(params) if type(params) is dict else params
+
+
+class _WatchedParams(dict[str, Any]):
+    """Params of a model function. Whoever takes all of them has asked for the batch size too."""
+
+    asked_rows = False
+
+    def __getitem__(self, key: str) -> Any:
+        self.asked_rows |= key == "batch_size"
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked_rows |= key == "batch_size"
+        return super().get(key, default)
+
+    def __iter__(self) -> Iterator[str]:
+        self.asked_rows = True
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        self.asked_rows = True
+        return super().keys()
+
+    def values(self) -> Any:
+        self.asked_rows = True
+        return super().values()
+
+    def items(self) -> Any:
+        self.asked_rows = True
+        return super().items()
+
+    def copy(self) -> Any:
+        self.asked_rows = True
+        return super().copy()
+
+    def pop(self, *arguments: Any) -> Any:
+        self.asked_rows = True
+        return super().pop(*arguments)
+
+    def setdefault(self, *arguments: Any) -> Any:
+        self.asked_rows = True
+        return super().setdefault(*arguments)
+
+    def __or__(self, other: Any) -> Any:
+        self.asked_rows = True
+        return super().__or__(other)
+
+    def __ror__(self, other: Any) -> Any:
+        self.asked_rows = True
+        return super().__ror__(other)
 
 
 def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:

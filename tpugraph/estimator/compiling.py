@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tpugraph import compiler
 from tpugraph.errors import ArgumentError, ShapeError, TpuGraphError
 from tpugraph.estimator.tracing import Traced
 from tpugraph.program import Program
+
+SINGLE = "predictions"
+"""What a prediction is called that is a tensor of its own."""
 
 TIMED_LOOP = 1_000_000
 """Steps that a loop may have whose length is a time."""
@@ -31,6 +35,47 @@ def compile_training(traced: Traced, steps_per_loop: int | None) -> Program:
     if wanted is None or wanted == found or (wanted == "mean" and found != "sum"):
         return program
     return _convert(traced, steps_per_loop, wanted)
+
+
+def compile_beside(traced: Traced, mode: str, steps_per_loop: int, keys: Collection[str] | None) -> Program:
+    """Convert a traced evaluation or prediction graph.
+
+    Args:
+        traced: the graph, with its saver.
+        mode: ``eval`` or ``predict``.
+        steps_per_loop: global batches per Session.run.
+        keys: of mode ``predict`` the names of the predictions that are wanted; all when None.
+
+    Raises:
+        TpuGraphError: the graph cannot be converted.
+    """
+    spec = traced.spec
+    evaluates = mode == "eval"
+    options = compiler.ConvertOptions(
+        num_replicas=max(traced.plan.cores, 1),
+        iterations_per_loop=steps_per_loop,
+        mode=mode,
+        loss=traced.loss if evaluates else None,
+        metrics=metric_names(spec.eval_metric_ops) if evaluates else None,
+        predictions=None if evaluates else prediction_names(spec.predictions, keys),
+    )
+    try:
+        return compiler.convert(traced.to_graph(), options)
+    except TpuGraphError as error:
+        error.origin = _line_of(error, traced)
+        raise
+
+
+def metric_names(metrics: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Of each metric the names of its value and of its update op."""
+    return {key: (str(value.name), str(update.name)) for key, (value, update) in metrics.items()}
+
+
+def prediction_names(predictions: Any, keys: Collection[str] | None = None) -> dict[str, str]:
+    """The tensor's name of each prediction; those that are no dict have one, called ``predictions``."""
+    if not isinstance(predictions, Mapping):
+        return {SINGLE: str(predictions.name)}
+    return {key: str(tensor.name) for key, tensor in predictions.items() if keys is None or key in keys}
 
 
 def _convert(traced: Traced, steps_per_loop: int | None, reduction: str) -> Program:

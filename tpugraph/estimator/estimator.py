@@ -10,14 +10,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.errors import ArgumentError, CheckpointError
+from tpugraph.errors import ArgumentError, CheckpointError, NanLossDuringTrainingError
 from tpugraph.estimator import export
 from tpugraph.estimator import prediction as predict_only
 from tpugraph.estimator.arguments import instance, whole
 from tpugraph.estimator.calls import check_model_fn
 from tpugraph.estimator.context import Batches, as_dict, batches, check_batch_size, check_keys
-from tpugraph.estimator.evaluation import add_metrics, evaluate
+from tpugraph.estimator.evaluation import add_metrics, check_names, evaluate, evaluate_on_cores
+from tpugraph.estimator.models import Models
 from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.nan_blame import blamed
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.plain_training import train_plain
 from tpugraph.estimator.reporting import say
@@ -107,7 +109,8 @@ class TPUEstimator:
         self._warm_start = settings_of(warm_start_from)
         self._cores: Cores | None = None
         self._host_count: int | None = None
-        self._plain: dict[str, PlainModel] = {}
+        self._eval_on_tpu = eval_on_tpu
+        self._models = Models(self._config)
 
     def _check_for_cores(self, config: RunConfig, train: Any, evaluation: Any, prediction: Any) -> None:
         check_batch_size(ModeKeys.TRAIN, train)
@@ -152,9 +155,7 @@ class TPUEstimator:
         if self._cores is not None:
             self._cores.close()
             self._cores = None
-        for model in self._plain.values():
-            model.close()
-        self._plain = {}
+        self._models.close()
 
     # ------------------------------------------------------------------ training
 
@@ -195,17 +196,32 @@ class TPUEstimator:
         if max_steps is not None and self.saved_step >= max_steps:
             say(f"the model_dir is at step {self.saved_step:,} already: nothing to train up to step {max_steps:,}")
             return self
+        try:
+            self._train(input_fn, users, listeners, goal)
+        except NanLossDuringTrainingError as error:
+            found = blamed(error, lambda: self._replayed(input_fn), lambda: (self._newest(), self.saved_step))
+            if found is None:
+                raise
+            raise found from error
+        return self
+
+    def _train(self, input_fn: Callable[..., Any], users: Sequence[Any], listeners: Sequence[Any], goal: Goal) -> None:
         request = self._request(input_fn, ModeKeys.TRAIN)
         if not self._use_tpu:
             traced = trace_model(request, trace_input(request))
             own = (*traced.spec.training_hooks, *traced.spec.training_chief_hooks)
             train_plain(traced, self.model_dir, self._config, (*users, *own), listeners, self._warm_start, goal)
-            return self
+            return
         cores = self._model_on_cores(request)
         spec = cores.traced.spec
         every = (*users, *spec.training_hooks, *spec.training_chief_hooks)
         Training(cores, self.model_dir, self._config, every, listeners, self._warm_start).run(goal)
-        return self
+
+    def _replayed(self, input_fn: Callable[..., Any]) -> PlainModel:
+        """The plain model of training, to see what went wrong."""
+        request = self._request(input_fn, ModeKeys.TRAIN, on_cores=False)
+        fed = trace_input(request)
+        return PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
 
     def _goal(self, steps: Any, max_steps: Any) -> Goal:
         if steps is not None and max_steps is not None:
@@ -218,14 +234,15 @@ class TPUEstimator:
         return Goal(steps, max_steps)
 
     def _request(self, input_fn: Any, mode: str, *, on_cores: bool = True) -> Request:
-        plan = self._plan(mode)
+        on_cores = on_cores and (mode != ModeKeys.EVAL or self._eval_on_tpu)
+        plan = self._plan(mode, on_cores=on_cores)
         mode_of_input = self._config.tpu_config.per_host_input_for_training
-        if not on_cores:
-            plan, mode_of_input = Batches(0, plan.whole, plan.whole, plan.whole), InputPipelineConfig.PER_HOST_V1
+        if mode != ModeKeys.TRAIN and (not plan.cores or mode_of_input == InputPipelineConfig.PER_SHARD_V1):
+            mode_of_input = InputPipelineConfig.PER_HOST_V1
         return Request(self.model_fn, input_fn, mode, self._params, self._config, plan, mode_of_input, self._batch_axis)
 
-    def _plan(self, mode: str) -> Batches:
-        if not self._use_tpu:
+    def _plan(self, mode: str, *, on_cores: bool) -> Batches:
+        if not self._use_tpu or not on_cores:
             return batches(mode, self._batch_sizes[mode], 0, InputPipelineConfig.PER_HOST_V1)
         hosts = self._hosts() if mode == ModeKeys.TRAIN else 1
         cores = self._config.tpu_config.num_shards or _CORES * hosts
@@ -258,12 +275,16 @@ class TPUEstimator:
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
-        """Evaluate, on this machine, every example of the data once.
+        """Evaluate every example of the data once, on the cores.
+
+        What cannot be converted is evaluated on this machine, and a line says why; so is everything with
+        ``eval_on_tpu=False`` or ``use_tpu=False``. With the same input as the evaluation before, the model is neither
+        traced nor converted again.
 
         Args:
             input_fn: as for :meth:`train`; ``params['batch_size']`` is the ``eval_batch_size``.
             steps: at most so many batches; all of the data when None.
-            hooks: session hooks.
+            hooks: session hooks, called around each loop of ``iterations_per_loop`` batches.
             checkpoint_path: the checkpoint; the newest one when None, and first values where there is none.
             name: a name for the folder of the event files.
 
@@ -280,8 +301,15 @@ class TPUEstimator:
         checkpoint = checkpoint_path or self.latest_checkpoint()
         if checkpoint is None:
             say(f"there is no checkpoint in {self.model_dir}: the model is evaluated with its first values")
-        model = self._plain_model(self._request(input_fn, ModeKeys.EVAL, on_cores=False), add_metrics)
-        return evaluate(model, checkpoint, steps, users, self.eval_dir(name))
+        request, folder = self._request(input_fn, ModeKeys.EVAL), self.eval_dir(name)
+        model = self._models.on_cores(request, check_names) if request.plan.cores else None
+        if model is not None:
+            every = (*users, *model.traced.spec.evaluation_hooks)
+            found = evaluate_on_cores(model, checkpoint, steps, every, folder)
+            if found is not None:
+                return found
+        plain = self._models.plain(self._request(input_fn, ModeKeys.EVAL, on_cores=False), add_metrics)
+        return evaluate(plain, checkpoint, steps, (*users, *plain.traced.spec.evaluation_hooks), folder)
 
     def predict(
         self,
@@ -292,13 +320,16 @@ class TPUEstimator:
         *,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
-        """Predict, on this machine; what is wrong with the arguments is said at once, not at the first value.
+        """Predict on the cores; what is wrong with the arguments is said at once, not at the first value.
+
+        What cannot be converted is predicted on this machine, and a line says why; so is everything with
+        ``use_tpu=False``.
 
         Args:
             input_fn: as for :meth:`train`; ``params['batch_size']`` is the ``predict_batch_size``, and labels are not
                 used. It must return a Dataset that ends, except with ``use_tpu=False``.
             predict_keys: names of the predictions that are wanted; all when None.
-            hooks: session hooks.
+            hooks: session hooks, called around each loop of ``iterations_per_loop`` batches.
             checkpoint_path: the checkpoint; the newest one when None.
             yield_single_examples: example by example; else batch by batch.
 
@@ -311,9 +342,23 @@ class TPUEstimator:
         """
         keys, users = predict_only.check_keys(predict_keys), hooks_of("hooks", hooks)
         checkpoint = checkpoint_path or self._newest()
-        model = self._plain_model(self._request(input_fn, ModeKeys.PREDICT, on_cores=False))
-        found = predict_only.chosen(model.traced.spec.predictions, keys)
-        return predict_only.predict(model, checkpoint, found, users, single=yield_single_examples)
+        single = yield_single_examples
+
+        def plainly() -> Iterator[Any]:
+            model = self._models.plain(self._request(input_fn, ModeKeys.PREDICT, on_cores=False))
+            spec = model.traced.spec
+            found = predict_only.chosen(spec.predictions, keys)
+            return predict_only.predict(model, checkpoint, found, (*users, *spec.prediction_hooks), single=single)
+
+        request = self._request(input_fn, ModeKeys.PREDICT)
+        if not request.plan.cores:
+            return plainly()
+        wanted = None if keys is None else tuple(keys)
+        model = self._models.on_cores(request, lambda t: predict_only.chosen(t.spec.predictions, keys), wanted)
+        if model is None:
+            return plainly()
+        every = (*users, *model.traced.spec.prediction_hooks)
+        return predict_only.predict_on_cores(model, checkpoint, every, plainly, single=single)
 
     def export_saved_model(
         self,
@@ -372,20 +417,6 @@ class TPUEstimator:
         return self.export_saved_model(
             export_dir_base, serving_input_receiver_fn, assets_extra, as_text=as_text, checkpoint_path=checkpoint_path
         )
-
-    def _plain_model(self, request: Request, prepare: Callable[[Any], None] | None = None) -> PlainModel:
-        """The model of a mode with this input: the one at hand where the input is the same."""
-        fed = trace_input(request)
-        known = self._plain.get(request.mode)
-        if known is not None and known.fingerprint == fed.fingerprint:
-            return known
-        if known is not None:
-            known.close()
-        traced = trace_model(request, fed)
-        if prepare is not None:
-            prepare(traced)
-        self._plain[request.mode] = PlainModel(traced, fed.fingerprint, self._config.session_config)
-        return self._plain[request.mode]
 
     # ------------------------------------------------------------------ what was learnt
 

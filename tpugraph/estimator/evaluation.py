@@ -9,11 +9,26 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph.errors import ArgumentError, RunError
+from tpugraph.estimator.compiling import metric_names
+from tpugraph.estimator.hooks import LoopHooks
+from tpugraph.estimator.input_faults import explained
+from tpugraph.estimator.models import CoresModel
 from tpugraph.estimator.plain_session import HookedRuns, PlainModel
 from tpugraph.estimator.reporting import Events, say
 from tpugraph.estimator.tracing import Traced
 
 tf1 = tf.compat.v1
+
+
+def check_names(traced: Traced) -> None:
+    """Refuse metrics that have the name of one that is always there.
+
+    Raises:
+        ArgumentError: the model has a metric that is called ``loss`` or ``global_step``.
+    """
+    taken = {"loss", "global_step"} & set(traced.spec.eval_metric_ops)
+    if taken:
+        raise ArgumentError(f"the metric '{taken.pop()}' has the name of one that is always there", fix="rename it")
 
 
 def add_metrics(traced: Traced) -> None:
@@ -22,9 +37,7 @@ def add_metrics(traced: Traced) -> None:
     Raises:
         ArgumentError: the model has a metric that is called ``loss`` or ``global_step``.
     """
-    taken = {"loss", "global_step"} & set(traced.spec.eval_metric_ops)
-    if taken:
-        raise ArgumentError(f"the metric '{taken.pop()}' has the name of one that is always there", fix="rename it")
+    check_names(traced)
     with traced.graph.as_default():
         metrics = {**traced.spec.eval_metric_ops, "loss": tf1.metrics.mean(traced.spec.loss)}
         update = tf.group(*(pair[1] for pair in metrics.values()))
@@ -32,10 +45,74 @@ def add_metrics(traced: Traced) -> None:
         traced.metrics = update, {**values, "global_step": tf1.train.get_global_step()}
 
 
+# --------------------------------------------------------------------------- on cores
+
+
+def evaluate_on_cores(
+    model: CoresModel, checkpoint: str | None, steps: int | None, hooks: Sequence[Any], folder: str
+) -> dict[str, Any] | None:
+    """Evaluate a converted model at a checkpoint, and write the metrics to an event file.
+
+    Hooks are called around each loop, as in training; metrics are handed to them as they are behind the loop.
+
+    Args:
+        model: the model.
+        checkpoint: its prefix; first values where None.
+        steps: at most so many global batches; all of the data where None.
+        hooks: session hooks.
+        folder: where the event file goes.
+
+    Returns:
+        The metrics; None where a hook asks for what the cores do not hand out, which a line says.
+
+    Raises:
+        RunError: the input is empty.
+    """
+    traced, session = model.traced, model.session
+    metrics = metric_names(traced.spec.eval_metric_ops)
+    around = LoopHooks(hooks, traced, [traced.spec.loss, *(pair[1] for pair in traced.spec.eval_metric_ops.values())])
+    with traced.graph.as_default():
+        around.begin()
+        model.start(checkpoint)
+        if hooks:
+            around.after_create_session(model.host)
+        loops, result, tried = session.evaluating(steps), None, 0
+        while not around.stop_requested:
+            if hooks:
+                around.before_loop(model.host)
+                if result is None and around.wants_batches(model.host, "evaluation"):
+                    return None
+            tried += min(session.iterations_per_loop, steps or session.iterations_per_loop)
+            with explained(traced, tried):
+                part = next(loops, None)
+            if part is None:
+                break
+            result = part
+            if hooks:
+                known = {value: result[name] for name, (value, _) in metrics.items()}
+                around.after_loop(model.host, {traced.loss: np.float32(result.last_loss), **known})
+        if hooks:
+            around.end(model.host)
+    if result is None:
+        raise RunError("a hook stopped the evaluation before its first batch", origin=traced.source)
+    if steps is not None and result.steps < steps:
+        say(f"the data ended after {result.steps:,} of {steps:,} batches")
+    found = {**result, "global_step": np.int64(session.global_step)}
+    done = f"{result.examples:,} examples in {_batches(result.steps)} on {_cores(session.num_replicas)}"
+    return _report(folder, traced, found, done, checkpoint)
+
+
+def _cores(count: int) -> str:
+    return f"{count} core{'s' if count > 1 else ''}"
+
+
+# --------------------------------------------------------------------------- on this machine
+
+
 def evaluate(
     model: PlainModel, checkpoint: str | None, steps: int | None, hooks: Sequence[Any], folder: str
 ) -> dict[str, Any]:
-    """Evaluate a model at a checkpoint, and write the metrics to an event file.
+    """Evaluate a plain model at a checkpoint, and write the metrics to an event file.
 
     Args:
         model: the model, with its metrics.
@@ -48,31 +125,42 @@ def evaluate(
         RunError: the input is empty.
     """
     update, values = model.traced.metrics
-    runs = HookedRuns(model.session, [*hooks, *model.traced.spec.evaluation_hooks])
+    runs = HookedRuns(model.session, hooks)
     runs.begin()
     model.start(checkpoint)
     runs.started()
     done = 0
     try:
         while (steps is None or done < steps) and not runs.stop_requested:
-            runs.run(update)
+            with explained(model.traced, done + 1):
+                runs.run(update)
             done += 1
     except tf.errors.OutOfRangeError:
         if not done:
             raise RunError("the input of the evaluation is empty", origin=model.traced.source) from None
         if steps is not None:
             say(f"the data ended after {done:,} of {steps:,} batches")
-    found = {key: np.asarray(value)[()] for key, value in model.session.run(values).items()}
+    found = dict(model.session.run(values))
     runs.end()
-    _write(folder, model.traced, found)
-    shown = ", ".join(f"{k} {v:.6g}" for k, v in sorted(found.items()) if np.ndim(v) == 0 and k != "global_step")
-    say(f"evaluated {done:,} batch{'es' if done > 1 else ''} at step {found['global_step']:,}: {shown}")
-    return found
+    return _report(folder, model.traced, found, _batches(done), checkpoint)
 
 
-def _write(folder: str, traced: Traced, found: dict[str, Any]) -> None:
-    events = Events(folder, traced.graph)
-    scalars = {key: float(value) for key, value in found.items() if key != "global_step" and np.ndim(value) == 0
-               and np.asarray(value).dtype.kind in "fiub"}  # fmt: skip
-    events.scalars(int(found["global_step"]), **scalars)
+def _batches(count: int) -> str:
+    return f"{count:,} batch{'es' if count > 1 else ''}"
+
+
+# --------------------------------------------------------------------------- what people see
+
+
+def _report(folder: str, traced: Traced, found: dict[str, Any], done: str, checkpoint: str | None) -> dict[str, Any]:
+    """Say the metrics, and write them to an event file as Estimator does."""
+    events, step = Events(folder, traced.graph), int(found["global_step"])
+    events.results(step, {key: value for key, value in found.items() if key != "global_step"}, checkpoint)
     events.close()
+    shown = ", ".join(
+        f"{key} {value:.6g}"
+        for key, value in sorted(found.items())
+        if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiub" and key != "global_step"
+    )
+    say(f"evaluated {done} at step {step:,}: {shown}")
+    return found

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tpugraph.errors import RunError
 from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.reporting import say
 from tpugraph.estimator.tracing import Traced
 
 tf1 = tf.compat.v1
@@ -26,11 +27,13 @@ class LoopHooks:
     Args:
         hooks: the hooks.
         traced: the model.
+        fetches: what hooks are told that a loop runs for; the train op and the loss when None.
     """
 
-    def __init__(self, hooks: Sequence[Any], traced: Traced) -> None:
+    def __init__(self, hooks: Sequence[Any], traced: Traced, fetches: Any = None) -> None:
         self._hooks = list(hooks)
         self._traced = traced
+        self._fetches = [traced.spec.train_op, traced.spec.loss] if fetches is None else fetches
         self._loss = traced.spec.loss
         self._asked: list[tuple[Any, Any, Any]] = []
         self._coordinator = tf1.train.Coordinator()
@@ -52,7 +55,7 @@ class LoopHooks:
         Raises:
             RunError: a hook wants to feed the loop.
         """
-        original = tf1.train.SessionRunArgs(fetches=[self._traced.spec.train_op, self._loss])
+        original = tf1.train.SessionRunArgs(fetches=self._fetches)
         self._asked = []
         for hook in self._hooks:
             context = tf1.train.SessionRunContext(original, session)
@@ -60,7 +63,7 @@ class LoopHooks:
             self.stop_requested |= context.stop_requested
             if wanted is not None and wanted.feed_dict:
                 raise RunError(
-                    f"the hook {type(hook).__name__} feeds values, which a training loop on cores does not take",
+                    f"the hook {type(hook).__name__} feeds values, which a loop on cores does not take",
                     fix="make the value a variable and assign it in after_run, or use_tpu=False",
                 )
             self._asked.append((hook, context, wanted))
@@ -74,6 +77,17 @@ class LoopHooks:
                 if isinstance(element, tf.Tensor) and element is not self._loss and session.takes_input(element):
                     found[element.name] = element
         return list(found.values())
+
+    def wants_batches(self, session: HostSession, what: str) -> bool:
+        """Whether a hook asks for what depends on the batch, which evaluation and prediction do not hand out; it is said."""
+        for hook, _, wanted in self._asked:
+            for fetch in tf.nest.flatten(None if wanted is None else wanted.fetches):
+                element = None if fetch is None else self._traced.graph.as_graph_element(fetch)
+                if element is not None and element is not self._loss and session.takes_input(element):
+                    say(f"note: the {what} runs on this machine, without cores: the hook {type(hook).__name__} asks for "
+                        f"'{element.name}' of each batch")  # fmt: skip
+                    return True
+        return False
 
     def after_loop(self, session: HostSession, known: Mapping[str, Any]) -> None:
         """Hand them what they asked for.
@@ -93,7 +107,8 @@ class LoopHooks:
             hook.end(session)
 
     def _results(self, session: HostSession, fetches: Any, known: Mapping[str, Any]) -> Any:
-        train = self._traced.graph.get_operation_by_name(self._traced.train_op)
+        ended = self._traced.spec.train_op
+        train = None if ended is None else self._traced.graph.get_operation_by_name(self._traced.train_op)
         flat = tf.nest.flatten(fetches)
         elements = [None if f is None else self._traced.graph.as_graph_element(f) for f in flat]
         names = [str(getattr(element, "name", "")) for element in elements]

@@ -96,6 +96,23 @@ def per_core(dataset: Any, plan: Batches, batch_axis: Any = None) -> Any:
     return dataset.unbatch().batch(plan.core, drop_remainder=True)
 
 
+def every_row(dataset: Any, plan: Batches, *, fixed: bool) -> Any:
+    """A Dataset of the cores' shares in order, all of its rows: the last one may be smaller, and so may be its batches.
+
+    Args:
+        dataset: its elements are batches of the host.
+        plan: the sizes.
+        fixed: whether the number of rows stands in the shapes, also in that of the last one.
+
+    Raises:
+        ArgumentError: larger batches.
+    """
+    _check_rows(dataset.element_spec, plan.host, smaller=True)
+    dense = all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(dataset.element_spec))
+    shares = dataset.rebatch(plan.core) if dense else dataset.unbatch().batch(plan.core)
+    return _closed(shares, plan.core) if fixed else shares
+
+
 def next_of(dataset: Any) -> Any:
     """The tensors of the next element; the iterator is initialised with the tables of the graph."""
     iterator = tf1.data.make_initializable_iterator(dataset)
@@ -103,7 +120,7 @@ def next_of(dataset: Any) -> Any:
     return iterator.get_next()
 
 
-def _check_rows(element_spec: Any, rows: int | None) -> None:
+def _check_rows(element_spec: Any, rows: int | None, *, smaller: bool = False) -> None:
     specs = [s for s in tf.nest.flatten(element_spec) if isinstance(s, tf.TensorSpec) and s.shape.rank is not None]
     if any(spec.shape.rank == 0 for spec in specs):
         raise ArgumentError(
@@ -111,9 +128,10 @@ def _check_rows(element_spec: Any, rows: int | None) -> None:
             fix="dataset.batch(params['batch_size'], drop_remainder=True)",
         )
     for spec in specs:
-        if spec.shape[0] not in (None, rows):
+        found = spec.shape[0]
+        if found not in (None, rows) and not (smaller and found < rows):
             raise ArgumentError(
-                f"input_fn returned batches of {spec.shape[0]} rows, but params['batch_size'] is {rows}",
+                f"input_fn returned batches of {found} rows, but params['batch_size'] is {rows}",
                 fix="dataset.batch(params['batch_size'], drop_remainder=True)",
             )
 

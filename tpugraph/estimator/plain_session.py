@@ -20,11 +20,15 @@ class PlainModel:
         traced: the model.
         fingerprint: that of its input.
         config: a ``tf.compat.v1.ConfigProto``, or None.
+
+    Attributes:
+        turn: how often the model was started; who started earlier must not go on.
     """
 
     def __init__(self, traced: Traced, fingerprint: bytes, config: Any = None) -> None:
         self.traced = traced
         self.fingerprint = fingerprint
+        self.turn = 0
         with traced.graph.as_default():
             traced.scaffold.finalize()
         self.session = tf1.Session(graph=traced.graph, config=config)
@@ -35,6 +39,7 @@ class PlainModel:
         Raises:
             CheckpointError: the checkpoint does not have the model's variables.
         """
+        self.turn += 1
         scaffold = self.traced.scaffold
         with self.traced.graph.as_default():
             if checkpoint is None:
@@ -58,6 +63,7 @@ class PlainModel:
 
     def close(self) -> None:
         """Close the session."""
+        self.turn += 1
         self.session.close()
 
 

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from tpugraph.errors import NanLossDuringTrainingError
 from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.input_faults import explained
+from tpugraph.estimator.interrupt import Interrupt
 from tpugraph.estimator.reporting import Events, Meter, say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import PREFIX, first_checkpoint
@@ -29,6 +31,7 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
         KeyboardInterrupt: Ctrl-C; a checkpoint is written first.
     """
     graph, scaffold = traced.graph, traced.scaffold
+    interrupt = Interrupt("stopping after this step; once more to stop at once")
     if traced.plan.line:
         say(traced.plan.line)
     with graph.as_default():
@@ -44,11 +47,16 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
         )
         events = Events(model_dir, graph)
         try:
-            with tf1.train.MonitoredSession(creator, hooks=[_Begun(hook) for hook in every]) as session:
-                interrupted = _steps(session, traced, config, watch, goal, events)
+            hooked = [_Begun(hook) for hook in every]
+            with (
+                interrupt,
+                explained(traced, lambda: watch.tried),
+                tf1.train.MonitoredSession(creator, hooks=hooked) as session,
+            ):
+                _steps(session, traced, config, watch, goal, events, interrupt)
         finally:
             events.close()
-    if interrupted:
+    if interrupt.requested:
         raise KeyboardInterrupt
 
 
@@ -71,26 +79,24 @@ def _savers(scaffold: Any, model_dir: str, config: RunConfig, listeners: Sequenc
     return found
 
 
-def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal: Goal, events: Events) -> bool:
-    """Step after step; returns whether Ctrl-C ended it."""
+def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal: Goal, events: Events,
+           interrupt: Interrupt) -> None:  # fmt: skip
+    """Step after step, to the goal, the end of the data or Ctrl-C."""
     start = watch.done
     if start:
         say(f"restored {tf.train.latest_checkpoint(events.folder)} at step {start:,}")
     last = goal.last_step(start)
-    meter = Meter(config.log_step_count_steps, traced.plan.whole, start, events)
+    meter = Meter(config.log_step_count_steps, traced.plan.whole, start, events, last)
     done = start
     try:
-        while (last is None or done < last) and not session.should_stop():
+        while (last is None or done < last) and not session.should_stop() and not interrupt.requested:
             loss = session.run([traced.spec.train_op, traced.spec.loss])[1]
             done += 1
             meter.update(done, float(loss))
     except tf.errors.OutOfRangeError:
         say(f"the data ended after {done - start:,} steps")
-    except KeyboardInterrupt:
-        return True
     finally:
         meter.end(done)
-    return False
 
 
 class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
@@ -100,13 +106,16 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         self._traced = traced
         self._step = tf1.train.get_global_step(traced.graph)
         self.done = 0
+        self.tried = 0
+        self._start = 0
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """See where training starts."""
-        self.done = int(session.run(self._step))
+        self.done = self._start = int(session.run(self._step))
 
     def before_run(self, run_context: Any) -> Any:
         """Ask for the loss of the step."""
+        self.tried += 1
         return tf1.train.SessionRunArgs(self._traced.spec.loss)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -118,6 +127,8 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
                 origin=self._traced.source,
                 fix="look at the input of that step, lower the learning rate or clip the gradients; training can go on "
                 "from the last checkpoint",
+                step=self.done,
+                start=self._start,
             )
 
 

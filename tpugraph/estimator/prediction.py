@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.errors import ArgumentError, ArgumentTypeError
+from tpugraph.errors import ArgumentError, ArgumentTypeError, RunError
+from tpugraph.estimator.compiling import SINGLE
+from tpugraph.estimator.hooks import LoopHooks
+from tpugraph.estimator.input_faults import explained
+from tpugraph.estimator.models import CoresModel
 from tpugraph.estimator.plain_session import HookedRuns, PlainModel
 
 tf1 = tf.compat.v1
@@ -47,6 +51,68 @@ def chosen(predictions: Any, keys: list[str] | None) -> Any:
     return found
 
 
+def predict_on_cores(
+    model: CoresModel, checkpoint: str, hooks: Sequence[Any], otherwise: Callable[[], Iterator[Any]], *, single: bool
+) -> Iterator[Any]:
+    """Yield the predictions of a converted model, example after example or batch after batch.
+
+    The generator may be left at any time; loops run as their rows are asked for, with hooks around each.
+
+    Args:
+        model: the model.
+        checkpoint: its prefix.
+        hooks: session hooks.
+        otherwise: what yields the predictions where a hook asks for what the cores do not hand out.
+        single: example by example; else batch by batch.
+
+    Raises:
+        ArgumentError: predictions with different numbers of rows.
+        RunError: another prediction of the same model was begun.
+    """
+    traced, session = model.traced, model.session
+    around = LoopHooks(hooks, traced, traced.spec.predictions)
+    with traced.graph.as_default():
+        around.begin()
+        model.start(checkpoint)
+        if hooks:
+            around.after_create_session(model.host)
+            around.before_loop(model.host)
+    if hooks and around.wants_batches(model.host, "prediction"):
+        yield from otherwise()
+        return
+    turn, tried = model.turn, 0
+    loops = session.predicting(None if single else 1)
+    while not around.stop_requested:
+        tried += session.iterations_per_loop
+        with explained(traced, tried):
+            part = next(loops, None)
+        if part is None:
+            break
+        found = part[1][SINGLE] if not isinstance(traced.spec.predictions, dict) else part[1]
+        yield from _examples(found) if single else [found]
+        check_turn(turn, model.turn)
+        if hooks:
+            with traced.graph.as_default():
+                around.after_loop(model.host, {})
+                around.before_loop(model.host)
+    if hooks:
+        with traced.graph.as_default():
+            around.end(model.host)
+
+
+def check_turn(mine: int, now: int) -> None:
+    """A generator must not go on with the input of another.
+
+    Raises:
+        RunError: another prediction was begun meanwhile.
+    """
+    if mine != now:
+        raise RunError(
+            "another predict was begun, or the estimator closed, before this generator ended",
+            fix="read one generator to its end, or leave it, before the next; or use another TPUEstimator",
+        )
+
+
 def predict(
     model: PlainModel, checkpoint: str, predictions: Any, hooks: Sequence[Any], *, single: bool
 ) -> Iterator[Any]:
@@ -64,17 +130,21 @@ def predict(
     Raises:
         ArgumentError: predictions with different numbers of rows.
     """
-    runs = HookedRuns(model.session, [*hooks, *model.traced.spec.prediction_hooks])
+    runs = HookedRuns(model.session, hooks)
     runs.begin()
     model.start(checkpoint)
     runs.started()
+    turn, tried = model.turn, 0
     try:
         while not runs.stop_requested:
+            tried += 1
             try:
-                batch = runs.run(predictions)
+                with explained(model.traced, tried):
+                    batch = runs.run(predictions)
             except tf.errors.OutOfRangeError:
                 break
             yield from _examples(batch) if single else [batch]
+            check_turn(turn, model.turn)
     finally:
         runs.end()
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from tpugraph.progress import Progress
 
 tf1 = tf.compat.v1
 LOGGER = logging.getLogger("tpugraph")
@@ -22,7 +27,13 @@ def say(text: str) -> None:
         LOGGER.propagate = False
         if LOGGER.level == logging.NOTSET:
             LOGGER.setLevel(logging.INFO)
+    for bar in _BARS:
+        bar.clear()
     LOGGER.info(text)
+
+
+_BARS: list[Progress] = []
+"""The bar that is on the terminal, if there is one."""
 
 
 class Events:
@@ -47,6 +58,29 @@ class Events:
             summary.value.add(tag=tag, simple_value=value)
         self._writer.add_summary(summary, step)
 
+    def results(self, step: int, found: Mapping[str, Any], checkpoint: str | None) -> None:
+        """Write the results of an evaluation, as Estimator does: numbers, arrays, and summaries that are a metric's value.
+
+        Args:
+            step: the global step of the checkpoint.
+            found: the results by name.
+            checkpoint: the prefix of the checkpoint, written as text under ``checkpoint_path``; not when None.
+        """
+        summary = tf1.Summary()
+        for key, value in found.items():
+            array = np.asarray(value)
+            if array.ndim == 0 and array.dtype.kind in "fiub":
+                summary.value.add(tag=key, simple_value=float(array))
+            elif isinstance(value, bytes):
+                summary.value.extend(_summaries(key, value))
+            else:
+                summary.value.add(tag=key, node_name=key, tensor=tf.make_tensor_proto(array))
+        if checkpoint is not None:
+            shown = tf1.SummaryMetadata(plugin_data=tf1.SummaryMetadata.PluginData(plugin_name="text"))
+            text = tf.make_tensor_proto(checkpoint, dtype=tf.string)
+            summary.value.add(tag="checkpoint_path", metadata=shown, tensor=text)
+        self._writer.add_summary(summary, step)
+
     def summary(self, step: int, serialized: bytes) -> None:
         """Write serialised summaries at a step."""
         self._writer.add_summary(serialized, step)
@@ -61,17 +95,34 @@ class Events:
         self._writer.flush()
 
 
+def _summaries(key: str, serialized: bytes) -> list[Any]:
+    """The values of a serialised summary, under the name of their metric; the text itself where it is none."""
+    try:
+        values = list(tf1.Summary.FromString(serialized).value)
+    except DecodeError:
+        return [tf1.Summary.Value(tag=key, node_name=key, tensor=tf.make_tensor_proto(serialized))]
+    for index, value in enumerate(values):
+        value.tag = f"{key}/{index}"
+    return values
+
+
 class Meter:
-    """Logs loss and rates every so many steps.
+    """Logs loss and rates every so many steps, and shows a bar where stderr is a terminal.
 
     Args:
         every: steps between two lines; None logs nothing.
         rows: rows of the global batch; None where unknown.
         step: the first step.
         events: where the rates are written as well.
+        last: the step to reach; None where only the data or a hook end training.
     """
 
-    def __init__(self, every: int | None, rows: int | None, step: int, events: Events | None) -> None:
+    def __init__(
+        self, every: int | None, rows: int | None, step: int, events: Events | None, last: int | None = None
+    ) -> None:
+        self._bar = Progress(sys.stderr, last - step) if last is not None and sys.stderr.isatty() else None
+        if self._bar is not None:
+            _BARS.append(self._bar)
         self._every = every
         self._rows = rows
         self._events = events
@@ -84,6 +135,8 @@ class Meter:
     def update(self, step: int, loss: float) -> None:
         """Take note of the steps done."""
         self._loss = loss
+        if self._bar is not None:
+            self._bar.update(step - self._began[0], loss)
         if self._every is None or (step - self._step < self._every and not self._first):
             return
         now = time.monotonic()
@@ -99,10 +152,18 @@ class Meter:
 
     def end(self, step: int) -> None:
         """Say how many steps were done, and how fast."""
+        self.close()
         start, began = self._began
         seconds = time.monotonic() - began
         loss = "" if self._loss is None else f", loss {self._loss:.6g}"
         say(f"trained {step - start:,} steps in {seconds:.1f} s, to step {step:,}{loss}")
+
+    def close(self) -> None:
+        """Leave the terminal to others; nothing happens the second time."""
+        if self._bar is not None:
+            self._bar.close()
+            _BARS.remove(self._bar)
+            self._bar = None
 
     def _rates(self, step: int, now: float) -> dict[str, float]:
         rate = (step - self._step) / max(now - self._when, 1e-9)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tpugraph import graphdef
 from tpugraph.errors import ArgumentError, ArgumentTypeError
 from tpugraph.estimator import inputs
-from tpugraph.estimator.calls import call_input_fn, call_model_fn, name_of, with_extras
+from tpugraph.estimator.calls import call_input_fn, call_model_fn, name_of, takes, watched, with_extras
 from tpugraph.estimator.context import Batches, TPUContext
 from tpugraph.estimator.fingerprint import fingerprint
 from tpugraph.estimator.modes import ModeKeys
@@ -39,6 +39,7 @@ class Request:
         plan: the batch sizes.
         input_mode: an InputPipelineConfig value.
         batch_axis: of each part of the input the dimension of its batch, or None.
+        fixed_rows: of evaluation and prediction on cores: whether the batch has a fixed number of rows in the graph.
     """
 
     model_fn: Callable[..., Any]
@@ -49,6 +50,7 @@ class Request:
     plan: Batches
     input_mode: int = InputPipelineConfig.PER_HOST_V1
     batch_axis: Any = None
+    fixed_rows: bool = False
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Traced:
         split_by_compiler: whether the graph holds the global batch, so that the compiler must split it.
         source: where the graph comes from, for messages.
         metrics: of an evaluation: the op that updates them, and their values by name.
+        asked_rows: whether the model function may know the batch size from its params.
     """
 
     graph: Any
@@ -72,6 +75,7 @@ class Traced:
     split_by_compiler: bool
     source: str
     metrics: Any = None
+    asked_rows: bool = True
 
     @property
     def loss(self) -> str:
@@ -116,6 +120,7 @@ class Fed:
         labels: what it gave as labels, or None.
         at_global: whether these are the rows of all cores.
         fingerprint: equal for two inputs that read the same in the same way.
+        is_dataset: whether the input function returned a Dataset.
     """
 
     graph: Any
@@ -123,6 +128,7 @@ class Fed:
     labels: Any
     at_global: bool
     fingerprint: bytes
+    is_dataset: bool = False
 
 
 def trace_input(request: Request) -> Fed:
@@ -151,10 +157,12 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
         tf1.train.create_global_step(graph)
         returned = _call_for_hosts(request, rows)
         inputs.check_kind(returned, request.input_mode)
-        at_global = False
-        if inputs.is_dataset(returned):
-            if plan.cores:
+        at_global, from_dataset = False, inputs.is_dataset(returned)
+        if from_dataset:
+            if plan.cores and request.mode == ModeKeys.TRAIN:
                 returned = inputs.per_core(returned, plan, request.batch_axis).prefetch(2 * plan.cores)
+            elif plan.cores:
+                returned = inputs.every_row(returned, plan, fixed=request.fixed_rows).prefetch(2 * plan.cores)
             returned = inputs.next_of(returned)
         else:
             inputs.check_tensors(returned)
@@ -164,7 +172,7 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
         features, labels = inputs.split(returned)
         if request.mode == ModeKeys.PREDICT:
             labels = None
-    return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()))
+    return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()), from_dataset)
 
 
 def _call_for_hosts(request: Request, rows: int | None) -> Any:
@@ -211,7 +219,7 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     """
     plan, config = request.plan, request.config
     with fed.graph.as_default(), old_control_flow(), _device(config):
-        params = _params(request, plan.whole if fed.at_global else plan.core, for_input=False)
+        params = watched(_params(request, plan.whole if fed.at_global else plan.core, for_input=False))
         spec = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
         _check_here(spec, fed.graph, request)
         scaffold = _scaffold(spec, config)
@@ -219,7 +227,8 @@ def trace_model(request: Request, fed: Fed) -> Traced:
         if request.mode == ModeKeys.TRAIN and "loss" not in summaries:
             tf1.summary.scalar("loss", spec.loss)
     source = f"model_fn '{name_of(request.model_fn)}'"
-    return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source)
+    asked = takes(request.model_fn, "params") and getattr(params, "asked_rows", True)
+    return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source, asked_rows=asked)
 
 
 def _params(request: Request, rows: int | None, *, for_input: bool, host: int = 0) -> Any:

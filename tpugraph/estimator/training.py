@@ -16,6 +16,8 @@ from tpugraph.errors import NanLossDuringTrainingError, RunError
 from tpugraph.estimator.compiling import compile_training
 from tpugraph.estimator.hooks import LoopHooks
 from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.input_faults import explained
+from tpugraph.estimator.interrupt import Interrupt
 from tpugraph.estimator.loops import LoopLength
 from tpugraph.estimator.reporting import Events, Meter, say
 from tpugraph.estimator.run_config import RunConfig
@@ -141,7 +143,9 @@ class Training:
         self._due = False
         self._arrived: dict[str, Any] = {}
         self._summary_at = -1
-        self._interrupted = False
+        self._interrupt = Interrupt("stopping at the end of this loop; once more to stop at once")
+        self._asked_steps = 0
+        self._began = 0
 
     def run(self, goal: Goal) -> None:
         """Train to the goal, the end of the data, or a stop that a hook asks for.
@@ -151,14 +155,16 @@ class Training:
             KeyboardInterrupt: Ctrl-C; the checkpoint of the loop at work is written first.
             TpuGraphError: conversion, a step or the last checkpoint failed.
         """
-        with self._cores.traced.graph.as_default():  # what the user's hooks and listeners add goes there
+        traced = self._cores.traced
+        with traced.graph.as_default():  # what the user's hooks and listeners add goes there
             try:
-                self._run(goal)
+                with self._interrupt, explained(traced, lambda: self._asked_steps):
+                    self._run(goal)
             except RunError as error:
                 if error.stage == CLUSTER:
                     self._cores.close()  # the next training starts with new sessions
                 raise
-        if self._interrupted:
+        if self._interrupt.requested:
             raise KeyboardInterrupt
 
     def _run(self, goal: Goal) -> None:
@@ -167,13 +173,14 @@ class Training:
         self._hooks.begin()
         self._cores.open()
         session, host = self._cores.session, self._cores.host
-        start = self._start()
+        self._began = start = self._start()
         say(self._cores.traced.plan.line)
         events = Events(self._model_dir, self._cores.traced.graph)
         checkpoints = Checkpoints(self._cores.traced, session, host, self._model_dir, self._config, self._listeners,
                                   events)  # fmt: skip
         checkpoints.begin(start)
-        meter = Meter(self._config.log_step_count_steps, self._cores.traced.plan.whole, start, events)
+        meter = Meter(self._config.log_step_count_steps, self._cores.traced.plan.whole, start, events,
+                      goal.last_step(start))  # fmt: skip
         try:
             self._hooks.after_create_session(host)
             step = self._loops(start, goal.last_step(start), checkpoints, meter, events)
@@ -182,6 +189,7 @@ class Training:
             meter.end(step)
             self._hooks.end(host)
         finally:
+            meter.close()
             events.close()
 
     def _start(self) -> int:
@@ -215,7 +223,7 @@ class Training:
                     meter.update(step, losses[-1])
                     known = {self._cores.traced.loss: np.float32(losses[-1]), **self._arrived}
                     self._hooks.after_loop(self._cores.host, known)
-                    if not self._interrupted:
+                    if not self._interrupt.requested:
                         checkpoints.save_if_due(step)
                 if len(losses) < count:
                     say(f"the data ended after {step - start:,} steps")
@@ -232,25 +240,21 @@ class Training:
             checkpoints.follow(self._cores.session)
 
     def _stopped(self, checkpoints: Checkpoints) -> bool:
-        return self._hooks.stop_requested or checkpoints.stop_requested or self._interrupted
+        return self._hooks.stop_requested or checkpoints.stop_requested or self._interrupt.requested
 
     def _one(self, worker: ThreadPoolExecutor, step: int, count: int) -> list[float]:
-        """One loop, in a thread of its own so that Ctrl-C is answered at once."""
+        """One loop, in a thread of its own so that Ctrl-C can end it."""
         every = self._config.save_summary_steps
         due = bool(every) and (self._summary_at < 0 or step + count - self._summary_at >= every)
         self._due = due
         keep = self._keep_summary if due or self._cores.routes else None
         began = time.monotonic()
+        self._asked_steps += count
         losses = self._wait(worker.submit(self._cores.session.train, count, on_summary=keep))
         self._length.done(len(losses), time.monotonic() - began)
         return losses
 
     def _wait(self, loop: Future[list[float]]) -> list[float]:
-        try:
-            return loop.result()
-        except KeyboardInterrupt:
-            self._interrupted = True
-            say("stopping at the end of this loop; once more to stop at once")
         try:
             return loop.result()
         except KeyboardInterrupt:
@@ -295,4 +299,6 @@ class Training:
             origin=self._cores.traced.source,
             fix="look at the input of that step, lower the learning rate or clip the gradients; training can go on "
             "from the last checkpoint",
+            step=step,
+            start=self._began,
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpugraph import attrs
+from tpugraph import attrs, datasets
 from tpugraph.ir import Graph, Node
 
 MOST_BYTES = 16 * 2**20
@@ -24,11 +24,6 @@ MOST_BYTES = 16 * 2**20
 _INT64 = attrs.dtype("int64")
 _BOOL = attrs.dtype("bool")
 _VARIANT = attrs.dtype("variant")
-SAME = frozenset(
-    {"PrefetchDataset", "ModelDataset", "OptimizeDataset", "OptimizeDatasetV2", "OptionsDataset", "MaxIntraOpParallelismDataset",
-     "PrivateThreadPoolDataset", "AssertCardinalityDataset"}
-)  # fmt: skip
-"""Datasets that hand on the elements of another as they are."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,7 @@ def whole_batches(graph: Graph, maker: Node, cores: int) -> bool:
 
 
 def _source(node: Node) -> _Source | None:
-    while node.op in SAME:
+    while node.op in datasets.SAME:
         node = node.inputs[0].node
     if node.op not in ("BatchDataset", "BatchDatasetV2"):
         return None

@@ -14,6 +14,9 @@ from tpugraph.ir import Graph, Node, Tensor
 BESIDE_TRAINING = ("tpugraph/evaluate", "tpugraph/predict")
 """Entry points of graphs whose data end with empty batches instead of an end."""
 
+OPTIONAL = "/optional"
+"""What the name of a read gets when it becomes one that tells the end of the data."""
+
 _BOOL = attrs.dtype("bool")
 _INT32 = attrs.dtype("int32")
 _VARIANT = attrs.dtype("variant")
@@ -54,10 +57,10 @@ def stop_at_end_of_data(graph: Graph, condition: Node) -> int:
 def _as_optional(graph: Graph, take: Node, go: Node, takes: list[Node]) -> Node:
     kept = {"output_types": take.attr("output_types"), "output_shapes": take.raw_attrs["output_shapes"]}
     # The order of the cores: each read waits for the one before it, which was rewritten already.
-    earlier = [graph[f"{c.name}/optional"] for c in take.controls if c in takes and f"{c.name}/optional" in graph]
+    earlier = [graph[f"{c.name}{OPTIONAL}"] for c in take.controls if c in takes and f"{c.name}{OPTIONAL}" in graph]
     return graph.add(
         "IteratorGetNextAsOptional",
-        f"{take.name}/optional",
+        f"{take.name}{OPTIONAL}",
         [take.inputs[0]],
         attrs=kept,
         controls=[go, *earlier],

@@ -23,10 +23,12 @@ class Evaluated(dict[str, float]):
     Attributes:
         steps: global batches that had rows.
         examples: rows of all of them; each example of the data counts once.
+        last_loss: the loss of the last batch; None without a loss.
     """
 
     steps: int = 0
     examples: int = 0
+    last_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,46 +62,67 @@ def entry_points(graph: Graph) -> EntryPoints:
 
 def evaluate(
     found: EntryPoints, run: Run, read: Callable[[list[str]], list[Any]], steps: int | None, loop: int
-) -> Evaluated:
-    """Evaluate ``steps`` global batches, or all data when None; metrics and input must be initialised."""
-    result = Evaluated()
+) -> Iterator[Evaluated]:
+    """Evaluate ``steps`` global batches, or all data when None; metrics and input must be initialised.
+
+    Yields:
+        After each loop the result so far; the last one is that of all batches.
+    """
+    batches, rows = 0, 0
     losses: list[float] = []
     fetches = ["tpugraph/dequeue:0", *(["tpugraph/losses:0"] if found.has_loss else [])]
-    while steps is None or result.steps < steps:
-        count = loop if steps is None else min(loop, steps - result.steps)
+    while steps is None or batches < steps:
+        count = loop if steps is None else min(loop, steps - batches)
         (done, examples), *stacked = run(count, found.device, fetches)
-        result.steps += int(done)
-        result.examples += int(examples)
+        batches, rows = batches + int(done), rows + int(examples)
         losses.extend(float(loss) for loss in (stacked[0] if stacked else ()))
+        if not batches:
+            raise RunError("there are no examples to evaluate: the data ended at once", fix="check the input files")
+        if done:
+            yield _result(found, read, batches, rows, losses)
         if done < count:
-            break
-    if not result.steps:
-        raise RunError("there are no examples to evaluate: the data ended at once", fix="check the input files")
+            return
+
+
+def _result(
+    found: EntryPoints, read: Callable[[list[str]], list[Any]], batches: int, rows: int, losses: list[float]
+) -> Evaluated:
     values = read(list(found.metrics.values()))
-    result.update({name: _number(value) for name, value in zip(found.metrics, values, strict=True)})
-    if found.has_loss:
+    result = Evaluated({name: _number(value) for name, value in zip(found.metrics, values, strict=True)})
+    result.steps, result.examples = batches, rows
+    if losses:
         result.setdefault("loss", float(np.mean(losses, dtype=np.float64)))
+        result.last_loss = losses[-1]
     return result
 
 
 def _number(value: Any) -> Any:
-    """A number where the metric is one, else the array (a confusion matrix, say)."""
+    """A number where the metric is one, a text's bytes, else the array (a confusion matrix, say)."""
+    if isinstance(value, bytes):
+        return value
     array = np.asarray(value)
     return float(array) if array.shape == () and array.dtype.kind in "fiub" else array
 
 
 def predict(found: EntryPoints, run: Run, loop: int) -> Iterator[dict[str, Any]]:
     """The predictions, a dict for each example in the order of the data; loops run as they are asked for."""
+    for examples, arrays in predict_loops(found, run, loop):
+        for name, rows in arrays.items():
+            if len(rows) != examples:
+                raise RunError(
+                    f"the prediction '{name}' has {len(rows):,} rows for {examples:,} examples",
+                    fix="name a tensor whose dimension 0 is the batch with --predictions=NAME=TENSOR",
+                )
+        for row in range(examples):
+            yield {name: rows[row] for name, rows in arrays.items()}
+
+
+def predict_loops(found: EntryPoints, run: Run, loop: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Of each loop of ``loop`` global batches the number of examples, and the rows of each prediction."""
     fetches = ["tpugraph/dequeue:0", *found.predictions.values()]
     while True:
         (done, examples), *values = run(loop, found.device, fetches)
-        for name, rows in zip(found.predictions, values, strict=True):
-            if len(rows) != examples:
-                raise RunError(
-                    f"the prediction '{name}' has {len(rows):,} rows for {int(examples):,} examples",
-                    fix="name a tensor whose dimension 0 is the batch with --predictions=NAME=TENSOR",
-                )
-        for row in range(int(examples)):
-            yield {name: rows[row] for name, rows in zip(found.predictions, values, strict=True)}
+        if examples:
+            yield int(examples), dict(zip(found.predictions, values, strict=True))
         if done < loop:
             return

@@ -10,9 +10,9 @@ from passes.entry_points import EntryPoints
 from tpugraph import analysis, attrs, ops, roles, shapes
 from tpugraph.analysis import CLUSTER_ATTR, HOST_DEVICE, in_cluster
 from tpugraph.errors import RunError
+from tpugraph.findings import Finding, Roles
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.outfeeding import MADE_BY, HostSide, read_in_loop
-from tpugraph.roles import Finding, Roles
 
 _INT32 = attrs.dtype("int32")
 _RESOURCE = attrs.dtype("resource")

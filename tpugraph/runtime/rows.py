@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpugraph import attrs, graphdef, ops
+from tpugraph import attrs, datasets, graphdef, ops
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.runtime.batches import SAME, scalar
+from tpugraph.runtime.batches import scalar
 
 AHEAD = 64
 """Steps whose row numbers are read ahead."""
@@ -21,11 +21,6 @@ AHEAD = 64
 _INT32 = attrs.dtype("int32")
 _INT64 = attrs.dtype("int64")
 _VARIANT = attrs.dtype("variant")
-_ORDER = frozenset(
-    {"RepeatDataset", "ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3", "ShuffleAndRepeatDataset",
-     "ShuffleAndRepeatDatasetV2", "TakeDataset", "SkipDataset", "ShardDataset"}
-)  # fmt: skip
-"""Datasets that choose and order the elements of another without looking at them."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ def read_by_number(graph: Graph, maker: Node, take: Node, cores: int) -> list[Te
 
 def _rows(graph: Graph, node: Node) -> _Rows | None:
     core = None
-    while node.op in SAME or node.op == "RebatchDatasetV2" or _maps_to_itself(graph, node):
+    while node.op in datasets.SAME or node.op == "RebatchDatasetV2" or _maps_to_itself(graph, node):
         if node.op == "RebatchDatasetV2":
             sizes = scalar(node.inputs[1].node)
             if core is not None or sizes is None or not scalar(node.inputs[2].node):
@@ -74,7 +69,7 @@ def _rows(graph: Graph, node: Node) -> _Rows | None:
     batch = scalar(node.inputs[1].node)
     stages: list[Node] = []
     node = node.inputs[0].node
-    while node.op in _ORDER:
+    while node.op in datasets.ORDER:
         stages.append(node)
         node = node.inputs[0].node
     if node.op != "TensorSliceDataset" or node.attr("is_files", False) or not batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -12,11 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import graphdef, ops, shapes
-from tpugraph.errors import RunError, TpuGraphError
+from tpugraph.errors import CheckpointError, RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
 from tpugraph.runtime import checkpoint, emulator, engines, evaluation, foreign, masters, parts, tpu
 from tpugraph.runtime.compiled import CompiledLoop
+from tpugraph.runtime.end_of_data import OPTIONAL
 from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.hosts import MIRROR
 from tpugraph.runtime.rebind import file_names, missing_file_error, rebind_files
@@ -169,9 +171,14 @@ class TPUSession:
         feed = {"tpugraph/checkpoint:0": str(prefix)}
         if not self._initialized:
             self._prepare_input()
-        self._run(["tpugraph/restore"], feed)
-        if has_input and "tpugraph/restore_input" in self._names():
-            self._run(["tpugraph/restore_input"], feed)
+        with_position = has_input and "tpugraph/restore_input" in self._names()
+        for entry in ("tpugraph/restore", *(["tpugraph/restore_input"] if with_position else [])):
+            try:
+                self._run([entry], feed)
+            except RunError as error:
+                fault = f"the checkpoint '{prefix}' cannot be restored: {error.fault}"
+                raise CheckpointError(fault, fix="take an earlier one: files of this one may be cut off") from error
+        if with_position:
             self._input_changed()
         self._mirror()
         self._trained = checkpoint.step_of(prefix)
@@ -326,6 +333,15 @@ class TPUSession:
         Raises:
             RunError: no evaluation graph, no data, or a step failed.
         """
+        *_, result = self.evaluating(steps)
+        return result
+
+    def evaluating(self, steps: int | None = None) -> Iterator[Evaluated]:
+        """As :meth:`evaluate`, loop by loop: each yields the result so far; loops run as they are asked for.
+
+        Raises:
+            RunError: no evaluation graph, no data, or a step failed.
+        """
         self._require("evaluate", "tpugraph/evaluate")
         if steps is not None and steps < 1:
             raise RunError(f"steps is {steps}, but must be at least 1", fix="leave steps out to evaluate all data")
@@ -343,6 +359,19 @@ class TPUSession:
         self._require("predict", "tpugraph/predict")
         self._start_anew(["tpugraph/restart_input"])
         return evaluation.predict(self._beside_training, self._run_loop, self._default_limit)
+
+    def predicting(self, loop: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+        """As :meth:`predict`, loop by loop: the number of examples, and the rows of each prediction.
+
+        Args:
+            loop: global batches per loop; as the graph was converted when None.
+
+        Raises:
+            RunError: no prediction graph, or a step failed.
+        """
+        self._require("predict", "tpugraph/predict")
+        self._start_anew(["tpugraph/restart_input"])
+        return evaluation.predict_loops(self._beside_training, self._run_loop, loop or self._default_limit)
 
     def _start_anew(self, names: list[str]) -> None:
         if not self._initialized:
@@ -485,17 +514,30 @@ class TPUSession:
         missing = missing_file_error(str(error), self._source, self._files)
         if missing is not None:
             return missing
-        text = _first_words(str(error)) or type(error).__name__
-        node = getattr(getattr(error, "op", None), "name", None)
+        text = first_words(error) or type(error).__name__
+        named = getattr(getattr(error, "op", None), "name", None)
+        passed = [name for name in (named, *_NODE.findall(str(error))) if name in self._names()]
+        reads = (name for name in passed if self._graph.get_operation_by_name(name).type in ops.INPUTS)
+        read = next(reads, None)
+        fix = "the input fails, not the model: look at the data that it reads and at the functions that map it"
         kind = type(error).__name__.removesuffix("Error")
-        return RunError(f"{kind}: {text[:300]}", node=node, origin=self._source)
+        return RunError(
+            f"{kind}: {text[:300]}",
+            node=(read or next(iter(passed), "")).removesuffix(OPTIONAL) or None,
+            origin=self._source,
+            fix=fix if read else None,
+        )
 
+
+_NODE = re.compile(r"\[\[(?:\{\{node )?([^\]{}]+)")
+"""A node in a message of TensorFlow: ``[[{{node NAME}}]]`` where it failed, ``[[NAME]]`` where that was called from."""
 
 _NO_CAUSE = (
     "Graph execution error",
     "Detected at node",
     "Node: '",
     "Original stack trace",
+    'File "',
     "[[{{",
     "(0) ",
     "(1) ",
@@ -503,9 +545,9 @@ _NO_CAUSE = (
 )
 
 
-def _first_words(message: str) -> str:
+def first_words(error: BaseException) -> str:
     """The line of a TensorFlow message that says what went wrong."""
-    lines = (line.strip() for line in message.splitlines())
+    lines = (line.strip() for line in str(error).splitlines())
     return next((line for line in lines if line and not line.startswith(_NO_CAUSE)), "")
 
 

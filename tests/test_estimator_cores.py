@@ -1,0 +1,427 @@
+"""Evaluation and prediction on the cores through TPUEstimator: how the model is traced, once, and what runs without cores."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpugraph
+from classifier import FEATURES, LABELS, eval_fn, model_fn, train_fn
+from estimators import lines, scalars_in
+from tpugraph import EstimatorSpec, ModeKeys, TPUEstimator, compiler
+from tpugraph.runtime.session import TPUSession
+
+tf1 = tf.compat.v1
+COUNT = 77
+STEP = "global_step/Read/ReadVariableOp:0"
+X, Y = FEATURES[:COUNT], LABELS[:COUNT].astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of the linear model: weights 1, -2 and 3 at step 5."""
+    folder = tmp_path_factory.mktemp("linear")
+    with tf.Graph().as_default(), tf1.Session() as session:
+        weights = tf1.get_variable("w", initializer=np.float32([[1], [-2], [3]]))
+        average = tf1.get_variable("w/ExponentialMovingAverage", initializer=weights.initial_value / 2)
+        step = tf1.get_variable("global_step", initializer=np.int64(5))
+        session.run([weights.initializer, average.initializer, step.initializer])
+        return str(tf1.train.Saver().save(session, str(folder / "model.ckpt"), 5))
+
+
+def scores(*, half: bool = False) -> np.ndarray:
+    return X.astype(float) @ (np.array([1.0, -2, 3]) / (2 if half else 1))
+
+
+def read(params: Any) -> Any:
+    return tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).batch(params["batch_size"])
+
+
+def linear(features: Any, labels: Any, mode: str) -> Any:
+    weights = tf1.get_variable("w", [3, 1])
+    return _spec(tf.squeeze(features["x"] @ weights, 1), labels, mode)
+
+
+def _spec(found: Any, labels: Any, mode: str, **more: Any) -> Any:
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions={"y": found}, **more)
+    metrics = {"mean": tf1.metrics.mean(found), "error": tf1.metrics.mean_absolute_error(labels, found)}
+    return EstimatorSpec(mode, loss=tf.reduce_mean(tf.square(found - labels)), eval_metric_ops=metrics, **more)
+
+
+def on(folder: Path, model: Callable[..., Any] = linear, *, rows: int = 16, cores: int = 4, **arguments: Any) -> Any:
+    config = tpugraph.RunConfig(tpugraph.TPUConfig(2, cores), model_dir=folder, tf_random_seed=3)
+    sizes = dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), rows)
+    return TPUEstimator(model, **{"config": config, **sizes, **arguments})
+
+
+def losses(found: np.ndarray, rows: int = 16) -> float:
+    """The mean of the batches' losses."""
+    return float(np.mean([np.mean(part**2) for part in np.split(found - Y, range(rows, COUNT, rows))]))
+
+
+# --------------------------------------------------------------------------- once
+
+
+def test_a_second_call_traces_converts_and_opens_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    convert, opened, traced = compiler.convert, TPUSession.__init__, model_fn
+
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        calls.append(f"model {mode}")
+        return traced(features, labels, mode, params)
+
+    def converts(graph: Any, options: Any) -> Any:
+        calls.append(f"convert {options.mode}")
+        return convert(graph, options)
+
+    def opens(self: Any, *arguments: Any, **named: Any) -> None:
+        calls.append("open")
+        opened(self, *arguments, **named)
+
+    monkeypatch.setattr(compiler, "convert", converts)
+    monkeypatch.setattr(TPUSession, "__init__", opens)
+    made = on(tmp_path, models, rows=64, cores=8)
+    results = []
+    for steps in (5, 10):
+        made.train(train_fn, max_steps=steps)
+        results.append((made.evaluate(eval_fn, steps=3), next(made.predict(eval_fn))["score"]))
+    assert calls == [f"{what}{mode}" for modes in (("train", "train"), ("eval", "eval"), ("infer", "predict"))
+                     for what, mode in (("model ", modes[0]), ("convert ", modes[1]), ("open", ""))]  # fmt: skip
+    assert [metrics["global_step"] for metrics, _ in results] == [5, 10]
+    assert results[0][0]["loss"] != results[1][0]["loss"]
+    assert results[0][1] != results[1][1]
+    made.evaluate(lambda params: eval_fn(params).take(2))
+    assert calls[9:] == ["model eval", "convert eval", "open"]
+    made.close()
+
+
+# --------------------------------------------------------------------------- the number of rows
+
+
+def reshaped(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    """Has the batch size in the graph as a constant."""
+    rows = params["batch_size"]
+    found = tf.reshape(tf.reshape(features["x"], [rows, 3]) @ tf1.get_variable("w", [3, 1]), [rows])
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions={"y": found})
+    loss = tf.reduce_mean(tf.square(found - labels))
+    return EstimatorSpec(mode, loss=loss, eval_metric_ops={"mean": tf1.metrics.mean(found)})
+
+
+def by_shape(features: Any, labels: Any, mode: str) -> Any:
+    """Needs the number of rows in Python."""
+    rows = int(features["x"].shape[0])
+    return _spec(tf.reshape(features["x"] @ tf1.get_variable("w", [3, 1]), [rows]), labels, mode)
+
+
+@pytest.mark.parametrize("model", [linear, reshaped, by_shape])
+def test_a_fixed_number_of_rows(tmp_path: Path, checkpoint: str, model: Any) -> None:
+    """Models that ask for the batch size get a fixed one, and the partial batch is right all the same."""
+    made = on(tmp_path, model)
+    with lines() as said:
+        found = made.evaluate(read, checkpoint_path=checkpoint)
+        predicted = [row["y"] for row in made.predict(read, checkpoint_path=checkpoint)]
+    made.close()
+    assert not [line for line in said if "without cores" in line]
+    assert any("fixed number of rows" in line for line in said) == (model is by_shape)
+    assert found["mean"] == pytest.approx(scores().mean(), abs=1e-6)
+    assert found["loss"] == pytest.approx(losses(scores()), rel=1e-6)
+    np.testing.assert_allclose(predicted, scores(), rtol=1e-5)
+
+
+def test_a_divisor_that_may_be_the_batch_size_runs_without_cores(tmp_path: Path, checkpoint: str) -> None:
+    def divided(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        found = linear(features, labels, mode)
+        return found._replace(loss=tf.reduce_sum(features["x"]) / params["batch_size"])
+
+    with lines() as said:
+        on(tmp_path, divided).evaluate(read, checkpoint_path=checkpoint)
+    assert "the evaluation runs on this machine, without cores: it is not certain whether the constant" in said[0]
+    assert "the number of rows of a batch" in said[0]
+    assert said[1].startswith("evaluated 5 batches at step 5")
+
+
+def test_batches_of_a_fixed_size(tmp_path: Path, checkpoint: str) -> None:
+    """Smaller ones are put together; larger ones are not what was asked for."""
+    made = on(tmp_path)
+
+    def small(rows: int) -> Any:
+        return tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).take(70).batch(rows, drop_remainder=True)
+
+    found = made.evaluate(lambda: small(7), checkpoint_path=checkpoint)
+    assert found["mean"] == pytest.approx(scores()[:70].mean(), abs=1e-6)
+    with pytest.raises(ValueError, match="returned batches of 20 rows"):
+        made.evaluate(lambda: small(20), checkpoint_path=checkpoint)
+    made.close()
+
+
+# --------------------------------------------------------------------------- where the values come from
+
+
+def test_a_saver_that_restores_averages(tmp_path: Path, checkpoint: str) -> None:
+    def averaged(features: Any, labels: Any, mode: str) -> Any:
+        weights = tf1.get_variable("w", [3, 1])
+        keys = {"w/ExponentialMovingAverage": weights, "global_step": tf1.train.get_global_step()}
+        scaffold = tf1.train.Scaffold(saver=tf1.train.Saver(keys))
+        return _spec(tf.squeeze(features["x"] @ weights, 1), labels, mode, scaffold=scaffold)
+
+    made = on(tmp_path, averaged)
+    found = made.evaluate(read, checkpoint_path=checkpoint)
+    assert found["mean"] == pytest.approx(scores(half=True).mean(), abs=1e-6)
+    predicted = [row["y"] for row in made.predict(read, checkpoint_path=checkpoint)]
+    np.testing.assert_allclose(predicted, scores(half=True), rtol=1e-5)
+    made.close()
+
+
+def test_first_values_are_those_of_the_scaffold(tmp_path: Path, checkpoint: str) -> None:
+    def filled(features: Any, labels: Any, mode: str) -> Any:
+        weights = tf1.get_variable("w", [3, 1], initializer=tf1.zeros_initializer())
+        held = tf1.placeholder(tf.float32, [3, 1])
+        fill = tf1.assign(weights, held)
+
+        def init(scaffold: Any, session: Any) -> None:
+            session.run(fill, {held: [[2], [-4], [6]]})
+
+        scaffold = tf1.train.Scaffold(init_fn=init)
+        return _spec(tf.squeeze(features["x"] @ weights, 1), labels, mode, scaffold=scaffold)
+
+    made = on(tmp_path, filled)
+    with lines() as said:
+        first = made.evaluate(read)
+        assert made.evaluate(read, checkpoint_path=checkpoint)["mean"] == pytest.approx(scores().mean(), abs=1e-6)
+        assert made.evaluate(read)["mean"] == first["mean"] == pytest.approx(2 * scores().mean(), abs=1e-6)
+    assert len([line for line in said if line.startswith("evaluated 77 examples in 5 batches on 4 cores")]) == 3
+    made.close()
+
+
+# --------------------------------------------------------------------------- hooks
+
+
+class Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Notes what it is called with."""
+
+    def __init__(self, *names: str, stop_after: int = 100) -> None:
+        self.names = names
+        self.stop_after = stop_after
+        self.calls: list[str] = []
+        self.seen: list[Any] = []
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self.calls.append("created")
+
+    def before_run(self, run_context: Any) -> Any:
+        self.calls.append("before")
+        return tf1.train.SessionRunArgs([tf1.get_default_graph().get_tensor_by_name(n) for n in self.names])
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.calls.append("after")
+        self.seen.append(run_values.results)
+        if len(self.seen) == self.stop_after:
+            run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        self.calls.append("end")
+        self.seen.append(session.run(STEP))
+
+
+def test_hooks_are_called_around_each_loop(tmp_path: Path, checkpoint: str) -> None:
+    """Two batches a loop: three loops for five batches. The metrics are those so far."""
+    made, watch = on(tmp_path), Watch("mean/value:0", STEP)
+    with lines() as said:
+        found = made.evaluate(read, hooks=[watch], checkpoint_path=checkpoint)
+    assert watch.calls == [
+        "begin",
+        "created",
+        *["before", "after"] * 3,
+        "before",
+        "end",
+    ]  # the data ended before the fourth
+    assert [values[0] for values in watch.seen[:3]] == pytest.approx(
+        [scores()[:rows].mean() for rows in (32, 64, 77)], abs=1e-6
+    )
+    assert [values[1] for values in watch.seen[:3]] == [5, 5, 5]
+    assert watch.seen[3] == 5
+    assert found["mean"] == pytest.approx(scores().mean(), abs=1e-6)
+    assert said[-1].startswith("evaluated 77 examples")
+    stopped = made.evaluate(read, hooks=[Watch(stop_after=1)], checkpoint_path=checkpoint)
+    assert stopped["mean"] == pytest.approx(scores()[:32].mean(), abs=1e-6)
+    made.close()
+
+
+def test_a_hook_that_wants_each_batch_gets_it_without_cores(tmp_path: Path, checkpoint: str) -> None:
+    made = on(tmp_path)
+    watch = Watch("Squeeze:0")
+    with lines() as said:
+        found = made.evaluate(read, hooks=[watch], checkpoint_path=checkpoint)
+    assert said[0] == ("note: the evaluation runs on this machine, without cores: the hook Watch asks for 'Squeeze:0' of "
+                       "each batch")  # fmt: skip
+    assert found["mean"] == pytest.approx(scores().mean(), abs=1e-6)
+    np.testing.assert_allclose(np.concatenate([values[0] for values in watch.seen[:5]]), scores(), rtol=1e-5)
+    seen = Watch("Squeeze:0")
+    predicted = [row["y"] for row in made.predict(read, hooks=[seen], checkpoint_path=checkpoint)]
+    np.testing.assert_allclose(predicted, scores(), rtol=1e-5)
+    np.testing.assert_allclose(np.concatenate([values[0] for values in seen.seen[:5]]), scores(), rtol=1e-5)
+    made.close()
+
+
+# --------------------------------------------------------------------------- generators
+
+
+def test_generators_of_predictions(tmp_path: Path, checkpoint: str) -> None:
+    made = on(tmp_path)
+    left = made.predict(read, checkpoint_path=checkpoint)
+    assert next(left)["y"] == pytest.approx(scores()[0], rel=1e-5)
+    watch = Watch()
+    batches = list(made.predict(read, hooks=[watch], checkpoint_path=checkpoint, yield_single_examples=False))
+    assert [len(batch["y"]) for batch in batches] == [16, 16, 16, 16, 13]
+    np.testing.assert_allclose(np.concatenate([batch["y"] for batch in batches]), scores(), rtol=1e-5)
+    assert watch.calls[:4] == ["begin", "created", "before", "after"]
+    assert watch.calls[-1] == "end"
+    with pytest.raises(tpugraph.RunError, match="another predict was begun"):
+        list(left)
+    assert len(list(itertools.islice(made.predict(read, checkpoint_path=checkpoint), 40))) == 40
+    made.close()
+
+
+def test_predictions_that_are_no_dict(tmp_path: Path, checkpoint: str) -> None:
+    def bare(features: Any, labels: Any, mode: str) -> Any:
+        return EstimatorSpec(mode, predictions=linear(features, labels, mode).predictions["y"])
+
+    made = on(tmp_path, bare)
+    np.testing.assert_allclose(list(made.predict(read, checkpoint_path=checkpoint)), scores(), rtol=1e-5)
+    (first, *_) = made.predict(read, checkpoint_path=checkpoint, yield_single_examples=False)
+    np.testing.assert_allclose(first, scores()[:16], rtol=1e-5)
+    made.close()
+
+
+# --------------------------------------------------------------------------- without cores
+
+
+def test_what_runs_without_cores_and_why(tmp_path: Path, checkpoint: str) -> None:
+    def constant(features: Any, labels: Any, mode: str) -> Any:
+        found = linear(features, labels, mode)
+        return found._replace(predictions={**found.predictions, "version": tf.constant([1])})
+
+    def tensors(params: Any) -> Any:
+        return tf1.data.make_one_shot_iterator(read(params)).get_next()
+
+    cases: list[tuple[Any, Any, str]] = [
+        (constant, read, "the prediction 'version' does not depend on the input"),
+        (linear, tensors, "input_fn returns tensors, whose end cannot be told"),
+    ]
+    for model, reads, why in cases:
+        made = on(tmp_path, model)
+        with lines() as said:
+            batches = list(made.predict(reads, checkpoint_path=checkpoint, yield_single_examples=False))
+        assert len(said) == 1
+        assert said[0].startswith(f"note: the prediction runs on this machine, without cores: {why}")
+        np.testing.assert_allclose(np.concatenate([batch["y"] for batch in batches]), scores(), rtol=1e-5)
+        made.close()
+    wanted = on(tmp_path, constant)
+    with lines() as said:
+        assert len(list(wanted.predict(read, ["y"], checkpoint_path=checkpoint))) == COUNT
+    assert said == []
+    wanted.close()
+
+
+def test_evaluation_off_the_cores_by_choice(tmp_path: Path, checkpoint: str) -> None:
+    made = on(tmp_path, eval_on_tpu=False, eval_batch_size=30)
+    with lines() as said:
+        found = made.evaluate(read, checkpoint_path=checkpoint)
+    assert [line.partition(":")[0] for line in said] == ["evaluated 3 batches at step 5"]
+    assert found["loss"] == pytest.approx(losses(scores(), 30), rel=1e-6)
+
+
+# --------------------------------------------------------------------------- sparse features
+
+
+def examples(params: Any) -> Any:
+    """Words as dense text, and a list of numbers whose length varies."""
+    serialized = []
+    for index in range(COUNT):
+        example = tf.train.Example()
+        example.features.feature["word"].bytes_list.value.append([b"red", b"green", b"blue"][index % 3])
+        example.features.feature["numbers"].int64_list.value.extend(range(index % 4))
+        example.features.feature["y"].float_list.value.append(Y[index])
+        serialized.append(example.SerializeToString())
+    kinds = {"word": tf.io.FixedLenFeature([], tf.string), "numbers": tf.io.VarLenFeature(tf.int64),
+             "y": tf.io.FixedLenFeature([], tf.float32)}  # fmt: skip
+
+    def parse(batch: Any) -> Any:
+        features = tf.io.parse_example(batch, kinds)
+        return features, features.pop("y")
+
+    return tf.data.Dataset.from_tensor_slices(serialized).batch(params["batch_size"]).map(parse)
+
+
+@pytest.mark.filterwarnings("ignore:`layer.add_variable`")
+@pytest.mark.parametrize("key", ["word", "numbers"])
+def test_sparse_features(tmp_path: Path, key: str) -> None:
+    """A hashed word and a list of numbers, embedded: the compiler refuses them, and the results are right all the same."""
+
+    def embedded(features: Any, labels: Any, mode: str) -> Any:
+        if key == "word":
+            column = tf.feature_column.categorical_column_with_hash_bucket("word", 10)
+        else:
+            column = tf.feature_column.categorical_column_with_identity("numbers", 10)
+        weights = tf1.get_variable("w", initializer=np.float32(np.arange(10) + 0.5)[:, None])
+
+        def first(*_: Any, **__: Any) -> Any:
+            return weights.initial_value
+
+        net = tf1.feature_column.input_layer(
+            features, [tf.feature_column.embedding_column(column, 1, "sum", initializer=first)]
+        )
+        return _spec(tf.squeeze(net, 1), labels, mode)
+
+    if key == "word":
+        bucket = tf.strings.to_hash_bucket_fast([b"red", b"green", b"blue"], 10).numpy()
+        expected = np.array([bucket[index % 3] + 0.5 for index in range(COUNT)])
+    else:
+        expected = np.array([sum(n + 0.5 for n in range(index % 4)) for index in range(COUNT)])
+    made = on(tmp_path, embedded)
+    with lines() as said:
+        found = made.evaluate(examples)
+    assert found["mean"] == pytest.approx(expected.mean(), rel=1e-6)
+    assert found["error"] == pytest.approx(np.abs(expected - Y).mean(), rel=1e-6)
+    assert found["loss"] == pytest.approx(losses(expected), rel=1e-6)
+    assert [line for line in said if "the evaluation runs on this machine, without cores: " in line]
+    made.close()
+
+
+# --------------------------------------------------------------------------- event files
+
+
+def test_event_files_hold_what_estimator_writes(tmp_path: Path, checkpoint: str) -> None:
+    def pictured(features: Any, labels: Any, mode: str) -> Any:
+        found = linear(features, labels, mode)
+        total = tf1.get_local_variable("total", [3], tf.float32, tf1.zeros_initializer())
+        add = tf1.assign_add(total, tf.reduce_sum(features["x"], 0))
+        shown = tf1.summary.histogram("total", total, collections=[])
+        more = {"sums": (total.read_value(), add), "shown": (shown, add)}
+        return found._replace(eval_metric_ops={**found.eval_metric_ops, **more})
+
+    made = on(tmp_path, pictured)
+    with lines() as said:
+        found = made.evaluate(read, checkpoint_path=checkpoint, name="held_out")
+    assert said[-1].startswith("evaluated 77 examples in 5 batches on 4 cores at step 5: error ")
+    np.testing.assert_allclose(found["sums"], X.sum(0), rtol=1e-5)
+    folder = tmp_path / "eval_held_out"
+    assert {(step, tag) for step, tag, _ in scalars_in(folder)} == {(5, "loss"), (5, "mean"), (5, "error")}
+    (path,) = folder.glob("events.out.tfevents.*")
+    values = {v.tag: v for event in tf1.train.summary_iterator(str(path)) for v in event.summary.value}
+    assert values["mean"].simple_value == pytest.approx(found["mean"])
+    np.testing.assert_allclose(tf.make_ndarray(values["sums"].tensor), X.sum(0), rtol=1e-5)
+    assert values["shown/0"].histo.num == 3
+    assert tf.make_ndarray(values["checkpoint_path"].tensor).item().decode() == checkpoint
+    made.close()

@@ -1,0 +1,200 @@
+"""Where a step is cut between host and device: the minimum cut in bytes between what each side must do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tpugraph import analysis, ops, shapes
+from tpugraph.analysis import NodeSet, minimum_cut, must_be_host
+from tpugraph.attrs import Shape
+from tpugraph.bounds import bounded_bytes
+from tpugraph.errors import ConversionError, ShapeError
+from tpugraph.ir import Graph, Node, Tensor
+
+
+class Step:
+    """The training step: what the train op and the loss need.
+
+    Attributes:
+        cone: its nodes.
+        roots: the nodes that it is run for.
+        variables: the handles of the variables.
+        trained: what depends on a variable.
+        derived: what depends on something that only a host can do.
+        moved: host ops that only watch the step, taken out of it.
+        fed: the tensors that the input yields.
+
+    Raises:
+        ConversionError: an op that only a host can run is in the middle of the step.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.roots = [graph[name] for name in graph.roles.device_ends or graph.roles.roots]
+        self.cone = graph.ancestors(self.roots)
+        variables = [node for node in self.cone if node.op in ops.RESOURCE_VARIABLES]
+        self.variables = dict.fromkeys(variables)
+        self.trained: NodeSet = graph.descendants(variables, data_only=True)
+        self._whole_loops()
+        self.after_variables: NodeSet = graph.descendants([*variables, *self.trained])
+        self.moved: list[Node] = []
+        self._move_aside()
+        host_only = [n for n in self.cone if must_be_host(n) and n not in self.trained]
+        self.upstream = {n: None for n in graph.ancestors(host_only) if n in self.cone and n not in self.variables}
+        self.derived: NodeSet = graph.descendants(host_only)
+        self.fed = [node.out(port) for node in self.cone if node.op in ops.INPUTS for port in node.used_ports()]
+
+    def _whole_loops(self) -> None:
+        """A loop that reads a variable anywhere is on the device as a whole."""
+        self.inside = analysis.conditional(self.graph)
+        frame_of = analysis.frames(self.graph)
+        self.inside.update((n, None) for n in self.cone if frame_of[n])
+        while True:
+            touched = {frame_of[n] for n in self.trained if frame_of[n]}
+            missing = [n for n in self.cone if frame_of[n] in touched and n not in self.trained]
+            if not missing:
+                return
+            self.trained.update(self.graph.descendants(missing, data_only=True))
+
+    def _free(self, node: Node) -> bool:
+        """Whether a node comes from the input and does not follow a variable, not even by a control edge."""
+        return node in self.derived and node not in self.after_variables
+
+    def _move_aside(self) -> None:
+        """Host ops that depend on variables: those that only watch move behind the device, others are an error."""
+        for node in [n for n in self.cone if n in self.trained and must_be_host(n)]:
+            readers = [use.node for use in node.uses() if use.node in self.cone and not must_be_host(use.node)]
+            if readers:
+                raise ConversionError(
+                    f"the op {node.op} runs on a host only, but is in the middle of the step: "
+                    f"'{readers[0].name}' on the device reads it and it depends on variables",
+                    node=node,
+                    fix="compute it in the input pipeline, replace it by TensorFlow ops, or drop it from the train op",
+                )
+            for waiting in node.control_uses():
+                self.graph.remove_control(waiting, node)
+            self.graph.note(node, "only watches the step: runs on the host behind the outfeed")
+            self.moved.append(node)
+        if self.moved:
+            self.cone = self.graph.ancestors(self.roots)
+
+    def minimum_cut(self) -> list[Tensor]:
+        """The tensors that cross from host to device, so that as few bytes as possible do.
+
+        Raises:
+            ShapeError: no infeed takes what has to cross.
+            ConversionError: a host op depends on what the device computes.
+        """
+        edges: list[tuple[Tensor, Tensor]] = []
+        capacity: dict[Tensor, int] = {}
+        sources: dict[Tensor, None] = {}
+        sinks: dict[Tensor, None] = {}
+        for node in self.cone:
+            if node not in self.derived or node in self.trained or node in self.variables:
+                continue
+            if node.op == "NoOp":
+                continue
+            outputs = [node.out(port) for port in node.used_ports()]
+            if node in self.roots:
+                outputs.append(node.out())
+            for tensor in outputs:
+                size = None if self._bound_to_place(node) else bounded_bytes(tensor)
+                if tensor.dtype.name in ops.INFEED_DTYPES and size is not None:
+                    capacity[tensor] = size
+                if node in self.upstream:
+                    sources[tensor] = None
+                for use in node.uses(tensor.port):
+                    if use.node in self.trained and use.node in self.cone:
+                        sinks[tensor] = None
+                    elif use.node in self.cone and use.node not in self.upstream:
+                        edges.extend((tensor, use.node.out(port)) for port in use.node.used_ports())
+                        if use.node in self.roots:
+                            sinks[tensor] = None
+        for node in self.cone:  # what the host makes of constants alone may be the root of all input
+            if node in self.upstream and node in self.trained:
+                raise ConversionError("a host op depends on what the device computes", node=node)
+        if not sinks:
+            return []
+        found = minimum_cut(edges, capacity, sources, sinks)
+        if found is None:
+            raise self._uncut_error(sources, sinks, capacity)
+        return found[1]
+
+    def _bound_to_place(self, node: Node) -> bool:
+        """Whether the node's value cannot leave its side: it may be dead, is in a loop, or goes with a container."""
+        return node in self.inside or (
+            ops.is_stateful(node.op) and not must_be_host(node) and node.op not in ops.RANDOM
+        )
+
+    def _uncut_error(
+        self, sources: Iterable[Tensor], sinks: Iterable[Tensor], capacity: dict[Tensor, int]
+    ) -> ShapeError:
+        for tensor in (*sinks, *sources):
+            if tensor in capacity:
+                continue
+            kind, shape = tensor.dtype, tensor.shape
+            if kind.name not in ops.INFEED_DTYPES:
+                return ShapeError(
+                    f"'{tensor}' of dtype {kind} must cross to the device, and an infeed takes no {kind}",
+                    node=tensor.node,
+                    origin=self.graph.source,
+                    fix="cast it to int32 or float32 in the input pipeline"
+                    if kind.size
+                    else "keep strings in the input pipeline",
+                )
+            axis = 0 if shape is None else shape.index(None)
+            opened = _opener(tensor)
+            return ShapeError(
+                f"'{tensor}' must cross to the device, but its shape {_show(shape)} is open in dimension {axis}, "
+                f"opened by '{opened}'",
+                node=tensor.node,
+                origin=self.graph.source,
+                fix="batch with drop_remainder=True, or give the dimension a fixed size (padded_batch, set_shape)",
+            )
+        return ShapeError("the input cannot be cut from the step", origin=self.graph.source)
+
+    def split(self, cut: list[Tensor]) -> tuple[NodeSet, NodeSet]:
+        """Device and host nodes of the step; uniform nodes that both need are in both."""
+        crossing = set(cut)
+        device: NodeSet = {}
+        waits: dict[Node, None] = {}
+        postponed: list[tuple[Node, Node]] = []
+        stack = [
+            node
+            for node in self.roots
+            if not (node in self.derived and node not in self.trained and node.out() in crossing)
+        ]
+        while stack:
+            node = stack.pop()
+            if node in device or node in self.variables:
+                continue
+            device[node] = None
+            stack.extend(t.node for t in node.inputs if t not in crossing)
+            for control in node.controls:
+                if control in self.upstream or self._free(control):
+                    postponed.append((node, control))
+                else:
+                    stack.append(control)
+        for node, control in postponed:
+            if control in device:
+                continue
+            waits[control] = None
+            self.graph.remove_control(node, control)
+            self.graph.note(control, f"'{node.name}' waited for it; now the enqueue of the batch does")
+        host = self.graph.ancestors([*(t.node for t in cut), *waits])
+        self.graph.facts["host-waits"] = {"nodes": [n.name for n in waits]}
+        return device, host
+
+
+def _opener(tensor: Tensor) -> str:
+    """The op furthest up whose output has an open dimension."""
+    node = tensor.node
+    while True:
+        open_inputs = [t for t in node.inputs if t.dtype.size is not None and not shapes.is_static(t.shape)]
+        if not open_inputs:
+            return str(node)
+        node = open_inputs[0].node
+
+
+def _show(shape: Shape) -> str:
+    return "of unknown rank" if shape is None else "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"

@@ -1,0 +1,105 @@
+"""Failures of a run whose cause is the input: which batch it is, and what shapes it has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.errors import RunError
+from tpugraph.estimator.tracing import Traced
+from tpugraph.runtime.session import first_words
+from tpugraph.runtime.workers import CLUSTER
+
+tf1 = tf.compat.v1
+_SECONDS = 20.0
+"""How long the input is read again to find the batch that fails."""
+
+_NOT_OF_DATA = (tf.errors.CancelledError, tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.OutOfRangeError,
+                tf.errors.DeadlineExceededError, tf.errors.ResourceExhaustedError)  # fmt: skip
+
+
+@contextmanager
+def explained(traced: Traced, batches: int | Callable[[], int]) -> Iterator[None]:
+    """Within it, a failed run names the batch of the input that made it fail, where the input did.
+
+    The input is read again from its first batch for that, without the model.
+
+    Args:
+        traced: the model with its input.
+        batches: how many batches were read at most, or what says so when it fails.
+
+    Raises:
+        RunError: instead of an error of TensorFlow.
+    """
+    try:
+        yield
+    except (tf.errors.OpError, RunError) as error:
+        if isinstance(error, RunError) and error.stage == CLUSTER:
+            raise
+        cause = error.__cause__ if isinstance(error, RunError) else error
+        if not isinstance(cause, tf.errors.OpError) or isinstance(cause, _NOT_OF_DATA):
+            raise
+        found = _of_input(traced, batches() if callable(batches) else batches, cause)
+        if found is None and isinstance(error, RunError):
+            raise
+        words = f"{type(cause).__name__.removesuffix('Error')}: {first_words(cause)}"
+        raise found or RunError(words, node=getattr(cause.op, "name", None), origin=traced.source) from error
+
+
+def _of_input(traced: Traced, batches: int, failure: Any) -> RunError | None:
+    """The error of the batch that cannot be read, or that has not the shape of the first; None where there is none."""
+    takes = [op for op in traced.graph.get_operations() if op.type == "IteratorGetNext"]
+    if len(takes) != 1:
+        return None
+    cores = max(traced.plan.cores, 1)
+    first, last, until = None, None, time.monotonic() + _SECONDS
+    asked = _shapes(traced.graph, takes[0])
+    with tf1.Session(graph=traced.graph) as session:
+        session.run(traced.graph.get_collection(tf1.GraphKeys.TABLE_INITIALIZERS))
+        for index in range((batches + 1) * cores):
+            try:
+                last = index, [tuple(map(int, shape)) for shape in session.run([asked, takes[0]])[0]]
+            except tf.errors.OutOfRangeError:
+                break
+            except tf.errors.OpError as error:
+                return _unreadable(traced, index // cores + 1, first_words(error), first)
+            first = first or last[1]
+            if index >= batches * cores - 1 or time.monotonic() > until:
+                break
+    if last is None or last[1] == first or traced.plan.cores:  # cores take one shape only, or the last rows
+        return None
+    return RunError(
+        f"batch {last[0] // cores + 1:,} of the input has the shapes {_listed(last[1])}, but the first has "
+        f"{_listed(first)}: {first_words(failure)}",
+        origin=traced.source,
+        fix=_FIX,
+    )
+
+
+_FIX = (
+    "give all batches one shape: padded_batch with padded_shapes, a resize in map, or batch(..., drop_remainder=True)"
+)
+
+
+def _unreadable(traced: Traced, number: int, words: str, first: Any) -> RunError:
+    if "shape" not in words.lower():
+        return RunError(f"batch {number:,} of the input cannot be read: {words}", origin=traced.source,
+                        fix="look at what input_fn reads there")  # fmt: skip
+    whose = "each core's part" if traced.plan.cores else "the first one"
+    before = "" if first is None else f" ({whose} had {_listed(first)})"
+    return RunError(f"batch {number:,} of the input has another shape: {words.rstrip('.')}{before}",
+                    origin=traced.source, fix=_FIX)  # fmt: skip
+
+
+def _shapes(graph: Any, take: Any) -> list[Any]:
+    """The shapes of a batch's dense parts."""
+    with graph.as_default():
+        return [tf.shape(t) for t in take.outputs if t.dtype not in (tf.variant, tf.resource)]
+
+
+def _listed(found: Any) -> str:
+    return ", ".join(str(list(shape)) for shape in found)

@@ -1,0 +1,212 @@
+"""Models of evaluation and prediction: on cores where they can be converted, else plain; kept from call to call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.errors import ConversionError, RolesError
+from tpugraph.estimator.compiling import compile_beside
+from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.plain_session import PlainModel
+from tpugraph.estimator.reporting import say
+from tpugraph.estimator.run_config import RunConfig
+from tpugraph.estimator.tpu_config import loop_length
+from tpugraph.estimator.tracing import Fed, Request, Traced, trace_input, trace_model
+from tpugraph.program import Program
+from tpugraph.runtime.masters import reach
+from tpugraph.runtime.session import TPUSession
+
+_TIMED_LOOP = 100
+"""Batches of a loop whose length is a time: evaluation and prediction do not measure their pace."""
+
+_MODE = {ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "predict"}
+_WHAT = {ModeKeys.EVAL: "evaluation", ModeKeys.PREDICT: "prediction"}
+
+
+class CoresModel:
+    """A converted model of evaluation or prediction, with a session that stays open.
+
+    Args:
+        traced: the plain model.
+        program: what it was converted to.
+        master: address of a TensorFlow server; "" for emulated cores of this process.
+        config: a ``tf.compat.v1.ConfigProto``, or None.
+
+    Attributes:
+        turn: how often the model was started; who started earlier must not go on.
+    """
+
+    def __init__(self, traced: Traced, program: Program, master: str, config: Any) -> None:
+        self.traced = traced
+        self.session = TPUSession(program, master=master, config=config)
+        self.turn = 0
+        self._config = config
+        self._host: HostSession | None = None
+        self._initialized = False
+
+    @property
+    def host(self) -> HostSession:
+        """The session of hooks: the plain graph, whose variables are those of the cores."""
+        if self._host is None:
+            self._host = HostSession(self.traced.graph, self._config)
+            self._host.follow(self.session)
+        return self._host
+
+    def start(self, checkpoint: str | None) -> None:
+        """Give the variables the values of a checkpoint; first values where it is None.
+
+        Raises:
+            CheckpointError: the checkpoint does not have the model's variables.
+        """
+        self.turn += 1
+        if not self._initialized or checkpoint is None:
+            self.session.initialize()
+            self._initialized = True
+        if checkpoint is None:
+            self._first_values()
+        else:
+            self.session.restore(checkpoint, with_input=False)
+
+    def _first_values(self) -> None:
+        """Those of the scaffold, which may have functions that the compiler does not see."""
+        scaffold, host = self.traced.scaffold, self.host
+        host.follow(None)
+        with self.traced.graph.as_default():
+            host.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
+            if scaffold.init_fn is not None:
+                scaffold.init_fn(host)
+        self.session.assign(host.values(self.session.variable_names()))
+        host.follow(self.session)
+
+    def close(self) -> None:
+        """Close the sessions."""
+        self.turn += 1
+        for session in (self.session, self._host):
+            if session is not None:
+                session.close()
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A model on cores, or why there is none."""
+
+    key: tuple[bytes, Any]
+    model: CoresModel | None
+    why: str = ""
+
+
+class Models:
+    """The models of one estimator.
+
+    Args:
+        config: the run configuration.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self._plain: dict[str, PlainModel] = {}
+        self._cores: dict[str, _Kept] = {}
+        self._master: str | None = None
+
+    def close(self) -> None:
+        """Close all of them."""
+        for model in (*self._plain.values(), *(kept.model for kept in self._cores.values())):
+            if model is not None:
+                model.close()
+        self._plain, self._cores = {}, {}
+
+    def plain(self, request: Request, prepare: Callable[[Traced], object] | None = None) -> PlainModel:
+        """The plain model of a mode with this input: the one at hand where the input is the same."""
+        fed = trace_input(request)
+        known = self._plain.get(request.mode)
+        if known is not None and known.fingerprint == fed.fingerprint:
+            return known
+        if known is not None:
+            known.close()
+        traced = trace_model(request, fed)
+        if prepare is not None:
+            prepare(traced)
+        self._plain[request.mode] = PlainModel(traced, fed.fingerprint, self._config.session_config)
+        return self._plain[request.mode]
+
+    def on_cores(
+        self, request: Request, check: Callable[[Traced], object], keys: tuple[str, ...] | None = None
+    ) -> CoresModel | None:
+        """The model of a mode on cores: the one at hand where input and keys are the same.
+
+        Args:
+            request: what to trace.
+            check: called with a model that was traced; it refuses what cannot be used on cores or off them.
+            keys: of a prediction what is wanted of it; all when None.
+
+        Returns:
+            None where the model or its input cannot be converted; a line says why.
+        """
+        fed = trace_input(request)
+        known = self._cores.get(request.mode)
+        if known is None or known.key != (fed.fingerprint, keys):
+            if known is not None and known.model is not None:
+                known.model.close()
+            known = self._make(request, fed, check, keys)
+            self._cores[request.mode] = known
+        if known.model is None:
+            say(f"note: the {_WHAT[request.mode]} runs on this machine, without cores: {known.why}")
+        return known.model
+
+    def _make(self, request: Request, fed: Fed, check: Callable[[Traced], object], keys: Any) -> _Kept:
+        key = fed.fingerprint, keys
+        why = _of_input(request, fed)
+        if why:
+            return _Kept(key, None, why)
+        traced = _trace(request, fed)
+        check(traced)
+        steps = loop_length(self._config.tpu_config.iterations_per_loop)[0] or _TIMED_LOOP
+        with traced.graph.as_default():
+            traced.scaffold.finalize()
+        try:
+            program = compile_beside(traced, _MODE[request.mode], steps, keys)
+        except (RolesError, ConversionError) as error:
+            node = f" (node {error.node})" if error.node else ""
+            return _Kept(key, None, f"{error.fault}{node}{error.fix and f'; {error.fix}'}")
+        return _Kept(key, CoresModel(traced, program, self._address(), self._config.session_config))
+
+    def _address(self) -> str:
+        """The master of evaluation; this process where that has several workers, since one host evaluates."""
+        if self._master is None:
+            given = "" if self._config.workers else self._config.evaluation_master
+            self._master = "" if not given or reach(given, None).hosts > 1 else given
+        return self._master
+
+
+def _of_input(request: Request, fed: Fed) -> str:
+    """Why the cores cannot take the input; "" where they can."""
+    if not fed.is_dataset:
+        return "input_fn returns tensors, whose end cannot be told; return the Dataset"
+    if any(tf.nest.flatten(request.batch_axis)):
+        return f"batch_axis is {request.batch_axis}; the rows must be the first dimension"
+    return ""
+
+
+def _trace(request: Request, fed: Fed) -> Traced:
+    """The model on batches of an open number of rows; of a fixed one where it asks for the number or fails without.
+
+    With an open number no constant of the graph can hold it, so that a partial batch is right whatever the model does.
+    """
+    try:
+        traced = trace_model(request, fed)
+    except (TypeError, ValueError) as error:
+        say(f"note: model_fn needs a batch with a fixed number of rows ({_first_line(error)})")
+    else:
+        if not traced.asked_rows:
+            return traced
+    fixed = replace(request, fixed_rows=True)
+    return trace_model(fixed, trace_input(fixed))
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:120]

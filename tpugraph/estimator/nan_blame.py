@@ -1,0 +1,92 @@
+"""Which gradient went bad first: the steps before a loss that is no number are trained again, one by one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph import ops
+from tpugraph.errors import NanLossDuringTrainingError, TpuGraphError
+from tpugraph.estimator.plain_session import PlainModel
+from tpugraph.estimator.reporting import say
+
+tf1 = tf.compat.v1
+_SECONDS = 60.0
+"""How long the replay may take."""
+
+
+def blamed(
+    failure: NanLossDuringTrainingError, model: Callable[[], PlainModel], newest: Callable[[], tuple[str, int]]
+) -> NanLossDuringTrainingError | None:
+    """The same error with the variable whose gradient went bad first, and the step; None where a replay misses it.
+
+    The plain graph takes the global batch, so that it trains as the cores do, but for rounding and random numbers.
+
+    Args:
+        failure: the error.
+        model: makes the plain model; it is closed here.
+        newest: the newest checkpoint and its global step.
+    """
+    try:
+        checkpoint, saved = newest()
+        if not failure.start <= saved < failure.step:
+            return None
+        replayed = model()
+        try:
+            found = _replay(replayed, checkpoint, saved - failure.start, failure.step - saved)
+        finally:
+            replayed.close()
+    except (TpuGraphError, tf.errors.OpError, ValueError, TypeError) as error:
+        say(f"note: the steps before cannot be trained again: {str(error).splitlines()[0]}")
+        return None
+    if found is None:
+        say(f"note: training again from step {saved:,} met no gradient that is no number: "
+            "the input or random numbers differ")  # fmt: skip
+        return None
+    steps, names = found
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    fault = f"{failure.fault.partition(';')[0]}; the gradient of '{names[0]}' went bad first, at step {saved + steps:,}"
+    if len(names) > 1:
+        fault += f" (in the same step: {', '.join(names[1:3])}{more})"
+    return NanLossDuringTrainingError(
+        fault, origin=failure.origin, fix=failure.fix, step=failure.step, start=failure.start
+    )
+
+
+def _replay(model: PlainModel, checkpoint: str, skipped: int, steps: int) -> tuple[int, list[str]] | None:
+    """Train again; after how many steps which variables have a bad gradient, or None."""
+    until = time.monotonic() + _SECONDS
+    graph, spec = model.traced.graph, model.traced.spec
+    gradients = _gradients(graph)
+    with graph.as_default():
+        finite = [tf.reduce_all(tf1.is_finite(tensor)) for _, tensor in gradients]
+    takes = [op for op in graph.get_operations() if op.type in ops.GET_NEXT]
+    model.start(checkpoint)
+    for _ in range(skipped):
+        model.session.run(takes)
+        if time.monotonic() > until:
+            return None
+    for step in range(1, steps + 1):
+        good, _ = model.session.run([finite, spec.train_op])
+        bad = [name for (name, _), fine in zip(gradients, good, strict=True) if not fine]
+        if bad:
+            return step, bad
+        if time.monotonic() > until:
+            return None
+    return None
+
+
+def _gradients(graph: Any) -> list[tuple[str, Any]]:
+    """Of each variable that an optimizer steps its name and its gradient."""
+    found = []
+    for op in graph.get_operations():
+        fact = ops.WRITES.get(op.type)
+        if fact is None or fact.kind != "apply":
+            continue
+        gradient = op.inputs[fact.value]
+        if gradient.dtype.is_floating and graph.is_fetchable(gradient):
+            found.append((op.inputs[fact.variables[0]].op.name, gradient))
+    return found

@@ -1,0 +1,190 @@
+"""Nodes with the links between them: lookup by name and op type, orders, and what depends on what."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Mapping
+
+from tpugraph import ops
+from tpugraph.errors import GraphError
+from tpugraph.nodes import Node, Tensor, Use
+
+
+class Links:
+    """The half of a graph that is read; :class:`tpugraph.ir.Graph` adds the edits."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._next_suffix: dict[str, int] = {}
+        self._count_of: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(list(self._nodes.values()))
+
+    def __contains__(self, item: object) -> bool:
+        if isinstance(item, str):
+            return item in self._nodes
+        return isinstance(item, Node) and self._nodes.get(item.name) is item
+
+    def __getitem__(self, name: str) -> Node:
+        node = self._nodes.get(name)
+        if node is None:
+            raise GraphError(f"there is no node '{name}'")
+        return node
+
+    def get(self, name: str) -> Node | None:
+        """The node of that name, or None."""
+        return self._nodes.get(name)
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor ``node`` or ``node:port``.
+
+        Raises:
+            GraphError: there is no such node.
+        """
+        node, _, port = name.partition(":")
+        return Tensor(self[node], int(port or 0))
+
+    def of_type(self, *types: str) -> list[Node]:
+        """The nodes with one of these op types, in graph order."""
+        wanted = {op for op in types if self._count_of.get(op)}
+        return [node for node in self._nodes.values() if node.op in wanted] if wanted else []
+
+    def fresh_name(self, base: str) -> str:
+        """``base`` if free, else ``base_1``, ``base_2`` and so on."""
+        if base not in self._nodes:
+            return base
+        suffix = self._next_suffix.get(base, 1)
+        while f"{base}_{suffix}" in self._nodes:
+            suffix += 1
+        self._next_suffix[base] = suffix + 1
+        return f"{base}_{suffix}"
+
+    def topological_order(self, nodes: Iterable[Node] | None = None, *, last: Container[Node] = ()) -> list[Node]:
+        """The nodes (all by default) so that each follows what it reads and waits for; loop back edges are ignored.
+
+        Args:
+            nodes: the nodes to order.
+            last: nodes that come only when nothing else can.
+
+        Raises:
+            GraphError: a cycle that is no loop; the message names its nodes.
+        """
+        chosen = dict.fromkeys(self._nodes.values() if nodes is None else nodes)
+        waiting: dict[Node, int] = {}
+        ready: deque[Node] = deque()
+        held: deque[Node] = deque()
+        for node in chosen:
+            producers = {t.node for t in node.inputs}
+            if node.controls:
+                producers.update(node.controls)
+            if node.op in ops.MERGE:
+                producers = {p for p in producers if p.op not in ops.NEXT_ITERATION}
+            count = len(producers) if nodes is None else sum(1 for p in producers if p in chosen)
+            if count:
+                waiting[node] = count
+            else:
+                (held if node in last else ready).append(node)
+        order: list[Node] = []
+        while ready or held:
+            node = ready.popleft() if ready else held.popleft()
+            order.append(node)
+            closes = node.op in ops.NEXT_ITERATION
+            for consumer in node.consumers():
+                count = waiting.get(consumer, 0)
+                if not count or (closes and consumer.op in ops.MERGE):
+                    continue
+                if count > 1:
+                    waiting[consumer] = count - 1
+                else:
+                    del waiting[consumer]
+                    (held if consumer in last else ready).append(consumer)
+        if waiting:
+            raise _cycle_error(waiting)
+        return order
+
+    def ancestors(self, nodes: Iterable[Node], *, data_only: bool = False) -> dict[Node, None]:
+        """The nodes and all that they depend on (a dict used as an ordered set)."""
+        seen = dict.fromkeys(nodes)
+        stack = list(seen)
+        while stack:
+            node = stack.pop()
+            for tensor in node.inputs:
+                if tensor.node not in seen:
+                    seen[tensor.node] = None
+                    stack.append(tensor.node)
+            if data_only:
+                continue
+            for control in node.controls:
+                if control not in seen:
+                    seen[control] = None
+                    stack.append(control)
+        return seen
+
+    def descendants(self, nodes: Iterable[Node], *, data_only: bool = False) -> dict[Node, None]:
+        """The nodes and all that depends on them (a dict used as an ordered set)."""
+        seen = dict.fromkeys(nodes)
+        stack = list(seen)
+        while stack:
+            node = stack.pop()
+            for consumer in [n for n, _ in node._uses] if data_only else node.consumers():
+                if consumer not in seen:
+                    seen[consumer] = None
+                    stack.append(consumer)
+        return seen
+
+    # ------------------------------------------------------------------ links, for edits
+
+    def _insert(self, node: Node) -> None:
+        self._nodes[node.name] = node
+        self._count_of[node.op] = self._count_of.get(node.op, 0) + 1
+
+    def _drop(self, node: Node) -> None:
+        self._unlink(node)
+        del self._nodes[node.name]
+        self._count_of[node.op] -= 1
+
+    def _link(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
+        node.inputs = inputs
+        node.controls = controls
+        for index, tensor in enumerate(inputs):
+            tensor.node._uses[Use(node, index)] = tensor.port
+        for control in controls:
+            control._control_uses[node] = None
+
+    def _unlink(self, node: Node) -> None:
+        for index, tensor in enumerate(node.inputs):
+            tensor.node._uses.pop(Use(node, index), None)
+        for control in node.controls:
+            control._control_uses.pop(node, None)
+        node.inputs = ()
+        node.controls = ()
+
+    def _check_members(self, nodes: Iterable[Node], what: str) -> None:
+        for node in nodes:
+            if self._nodes.get(node.name) is not node:
+                raise GraphError(f"{what}: the node is not in this graph", node=node)
+
+
+def is_back_edge(producer: Node, consumer: Node) -> bool:
+    """Whether the edge closes a TF1 loop."""
+    return consumer.op in ops.MERGE and producer.op in ops.NEXT_ITERATION
+
+
+def _cycle_error(waiting: Mapping[Node, int]) -> GraphError:
+    node = next(iter(waiting))
+    seen: dict[Node, None] = {}
+    while node not in seen:
+        seen[node] = None
+        node = next(p for p in node.producers() if p in waiting and not is_back_edge(p, node))
+    path = list(seen)
+    cycle = path[path.index(node) :]
+    names = " <- ".join(n.name for n in cycle[:6]) + (" <- ..." if len(cycle) > 6 else "")
+    return GraphError(
+        f"the graph has a cycle that is no loop: {names}",
+        node=node,
+        fix="break it where the graph is written; a loop needs Merge and NextIteration, as tf.while_loop makes them",
+    )
