@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import tensorflow as tf
 
 from tpugraph.commands import evaluating, programs
-from tpugraph.commands.console import Console, Outcome
+from tpugraph.commands.console import Console, Outcome, stderr_held_back
 from tpugraph.commands.convert import check_folder
 from tpugraph.commands.flags import Parsed, rebinds
 from tpugraph.commands.training import LossFile, Training
@@ -38,7 +39,10 @@ def run(flags: Parsed, console: Console) -> Outcome:
     _join(flags, program)
     options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"],
                "cluster": flags["workers"] or None}  # fmt: skip
-    with TPUSession(program, rebind=names, **options) as session:
+    # auto asks jax for each kind of device, and those that are not there log complaints
+    with stderr_held_back() if flags["engine"] == "auto" else contextlib.nullcontext():
+        opened = TPUSession(program, rebind=names, **options)
+    with opened as session:
         if flags["engine"] != "emulator":
             console.say(_engine_line(session))
         started_from = _start(session, flags["checkpoint"], flags["model_dir"], console)

@@ -134,14 +134,14 @@ class TPUSession:
             return
         self._closed = True
         self._queue_runners.stop()
-        if self._compiled is not None:
-            self._compiled.close()
         try:
             self._session.run("tpugraph/shutdown")
         except (tf.errors.OpError, RuntimeError, TpuGraphError) as error:
             self.notes.append(f"shutdown: {str(error).splitlines()[0]}")
         finally:
             self._session.close()  # cancels what still waits
+            if self._compiled is not None:
+                self._compiled.close()
             self._queue_runners.join()
 
     def initialize(self) -> None:
