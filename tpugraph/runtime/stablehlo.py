@@ -31,6 +31,18 @@ REDUCED = frozenset({"float16", "bfloat16", "float32", "int32", "uint32"})
 """What XLA's all-reduce of the bridge takes."""
 
 
+class Refused(RunError):
+    """TensorFlow's bridge to XLA does not take the step.
+
+    Attributes:
+        cause: ``kernel``, ``constant``, ``shape`` or ``compiler``: what its complaint is about.
+    """
+
+    def __init__(self, fault: str, cause: str, **where: Any) -> None:
+        super().__init__(fault, **where)
+        self.cause = cause
+
+
 def lower(graph: Graph, *, iterations: int | None = None) -> Module:
     """Lower the cluster of a TPU graph that has its entry points. The graph is used up.
 
@@ -40,7 +52,8 @@ def lower(graph: Graph, *, iterations: int | None = None) -> Module:
 
     Raises:
         ConversionError: control flow that cannot be raised; the node is named.
-        RunError: no TPU graph, or TensorFlow's bridge to XLA refuses a node, which is named.
+        RunError: no TPU graph.
+        Refused: TensorFlow's bridge to XLA refuses a node, which is named.
     """
     started = time.perf_counter()
     graph.stage = "stablehlo"
@@ -134,6 +147,9 @@ def _export(
             )
         except (tf.errors.OpError, ValueError) as error:
             raise _refused(graph, str(error)) from error
+    if _NOT_STABLE in bytes(code):
+        raise Refused("the size of a tensor depends on its values in a way that has no form in StableHLO", "shape",
+                      origin=graph.source)  # fmt: skip
     return bytes(code)
 
 
@@ -190,13 +206,17 @@ def _called(library: dict[str, Any], function: str) -> list[str]:
 
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _NO_KERNEL = re.compile(r"No registered '(\w+)' OpKernel")
+_NOT_CONSTANT = re.compile(r"must be a compile-time constant")
+_NOT_STABLE = b"\0unknown\0"
+"""The name of the op that the bridge writes where StableHLO has none, as the strings of MLIR's bytecode hold it."""
 
 
-def _refused(graph: Graph, message: str) -> RunError:
+def _refused(graph: Graph, message: str) -> Refused:
     """The bridge's complaint with the node of the user's graph that it is about."""
     lines = [line.strip() for line in message.removeprefix("Failed getting HLO text: '").splitlines() if line.strip()]
     missing = dict.fromkeys(_NO_KERNEL.findall(message))
     fault = f"XLA has no kernel for {', '.join(missing)}" if missing else f"XLA refuses the step: {lines[0][:300]}"
     nodes = [name for name in _NODE.findall(message) if name not in graphdef.functions_named(graph)]
     fix = "keep it on the host: compute it in the input function" if missing else None
-    return RunError(fault, node=nodes[-1] if nodes else None, origin=graph.source, fix=fix)
+    cause = "kernel" if missing else "constant" if _NOT_CONSTANT.search(message) else "compiler"
+    return Refused(fault, cause, node=nodes[-1] if nodes else None, origin=graph.source, fix=fix)
