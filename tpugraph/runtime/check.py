@@ -17,8 +17,7 @@ from tpugraph import analysis, graphdef, ops
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.ir import Graph, Node
-from tpugraph.runtime import check_constants, check_kernels, foreign, stablehlo
-from tpugraph.runtime.rebind import file_names
+from tpugraph.runtime import check_constants, check_files, check_kernels, foreign, stablehlo
 
 CAUSES = {
     "conversion": "tpugraph cannot convert the graph",
@@ -138,7 +137,10 @@ def check(model: str | os.PathLike[str] | Graph, options: ConvertOptions | None 
     refusal = _convert(graph, options or ConvertOptions(**fields))
     converted = time.perf_counter()
     device = _device(graph)
-    findings = [*_by_tables(graph, device), *_local_files(graph)]
+    findings = list(_by_tables(graph, device))
+    findings += [
+        _finding(graph, "path", "", "", f"the input reads '{name}'") for name in check_files.local_files(graph)
+    ]
     looked = time.perf_counter()
     lowers = refusal is None and "tpugraph/train" in graph
     complaint = _lower(graph) if lowers else refusal
@@ -163,6 +165,37 @@ def _convert(graph: Graph, options: ConvertOptions) -> Finding | None:
         if not graph.of_type("TPUReplicateMetadata"):
             convert(graph, options)
         elif not any(name in graph for name in _ENTRY_POINTS):
+            foreign.add_entry_points(graph)
+    except UsageError:
+        raise
+    except TpuGraphError as error:
+        return _of_error(graph, error, "conversion")
+    return None
+
+
+def _lower(graph: Graph) -> Finding | None:
+    """What TensorFlow's bridge to XLA refuses in a TPU graph, which is used up."""
+    by_name = {node.name: node.op for node in graph}
+    sized = [node.name for node in check_constants.data_sized(graph)]
+    try:
+        stablehlo.lower(graph)
+    except stablehlo.Refused as error:
+        name = error.node or (sized[0] if sized and error.cause == "shape" else "")
+        return _finding(graph, error.cause, name, by_name.get(name, ""), error.fault, error.fix)
+    except TpuGraphError as error:
+        return _of_error(graph, error, "compiler")
+    return None
+
+
+def _of_error(graph: Graph, error: TpuGraphError, otherwise: str) -> Finding:
+    """An error of the conversion or of the lowering as a finding, its cause told by the node that it names."""
+    name = (error.node or "").partition(" (")[0]
+    node = graph.get(name)
+    op = "" if node is None else node.op
+    cause = otherwise
+    if op in ops.PLACEHOLDERS:
+        cause = "feed"
+    elif isinstance(error, ShapeError):
         cause = "shape"
     elif node is not None and (op in ops.LOOP_COND or op == "StackV2"):
         cause = "loop"
@@ -195,13 +228,6 @@ def _by_tables(graph: Graph, device: list[Node]) -> Iterator[Finding]:
         yield _finding(graph, found.cause, found.node, found.op, found.fault, fix)
     for loose in check_constants.unknown(graph, device):
         yield _finding(graph, "constant", loose.node.name, loose.node.op, loose.fault)
-
-
-def _local_files(graph: Graph) -> Iterator[Finding]:
-    """Files that only this machine has."""
-    for name in sorted(file_names(graph)):
-        if "://" not in name:
-            yield _finding(graph, "path", "", "", f"the graph reads '{name}'")
 
 
 def _finding(graph: Graph, cause: str, name: str, op: str, fault: str, fix: str | None = None) -> Finding:

@@ -24,6 +24,7 @@ from tpugraph.runtime import cluster as clusters
 from tpugraph.runtime.cluster import Cluster
 from tpugraph.runtime.dense_updates import make_dense
 from tpugraph.runtime.module import Module, Value
+from tpugraph.runtime.quick_kernels import make_quick, reduce_over_all
 from tpugraph.runtime.streams import own_streams
 from tpugraph.trips import bound_stacks
 
@@ -61,6 +62,7 @@ def lower(graph: Graph, *, iterations: int | None = None) -> Module:
     found = clusters.cut(graph, iterations=iterations)
     reduces = _all_reduces(found)
     make_dense(found, shapes_of)
+    make_quick(graph)
     seed = own_streams(found)
     bound_stacks(graph)
     raised = raise_control_flow(graph)
@@ -104,7 +106,7 @@ def _variable_shapes(graph: Graph) -> dict[str, tuple[str, tuple[int, ...]]]:
 def _all_reduces(found: Cluster) -> int:
     """Turn CrossReplicaSum into XLA's all-reduce; returns how many there are."""
     nodes = found.graph.of_type("CrossReplicaSum")
-    for node in nodes:
+    for index, node in enumerate(nodes):
         kind = node.attr("T")
         if found.num_replicas == 1:
             found.graph.retype(node, "Identity", inputs=node.inputs[:1], attrs={"T": kind})
@@ -113,7 +115,8 @@ def _all_reduces(found: Cluster) -> int:
             raise RunError(
                 f"XLA has no all-reduce of {kind}", node=node, fix=f"cast it to one of {', '.join(sorted(REDUCED))}"
             )
-        found.graph.retype(node, "XlaAllReduce", attrs={"T": kind, "reduce_op": "Add", "mode": "CrossReplica"})
+        if not reduce_over_all(found.graph, node, found.num_replicas, index):
+            found.graph.retype(node, "XlaAllReduce", attrs={"T": kind, "reduce_op": "Add", "mode": "CrossReplica"})
     return len(nodes) if found.num_replicas > 1 else 0
 
 
