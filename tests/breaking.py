@@ -1,19 +1,31 @@
 """Small training graphs that break one rule of the TPU compiler each, and others that break none.
 
 Each is a linear model with something added to its loss. What the rule is about depends on the weights, so that it has to
-run on the device and no pass can move it to the host.
+run on the device and no pass can move it to the host. What the real compiler says of each is in ``tests/data/breaking.json``:
+
+    python tests/breaking.py > tests/data/breaking.json
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from models import finish, linear, squared_error, trace, variable
+from tpugraph import graphdef
+from tpugraph.compiler import convert
+from tpugraph.errors import TpuGraphError
 from tpugraph.ir import Graph
+from tpugraph.runtime import stablehlo, topologies
+
+RECORDED = Path(__file__).parent / "data" / "breaking.json"
+OPTIONS = {"num_replicas": 8, "iterations_per_loop": 2}
 
 tf1 = tf.compat.v1
 Part = Callable[[Any, Any], Any]
@@ -351,3 +363,21 @@ OPTIMIZERS: dict[str, Any] = {
     "embedded_adam": lambda: tf1.train.AdamOptimizer(0.1),
     "embedded_adagrad": lambda: tf1.train.AdagradOptimizer(0.1),
 }
+
+
+def compiled(name: str) -> dict[str, str | None]:
+    """What conversion, lowering and the real compiler say: who refuses the graph, if anyone, and at which node."""
+    stage = "conversion"
+    try:
+        program = convert(graph(name), **OPTIONS)
+        stage = "lowering"
+        module = stablehlo.lower(graphdef.from_graph_def(program.graph_def))
+        stage = "compiler"
+        topologies.compile_for(module, "v5e:2x4")
+    except TpuGraphError as error:
+        return {"refused_by": stage, "node": error.node and error.node.partition(" (")[0]}
+    return {"refused_by": None, "node": None}
+
+
+if __name__ == "__main__":
+    json.dump({name: compiled(name) for name in (*BREAKING, *GOOD)}, sys.stdout, indent=1)

@@ -120,11 +120,11 @@ def _works_on_text(op: str, kinds: Iterable[DType]) -> bool:
 
 
 def _without_kernel(name: str, op: str, text: bool) -> Missing:
+    if ops.is_host_only(op):
+        return Missing(name, op, "host", f"{op} runs on a host only", "compute it in the input function")
     if text:
         return Missing(name, op, "text", f"{op} works on text, which no TPU does",
                        "turn text into numbers in the input function")  # fmt: skip
-    if ops.is_host_only(op):
-        return Missing(name, op, "host", f"{op} runs on a host only", "compute it in the input function")
     fix = ops.REPLACEMENTS.get(op, "write it with other ops, or compute it in the input function")
     return Missing(name, op, "kernel", f"XLA has no kernel for {op}", fix)
 
