@@ -12,6 +12,7 @@ import tensorflow as tf
 import breaking
 from breaking import BREAKING, GOOD, OPTIONS, RECORDED
 from models import CORPUS, ORACLE, trace
+from test_docs import script
 from tpugraph import cli, graphdef, ops
 from tpugraph.commands.check import lines
 from tpugraph.compiler import convert
@@ -147,7 +148,9 @@ def test_the_exit_code_says_whether_it_can_run(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(("least", "code"), [("97", 0), ("97.9", 1), ("100", 1)])
-def test_fail_under_lets_a_share_pass(least: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fail_under_lets_a_share_pass(
+    least: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     graphdef.save(breaking.graph("crop"), tmp_path / "crop.pb")
     assert cli.main(["check", str(tmp_path / "crop.pb"), f"--fail_under={least}", "--json"]) == code
     out, err = capsys.readouterr()
@@ -184,3 +187,22 @@ def test_many_nodes_alike_are_told_once_and_counted() -> None:
     assert "    node  ... and 5 more; --json lists all" in said
     assert sum("fix" in line for line in said) == 1
     assert Report("m.pb", False, True, True, 10_000, alike[:1]).percent == 99.9
+
+
+# --------------------------------------------------------------------------- the page of verdicts
+
+
+def _page() -> dict[str, list[str]]:
+    text = (Path(__file__).parents[1] / "docs" / "verdicts.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines() if line[:2] == "| "]
+    return {row[0]: row for row in rows[2:]}
+
+
+@pytest.mark.parametrize("name", sorted(_page()))
+def test_the_page_of_verdicts_has_what_check_says_and_the_compiler_agrees(name: str) -> None:
+    verdicts = script("tools/verdicts.py")
+    paths = {found: path for folder in (CORPUS, ORACLE) for found, path in verdicts.graphs(folder)}
+    assert set(paths) == set(_page()), "run python tools/verdicts.py"
+    row = _page()[name]
+    assert verdicts.checked(paths[name]) == row[1], "docs/verdicts.md is stale: run python tools/verdicts.py"
+    assert (row[1] == "yes") == (not row[2].startswith("no"))

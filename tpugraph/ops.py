@@ -350,7 +350,8 @@ UNBOUNDED = frozenset({"TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayC
 # --------------------------------------------------------------------------- what a compiler for TPU asks
 
 COMPILE_TIME_CONSTANTS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys("""Fill Empty Concat Split Range LinSpace StackV2 TensorArrayV3 AvgPoolGrad AvgPool3DGrad
+    **dict.fromkeys("""Fill Empty Concat DynamicStitch ParallelDynamicStitch Split
+        Range LinSpace StackV2 TensorArrayV3 AvgPoolGrad AvgPool3DGrad
         Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput RandomUniform RandomUniformInt
         RandomStandardNormal TruncatedNormal StatelessRandomUniform StatelessRandomUniformInt StatelessRandomNormal
         StatelessTruncatedNormal ParameterizedTruncatedNormal""".split(), (0,)),
@@ -367,6 +368,9 @@ COMPILE_TIME_CONSTANTS: dict[str, tuple[int, ...]] = {
     "StridedSliceGrad": (0, 1, 2, 3),
 }  # fmt: skip
 """The operands whose value XLA must know when it compiles. Where it takes more or less, its own word counts."""
+
+LISTS = frozenset({"EmptyTensorList", "TensorListReserve", "StackV2"})
+"""Ops that make a list that a loop fills; XLA wants to know its size."""
 
 DATA_SIZED = frozenset({"Where", "Unique", "UniqueV2", "ListDiff", "DynamicPartition"})
 """Ops whose result has as many rows as the data make it."""

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tpugraph import analysis, graphdef, ops
-from tpugraph.compiler import ConvertOptions, convert
+from tpugraph.compiler import ConvertOptions, convert, without_garbage_collection
 from tpugraph.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.ir import Graph, Node
 from tpugraph.runtime import check_constants, check_files, check_kernels, foreign, stablehlo
@@ -47,6 +47,8 @@ _BEYOND_XLA = NOTES | {"device"}
 _FIXES = {
     "constant": "make it of constants and static shapes, or compute it in Python when the graph is built",
     "shape": "a mask of fixed shape instead of the rows themselves: tf.where(condition, x, y), multiply by a mask",
+    "loop": "give tf.while_loop maximum_iterations, or compare its counter with a constant",
+    "compiler": "write it with other ops, or compute it in the input function",
     "path": "a TPU host reads no files of another machine: put it on Cloud Storage and use --rebind=OLD=gs://...",
 }
 
@@ -131,10 +133,15 @@ def check(model: str | os.PathLike[str] | Graph, options: ConvertOptions | None 
     """
     if options is not None and fields:
         raise UsageError("give either options or keyword arguments, not both")
+    with without_garbage_collection():
+        return _check(model, options or ConvertOptions(**fields))
+
+
+def _check(model: str | os.PathLike[str] | Graph, options: ConvertOptions) -> Report:
     started = time.perf_counter()
     graph = model if isinstance(model, Graph) else graphdef.load(model)
     loaded = time.perf_counter()
-    refusal = _convert(graph, options or ConvertOptions(**fields))
+    refusal = _convert(graph, options)
     converted = time.perf_counter()
     device = _device(graph)
     findings = list(_by_tables(graph, device))
@@ -181,7 +188,9 @@ def _lower(graph: Graph) -> Finding | None:
         stablehlo.lower(graph)
     except stablehlo.Refused as error:
         name = error.node or (sized[0] if sized and error.cause == "shape" else "")
-        return _finding(graph, error.cause, name, by_name.get(name, ""), error.fault, error.fix)
+        op = by_name.get(name, "")
+        cause = "loop" if error.cause == "compiler" and op in ops.LISTS else error.cause
+        return _finding(graph, cause, name, op, error.fault, error.fix)
     except TpuGraphError as error:
         return _of_error(graph, error, "compiler")
     return None
@@ -197,7 +206,7 @@ def _of_error(graph: Graph, error: TpuGraphError, otherwise: str) -> Finding:
         cause = "feed"
     elif isinstance(error, ShapeError):
         cause = "shape"
-    elif node is not None and (op in ops.LOOP_COND or op == "StackV2"):
+    elif node is not None and op in ops.LOOP_COND | ops.LISTS:
         cause = "loop"
     elif ops.is_host_only(op):
         cause = "host"

@@ -58,10 +58,8 @@ def unknown(graph: Graph, device: Iterable[Node]) -> Iterator[Unknown]:
 
 
 def _operand(node: Node, index: int) -> str:
-    """The name of an operand; the last one is asked for by -1."""
-    definition = ops.op_def(node.op)
-    listed = [argument for argument in definition.input_arg if argument.number_attr or argument.type_list_attr]
-    return str(definition.input_arg[-1 if index < 0 or listed else index].name)
+    """The name of an operand; of an op with a list of them, the first or the last."""
+    return str(ops.op_def(node.op).input_arg[index].name)
 
 
 def _source(graph: Graph, tensor: Tensor) -> tuple[Node, str] | None:

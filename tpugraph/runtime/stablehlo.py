@@ -138,14 +138,15 @@ def _export(
 
     specs = [tf.TensorSpec(t.shape, tf.as_dtype(t.dtype.name)) for t in arguments]
     with context.eager_mode(), tf.device("/device:CPU:0"), _registered(graph, function) as name:
-        held = [tf.Variable(tf.zeros(shape, tf.as_dtype(kind)), trainable=False) for kind, shape in variables]
+        zeros = {like: tf.zeros(like[1], tf.as_dtype(like[0])) for like in set(variables)}
+        held = [_variable(zeros[like]) for like in variables]
         try:
             code = context.context().get_compiler_ir(
                 device_name="/job:localhost/replica:0/task:0/device:CPU:0",
                 platform_name=None,
                 function_name=name,
                 flat_args=specs,
-                captured_inputs=[variable.handle for variable in held],  # held: a handle keeps nothing alive
+                captured_inputs=held,
                 stage="stablehlo_serialized",
             )
         except (tf.errors.OpError, ValueError) as error:
@@ -154,6 +155,16 @@ def _export(
         raise Refused("the size of a tensor depends on its values in a way that has no form in StableHLO", "shape",
                       origin=graph.source)  # fmt: skip
     return bytes(code)
+
+
+def _variable(value: tf.Tensor) -> tf.Tensor:
+    """The handle of a variable that lives as long as the handle; ``tf.Variable`` takes ten times as long to make."""
+    from tensorflow.python.eager import context
+
+    name = context.anonymous_name()
+    handle = tf.raw_ops.VarHandleOp(dtype=value.dtype, shape=value.shape, shared_name=name)
+    tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+    return handle
 
 
 @contextmanager
