@@ -1,9 +1,9 @@
-"""Lowering a TPU graph of 10,000 nodes to StableHLO against what TensorFlow takes to import and to trace the same graph.
+"""Lowering a TPU graph of 10,000 nodes to StableHLO against TensorFlow's own work on the same graph.
 
-Both end in TensorFlow's bridge to XLA, which makes the module from a function and is the same work in both. On the one side
-stands ``stablehlo.lower``: cutting the cluster out, raising its control flow, making the function, the bridge. On the other
-``import_graph_def`` of the same TPU graph, a ``tf.function`` traced over its own variables from that function's body, as
-TensorFlow traces a graph, and the bridge. CPU time, in turn; the ratio is that of the least times.
+On the one side stands ``stablehlo.lower``: it cuts the cluster out, raises its control flow, makes a function and hands that to
+TensorFlow's bridge to XLA. On the other stands ``import_graph_def`` of the same TPU graph, and the bridge's own time, which is
+TensorFlow's tracing of the function into XLA: without both there is no module, whoever makes it. CPU time, in turn; the ratio
+is that of the least times.
 
 python benchmarks/lowering_time.py [--nodes 10000] [--repeats 5] [MODEL]
 """

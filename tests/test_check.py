@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import tensorflow as tf
 import breaking
 from breaking import BREAKING, GOOD, OPTIONS, RECORDED
 from models import CORPUS, ORACLE, trace
-from test_docs import script
 from tpugraph import cli, graphdef, ops
 from tpugraph.commands.check import lines
 from tpugraph.compiler import convert
@@ -20,6 +20,7 @@ from tpugraph.errors import UsageError
 from tpugraph.runtime import check_constants, check_kernels
 from tpugraph.runtime.check import CAUSES, Finding, Report, check
 
+ROOT = Path(__file__).parents[1]
 IRIS = CORPUS / "iris_dnn" / "model.pb"
 SAID: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text())
 """What the real compiler said of the small graphs."""
@@ -193,16 +194,16 @@ def test_many_nodes_alike_are_told_once_and_counted() -> None:
 
 
 def _page() -> dict[str, list[str]]:
-    text = (Path(__file__).parents[1] / "docs" / "verdicts.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines() if line[:2] == "| "]
     return {row[0]: row for row in rows[2:]}
 
 
 @pytest.mark.parametrize("name", sorted(_page()))
 def test_the_page_of_verdicts_has_what_check_says_and_the_compiler_agrees(name: str) -> None:
-    verdicts = script("tools/verdicts.py")
-    paths = {found: path for folder in (CORPUS, ORACLE) for found, path in verdicts.graphs(folder)}
+    verdicts = runpy.run_path(str(ROOT / "tools" / "verdicts.py"))
+    paths = {found: path for folder in (CORPUS, ORACLE) for found, path in verdicts["graphs"](folder)}
     assert set(paths) == set(_page()), "run python tools/verdicts.py"
     row = _page()[name]
-    assert verdicts.checked(paths[name]) == row[1], "docs/verdicts.md is stale: run python tools/verdicts.py"
+    assert verdicts["checked"](paths[name]) == row[1], "docs/verdicts.md is stale: run python tools/verdicts.py"
     assert (row[1] == "yes") == (not row[2].startswith("no"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -143,14 +143,12 @@ def _check(model: str | os.PathLike[str] | Graph, options: ConvertOptions) -> Re
     loaded = time.perf_counter()
     refusal = _convert(graph, options)
     converted = time.perf_counter()
-    device = _device(graph)
-    findings = list(_by_tables(graph, device))
-    findings += [
-        _finding(graph, "path", "", "", f"the input reads '{name}'") for name in check_files.local_files(graph)
-    ]
+    device, nodes = _device(graph), {node.name: node for node in graph}
+    findings = list(_by_tables(graph, device, nodes))
+    findings += [_finding(nodes, "path", "", f"the input reads '{name}'") for name in check_files.local_files(graph)]
     looked = time.perf_counter()
     lowers = refusal is None and "tpugraph/train" in graph
-    complaint = _lower(graph) if lowers else refusal
+    complaint = _lower(graph, nodes) if lowers else refusal
     if lowers and complaint is None:  # the tables were too careful
         findings = [finding for finding in findings if finding.cause in _BEYOND_XLA]
     if complaint is not None and not any(finding.node == complaint.node for finding in findings):
@@ -176,42 +174,40 @@ def _convert(graph: Graph, options: ConvertOptions) -> Finding | None:
     except UsageError:
         raise
     except TpuGraphError as error:
-        return _of_error(graph, error, "conversion")
+        return _of_error({node.name: node for node in graph}, error, "conversion")
     return None
 
 
-def _lower(graph: Graph) -> Finding | None:
+def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Finding | None:
     """What TensorFlow's bridge to XLA refuses in a TPU graph, which is used up."""
-    by_name = {node.name: node.op for node in graph}
+    op_of = {name: node.op for name, node in nodes.items()}  # the lowering turns ops into others
     sized = [node.name for node in check_constants.data_sized(graph)]
     try:
         stablehlo.lower(graph)
     except stablehlo.Refused as error:
         name = error.node or (sized[0] if sized and error.cause == "shape" else "")
-        op = by_name.get(name, "")
-        cause = "loop" if error.cause == "compiler" and op in ops.LISTS else error.cause
-        return _finding(graph, cause, name, op, error.fault, error.fix)
+        cause = "loop" if error.cause == "compiler" and op_of.get(name) in ops.LISTS else error.cause
+        return _finding(nodes, cause, name, error.fault, error.fix, op=op_of.get(name, ""))
     except TpuGraphError as error:
-        return _of_error(graph, error, "compiler")
+        return _of_error(nodes, error, "compiler")
     return None
 
 
-def _of_error(graph: Graph, error: TpuGraphError, otherwise: str) -> Finding:
+def _of_error(nodes: Mapping[str, Node], error: TpuGraphError, otherwise: str) -> Finding:
     """An error of the conversion or of the lowering as a finding, its cause told by the node that it names."""
     name = (error.node or "").partition(" (")[0]
-    node = graph.get(name)
-    op = "" if node is None else node.op
+    op = nodes[name].op if name in nodes else ""
     cause = otherwise
     if op in ops.PLACEHOLDERS:
         cause = "feed"
     elif isinstance(error, ShapeError):
         cause = "shape"
-    elif node is not None and op in ops.LOOP_COND | ops.LISTS:
+    elif op in ops.LOOP_COND | ops.LISTS:
         cause = "loop"
     elif ops.is_host_only(op):
         cause = "host"
     fault = f"{error.stage}: {error.fault}" if error.stage and cause == otherwise else error.fault
-    return _finding(graph, cause, name, op, fault, error.fix or _FIXES.get(cause))
+    return _finding(nodes, cause, name, fault, error.fix, op=op)
 
 
 # --------------------------------------------------------------------------- tables
@@ -227,40 +223,42 @@ def _device(graph: Graph) -> list[Node]:
     return [node for node in step if node in reached and node.op not in ops.SUMMARIES | ops.SAVES | ops.ASSERTS]
 
 
-def _by_tables(graph: Graph, device: list[Node]) -> Iterator[Finding]:
+def _by_tables(graph: Graph, device: list[Node], nodes: Mapping[str, Node]) -> Iterator[Finding]:
     """What XLA lacks or cannot know, as far as tables say it."""
     missing = list(check_kernels.missing(graph, device))
     without = {found.node for found in missing}
     for found in missing:
-        forward = _gradient_of(graph, found.node.split("/"))
+        forward = _gradient_of(nodes, found.node.split("/"))
         fix = f"goes when '{forward}' is replaced" if forward in without else found.fix
-        yield _finding(graph, found.cause, found.node, found.op, found.fault, fix)
+        yield _finding(nodes, found.cause, found.node, found.fault, fix, op=found.op)
     for loose in check_constants.unknown(graph, device):
-        yield _finding(graph, "constant", loose.node.name, loose.node.op, loose.fault)
+        yield _finding(nodes, "constant", loose.node.name, loose.fault, op=loose.node.op)
 
 
-def _finding(graph: Graph, cause: str, name: str, op: str, fault: str, fix: str | None = None) -> Finding:
-    return Finding(cause, name, op, name.rpartition("/")[0], _origin(graph, name), fault, fix or _FIXES.get(cause))
+def _finding(
+    nodes: Mapping[str, Node], cause: str, name: str, fault: str, fix: str | None = None, *, op: str = ""
+) -> Finding:
+    return Finding(cause, name, op, name.rpartition("/")[0], _origin(nodes, name), fault, fix or _FIXES.get(cause))
 
 
-def _origin(graph: Graph, name: str) -> str | None:
+def _origin(nodes: Mapping[str, Node], name: str) -> str | None:
     """What a node was made for: the op whose gradient it is part of, or the pass that made it."""
-    forward = _gradient_of(graph, name.split("/"))
+    forward = _gradient_of(nodes, name.split("/"))
     if forward is not None:
         return f"gradient of {forward}"
-    node = graph.get(name)
+    node = nodes.get(name)
     if node is None or node.made_by is None:
         return None
     return f"made by {node.made_by}" + (f" for {node.origin}" if node.origin else "")
 
 
-def _gradient_of(graph: Graph, parts: list[str]) -> str | None:
+def _gradient_of(nodes: Mapping[str, Node], parts: list[str]) -> str | None:
     """The op that a node's name says it is the gradient of, as ``tf.gradients`` names them, where the graph has that op."""
     for index, part in enumerate(parts):
         if not part.endswith("_grad"):
             continue
         path = [*parts[:index], part.removesuffix("_grad")]
         for start in range(len(path)):
-            if "/".join(path[start:]) in graph:
+            if "/".join(path[start:]) in nodes:
                 return "/".join(path[start:])
     return None

@@ -7,6 +7,7 @@ is most of the lowering. What XLA computes stays the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -95,9 +96,21 @@ def _zero(graph: Graph, node: Node, like: Tensor) -> Tensor:
 def _constant(graph: Graph, node: Node, value: Any, beside: Tensor) -> Tensor:
     """A constant in the frame of a tensor."""
     kind = attrs.dtype(value.dtype.name)
-    made = graph.add("Const", f"{node.name}/quick", controls=[beside.node], source=node,
-                     attrs={"dtype": kind, "value": value, CLUSTER_ATTR: CLUSTER}, outputs=[(kind, value.shape)])  # fmt: skip
+    made = graph.add(
+        "Const",
+        f"{node.name}/quick",
+        controls=[beside.node],
+        attrs={"dtype": kind, "value": _encoded(kind.name, value.shape, value.tobytes()), CLUSTER_ATTR: CLUSTER},
+        outputs=[(kind, value.shape)],
+        source=node,
+    )
     return made.out()
+
+
+@cache
+def _encoded(kind: str, shape: tuple[int, ...], content: bytes) -> Any:
+    """The attribute of a constant: there are many nodes and few values, and TensorFlow takes its time to encode one."""
+    return attrs.encode(np.frombuffer(content, tf.as_dtype(kind).as_numpy_dtype).reshape(shape))
 
 
 def _add(graph: Graph, node: Node, op: str, inputs: Sequence[Tensor], output: Output, kinds: dict[str, Any]) -> Tensor:

@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph import graphdef, ops, scopes
+from tpugraph.compiler import without_garbage_collection
 from tpugraph.errors import RunError
 from tpugraph.functional import raise_control_flow
 from tpugraph.ir import Graph, Tensor
@@ -56,6 +57,11 @@ def lower(graph: Graph, *, iterations: int | None = None) -> Module:
         RunError: no TPU graph.
         Refused: TensorFlow's bridge to XLA refuses a node, which is named.
     """
+    with without_garbage_collection():
+        return _lower(graph, iterations)
+
+
+def _lower(graph: Graph, iterations: int | None) -> Module:
     started = time.perf_counter()
     graph.stage = "stablehlo"
     shapes_of = _variable_shapes(graph)
