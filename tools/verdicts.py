@@ -1,9 +1,11 @@
-"""Compiles graphs with the real TPU compiler and writes what it said as a table in Markdown.
+"""Compiles graphs with the real TPU compiler and writes what it said, and what `tpugraph check` says, as a table in Markdown.
 
     python tools/verdicts.py tests/data/corpus tests/data/oracle > docs/verdicts.md
+    python tools/verdicts.py --check_only tests/data/corpus tests/data/oracle
 
 A folder stands for the graphs in it: ``*_tpu.pb`` as they are, ``NAME/model.pb`` (or ``model.pb.gz``) converted for 8
 replicas. The graphs of tests/data/corpus are read from that folder, since some name their data by a relative path.
+With --check_only nothing is compiled: the column of check is printed, a graph a line, which needs no libtpu.
 """
 
 from __future__ import annotations
@@ -20,32 +22,44 @@ from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.errors import TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.runtime import foreign, stablehlo, topologies
+from tpugraph.runtime.check import check
 
 TOPOLOGIES = ("v3:2x2", "v5e:2x4")
 COLUMNS = (
     "graph",
+    "check",
     "lowered in s",
     *(f"{t}: {c}" for t in TOPOLOGIES for c in ("compiled in s", "MiB per core", "us per step")),
 )
 
 
-def graphs(folder: Path) -> Iterator[tuple[str, Graph]]:
-    """The TPU graphs of a folder by name; a conversion that is refused raises when it is asked for."""
+def graphs(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The graphs of a folder by name."""
     for path in sorted(folder.glob("*_tpu.pb")):
-        yield path.name, graphdef.load(path)
+        yield path.name, path
     for path in sorted([*folder.glob("*/model.pb"), *folder.glob("*/model.pb.gz")]):
-        yield path.parent.name, _plain(path)
+        yield path.parent.name, path
 
 
-def _plain(path: Path) -> Graph:
+def load(path: Path) -> Graph:
+    """A graph, which may be stored compressed."""
     if path.suffix != ".gz":
         return graphdef.load(path)
     definition = tf.compat.v1.GraphDef.FromString(gzip.decompress(path.read_bytes()))
     return graphdef.from_graph_def(definition, source=path.name)
 
 
+def checked(path: Path) -> str:
+    """The cell of check: ``yes``, or which op types stop how many of the device's nodes."""
+    report = check(load(path), num_replicas=8)
+    if report.compiles:
+        return "yes"
+    stopping = dict.fromkeys(finding.op for finding in report.stopping)
+    return f"no, {report.percent:.1f} % of {report.device_nodes} nodes: {', '.join(stopping)}"
+
+
 def verdict(graph: Graph) -> list[str]:
-    """The cells behind the graph's name."""
+    """The cells of the compiler."""
     if not graph.of_type("TPUReplicateMetadata"):
         graph = graphdef.from_graph_def(convert(graph, ConvertOptions(num_replicas=8)).graph_def, source=graph.source)
     if "tpugraph/train" not in graph:
@@ -67,17 +81,25 @@ def _why(error: TpuGraphError) -> str:
     return text.replace("|", "\\|").replace("\n", " ")[:400]
 
 
-def main(folders: list[str]) -> None:
-    """Print the table."""
-    print("| " + " | ".join(COLUMNS) + " |")
-    print("| " + " | ".join("---" for _ in COLUMNS) + " |")
-    for folder in folders:
-        for name, graph in graphs(Path(folder)):
-            try:
-                cells = verdict(graph)
-            except TpuGraphError as error:
-                cells = [f"no: {_why(error)}", *[""] * 6]
-            print("| " + " | ".join([name, *cells]) + " |", flush=True)
+def _row(cells: list[str]) -> None:
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def main(arguments: list[str]) -> None:
+    """Print the table, or the column of check."""
+    found = [pair for folder in arguments if folder != "--check_only" for pair in graphs(Path(folder))]
+    if "--check_only" in arguments:
+        for name, path in found:
+            _row([name, checked(path)])
+        return
+    _row(list(COLUMNS))
+    _row(["---" for _ in COLUMNS])
+    for name, path in found:
+        try:
+            cells = verdict(load(path))
+        except TpuGraphError as error:
+            cells = [f"no: {_why(error)}", *[""] * 6]
+        _row([name, checked(path), *cells])
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tpugraph.ir import Graph, Node, Tensor
     from tpugraph.pipeline import Pass, Pipeline
     from tpugraph.program import Program
+    from tpugraph.runtime.check import check
     from tpugraph.runtime.session import TPUSession
 
 __version__ = "0.1.0"
@@ -68,6 +69,7 @@ _HOMES = {
     "Tensor": "tpugraph.ir",
     "TrainSpec": "tpugraph.estimator.train_and_evaluate",
     "WarmStartSettings": "tpugraph.estimator.warm_start",
+    "check": "tpugraph.runtime.check",
     "convert": "tpugraph.compiler",
     "load": "tpugraph.graphdef",
     "train_and_evaluate": "tpugraph.estimator.train_and_evaluate",
@@ -114,6 +116,7 @@ __all__ = [
     "UsageError",
     "WarmStartSettings",
     "__version__",
+    "check",
     "convert",
     "export",
     "layers",

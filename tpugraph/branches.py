@@ -49,7 +49,7 @@ def has_effects(node: Node) -> bool:
 
 
 _HARMLESS = frozenset({"Placeholder", "VarHandleOp", "VarIsInitializedOp", "VariableShape", "ResourceGather",
-                       "ResourceGatherNd", "XlaAllReduce", "XlaReplicaId"})  # fmt: skip
+                       "ResourceGatherNd", "CollectiveReduceV2", "XlaAllReduce", "XlaReplicaId"})  # fmt: skip
 
 
 # --------------------------------------------------------------------------- what runs when

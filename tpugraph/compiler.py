@@ -102,7 +102,7 @@ def convert(
     """
     if options is not None and fields:
         raise UsageError("give either options or keyword arguments, not both")
-    with _without_garbage_collection():
+    with without_garbage_collection():
         return _convert(model, options or ConvertOptions(**fields), progress)
 
 
@@ -140,8 +140,8 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """A conversion makes many objects and drops few: the collector would walk them all again and again."""
+def without_garbage_collection() -> Iterator[None]:
+    """For what makes many objects and drops few, as a conversion does: the collector would walk them all again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:

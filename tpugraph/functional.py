@@ -179,8 +179,11 @@ def _leave(frame: _Frame, loop: Node, exits: list[Node]) -> None:
     """Let what leaves the loop come from the While."""
     number = {switch: i for i, c in enumerate(frame.carried) for switch in c.switches}
     for node in exits:
-        switch = node.inputs[0].node
-        if switch not in number or node.inputs[0].port != 0:
+        left = node.inputs[0]
+        while left.node.op in ops.IDENTITIES:  # a gradient puts one between Switch and Exit
+            left = left.node.inputs[0]
+        switch = left.node
+        if switch not in number or left.port != 0:
             raise ConversionError("what leaves the loop is no carried value", node=node)
         value = loop.out(number[switch])
         frame.graph.set_controls(node, [])

@@ -114,7 +114,8 @@ def _is_carried(tensor: Tensor, merge: Node) -> bool:
 
 
 def _first(counter: Tensor) -> Tensor | None:
-    return counter.node.inputs[0] if counter.node.inputs[0].node.op in ops.ENTER else None
+    merge = counter.node
+    return merge.inputs[0] if merge.op in ops.MERGE and merge.inputs[0].node.op in ops.ENTER else None
 
 
 def largest(tensor: Tensor, depth: int = 0) -> float:

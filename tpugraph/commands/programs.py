@@ -35,13 +35,22 @@ def load(flags: Parsed, console: Console) -> Program:
         console.say(program.summary().splitlines()[0])
         console.say(program.report["batch"]["line"])
         return program
+    refuse_late(flags)
+    graph = graphdef.from_graph_def(loaded.graph_def, source=flags.model)
+    console.say(batch_line(graph))
+    return Program(loaded.graph_def, {"source": flags.model})
+
+
+def refuse_late(flags: Parsed) -> None:
+    """Refuse flags of the conversion for a graph that is converted already.
+
+    Raises:
+        UsageError: such a flag was given.
+    """
     late = sorted(flags.given & {flag.name for flag in CONVERSION})
     if late:
         raise UsageError(f"'{flags.model}' is converted already, which --{late[0]} cannot change",
                          fix=f"convert the plain graph again with --{late[0]}={flags[late[0]]}")  # fmt: skip
-    graph = graphdef.from_graph_def(loaded.graph_def, source=flags.model)
-    console.say(batch_line(graph))
-    return Program(loaded.graph_def, {"source": flags.model})
 
 
 def batch_line(graph: Graph) -> str:

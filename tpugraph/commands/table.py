@@ -257,6 +257,27 @@ VERIFY = Command(
         *COMMON,
     ),
 )
+CHECK = Command(
+    "check",
+    True,
+    "say whether a graph can run on a TPU, and which node stops it",
+    "MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph "
+    "convert`. Looks at each node that would run on the device: XLA's kernels, operands that must be constants, loops, open "
+    "shapes; then TensorFlow lowers the step for XLA, whose word counts. Needs neither a TPU nor libtpu. The exit code is 0 "
+    "where the graph can run, else 1.",
+    ("tpugraph check model.pb", "tpugraph check model_dir --num_replicas=8 --fail_under=99.5 --json"),
+    (
+        Flag(
+            "fail_under",
+            "float",
+            None,
+            "exit code 0 as well where the conversion works and at least this share of the device's nodes can compile",
+            shown="PERCENT",
+        ),
+        *CONVERSION,
+        *COMMON,
+    ),
+)
 COMPILE = Command(
     "compile",
     True,
@@ -315,5 +336,5 @@ WORKER = Command(
         *COMMON,
     ),
 )
-COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, COMPILE, PASSES, WORKER)}
+COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, CHECK, COMPILE, PASSES, WORKER)}
 """The commands by name, in the order of the help."""

@@ -67,6 +67,7 @@ def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
     Raises:
         RunError: no cluster of the documented form.
     """
+    _drop_unread(graph)
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
     metadata = _one(graph, "TPUReplicateMetadata")
@@ -86,6 +87,17 @@ def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
     _take_values(found)
     _drop_host(found)
     return found
+
+
+def _drop_unread(graph: Graph) -> None:
+    """Remove at once what the cluster has nothing to do with, such as initializers and savers: half of a big graph."""
+    wanted = [node for node in graph if in_cluster(node)]
+    wanted += graph.of_type("TPUReplicateMetadata", "TPUReplicatedOutput", "OutfeedDequeueTuple")
+    wanted += [node for name in _KEPT if (node := graph.get(name)) is not None]
+    graph.remove_dead(wanted)
+
+
+_KEPT = ("tpugraph/iterations_per_loop", "tpugraph/iterations_per_loop/Initializer")
 
 
 def _one(graph: Graph, op: str) -> Node:

@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph import graphdef, ops, scopes
+from tpugraph.compiler import without_garbage_collection
 from tpugraph.errors import RunError
 from tpugraph.functional import raise_control_flow
 from tpugraph.ir import Graph, Tensor
@@ -24,11 +25,24 @@ from tpugraph.runtime import cluster as clusters
 from tpugraph.runtime.cluster import Cluster
 from tpugraph.runtime.dense_updates import make_dense
 from tpugraph.runtime.module import Module, Value
+from tpugraph.runtime.quick_kernels import make_quick, reduce_over_all
 from tpugraph.runtime.streams import own_streams
 from tpugraph.trips import bound_stacks
 
 REDUCED = frozenset({"float16", "bfloat16", "float32", "int32", "uint32"})
 """What XLA's all-reduce of the bridge takes."""
+
+
+class Refused(RunError):
+    """TensorFlow's bridge to XLA does not take the step.
+
+    Attributes:
+        cause: ``kernel``, ``constant``, ``shape`` or ``compiler``: what its complaint is about.
+    """
+
+    def __init__(self, fault: str, cause: str, **where: Any) -> None:
+        super().__init__(fault, **where)
+        self.cause = cause
 
 
 def lower(graph: Graph, *, iterations: int | None = None) -> Module:
@@ -40,14 +54,21 @@ def lower(graph: Graph, *, iterations: int | None = None) -> Module:
 
     Raises:
         ConversionError: control flow that cannot be raised; the node is named.
-        RunError: no TPU graph, or TensorFlow's bridge to XLA refuses a node, which is named.
+        RunError: no TPU graph.
+        Refused: TensorFlow's bridge to XLA refuses a node, which is named.
     """
+    with without_garbage_collection():
+        return _lower(graph, iterations)
+
+
+def _lower(graph: Graph, iterations: int | None) -> Module:
     started = time.perf_counter()
     graph.stage = "stablehlo"
     shapes_of = _variable_shapes(graph)
     found = clusters.cut(graph, iterations=iterations)
     reduces = _all_reduces(found)
     make_dense(found, shapes_of)
+    make_quick(graph)
     seed = own_streams(found)
     bound_stacks(graph)
     raised = raise_control_flow(graph)
@@ -91,7 +112,7 @@ def _variable_shapes(graph: Graph) -> dict[str, tuple[str, tuple[int, ...]]]:
 def _all_reduces(found: Cluster) -> int:
     """Turn CrossReplicaSum into XLA's all-reduce; returns how many there are."""
     nodes = found.graph.of_type("CrossReplicaSum")
-    for node in nodes:
+    for index, node in enumerate(nodes):
         kind = node.attr("T")
         if found.num_replicas == 1:
             found.graph.retype(node, "Identity", inputs=node.inputs[:1], attrs={"T": kind})
@@ -100,7 +121,8 @@ def _all_reduces(found: Cluster) -> int:
             raise RunError(
                 f"XLA has no all-reduce of {kind}", node=node, fix=f"cast it to one of {', '.join(sorted(REDUCED))}"
             )
-        found.graph.retype(node, "XlaAllReduce", attrs={"T": kind, "reduce_op": "Add", "mode": "CrossReplica"})
+        if not reduce_over_all(found.graph, node, found.num_replicas, index):
+            found.graph.retype(node, "XlaAllReduce", attrs={"T": kind, "reduce_op": "Add", "mode": "CrossReplica"})
     return len(nodes) if found.num_replicas > 1 else 0
 
 
@@ -122,19 +144,33 @@ def _export(
 
     specs = [tf.TensorSpec(t.shape, tf.as_dtype(t.dtype.name)) for t in arguments]
     with context.eager_mode(), tf.device("/device:CPU:0"), _registered(graph, function) as name:
-        held = [tf.Variable(tf.zeros(shape, tf.as_dtype(kind)), trainable=False) for kind, shape in variables]
+        zeros = {like: tf.zeros(like[1], tf.as_dtype(like[0])) for like in set(variables)}
+        held = [_variable(zeros[like]) for like in variables]
         try:
             code = context.context().get_compiler_ir(
                 device_name="/job:localhost/replica:0/task:0/device:CPU:0",
                 platform_name=None,
                 function_name=name,
                 flat_args=specs,
-                captured_inputs=[variable.handle for variable in held],  # held: a handle keeps nothing alive
+                captured_inputs=held,
                 stage="stablehlo_serialized",
             )
         except (tf.errors.OpError, ValueError) as error:
             raise _refused(graph, str(error)) from error
+    if _NOT_STABLE in bytes(code):
+        raise Refused("the size of a tensor depends on its values in a way that has no form in StableHLO", "shape",
+                      origin=graph.source)  # fmt: skip
     return bytes(code)
+
+
+def _variable(value: tf.Tensor) -> tf.Tensor:
+    """The handle of a variable that lives as long as the handle; ``tf.Variable`` takes ten times as long to make."""
+    from tensorflow.python.eager import context
+
+    name = context.anonymous_name()
+    handle = tf.raw_ops.VarHandleOp(dtype=value.dtype, shape=value.shape, shared_name=name)
+    tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+    return handle
 
 
 @contextmanager
@@ -190,13 +226,17 @@ def _called(library: dict[str, Any], function: str) -> list[str]:
 
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _NO_KERNEL = re.compile(r"No registered '(\w+)' OpKernel")
+_NOT_CONSTANT = re.compile(r"must be a compile-time constant")
+_NOT_STABLE = b"\0unknown\0"
+"""The name of the op that the bridge writes where StableHLO has none, as the strings of MLIR's bytecode hold it."""
 
 
-def _refused(graph: Graph, message: str) -> RunError:
+def _refused(graph: Graph, message: str) -> Refused:
     """The bridge's complaint with the node of the user's graph that it is about."""
     lines = [line.strip() for line in message.removeprefix("Failed getting HLO text: '").splitlines() if line.strip()]
     missing = dict.fromkeys(_NO_KERNEL.findall(message))
     fault = f"XLA has no kernel for {', '.join(missing)}" if missing else f"XLA refuses the step: {lines[0][:300]}"
     nodes = [name for name in _NODE.findall(message) if name not in graphdef.functions_named(graph)]
     fix = "keep it on the host: compute it in the input function" if missing else None
-    return RunError(fault, node=nodes[-1] if nodes else None, origin=graph.source, fix=fix)
+    cause = "kernel" if missing else "constant" if _NOT_CONSTANT.search(message) else "compiler"
+    return Refused(fault, cause, node=nodes[-1] if nodes else None, origin=graph.source, fix=fix)

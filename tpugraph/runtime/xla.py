@@ -31,7 +31,8 @@ def load(name: str, extra: str) -> Any:
 def parse(code: bytes) -> Any:
     """A StableHLO module as jax's MLIR has it, in a context of its own.
 
-    TensorFlow's bridge leaves ``mhlo.copy`` ops, which mean nothing and which the compilers for TPU do not take.
+    TensorFlow's bridge leaves ``mhlo.copy`` ops, which mean nothing and which the compilers for TPU do not take. It numbers
+    the channels of all-reduces anew in each function, so that two may share one; a sum over all replicas needs none.
     """
     ir = load("jaxlib.mlir.ir", "pjrt")
     with load("jax.interpreters.mlir", "pjrt").make_ir_context() as context:
@@ -41,6 +42,11 @@ def parse(code: bytes) -> Any:
         for operation in copies:
             operation.results[0].replace_all_uses_with(operation.operands[0])
             operation.erase()
+        sums: list[Any] = []
+        _find(module.operation, "stablehlo.all_reduce", sums)
+        for operation in sums:
+            if "channel_handle" in operation.attributes:
+                del operation.attributes["channel_handle"]
     return module
 
 

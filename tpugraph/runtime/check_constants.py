@@ -1,0 +1,106 @@
+"""Operands that XLA must know when it compiles, traced back to what makes them known only when the step runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import in_cluster
+from tpugraph.ir import Graph, Node, Tensor
+
+_OF_STATIC_SHAPE = ops.SHAPE_OF | {"ZerosLike", "OnesLike"}
+"""Ops whose value XLA knows whatever their operand's is: its shapes are static."""
+
+_KEPT = frozenset({"StackPopV2", "TensorArrayReadV3", "TensorArrayGatherV3", "TensorListPopBack", "TensorListGetItem"})
+"""Ops that give back what was put away: what that was is not followed."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """An operand that is not known when the step is compiled.
+
+    Attributes:
+        node: the node that reads it.
+        operand: its name in the op's definition.
+        source: the variable, input, random op or loop that it comes from.
+        kind: what the source is.
+    """
+
+    node: Node
+    operand: str
+    source: Node
+    kind: str
+
+    @property
+    def fault(self) -> str:
+        """One sentence."""
+        return (f"the operand '{self.operand}' of {self.node.op} must be known when the step is compiled, and it depends on "
+                f"{self.kind} '{self.source.name}'")  # fmt: skip
+
+
+def unknown(graph: Graph, device: Iterable[Node]) -> Iterator[Unknown]:
+    """The operands of the device's nodes that XLA must know and cannot.
+
+    Args:
+        graph: the graph; what comes from outside of ``device`` counts as input.
+        device: the nodes.
+    """
+    found: dict[Tensor, tuple[Node, str] | None] = {}
+    for node in device:
+        for index in ops.COMPILE_TIME_CONSTANTS.get(node.op, ()):
+            tensor = node.inputs[index]
+            if tensor not in found:
+                found[tensor] = _source(graph, tensor)
+            source = found[tensor]
+            if source is not None:
+                yield Unknown(node, _operand(node, index), *source)
+
+
+def _operand(node: Node, index: int) -> str:
+    """The name of an operand; of an op with a list of them, the first or the last."""
+    return str(ops.op_def(node.op).input_arg[index].name)
+
+
+def _source(graph: Graph, tensor: Tensor) -> tuple[Node, str] | None:
+    """The nearest thing that a value depends on and that is known only when the step runs."""
+    seen: set[Node] = set()
+    front = [tensor.node]
+    while front:
+        following: list[Node] = []
+        for node in front:
+            if node in seen or node.op == "Const" or node.op in _OF_STATIC_SHAPE or node.op in _KEPT:
+                continue
+            seen.add(node)
+            kind = _kind(graph, node)
+            if kind is not None:
+                return _named(node), kind
+            following.extend(t.node for t in node.inputs)
+        front = following
+    return None
+
+
+def _kind(graph: Graph, node: Node) -> str | None:
+    """What a node is, if its value is known only when the step runs."""
+    if node.op in ops.READS | ops.GATHERS | ops.VARIABLES:
+        return "the variable"
+    if node.op in ops.RANDOM:
+        return "the random op"
+    if node.op in ops.INPUTS or node.op == "InfeedDequeueTuple" or (graph.roles is None and not in_cluster(node)):
+        return "the input"
+    if node.op in ops.MERGE:
+        loop = any(t.node.op in ops.NEXT_ITERATION for t in node.inputs)
+        return "what the loop carries in" if loop else "the branch taken at"
+    return None
+
+
+def _named(node: Node) -> Node:
+    """The variable behind a read; else the node itself."""
+    while node.op in ops.READS | ops.GATHERS | ops.HANDLE_ALIASES | {"TPUReplicatedInput"} and node.inputs:
+        node = node.inputs[0].node
+    return node
+
+
+def data_sized(graph: Graph) -> list[Node]:
+    """The nodes of the device whose number of rows the data decide."""
+    return [node for node in graph.of_type(*ops.DATA_SIZED) if node in analysis.cluster_nodes(graph)]
