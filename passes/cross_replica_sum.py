@@ -74,6 +74,10 @@ class CrossReplicaSum(Pass):
         sources = analysis.reading_host(device)
         streams = [n for n in graph.of_type(*ops.RANDOM) if n in device and n in forward]
         varying = analysis.divergence(graph, [*sources, *streams], within=device)
+        alike = _rows_alike(device, varying, forward)
+        if alike:
+            sources = {**sources, **dict.fromkeys(alike)}
+            varying = analysis.divergence(graph, [*sources, *streams], within=device)
         gradients = find_raw_gradients(graph, varying, forward)
         upstream = graph.ancestors((g.tensor.node for g in gradients), data_only=True)
         more = [n for n in graph.of_type(*ops.RANDOM) if n in device and n in upstream and n not in varying]
@@ -187,6 +191,22 @@ def batch_rows(graph: Graph) -> int | None:
         rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
         return rows[0] if rows else None
     return max(counts, key=lambda rows: (counts[rows], rows))
+
+
+def _rows_alike(device: NodeSet, varying: NodeSet, forward: NodeSet) -> list[Node]:
+    """Rows of gradients that are the same on every core while the numbers of the rows differ: each core has its own."""
+    found: dict[Node, None] = {}
+    for node in device:
+        fact = ops.WRITES.get(node.op)
+        if fact is not None and fact.rows is not None:
+            rows, numbers = node.inputs[fact.value], node.inputs[fact.rows]
+        elif node.op == "UnsortedSegmentSum" and node not in forward:
+            rows, numbers = node.inputs[:2]
+        else:
+            continue
+        if numbers.node in varying and rows.node not in varying:
+            found[rows.node] = None
+    return list(found)
 
 
 def _share_of_loss(graph: Graph, loss: Tensor, varying: NodeSet, replicas: Replicas) -> Tensor:

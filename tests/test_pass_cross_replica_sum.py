@@ -327,3 +327,18 @@ def test_a_random_noise_of_the_gradient_is_one_for_all_cores() -> None:
         optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
 
     assert_cores_are_the_whole_batch(build, **CLOSE)
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.1), tf1.train.AdagradOptimizer(0.1)], ids=["scatter", "unique"])
+@pytest.mark.parametrize("reduce", [tf.reduce_mean, tf.reduce_sum], ids=["mean", "sum"])
+def test_rows_that_are_alike_go_to_places_that_differ(reduce: Callable[[Any], Any], optimizer: Any) -> None:
+    """The gradient of a sum of embeddings: ones on every core, and each core has places of its own."""
+    ids = np.random.default_rng(0).integers(0, 32, (96,)).astype(np.int32)
+
+    def build(rows: int) -> None:
+        (places,) = batches((ids,), rows)
+        loss = reduce(tf.reduce_sum(tf.gather(variable("table", (32, 3)), places), 1))
+        with tf.control_dependencies([loss]):  # no gradient waits for it, so it might read the table after the update
+            finish(loss, optimizer)
+
+    assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6, resource=True)
