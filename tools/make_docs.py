@@ -1,6 +1,6 @@
-"""Writes docs/passes.md and docs/symbols.md from the code, so that they cannot say anything else.
+"""Writes docs/passes.md, docs/modules.md and docs/symbols.md from the code, so that they cannot say anything else.
 
-python tools/make_docs.py            writes both
+python tools/make_docs.py            writes them
 python tools/make_docs.py --check    exit code 1 where one of them is not current
 """
 
@@ -31,6 +31,12 @@ PASSES_BESIDE = """
 ## The pipeline of evaluation and prediction
 
 With `--mode=eval` and `--mode=predict` these passes run:"""
+MODULES_PAGE_HEAD = f"""# The modules
+
+{NOTICE}
+
+Every module by layer, lowest layer first, with what it is for. A module imports from its own layer and the layers below it. The rules of
+the house: [architecture.md](architecture.md)."""
 SYMBOLS_HEAD = f"""# Public symbols
 
 {NOTICE}
@@ -54,7 +60,7 @@ EXPLAINED = frozenset({"Graph", "Node", "Tensor", "Pass", "Pipeline", "Program",
 
 def documents() -> dict[str, str]:
     """The generated pages, by path below the root."""
-    return {"docs/passes.md": passes_page(), "docs/symbols.md": symbols_page()}
+    return {"docs/passes.md": passes_page(), "docs/modules.md": modules_page(), "docs/symbols.md": symbols_page()}
 
 
 # --------------------------------------------------------------------------- passes
@@ -104,6 +110,29 @@ def _code(text: str) -> str:
     return text.replace("``", "`").replace("|", "\\|")
 
 
+# --------------------------------------------------------------------------- modules
+
+
+def modules_page() -> str:
+    """Every module with the first paragraph of its docstring."""
+    lines = [MODULES_PAGE_HEAD]
+    for layer, paths in _layers():
+        lines += ["", f"## {layer}", "", "| module | is |", "| --- | --- |"]
+        for path in paths:
+            shown = path.relative_to(ROOT)
+            summary = _first_line(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))
+            lines.append(f"| [`{shown}`](../{shown}) | {summary} |")
+    return "\n".join(lines) + "\n"
+
+
+def _layers() -> Iterator[tuple[str, list[Path]]]:
+    """The layers and their modules, lowest first, as tools/bazel/layers.bzl has them."""
+    table = ast.parse((ROOT / "tools/bazel/layers.bzl").read_text(encoding="utf-8")).body
+    assigned = {ast.unparse(n.targets[0]): n.value for n in table if isinstance(n, ast.Assign)}
+    for layer, patterns in ast.literal_eval(assigned["LAYERS"]):
+        yield layer, [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+
+
 # --------------------------------------------------------------------------- symbols
 
 
@@ -127,13 +156,10 @@ def _home(package: Any, name: str) -> tuple[str, str]:
 
 
 def _modules() -> Iterator[Path]:
-    """The modules to list, by layer, lowest first, as tools/bazel/layers.bzl has them."""
-    table = ast.parse((ROOT / "tools/bazel/layers.bzl").read_text(encoding="utf-8")).body
-    assigned = {ast.unparse(n.targets[0]): n.value for n in table if isinstance(n, ast.Assign)}
-    layers = ast.literal_eval(assigned["LAYERS"])
-    for layer, patterns in layers:
+    """The modules whose names are listed."""
+    for layer, paths in _layers():
         if layer not in LEFT_OUT:
-            yield from (path for pattern in patterns for path in sorted(ROOT.glob(pattern)))
+            yield from paths
     yield from (ROOT / name for name in KEPT)
 
 
