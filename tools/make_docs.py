@@ -35,8 +35,8 @@ MODULES_PAGE_HEAD = f"""# The modules
 
 {NOTICE}
 
-Every module by layer, lowest layer first, with what it is for. A module imports from its own layer and the layers below it. The rules of
-the house: [architecture.md](architecture.md)."""
+Every module by layer, lowest layer first, with what it is for. A module imports from its own layer and those below it.
+The rules of the house: [architecture.md](architecture.md)."""
 SYMBOLS_HEAD = f"""# Public symbols
 
 {NOTICE}
