@@ -9,10 +9,12 @@ from tpugraph.adjoints import Adjoints
 from tpugraph.analysis import NodeSet
 from tpugraph.degrees import unclear
 from tpugraph.errors import ConversionError, UsageError
+from tpugraph.gathering import all_gather
 from tpugraph.gradients import RawGradient, find_raw_gradients
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
 from tpugraph.replicas import Replicas
+from tpugraph.state import variable_of
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class CrossReplicaSum(Pass):
         sources = analysis.reading_host(device)
         streams = [n for n in graph.of_type(*ops.RANDOM) if n in device and n in forward]
         varying = analysis.divergence(graph, [*sources, *streams], within=device)
-        alike = _rows_alike(device, varying, forward)
+        alike = _rows_alike(graph, varying, forward)
         if alike:
             sources = {**sources, **dict.fromkeys(alike)}
             varying = analysis.divergence(graph, [*sources, *streams], within=device)
@@ -158,9 +160,9 @@ class CrossReplicaSum(Pass):
         if gradient.kind == "dense":
             result = replicas.all_reduce(tensor, kind)
         elif gradient.kind == "rows":
-            result = replicas.all_gather(replicas.scale(tensor, kind))
+            result = all_gather(replicas, replicas.scale(tensor, kind))
         else:
-            result = replicas.all_gather(tensor)
+            result = all_gather(replicas, tensor)
         for use in readers:
             graph.set_input(use.node, use.index, result)
         graph.note(tensor.node, f"reduced over the cores ({gradient.kind}): {gradient.why}")
@@ -193,20 +195,19 @@ def batch_rows(graph: Graph) -> int | None:
     return max(counts, key=lambda rows: (counts[rows], rows))
 
 
-def _rows_alike(device: NodeSet, varying: NodeSet, forward: NodeSet) -> list[Node]:
-    """Rows of gradients that are the same on every core while the numbers of the rows differ: each core has its own."""
-    found: dict[Node, None] = {}
-    for node in device:
-        fact = ops.WRITES.get(node.op)
-        if fact is not None and fact.rows is not None:
-            rows, numbers = node.inputs[fact.value], node.inputs[fact.rows]
-        elif node.op == "UnsortedSegmentSum" and node not in forward:
-            rows, numbers = node.inputs[:2]
-        else:
-            continue
-        if numbers.node in varying and rows.node not in varying:
-            found[rows.node] = None
-    return list(found)
+def _rows_alike(graph: Graph, varying: NodeSet, forward: NodeSet) -> list[Node]:
+    """Rows of gradients that are the same on every core while the numbers of the rows differ: each core has its own.
+
+    What the loss does not read has no gradient: rows of ones that are added to it are a count.
+    """
+    pairs = []
+    for update in (graph[finding.name] for finding in graph.roles.updates):
+        fact = ops.WRITES[update.op]
+        if fact.rows is not None and variable_of(update.inputs[fact.variables[0]]) in forward:
+            pairs.append((update.inputs[fact.value], update.inputs[fact.rows]))
+    processing = graph.ancestors((rows.node for rows, _ in pairs), data_only=True)
+    pairs += [(n.inputs[0], n.inputs[1]) for n in processing if n.op == "UnsortedSegmentSum" and n not in forward]
+    return list({rows.node: None for rows, at in pairs if at.node in varying and rows.node not in varying})
 
 
 def _share_of_loss(graph: Graph, loss: Tensor, varying: NodeSet, replicas: Replicas) -> Tensor:

@@ -198,16 +198,9 @@ def _pad(graph: Graph, tensor: Tensor) -> tuple[Tensor, Tensor]:
         source,
     )
     ends = [_const(graph, f"infeed/{n}", [v], source) for n, v in (("b", 0), ("e", 1), ("s", 1))]
-    slicing = {
-        "T": _INT32,
-        "Index": _INT32,
-        "begin_mask": 0,
-        "end_mask": 0,
-        "ellipsis_mask": 0,
-        "new_axis_mask": 0,
-        "shrink_axis_mask": 1,
-    }
-    return padded, _host(graph, "StridedSlice", "infeed/rows", [shape, *ends], slicing, _INT32, (), source)
+    return padded, _host(
+        graph, "StridedSlice", "infeed/rows", [shape, *ends], attrs.first_element(), _INT32, (), source
+    )
 
 
 def _open_again(graph: Graph, arrived: Tensor, count: Tensor, original: Tensor) -> Tensor:

@@ -219,9 +219,7 @@ def _pad(graph: Graph, take: Node, rows: int) -> tuple[Tensor, list[Tensor]]:
     first = [
         _const(graph, f"rows/{n}", np.asarray([v], "int32")) for n, v in (("begin", 0), ("end", 1), ("strides", 1))
     ]
-    masks = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask"), 0)
-    count = _add(graph, "StridedSlice", "rows", [shape, *first],
-                 {"T": _INT32, "Index": _INT32, "shrink_axis_mask": 1, **masks})  # fmt: skip
+    count = _add(graph, "StridedSlice", "rows", [shape, *first], attrs.first_element())
     full = _const(graph, "full", np.asarray(rows, "int32"))
     missing = _add(graph, "Sub", "missing", [full, count], {"T": _INT32})
     found = []

@@ -215,3 +215,9 @@ def tensor_proto(value: Any) -> Any:
     array = np.asarray(value)
     proto: tensor_pb2.TensorProto = tensor_util.make_tensor_proto(array)
     return proto
+
+
+def first_element() -> dict[str, Any]:
+    """The attributes of a StridedSlice that takes the first of a vector of int32, from [0] to [1] by [1]."""
+    masks = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask"), 0)
+    return {"T": dtype("int32"), "Index": dtype("int32"), "shrink_axis_mask": 1, **masks}

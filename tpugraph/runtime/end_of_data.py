@@ -82,9 +82,8 @@ def _has_rows(graph: Graph, take: Node, optional: Node) -> Tensor:
                   outputs=[(_INT32, np.shape(v))]).out()
         for v in ([0], [1], [1], 0)
     ]  # fmt: skip
-    masks = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask"), 0)
     rows = graph.add("StridedSlice", "tpugraph/end/rows", [shape.out(), *bounds[:3]], outputs=[(_INT32, ())],
-                     attrs={"T": _INT32, "Index": _INT32, "shrink_axis_mask": 1, **masks})  # fmt: skip
+                     attrs=attrs.first_element())  # fmt: skip
     return graph.add("Greater", "tpugraph/end/has_rows", [rows.out(), bounds[3]], attrs={"T": _INT32},
                      outputs=[(_BOOL, ())]).out()  # fmt: skip
 
