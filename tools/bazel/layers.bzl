@@ -80,6 +80,7 @@ def layers():
         if srcs:
             native.py_test(
                 name = name + "_layer_test",
+                tags = ["quick"],
                 srcs = ["//tools/bazel:check_layer.py"],
                 main = "//tools/bazel:check_layer.py",
                 args = srcs,
@@ -87,16 +88,19 @@ def layers():
             )
         below = [":" + name]
 
-def pytest_suites(deps, data):
+def pytest_suites(deps, data, quick):
     """Makes a py_test of each tests/test_*.py.
 
     Args:
       deps: what the tests import.
       data: what the tests read.
+      quick: names of those that get the tag quick: together they read everything that is declared.
     """
     for src in native.glob(["tests/**/test_*.py"], allow_empty = True):
+        name = src[len("tests/"):-len(".py")].replace("/", "_")
         native.py_test(
-            name = src[len("tests/"):-len(".py")].replace("/", "_"),
+            name = name,
+            tags = ["quick"] if name in quick else [],
             timeout = "long",
             srcs = ["//tools/bazel:pytest_main.py", src],
             main = "//tools/bazel:pytest_main.py",
