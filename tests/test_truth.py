@@ -9,6 +9,7 @@ import pytest
 
 from models import CORPUS, corpus, folders
 from tpugraph import testing
+from tpugraph.compiler import convert
 from tpugraph.testing import Training
 
 pytestmark = pytest.mark.slow
@@ -17,6 +18,8 @@ STEPS = 24
 PLAIN = [name for name in folders(CORPUS, "plain") if not name.startswith("mnist")]
 GLOBAL8 = [name for name in folders(CORPUS, "global8") if not name.startswith("mnist")]
 CNN = "mnist_cnn_no_dropout"
+LOOPS = [("model.ckpt-0.meta", 1), ("model.pb", 5), ("model.ckpt-0.meta", 6), ("model.pb", 24)]
+"""File and steps per loop. Both files become the same TPU graph, as a test says, so each loop is trained from one."""
 
 
 def test_every_recording_is_compared() -> None:
@@ -26,8 +29,17 @@ def test_every_recording_is_compared() -> None:
     assert sorted([*GLOBAL8, "batch_norm", "queue_runner"]) == PLAIN
 
 
-@pytest.mark.parametrize("iterations", [1, 5, 6, 24])
-@pytest.mark.parametrize("file", ["model.ckpt-0.meta", "model.pb"])
+@pytest.mark.parametrize("iterations", [iterations for _, iterations in LOOPS])
+@pytest.mark.parametrize("name", [*GLOBAL8, CNN])
+def test_both_files_of_a_model_become_the_same_graph(name: str, iterations: int) -> None:
+    first, second = (
+        convert(CORPUS / name / file, iterations_per_loop=iterations).graph_def.SerializeToString(deterministic=True)
+        for file in ("model.ckpt-0.meta", "model.pb")
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize(("file", "iterations"), LOOPS)
 @pytest.mark.parametrize("name", GLOBAL8)
 def test_eight_cores_train_as_one_on_the_whole_batch(name: str, file: str, iterations: int) -> None:
     model = corpus(name)
@@ -111,8 +123,7 @@ def cnn_on_cores(cores: int, steps: int, *, file: str = "model.pb", iterations: 
     )
 
 
-@pytest.mark.parametrize("iterations", [1, 5, 6, 24])
-@pytest.mark.parametrize("file", ["model.ckpt-0.meta", "model.pb"])
+@pytest.mark.parametrize(("file", "iterations"), LOOPS)
 def test_cnn_losses_on_eight_cores(in_corpus: Path, file: str, iterations: int) -> None:
     found = cnn_on_cores(8, STEPS, file=file, iterations=iterations)
     np.testing.assert_allclose(found.losses, corpus(CNN).losses("global8"), rtol=1e-3, atol=1e-5)
