@@ -15,6 +15,7 @@ from tpugraph.pipeline import Pass
 
 _INT32 = attrs.dtype("int32")
 _BOOL = attrs.dtype("bool")
+_RESOURCE = attrs.dtype("resource")
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,12 @@ class GatherRows(Pass):
             outputs=[],
         )
         graph.roles.outfeed = enqueue.name
-        host = _Host(graph, [_dequeue(graph, sent, core) for core in range(self.num_replicas)])
-        for index, end in enumerate(ends):
+        beside = [graph[name] for name in graph.roles.beside]
+        nodes = [_dequeue(graph, sent, core) for core in range(self.num_replicas)]
+        arriving = [[node.out(index) for node in nodes] for index in range(len(sent))]
+        arriving += _arriving_beside(graph, [end.out() for end in beside], self.num_replicas)
+        host = _Host(graph, arriving)
+        for index, end in enumerate([*ends, *beside]):
             for use in end.uses():
                 if use.node.op == ALL_ROWS:
                     graph.replace_uses(use.node.out(), host.gathered(index, use.node))
@@ -51,16 +56,20 @@ class GatherRows(Pass):
         host.guard_writes()
         size = sum(shapes.byte_size(t) or 0 for t in sent)
         names = {end.origin or end.name: "rows of all cores" for end in ends[1:]}
-        graph.facts[self.name] = {"outfeed_tensors": names, "outfeed_bytes": size * self.num_replicas}
+        graph.facts[self.name] = {
+            "beside": [end.origin or end.name for end in beside],
+            "outfeed_tensors": names,
+            "outfeed_bytes": size * self.num_replicas,
+        }
 
 
 class _Host:
-    """The host side of the outfeed."""
+    """The host side of the outfeed: of each tensor what arrives from each core, the number of rows first."""
 
-    def __init__(self, graph: Graph, dequeues: list[Node]) -> None:
+    def __init__(self, graph: Graph, arriving: list[list[Tensor]]) -> None:
         self.graph = graph
-        self.counts = [dequeue.out(0) for dequeue in dequeues]
-        self.dequeues = dequeues
+        self.counts = arriving[0]
+        self.arriving = arriving
         self._sizes: dict[tuple[int, int, int], Tensor] = {}
         total = self._total()
         some = self._add("Greater", "any", [total, self._constant(0)], {"T": _INT32}, (_BOOL, ()))
@@ -75,7 +84,7 @@ class _Host:
         if index == 0:
             return self.total
         times, kind = what.attr(TIMES), what.out().dtype
-        parts = [self._true_rows(core, index, times) for core in range(len(self.dequeues))]
+        parts = [self._true_rows(core, index, times) for core in range(len(self.counts))]
         whole = parts[0]
         if len(parts) > 1:
             attributes = {"N": len(parts), "T": kind, "Tidx": _INT32}
@@ -102,7 +111,7 @@ class _Host:
         return self._add("Reshape", "rows", [whole, scalar], {"T": _INT32, "Tshape": _INT32}, (_INT32, ()))
 
     def _true_rows(self, core: int, index: int, times: int) -> Tensor:
-        tensor = self.dequeues[core].out(index)
+        tensor = self.arriving[index][core]
         kind, shape = tensor.dtype, tensor.shape or ()
         begin = self._constant(np.zeros(len(shape)))
         size = self._size(core, len(shape), times)
@@ -151,6 +160,28 @@ def _dequeue(graph: Graph, sent: list[Tensor], core: int) -> Node:
         device=HOST_DEVICE,
         outputs=[(t.dtype, t.shape) for t in sent],
     )
+
+
+def _arriving_beside(graph: Graph, ends: list[Tensor], cores: int) -> list[list[Tensor]]:
+    """What the host in front of the device hands to the host behind it, by a queue per core; the infeed fills them."""
+    if not ends:
+        return []
+    kinds, outputs = [t.dtype for t in ends], [(t.dtype, t.shape) for t in ends]
+    nodes = []
+    for core in range(cores):
+        name = f"tpugraph/beside/queue/{core}"
+        queue = graph.add(
+            "FIFOQueueV2",
+            name,
+            attrs={"component_types": kinds, "shapes": [], "capacity": -1, "shared_name": name, "container": ""},
+            device=HOST_DEVICE,
+            outputs=[(_RESOURCE, ())],
+        )
+        kept = {"component_types": kinds, "timeout_ms": -1}
+        nodes.append(graph.add("QueueDequeueV2", f"tpugraph/beside/dequeue/{core}", [queue.out()], attrs=kept,
+                               device=HOST_DEVICE, outputs=outputs))  # fmt: skip
+        graph.roles.beside_queues.append(queue.name)
+    return [[node.out(index) for node in nodes] for index in range(len(ends))]
 
 
 def _at_least_vector(graph: Graph, tensor: Tensor) -> Tensor:

@@ -51,8 +51,7 @@ class Infeed(Pass):
             for use in tensor.node.uses(tensor.port):
                 if in_cluster(use.node):
                     graph.set_input(use.node, use.index, arrived)
-        body = _per_step(graph, [*(t.node for t in sent), *waits])
-        enqueues = self._split(graph, sent, waits) if self._splits() else self._copy(graph, sent, body, waits)
+        enqueues = self._split(graph, sent, waits) if self._splits() else self._copy(graph, sent, waits)
         graph.roles.infeed = [node.name for node in enqueues]
         graph.facts[self.name] = {"tensors": [str(t) for t in crossing], "cores": self.num_replicas}
 
@@ -85,11 +84,13 @@ class Infeed(Pass):
             outputs=[],
         )
 
-    def _copy(self, graph: Graph, sent: list[Tensor], body: list[Node], waits: list[Node]) -> list[Node]:
+    def _copy(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
         """One run of the input part per core, in order: core r of step t takes batch N*t + r."""
         kinds = _kinds(sent)
+        beside = [graph[name].out() for name in graph.roles.beside]
+        body = _per_step(graph, [*(t.node for t in [*sent, *beside]), *waits])
         takes = [node for node in body if node.op in ops.INPUTS]
-        enqueues = [self._enqueue(graph, 0, sent, kinds, waits)]
+        enqueues = [self._enqueue(graph, 0, sent, kinds, waits), *_hand_over(graph, 0, beside)]
         before = takes
         for core in range(1, self.num_replicas):
             copies = graph.clone_subgraph(body, lambda name, core=core: f"{name}/core_{core}")  # type: ignore[misc]
@@ -98,6 +99,7 @@ class Infeed(Pass):
             before = [copies[take] for take in takes]
             inputs = [copies[t.node].out(t.port) if t.node in copies else t for t in sent]
             enqueues.append(self._enqueue(graph, core, inputs, kinds, [copies.get(w, w) for w in waits]))
+            enqueues += _hand_over(graph, core, [copies[t.node].out(t.port) for t in beside])
         return enqueues
 
     def _split(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
@@ -112,6 +114,16 @@ class Infeed(Pass):
             self._enqueue(graph, core, [t.node.out(core) for t in sent], kinds, waits)
             for core in range(self.num_replicas)
         ]
+
+
+def _hand_over(graph: Graph, core: int, beside: list[Tensor]) -> list[Node]:
+    """What goes from host to host beside a core's batch."""
+    if not beside:
+        return []
+    queue = graph[graph.roles.beside_queues[core]].out()
+    kept = {"Tcomponents": [t.dtype for t in beside], "timeout_ms": -1}
+    return [graph.add("QueueEnqueueV2", f"tpugraph/beside/enqueue/{core}", [queue, *beside], attrs=kept,
+                      device=HOST_DEVICE, outputs=[])]  # fmt: skip
 
 
 def _kinds(sent: list[Tensor]) -> dict[str, Any]:

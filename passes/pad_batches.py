@@ -41,9 +41,9 @@ class PadBatches(Pass):
         baked = any(shape and shape[0] is not None for shape in take.attr("output_shapes"))
         noted = _keep_remainder(graph, chain, batcher)
         open_shapes = [_with_rows(graph, take, index, shape) for index, shape in enumerate(take.attr("output_shapes"))]
-        _go_on_empty(graph, iterator, dataset, open_shapes)
+        _go_on_empty(graph, iterator, take, dataset, open_shapes)
         for node in (iterator, take):
-            graph.set_attr(node, "output_shapes", [attrs.encode(shape) for shape in open_shapes])
+            graph.set_attr(node, "output_shapes", list(open_shapes))
             graph.set_attr(node, "_output_shapes", None)
         graph.set_outputs(take, list(zip(take.attr("output_types"), open_shapes, strict=True)))
         count, padded = _pad(graph, take, rows)
@@ -52,15 +52,16 @@ class PadBatches(Pass):
         shapes.infer(graph)
         if shapes.tell_lookups(graph):
             shapes.infer(graph)
-        if _zero_made_of_text(graph, count, padded, rows):
-            shapes.infer(graph)
+        _zero_made_of_text(graph, count, padded, rows)
         graph.facts[self.name] = {
             "batch_rows": rows,
             "baked": baked,
             "padded": [str(tensor) for tensor in padded],
+            "sparse": [[str(tensor) for tensor in parts] for parts in _grow_sparse(graph, take, rows)],
             "endless": _endless(chain),
             "notes": noted,
         }
+        shapes.infer(graph)
 
 
 # --------------------------------------------------------------------------- the input as it is
@@ -123,11 +124,25 @@ def _rows(graph: Graph, take: Node, batcher: Node | None) -> int:
     )
 
 
-def _with_rows(graph: Graph, take: Node, index: int, shape: Shape) -> tuple[int | None, ...]:
-    """The shape with an open number of rows; refuses what cannot be padded."""
+def _is_sparse(take: Node, index: int) -> bool:
+    """Whether part of a batch is a sparse tensor, which the dataset hands out in a wrapping."""
+    wrapped = take.attr("output_types")[index].name == "variant"
+    return wrapped and all(use.node.op == "DeserializeSparse" and _rank(use.node) for use in take.uses(index))
+
+
+def _rank(unwrapped: Node) -> int:
+    """The rank of an unwrapped sparse tensor; 0 where it is not known."""
+    shapes_known = unwrapped.attr("_output_shapes") if unwrapped.has_attr("_output_shapes") else [None]
+    return int((shapes_known[0] or (None, None))[1] or 0)
+
+
+def _with_rows(graph: Graph, take: Node, index: int, shape: Shape) -> Shape:
+    """The shape with an open number of rows, none of a sparse tensor; refuses what cannot be padded."""
     kind = take.attr("output_types")[index]
+    if _is_sparse(take, index):
+        return None
     if shape is None or not shape or kind.name in ("variant", "resource"):
-        what = "a sparse or ragged value" if kind.name == "variant" else "not a batch of rows"
+        what = "a ragged value" if kind.name == "variant" else "not a batch of rows"
         raise ShapeError(
             f"element {index} of the batch ({kind}, shape {shape}) is {what}, so it cannot be padded",
             node=take,
@@ -181,23 +196,35 @@ def _endless(chain: list[Node]) -> bool:
     return any(count.op == "Const" and int(count.attr("value").item()) < 0 for count in counts)
 
 
-def _go_on_empty(graph: Graph, iterator: Node, dataset: Node, open_shapes: list[Any]) -> None:
+def _go_on_empty(graph: Graph, iterator: Node, take: Node, dataset: Node, open_shapes: list[Any]) -> None:
     """Behind the dataset come batches without rows, for ever."""
     kinds = iterator.attr("output_types")
     parts = [
-        _const(graph, f"empty/{i}", np.zeros([0, *(d or 0 for d in shape[1:])], _numpy(kind)), kind)
+        _empty_sparse(graph, take, i)
+        if _is_sparse(take, i)
+        else _const(graph, f"empty/{i}", np.zeros([0, *(d or 0 for d in shape[1:])], _numpy(kind)), kind)
         for i, (kind, shape) in enumerate(zip(kinds, open_shapes, strict=True))
     ]
-    empty = [attrs.encode(tuple(t.shape or ())) for t in parts]
+    empty = [t.shape for t in parts]
     common = {"output_types": kinds, "output_shapes": empty}
     none = _dataset_node(graph, "TensorDataset", "empty", parts, {"Toutput_types": kinds, "output_shapes": empty})
     for_ever = _const(graph, "for_ever", np.asarray(-1, "int64"))
     ever = _dataset_node(graph, "RepeatDataset", "empty/repeat", [none, for_ever], common)
-    shapes_after = [attrs.encode(shape) for shape in open_shapes]
+    shapes_after = list(open_shapes)
     attributes = {"output_types": kinds, "output_shapes": shapes_after}
     both = _dataset_node(graph, "ConcatenateDataset", "dataset", [dataset.out(), ever], attributes)
     maker = next(use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR)
     graph.set_input(maker, 0, both)
+
+
+def _empty_sparse(graph: Graph, take: Node, index: int) -> Tensor:
+    """A sparse tensor without rows, wrapped as the dataset wraps those of the batches."""
+    unwrapped = next((use.node for use in take.uses(index)), None)
+    rank, kind = (2, _INT64) if unwrapped is None else (_rank(unwrapped), unwrapped.attr("dtype"))
+    none = [np.zeros((0, rank), "int64"), np.zeros(0, _numpy(kind)), np.zeros(rank, "int64")]
+    parts = [_const(graph, f"empty/{index}/{i}", part, kind if i == 1 else _INT64) for i, part in enumerate(none)]
+    return graph.add("SerializeSparse", f"{_NAME}/empty/{index}", parts, attrs={"T": kind, "out_type": _VARIANT},
+                     outputs=[(_VARIANT, (3,))]).out()  # fmt: skip
 
 
 def _numpy(kind: attrs.DType) -> Any:
@@ -213,9 +240,13 @@ def _dataset_node(graph: Graph, op: str, name: str, inputs: list[Tensor], attrib
 
 def _pad(graph: Graph, take: Node, rows: int) -> tuple[Tensor, list[Tensor]]:
     """Pad what is read of the batch; returns the true number of rows and the padded tensors."""
-    used = take.used_ports()
+    used = [port for port in take.used_ports() if not _is_sparse(take, port)]
     readers = {port: take.uses(port) for port in used}
-    shape = _add(graph, "Shape", "shape", [take.out(used[0])], {"T": take.out(used[0]).dtype, "out_type": _INT32})
+    dense = next((port for port in [*used, *range(len(take.outputs or ()))] if not _is_sparse(take, port)), None)
+    if dense is None:
+        raise ShapeError("the batch has sparse tensors only: how many rows it has cannot be told", node=take,
+                         fix="put a dense feature or the labels beside them")  # fmt: skip
+    shape = _add(graph, "Shape", "shape", [take.out(dense)], {"T": take.out(dense).dtype, "out_type": _INT32})
     first = [
         _const(graph, f"rows/{n}", np.asarray([v], "int32")) for n, v in (("begin", 0), ("end", 1), ("strides", 1))
     ]
@@ -228,6 +259,23 @@ def _pad(graph: Graph, take: Node, rows: int) -> tuple[Tensor, list[Tensor]]:
         for use in readers[port]:
             graph.set_input(use.node, use.index, found[-1])
     return count, found
+
+
+def _grow_sparse(graph: Graph, take: Node, rows: int) -> list[list[Tensor]]:
+    """Let sparse tensors have all rows, the last ones empty; returns indices, values and dense shape of each."""
+    found: list[list[Tensor]] = []
+    for node in [use.node for port in take.used_ports() if _is_sparse(take, port) for use in take.uses(port)]:
+        shape, name = node.out(2), f"sparse/{len(found)}"
+        readers = node.uses(2)
+        full = _const(graph, f"{name}/rows", np.asarray([rows], "int64"))
+        ends = [_const(graph, f"{name}/{n}", np.asarray([v], "int32")) for n, v in (("begin", 1), ("size", -1))]
+        rest = _add(graph, "Slice", f"{name}/rest", [shape, *ends], {"T": _INT64, "Index": _INT32})
+        axis = _const(graph, f"{name}/axis", np.asarray(0, "int32"))
+        whole = _add(graph, "ConcatV2", f"{name}/shape", [full, rest, axis], {"N": 2, "T": _INT64, "Tidx": _INT32})
+        for use in readers:
+            graph.set_input(use.node, use.index, whole)
+        found.append([node.out(0), node.out(1), whole])
+    return found
 
 
 def _padded(graph: Graph, tensor: Tensor, missing: Tensor, whole: tuple[Any, ...]) -> Tensor:

@@ -32,6 +32,7 @@ class Placement(Pass):
         step = Step(graph)
         cut = step.minimum_cut()
         device, host = step.split(cut)
+        host.update(graph.ancestors(graph[name] for name in graph.roles.beside))
         _clone_shared(graph, device, host, cut)
         tail = Tail(graph, step, device, cut)
         tail.place()

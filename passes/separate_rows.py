@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tpugraph import analysis, ops, shapes
 from tpugraph.analysis import NodeSet, minimum_cut, must_be_host
 from tpugraph.baked_sizes import find_baked
 from tpugraph.errors import ConversionError, ShapeError
-from tpugraph.host_tail import HostTail
+from tpugraph.host_tail import HostTail, goes_beside
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
-from tpugraph.row_states import Batch, Rows
+from tpugraph.row_entries import is_within
+from tpugraph.row_states import WITHIN, Batch, Entries, Rows, Sizes, State
 from tpugraph.rows import RowFlow
 
 
@@ -34,6 +36,7 @@ class SeparateRows(Pass):
         step.refuse_in_the_middle()
         cut = step.cut()
         tail = HostTail(graph, step.cone, step.tail, step.flow.state, cut, {})
+        step.refuse_entries([*step.tail, *tail.own()])
         if step.batch.baked:
             tail.baked = find_baked(graph, step.batch.rows, step.seeds, [*step.tail, *tail.own()], step.flow.state)
         tail.build()
@@ -61,6 +64,17 @@ def _name_predictions(graph: Graph) -> None:
         roles.predictions[name] = node.name
 
 
+def _sparse(graph: Graph, tensors: list[list[str]]) -> dict[Tensor, State]:
+    """What indices, values and dense shape of the batch's sparse tensors are."""
+    found: dict[Tensor, State] = {}
+    for names in tensors:
+        numbers, values, shape = (graph.tensor(name) for name in names)
+        origin, rank = (numbers.node.name,), (numbers.shape or (None, 2))[1] or 2
+        found |= {numbers: Entries(origin, "rows"), values: Entries(origin, "values")}
+        found[shape] = Sizes((1, *[WITHIN] * (rank - 1)))
+    return found
+
+
 class _Step:
     """The step, divided into what keeps rows apart and the tail, which mixes them."""
 
@@ -77,11 +91,21 @@ class _Step:
         writes = {node: None for node in self.cone if node.op in ops.WRITES}
         forced = {**self.host_bound, **ends, **writes}
         self.batch = Batch(facts["batch_rows"], facts["baked"])
-        self.flow = RowFlow(graph, self.batch, self.seeds, self.cone, forced)
-        if self.flow.tell_shapes():
-            self.flow = RowFlow(graph, self.batch, self.seeds, self.cone, forced)
-        self.behind = graph.descendants((t.node for t in self.seeds), data_only=True)
+        states = {**dict.fromkeys(self.seeds, Rows(0)), **_sparse(graph, facts["sparse"])}
+        self.flow = RowFlow(graph, self.batch, states, self.cone, forced)
+        while self.flow.tell_shapes():
+            self.flow = RowFlow(graph, self.batch, states, self.cone, forced)
+        self.behind = graph.descendants((t.node for t in states), data_only=True)
         self.tail = self._tail(forced)
+        while read := self._entries_read(states):  # the host finds these in the rows of all cores
+            forced.update(read)
+            self.flow = RowFlow(graph, self.batch, states, self.cone, forced)
+            self.tail = self._tail(forced)
+
+    def _entries_read(self, states: Mapping[Tensor, State]) -> NodeSet:
+        """What finds entries of sparse rows that the tail reads."""
+        read = [t for n in self.tail for t in n.inputs if t not in states and is_within(self.flow.state(t))]
+        return {t.node: None for t in read}
 
     def _tail(self, forced: NodeSet) -> NodeSet:
         """What mixes rows, writes, or follows a write."""
@@ -120,9 +144,11 @@ class _Step:
             bound = node in inside or in_loop or (ops.is_stateful(node.op) and not must_be_host(node))
             state = self.flow.state(tensor)
             whole = isinstance(state, Rows) and state.axis == 0 and state.outer == 1
-            if whole and not bound and size is not None and tensor.dtype.name in ops.INFEED_DTYPES:
+            if goes_beside(tensor):
+                size = None if node in self.of_model else shapes.element_count(tensor.shape)
+            if whole and not bound and size is not None:
                 capacity[tensor] = size
-            if any(t.node in self.of_model and t.node not in self.behind for t in node.inputs):
+            if any(self._starts(t) for t in node.inputs):
                 sources[tensor] = None
             for use in node.uses(tensor.port):
                 if use.node in self.tail:
@@ -133,6 +159,22 @@ class _Step:
         if found is None:
             raise self._uncut_error(list(sinks), capacity)
         return found[1]
+
+    def _starts(self, tensor: Tensor) -> bool:
+        """Whether what reads the tensor cannot be computed from rows: they meet the model there, or were entries."""
+        return is_within(self.flow.state(tensor)) or (tensor.node in self.of_model and tensor.node not in self.behind)
+
+    def refuse_entries(self, nodes: Iterable[Node]) -> None:
+        """Entries of sparse rows are not gathered from the cores."""
+        for node in nodes:
+            found = next((t for t in node.inputs if is_within(self.flow.state(t))), None)
+            if found is not None:
+                raise ShapeError(
+                    f"'{node.name}' on the host reads '{found}', entries of sparse rows, for all cores together",
+                    node=found.node,
+                    origin=self.graph.source,
+                    fix="make them dense rows first (an indicator or embedding column, sparse.to_dense)",
+                )
 
     def _rows_of(self, node: Node) -> list[Tensor]:
         outputs = (node.out(port) for port in range(len(node.outputs or ())))

@@ -62,7 +62,9 @@ def _bound_rows(tensor: Tensor, depth: int) -> int | None:
     if node.op == "SparseCross" and port in (0, 1):
         crossed = _crossed(node)
         return None if crossed is None else crossed[0] * crossed[1]
-    if node.op in ("StridedSlice", "Slice", *_SAME_AS_FIRST):
+    if node.op in ("StridedSlice", "Slice"):
+        return None if node.attr("shrink_axis_mask", 0) & 1 else _rows(node.inputs[0], depth)
+    if node.op in _SAME_AS_FIRST:
         candidates = [_rows(t, depth) for t in node.inputs if t.shape and len(t.shape) == len(tensor.shape or ())]
         known = [c for c in candidates if c is not None]
         return max(known, default=None) if len(known) == len(candidates) else None

@@ -232,7 +232,7 @@ def _notes(graph: Graph) -> list[str]:
     if padding.get("endless"):
         notes.append("the dataset repeats for ever: say how many steps to run")
     notes.extend(graph.facts.get("separate-rows", {}).get("models_on_host", [])[:5])
-    if graph.of_type(*ops.DEQUEUES):
+    if any(graph[f.name].op in ops.DEQUEUES for f in graph.roles.inputs if f.name in graph):
         notes.append("the input is a queue: its position cannot be saved in a checkpoint")
     return notes
 

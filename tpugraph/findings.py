@@ -67,6 +67,8 @@ class Roles:
     batch_rows: int = 0
     rows: str = ""
     device_ends: list[str] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)
+    beside_queues: list[str] = field(default_factory=list)
 
     @property
     def roots(self) -> list[str]:

@@ -12,6 +12,7 @@ from tpugraph.analysis import NodeSet
 from tpugraph.errors import ConversionError
 from tpugraph.findings import Finding
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.row_entries import is_within
 from tpugraph.row_states import Rows, Sizes, State
 
 ALL_ROWS = "PlaceholderWithDefault"
@@ -21,6 +22,15 @@ TIMES = "_tpugraph_rows"
 """Attribute of such a node: how many entries of dimension 0 a row has; 0 for the number of rows itself."""
 
 _INT32 = attrs.dtype("int32")
+
+
+def _has_entries(node: Node, state: Callable[[Tensor], State]) -> bool:
+    return any(is_within(state(node.out(port))) for port in range(len(node.outputs or ())))
+
+
+def goes_beside(tensor: Tensor) -> bool:
+    """Whether the host in front of the device hands a tensor to the host behind it, since no infeed takes it."""
+    return tensor.dtype.name not in ops.INFEED_DTYPES
 
 
 class HostTail:
@@ -54,6 +64,7 @@ class HostTail:
         self.baked = baked
         self.mixing = tail
         self.nodes: NodeSet = dict(tail)
+        self._behind_entries = graph.descendants((n for n in cone if _has_entries(n, state)), data_only=True)
         self._sizes: dict[Tensor, Tensor] = {}
 
     def build(self) -> None:
@@ -62,6 +73,7 @@ class HostTail:
         count = graph[graph.roles.rows].out()
         own = self.own()
         device = self._release([*(t.node for t in self.cut), count.node])
+        beside = dict.fromkeys(t for t in self.cut if goes_beside(t))
         ends = [self._cross(count, 0), *(self._cross(t, self._times(t)) for t in self.cut)]
         self.total = ends[0].out()
         arriving = dict(zip(self.cut, (end.out() for end in ends[1:]), strict=True))
@@ -74,7 +86,9 @@ class HostTail:
         for node in [copies.get(n, n) for n in {**self.mixing, **own}]:
             kept = [copies.get(c, c) for c in node.controls if c in self.mixing or c in own or c in self.nodes]
             graph.set_controls(node, kept)
-        graph.roles.device_ends = [end.inputs[0].node.name for end in ends]
+        names = {tensor: end.inputs[0].node.name for tensor, end in zip([count, *self.cut], ends, strict=True)}
+        graph.roles.device_ends = [name for tensor, name in names.items() if tensor not in beside]
+        graph.roles.beside = [name for tensor, name in names.items() if tensor in beside]
         self._clear(ends)
 
     def _times(self, tensor: Tensor) -> int:
@@ -102,8 +116,14 @@ class HostTail:
 
     def _made_of_sizes(self, tensor: Tensor) -> bool:
         """Whether the tensor asks for the shape of rows, which the tail makes from their number."""
-        shape = tensor.node.op in ops.SHAPE_OF and isinstance(self.state(tensor), Sizes)
-        return shape or tensor in self.baked
+        state = self.state(tensor)
+        if tensor in self.baked or not isinstance(state, Sizes):
+            return tensor in self.baked
+        return tensor.node.op in ops.SHAPE_OF or self._only_number(tensor.node, state)
+
+    def _only_number(self, node: Node, state: Sizes) -> bool:
+        """Whether the number of rows was read off the dense shape of entries."""
+        return node in self._behind_entries and all(t is not None and t > 0 for t in state.times)
 
     def _release(self, ends: list[Node]) -> NodeSet:
         """What the device needs. It waits for nothing of the tail; checks that it waited for still run there."""
@@ -153,7 +173,7 @@ class HostTail:
     # ------------------------------------------------------------------ what crosses
 
     def _cross(self, tensor: Tensor, times: int) -> Node:
-        """The end of the device's part, and behind it what stands for the rows of all cores."""
+        """The end of a core's part, and behind it what stands for the rows of all cores."""
         graph, kind = self.graph, tensor.dtype
         end = graph.add(
             "Identity",
@@ -195,7 +215,9 @@ class HostTail:
             one = self._constant(node, node.attr("value").flat[0], kind)
             return self._add(node, "Fill", "rows", [shape, one], {"T": kind, "index_type": _INT32})
         assert isinstance(made, Sizes)
-        fixed = node.attr("value").ravel() if tensor in self.baked else node.inputs[tensor.port].shape or ()
+        fixed: Sequence[Any] = made.times
+        if tensor in self.baked or node.op in ops.SHAPE_OF:
+            fixed = node.attr("value").ravel() if tensor in self.baked else node.inputs[tensor.port].shape or ()
         if tensor.shape == ():
             return self._element(node, made.times[0] or 1, kind)
         return self._vector(node, made.times, fixed, kind)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpugraph import ops
+from tpugraph import ops, row_entries
 from tpugraph.ir import Node, Tensor
 from tpugraph.row_shapes import along
 from tpugraph.row_states import (
@@ -32,6 +32,8 @@ from tpugraph.row_states import (
 def apply(node: Node, inputs: Sequence[State], batch: Batch) -> list[State]:
     """The states of a node's outputs."""
     count = len(node.outputs or ())
+    if row_entries.concerns(node, inputs):
+        return [_checked(node.out(port), s, batch.rows) for port, s in enumerate(row_entries.apply(node, inputs))]
     rule = RULES.get(node.op) or _general(node.op)
     if rule is None:
         return [MIXED] * count
@@ -71,10 +73,10 @@ def _checked(tensor: Tensor, state: State, batch: int) -> State:
 
 
 def _general(op: str) -> Rule | None:
-    if op in ops.ELEMENTWISE or op == "SelectV2":
-        return _elementwise
     if op in ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | ops.PRINTS:
         return _same
+    if op in ops.ELEMENTWISE or op == "SelectV2":
+        return _elementwise
     if op in ops.REDUCTIONS or op in ("ArgMax", "ArgMin", "Cumsum", "Cumprod", "ReverseV2"):
         return along
     if op in ops.SWITCH:

@@ -20,9 +20,28 @@ class Rows:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Whole numbers made of shapes: of each element how many times the number of rows it is, None where it is not."""
+    """Whole numbers made of shapes: of each element how many times the number of rows it is, None where it is not.
+
+    An element is ``WITHIN`` where what is in the rows decides it, as the longest row of a sparse tensor.
+    """
 
     times: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Entries of rows, as of a sparse tensor: dimension 0 goes through them, and a row may have any number.
+
+    Attributes:
+        origin: what found them, and what chose among them since; only entries of one origin stand side by side.
+        role: ``values``; ``rows``, indices whose column 0 is the row; ``distinct`` values of all entries and the
+            ``places`` of the entries among them; ``chosen``, numbers of some entries.
+        full: whether every row has an entry.
+    """
+
+    origin: tuple[str, ...]
+    role: str
+    full: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,7 +54,8 @@ class Batch:
 
 UNIFORM = "uniform"
 MIXED = "mixed"
-State = Rows | Sizes | str
+WITHIN = -1
+State = Rows | Sizes | Entries | str
 
 Rule = Callable[[Node, Sequence[State], Batch], list[State]]
 RULES: dict[str, Rule] = {}

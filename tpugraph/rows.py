@@ -5,17 +5,18 @@ Only such tensors may be computed on padded batches, core by core: their true ro
 the whole batch would give. :mod:`tpugraph.batch_dims` asks which dimensions grow with the batch; this asks more, since
 a softmax over the batch keeps its shape and mixes all rows.
 
-Everything is one of four:
+Everything is one of five:
 
 - ``UNIFORM``: does not depend on the batch, not even on its size;
 - :class:`Rows`: keeps the rows apart, and this is where they are;
 - :class:`Sizes`: a small vector of whole numbers made of shapes, some of which grow with the batch;
+- :class:`Entries`: any number of entries for each row, as of a sparse tensor (see :mod:`tpugraph.row_entries`);
 - ``MIXED``: none of these, or not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from tpugraph import analysis, attrs, ops, row_rules, shapes
@@ -38,18 +39,23 @@ class RowFlow:
     Args:
         graph: the graph, with shapes; every batch has its full number of rows.
         batch: the batch of one core.
-        seeds: the batch itself: tensors whose dimension 0 holds the rows.
+        seeds: the batch itself: tensors whose dimension 0 holds the rows, and parts of sparse ones.
         within: the nodes to analyse.
         mixed: nodes that count as mixed whatever they compute.
     """
 
     def __init__(
-        self, graph: Graph, batch: Batch, seeds: Iterable[Tensor], within: Iterable[Node], mixed: Container[Node] = ()
+        self,
+        graph: Graph,
+        batch: Batch,
+        seeds: Mapping[Tensor, State],
+        within: Iterable[Node],
+        mixed: Container[Node] = (),
     ) -> None:
         self.graph = graph
         self.batch = batch
         self.mixed = mixed
-        self._states: dict[Tensor, State] = {tensor: Rows(0) for tensor in seeds}
+        self._states: dict[Tensor, State] = dict(seeds)
         behind = graph.descendants((t.node for t in self._states), data_only=True)
         sources = {tensor.node for tensor in self._states}
         chosen = {node: None for node in within if node in behind and node not in sources}

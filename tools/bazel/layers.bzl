@@ -51,6 +51,7 @@ LAYERS = [
         "tpugraph/entries.py",
         "tpugraph/evaluation_roles.py",
         "tpugraph/rows.py",
+        "tpugraph/row_entries.py",
         "tpugraph/row_rules.py",
         "tpugraph/row_shapes.py",
         "tpugraph/row_states.py",

@@ -8,15 +8,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import tensorflow as tf
-
-from tpugraph.errors import ArgumentError, CheckpointError, NanLossDuringTrainingError
-from tpugraph.estimator import export
+from tpugraph.errors import ArgumentError, NanLossDuringTrainingError
 from tpugraph.estimator import prediction as predict_only
 from tpugraph.estimator.arguments import instance, whole
 from tpugraph.estimator.calls import check_model_fn
 from tpugraph.estimator.context import Batches, as_dict, batches, check_batch_size, check_keys
 from tpugraph.estimator.evaluation import add_metrics, check_names, evaluate, evaluate_on_cores
+from tpugraph.estimator.exporting import export_trained
+from tpugraph.estimator.learnt import Learnt
 from tpugraph.estimator.models import Models
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.nan_blame import blamed
@@ -27,7 +26,7 @@ from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import check_listeners
 from tpugraph.estimator.specs import hooks_of
 from tpugraph.estimator.tpu_config import InputPipelineConfig
-from tpugraph.estimator.tracing import Request, trace_input, trace_model, trace_serving
+from tpugraph.estimator.tracing import Request, trace_input, trace_model
 from tpugraph.estimator.training import Cores, Goal, Training
 from tpugraph.estimator.warm_start import settings_of
 from tpugraph.runtime.masters import reach
@@ -35,7 +34,7 @@ from tpugraph.runtime.masters import reach
 _CORES = 8
 
 
-class TPUEstimator:
+class TPUEstimator(Learnt):
     """Trains the model that a model function describes, on the cores of a TPU or on emulated ones.
 
     Args:
@@ -391,16 +390,7 @@ class TPUEstimator:
             raise ArgumentError(f"experimental_mode is '{experimental_mode}', but only PREDICT is exported")
         checkpoint = checkpoint_path or self._newest()
         request = self._request(serving_input_receiver_fn, ModeKeys.PREDICT, on_cores=False)
-        fed, receiver = trace_serving(request)
-        model = PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
-        try:
-            with model.traced.graph.as_default():
-                model.traced.scaffold.saver.restore(model.session, checkpoint)
-                spec = model.traced.spec
-                served = export.signatures(receiver, spec.export_outputs, spec.predictions)
-            return export.write(model, os.fspath(export_dir_base), served, assets_extra, as_text=as_text)
-        finally:
-            model.close()
+        return export_trained(request, checkpoint, export_dir_base, assets_extra, as_text=as_text)
 
     def export_savedmodel(
         self,
@@ -417,54 +407,6 @@ class TPUEstimator:
         return self.export_saved_model(
             export_dir_base, serving_input_receiver_fn, assets_extra, as_text=as_text, checkpoint_path=checkpoint_path
         )
-
-    # ------------------------------------------------------------------ what was learnt
-
-    def latest_checkpoint(self) -> str | None:
-        """The prefix of the newest checkpoint; None where there is none."""
-        found = tf.train.latest_checkpoint(self.model_dir)
-        return None if found is None else str(found)
-
-    def get_variable_names(self) -> list[str]:
-        """The names of the variables in the newest checkpoint.
-
-        Raises:
-            ArgumentError: nothing is trained yet (a ``ValueError``).
-        """
-        return [name for name, _ in tf.train.list_variables(self._newest())]
-
-    def get_variable_value(self, name: str) -> Any:
-        """The value of a variable in the newest checkpoint, as a NumPy array.
-
-        Raises:
-            ArgumentError: nothing is trained yet, or there is no such variable (a ``ValueError``).
-        """
-        newest = self._newest()
-        if name not in dict(tf.train.list_variables(newest)):
-            raise ArgumentError(f"there is no variable '{name}' in '{newest}'",
-                                fix=f"one of {', '.join(self.get_variable_names()[:5])}, ...")  # fmt: skip
-        return tf.train.load_variable(newest, name)
-
-    def _newest(self) -> str:
-        found = self.latest_checkpoint()
-        if found is None:
-            raise ArgumentError(f"there is no checkpoint in '{self.model_dir}' yet", fix="train first")
-        return found
-
-    @property
-    def saved_step(self) -> int:
-        """The global step of the newest checkpoint; 0 where there is none.
-
-        Raises:
-            CheckpointError: it cannot be read.
-        """
-        found = self.latest_checkpoint()
-        if found is None:
-            return 0
-        try:
-            return int(tf.train.load_variable(found, tf.compat.v1.GraphKeys.GLOBAL_STEP))
-        except tf.errors.OpError as error:
-            raise CheckpointError(f"the checkpoint '{found}' cannot be read: {error.message}") from error
 
 
 def _folder(model_dir: Any, configured: str | None) -> str:

@@ -70,8 +70,7 @@ def max_pooling2d(
     name: str | None = None,
 ) -> Any:
     """The largest value of each window of images ``[batch, height, width, channels]``."""
-    _channels_last(data_format)
-    return tf.nn.max_pool2d(inputs, _pair(pool_size), _pair(strides), padding.upper(), name=name or "max_pooling2d")
+    return _pooled(tf.nn.max_pool2d, inputs, pool_size, strides, padding, data_format, name or "max_pooling2d")
 
 
 def average_pooling2d(
@@ -83,11 +82,7 @@ def average_pooling2d(
     name: str | None = None,
 ) -> Any:
     """The mean of each window of images ``[batch, height, width, channels]``."""
-    _channels_last(data_format)
-    pooled = tf.nn.avg_pool2d(
-        inputs, _pair(pool_size), _pair(strides), padding.upper(), name=name or "average_pooling2d"
-    )
-    return pooled
+    return _pooled(tf.nn.avg_pool2d, inputs, pool_size, strides, padding, data_format, name or "average_pooling2d")
 
 
 def dropout(
@@ -116,6 +111,13 @@ def _finish(outputs: Any, units: int, use_bias: bool, initializer: Any, activati
         first = initializer or tf1.zeros_initializer()
         outputs = tf.nn.bias_add(outputs, tf1.get_variable("bias", [units], outputs.dtype, first, trainable=trainable))
     return outputs if activation is None else activation(outputs)
+
+
+def _pooled(
+    pool: Callable[..., Any], inputs: Any, size: Any, strides: Any, padding: str, data_format: str, name: str
+) -> Any:
+    _channels_last(data_format)
+    return pool(inputs, _pair(size), _pair(strides), padding.upper(), name=name)
 
 
 def _pair(value: int | Sequence[int]) -> list[int]:

@@ -65,23 +65,14 @@ class EstimatorSpec(_EstimatorSpec):
         prediction_hooks: Any = None,
     ) -> EstimatorSpec:
         """Check the fields and make the spec; see the class."""
-        _check_mode(mode)
+        shared = _shared(
+            mode, predictions, loss, train_op, export_outputs, training_hooks, evaluation_hooks, prediction_hooks
+        )
         if scaffold is not None:
             instance("scaffold", scaffold, tf.compat.v1.train.Scaffold, what="a tf.compat.v1.train.Scaffold")
-        return super().__new__(
-            cls,
-            mode,
-            _predictions(mode, predictions),
-            _loss(mode, loss),
-            _train_op(mode, train_op),
-            _metric_ops(eval_metric_ops),
-            _export_outputs(export_outputs),
-            hooks_of("training_chief_hooks", training_chief_hooks),
-            hooks_of("training_hooks", training_hooks),
-            scaffold,
-            hooks_of("evaluation_hooks", evaluation_hooks),
-            hooks_of("prediction_hooks", prediction_hooks),
-        )
+        chief = hooks_of("training_chief_hooks", training_chief_hooks)
+        own = {"eval_metric_ops": _metric_ops(eval_metric_ops), "training_chief_hooks": chief, "scaffold": scaffold}
+        return super().__new__(cls, **shared, **own)
 
 
 class _TPUEstimatorSpec(NamedTuple):
@@ -137,25 +128,14 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
         prediction_hooks: Any = None,
     ) -> TPUEstimatorSpec:
         """Check the fields and make the spec; see the class."""
-        _check_mode(mode)
+        shared = _shared(
+            mode, predictions, loss, train_op, export_outputs, training_hooks, evaluation_hooks, prediction_hooks
+        )
         check_call("eval_metrics", eval_metrics)
         check_call("host_call", host_call)
         if scaffold_fn is not None and not callable(scaffold_fn):
             raise ArgumentTypeError(f"scaffold_fn must be a function without arguments, but is {scaffold_fn!r}")
-        return super().__new__(
-            cls,
-            mode,
-            _predictions(mode, predictions),
-            _loss(mode, loss),
-            _train_op(mode, train_op),
-            eval_metrics,
-            _export_outputs(export_outputs),
-            scaffold_fn,
-            host_call,
-            hooks_of("training_hooks", training_hooks),
-            hooks_of("evaluation_hooks", evaluation_hooks),
-            hooks_of("prediction_hooks", prediction_hooks),
-        )
+        return super().__new__(cls, **shared, eval_metrics=eval_metrics, scaffold_fn=scaffold_fn, host_call=host_call)
 
     def as_estimator_spec(self) -> EstimatorSpec:
         """The same as a plain spec: metric function, host call and scaffold function are called, in the current graph.
@@ -234,6 +214,30 @@ def _scaffold(scaffold_fn: Any) -> Any:
 
 
 # --------------------------------------------------------------------------- fields
+
+
+def _shared(
+    mode: str,
+    predictions: Any,
+    loss: Any,
+    train_op: Any,
+    export_outputs: Any,
+    training: Any,
+    evaluation: Any,
+    prediction: Any,
+) -> dict[str, Any]:
+    """The fields that both kinds of spec have, checked."""
+    _check_mode(mode)
+    return {
+        "mode": mode,
+        "predictions": _predictions(mode, predictions),
+        "loss": _loss(mode, loss),
+        "train_op": _train_op(mode, train_op),
+        "export_outputs": _export_outputs(export_outputs),
+        "training_hooks": hooks_of("training_hooks", training),
+        "evaluation_hooks": hooks_of("evaluation_hooks", evaluation),
+        "prediction_hooks": hooks_of("prediction_hooks", prediction),
+    }
 
 
 def _check_mode(mode: Any) -> None:

@@ -58,6 +58,8 @@ def connect(graph: Graph, copies: Copies, *, queues: bool = False, placement: Pl
         _drop_sink(graph, give, device)
     if fed and device is not None:
         frame_of = analysis.frames(graph)
+        for queue in graph.of_type("FIFOQueueV2") if read else ():
+            _direct_beside(graph, queue, frame_of, device)
         takes = [node for node in graph.of_type("IteratorGetNext") if frame_of[node] == device.frame]
         read_together(graph, takes, placement)
         stop_at_end_of_data(graph, device.condition)
@@ -165,6 +167,23 @@ def _direct_out(graph: Graph, give: Node, get: Node) -> None:
         graph.replace_uses(get.out(port), tensor)
     graph.replace_control_uses(get, [t.node for t in give.inputs[:1]])
     graph.remove(get)
+
+
+def _direct_beside(graph: Graph, queue: Node, frame_of: dict[Node, str], device: _WhileLoop) -> None:
+    """What goes from host to host beside the device goes directly where both ends are in the one loop."""
+    enters = [node for node in queue.consumers() if node.op in ops.ENTER]
+    ends = {use.node.op: use.node for node in [queue, *enters] for use in node.uses() if use.node not in enters}
+    put, get = ends.get("QueueEnqueueV2"), ends.get("QueueDequeueV2")
+    if put is None or get is None or {frame_of[put], frame_of[get]} != {device.frame}:
+        return
+    for port, tensor in enumerate(put.inputs[1:]):
+        graph.replace_uses(get.out(port), tensor)
+    graph.replace_control_uses(get, [t.node for t in put.inputs[1:2]])
+    graph.remove(get)
+    _drop_sink(graph, put, device)
+    for enter in enters:
+        graph.replace_control_uses(enter, [])
+    graph.remove_all([*enters, queue])
 
 
 def _drop_sink(graph: Graph, sink: Node, device: _WhileLoop | None) -> None:

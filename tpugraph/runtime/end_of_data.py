@@ -75,8 +75,9 @@ def _has_rows(graph: Graph, take: Node, optional: Node) -> Tensor:
     kept = {"output_types": kinds, "output_shapes": take.raw_attrs["output_shapes"]}
     value = graph.add("OptionalGetValue", "tpugraph/end/batch", [optional.out()], attrs=kept,
                       outputs=list(zip(kinds, shapes, strict=True)))  # fmt: skip
-    shape = graph.add("Shape", "tpugraph/end/shape", [value.out()], attrs={"T": kinds[0], "out_type": _INT32},
-                      outputs=[(_INT32, (len(shapes[0]),))])  # fmt: skip
+    dense = next(port for port, shape in enumerate(shapes) if shape)  # a sparse tensor comes wrapped, without rows
+    shape = graph.add("Shape", "tpugraph/end/shape", [value.out(dense)], attrs={"T": kinds[dense], "out_type": _INT32},
+                      outputs=[(_INT32, (len(shapes[dense]),))])  # fmt: skip
     bounds = [
         graph.add("Const", "tpugraph/end/bound", controls=[optional], attrs={"dtype": _INT32, "value": np.asarray(v, "int32")},
                   outputs=[(_INT32, np.shape(v))]).out()

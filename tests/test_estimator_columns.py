@@ -1,0 +1,122 @@
+"""Evaluation and prediction on the cores of models with text, sparse and categorical columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_estimator_cores import COUNT, X, Y, on, tf1
+
+from estimators import lines
+from tpugraph import EstimatorSpec, ModeKeys, TPUSession, convert, graphdef
+
+WORDS, KEYS = [b"red", b"green", b"blue", b""], [b"red", b"no", b"blue"]
+fc, fc1 = tf.feature_column, tf1.feature_column
+
+
+def examples(params: Any) -> Any:
+    """Two texts, one of them missing at times, a list of numbers of any length, and a number."""
+    serialized = []
+    for index in range(COUNT):
+        example = tf.train.Example()
+        feature = example.features.feature
+        feature["word"].bytes_list.value.append(WORDS[index % 4])
+        feature["key"].bytes_list.value.append(KEYS[index % 3])
+        feature["numbers"].int64_list.value.extend(range(index % 4))
+        feature["x"].float_list.value.append(X[index, 0])
+        feature["y"].float_list.value.append(Y[index])
+        serialized.append(example.SerializeToString())
+    kinds = {name: tf.io.FixedLenFeature([], kind) for name, kind in
+             (("word", tf.string), ("key", tf.string), ("x", tf.float32), ("y", tf.float32))}  # fmt: skip
+
+    def parse(batch: Any) -> Any:
+        features = tf.io.parse_example(batch, {**kinds, "numbers": tf.io.VarLenFeature(tf.int64)})
+        return features, features.pop("y")
+
+    return tf.data.Dataset.from_tensor_slices(serialized).batch(params["batch_size"]).map(parse)
+
+
+def columns() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those of a deep and of a linear model."""
+    word = fc.categorical_column_with_hash_bucket("word", 10)
+    key = fc.categorical_column_with_vocabulary_list("key", ["red", "blue"], num_oov_buckets=1)
+    numbers = fc.categorical_column_with_identity("numbers", 10)
+    buckets = fc.bucketized_column(fc.numeric_column("x"), [-0.5, 0.5])
+    deep = {"hashed": fc.embedding_column(word, 3), "vocabulary": fc.embedding_column(key, 2, "sqrtn"),
+            "list": fc.indicator_column(numbers)}  # fmt: skip
+    return deep, {
+        "linear": word,
+        "linear table": key,
+        "crossed": fc.crossed_column(["word", "key"], 20),
+        "bucket": buckets,
+    }
+
+
+def model_of(names: list[str]) -> Any:
+    def model(features: Any, labels: Any, mode: str) -> Any:
+        deep, wide = columns()
+        net: Any = tf.zeros_like(features["x"])
+        if chosen := [deep[name] for name in names if name in deep]:
+            hidden = fc1.input_layer(features, chosen)
+            hidden = tf.nn.relu(hidden @ tf1.get_variable("hidden", [hidden.shape[1], 4]))
+            net += tf.squeeze(hidden @ tf1.get_variable("out", [4, 1]), 1)
+        if chosen := [wide[name] for name in names if name in wide]:
+            net += tf.squeeze(fc1.linear_model(features, chosen), 1)
+        if mode == ModeKeys.PREDICT:
+            said = {"word": features["word"], "loud": tf.strings.upper(features["key"])}
+            return EstimatorSpec(
+                mode, predictions={"y": net, "class": tf.as_string(tf.cast(net > 0, tf.int64)), **said}
+            )
+        red = tf.cast(tf.equal(features["word"], "red"), tf.float32)
+        metrics = {"mean": tf1.metrics.mean(net), "red": tf1.metrics.mean(red)}
+        moved = [v.assign(tf.random.normal(v.shape, seed=3)) for v in tf1.trainable_variables()]
+        train = tf.group(tf1.assign_add(tf1.train.get_or_create_global_step(), 1), *moved)
+        return EstimatorSpec(
+            mode, loss=tf.reduce_mean(tf.square(net - labels)), train_op=train, eval_metric_ops=metrics
+        )
+
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:`layer.add_variable`")
+@pytest.mark.parametrize("names", [["hashed", "vocabulary", "list", "linear", "linear table"], ["crossed", "bucket"]])
+def test_columns_on_cores_give_what_the_plain_graph_gives(tmp_path: Path, names: list[str]) -> None:
+    plain = on(tmp_path, model_of(names), use_tpu=False)
+    plain.train(examples, max_steps=1)
+    wanted, rows = plain.evaluate(examples), list(plain.predict(examples))
+    made = on(tmp_path, model_of(names))
+    with lines() as said:
+        found, predicted = made.evaluate(examples), list(made.predict(examples))
+    assert not [line for line in said if "without cores" in line]
+    assert f"evaluated {COUNT} examples in 5 batches on 4 cores" in "".join(said)
+    assert abs(wanted["mean"]) > 0.01
+    assert found == pytest.approx(wanted, rel=1e-5)
+    np.testing.assert_allclose([row["y"] for row in predicted], [row["y"] for row in rows], rtol=1e-5, atol=1e-6)
+    for name in ("class", "word", "loud"):
+        assert [row[name] for row in predicted] == [row[name] for row in rows]
+    assert [row["word"] for row in predicted] == [WORDS[index % 4] for index in range(COUNT)]
+    plain.close()
+    made.close()
+
+
+@pytest.mark.parametrize("queues", [False, True])
+def test_text_goes_from_host_to_host(queues: bool) -> None:
+    """In step order and per core, through a queue or directly where one loop does everything."""
+    with tf.Graph().as_default() as graph:
+        texts, numbers = [f"text {index}" for index in range(19)], np.arange(19, dtype=np.float32)
+        dataset = tf1.data.Dataset.from_tensor_slices((texts, numbers)).batch(2)
+        text, number = tf1.data.make_initializable_iterator(dataset).get_next()
+        tf.identity(tf.strings.upper(text), name="loud")
+        tf.multiply(number, tf1.get_variable("w", initializer=np.float32(2)), name="twice")
+        plain = graphdef.from_graph_def(graph.as_graph_def(add_shapes=True))
+    program = convert(plain, mode="predict", predictions={"loud": "loud:0", "twice": "twice:0"}, num_replicas=3,
+                      iterations_per_loop=2)  # fmt: skip
+    assert [n.op for n in graphdef.from_graph_def(program.graph_def).of_type("FIFOQueueV2")] == ["FIFOQueueV2"] * 3
+    with TPUSession(program, queues=queues) as session:
+        session.initialize()
+        rows = list(session.predict())
+    assert [row["loud"] for row in rows] == [text.upper().encode() for text in texts]
+    assert [row["twice"] for row in rows] == [2.0 * number for number in numbers]
