@@ -95,7 +95,7 @@ def pytest_suites(deps, data, quick):
     Args:
       deps: what the tests import.
       data: what the tests read.
-      quick: names of those that get the tag quick: together they read everything that is declared.
+      quick: names of those that get the tag quick: the gate runs these, after every test has run under pytest alone.
     """
     for src in native.glob(["tests/**/test_*.py"], allow_empty = True):
         name = src[len("tests/"):-len(".py")].replace("/", "_")
