@@ -104,6 +104,22 @@ def test_a_part_of_a_value_that_xla_knows_stays_known() -> None:
     assert stablehlo.lower(graph).code
 
 
+def test_what_follows_a_loop_within_a_branch_stays_in_the_branch() -> None:
+    def part(x: Any, w: Any) -> Any:
+        total = tf.reduce_sum(w)
+
+        def looped() -> Any:
+            return tf.tanh(tf1.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 0.5), [0, total])[1])
+
+        return 0.01 * (tf1.cond(total > 0.0, looped, lambda: -total) + tf.tanh(tf.sin(tf.cos(total * 2.0))))
+
+    graph = _converted(part)
+    before = _ops(graph)["Tanh"]
+    assert before == 2
+    merge_alike(graph)
+    assert _ops(graph)["Tanh"] == before
+
+
 @pytest.mark.parametrize("name", ["branch", "bounded", "loop_in_loop", "embedded_adagrad", "dropout"])
 def test_control_flow_and_random_ops_still_lower(name: str) -> None:
     graph = _converted(breaking.GOOD[name])

@@ -143,10 +143,14 @@ def _behind_branches(graph: Graph) -> set[Node]:
     found: set[Node] = set()
     while stack:
         for consumer in stack.pop().consumers():
-            if consumer not in found and consumer.op not in ops.MERGE | ops.EXIT:
+            if consumer not in found and not _joins_branches(consumer):
                 found.add(consumer)
                 stack.append(consumer)
     return found
+
+
+def _joins_branches(node: Node) -> bool:
+    return node.op in ops.MERGE and not any(tensor.node.op in ops.NEXT_ITERATION for tensor in node.inputs)
 
 
 def _asked_for(device: Iterable[Node]) -> set[Node]:
