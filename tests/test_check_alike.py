@@ -109,7 +109,8 @@ def test_what_follows_a_loop_within_a_branch_stays_in_the_branch() -> None:
         total = tf.reduce_sum(w)
 
         def looped() -> Any:
-            return tf.tanh(tf1.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 0.5), [0, total])[1])
+            halved = tf1.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * 0.5), [0, total])[1]
+            return tf.tanh(tf.ensure_shape(halved, []))
 
         return 0.01 * (tf1.cond(total > 0.0, looped, lambda: -total) + tf.tanh(tf.sin(tf.cos(total * 2.0))))
 
