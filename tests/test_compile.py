@@ -57,6 +57,17 @@ def test_lowering_twice_gives_the_same_bytes() -> None:
     assert first == second
 
 
+def test_the_order_in_which_functions_are_found_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attributes of a node come in another order in another process."""
+    program = convert(IRIS, iterations_per_loop=4)
+    found = []
+    inner = stablehlo._called
+    for reverse in (False, True):
+        monkeypatch.setattr(stablehlo, "_called", lambda *given, turned=reverse: sorted(inner(*given), reverse=turned))
+        found.append(stablehlo.lower(graphdef.from_graph_def(program.graph_def)).code)
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("topology", ["v3:2x2", "v5e:2x4"])
 def test_the_command_tells_memory_traffic_and_the_largest_tensors(
     topology: str, capsys: pytest.CaptureFixture[str]

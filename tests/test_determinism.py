@@ -37,22 +37,24 @@ def test_converting_a_family_twice_gives_the_same_bytes(name: str) -> None:
 
 def test_another_process_with_another_hash_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     code = (
-        "import sys; from tpugraph.compiler import convert;"
-        "convert(sys.argv[1], num_replicas=8, iterations_per_loop=6).save(sys.argv[2])"
+        "import sys; from pathlib import Path; from tpugraph import graphdef; from tpugraph.compiler import convert;"
+        "from tpugraph.runtime import stablehlo;"
+        "program = convert(sys.argv[1], num_replicas=8, iterations_per_loop=6); program.save(sys.argv[2]);"
+        "Path(sys.argv[3]).write_bytes(stablehlo.lower(graphdef.from_graph_def(program.graph_def)).code)"
     )
     source = str(corpus("lstm_dynamic").folder / "model.pb")
     found = []
     for seed in ("1", "2"):
-        place = tmp_path / f"{seed}.pb"
+        places = [tmp_path / f"{seed}.pb", tmp_path / f"{seed}.mlirbc"]
         environment = {
             "PYTHONHASHSEED": seed,
             "PYTHONPATH": ":".join(p for p in sys.path if p),
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
         subprocess.run(
-            [sys.executable, "-c", code, source, str(place)], env=environment, check=True, capture_output=True
+            [sys.executable, "-c", code, source, *map(str, places)], env=environment, check=True, capture_output=True
         )
-        found.append(place.read_bytes())
+        found.append([place.read_bytes() for place in places])
     assert found[0] == found[1]
 
 

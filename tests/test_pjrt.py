@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import breaking
 from models import batches, corpus, finish, rows_of, squared_error, trace, variable
 from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.errors import ConversionError, RunError, UsageError
 from tpugraph.ir import Graph
-from tpugraph.runtime import engines, xla
+from tpugraph.runtime import compiled, engines, xla
 from tpugraph.runtime.compiled import CompiledLoop
 from tpugraph.runtime.devices import Devices
 from tpugraph.runtime.module import Module
@@ -218,6 +219,27 @@ def test_auto_goes_by_the_devices(
     monkeypatch.setattr(engines, "_count", lambda name: seen.get(name, 0))
     found = engines.choose("auto", None, num_replicas=8, on_tpu=False, hosts=1, trains=True)
     assert (found.engine, found.platform, found.reason) == (engine, platform, reason)
+
+
+def test_auto_leaves_to_the_emulator_what_the_devices_cannot_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = convert(breaking.graph("crop"), num_replicas=2, iterations_per_loop=2)
+    with TPUSession(program) as session:
+        expected = session.train(4)
+    reason = ("devices of the platform 'cpu' were asked for, but they cannot run the graph: XLA has no kernel for "
+              "CropAndResize")  # fmt: skip
+    with TPUSession(program, engine="auto", platform="cpu") as session:
+        assert (session.report["engine"], session.report["platform"]) == ("emulator", None)
+        assert session.report["reason"].startswith(reason)
+        assert session.train(4) == expected
+    program.save(tmp_path / "crop_tpu.pb")
+    assert cli.main(["run", str(tmp_path / "crop_tpu.pb"), "--steps=2", "--engine=auto", "--platform=cpu"]) == 0
+    assert f"engine emulator: {reason}" in capsys.readouterr().out
+    assert cli.main(["run", str(tmp_path / "crop_tpu.pb"), "--steps=2", "--engine=pjrt"]) == 1
+    monkeypatch.setattr(compiled, "joined", lambda: True)
+    with pytest.raises(RunError, match="XLA has no kernel for CropAndResize"):
+        TPUSession(program, engine="auto", platform="cpu")
 
 
 def test_auto_leaves_to_tensorflow_what_pjrt_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:

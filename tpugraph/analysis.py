@@ -222,7 +222,7 @@ def _levels(node: Node) -> bool:
     """Whether the node's value is uniform although an input varies."""
     if node.op == "CrossReplicaSum":
         return True
-    if node.op in ops.SHAPE_OF or node.op in ("ZerosLike", "OnesLike"):
+    if node.op in ops.SHAPE_OF | ops.FILLED_LIKE:
         return all(t.node.outputs is not None and is_static(t.shape) for t in node.inputs)
     return False
 

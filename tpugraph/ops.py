@@ -222,6 +222,9 @@ CONTAINERS = frozenset({"StackV2", "Stack", "TensorArrayV3", "TensorArrayV2", "B
 SHAPE_OF = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 """Ops that read only the shape of their input."""
 
+FILLED_LIKE = frozenset({"ZerosLike", "OnesLike"})
+"""Ops whose elements are the same number whatever their input's are."""
+
 IDENTITIES = frozenset({"Identity", "IdentityN", "Snapshot", "StopGradient", "PreventGradient", "EnsureShape"})
 
 ELEMENTWISE = frozenset(

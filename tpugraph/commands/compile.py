@@ -53,8 +53,9 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 def _lower(graph: Graph, console: Console) -> Module:
     module = stablehlo.lower(graph)
-    console.say(f"lowered to StableHLO in {sum(module.seconds.values()):.1f} s: {len(module.code):,} bytes, "
-                f"{module.facts['all_reduces']} all-reduces, {module.facts['loops']} loops")  # fmt: skip
+    counts = ", ".join(f"{module.facts[fact]} {name}{'' if module.facts[fact] == 1 else 's'}"
+                       for fact, name in (("all_reduces", "all-reduce"), ("loops", "loop")))  # fmt: skip
+    console.say(f"lowered to StableHLO in {sum(module.seconds.values()):.1f} s: {len(module.code):,} bytes, {counts}")
     return module
 
 
@@ -136,7 +137,7 @@ def _replicas(graph: Graph) -> int:
 def _list(console: Console) -> Outcome:
     for name, cores in TOPOLOGIES.items():
         chip = CHIPS[name.partition(":")[0]]
-        console.say(f"{name:<10} {cores:>4} cores, each {chip.hbm // topologies.GIB} GiB and "
+        console.say(f"{name:<10} {cores:>4} core{'s, each' if cores > 1 else ','} {chip.hbm // topologies.GIB} GiB and "
                     f"{chip.flops / 1e12:g} teraflops in bfloat16")  # fmt: skip
     return Outcome({"topologies": TOPOLOGIES})
 

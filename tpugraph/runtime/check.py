@@ -17,7 +17,7 @@ from tpugraph import analysis, graphdef, ops
 from tpugraph.compiler import ConvertOptions, convert, without_garbage_collection
 from tpugraph.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.ir import Graph, Node
-from tpugraph.runtime import check_constants, check_files, check_kernels, foreign, stablehlo
+from tpugraph.runtime import check_alike, check_constants, check_files, check_kernels, foreign, stablehlo
 
 CAUSES = {
     "conversion": "tpugraph cannot convert the graph",
@@ -183,6 +183,7 @@ def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Finding | None:
     op_of = {name: node.op for name, node in nodes.items()}  # the lowering turns ops into others
     sized = [node.name for node in check_constants.data_sized(graph)]
     try:
+        check_alike.merge_alike(graph)
         stablehlo.lower(graph)
     except stablehlo.Refused as error:
         name = error.node or (sized[0] if sized and error.cause == "shape" else "")

@@ -9,7 +9,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import in_cluster
 from tpugraph.ir import Graph, Node, Tensor
 
-_OF_STATIC_SHAPE = ops.SHAPE_OF | {"ZerosLike", "OnesLike"}
+_OF_STATIC_SHAPE = ops.SHAPE_OF | ops.FILLED_LIKE
 """Ops whose value XLA knows whatever their operand's is: its shapes are static."""
 
 _KEPT = frozenset({"StackPopV2", "TensorArrayReadV3", "TensorArrayGatherV3", "TensorListPopBack", "TensorListGetItem"})

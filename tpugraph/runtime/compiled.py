@@ -13,11 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import graphdef, ops, shapes
-from tpugraph.errors import RunError
+from tpugraph.errors import RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.runtime import stablehlo
 from tpugraph.runtime.ahead import Ahead
-from tpugraph.runtime.devices import Devices
+from tpugraph.runtime.devices import Devices, joined
+from tpugraph.runtime.engines import Choice
 from tpugraph.runtime.host_part import COUNT, LIMIT, take_host_part
 
 Array = np.ndarray[Any, Any]
@@ -27,25 +28,54 @@ Run = Callable[[Any, Mapping[str, Any] | None], Any]
 GLOBAL_STEP = "tpugraph/global_step:0"
 
 
+def compile_loop(graph: Graph, chosen: Choice, *, seed: int) -> tuple[Choice, CompiledLoop | None]:
+    """The loop of a TPU graph that has its entry points, on the devices that were chosen.
+
+    Args:
+        graph: the graph; what is left of it is the host's part.
+        chosen: the engine ``pjrt`` and a platform.
+        seed: of the random streams of the cores.
+
+    Returns:
+        The choice and the loop. Where the devices cannot run the graph and nobody named the engine: the emulator as the
+        choice, with the reason, and None; the graph is as it was.
+
+    Raises:
+        ConversionError: control flow that no compiler takes.
+        RunError: jax is not installed, or a compiler refuses the graph; the node is named. Both only where the engine was
+            named, or processes were joined: the emulator would let each train for itself.
+    """
+    try:
+        devices = _compile(graph, chosen.platform or "cpu")
+    except TpuGraphError as error:
+        if chosen.asked_for or joined():
+            raise
+        return chosen.instead(error), None
+    return chosen, CompiledLoop(graph, devices, seed=seed)
+
+
+def _compile(graph: Graph, platform: str) -> Devices:
+    if any(node.outputs is None for node in graph):
+        shapes.infer(graph)
+    copy = graphdef.from_graph_def(graphdef.to_graph_def(graph), source=graph.source)
+    return Devices(stablehlo.lower(copy), platform=platform)
+
+
 class CompiledLoop:
     """A TPU graph's loop on PJRT devices, one per core, and its host part in TensorFlow.
 
     Args:
-        graph: the TPU graph with its entry points; what is left of it is the host's part.
-        platform: ``cpu`` for virtual devices of this machine, ``gpu`` or ``tpu`` for real ones.
+        graph: the TPU graph with its entry points and shapes; what is left of it is the host's part.
+        devices: its cluster, compiled.
         seed: of the random streams of the cores.
 
     Raises:
-        ConversionError: control flow that no compiler takes.
-        RunError: jax is not installed, or a compiler refuses the graph; the node is named.
+        RunError: the host's part has another form than tpugraph and TPUEstimator give it.
     """
 
-    def __init__(self, graph: Graph, *, platform: str, seed: int) -> None:
-        if any(node.outputs is None for node in graph):
-            shapes.infer(graph)
-        copy = graphdef.from_graph_def(graphdef.to_graph_def(graph), source=graph.source)
-        self.module = stablehlo.lower(copy)
-        self.devices = Devices(self.module, platform=platform)
+    def __init__(self, graph: Graph, devices: Devices, *, seed: int) -> None:
+        self.module = devices.module
+        self.devices = devices
         self._seed = seed
         self._host = take_host_part(graph, self.module.iterations)
         self._host_values = [value.name for value in self.module.arguments if value.kind == "host"]

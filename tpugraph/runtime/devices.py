@@ -6,6 +6,7 @@ all of them. Each process gives the batches of its own cores, and all get what e
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -50,6 +51,12 @@ def join(coordinator: str, processes: int, process: int, *, platform: str, cores
     except (RuntimeError, ValueError) as error:
         raise RunError(f"process {process} cannot join the others at {coordinator}: {str(error).splitlines()[0][:200]}",
                        fix="start all processes with the same coordinator, which process 0 listens at") from error  # fmt: skip
+
+
+def joined() -> bool:
+    """Whether this process was joined with others."""
+    jax = sys.modules.get("jax")  # who has not imported it has joined nobody
+    return jax is not None and bool(jax.distributed.is_initialized())
 
 
 class Devices:
@@ -100,14 +107,13 @@ class Devices:
         self.seconds = time.perf_counter() - started
 
     def _find(self, client: Any, platform: str, count: int) -> list[Any]:
-        joined = self._jax.distributed.is_initialized()
-        if platform == "cpu" and not joined:
+        if platform == "cpu" and not joined():
             return list(client.make_cpu_client(num_devices=count).devices())
         try:
             found = self._jax.devices(platform)
         except RuntimeError as error:
             raise RunError(f"jax finds no {platform}: {str(error).splitlines()[0]}", fix="platform='cpu'") from error
-        if len(found) < count or (joined and len(found) != count):
+        if len(found) < count or (joined() and len(found) != count):
             raise RunError(f"the program is for {count} cores, and there are {len(found)} devices",
                            fix=f"convert with --num_replicas={len(found)}")  # fmt: skip
         return sorted(found, key=lambda device: (device.process_index, device.id))[:count]

@@ -6,7 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
-from tpugraph.errors import UsageError
+from tpugraph.errors import TpuGraphError, UsageError
 from tpugraph.runtime import xla
 
 ENGINES = ("emulator", "pjrt", "auto")
@@ -21,11 +21,18 @@ class Choice:
         engine: ``master`` (the TPU of a master runs the graph as it is), ``pjrt`` or ``emulator``.
         reason: why, in words.
         platform: of the devices of ``pjrt``, None for the others.
+        asked_for: whether the engine was named, so that no other may run the steps.
     """
 
     engine: str
     reason: str
     platform: str | None = None
+    asked_for: bool = False
+
+    def instead(self, error: TpuGraphError) -> Choice:
+        """The emulator, where the devices that were chosen cannot run the graph."""
+        node = f" ('{error.node}')" if error.node else ""
+        return Choice("emulator", f"{self.reason}, but they cannot run the graph: {error.fault}{node}")
 
     def as_dict(self) -> dict[str, Any]:
         """For a report."""
@@ -71,12 +78,12 @@ def _asked_for(platform: str, *, on_tpu: bool, hosts: int, trains: bool) -> Choi
                          fix="leave master and cluster out; processes are joined by jax.distributed.initialize")  # fmt: skip
     if not trains:
         raise UsageError("engine 'pjrt' runs training graphs alone", fix="engine='emulator'")
-    return Choice("pjrt", "asked for", platform)
+    return Choice("pjrt", "asked for", platform, asked_for=True)
 
 
 def _by_devices(platform: str | None, num_replicas: int) -> Choice:
     if platform == "cpu":
-        return Choice("pjrt", "platform 'cpu' was asked for", "cpu")
+        return Choice("pjrt", "devices of the platform 'cpu' were asked for", "cpu")
     if importlib.util.find_spec("jax") is None:
         return Choice("emulator", "jax, which would tell of accelerators, is not installed")
     seen = {name: count for name in ([platform] if platform else ["tpu", "gpu"]) if (count := _count(name))}

@@ -17,7 +17,7 @@ from tpugraph.errors import CheckpointError, RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
 from tpugraph.runtime import checkpoint, emulator, engines, evaluation, foreign, masters, parts, tpu
-from tpugraph.runtime.compiled import CompiledLoop
+from tpugraph.runtime.compiled import CompiledLoop, compile_loop
 from tpugraph.runtime.end_of_data import OPTIONAL
 from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.hosts import MIRROR
@@ -42,7 +42,8 @@ class TPUSession:
         reach_seconds: how long workers are waited for.
         rebind: file names in the graph to replace, old name to new.
         engine: what runs the steps where no TPU master does: ``emulator``; ``pjrt``, which compiles the loop for devices that
-            jax sees, one per core; ``auto``, which is ``pjrt`` where jax sees accelerators enough. ``report`` says why.
+            jax sees, one per core; ``auto``, which is ``pjrt`` where jax sees accelerators enough and they can run the graph.
+            ``report`` says why.
         platform: the devices of ``pjrt``: ``cpu`` for virtual ones of this machine, ``gpu`` or ``tpu`` for real ones.
         seed: of the random streams of the cores, for ``pjrt``.
         queues: emulate infeed and outfeed as queues between three concurrent parts, as on a TPU, instead of one loop.
@@ -55,7 +56,7 @@ class TPUSession:
 
     Raises:
         RunError: the graph is no TPU graph, the session cannot start, not all workers answer, jax is not installed, or a
-            compiler refuses the graph.
+            compiler refuses the graph and ``engine`` is ``pjrt``.
         UsageError: no such engine or platform, or one that cannot run this graph.
     """
 
@@ -96,8 +97,8 @@ class TPUSession:
         self._compiled: CompiledLoop | None = None
         self.lowered: emulator.Lowered | None = None
         if chosen.platform is not None:
-            self._compiled = CompiledLoop(graph, platform=chosen.platform, seed=seed)
-        elif not self.on_tpu:
+            chosen, self._compiled = compile_loop(graph, chosen, seed=seed)
+        if self._compiled is None and not self.on_tpu:
             self.lowered = emulator.lower(graph, queues=queues, placement=reached.placement(graph))
         self.report = {**chosen.as_dict(), **(self._compiled.report() if self._compiled else {})}
         self._source = graph.source

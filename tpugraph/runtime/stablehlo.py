@@ -183,7 +183,7 @@ def _registered(graph: Graph, function: str) -> Iterator[str]:
     from tensorflow.python.eager import context
 
     library = graphdef.functions_named(graph)
-    called = _called(library, function)
+    called = sorted(_called(library, function))  # attributes come in an order of their own in each process
     digest = hashlib.sha256(b"".join(library[name].SerializeToString(deterministic=True) for name in called))
     names = {name: f"{name}_{digest.hexdigest()[:16]}" for name in called}
     for name in called:
@@ -207,21 +207,22 @@ def _renamed(function: Any, names: dict[str, str]) -> Any:
     return copy
 
 
-def _called(library: dict[str, Any], function: str) -> list[str]:
-    found: dict[str, None] = {}
+def _called(library: dict[str, Any], function: str) -> set[str]:
+    """The function and those that it calls, directly or not."""
+    found: set[str] = set()
     stack = [function]
     while stack:
         name = stack.pop()
         if name in found:
             continue
-        found[name] = None
+        found.add(name)
         for node in library[name].node_def:
             for value in node.attr.values():
                 named = [value.func] if value.WhichOneof("value") == "func" else value.list.func
                 stack.extend(f.name for f in named if f.name in library)
             if node.op in library:
                 stack.append(node.op)
-    return list(found)
+    return found
 
 
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
