@@ -96,7 +96,7 @@ class TPUSession:
         if chosen.platform is not None:
             self._compiled = CompiledLoop(graph, platform=chosen.platform, seed=seed)
         elif not self.on_tpu:
-            self.lowered = emulator.lower(graph, queues=queues, placement=reached.placement(graph))
+            self.lowered = emulator.lower(graph, queues=queues, hosts=reached.hosts_for(graph))
         self.report = {**chosen.as_dict(), **(self._compiled.report() if self._compiled else {})}
         self._source = graph.source
         self._saved_keys = checkpoint.keys_of(graph)
