@@ -55,9 +55,11 @@ class CrossReplicaSum(Pass):
         kinds, doubts = self._kinds(graph, loss, gradients, varying, how, rows, forward, backward)
         apart = self._of_other_losses(graph, loss, varying, rows, forward, backward)
         for gradient in gradients:
-            self._reduce(graph, replicas, gradient, backward, varying, kinds[gradient.tensor])
+            if kinds[gradient.tensor] == "sum" and gradient.kind != "indices":
+                _share_uniform_parts(graph, replicas, gradient.tensor.node, varying, forward)
+            self._reduce(graph, replicas, gradient, backward, kinds[gradient.tensor])
         base = "sum" if how.kind == "sum" else "mean"
-        share = _share_of_loss(graph, loss, varying, replicas)
+        share = _share_of_loss(loss, varying, replicas)
         graph.roles.loss_share = str(share)
         graph.facts[self.name] = {
             "loss_reduction": how.kind,
@@ -146,7 +148,6 @@ class CrossReplicaSum(Pass):
         replicas: Replicas,
         gradient: RawGradient,
         backward: NodeSet,
-        varying: NodeSet,
         kind: str,
     ) -> None:
         tensor = gradient.tensor
@@ -155,8 +156,6 @@ class CrossReplicaSum(Pass):
         ]
         if not readers:
             raise ConversionError("the gradient is read by backpropagation only", node=tensor.node)
-        if gradient.kind != "indices":
-            _share_uniform_parts(graph, replicas, tensor.node, varying, kind)
         if gradient.kind == "dense":
             result = replicas.all_reduce(tensor, kind)
         elif gradient.kind == "rows":
@@ -171,16 +170,36 @@ class CrossReplicaSum(Pass):
 _JOINS = frozenset({"ConcatV2", "AddN", "Add", "AddV2"})
 
 
-def _share_uniform_parts(graph: Graph, replicas: Replicas, node: Node, varying: NodeSet, kind: str) -> None:
-    """What every core has alike (a regularisation term) counts once under a sum: each core gives its share of it."""
-    if kind != "sum" or node.op not in _JOINS:
+def _share_uniform_parts(graph: Graph, replicas: Replicas, node: Node, varying: NodeSet, forward: NodeSet) -> None:
+    """What every core has alike (a regularisation term) counts once under a sum: each core gives its share of it.
+
+    It may have joined the gradient on the way back, before an op that is linear in what comes back, as where the
+    regularised value is a function of the variable.
+    """
+    if node.op in _JOINS:
+        parts = node.inputs[:-1] if node.op == "ConcatV2" else node.inputs
+        for index, part in enumerate(parts):
+            if part.node not in varying:
+                graph.set_input(node, index, replicas.scale_evenly(part))
+            elif len(part.node.uses()) == 1:
+                _share_uniform_parts(graph, replicas, part.node, varying, forward)
         return
-    parts = node.inputs[:-1] if node.op == "ConcatV2" else node.inputs
-    for index, part in enumerate(parts):
-        if part.node not in varying:
-            graph.set_input(node, index, replicas.scale_evenly(part))
-        elif len(part.node.uses()) == 1:
-            _share_uniform_parts(graph, replicas, part.node, varying, kind)
+    before = _comes_back(node, varying, forward)
+    if before is not None and before.node.op not in ("Add", "AddV2"):  # partial gradients meet in AddN
+        _share_uniform_parts(graph, replicas, before.node, varying, forward)
+
+
+def _comes_back(node: Node, varying: NodeSet, forward: NodeSet) -> Tensor | None:
+    """The one input of a node of backpropagation that differs between cores, if the node is linear in it."""
+    differing = [i for i, t in enumerate(node.inputs) if t.node in varying]
+    if node in forward or len(differing) != 1:
+        return None
+    [index] = differing
+    linear = (
+        node.op in ops.MULTILINEAR | ops.IDENTITIES | ops.BACKPROPAGATION or ops.LINEAR_OPERAND.get(node.op) == index
+    )
+    part = node.inputs[index]
+    return part if linear and part.node not in forward and len(part.node.uses()) == 1 else None
 
 
 def batch_rows(graph: Graph) -> int | None:
@@ -210,26 +229,6 @@ def _rows_alike(graph: Graph, varying: NodeSet, forward: NodeSet) -> list[Node]:
     return list({rows.node: None for rows, at in pairs if at.node in varying and rows.node not in varying})
 
 
-def _share_of_loss(graph: Graph, loss: Tensor, varying: NodeSet, replicas: Replicas) -> Tensor:
+def _share_of_loss(loss: Tensor, varying: NodeSet, replicas: Replicas) -> Tensor:
     """This core's share of the loss; the sum of the shares is the loss of the global batch."""
-    if replicas.how.kind != "sum":
-        return replicas.scale(loss)
-    return _split_sum(graph, loss, varying, replicas)
-
-
-def _split_sum(graph: Graph, tensor: Tensor, varying: NodeSet, replicas: Replicas) -> Tensor:
-    node = tensor.node
-    if node not in varying:
-        return replicas.scale_evenly(tensor)
-    if node.op in ("Add", "AddV2", "AddN") and any(t.node not in varying for t in node.inputs):
-        parts = [_split_sum(graph, t, varying, replicas) for t in node.inputs]
-        attributes = {k: v for k, v in node.raw_attrs.items() if k[0] != "_"}
-        return graph.add(
-            node.op,
-            f"{node.name}/share",
-            parts,
-            attrs=attributes | {analysis.CLUSTER_ATTR: analysis.CLUSTER},
-            outputs=[(tensor.dtype, tensor.shape)],
-            source=node,
-        ).out()
-    return tensor
+    return replicas.share_of_sum(loss, varying) if replicas.how.kind == "sum" else replicas.scale(loss)

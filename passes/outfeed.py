@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, attrs, shapes
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster
+from tpugraph import analysis, attrs, reduction, shapes
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, NodeSet, in_cluster
 from tpugraph.errors import ShapeError
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.outfeeding import HostSide
 from tpugraph.pipeline import Pass
+from tpugraph.reduction import Reduction
+from tpugraph.replicas import Replicas
 
 _INT32 = attrs.dtype("int32")
 
@@ -22,7 +24,7 @@ class Outfeed(Pass):
     """What the host reads leaves the device by one OutfeedEnqueueTuple per step, the core's share of the loss first.
 
     On the host the values of all cores are combined as the plain graph would see them: rows one after the other,
-    scalars as their mean, what is added to a metric as its sum.
+    scalars as their mean, or their sum where they are one over the batch, what is added to a metric as its sum.
     """
 
     num_replicas: int = 8
@@ -40,7 +42,8 @@ class Outfeed(Pass):
                 graph.set_outputs(tensor.node, [(tensor.dtype, ())])
         crossing = [share, *_crossing(graph)]
         _refuse_open(crossing)
-        sent = [_at_least_vector(graph, t) for t in crossing]
+        summed = self._shares(graph, crossing[1:], varying)
+        sent = [_at_least_vector(graph, summed.get(t, t)) for t in crossing]
         enqueue = graph.add(
             "OutfeedEnqueueTuple",
             "tpugraph/outfeed/enqueue",
@@ -58,11 +61,25 @@ class Outfeed(Pass):
         roles.step_loss = str(loss)
         combined = {}
         for index, tensor in enumerate(crossing[1:], 1):
-            combined[str(tensor)] = host.deliver(index, tensor, tensor.node in varying, loss)
+            combined[str(tensor)] = host.deliver(index, tensor, tensor.node in varying, loss, summed=tensor in summed)
         if self.batch_mode == "per_replica":
             _count_uniform_metrics(graph, self.num_replicas)
         size = sum(shapes.byte_size(t) or 0 for t in sent)
         graph.facts[self.name] = {"outfeed_tensors": combined, "outfeed_bytes": size * self.num_replicas}
+
+    def _shares(self, graph: Graph, tensors: list[Tensor], varying: NodeSet) -> dict[Tensor, Tensor]:
+        """This core's share of each number that is a sum over the batch."""
+        facts = graph.facts.get("cross-replica-sum", {})
+        rescaled = graph.facts.get("split-batch", {}).get("constants")
+        replicas = Replicas(graph, self.num_replicas, Reduction("sum", "sums over the batch"))
+        found = {}
+        for tensor in tensors:
+            if tensor.shape != () or not tensor.dtype.floating or tensor.node not in varying:
+                continue
+            how = reduction.of_value(graph, tensor, varying, facts.get("batch_rows"), rescaled=rescaled)
+            if how.kind == "sum" and not how.departs:
+                found[tensor] = replicas.share_of_sum(tensor, varying)
+        return found
 
 
 def _crossing(graph: Graph) -> list[Tensor]:

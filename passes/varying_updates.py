@@ -79,7 +79,8 @@ class VaryingUpdates(Pass):
             return Reduction("replica0", "chosen with --varying_updates")
         facts = graph.facts.get("cross-replica-sum", {})
         value, known = node.inputs[ops.WRITES[node.op].value], facts.get("own_statistics", ())
-        return reduction.of_value(graph, value, varying, facts.get("batch_rows"), known=known)
+        rescaled = graph.facts.get("split-batch", {}).get("constants")
+        return reduction.of_value(graph, value, varying, facts.get("batch_rows"), known=known, rescaled=rescaled)
 
     def _combine(
         self, graph: Graph, replicas: Replicas, node: Node, names: str, how: Reduction, varying: NodeSet

@@ -90,6 +90,8 @@ def test_places_that_cannot_be(tmp_path: Path, block: Block) -> None:
     assert f"{tmp_path} is a folder" in block("convert", model, "-o", tmp_path)
     assert "mkdir -p nodir" in block("convert", model, "-o", "nodir/o.pb")
     assert "mkdir -p nodir" in block("run", model, "--steps=1", "--losses=nodir/l.jsonl")
+    too_long = "r" * 250  # with the ending of a temporary file
+    assert "cannot be written: File name too long" in block("convert", model, "-o", "o.pb", f"--report={too_long}")
     assert model.read_bytes() == iris_bytes()
 
 

@@ -24,7 +24,7 @@ from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.runtime.masters import reach
 from tpugraph.runtime.session import TPUSession
-from tpugraph.runtime.workers import Cluster, answers, cluster_of, host_devices, serve
+from tpugraph.runtime.workers import WorkerJob, answers, cluster_of, host_devices, serve
 
 pytestmark = pytest.mark.slow
 
@@ -219,7 +219,7 @@ def test_cores_that_cannot_be_dealt_out(two: Workers) -> None:
 
 
 def test_forms_of_a_cluster() -> None:
-    wanted = Cluster("worker", ("a:1", "b:2"))
+    wanted = WorkerJob("worker", ("a:1", "b:2"))
     assert cluster_of(["grpc://a:1", "b:2"]) == wanted
     assert cluster_of({"worker": ["a:1", "b:2"]}) == wanted
     assert cluster_of(tf.train.ClusterSpec({"worker": ["a:1", "b:2"]})) == wanted

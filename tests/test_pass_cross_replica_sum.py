@@ -185,6 +185,19 @@ def test_a_sum_with_l2_counts_the_l2_once() -> None:
     assert report(lambda: build(4))["kind"] == "sum"
 
 
+def test_a_sum_with_l2_of_a_function_of_the_variable_counts_the_l2_once() -> None:
+    """The l2 joins the gradient before TanhGrad; the loss is named behind a scale and an Identity."""
+
+    def build(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        bounded = tf.tanh(weights)
+        loss = 0.5 * (tf.reduce_sum(squared_error(features, targets, bounded)) + 3.0 * tf.nn.l2_loss(bounded))
+        finish(tf.identity(loss), SGD(0.002))
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
+    assert report(lambda: build(4))["kind"] == "sum"
+
+
 def test_a_mean_with_l2() -> None:
     def build(rows: int) -> None:
         loss = mean_loss(rows)

@@ -60,6 +60,18 @@ def test_summaries_see_what_the_plain_graph_would_see() -> None:
     assert np.isfinite(seen["first_weight"])
 
 
+def test_a_summary_of_a_sum_over_the_batch_is_its_sum() -> None:
+    def build() -> None:
+        features, targets = batches((FEATURES, TARGETS), ROWS)
+        weights = variable("w", (3, 1))
+        tf1.summary.scalar("summed", tf.reduce_sum(targets) + 2.0 * weights[0, 0])
+        finish(tf.reduce_mean(squared_error(features, targets, weights)), SGD(0.0))
+        tf1.summary.merge_all()
+
+    expected = TARGETS[: CORES * ROWS].sum() + np.cos(1.7 + 1)
+    np.testing.assert_allclose(summaries(build)["summed"], expected, rtol=1e-5)
+
+
 def test_metrics_count_every_core() -> None:
     def build() -> None:
         features, targets = batches((FEATURES, TARGETS), ROWS)

@@ -310,3 +310,52 @@ def test_a_mean_that_the_loss_reads_is_averaged_though_the_loss_is_a_sum() -> No
     found = testing.run_on_cores(graph, steps=STEPS, num_replicas=CORES)
     plain = testing.run_plain(trace(lambda: normalised(ROWS * CORES)), steps=STEPS)
     testing.assert_same_training(found, plain, relative=2e-5, absolute=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["per_replica", "global"])
+def test_the_moving_average_of_a_loss_is_that_of_the_whole_batch(mode: str) -> None:
+    """It waits for the gradients, among whose constants some hold the batch; its own decay does not."""
+
+    def averaged(rows: int) -> None:
+        features, targets = batches((FEATURES, TARGETS), rows)
+        average = variable("average", (), trainable=False)
+        loss = tf1.losses.mean_squared_error(targets[:, None], features @ variable("w", (3, 1)))
+        with tf.control_dependencies([tf1.train.GradientDescentOptimizer(0.1).minimize(loss)]):
+            moved = tf1.assign_sub(average, 0.1 * (average - loss))
+        with tf.control_dependencies([moved]):
+            tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
+        tf1.summary.scalar("loss", loss)
+
+    plain = testing.run_plain(trace(lambda: averaged(ROWS * CORES)), steps=STEPS)
+    rows = ROWS * CORES if mode == "global" else ROWS
+    found = testing.run_on_cores(trace(lambda: averaged(rows)), steps=STEPS, num_replicas=CORES, batch_mode=mode)
+    testing.assert_same_training(found, plain, relative=2e-5, absolute=1e-6)
+
+
+def test_a_codebook_that_the_loss_reads_is_no_trained_variable() -> None:
+    """VQ-VAE's: counts and sums of rows, by a product of what the loss is computed from. No gradient, so no share of one."""
+
+    def codebook(rows: int) -> None:
+        features, targets = batches((FEATURES, TARGETS), rows)
+        code, counts = variable("code", (2, 3), trainable=False), variable("counts", (2,), trainable=False)
+        chosen = tf.one_hot(tf.cast(targets > 0, tf.int32), 2)
+        held = tf.matmul(chosen, code)
+        loss = tf.reduce_mean(tf.square(features @ variable("w", (3, 3)) - tf.stop_gradient(held)))
+        added = tf.matmul(chosen, tf.stop_gradient(features), transpose_a=True)
+        step = tf1.train.GradientDescentOptimizer(0.1).minimize(loss, tf1.train.get_or_create_global_step())
+        with tf.control_dependencies([step]):
+            tf.group(
+                tf1.assign(counts, 0.9 * counts + 0.1 * tf.reduce_sum(chosen, 0)),
+                tf1.assign(code, 0.9 * code + 0.1 * added),
+                name="train",
+            )
+        tf1.summary.scalar("loss", loss)
+
+    plain = testing.run_plain(trace(lambda: codebook(ROWS * CORES)), steps=STEPS, train_op="train")
+    program = convert(trace(lambda: codebook(ROWS)), num_replicas=CORES)
+    assert [n for n, v in program.report["variables"].items() if v["trained"]] == ["w"]
+    assert "'code' is given the mean over the cores, which is not what the whole batch gives" in "".join(
+        program.report["notes"]
+    )
+    found = testing.run_on_cores(trace(lambda: codebook(ROWS)), steps=STEPS, num_replicas=CORES, train_op="train")
+    np.testing.assert_allclose(found.variables["counts"], plain.variables["counts"], rtol=1e-5)

@@ -282,7 +282,7 @@ class Degrees:
 
     def _grows(self, tensor: Tensor, value: float) -> bool:
         if self.rescaled is not None:
-            return any(node.name in self.rescaled for node in self.graph.ancestors([tensor.node]))
+            return any(node.name in self.rescaled for node in self.graph.ancestors([tensor.node], data_only=True))
         if self.batch is None or self.batch < 2:
             return value == self.batch
         ratio = value / self.batch

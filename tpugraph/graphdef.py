@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 from tensorflow.core.framework import function_pb2, graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from tpugraph import ops
+from tpugraph import files, ops
 from tpugraph.errors import LoadError
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -315,18 +315,7 @@ def biggest_constants(graph_def: Any, count: int = 3) -> list[str]:
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write a graph as a binary GraphDef; the file is whole or not there."""
-    write_atomically(Path(path), serialize(to_graph_def(graph)))
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name beside its place, then move it there."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise LoadError(f"'{path}' cannot be written: {error.strerror}", fix="choose another place") from error
+    files.write_atomically(Path(path), serialize(to_graph_def(graph)))
 
 
 def sub_graph_def(names: Mapping[Node, str], inputs: Mapping[Tensor, str]) -> Any:

@@ -68,8 +68,16 @@ class HostSide:
             (rows.dtype, ()),
         )
 
-    def deliver(self, index: int, tensor: Tensor, varying: bool, loss: Tensor) -> str:
-        """Let the host readers of ``tensor`` read what the cores sent; returns how it was combined."""
+    def deliver(self, index: int, tensor: Tensor, varying: bool, loss: Tensor, *, summed: bool = False) -> str:
+        """Let the host readers of ``tensor`` read what the cores sent; returns how it was combined.
+
+        Args:
+            index: its place in the tuple.
+            tensor: what they read so far.
+            varying: whether it differs between the cores.
+            loss: the loss of the global batch.
+            summed: whether the cores sent their shares of a sum.
+        """
         graph = self.graph
         readers = [use for use in tensor.node.uses(tensor.port) if not in_cluster(use.node)]
         if str(tensor) == graph.roles.loss.name and tensor.dtype == loss.dtype:
@@ -78,6 +86,8 @@ class HostSide:
             value, how = self._first(index, tensor), "the same on every core"
         elif tensor.shape != ():
             value, how = self.rows(index), "rows of all cores"
+        elif summed:
+            value, how = self.total(index), "sum over cores"
         elif tensor.dtype.floating:
             value, how = self.total(index, "Mean"), "mean over cores"
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tpugraph import graphdef
+from tpugraph import files, graphdef
 from tpugraph.errors import LoadError
 
 
@@ -25,16 +25,15 @@ class Program:
     report: dict[str, Any] = field(default_factory=dict)
 
     def save(self, path: str | os.PathLike[str], *, report: str | os.PathLike[str] | None = None) -> None:
-        """Write the graph as a binary GraphDef, and the report as JSON where asked; each file is whole or not there.
+        """Write the graph as a binary GraphDef, and the report as JSON where asked; neither is there unless both are whole.
 
         Raises:
             LoadError: the place cannot be written.
         """
-        data = graphdef.serialize(self.graph_def)
-        graphdef.write_atomically(Path(path), data)
+        contents = {Path(path): graphdef.serialize(self.graph_def)}
         if report is not None:
-            text = json.dumps(self.report, indent=1, sort_keys=True) + "\n"
-            graphdef.write_atomically(Path(report), text.encode())
+            contents[Path(report)] = (json.dumps(self.report, indent=1, sort_keys=True) + "\n").encode()
+        files.write_together(contents)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Program:

@@ -91,7 +91,13 @@ def chosen(graph: Graph, loss: Tensor, varying: NodeSet, batch: int | None, kind
 
 
 def of_value(
-    graph: Graph, value: Tensor, varying: NodeSet, batch: int | None, *, known: Collection[str] = ()
+    graph: Graph,
+    value: Tensor,
+    varying: NodeSet,
+    batch: int | None,
+    *,
+    known: Collection[str] = (),
+    rescaled: Collection[str] | None = None,
 ) -> Reduction:
     """How a value that a variable is given combines over cores: it is a mean or a sum over the batch, or departs.
 
@@ -101,8 +107,9 @@ def of_value(
         varying: the replica-varying nodes.
         batch: rows of one core's batch, or None where unknown.
         known: names of nodes that normalise rows by one core's statistics and were noted already.
+        rescaled: as for :func:`of_loss`.
     """
-    walk = Degrees(graph, value, varying, batch, None)
+    walk = Degrees(graph, value, varying, batch, rescaled)
     try:
         degree = max(walk.degree(value), 0)
     except RolesError as error:

@@ -10,7 +10,7 @@ from tpugraph import attrs, ops
 from tpugraph.analysis import NodeSet
 from tpugraph.cluster_nodes import ClusterNodes
 from tpugraph.errors import ConversionError
-from tpugraph.ir import Graph, Tensor
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.reduction import Reduction
 
 _INT32 = attrs.dtype("int32")
@@ -106,6 +106,18 @@ class Replicas(ClusterNodes):
         narrow = _INT32 if tensor.dtype.name == "int64" else tensor.dtype
         return self.cast(self.all_sum(self.cast(tensor, narrow)), tensor.dtype)
 
+    def share_of_sum(self, tensor: Tensor, varying: NodeSet) -> Tensor:
+        """This core's share of a sum over the batch: what is uniform in it is shared evenly. The shares sum up to it."""
+        node = tensor.node
+        if node not in varying:
+            return self.scale_evenly(tensor)
+        places = _addends(node, varying)
+        parts = [self.share_of_sum(t, varying) if i in places else t for i, t in enumerate(node.inputs)]
+        if tuple(parts) == node.inputs:
+            return tensor
+        attributes = {k: v for k, v in node.raw_attrs.items() if k[0] != "_"}
+        return self.add(node.op, f"{node.name}/share", parts, attributes, tensor.dtype, tensor.shape, node)
+
     def from_first(self, tensor: Tensor) -> Tensor:
         """The value of core 0, on every core."""
         if tensor.dtype.name == "bool":
@@ -121,6 +133,17 @@ class Replicas(ClusterNodes):
         return self.all_sum(
             self.add("Mul", f"{source.name}/of_first", [tensor, factor], {"T": kind}, kind, shape, source)
         )
+
+
+def _addends(node: Node, varying: NodeSet) -> list[int]:
+    """The inputs of a node that it adds up; or the only one that differs between cores, which it hands on or scales."""
+    if node.op in ops.SUMS:
+        return list(range(len(node.inputs)))
+    differing = [i for i, t in enumerate(node.inputs) if t.node in varying]
+    if differing == [0]:
+        linear = ops.AFFINE | ops.IDENTITIES | {"Neg", "Reshape", "Squeeze", "CheckNumerics", "DivNoNan"}
+        return differing if node.op in linear else []
+    return differing if differing == [1] and node.op == "Mul" else []
 
 
 def _carries_gradient(tensor: Tensor) -> bool:

@@ -32,16 +32,8 @@ def _is_statistic(graph: Graph, write: Node, forward: dict[Node, None]) -> bool:
     if fact.kind != "assign":
         return False
     variable, value = written_variables(write)[0], write.inputs[fact.value].node
-    made: dict[Node, None] = {}  # what the step computes for this write alone
-    pending = [value]
-    while pending:
-        node = pending.pop()
-        if node in made or node in forward:
-            continue
-        if node.op in ops.BACKPROPAGATION or node.op in ops.MULTILINEAR - ops.ELEMENTWISE:
-            return False
-        made[node] = None
-        pending += [tensor.node for tensor in node.inputs]
+    if _backpropagates(value, forward):
+        return False
     reads = ops.READS | ops.IDENTITIES | ops.HANDLE_ALIASES
     used = [n for n in graph.descendants([variable], data_only=True) if n in forward and n.op not in reads]
     if not used:
@@ -50,6 +42,33 @@ def _is_statistic(graph: Graph, write: Node, forward: dict[Node, None]) -> bool:
     if not any(node.op in ops.INPUTS for node in cone):
         return False  # made of other state, as sparse Adam's steps are of its slots
     return not any(node in cone for node in used if node is not variable)
+
+
+def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
+    """Whether what the step computes for a write alone has an op of backpropagation, or a layer's product.
+
+    A product of what the loss is computed from is none: one side of a layer's product is a gradient that came back.
+    """
+    made: dict[Node, None] = {}
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        if node in made or node in forward:
+            continue
+        if node.op in ops.BACKPROPAGATION:
+            return True
+        if node.op in ops.MULTILINEAR - ops.ELEMENTWISE and not all(_hands_on(t.node, forward) for t in node.inputs):
+            return True
+        made[node] = None
+        pending += [tensor.node for tensor in node.inputs]
+    return False
+
+
+def _hands_on(node: Node, forward: dict[Node, None]) -> bool:
+    """Whether a node is one that the loss is computed from, or hands one on."""
+    while node not in forward and node.op in ops.IDENTITIES | {"Transpose", "Cast"}:
+        node = node.inputs[0].node
+    return node in forward
 
 
 def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tuple[list[Finding], list[Finding]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tpugraph import graphdef
+from tpugraph import files
 from tpugraph.commands.console import Console
 from tpugraph.commands.convert import check_writable
 from tpugraph.errors import RunError
@@ -48,7 +48,7 @@ class LossFile:
         lines = [f'{{"step": {first_step + i}, "loss": {_number(loss)}}}\n' for i, loss in enumerate(losses)]
         try:
             if not self._opened:
-                graphdef.write_atomically(self._path, "".join(self._kept(first_step)).encode())
+                files.write_atomically(self._path, "".join(self._kept(first_step)).encode())
                 self._opened = True
             with self._path.open("a") as file:
                 file.writelines(lines)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpugraph.errors import RunError
 from tpugraph.estimator.tracing import Traced
-from tpugraph.runtime.session import first_words
+from tpugraph.runtime.failures import first_words
 from tpugraph.runtime.workers import CLUSTER
 
 tf1 = tf.compat.v1

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph import graphdef
+from tpugraph import files, graphdef
 from tpugraph.errors import CheckpointError, LoadError
 from tpugraph.estimator.arguments import instance
 from tpugraph.estimator.host_session import HostSession
@@ -153,7 +153,7 @@ class Checkpoints:
                 meta = tf1.train.export_meta_graph(saver_def=self._traced.scaffold.saver.saver_def)
             self._meta = graphdef.serialize(meta)
         try:
-            graphdef.write_atomically(Path(f"{prefix}.meta"), self._meta)
+            files.write_atomically(Path(f"{prefix}.meta"), self._meta)
         except LoadError as error:
             raise CheckpointError(error.fault, fix="check the folder and the free space") from error
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph.errors import LoadError
+from tpugraph.files import write_atomically
 from tpugraph.runtime.module import SIZES, Module, Value
 
 Array = np.ndarray[Any, Any]
@@ -83,7 +84,7 @@ class Bundle:
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, data in members.items():
                 archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-        _write(Path(path), packed.getvalue())
+        write_atomically(Path(path), packed.getvalue())
         return packed.getbuffer().nbytes
 
 
@@ -148,15 +149,3 @@ def _as_value(stored: Array, value: Value) -> Array:
 
 def _damaged(path: str | os.PathLike[str], why: str) -> LoadError:
     return LoadError(f"the bundle '{path}' is damaged: {why}", fix="write it again: tpugraph compile MODEL -o FILE")
-
-
-def _write(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise LoadError(
-            f"'{path}' cannot be written: {error.strerror}", fix="check the folder and the free space"
-        ) from error

@@ -13,20 +13,20 @@ from tpugraph.errors import RunError
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime.copies import Copies
 from tpugraph.runtime.end_of_data import stop_at_end_of_data
-from tpugraph.runtime.placement import Placement
+from tpugraph.runtime.host_list import Hosts
 from tpugraph.runtime.reads import read_together
 
 _RESOURCE = attrs.dtype("resource")
 
 
-def connect(graph: Graph, copies: Copies, *, queues: bool = False, placement: Placement | None = None) -> bool:
+def connect(graph: Graph, copies: Copies, *, queues: bool = False, hosts: Hosts | None = None) -> bool:
     """Join both sides of infeed and outfeed; returns whether one loop does everything.
 
     Args:
         graph: the graph, with the replica-varying part copied.
         copies: the copies.
         queues: keep the loops apart and join them by queues, as a TPU does.
-        placement: the hosts, where there are many.
+        hosts: the hosts, where there are many.
     """
     frame_of = analysis.frames(graph)
     takes = _cluster_ops(graph, "InfeedDequeueTuple", copies)
@@ -61,7 +61,7 @@ def connect(graph: Graph, copies: Copies, *, queues: bool = False, placement: Pl
         for queue in graph.of_type("FIFOQueueV2") if read else ():
             _direct_beside(graph, queue, frame_of, device)
         takes = [node for node in graph.of_type("IteratorGetNext") if frame_of[node] == device.frame]
-        read_together(graph, takes, placement)
+        read_together(graph, takes, hosts)
         stop_at_end_of_data(graph, device.condition)
     return fed and (read or not gives)
 

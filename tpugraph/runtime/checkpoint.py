@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph import graphdef
+from tpugraph import files
 from tpugraph.errors import CheckpointError
 from tpugraph.ir import Graph
 
@@ -157,7 +157,7 @@ def name(prefix: Path, *, keep: int | None = KEEP) -> None:
     kept = [*(others[max(0, len(others) - keep + 1) :] if keep else others), prefix]
     names = [p.name for p in kept]
     lines = [f'model_checkpoint_path: "{prefix.name}"', *(f'all_model_checkpoint_paths: "{n}"' for n in names)]
-    graphdef.write_atomically(prefix.parent / "checkpoint", ("\n".join(lines) + "\n").encode())
+    files.write_atomically(prefix.parent / "checkpoint", ("\n".join(lines) + "\n").encode())
     for old in known:
         if old.name not in names:
             for file in old.parent.glob(f"{old.name}.*"):

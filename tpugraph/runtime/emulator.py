@@ -19,8 +19,8 @@ from tpugraph.runtime.channels import connect
 from tpugraph.runtime.copies import Copies
 from tpugraph.runtime.dense import compile_step
 from tpugraph.runtime.end_of_data import BESIDE_TRAINING
+from tpugraph.runtime.host_list import Hosts
 from tpugraph.runtime.hosts import spread
-from tpugraph.runtime.placement import Placement
 
 _INT32 = attrs.dtype("int32")
 _SEED_STRIDE = 1_000_003  # core k draws from the stream seed2 + k * stride
@@ -54,13 +54,13 @@ def is_tpu_graph(graph: Graph) -> bool:
     return bool(graph.of_type("TPUReplicateMetadata"))
 
 
-def lower(graph: Graph, *, queues: bool = False, placement: Placement | None = None) -> Lowered:
+def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> Lowered:
     """Lower a TPU graph in place.
 
     Args:
         graph: the TPU graph.
         queues: join host and device by queues instead of direct dataflow: slower, but in three parts as on a TPU.
-        placement: the hosts to spread the cores over; this process when None.
+        hosts: the hosts to spread the cores over; this process when None.
 
     Raises:
         RunError: no TPU graph, or one with model parallelism or collectives that are not emulated.
@@ -81,17 +81,17 @@ def lower(graph: Graph, *, queues: bool = False, placement: Placement | None = N
     cluster = [node for node in graph if in_cluster(node)]
     varying = analysis.replica_varying(graph)
     copies = _copy(graph, varying, count)
-    fused = connect(graph, copies, queues=queues, placement=placement)
+    fused = connect(graph, copies, queues=queues, hosts=hosts)
     sums = graph.of_type("CrossReplicaSum")
     _lower_collectives(graph, copies, count)
     _lower_boundary(graph, copies)
     lower_system(graph)
     compiled, staged = 0, False
-    if placement is not None:
-        _spread(graph, copies, sums, placement, fused=fused)
+    if hosts is not None:
+        _spread(graph, copies, sums, hosts, fused=fused)
     elif fused and not any(name in graph for name in BESIDE_TRAINING):
         compiled, staged = compile_step(graph, copies, _steps_per_loop(graph))
-    clear_places(graph, devices=placement is None)
+    clear_places(graph, devices=hosts is None)
     graph.stage = None
     return Lowered(graph, count, fused, len(cluster) - len(varying), len(varying), compiled, staged)
 
@@ -112,11 +112,11 @@ def clear_places(graph: Graph, *, devices: bool = True) -> None:
                 graph.set_attr(node, name, None)
 
 
-def _spread(graph: Graph, copies: Copies, sums: list[Node], placement: Placement, *, fused: bool) -> None:
+def _spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts, *, fused: bool) -> None:
     if not fused:
         raise RunError("infeed, step and outfeed are no single loop, so that they cannot be shared among hosts",
                        origin=graph.source, fix="convert the graph with tpugraph, and leave queues=True away")  # fmt: skip
-    spread(graph, copies, sums, placement)
+    spread(graph, copies, sums, hosts)
 
 
 def _steps_per_loop(graph: Graph) -> int:

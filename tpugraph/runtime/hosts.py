@@ -19,7 +19,7 @@ from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.errors import RunError
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime.copies import Copies
-from tpugraph.runtime.placement import Placement
+from tpugraph.runtime.host_list import Hosts
 
 MIRROR = "tpugraph/mirror"
 """Gives the variables of all hosts the values of those on the first one."""
@@ -30,14 +30,14 @@ _HANDLES = frozenset({"resource", "variant"})
 _ONCE = ops.GET_NEXT | ops.DEQUEUES | ops.PYTHON | {"OptionalGetValue"}
 
 
-def spread(graph: Graph, copies: Copies, sums: list[Node], placement: Placement) -> None:
+def spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts) -> None:
     """Put the parts of the fused loop on their hosts, and give each node its device.
 
     Args:
         graph: the lowered graph; every CrossReplicaSum is an AddN of the replicas' parts.
         copies: what exists once per replica.
         sums: what was a CrossReplicaSum.
-        placement: the hosts.
+        hosts: the hosts.
 
     Raises:
         RunError: the loop cannot be shared.
@@ -53,36 +53,36 @@ def spread(graph: Graph, copies: Copies, sums: list[Node], placement: Placement)
             raise RunError("a sum over the cores inside a loop of the model cannot be taken over several hosts",
                            node=node, fix="run it on one host")  # fmt: skip
     _leave_position_out(graph)
-    _place_replicas(graph, copies, placement)
-    mirrored, alone = _what_hosts_need(graph, frame, frame_of, placement)
+    _place_replicas(graph, copies, hosts)
+    mirrored, alone = _what_hosts_need(graph, frame, frame_of, hosts)
     for host, nodes in alone.items():
-        placement.put(nodes, host)
+        hosts.put(nodes, host)
     sums = [node for node in sums if node in mirrored]
     parts = {node: list(node.inputs) for node in sums}
-    if placement.collectives:
-        reductions = [_reduce(graph, node, number, placement, mirrored) for number, node in enumerate(sums)]
+    if hosts.collectives:
+        reductions = [_reduce(graph, node, number, hosts, mirrored) for number, node in enumerate(sums)]
     else:
         reductions, parts = [], {}
         for node in sums:
-            _gather(graph, node, placement, mirrored)
+            _gather(graph, node, hosts, mirrored)
     branches = _branches(mirrored)
     ends = [n for n in mirrored if (n.op in ops.WRITES or n in reductions) and n not in branches]
     for node in mirrored:
-        graph.set_controls(node, [c for c in node.controls if not placement.at.get(c)])
+        graph.set_controls(node, [c for c in node.controls if not hosts.at.get(c)])
     variables = _handles(graph, mirrored)
     done = []
-    for host in placement.others:
-        made = _copy(graph, frame, mirrored, variables, host, placement)
+    for host in hosts.others:
+        made = _copy(graph, frame, mirrored, variables, host, hosts)
         for total, of_all in parts.items():
-            _sum_parts(graph, made[total], of_all[host * placement.cores : (host + 1) * placement.cores])
+            _sum_parts(graph, made[total], of_all[host * hosts.cores : (host + 1) * hosts.cores])
         done.append(graph.add("NoOp", f"tpugraph/host_{host}/step", controls=[made[n] for n in ends], outputs=[]))
-        placement.put([done[-1]], host)
+        hosts.put([done[-1]], host)
     for node in graph.of_type(*ops.NEXT_ITERATION):
-        if frame_of.get(node) == frame and node not in placement.at:
+        if frame_of.get(node) == frame and node not in hosts.at:
             graph.add_controls(node, [*reductions, *done])
-    _add_mirror(graph, variables, placement)
+    _add_mirror(graph, variables, hosts)
     for node in graph:
-        graph.set_device(node, placement.devices[placement.at.get(node, 0)])
+        graph.set_device(node, hosts.devices[hosts.at.get(node, 0)])
 
 
 def _leave_position_out(graph: Graph) -> None:
@@ -96,31 +96,31 @@ def _leave_position_out(graph: Graph) -> None:
 # --------------------------------------------------------------------------- what goes where
 
 
-def _place_replicas(graph: Graph, copies: Copies, placement: Placement) -> None:
+def _place_replicas(graph: Graph, copies: Copies, hosts: Hosts) -> None:
     for node, core in copies.cores().items():
         if node in graph:
-            placement.at[node] = placement.of_core(core)
+            hosts.at[node] = hosts.of_core(core)
     for node in graph.topological_order():
-        if node not in placement.at:
-            host = next((placement.at[t.node] for t in node.inputs
-                         if t.dtype.name in _HANDLES and placement.at.get(t.node)), 0)  # fmt: skip
+        if node not in hosts.at:
+            host = next((hosts.at[t.node] for t in node.inputs
+                         if t.dtype.name in _HANDLES and hosts.at.get(t.node)), 0)  # fmt: skip
             if host:
-                placement.at[node] = host
+                hosts.at[node] = host
 
 
 def _what_hosts_need(graph: Graph, frame: str, frame_of: dict[Node, str],
-                     placement: Placement) -> tuple[NodeSet, dict[int, list[Node]]]:  # fmt: skip
+                     hosts: Hosts) -> tuple[NodeSet, dict[int, list[Node]]]:  # fmt: skip
     """The nodes of the loop that several hosts need, and those that one host alone needs."""
-    updates = [n for n in graph if n.op in ops.WRITES and in_cluster(n) and frame_of[n] and n not in placement.at]
+    updates = [n for n in graph if n.op in ops.WRITES and in_cluster(n) and frame_of[n] and n not in hosts.at]
     wanted: dict[Node, set[int]] = {}
-    for host in range(placement.count):
-        stack = [n for n, place in placement.at.items() if place == host and frame_of.get(n)]
+    for host in range(hosts.count):
+        stack = [n for n, place in hosts.at.items() if place == host and frame_of.get(n)]
         stack += updates
         for node in updates:
             wanted.setdefault(node, set()).add(host)
         while stack:
             for before in stack.pop().producers():
-                if before in placement.at or not frame_of[before] or _drives(before, frame, frame_of):
+                if before in hosts.at or not frame_of[before] or _drives(before, frame, frame_of):
                     continue
                 if before.op in _ONCE or host in wanted.setdefault(before, set()):
                     continue
@@ -129,10 +129,10 @@ def _what_hosts_need(graph: Graph, frame: str, frame_of: dict[Node, str],
     alone: dict[int, list[Node]] = {}
     mirrored: NodeSet = {}
     for node in graph:
-        hosts = wanted.get(node, set())
-        if len(hosts) == 1:
-            alone.setdefault(next(iter(hosts)), []).append(node)
-        elif hosts and node.op not in ops.RANDOM:
+        needing = wanted.get(node, set())
+        if len(needing) == 1:
+            alone.setdefault(next(iter(needing)), []).append(node)
+        elif needing and node.op not in ops.RANDOM:
             mirrored[node] = None
     return mirrored, alone
 
@@ -163,14 +163,14 @@ def _branches(mirrored: NodeSet) -> NodeSet:
 # --------------------------------------------------------------------------- sums over the hosts
 
 
-def _reduce(graph: Graph, total: Node, number: int, placement: Placement, mirrored: NodeSet) -> Node:
+def _reduce(graph: Graph, total: Node, number: int, hosts: Hosts, mirrored: NodeSet) -> Node:
     """Sum the first host's parts, then over the hosts; the copies of the other hosts sum their own."""
     kind, shape = total.attr("T"), total.out().shape
     if kind.name not in _KINDS:
         raise RunError(f"values of {kind.name} cannot be summed over several hosts", node=total)
     users = total.uses()
-    _sum_parts(graph, total, list(total.inputs[: placement.cores]))
-    numbers = [_integer(graph, total, value) for value in (placement.count, placement.key, number + 1)]
+    _sum_parts(graph, total, list(total.inputs[: hosts.cores]))
+    numbers = [_integer(graph, total, value) for value in (hosts.count, hosts.key, number + 1)]
     reduced = graph.add(
         "CollectiveReduceV2",
         f"{total.name}/hosts",
@@ -188,15 +188,15 @@ def _reduce(graph: Graph, total: Node, number: int, placement: Placement, mirror
     return reduced
 
 
-def _gather(graph: Graph, total: Node, placement: Placement, mirrored: NodeSet) -> None:
+def _gather(graph: Graph, total: Node, hosts: Hosts, mirrored: NodeSet) -> None:
     """Sum each host's parts there, and the sums of the hosts on the first one, where all read it."""
     parts = list(total.inputs)
     of_host = []
-    for host in range(placement.count):
+    for host in range(hosts.count):
         part = graph.add("AddN", f"{total.name}/of_host", parts[:1], attrs={"T": total.attr("T"), "N": 1},
                          outputs=[total.output(0)])  # fmt: skip
-        _sum_parts(graph, part, parts[host * placement.cores : (host + 1) * placement.cores])
-        placement.put([part] if host else [], host)
+        _sum_parts(graph, part, parts[host * hosts.cores : (host + 1) * hosts.cores])
+        hosts.put([part] if host else [], host)
         of_host.append(part.out())
     _sum_parts(graph, total, of_host)
     del mirrored[total]
@@ -232,24 +232,24 @@ def _handles(graph: Graph, mirrored: NodeSet) -> NodeSet:
 
 
 def _copy(graph: Graph, frame: str, mirrored: NodeSet, handles: Iterable[Node], host: int,
-          placement: Placement) -> dict[Node, Node]:  # fmt: skip
+          hosts: Hosts) -> dict[Node, Node]:  # fmt: skip
     """A host's own copy of what is mirrored; what is on that host reads it."""
-    own = {handle.out(): placement.copy_outside(graph, handle, host).out() for handle in handles}
+    own = {handle.out(): hosts.copy_outside(graph, handle, host).out() for handle in handles}
     made = graph.clone_subgraph(mirrored, lambda name: f"{name}/host_{host}", replace=own)
     for node, copy in made.items():
         if node.op in ops.ENTER and node.attr("frame_name") != frame:
             graph.set_attr(copy, "frame_name", f"{node.attr('frame_name')}/host_{host}")
-    for node in [n for n, place in placement.at.items() if place == host and n in graph]:
+    for node in [n for n, place in hosts.at.items() if place == host and n in graph]:
         for index, tensor in enumerate(node.inputs):
             if tensor.node in made:
                 graph.set_input(node, index, made[tensor.node].out(tensor.port))
         if any(c in made for c in node.controls):
             graph.set_controls(node, [made.get(c, c) for c in node.controls])
-    placement.put(made.values(), host)
+    hosts.put(made.values(), host)
     return made
 
 
-def _add_mirror(graph: Graph, handles: Iterable[Node], placement: Placement) -> None:
+def _add_mirror(graph: Graph, handles: Iterable[Node], hosts: Hosts) -> None:
     """The op that gives the variables of all hosts the values of the first one's."""
     updates = []
     for handle in handles:
@@ -258,9 +258,9 @@ def _add_mirror(graph: Graph, handles: Iterable[Node], placement: Placement) -> 
         kind = handle.attr("dtype")
         value = graph.add("ReadVariableOp", f"{MIRROR}/read", [handle.out()], attrs={"dtype": kind},
                           outputs=[(kind, handle.attr("shape"))])  # fmt: skip
-        for host in placement.others:
-            own = placement.copies[host][handle]
+        for host in hosts.others:
+            own = hosts.copies[host][handle]
             updates.append(graph.add("AssignVariableOp", f"{MIRROR}/assign", [own.out(), value.out()],
                                      attrs={"dtype": kind}, outputs=[]))  # fmt: skip
-            placement.put(updates[-1:], host)
+            hosts.put(updates[-1:], host)
     graph.add("NoOp", MIRROR, controls=updates, outputs=[])

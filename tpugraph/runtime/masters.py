@@ -12,8 +12,8 @@ import tensorflow as tf
 from tpugraph.errors import RunError
 from tpugraph.ir import Graph
 from tpugraph.runtime import collectives, tpu
-from tpugraph.runtime.placement import Placement
-from tpugraph.runtime.workers import Cluster, WatchedSession, cluster_of, configured, host_devices
+from tpugraph.runtime.host_list import Hosts
+from tpugraph.runtime.workers import WatchedSession, WorkerJob, cluster_of, configured, host_devices
 
 T = TypeVar("T")
 REACH_SECONDS = 60.0
@@ -33,7 +33,7 @@ class Master:
 
     address: str = ""
     devices: tuple[str, ...] = ()
-    cluster: Cluster | None = None
+    cluster: WorkerJob | None = None
     collectives: bool = True
 
     @property
@@ -46,7 +46,7 @@ class Master:
         """Number of hosts."""
         return 1 if self.cluster is None else max(len(host_devices(self.devices)), 1)
 
-    def placement(self, graph: Graph) -> Placement | None:
+    def hosts_for(self, graph: Graph) -> Hosts | None:
         """The hosts for the replicas of a TPU graph; None for one host.
 
         Raises:
@@ -58,7 +58,7 @@ class Master:
         if replicas % self.hosts:
             raise RunError(f"{replicas} cores cannot be dealt out to {self.hosts} workers", origin=graph.source,
                            fix=f"convert with --num_replicas={8 * self.hosts}")  # fmt: skip
-        return Placement(host_devices(self.devices), replicas, collectives.new_key(), self.collectives)
+        return Hosts(host_devices(self.devices), replicas, collectives.new_key(), self.collectives)
 
     @property
     def notes(self) -> list[str]:
@@ -103,7 +103,7 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
     if len(hosts) < 2 or tpu.present(devices):
         return Master(address, devices)
     job = hosts[0].removeprefix("/job:").partition("/")[0]
-    workers = workers or Cluster(job, (address.removeprefix("grpc://"),))
+    workers = workers or WorkerJob(job, (address.removeprefix("grpc://"),))
     able = collectives.work(address, hosts, configured(None, job))
     return Master(address, devices, workers, able)
 

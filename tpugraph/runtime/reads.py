@@ -15,7 +15,7 @@ import numpy as np
 from tpugraph import attrs, ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime.batches import whole_batches
-from tpugraph.runtime.placement import Placement
+from tpugraph.runtime.host_list import Hosts
 from tpugraph.runtime.rows import read_by_number
 from tpugraph.shapes import element_count, is_static
 
@@ -27,13 +27,13 @@ _BOOL = attrs.dtype("bool")
 _VARIANT = attrs.dtype("variant")
 
 
-def read_together(graph: Graph, takes: list[Node], placement: Placement | None = None) -> list[Node]:
+def read_together(graph: Graph, takes: list[Node], hosts: Hosts | None = None) -> list[Node]:
     """Let the cores' reads of one step become one read, of each iterator where that is possible.
 
     Args:
         graph: the graph.
         takes: all reads of the loop, in the order of the cores.
-        placement: the hosts, where there are many.
+        hosts: the hosts, where there are many.
 
     Returns:
         The reads that are as they were.
@@ -46,8 +46,8 @@ def read_together(graph: Graph, takes: list[Node], placement: Placement | None =
         maker = None if iterator is None else _maker(graph, iterator, group)
         if iterator is None or maker is None:
             left += group
-        elif placement is not None:
-            left += _per_host(graph, iterator, maker, group, placement)
+        elif hosts is not None:
+            left += _per_host(graph, iterator, maker, group, hosts)
         elif whole_batches(graph, maker, len(group)):
             _read_once(graph, iterator, group)
         elif (rows := read_by_number(graph, maker, group[0], len(group))) is not None:
@@ -114,15 +114,15 @@ def _append_batch(graph: Graph, maker: Node, takes: list[Node]) -> Node:
     return dataset
 
 
-def _append_shard(graph: Graph, maker: Node, host: int, placement: Placement) -> None:
+def _append_shard(graph: Graph, maker: Node, host: int, hosts: Hosts) -> None:
     """Of each run of as many elements as there are hosts let the dataset give the one of this host."""
     before = maker.inputs[0]
     kept = {name: before.node.attr(name) for name in ("output_types", "output_shapes")}
-    extra = [_constant(graph, maker, np.int64(placement.count)), _constant(graph, maker, np.int64(host))]
+    extra = [_constant(graph, maker, np.int64(hosts.count)), _constant(graph, maker, np.int64(host))]
     shard = graph.add("ShardDataset", "tpugraph/reads/of_the_host", [before, *(node.out() for node in extra)],
                       attrs={**kept, "require_non_empty": False, "metadata": ""}, outputs=[(_VARIANT, ())])  # fmt: skip
     graph.set_input(maker, 0, shard.out())
-    placement.put([shard, *extra] if host else [], host)
+    hosts.put([shard, *extra] if host else [], host)
 
 
 def _constant(graph: Graph, maker: Node, value: np.generic) -> Node:
@@ -172,31 +172,31 @@ def _read_rows(graph: Graph, iterator: Node, takes: list[Node], rows: list[Tenso
     graph.remove_all(takes)
 
 
-def _per_host(graph: Graph, iterator: Node, maker: Node, takes: list[Node], placement: Placement) -> list[Node]:
+def _per_host(graph: Graph, iterator: Node, maker: Node, takes: list[Node], hosts: Hosts) -> list[Node]:
     """A pipeline and a read for each host; where a host has not the same number of reads, they stay as they are."""
-    if len(takes) != placement.replicas or not all(kind.name != "resource" for kind, _ in takes[0].outputs or ()):
+    if len(takes) != hosts.replicas or not all(kind.name != "resource" for kind, _ in takes[0].outputs or ()):
         return takes
-    _append_batch(graph, maker, takes[: placement.cores])
-    own = {host: placement.copy_iterator(graph, iterator, maker, host) for host in placement.others}
-    for host in range(placement.count):
-        first = host * placement.cores
-        share = takes[first : first + placement.cores]
+    _append_batch(graph, maker, takes[: hosts.cores])
+    own = {host: hosts.copy_iterator(graph, iterator, maker, host) for host in hosts.others}
+    for host in range(hosts.count):
+        first = host * hosts.cores
+        share = takes[first : first + hosts.cores]
         source, made = own.get(host, (iterator, maker))
-        _append_shard(graph, made, host, placement)
+        _append_shard(graph, made, host, hosts)
         if host:
             graph.remove_control(share[0], takes[first - 1])
-            _read_from(graph, share, source, placement, host)
-    for host in range(placement.count):
-        share = takes[host * placement.cores : (host + 1) * placement.cores]
+            _read_from(graph, share, source, hosts, host)
+    for host in range(hosts.count):
+        share = takes[host * hosts.cores : (host + 1) * hosts.cores]
         _read_once(graph, own[host][0] if host else iterator, share)
     return []
 
 
-def _read_from(graph: Graph, takes: list[Node], iterator: Node, placement: Placement, host: int) -> None:
+def _read_from(graph: Graph, takes: list[Node], iterator: Node, hosts: Hosts, host: int) -> None:
     """Let reads read the iterator of another host."""
     entry = takes[0].inputs[0].node
     made = graph.clone_subgraph([entry], lambda name: f"{name}/host_{host}")[entry]
     graph.set_input(made, 0, iterator.out())
     for take in takes:
         graph.set_input(take, 0, made.out())
-    placement.put([made, takes[0]], host)
+    hosts.put([made, takes[0]], host)

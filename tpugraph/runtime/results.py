@@ -6,7 +6,6 @@ and jax, and the flags that both read from the environment.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -16,6 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tpugraph.errors import LoadError
+from tpugraph.files import write_atomically
 from tpugraph.runtime import topologies
 from tpugraph.runtime.layouts import Placed
 from tpugraph.runtime.module import Module
@@ -101,15 +102,13 @@ def _read(place: Path, note: Callable[[str], None]) -> Compiled | None:
 
 def _write(place: Path, compiled: Compiled, note: Callable[[str], None]) -> None:
     fields = json.loads(json.dumps(asdict(compiled)))
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({"sha256": _digest(fields), "compiled": fields}))
-        os.replace(temporary, place)
+        write_atomically(place, json.dumps({"sha256": _digest(fields), "compiled": fields}).encode())
     except OSError as error:
-        with contextlib.suppress(OSError):  # there may be no such folder
-            temporary.unlink()
         note(f"the cache folder '{place.parent}' cannot be written: {error.strerror}")
+    except LoadError as error:
+        note(f"the answer is not kept: {error.fault}")
 
 
 def _digest(fields: Any) -> str:

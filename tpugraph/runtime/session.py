@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,12 +15,11 @@ from tpugraph import graphdef, ops, shapes
 from tpugraph.errors import CheckpointError, RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
-from tpugraph.runtime import checkpoint, emulator, engines, evaluation, foreign, masters, parts, tpu
+from tpugraph.runtime import checkpoint, emulator, engines, evaluation, failures, foreign, masters, parts, tpu
 from tpugraph.runtime.compiled import CompiledLoop, compile_loop
-from tpugraph.runtime.end_of_data import OPTIONAL
 from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.hosts import MIRROR
-from tpugraph.runtime.rebind import file_names, missing_file_error, rebind_files
+from tpugraph.runtime.rebind import file_names, rebind_files
 
 LoopCallback = Callable[[int, list[float]], None]
 """Called after each loop with the global step and the losses of its steps."""
@@ -99,7 +97,7 @@ class TPUSession:
         if chosen.platform is not None:
             chosen, self._compiled = compile_loop(graph, chosen, seed=seed)
         if self._compiled is None and not self.on_tpu:
-            self.lowered = emulator.lower(graph, queues=queues, placement=reached.placement(graph))
+            self.lowered = emulator.lower(graph, queues=queues, hosts=reached.hosts_for(graph))
         self.report = {**chosen.as_dict(), **(self._compiled.report() if self._compiled else {})}
         self._source = graph.source
         self._saved_keys = checkpoint.keys_of(graph)
@@ -510,46 +508,7 @@ class TPUSession:
             raise self._translate(error) from error
 
     def _translate(self, error: BaseException) -> TpuGraphError:
-        if isinstance(error, TpuGraphError):
-            return error
-        missing = missing_file_error(str(error), self._source, self._files)
-        if missing is not None:
-            return missing
-        text = first_words(error) or type(error).__name__
-        named = getattr(getattr(error, "op", None), "name", None)
-        passed = [name for name in (named, *_NODE.findall(str(error))) if name in self._names()]
-        reads = (name for name in passed if self._graph.get_operation_by_name(name).type in ops.INPUTS)
-        read = next(reads, None)
-        fix = "the input fails, not the model: look at the data that it reads and at the functions that map it"
-        kind = type(error).__name__.removesuffix("Error")
-        return RunError(
-            f"{kind}: {text[:300]}",
-            node=(read or next(iter(passed), "")).removesuffix(OPTIONAL) or None,
-            origin=self._source,
-            fix=fix if read else None,
-        )
-
-
-_NODE = re.compile(r"\[\[(?:\{\{node )?([^\]{}]+)")
-"""A node in a message of TensorFlow: ``[[{{node NAME}}]]`` where it failed, ``[[NAME]]`` where that was called from."""
-
-_NO_CAUSE = (
-    "Graph execution error",
-    "Detected at node",
-    "Node: '",
-    "Original stack trace",
-    'File "',
-    "[[{{",
-    "(0) ",
-    "(1) ",
-    "0 success",
-)
-
-
-def first_words(error: BaseException) -> str:
-    """The line of a TensorFlow message that says what went wrong."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return next((line for line in lines if line and not line.startswith(_NO_CAUSE)), "")
+        return failures.translate(error, self._graph, self._source, self._files)
 
 
 def _graph_def_of(program: Any) -> Any:

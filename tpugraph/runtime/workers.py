@@ -38,7 +38,7 @@ _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalE
 
 
 @dataclass(frozen=True)
-class Cluster:
+class WorkerJob:
     """The workers.
 
     Attributes:
@@ -79,13 +79,13 @@ class Cluster:
             time.sleep(min(_PROBE_SECONDS, max(until - time.monotonic(), 0.0)))
 
 
-def cluster_of(value: Any) -> Cluster | None:
-    """A Cluster of a ``tf.train.ClusterSpec``, a dict of jobs, or a list of addresses; None of None.
+def cluster_of(value: Any) -> WorkerJob | None:
+    """The workers of a ``tf.train.ClusterSpec``, a dict of jobs, or a list of addresses; None of None.
 
     Raises:
         UsageError: it has no workers, or none of this form.
     """
-    if value is None or isinstance(value, Cluster):
+    if value is None or isinstance(value, WorkerJob):
         return value
     if isinstance(value, (list, tuple)):
         jobs: dict[str, Any] = {"worker": list(value)}
@@ -97,7 +97,7 @@ def cluster_of(value: Any) -> Cluster | None:
     found = tuple(str(address).removeprefix("grpc://") for address in jobs.get(job, ()))
     if not found:
         raise UsageError("the cluster has no workers", fix='cluster={"worker": ["10.0.0.2:8470", "10.0.0.3:8470"]}')
-    return Cluster(job, found)
+    return WorkerJob(job, found)
 
 
 def answers(address: str, seconds: float = _ANSWER_SECONDS) -> bool:
@@ -169,7 +169,7 @@ class WatchedSession:
         progress: name of a tensor that changes while a run gets on.
     """
 
-    def __init__(self, cluster: Cluster, graph: Any, config: Any = None, *, progress: str | None = None) -> None:
+    def __init__(self, cluster: WorkerJob, graph: Any, config: Any = None, *, progress: str | None = None) -> None:
         self._cluster = cluster
         self.graph = graph
         self._progress = progress

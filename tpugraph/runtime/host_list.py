@@ -1,4 +1,4 @@
-"""Which host has what: the tasks that replicas run on, and copies of what lies outside the loop."""
+"""The hosts of a session and which has what: the tasks that replicas run on, and copies of what lies outside the loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpugraph.ir import Graph, Node
 
 
 @dataclass
-class Placement:
+class Hosts:
     """The hosts of a session, and the nodes that are not on the first one.
 
     Attributes:

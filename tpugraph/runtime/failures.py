@@ -1,0 +1,62 @@
+"""What TensorFlow says of a step that failed, as an error of tpugraph: the cause in its first words, and the node."""
+
+from __future__ import annotations
+
+import re
+
+import tensorflow as tf
+
+from tpugraph import ops
+from tpugraph.errors import RunError, TpuGraphError
+from tpugraph.runtime.end_of_data import OPTIONAL
+from tpugraph.runtime.rebind import missing_file_error
+
+_NODE = re.compile(r"\[\[(?:\{\{node )?([^\]{}]+)")
+"""A node in a message of TensorFlow: ``[[{{node NAME}}]]`` where it failed, ``[[NAME]]`` where that was called from."""
+
+_NO_CAUSE = (
+    "Graph execution error",
+    "Detected at node",
+    "Node: '",
+    "Original stack trace",
+    'File "',
+    "[[{{",
+    "(0) ",
+    "(1) ",
+    "0 success",
+)
+
+
+def translate(error: BaseException, graph: tf.Graph, source: str, files: set[str]) -> TpuGraphError:
+    """The error of a run.
+
+    Args:
+        error: what TensorFlow raised; an error of tpugraph stays as it is.
+        graph: the graph that ran.
+        source: where the graph comes from.
+        files: the names of files in it, which may be missing.
+    """
+    if isinstance(error, TpuGraphError):
+        return error
+    missing = missing_file_error(str(error), source, files)
+    if missing is not None:
+        return missing
+    text = first_words(error) or type(error).__name__
+    named = getattr(getattr(error, "op", None), "name", None)
+    types = {operation.name: operation.type for operation in graph.get_operations()}
+    passed = [name for name in (named, *_NODE.findall(str(error))) if name in types]
+    read = next((name for name in passed if types[name] in ops.INPUTS), None)
+    fix = "the input fails, not the model: look at the data that it reads and at the functions that map it"
+    kind = type(error).__name__.removesuffix("Error")
+    return RunError(
+        f"{kind}: {text[:300]}",
+        node=(read or next(iter(passed), "")).removesuffix(OPTIONAL) or None,
+        origin=source,
+        fix=fix if read else None,
+    )
+
+
+def first_words(error: BaseException) -> str:
+    """The line of a TensorFlow message that says what went wrong."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line and not line.startswith(_NO_CAUSE)), "")
