@@ -161,6 +161,38 @@ def test_what_waits_for_a_conditional_waits_for_the_if() -> None:
     assert_raised_is_the_same(build, times=3, resource=True, relative=0)
 
 
+def looped_in_a_branch(x: Any) -> Any:
+    def looped() -> Any:
+        return tf1.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, v * v * 0.4), [0, x])[1]
+
+    return tf1.cond(x > 0.0, looped, lambda: -x)
+
+
+def test_the_gradient_of_a_loop_within_a_branch() -> None:
+    """Its stacks are read behind a Switch of the branch, which no Merge joins."""
+
+    def build() -> list[Any]:
+        x = tf.constant(2.0)
+        return [tf.gradients(looped_in_a_branch(x), x)[0]]
+
+    assert_raised_is_the_same(build, relative=1e-6)
+
+
+def test_a_loop_within_a_branch_beside_its_gradient_is_refused_by_name() -> None:
+    """The branch would have to be left with the stacks that the loop has pushed to."""
+
+    def build() -> list[Any]:
+        x = tf.constant(2.0)
+        y = looped_in_a_branch(x)
+        return [tf.gradients(tf.square(y), x)[0]]
+
+    graph = built(build)
+    bound_stacks(graph)
+    with pytest.raises(ConversionError, match="a later part of the conditional needs what this node did") as caught:
+        raise_control_flow(graph)
+    assert "compute it outside of tf.cond" in caught.value.block()
+
+
 def test_a_loop_of_unknown_length_has_no_gradient() -> None:
     def build() -> list[Any]:
         x = tf.constant(X)

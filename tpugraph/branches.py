@@ -34,6 +34,7 @@ def raise_branches(graph: Graph) -> int:
         ConversionError: a conditional that is not of the form that ``tf.cond`` and its gradient make.
     """
     made = 0
+    _let_through(graph)
     while graph.of_type(*ops.SWITCH):
         path = _paths(graph)
         switch = next((n for n in graph.topological_order() if n.op in ops.SWITCH and not path[n]), None)
@@ -41,6 +42,22 @@ def raise_branches(graph: Graph) -> int:
             raise ConversionError("no Switch stands outside of all conditionals", node=graph.of_type(*ops.SWITCH)[0])
         made += _raise_one(graph, _predicate(switch), path)
     return made
+
+
+def _let_through(graph: Graph) -> None:
+    """What a function returns is there whenever it is called: a Switch that no Merge joins again lets its value through.
+
+    So it is in the gradient of a loop within a branch, whose stacks are read behind a Switch of that branch.
+    """
+    results = graph.of_type(scopes.RESULT)
+    if not results or not graph.of_type(*ops.SWITCH):
+        return
+    path = _paths(graph)
+    given = dict.fromkeys(crossing for node in results for crossing in path[node])
+    for switch in graph.of_type(*ops.SWITCH):
+        for side in (0, 1):
+            if (_predicate(switch), side) in given:
+                graph.replace_uses(switch.out(side), switch.inputs[0])
 
 
 def has_effects(node: Node) -> bool:

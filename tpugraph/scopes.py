@@ -46,14 +46,14 @@ def make_function(
     returned = [_returned(body, tensors, tensor) for tensor in results]
     if finish is not None:
         finish(body)
-    found = [tensor.node.inputs[0] if tensor.node.op == _RESULT else tensor for tensor in returned]
-    inner = [node for node in body if node.op not in (ARGUMENT, _RESULT)]
+    found = [tensor.node.inputs[0] if tensor.node.op == RESULT else tensor for tensor in returned]
+    inner = [node for node in body if node.op not in (ARGUMENT, RESULT)]
     function = graphdef.add_function(body, name, inner, given, found, {}, keep_names=True)
     graph.library = body.library
     return function
 
 
-_RESULT = "_Retval"
+RESULT = "_Retval"
 """Holds a result while the body is edited, so that edits of its producer are seen."""
 
 
@@ -61,7 +61,7 @@ def _returned(body: Graph, tensors: dict[Tensor, Tensor], tensor: Tensor) -> Ten
     copy = tensors[tensor]
     if copy.node.op == ARGUMENT:
         return copy
-    return body.add(_RESULT, "result", [copy], outputs=[]).out()
+    return body.add(RESULT, "result", [copy], outputs=[]).out()
 
 
 def copy_into(target: Graph, nodes: Sequence[Node], tensors: dict[Tensor, Tensor]) -> dict[Node, Node]:
