@@ -11,7 +11,7 @@ from tpugraph.degrees import unclear
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.gathering import all_gather
 from tpugraph.gradients import RawGradient, find_raw_gradients
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir import Graph, Node, Tensor, Use
 from tpugraph.pipeline import Pass
 from tpugraph.replicas import Replicas
 from tpugraph.state import variable_of
@@ -43,6 +43,14 @@ class CrossReplicaSum(Pass):
             for divisor in how.divisors:
                 replicas.globalise(divisor, varying, mean=divisor in how.means)
             varying, gradients = self._analyse(graph, loss)
+        share = None
+        deciding = _decisions(graph, loss) if self.num_replicas > 1 else []
+        if deciding:
+            share = _share_of_loss(loss, varying, replicas)
+            whole = replicas.all_sum(share)
+            for use in deciding:
+                graph.set_input(use.node, use.index, whole)
+            varying, gradients = self._analyse(graph, loss)
         if not gradients and graph.roles.updates:
             raise ConversionError(
                 "no gradient was found between backpropagation and the updates: they pass through other variables",
@@ -59,7 +67,7 @@ class CrossReplicaSum(Pass):
                 _share_uniform_parts(graph, replicas, gradient.tensor.node, varying, forward)
             self._reduce(graph, replicas, gradient, backward, kinds[gradient.tensor])
         base = "sum" if how.kind == "sum" else "mean"
-        share = _share_of_loss(loss, varying, replicas)
+        share = share or _share_of_loss(loss, varying, replicas)
         graph.roles.loss_share = str(share)
         graph.facts[self.name] = {
             "loss_reduction": how.kind,
@@ -212,6 +220,26 @@ def batch_rows(graph: Graph) -> int | None:
         rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
         return rows[0] if rows else None
     return max(counts, key=lambda rows: (counts[rows], rows))
+
+
+def _decisions(graph: Graph, loss: Tensor) -> list[Use]:
+    """Where the step reads the value of the loss, as a rate does that is halved on a plateau; backpropagation does not."""
+    step = graph.ancestors(graph[finding.name] for finding in graph.roles.train_ops)
+    found, pending = [], [loss]
+    while pending:
+        tensor = pending.pop()
+        for use in tensor.node.uses(tensor.port):
+            if (
+                use.node not in step
+                or not analysis.in_cluster(use.node)
+                or use.node.op in ops.SHAPE_OF | ops.FILLED_LIKE
+            ):
+                continue
+            if use.node.op in ops.IDENTITIES:
+                pending.append(use.node.out())
+            else:
+                found.append(use)
+    return found
 
 
 def _rows_alike(graph: Graph, varying: NodeSet, forward: NodeSet) -> list[Node]:

@@ -262,6 +262,30 @@ def test_rows_at_numbers_of_the_batch() -> None:
     )
 
 
+@pytest.mark.parametrize("batch_mode", ["per_replica", "global"])
+def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch(batch_mode: str) -> None:
+    """A rate that is halved on a plateau, and the best loss so far."""
+
+    def plateau(rows: int) -> None:
+        features, targets = batches((FEATURES, TARGETS), rows)
+        rate, best = (
+            tf1.get_variable(n, initializer=v, trainable=False, use_resource=True)
+            for n, v in (("rate", 0.1), ("best", 9.0))
+        )
+        loss = tf.reduce_mean(squared_error(features, targets, variable("w", (3, 1))))
+        better = tf.less(loss, 0.9 * best.read_value())
+        with tf.control_dependencies([rate.assign(tf.where(better, rate.read_value(), 0.5 * rate.read_value()))]):
+            halved = rate.read_value()
+            with tf.control_dependencies([best.assign(tf.minimum(best.read_value(), loss))]):
+                finish(loss, tf1.train.GradientDescentOptimizer(halved))
+
+    rows = ROWS if batch_mode == "per_replica" else CORES * ROWS
+    found = testing.run_on_cores(trace(lambda: plateau(rows)), steps=6, num_replicas=CORES, batch_mode=batch_mode)
+    whole = testing.run_plain(trace(lambda: plateau(CORES * ROWS)), steps=6)
+    assert found.variables["rate"] < 0.1
+    testing.assert_same_training(found, whole, relative=1e-5, absolute=1e-6)
+
+
 def test_an_unknown_choice() -> None:
     testing.assert_raises_block(
         run, "median", words=["'median' is no way to combine updates", "mean, replica0 or error"], max_length=200,
