@@ -254,15 +254,6 @@ def test_a_loss_that_is_no_number(tmp_path: Path, *, use_tpu: bool) -> None:
     assert trained.train(input_fn, steps=2).get_variable_value("global_step") == 6
 
 
-@pytest.fixture
-def answers_ctrl_c() -> Iterator[None]:
-    """Python's own answer to Ctrl-C: a shell starts what runs in the background with the signal ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("answers_ctrl_c")
 @BOTH
 def test_the_gradient_that_went_bad_before_the_loss(tmp_path: Path, *, use_tpu: bool) -> None:
     """The root of zero is zero, but its slope is not a number: the loss of that step is still fine."""
@@ -302,6 +293,15 @@ def test_a_loss_that_a_replay_does_not_meet(tmp_path: Path) -> None:
     )
 
 
+@pytest.fixture
+def answers_ctrl_c() -> Iterator[None]:
+    """Python's own answer to Ctrl-C: a shell starts what runs in the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("answers_ctrl_c")
 @BOTH
 def test_ctrl_c_writes_a_checkpoint(tmp_path: Path, *, use_tpu: bool) -> None:
     trained = estimator(tmp_path, use_tpu=use_tpu, loop=50)
