@@ -224,22 +224,18 @@ def batch_rows(graph: Graph) -> int | None:
 
 def _decisions(graph: Graph, loss: Tensor) -> list[Use]:
     """Where the step reads the value of the loss, as a rate does that is halved on a plateau; backpropagation does not."""
-    step = graph.ancestors(graph[finding.name] for finding in graph.roles.train_ops)
     found, pending = [], [loss]
     while pending:
         tensor = pending.pop()
         for use in tensor.node.uses(tensor.port):
-            if (
-                use.node not in step
-                or not analysis.in_cluster(use.node)
-                or use.node.op in ops.SHAPE_OF | ops.FILLED_LIKE
-            ):
+            if not analysis.in_cluster(use.node) or use.node.op in ops.SHAPE_OF | ops.FILLED_LIKE:
                 continue
             if use.node.op in ops.IDENTITIES:
                 pending.append(use.node.out())
             else:
                 found.append(use)
-    return found
+    step = graph.ancestors(graph[finding.name] for finding in graph.roles.train_ops) if found else {}
+    return [use for use in found if use.node in step]
 
 
 def _rows_alike(graph: Graph, varying: NodeSet, forward: NodeSet) -> list[Node]:
