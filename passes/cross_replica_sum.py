@@ -56,7 +56,7 @@ class CrossReplicaSum(Pass):
                 "no gradient was found between backpropagation and the updates: they pass through other variables",
                 node=graph[graph.roles.updates[0].name],
                 origin=graph.source,
-                fix="apply the gradient in the step that computes it (accumulation over steps is not supported)",
+                fix="apply the gradient in the step that computes it",
             )
         backward = graph.ancestors((g.tensor.node for g in gradients), data_only=True)
         forward = graph.ancestors([loss.node], data_only=True)

@@ -14,12 +14,12 @@ import tensorflow as tf
 import breaking
 from breaking import BREAKING, GOOD, OPTIONS, RECORDED
 from models import CORPUS, ORACLE, trace
-from tpugraph import cli, graphdef, ops
+from tpugraph import cli, graphdef, ops, xla_ops
 from tpugraph.commands.check import lines
 from tpugraph.compiler import convert
 from tpugraph.errors import UsageError
 from tpugraph.runtime import check_constants, check_kernels
-from tpugraph.runtime.check import CAUSES, Finding, Report, check
+from tpugraph.runtime.check import CAUSES, Diagnostic, Report, check
 
 ROOT = Path(__file__).parents[1]
 IRIS = CORPUS / "iris_dnn" / "model.pb"
@@ -75,7 +75,7 @@ def test_a_gradient_says_whose_it_is() -> None:
     assert gradient.origin == "gradient of CropAndResize"
     assert gradient.scope == "gradients/CropAndResize_grad"
     assert gradient.fix == "goes when 'CropAndResize' is replaced"
-    assert next(f for f in report.findings if f.op == "CropAndResize").fix == ops.REPLACEMENTS["CropAndResize"]
+    assert next(f for f in report.findings if f.op == "CropAndResize").fix == xla_ops.REPLACEMENTS["CropAndResize"]
 
 
 def test_a_graph_that_cannot_be_converted_is_looked_through_all_the_same() -> None:
@@ -119,10 +119,12 @@ def test_of_graphs_that_evaluate_the_tables_alone_speak() -> None:
 def test_what_the_tables_say_of_ops_is_what_the_installed_tensorflow_has() -> None:
     table = check_kernels.kernels()
     assert len(table) > 400
-    assert set(ops.COMPILE_TIME_CONSTANTS) | ops.DATA_SIZED | set(ops.TPU_LACKS) | set(ops.XLA_REFUSES) <= set(table)
-    assert not set(ops.REPLACEMENTS) & set(table)
-    assert all(ops.op_def(op) is not None for op in ops.REPLACEMENTS)
-    for op, operands in ops.COMPILE_TIME_CONSTANTS.items():
+    assert set(xla_ops.COMPILE_TIME_CONSTANTS) | xla_ops.DATA_SIZED | set(xla_ops.TPU_LACKS) | set(
+        xla_ops.XLA_REFUSES
+    ) <= set(table)
+    assert not set(xla_ops.REPLACEMENTS) & set(table)
+    assert all(ops.op_def(op) is not None for op in xla_ops.REPLACEMENTS)
+    for op, operands in xla_ops.COMPILE_TIME_CONSTANTS.items():
         assert max(operands) < len(ops.op_def(op).input_arg), op
 
 
@@ -150,7 +152,7 @@ def test_the_exit_code_says_whether_it_can_run(tmp_path: Path, capsys: pytest.Ca
         "no XLA kernel",
         "  XLA has no kernel for CropAndResize",
         "    node  CropAndResize",
-        f"    fix   {ops.REPLACEMENTS['CropAndResize']}",
+        f"    fix   {xla_ops.REPLACEMENTS['CropAndResize']}",
     ]
     assert "    node  gradients/CropAndResize_grad/CropAndResizeGradImage (gradient of CropAndResize)" in out
 
@@ -189,7 +191,9 @@ def test_flags_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_many_nodes_alike_are_told_once_and_counted() -> None:
-    alike = [Finding("kernel", f"a/{i}", "Svd", "a", None, "XLA has no kernel for Svd", "other ops") for i in range(9)]
+    alike = [
+        Diagnostic("kernel", f"a/{i}", "Svd", "a", None, "XLA has no kernel for Svd", "other ops") for i in range(9)
+    ]
     said = lines(Report("m.pb", False, True, True, 90, alike))
     assert said[0] == "cannot run on a TPU: 9 nodes in the way; 90.0 % of 90 nodes on the device can compile"
     assert "    node  ... and 5 more; --json lists all" in said

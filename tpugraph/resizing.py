@@ -130,15 +130,11 @@ class Resizing:
         return True
 
 
-_TAKES_SIZES = {"Reshape": 1, "Tile": 1, "BroadcastTo": 1, "Slice": 2, "Conv2DBackpropInput": 0, "Fill": 0}
-_HANDS_ON = frozenset({"Pack", "ConcatV2", "Cast", "Identity", "ExpandDims"})
-
-
 def _shapes_varying(node: Node, index: int, varying: analysis.NodeSet) -> bool:
     """Whether an element of a constant shapes a value of the batch (element by element through slices)."""
     for use in node.uses():
-        if use.node.op in _TAKES_SIZES and use.index == _TAKES_SIZES[use.node.op] and use.node in varying:
+        if use.node.op in ops.TAKES_SIZES and use.index == ops.TAKES_SIZES[use.node.op] and use.node in varying:
             return True
-        if use.node.op in _HANDS_ON and _shapes_varying(use.node, index, varying):
+        if use.node.op in ops.HANDS_ON_SIZES and _shapes_varying(use.node, index, varying):
             return True
     return False

@@ -5,7 +5,7 @@ The one place that says so: the root BUILD makes a target of each layer, and tes
 
 LAYERS = [
     ("errors", ["tpugraph/errors.py", "tpugraph/files.py"]),
-    ("facts", ["tpugraph/ops.py", "tpugraph/datasets.py", "tpugraph/attrs.py"]),
+    ("facts", ["tpugraph/ops.py", "tpugraph/xla_ops.py", "tpugraph/datasets.py", "tpugraph/attrs.py"]),
     ("ir", ["tpugraph/nodes.py", "tpugraph/links.py", "tpugraph/ir.py"]),
     ("text", ["tpugraph/text.py"]),
     ("graphs", [

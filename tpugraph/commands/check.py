@@ -7,7 +7,7 @@ from tpugraph.commands import programs
 from tpugraph.commands.console import Console, Outcome
 from tpugraph.commands.flags import Parsed
 from tpugraph.errors import UsageError
-from tpugraph.runtime.check import CAUSES, Finding, Report, check
+from tpugraph.runtime.check import CAUSES, Diagnostic, Report, check
 
 _MOST = 4
 
@@ -32,7 +32,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
 def lines(report: Report) -> list[str]:
     """The report, readable: the verdict, then the findings by cause and op type."""
     said = [_verdict(report)]
-    groups: dict[tuple[str, str], list[Finding]] = {}
+    groups: dict[tuple[str, str], list[Diagnostic]] = {}
     for finding in report.findings:
         groups.setdefault((finding.cause, finding.op), []).append(finding)
     heading = ""
@@ -54,7 +54,7 @@ def _verdict(report: Report) -> str:
     return f"cannot run on a TPU: {stopping} node{'s' if stopping > 1 else ''} in the way{share}"
 
 
-def _group(findings: list[Finding]) -> list[str]:
+def _group(findings: list[Diagnostic]) -> list[str]:
     """Findings of one cause and op type; each sentence and fix once."""
     said = []
     for fault in dict.fromkeys(finding.fault for finding in findings):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tpugraph import analysis, graphdef, ops
+from tpugraph import analysis, graphdef, ops, xla_ops
 from tpugraph.compiler import ConvertOptions, convert, without_garbage_collection
 from tpugraph.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.ir import Graph, Node
@@ -54,7 +54,7 @@ _FIXES = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnostic:
     """One thing that stops a step, or that is worth a note.
 
     Attributes:
@@ -95,11 +95,11 @@ class Report:
     converted: bool
     lowered: bool
     device_nodes: int
-    findings: list[Finding]
+    findings: list[Diagnostic]
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
-    def stopping(self) -> list[Finding]:
+    def stopping(self) -> list[Diagnostic]:
         """The findings that stop the step."""
         return [finding for finding in self.findings if finding.cause not in NOTES]
 
@@ -164,7 +164,7 @@ def _check(model: str | os.PathLike[str] | Graph, options: ConvertOptions) -> Re
 # --------------------------------------------------------------------------- conversion and lowering
 
 
-def _convert(graph: Graph, options: ConvertOptions) -> Finding | None:
+def _convert(graph: Graph, options: ConvertOptions) -> Diagnostic | None:
     """Make a TPU graph with entry points of the graph, in place; the error where that cannot be."""
     try:
         if not graph.of_type("TPUReplicateMetadata"):
@@ -178,7 +178,7 @@ def _convert(graph: Graph, options: ConvertOptions) -> Finding | None:
     return None
 
 
-def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Finding | None:
+def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Diagnostic | None:
     """What TensorFlow's bridge to XLA refuses in a TPU graph, which is used up."""
     op_of = {name: node.op for name, node in nodes.items()}  # the lowering turns ops into others
     sized = [node.name for node in check_constants.data_sized(graph)]
@@ -187,14 +187,14 @@ def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Finding | None:
         stablehlo.lower(graph)
     except stablehlo.Refused as error:
         name = error.node or (sized[0] if sized and error.cause == "shape" else "")
-        cause = "loop" if error.cause == "compiler" and op_of.get(name) in ops.LISTS else error.cause
+        cause = "loop" if error.cause == "compiler" and op_of.get(name) in xla_ops.LISTS else error.cause
         return _finding(nodes, cause, name, error.fault, error.fix, op=op_of.get(name, ""))
     except TpuGraphError as error:
         return _of_error(nodes, error, "compiler")
     return None
 
 
-def _of_error(nodes: Mapping[str, Node], error: TpuGraphError, otherwise: str) -> Finding:
+def _of_error(nodes: Mapping[str, Node], error: TpuGraphError, otherwise: str) -> Diagnostic:
     """An error of the conversion or of the lowering as a finding, its cause told by the node that it names."""
     name = (error.node or "").partition(" (")[0]
     op = nodes[name].op if name in nodes else ""
@@ -203,7 +203,7 @@ def _of_error(nodes: Mapping[str, Node], error: TpuGraphError, otherwise: str) -
         cause = "feed"
     elif isinstance(error, ShapeError):
         cause = "shape"
-    elif op in ops.LOOP_COND | ops.LISTS:
+    elif op in ops.LOOP_COND | xla_ops.LISTS:
         cause = "loop"
     elif ops.is_host_only(op):
         cause = "host"
@@ -224,7 +224,7 @@ def _device(graph: Graph) -> list[Node]:
     return [node for node in step if node in reached and node.op not in ops.SUMMARIES | ops.SAVES | ops.ASSERTS]
 
 
-def _by_tables(graph: Graph, device: list[Node], nodes: Mapping[str, Node]) -> Iterator[Finding]:
+def _by_tables(graph: Graph, device: list[Node], nodes: Mapping[str, Node]) -> Iterator[Diagnostic]:
     """What XLA lacks or cannot know, as far as tables say it."""
     missing = list(check_kernels.missing(graph, device))
     without = {found.node for found in missing}
@@ -238,8 +238,8 @@ def _by_tables(graph: Graph, device: list[Node], nodes: Mapping[str, Node]) -> I
 
 def _finding(
     nodes: Mapping[str, Node], cause: str, name: str, fault: str, fix: str | None = None, *, op: str = ""
-) -> Finding:
-    return Finding(cause, name, op, name.rpartition("/")[0], _origin(nodes, name), fault, fix or _FIXES.get(cause))
+) -> Diagnostic:
+    return Diagnostic(cause, name, op, name.rpartition("/")[0], _origin(nodes, name), fault, fix or _FIXES.get(cause))
 
 
 def _origin(nodes: Mapping[str, Node], name: str) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from tpugraph import analysis, ops, shapes
+from tpugraph import analysis, ops, shapes, xla_ops
 from tpugraph.ir import Graph, Node, Tensor
 
 _HANDLE = "resource"
@@ -106,7 +106,7 @@ def _replaceable(node: Node) -> bool:
     """Whether another node's results can stand in for those of a node."""
     if node.op in ops.ENTER:
         return bool(node.attr("is_constant")) and _whole(node)
-    if node.op in ops.CONTROL_FLOW | ops.CONTAINERS | ops.LISTS or (
+    if node.op in ops.CONTROL_FLOW | ops.CONTAINERS | xla_ops.LISTS or (
         node.op in ops.TPU_SYSTEM and not _MERGED & {node.op}
     ):
         return False
@@ -158,7 +158,7 @@ def _asked_for(device: Iterable[Node]) -> set[Node]:
 
     XLA may know a part of a value that depends on the step, and loops are taken apart by what their conditions read.
     """
-    stack = [node.inputs[i].node for node in device for i in ops.COMPILE_TIME_CONSTANTS.get(node.op, ())]
+    stack = [node.inputs[i].node for node in device for i in xla_ops.COMPILE_TIME_CONSTANTS.get(node.op, ())]
     stack += [node for node in device if node.op in ops.LOOP_COND]
     found: set[Node] = set()
     while stack:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tpugraph import analysis, ops
+from tpugraph import analysis, ops, xla_ops
 from tpugraph.analysis import in_cluster
 from tpugraph.ir import Graph, Node, Tensor
 
 _OF_STATIC_SHAPE = ops.SHAPE_OF | ops.FILLED_LIKE
 """Ops whose value XLA knows whatever their operand's is: its shapes are static."""
-
-_KEPT = frozenset({"StackPopV2", "TensorArrayReadV3", "TensorArrayGatherV3", "TensorListPopBack", "TensorListGetItem"})
-"""Ops that give back what was put away: what that was is not followed."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ def unknown(graph: Graph, device: Iterable[Node]) -> Iterator[Unknown]:
     """
     found: dict[Tensor, tuple[Node, str] | None] = {}
     for node in device:
-        for index in ops.COMPILE_TIME_CONSTANTS.get(node.op, ()):
+        for index in xla_ops.COMPILE_TIME_CONSTANTS.get(node.op, ()):
             tensor = node.inputs[index]
             if tensor not in found:
                 found[tensor] = _source(graph, tensor)
@@ -69,7 +66,7 @@ def _source(graph: Graph, tensor: Tensor) -> tuple[Node, str] | None:
     while front:
         following: list[Node] = []
         for node in front:
-            if node in seen or node.op == "Const" or node.op in _OF_STATIC_SHAPE or node.op in _KEPT:
+            if node in seen or node.op == "Const" or node.op in _OF_STATIC_SHAPE or node.op in ops.TAKES_OUT:
                 continue
             seen.add(node)
             kind = _kind(graph, node)
@@ -103,4 +100,4 @@ def _named(node: Node) -> Node:
 
 def data_sized(graph: Graph) -> list[Node]:
     """The nodes of the device whose number of rows the data decide."""
-    return [node for node in graph.of_type(*ops.DATA_SIZED) if node in analysis.cluster_nodes(graph)]
+    return [node for node in graph.of_type(*xla_ops.DATA_SIZED) if node in analysis.cluster_nodes(graph)]

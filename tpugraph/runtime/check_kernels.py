@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tpugraph import attrs, graphdef, ops
+from tpugraph import attrs, graphdef, ops, xla_ops
 from tpugraph.attrs import DType, Func
 from tpugraph.ir import Graph, Node
 from tpugraph.runtime.dense_updates import DENSE
@@ -95,11 +95,11 @@ def _judge(name: str, op: str, decoded: Mapping[str, Any]) -> Missing | None:
     kinds = {key: value for key, value in decoded.items() if isinstance(value, DType)}
     if op not in kernels():
         return _without_kernel(name, op, _works_on_text(op, kinds.values()))
-    lacks = ops.TPU_LACKS.get(op, frozenset())
+    lacks = xla_ops.TPU_LACKS.get(op, frozenset())
     lacked = next((kind for kind in kinds.values() if kind.name in lacks), None)
     if lacked is not None:
         return Missing(name, op, "device", f"a TPU has no {op} of {lacked}", "cast to a dtype of half the size")
-    attribute, value, instead = ops.XLA_REFUSES.get(op, ("", None, ""))
+    attribute, value, instead = xla_ops.XLA_REFUSES.get(op, ("", None, ""))
     if attribute and decoded.get(attribute) == value:
         return Missing(name, op, "attribute", f"XLA does not take {op} with {attribute}={value}", instead)
     refused = [_refused(taken, decoded) for taken in kernels()[op]]
@@ -125,7 +125,7 @@ def _without_kernel(name: str, op: str, text: bool) -> Missing:
     if text:
         return Missing(name, op, "text", f"{op} works on text, which no TPU does",
                        "turn text into numbers in the input function")  # fmt: skip
-    fix = ops.REPLACEMENTS.get(op, "write it with other ops, or compute it in the input function")
+    fix = xla_ops.REPLACEMENTS.get(op, "write it with other ops, or compute it in the input function")
     return Missing(name, op, "kernel", f"XLA has no kernel for {op}", fix)
 
 
