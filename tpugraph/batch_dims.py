@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from tpugraph import batch_rules
-from tpugraph.analysis import in_cluster
+from tpugraph import batch_rules, ops
+from tpugraph.analysis import fed_to_device, in_cluster
 from tpugraph.attrs import Shape
 from tpugraph.batch_ties import BATCH, FIXED, Key, Ties, vector_value
 from tpugraph.ir import Graph, Node, Tensor
@@ -100,6 +100,18 @@ class BatchDims(Ties):
         for other in range(len(b.shape)):
             self.unite(("d", b, other), BATCH if other == found else FIXED)
         return True
+
+
+def batch_rows(graph: Graph) -> int | None:
+    """Rows of one core's batch: the commonest leading dimension of what crosses to the device."""
+    counts: dict[int, int] = {}
+    for tensor in fed_to_device(graph):
+        if tensor.shape and tensor.shape[0]:
+            counts[tensor.shape[0]] = counts.get(tensor.shape[0], 0) + 1
+    if not counts:
+        rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
+        return rows[0] if rows else None
+    return max(counts, key=lambda rows: (counts[rows], rows))
 
 
 def of_batch(graph: Graph, nodes: Iterable[Node], batch: int) -> BatchDims:

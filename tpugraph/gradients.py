@@ -78,6 +78,21 @@ def find_raw_gradients(graph: Graph, varying: NodeSet, forward: NodeSet) -> list
     return walk.cut()
 
 
+def rows_alike(graph: Graph, varying: NodeSet, forward: NodeSet) -> list[Node]:
+    """Rows of gradients that are the same on every core while the numbers of the rows differ: each core has its own.
+
+    What the loss does not read has no gradient: rows of ones that are added to it are a count.
+    """
+    pairs = []
+    for update in (graph[finding.name] for finding in graph.roles.updates):
+        fact = ops.WRITES[update.op]
+        if fact.rows is not None and variable_of(update.inputs[fact.variables[0]]) in forward:
+            pairs.append((update.inputs[fact.value], update.inputs[fact.rows]))
+    processing = graph.ancestors((rows.node for rows, _ in pairs), data_only=True)
+    pairs += [(n.inputs[0], n.inputs[1]) for n in processing if n.op == "UnsortedSegmentSum" and n not in forward]
+    return list({rows.node: None for rows, at in pairs if at.node in varying and rows.node not in varying})
+
+
 class _Walk:
     """Walks back from the updates and collects the network to cut."""
 

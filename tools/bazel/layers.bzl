@@ -44,6 +44,7 @@ LAYERS = [
         "tpugraph/cluster_nodes.py",
         "tpugraph/replicas.py",
         "tpugraph/gathering.py",
+        "tpugraph/uniform_parts.py",
         "tpugraph/device_cut.py",
         "tpugraph/watching.py",
         "tpugraph/outfeeding.py",
