@@ -76,8 +76,7 @@ class Outfeed(Pass):
         for tensor in tensors:
             if tensor.shape != () or not tensor.dtype.floating or tensor.node not in varying:
                 continue
-            how = reduction.of_value(graph, tensor, varying, facts.get("batch_rows"), rescaled=rescaled)
-            if how.kind == "sum" and not how.departs:
+            if reduction.is_sum(graph, tensor, varying, facts.get("batch_rows"), rescaled=rescaled):
                 found[tensor] = replicas.share_of_sum(tensor, varying)
         return found
 

@@ -49,17 +49,13 @@ def _initializers(graph: Graph, step: dict[Node, None]) -> list[Node]:
     iterators = [graph[name] for name in roles.iterator_initializers]
     done: set[str] = set()
     while pending:
-        name = pending.pop()
-        done.add(name)
-        initializer = roles.variables[name].initializer
-        if initializer is None:
-            continue
-        node = graph[initializer]
-        needed[node] = None
-        for ancestor in graph.ancestors([node]):
-            cone[ancestor] = None
-            if ancestor.name in roles.variables and ancestor.name not in done:
-                pending.append(ancestor.name)
+        done.update(pending)
+        found = [roles.variables[name].initializer for name in pending]
+        initializers = dict.fromkeys(graph[name] for name in found if name is not None)
+        needed |= initializers
+        reached = graph.ancestors(initializers)
+        cone |= reached
+        pending = [node.name for node in reached if node.name in roles.variables and node.name not in done]
     for initializer in (*tables, *iterators):
         if any(t.node in cone and t.node.op in ops.TABLES | ops.ITERATORS for t in initializer.inputs):
             needed[initializer] = None

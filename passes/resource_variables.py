@@ -185,7 +185,7 @@ def _order_reads(graph: Graph, writes: _Writes) -> int:
     if not fixed:
         return 0
     maybe = analysis.conditional(graph)
-    order = {node: i for i, node in enumerate(graph.topological_order(last=writes.targets))}
+    order = {node: i for i, node in enumerate(graph.topological_order(step, last=writes.targets))}
     for write, variables in writes.targets.items():
         if write in maybe or write not in step:
             continue

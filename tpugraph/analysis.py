@@ -57,8 +57,8 @@ def must_be_host(node: Node) -> bool:
         return False
     if node.op == "Const" and all(use.node.op in ops.ASSERTS for use in node.uses()):
         return False
-    outputs = node.outputs or []
-    return any(kind.name == "string" for kind, _ in outputs) or any(t.dtype.name == "string" for t in node.inputs)
+    given = [kind.name for kind, _ in node.outputs or ()]
+    return "string" in given or "string" in [tensor.dtype.name for tensor in node.inputs]
 
 
 # --------------------------------------------------------------------------- loop frames

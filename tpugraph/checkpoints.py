@@ -28,10 +28,16 @@ def add_checkpoint_ops(graph: Graph) -> dict[str, str]:
     if not saved:  # a graph without a saver: every variable of the step, under its own name
         saved = [v for v in graph.roles.variables.values() if v.name in graph and not v.name.startswith("tpugraph/")]
     iterators = [n for n in graph.of_type(*ops.ITERATORS) if any(u.node.op in ops.MAKE_ITERATOR for u in n.uses())]
-    _save(graph, prefix.out(), saved, [], "tpugraph/save")
+    values = [_value(graph, graph[variable.name]) for variable in saved]
+    keys = [v.key or v.name for v in saved]
+    slices = [v.slice for v in saved]
+    _save(graph, prefix.out(), keys, slices, values, "tpugraph/save")
     _restore(graph, prefix.out(), saved)
     if iterators:
-        _save(graph, prefix.out(), saved, iterators, "tpugraph/save_with_input")
+        keys += [ITERATOR_KEY.format(node.name) for node in iterators]
+        slices += [""] * len(iterators)
+        values += [_position(graph, node) for node in iterators]
+        _save(graph, prefix.out(), keys, slices, values, "tpugraph/save_with_input")
         _restore_input(graph, prefix.out(), iterators)
     return {v.name: v.key or v.name for v in saved}
 
@@ -53,27 +59,18 @@ def _strings(graph: Graph, name: str, values: Sequence[str]) -> Tensor:
     return _add(graph, "Const", name, [], {"dtype": _STRING, "value": array}, [(_STRING, array.shape)]).out()
 
 
-def _save(graph: Graph, prefix: Tensor, variables: list[Variable], iterators: list[Node], name: str) -> None:
-    values: list[Tensor] = []
-    for variable in variables:
-        handle = graph[variable.name]
-        kind, shape = handle.attr("dtype"), handle.attr("shape")
-        values.append(
-            _add(graph, "ReadVariableOp", f"{name}/read", [handle.out()], {"dtype": kind}, [(kind, shape)]).out()
-        )
-    variant = attrs.dtype("variant")
-    for iterator in iterators:
-        state = _add(
-            graph,
-            "SerializeIterator",
-            f"{name}/input",
-            [iterator.out()],
-            {"external_state_policy": 0},
-            [(variant, (None,))],
-        )
-        values.append(state.out())
-    keys = [v.key or v.name for v in variables] + [ITERATOR_KEY.format(i.name) for i in iterators]
-    slices = [v.slice for v in variables] + [""] * len(iterators)
+def _value(graph: Graph, handle: Node) -> Tensor:
+    kind, shape = handle.attr("dtype"), handle.attr("shape")
+    return _add(graph, "ReadVariableOp", "tpugraph/save/read", [handle.out()], {"dtype": kind}, [(kind, shape)]).out()
+
+
+def _position(graph: Graph, iterator: Node) -> Tensor:
+    outputs = [(attrs.dtype("variant"), (None,))]
+    policy = {"external_state_policy": 0}
+    return _add(graph, "SerializeIterator", "tpugraph/save_with_input/input", [iterator.out()], policy, outputs).out()
+
+
+def _save(graph: Graph, prefix: Tensor, keys: list[str], slices: list[str], values: list[Tensor], name: str) -> None:
     inputs = [prefix, _strings(graph, f"{name}/keys", keys), _strings(graph, f"{name}/slices", slices), *values]
     _add(graph, "SaveV2", name, inputs, {"dtypes": [t.dtype for t in values]}, [])
 

@@ -192,7 +192,8 @@ def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
         name = definition.name
         if name in by_name:
             raise LoadError(f"two nodes have the name '{name}'", node=name, origin=source, fix="write the graph again")
-        node = Node(definition.op, name, definition.device, dict(definition.attr.items()))
+        attributes = definition.attr
+        node = Node(definition.op, name, definition.device, {key: attributes[key] for key in attributes})
         by_name[name] = node
         definitions[node] = definition
     _check_ops_known(by_name.values(), graph_def.library, source)
@@ -279,10 +280,17 @@ def to_graph_def(graph: Graph) -> Any:
     graph_def = graph_pb2.GraphDef()
     add = graph_def.node.add
     for node in graph:
-        inputs = [f"{t.node.name}:{t.port}" if t.port else t.node.name for t in node.inputs]
+        definition = add()
+        definition.name = node.name
+        definition.op = node.op
+        if node.device:
+            definition.device = node.device
+        inputs = [f"{producer.name}:{port}" if port else producer.name for producer, port in node.inputs]
         if node.controls:
-            inputs += [f"^{c.name}" for c in node.controls]
-        attributes = add(name=node.name, op=node.op, device=node.device, input=inputs).attr
+            inputs += [f"^{control.name}" for control in node.controls]
+        if inputs:
+            definition.input.extend(inputs)
+        attributes = definition.attr
         for key, value in node.raw_attrs.items():
             attributes[key].CopyFrom(value)
     if graph.library is not None:

@@ -81,7 +81,10 @@ def _well_formed(graph: Graph) -> Iterator[Violation]:
         for control in node.controls:
             if control not in members:
                 yield Violation(node, f"waits for '{control.name}', which was removed")
-        for name in sorted(ops.required_attrs(node.op).difference(node.raw_attrs)):
+        required = ops.required_attrs(node.op)
+        if required <= node.raw_attrs.keys():
+            continue
+        for name in sorted(required.difference(node.raw_attrs)):
             yield Violation(node, f"the attribute '{name}' is missing")
 
 

@@ -131,7 +131,7 @@ class Graph(Links):
             GraphError: an input that is not in this graph.
         """
         controls = tuple(dict.fromkeys(controls))
-        self._check_members((t.node for t in inputs), f"new node '{name}'")
+        self._check_members([t.node for t in inputs], f"new node '{name}'")
         self._check_members(controls, f"new node '{name}'")
         encoded = {key: attr_codec.encode(value) for key, value in (attrs or {}).items()}
         node = Node(op, self.fresh_name(name), device, encoded)
@@ -288,9 +288,7 @@ class Graph(Links):
     ) -> None:
         """Turn ``node`` into another op under the same name; ``attrs`` replaces all attributes but ``_`` ones."""
         self._check_members((node, *(t.node for t in inputs or ())), f"new inputs of '{node.name}'")
-        self._count_of[node.op] -= 1
-        self._count_of[op] = self._count_of.get(op, 0) + 1
-        node.op = op
+        self._set_op(node, op)
         if attrs is not None:
             kept = {key: held for key, held in node._attrs.items() if key[0] == "_" and key != "_output_shapes"}
             node._attrs = kept | {key: attr_codec.encode(value) for key, value in attrs.items()}

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import count
+from operator import attrgetter
 
 from tpugraph import ops
 from tpugraph.errors import GraphError
 from tpugraph.nodes import Node, Tensor, Use
+
+_PLACE = attrgetter("_place")
+_new = tuple.__new__  # a third of the time of Use(...), which counts where every edge of a graph is made
 
 
 class Links:
@@ -16,7 +21,8 @@ class Links:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._next_suffix: dict[str, int] = {}
-        self._count_of: dict[str, int] = {}
+        self._of_op: dict[str, dict[Node, None]] = {}
+        self._places = count()
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -50,8 +56,9 @@ class Links:
 
     def of_type(self, *types: str) -> list[Node]:
         """The nodes with one of these op types, in graph order."""
-        wanted = {op for op in types if self._count_of.get(op)}
-        return [node for node in self._nodes.values() if node.op in wanted] if wanted else []
+        found = [node for op in dict.fromkeys(types) for node in self._of_op.get(op, ())]
+        found.sort(key=_PLACE)
+        return found
 
     def fresh_name(self, base: str) -> str:
         """``base`` if free, else ``base_1``, ``base_2`` and so on."""
@@ -78,14 +85,14 @@ class Links:
         ready: deque[Node] = deque()
         held: deque[Node] = deque()
         for node in chosen:
-            producers = {t.node for t in node.inputs}
+            producers = [producer for producer, _ in node.inputs]
             if node.controls:
-                producers.update(node.controls)
+                producers += node.controls
             if node.op in ops.MERGE:
-                producers = {p for p in producers if p.op not in ops.NEXT_ITERATION}
-            count = len(producers) if nodes is None else sum(1 for p in producers if p in chosen)
-            if count:
-                waiting[node] = count
+                producers = [p for p in producers if p.op not in ops.NEXT_ITERATION]
+            edges = len(producers) if nodes is None else sum(1 for p in producers if p in chosen)
+            if edges:
+                waiting[node] = edges
             else:
                 (held if node in last else ready).append(node)
         order: list[Node] = []
@@ -93,12 +100,15 @@ class Links:
             node = ready.popleft() if ready else held.popleft()
             order.append(node)
             closes = node.op in ops.NEXT_ITERATION
-            for consumer in node.consumers():
-                count = waiting.get(consumer, 0)
-                if not count or (closes and consumer.op in ops.MERGE):
+            consumers = [consumer for consumer, _ in node._uses]
+            if node._control_uses:
+                consumers += node._control_uses
+            for consumer in consumers:
+                edges = waiting.get(consumer, 0)
+                if not edges or (closes and consumer.op in ops.MERGE):
                     continue
-                if count > 1:
-                    waiting[consumer] = count - 1
+                if edges > 1:
+                    waiting[consumer] = edges - 1
                 else:
                     del waiting[consumer]
                     (held if consumer in last else ready).append(consumer)
@@ -112,10 +122,10 @@ class Links:
         stack = list(seen)
         while stack:
             node = stack.pop()
-            for tensor in node.inputs:
-                if tensor.node not in seen:
-                    seen[tensor.node] = None
-                    stack.append(tensor.node)
+            for producer, _ in node.inputs:
+                if producer not in seen:
+                    seen[producer] = None
+                    stack.append(producer)
             if data_only:
                 continue
             for control in node.controls:
@@ -130,28 +140,40 @@ class Links:
         stack = list(seen)
         while stack:
             node = stack.pop()
-            for consumer in [n for n, _ in node._uses] if data_only else node.consumers():
+            for consumer, _ in node._uses:
                 if consumer not in seen:
                     seen[consumer] = None
                     stack.append(consumer)
+            if data_only:
+                continue
+            for waiting in node._control_uses:
+                if waiting not in seen:
+                    seen[waiting] = None
+                    stack.append(waiting)
         return seen
 
     # ------------------------------------------------------------------ links, for edits
 
     def _insert(self, node: Node) -> None:
         self._nodes[node.name] = node
-        self._count_of[node.op] = self._count_of.get(node.op, 0) + 1
+        node._place = next(self._places)
+        self._of_op.setdefault(node.op, {})[node] = None
 
     def _drop(self, node: Node) -> None:
         self._unlink(node)
         del self._nodes[node.name]
-        self._count_of[node.op] -= 1
+        del self._of_op[node.op][node]
+
+    def _set_op(self, node: Node, op: str) -> None:
+        del self._of_op[node.op][node]
+        self._of_op.setdefault(op, {})[node] = None
+        node.op = op
 
     def _link(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
         node.inputs = inputs
         node.controls = controls
         for index, tensor in enumerate(inputs):
-            tensor.node._uses[Use(node, index)] = tensor.port
+            tensor.node._uses[_new(Use, (node, index))] = tensor.port
         for control in controls:
             control._control_uses[node] = None
 

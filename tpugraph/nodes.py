@@ -60,6 +60,7 @@ class Node:
     __slots__ = (
         "_attrs",
         "_control_uses",
+        "_place",
         "_uses",
         "controls",
         "device",
@@ -81,6 +82,7 @@ class Node:
         self.outputs: list[Output] | None = None
         self.origin: str | None = None
         self.made_by: str | None = None
+        self._place = 0  # among the nodes of its graph
         self._uses: dict[Use, int] = {}
         self._control_uses: dict[Node, None] = {}
 

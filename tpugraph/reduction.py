@@ -114,23 +114,38 @@ def of_value(
         degree = max(walk.degree(value), 0)
     except RolesError as error:
         return Reduction("mean", error.fault, departs=error.fault)
+    departs = _departs(walk, value, degree, known)
+    return Reduction("sum" if degree == 1 else "mean", "", departs=departs, doubt=walk.doubt)
+
+
+def is_sum(
+    graph: Graph, value: Tensor, varying: NodeSet, batch: int | None, *, rescaled: Collection[str] | None = None
+) -> bool:
+    """Whether a number is a sum over the rows of the batch and nothing else; arguments as for :func:`of_value`."""
+    walk = Degrees(graph, value, varying, batch, rescaled)
+    try:
+        degree = walk.degree(value)
+    except RolesError:
+        return False
+    return degree == 1 and _departs(walk, value, degree, ()) is None
+
+
+def _departs(walk: Degrees, value: Tensor, degree: int, known: Collection[str]) -> str | None:
+    """Why neither the mean nor the sum over the cores is what the whole batch would give."""
     mixed = walk.mixing() if walk.knows_rows else Mixing()
     statistics = [node for node in mixed.own_statistics if node.name not in known]
-    departs = None
     if walk.holds_rows(value):
-        departs = f"'{value}' holds rows of the batch"
-    elif mixed.joins:
-        departs = f"'{mixed.joins[0].name}' puts rows of the batch beside others"
-    elif mixed.faults:
+        return f"'{value}' holds rows of the batch"
+    if mixed.joins:
+        return f"'{mixed.joins[0].name}' puts rows of the batch beside others"
+    if mixed.faults:
         node, fault = next(iter(mixed.faults.items()))
-        departs = f"'{node.name}' {fault}"
-    elif walk.weights or walk.means or mixed.divisors or degree > 1:
-        departs = f"'{value}' is divided by a number that the batch decides, or grows with a power of the batch"
-    elif statistics:
-        departs = (
-            f"'{statistics[0].name}' ({statistics[0].op}) compares the rows of each core with their own statistics"
-        )
-    return Reduction("sum" if degree == 1 else "mean", "", departs=departs, doubt=walk.doubt)
+        return f"'{node.name}' {fault}"
+    if walk.weights or walk.means or mixed.divisors or degree > 1:
+        return f"'{value}' is divided by a number that the batch decides, or grows with a power of the batch"
+    if statistics:
+        return f"'{statistics[0].name}' ({statistics[0].op}) compares the rows of each core with their own statistics"
+    return None
 
 
 def _kind(graph: Graph, loss: Tensor, walk: Degrees, rescaled: Collection[str] | None) -> Reduction:
