@@ -27,8 +27,10 @@ class ResourceVariables(Pass):
         writes = _Writes(graph)
         references = _references(graph)
         variables = graph.of_type(*ops.REF_VARIABLES)
+        left: list[Node] = []
         for variable in variables:
-            _Conversion(graph, variable, writes, references).convert()
+            left += _Conversion(graph, variable, writes, references).convert()
+        _remove_unread(graph, left)
         for variable in variables:
             _retype_variable(graph, variable)
         for node in references:
@@ -45,7 +47,7 @@ class _Writes:
         order = graph.topological_order(node for node in graph if node in following)
         self.nodes = [node for node in order if node.op in ops.WRITES]
         self.targets = {node: written_variables(node) for node in self.nodes}
-        bits = {node: 1 << i for i, node in enumerate(self.nodes)}
+        self._bit = bits = {node: 1 << i for i, node in enumerate(self.nodes)}
         self.of_variable: dict[Node, int] = {}
         for node in self.nodes:
             for variable in self.targets[node]:
@@ -61,6 +63,13 @@ class _Writes:
     def before(self, node: Node, variable: Node) -> int:
         """The writes of ``variable`` that ``node`` follows."""
         return self._before.get(node, 0) & self.of_variable.get(variable, 0)
+
+    def before_read(self, use: Use, variable: Node) -> int:
+        """The writes of ``variable`` that a read follows; a Merge takes what one branch read, after its own writes."""
+        if use.node.op not in ops.MERGE:
+            return self.before(use.node, variable)
+        source = use.node.inputs[use.index].node
+        return (self._before.get(source, 0) | self._bit.get(source, 0)) & self.of_variable.get(variable, 0)
 
     def listed(self, bits: int) -> list[Node]:
         """The writes in a bit set."""
@@ -90,9 +99,11 @@ class _Conversion:
         self.references = references
         self.kind = variable.attr("dtype")
         self.shape = variable.attr("shape")
+        self._left: list[Node] = []
         self._reads: dict[tuple[Tensor, int], Node] = {}
 
-    def convert(self) -> None:
+    def convert(self) -> list[Node]:
+        """Convert them all; returns the reads that lost a reader to a read of its own."""
         handles = [self.variable.out()]
         for handle in handles:  # grows while it is walked
             for use in handle.node.uses(handle.port):
@@ -106,6 +117,7 @@ class _Conversion:
                     self._convert_identity(use.node, handle)
                 else:
                     self.graph.set_input(use.node, use.index, self._read(handle, use).out())
+        return self._left
 
     def _take_result(self, write: Node, handle: Tensor) -> None:
         """A ref write hands its reference on; a resource write has no output, so its readers read the variable."""
@@ -126,14 +138,15 @@ class _Conversion:
         """A snapshot in name only: it shares the variable's memory, so each reader sees what it follows."""
         followed = self.writes.before(node, self.variable)
         for use in node.uses():
-            if self.writes.before(use.node, self.variable) != followed:
+            if self.writes.before_read(use, self.variable) != followed:
                 self.graph.set_input(use.node, use.index, self._read(handle, use).out())
+                self._left.append(node)
         self.graph.retype(
             node, "ReadVariableOp", inputs=[handle], attrs={"dtype": self.kind}, outputs=[(self.kind, self.shape)]
         )
 
     def _read(self, handle: Tensor, use: Use) -> Node:
-        followed = self.writes.before(use.node, self.variable)
+        followed = self.writes.before_read(use, self.variable)
         key = (handle, followed)
         if key not in self._reads:
             self._reads[key] = self.graph.add(
@@ -147,6 +160,19 @@ class _Conversion:
                 source=self.variable,
             )
         return self._reads[key]
+
+
+def _remove_unread(graph: Graph, reads: list[Node]) -> None:
+    """Remove the reads all of whose readers got reads of their own."""
+    roles = graph.roles
+    wanted = {
+        *roles.roots,
+        *(f.name for f in roles.summaries),
+        *(graph.tensor(v).node.name for v in roles.values.values()),
+    }
+    for node in dict.fromkeys(reads):
+        if not node.consumers() and node.name not in wanted:
+            graph.remove(node)
 
 
 def _retype_write(graph: Graph, node: Node) -> None:

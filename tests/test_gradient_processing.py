@@ -107,3 +107,50 @@ def test_what_the_batch_decides_may_scale_rows() -> None:
 
     assert_cores_are_the_whole_batch(of, **CLOSE)
     assert np.isfinite(testing.run_on_cores(trace(lambda: of(4)), steps=2, num_replicas=2).losses).all()
+
+
+@pytest.mark.parametrize("resource", [False, True])
+def test_a_loss_scale_that_the_gradients_decide(resource: bool) -> None:
+    """One core's overflow keeps all from the update and halves the scale; three good steps double it."""
+
+    def scaled(rows: int) -> None:
+        features, targets = rows_of(96, 3)
+        features[40] = 1e19  # its gradient is beyond float32 once it is scaled; its loss is not
+        features, targets = batches((features, targets), rows)
+        weights, scale, good = (
+            variable("w", (3, 1)),
+            *(
+                tf1.get_variable(name, initializer=value, trainable=False)
+                for name, value in (("scale", 1024.0), ("good", 0))
+            ),
+        )
+        loss = tf.reduce_mean(tf.square(tf.squeeze(features @ weights, 1) - targets))
+        tf1.summary.scalar("loss", loss)
+        gradient = tf.gradients(loss * scale, [weights])[0] / scale
+        finite = tf.reduce_all(tf.math.is_finite(gradient))
+
+        def update() -> Any:
+            step = tf1.train.get_or_create_global_step()
+            return tf.group(tf1.train.AdamOptimizer(0.1).apply_gradients([(gradient, weights)], global_step=step))
+
+        def double() -> Any:
+            with tf.control_dependencies([tf1.assign(scale, scale * 2)]):
+                return tf.identity(tf1.assign(good, 0))
+
+        def halve() -> Any:
+            with tf.control_dependencies([tf1.assign(scale, tf.maximum(1.0, scale / 2))]):
+                return tf.identity(tf1.assign(good, 0))
+
+        def count() -> Any:
+            return tf1.cond(good + 1 >= 3, double, lambda: tf.identity(tf1.assign_add(good, 1)))
+
+        tf1.train.get_or_create_global_step()
+        tf.group(tf1.cond(finite, update, tf.no_op), tf1.cond(finite, count, halve), name="train")
+
+    assert_cores_are_the_whole_batch(scaled, **CLOSE, steps=6, resource=resource)
+    found = testing.run_on_cores(trace(lambda: scaled(4), resource=resource), steps=6, num_replicas=4)
+    assert (found.variables["scale"], found.variables["good"]) == (
+        1024,
+        0,
+    )  # halved by the third step, doubled by the sixth
+    assert found.variables["global_step"] == 5

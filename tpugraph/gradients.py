@@ -141,6 +141,12 @@ class _Walk:
             if (t, label) in self._seen:
                 continue
             self._seen.add((t, label))
+            deciding = self._deciding(t.node)
+            if deciding:  # a constant of a branch: what decides the branch is no gradient, and may come from one
+                self.processing[t.node] = None
+                self.edges.update(((producer, t), None) for producer in deciding)
+                stack.extend(deciding)
+                continue
             if label.fits(t, direct=t is tensor) and (t.node not in self.forward or t is tensor):
                 self.labels.setdefault(t, {})[label] = variable.name
             if self._stops(t, label):
@@ -153,6 +159,12 @@ class _Walk:
                 if producer.node in self.varying:
                     self.edges[producer, t] = None
                     stack.append(producer)
+
+    def _deciding(self, node: Node) -> list[Tensor]:
+        """What decides whether a node runs at all, where nothing that it reads varies."""
+        if node in self.forward or any(t.node in self.varying for t in node.inputs):
+            return []
+        return [control.out() for control in node.controls if control in self.varying and control.outputs]
 
     def _stops(self, tensor: Tensor, label: _Label) -> bool:
         """Whether backpropagation begins here."""
