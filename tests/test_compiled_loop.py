@@ -54,6 +54,22 @@ def test_a_step_alone_is_compiled_where_the_loop_cannot_be() -> None:
     testing.assert_same_training(found, model.recorded("plain"), relative=1e-4, absolute=1e-5)
 
 
+def averaged() -> None:
+    """A linear model whose loss sums over axes that the graph computes, as all of ``tf.losses`` do."""
+    features, targets, weights = linear(4)
+    found = tf1.squeeze(tf1.matmul(features, weights), -1)
+    finish(tf1.losses.mean_squared_error(targets, found), tf1.train.GradientDescentOptimizer(0.05))
+
+
+def test_sums_over_computed_axes_are_of_all_cores_at_once() -> None:
+    def compiled(cores: int) -> int:
+        with TPUSession(convert(trace(averaged), num_replicas=cores, iterations_per_loop=LOOP)) as session:
+            assert session.lowered is not None
+            return session.lowered.compiled_nodes
+
+    assert compiled(8) == compiled(2) > 0
+
+
 def test_loops_of_any_length_agree_with_single_steps() -> None:
     steps = 130, 7, LOOP, 1
     found = train(IRIS.graph(), *steps, checkpoint=IRIS.checkpoint)

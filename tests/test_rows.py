@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tpugraph import graphdef
 from tpugraph.compiler import convert
+from tpugraph.runtime import emulator, rows
 from tpugraph.runtime.session import TPUSession
 
 tf1 = tf.compat.v1
@@ -65,6 +66,16 @@ def test_the_same_rows_in_the_same_order(name: str, loop: int) -> None:
             losses.append(session.train(5))
             losses[-1] += session.train(3)
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("loop", "ahead"), [(5, rows.AHEAD), (500, 500), (10**6, rows.MOST_AHEAD // 6)])
+def test_the_numbers_of_the_next_loop_are_read_ahead(loop: int, ahead: int) -> None:
+    change, _ = INPUTS["shuffled"]
+    program = convert(graphdef.from_graph_def(plain(change)), num_replicas=2, iterations_per_loop=loop)
+    graph = emulator.lower(graphdef.from_graph_def(program.graph_def)).graph
+    reads = next(node for node in graph.of_type("PrefetchDataset") if node.uses())
+    assert reads.inputs[1].node.attr("value") == ahead
+    assert reads.inputs[0].node.op == "OptionsDataset"
 
 
 def test_the_position_is_saved(tmp_path: Any) -> None:

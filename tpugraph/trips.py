@@ -1,4 +1,4 @@
-"""How often a TF1 loop runs at most, and stacks of that size for its gradient.
+"""How often a loop runs: the training loop, and at most a TF1 loop of the model, with stacks of that size for its gradient.
 
 The gradient of a loop keeps what the loop computed on stacks, which TensorFlow lets grow. A compiler for static shapes
 needs their size: the most iterations that the loop can have, read from its condition.
@@ -20,6 +20,12 @@ _LONGEST_WALK = 40
 _PASSES_ON = ops.IDENTITIES | ops.ENTER | {"Cast"}
 _LESS = {"Less": (0, 1, 0), "LessEqual": (0, 1, 1), "Greater": (1, 0, 0), "GreaterEqual": (1, 0, 1)}
 """Comparisons: which operand is the smaller one, which the larger, whether they may be equal."""
+
+
+def steps_per_loop(graph: Graph) -> int:
+    """The steps of a training loop, as the graph was converted; 0 where it does not say."""
+    first = graph.get("tpugraph/iterations_per_loop/Initializer")
+    return 0 if first is None or first.op != "Const" else int(first.attr("value"))
 
 
 def bound_stacks(graph: Graph) -> int:

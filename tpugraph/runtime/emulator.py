@@ -21,6 +21,7 @@ from tpugraph.runtime.dense import compile_step
 from tpugraph.runtime.end_of_data import BESIDE_TRAINING
 from tpugraph.runtime.host_list import Hosts
 from tpugraph.runtime.hosts import spread
+from tpugraph.trips import steps_per_loop
 
 _INT32 = attrs.dtype("int32")
 _SEED_STRIDE = 1_000_003  # core k draws from the stream seed2 + k * stride
@@ -90,7 +91,7 @@ def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> 
     if hosts is not None:
         _spread(graph, copies, sums, hosts, fused=fused)
     elif fused and not any(name in graph for name in BESIDE_TRAINING):
-        compiled, staged = compile_step(graph, copies, _steps_per_loop(graph))
+        compiled, staged = compile_step(graph, copies, steps_per_loop(graph))
     clear_places(graph, devices=hosts is None)
     graph.stage = None
     return Lowered(graph, count, fused, len(cluster) - len(varying), len(varying), compiled, staged)
@@ -117,11 +118,6 @@ def _spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts, *, fus
         raise RunError("infeed, step and outfeed are no single loop, so that they cannot be shared among hosts",
                        origin=graph.source, fix="convert the graph with tpugraph, and leave queues=True away")  # fmt: skip
     spread(graph, copies, sums, hosts)
-
-
-def _steps_per_loop(graph: Graph) -> int:
-    first = graph.get("tpugraph/iterations_per_loop/Initializer")
-    return 0 if first is None or first.op != "Const" else int(first.attr("value"))
 
 
 def _copy(graph: Graph, varying: NodeSet, count: int) -> Copies:

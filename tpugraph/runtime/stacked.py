@@ -17,6 +17,7 @@ import tensorflow as tf
 from tpugraph import attrs, graphdef, ops
 from tpugraph.analysis import NodeSet
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.known_values import known_value
 from tpugraph.runtime.copies import Copies
 
 _INT32 = attrs.dtype("int32")
@@ -128,10 +129,10 @@ def _vectorize(part: _Part, count: int) -> _Made | None:
 
 
 def _given(tensor: Tensor) -> Any:
-    """What all cores read alike: a constant, so that shapes are known, or a placeholder."""
-    node = tensor.node.inputs[0].node if tensor.node.op in ops.ENTER else tensor.node
-    if node.op == "Const":
-        return tf.constant(node.attr("value"), tensor.dtype.name)
+    """What all cores read alike: a constant, so that shapes are known (of a sum over computed axes too), or a placeholder."""
+    value = known_value(tensor)
+    if value is not None:
+        return tf.constant(value, tensor.dtype.name)
     return tf.compat.v1.placeholder(tensor.dtype.name, tensor.shape)
 
 
