@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tpugraph import attrs, datasets, ops, shapes
-from tpugraph.attrs import Shape
-from tpugraph.errors import ConversionError, ShapeError
+from tpugraph import attrs, batched_input, datasets, ops, shapes
+from tpugraph.errors import ShapeError
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
 
@@ -32,15 +30,18 @@ class PadBatches(Pass):
     ensures = ("shapes_known",)
 
     def run(self, graph: Graph) -> None:
-        take = _take(graph)
+        take = batched_input.take_of(graph)
         _read_predictions(graph, take)
-        iterator, dataset = _dataset(graph, take)
-        chain = list(_chain(dataset))
+        iterator, dataset = batched_input.dataset_of(graph, take)
+        chain = list(batched_input.stages(dataset))
         batcher = chain[-1] if chain and chain[-1].op in datasets.BATCHES else None
-        rows = _rows(graph, take, batcher)
+        rows = batched_input.rows_of(graph, take, batcher)
         baked = any(shape and shape[0] is not None for shape in take.attr("output_shapes"))
         noted = _keep_remainder(graph, chain, batcher)
-        open_shapes = [_with_rows(graph, take, index, shape) for index, shape in enumerate(take.attr("output_shapes"))]
+        open_shapes = [
+            batched_input.with_open_rows(graph, take, index, shape)
+            for index, shape in enumerate(take.attr("output_shapes"))
+        ]
         _go_on_empty(graph, iterator, take, dataset, open_shapes)
         for node in (iterator, take):
             graph.set_attr(node, "output_shapes", list(open_shapes))
@@ -62,99 +63,6 @@ class PadBatches(Pass):
             "notes": noted,
         }
         shapes.infer(graph)
-
-
-# --------------------------------------------------------------------------- the input as it is
-
-
-def _take(graph: Graph) -> Node:
-    takes = [graph[finding.name] for finding in graph.roles.inputs]
-    queue = next((node for node in takes if node.op not in ops.GET_NEXT), None)
-    if queue is not None:
-        raise ConversionError(
-            f"the input is read by {queue.op}: where its data end cannot be told",
-            node=queue,
-            fix="read the input with tf.data: input_fn returns a Dataset",
-        )
-    if len(takes) != 1:
-        names = ", ".join(node.name for node in takes[:3]) or "none"
-        raise ConversionError(
-            f"the step takes {len(takes)} batches from iterators, not one: {names}",
-            node=takes[1] if takes else None,
-            fix="put the datasets together with tf.data.Dataset.zip, so that a step takes one batch",
-        )
-    return takes[0]
-
-
-def _dataset(graph: Graph, take: Node) -> tuple[Node, Node]:
-    """The iterator and the dataset that it is made of."""
-    iterator = take.inputs[0].node
-    makers = [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR]
-    if iterator.op not in ops.ITERATORS or len(makers) != 1:
-        raise ConversionError(
-            f"'{iterator.name}' is an iterator of {len(makers)} datasets of the graph, not of one",
-            node=iterator,
-            fix="return the Dataset from input_fn, or use tf.compat.v1.data.make_initializable_iterator",
-        )
-    return iterator, makers[0].inputs[0].node
-
-
-def _chain(dataset: Node) -> Iterator[Node]:
-    """The datasets from the last one back to the one that batches."""
-    node: Node | None = dataset
-    while node is not None:
-        yield node
-        sources = [t.node for t in node.inputs if ops.is_dataset(t.node.op)]
-        node = sources[0] if len(sources) == 1 and node.op not in datasets.BATCHES else None
-
-
-def _rows(graph: Graph, take: Node, batcher: Node | None) -> int:
-    """Rows of a full batch of one core: from the static shape, else from the dataset that batches."""
-    static = {shape[0] for shape in take.attr("output_shapes") if shape and shape[0] is not None}
-    if len(static) == 1:
-        return int(static.pop() or 0)
-    if batcher is not None:
-        size = batcher.inputs[datasets.BATCHES[batcher.op][0]].node
-        if size.op == "Const":
-            return int(size.attr("value").item())
-    raise ShapeError(
-        "the number of rows of a batch is not known: the dataset does not batch, or its batch size is computed",
-        node=take,
-        fix="batch the dataset by a constant: dataset.batch(64)",
-    )
-
-
-def _is_sparse(take: Node, index: int) -> bool:
-    """Whether part of a batch is a sparse tensor, which the dataset hands out in a wrapping."""
-    wrapped = take.attr("output_types")[index].name == "variant"
-    return wrapped and all(use.node.op == "DeserializeSparse" and _rank(use.node) for use in take.uses(index))
-
-
-def _rank(unwrapped: Node) -> int:
-    """The rank of an unwrapped sparse tensor; 0 where it is not known."""
-    shapes_known = unwrapped.attr("_output_shapes") if unwrapped.has_attr("_output_shapes") else [None]
-    return int((shapes_known[0] or (None, None))[1] or 0)
-
-
-def _with_rows(graph: Graph, take: Node, index: int, shape: Shape) -> Shape:
-    """The shape with an open number of rows, none of a sparse tensor; refuses what cannot be padded."""
-    kind = take.attr("output_types")[index]
-    if _is_sparse(take, index):
-        return None
-    if shape is None or not shape or kind.name in ("variant", "resource"):
-        what = "a ragged value" if kind.name == "variant" else "not a batch of rows"
-        raise ShapeError(
-            f"element {index} of the batch ({kind}, shape {shape}) is {what}, so it cannot be padded",
-            node=take,
-            fix="let the dataset make dense batches: parse and densify in map, then batch",
-        )
-    if None in shape[1:] and take.uses(index):
-        raise ShapeError(
-            f"element {index} of the batch has the open dimension {1 + shape[1:].index(None)} besides its rows",
-            node=take,
-            fix="give the dimension a fixed size in the dataset (padded_batch with padded_shapes, or reshape)",
-        )
-    return (None, *shape[1:])
 
 
 def _read_predictions(graph: Graph, take: Node) -> None:
@@ -201,7 +109,7 @@ def _go_on_empty(graph: Graph, iterator: Node, take: Node, dataset: Node, open_s
     kinds = iterator.attr("output_types")
     parts = [
         _empty_sparse(graph, take, i)
-        if _is_sparse(take, i)
+        if batched_input.is_sparse(take, i)
         else _const(graph, f"empty/{i}", np.zeros([0, *(d or 0 for d in shape[1:])], _numpy(kind)), kind)
         for i, (kind, shape) in enumerate(zip(kinds, open_shapes, strict=True))
     ]
@@ -220,7 +128,7 @@ def _go_on_empty(graph: Graph, iterator: Node, take: Node, dataset: Node, open_s
 def _empty_sparse(graph: Graph, take: Node, index: int) -> Tensor:
     """A sparse tensor without rows, wrapped as the dataset wraps those of the batches."""
     unwrapped = next((use.node for use in take.uses(index)), None)
-    rank, kind = (2, _INT64) if unwrapped is None else (_rank(unwrapped), unwrapped.attr("dtype"))
+    rank, kind = (2, _INT64) if unwrapped is None else (batched_input.rank_of(unwrapped), unwrapped.attr("dtype"))
     none = [np.zeros((0, rank), "int64"), np.zeros(0, _numpy(kind)), np.zeros(rank, "int64")]
     parts = [_const(graph, f"empty/{index}/{i}", part, kind if i == 1 else _INT64) for i, part in enumerate(none)]
     return graph.add("SerializeSparse", f"{_NAME}/empty/{index}", parts, attrs={"T": kind, "out_type": _VARIANT},
@@ -240,9 +148,11 @@ def _dataset_node(graph: Graph, op: str, name: str, inputs: list[Tensor], attrib
 
 def _pad(graph: Graph, take: Node, rows: int) -> tuple[Tensor, list[Tensor]]:
     """Pad what is read of the batch; returns the true number of rows and the padded tensors."""
-    used = [port for port in take.used_ports() if not _is_sparse(take, port)]
+    used = [port for port in take.used_ports() if not batched_input.is_sparse(take, port)]
     readers = {port: take.uses(port) for port in used}
-    dense = next((port for port in [*used, *range(len(take.outputs or ()))] if not _is_sparse(take, port)), None)
+    dense = next(
+        (port for port in [*used, *range(len(take.outputs or ()))] if not batched_input.is_sparse(take, port)), None
+    )
     if dense is None:
         raise ShapeError("the batch has sparse tensors only: how many rows it has cannot be told", node=take,
                          fix="put a dense feature or the labels beside them")  # fmt: skip
@@ -264,7 +174,9 @@ def _pad(graph: Graph, take: Node, rows: int) -> tuple[Tensor, list[Tensor]]:
 def _grow_sparse(graph: Graph, take: Node, rows: int) -> list[list[Tensor]]:
     """Let sparse tensors have all rows, the last ones empty; returns indices, values and dense shape of each."""
     found: list[list[Tensor]] = []
-    for node in [use.node for port in take.used_ports() if _is_sparse(take, port) for use in take.uses(port)]:
+    for node in [
+        use.node for port in take.used_ports() if batched_input.is_sparse(take, port) for use in take.uses(port)
+    ]:
         shape, name = node.out(2), f"sparse/{len(found)}"
         readers = node.uses(2)
         full = _const(graph, f"{name}/rows", np.asarray([rows], "int64"))

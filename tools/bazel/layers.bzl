@@ -28,6 +28,7 @@ LAYERS = [
     ]),
     ("meaning", [
         "tpugraph/findings.py",
+        "tpugraph/batched_input.py",
         "tpugraph/state.py",
         "tpugraph/losses.py",
         "tpugraph/train_ops.py",
