@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpugraph import analysis, ops, shapes
 from tpugraph.analysis import NodeSet, minimum_cut, must_be_host
-from tpugraph.baked_sizes import find_baked
+from tpugraph.baked_sizes import AT_TWICE, find_baked, told
 from tpugraph.errors import ConversionError, ShapeError
 from tpugraph.host_tail import HostTail, goes_beside
 from tpugraph.ir import Graph, Node, Tensor
@@ -90,8 +90,9 @@ class _Step:
         ends = {graph[name]: None for name in roles.predictions.values()}
         writes = {node: None for node in self.cone if node.op in ops.WRITES}
         forced = {**self.host_bound, **ends, **writes}
-        self.batch = Batch(facts["batch_rows"], facts["baked"])
-        states = {**dict.fromkeys(self.seeds, Rows(0)), **_sparse(graph, facts["sparse"])}
+        self.batch = Batch(facts["batch_rows"], facts["baked"], frozenset(graph.facts.get(AT_TWICE, {})))
+        numbers = {t: s for t, s in told(graph, self.batch.rows, self.cone).items() if not isinstance(s, Rows)}
+        states = {**dict.fromkeys(self.seeds, Rows(0)), **_sparse(graph, facts["sparse"]), **numbers}
         self.flow = RowFlow(graph, self.batch, states, self.cone, forced)
         while self.flow.tell_shapes():
             self.flow = RowFlow(graph, self.batch, states, self.cone, forced)

@@ -46,10 +46,12 @@ def columns() -> tuple[dict[str, Any], dict[str, Any]]:
     numbers = fc.categorical_column_with_identity("numbers", 10)
     buckets = fc.bucketized_column(fc.numeric_column("x"), [-0.5, 0.5])
     deep = {"hashed": fc.embedding_column(word, 3), "vocabulary": fc.embedding_column(key, 2, "sqrtn"),
-            "list": fc.indicator_column(numbers)}  # fmt: skip
+            "list": fc.indicator_column(numbers), "mean list": fc.embedding_column(numbers, 3),
+            "sqrtn list": fc.embedding_column(numbers, 2, "sqrtn")}  # fmt: skip
     return deep, {
         "linear": word,
         "linear table": key,
+        "linear list": numbers,
         "crossed": fc.crossed_column(["word", "key"], 20),
         "bucket": buckets,
     }
@@ -82,7 +84,8 @@ def model_of(names: list[str]) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:`layer.add_variable`")
-@pytest.mark.parametrize("names", [["hashed", "vocabulary", "list", "linear", "linear table"], ["crossed", "bucket"]])
+@pytest.mark.parametrize("names", [["hashed", "vocabulary", "list", "linear", "linear table"], ["crossed", "bucket"],
+                                   ["mean list", "linear list"], ["sqrtn list", "hashed"]])  # fmt: skip
 def test_columns_on_cores_give_what_the_plain_graph_gives(tmp_path: Path, names: list[str]) -> None:
     plain = on(tmp_path, model_of(names), use_tpu=False)
     plain.train(examples, max_steps=1)
@@ -100,6 +103,33 @@ def test_columns_on_cores_give_what_the_plain_graph_gives(tmp_path: Path, names:
     assert [row["word"] for row in predicted] == [WORDS[index % 4] for index in range(COUNT)]
     plain.close()
     made.close()
+
+
+LISTS = [list(range(index % 4)) for index in range(19)]
+
+
+@pytest.mark.parametrize("queues", [False, True])
+def test_lists_of_any_length_are_looked_up_in_front_of_the_device(queues: bool) -> None:
+    """Empty ones too; the device reads the same table for itself."""
+    table = np.arange(12, dtype=np.float32).reshape(4, 3)
+    with tf.Graph().as_default() as graph:
+        lists = tf.ragged.constant(LISTS, tf.int64)
+        numbers = np.arange(19, dtype=np.float32)
+        dataset = tf1.data.Dataset.from_tensor_slices((lists, numbers)).batch(2).map(lambda a, b: (a.to_sparse(), b))
+        found, number = tf1.data.make_initializable_iterator(dataset).get_next()
+        rows = tf1.get_variable("rows", initializer=table)
+        mean = tf.nn.safe_embedding_lookup_sparse(rows, found, combiner="mean")
+        tf.add(mean @ tf.transpose(rows), number[:, tf.newaxis], name="score")
+        plain = graphdef.from_graph_def(graph.as_graph_def(add_shapes=True))
+    program = convert(plain, mode="predict", predictions={"score": "score:0"}, num_replicas=3, iterations_per_loop=2)
+    on_device = [n.op for n in graphdef.from_graph_def(program.graph_def) if n.has_attr("_tpu_replicate")]
+    assert "ResourceGather" not in on_device
+    assert "MatMul" in on_device
+    with TPUSession(program, queues=queues) as session:
+        session.initialize()
+        scores = [row["score"] for row in session.predict()]
+    wanted = [table[one].mean(0) if one else np.zeros(3) for one in LISTS]
+    np.testing.assert_allclose(scores, np.array(wanted) @ table.T + numbers[:, np.newaxis], rtol=1e-5)
 
 
 @pytest.mark.parametrize("queues", [False, True])

@@ -136,16 +136,72 @@ def test_a_fixed_number_of_rows(tmp_path: Path, checkpoint: str, model: Any) -> 
     np.testing.assert_allclose(predicted, scores(), rtol=1e-5)
 
 
-def test_a_divisor_that_may_be_the_batch_size_runs_without_cores(tmp_path: Path, checkpoint: str) -> None:
-    def divided(features: Any, labels: Any, mode: str, params: Any) -> Any:
-        found = linear(features, labels, mode)
-        return found._replace(loss=tf.reduce_sum(features["x"]) / params["batch_size"])
+Change = Callable[[Any, Any], Any]
 
+
+def scaled(change: Change) -> Callable[..., Any]:
+    """A model whose loss is what ``change`` makes of the squared errors and ``params['batch_size']``."""
+
+    def model(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        found = linear(features, labels, mode)
+        errors = tf.square(features["x"] @ tf1.get_variable("other", [3, 1], initializer=tf1.ones_initializer()))
+        return found._replace(loss=change(tf.squeeze(errors, 1), params["batch_size"]))
+
+    return model
+
+
+def batches_of_errors(rows: int) -> list[np.ndarray]:
+    return np.split(np.square(X.astype(float).sum(1)), range(rows, COUNT, rows))
+
+
+def means(rows: int) -> float:
+    return float(np.mean([part.mean() for part in batches_of_errors(rows)]))
+
+
+def sums(rows: int) -> float:
+    return float(np.mean([part.sum() for part in batches_of_errors(rows)]))
+
+
+FIXED = {
+    "a divisor": (lambda e, rows: tf.reduce_sum(e) / rows, means),
+    "a divisor of each row": (lambda e, rows: tf.reduce_sum(e / rows), means),
+    "a factor of both": (lambda e, rows: tf.reduce_sum(e) * rows / tf.cast(rows, tf.float32), sums),
+    "a number that it equals": (lambda e, rows: (tf.reduce_sum(e) + 0 * rows) / 4, lambda rows: sums(rows) / 4),
+    "rows of its own": (lambda e, rows: tf.reduce_sum(e * tf1.constant(np.ones(rows, np.float32) / 2)),
+                        lambda rows: sums(rows) / 2),
+    "a target": (lambda e, rows: tf.reduce_sum(tf.reshape(tf.cumsum(tf.reshape(e, [rows])), [rows, 1])[:, 0] * 0
+                                               + tf.reshape(e, [-1, rows])[0]), sums),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [16, 4], ids=["4 rows a core", "1 row a core"])
+@pytest.mark.parametrize("name", FIXED)
+def test_constants_that_are_the_batch_size_are_told_by_a_second_trace(tmp_path: Path, name: str, rows: int) -> None:
+    change, wanted = FIXED[name]
+    made = on(tmp_path, scaled(change), rows=rows)
     with lines() as said:
-        on(tmp_path, divided).evaluate(read, checkpoint_path=checkpoint)
-    assert "the evaluation runs on this machine, without cores: it is not certain whether the constant" in said[0]
-    assert "the number of rows of a batch" in said[0]
-    assert said[1].startswith("evaluated 5 batches at step 5")
+        found = made.evaluate(read)
+    made.close()
+    assert not [line for line in said if "without cores" in line or "note" in line]
+    assert found["loss"] == pytest.approx(wanted(rows), rel=1e-5)
+
+
+OTHERWISE = {
+    "no multiple": (lambda e, rows: tf.reduce_sum(e) / (rows - 1),
+                    "depends on the number of rows of a batch, and is no multiple of it"),
+    "another graph": (lambda e, rows: tf.reduce_sum(e) / rows + (tf.zeros([]) if rows == 4 else 0),
+                      "makes another graph with 8 rows instead of 4"),
+    "fails": (lambda e, rows: tf.reduce_sum(e) / {4: 4, 16: 16}[rows], "model_fn fails with 8 rows instead of 4"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_what_a_second_trace_does_not_tell_runs_without_cores(tmp_path: Path, name: str) -> None:
+    change, words = OTHERWISE[name]
+    with lines() as said:
+        on(tmp_path, scaled(change)).evaluate(read)
+    assert any(words in line for line in said)
+    assert any("the evaluation runs on this machine, without cores" in line for line in said)
 
 
 def test_batches_of_a_fixed_size(tmp_path: Path, checkpoint: str) -> None:

@@ -10,14 +10,18 @@ from tpugraph import ops, shapes
 from tpugraph.batch_dims import BatchDims
 from tpugraph.errors import ShapeError
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.row_states import Rows, Sizes, State
+from tpugraph.row_states import MIXED, Rows, Sizes, State
+
+AT_TWICE = "at-twice-the-rows"
+"""Fact of a graph that was traced once more, with twice as many rows: of each constant its value there, by name; None where
+it is the same."""
 
 _LONGEST = 16
 _SCALES = frozenset({"Mul", "RealDiv", "Div", "DivNoNan", "FloorDiv", "TruncateDiv"})
 
 
 def find_baked(
-    graph: Graph, rows: int, seeds: list[Tensor], nodes: Iterable[Node], state: Callable[[Tensor], State]
+    graph: Graph, rows: int, seeds: list[Tensor], nodes: Iterable[Node], state_of: Callable[[Tensor], State]
 ) -> dict[Tensor, Sizes | Rows]:
     """The constants among what ``nodes`` read that hold the number of rows of a core's batch.
 
@@ -26,15 +30,71 @@ def find_baked(
         rows: that number.
         seeds: the padded batch.
         nodes: what runs on the rows of all cores.
-        state: what each tensor of the step is (see :mod:`tpugraph.rows`).
+        state_of: what each tensor of the step is (see :mod:`tpugraph.rows`).
 
     Returns:
         What each such constant becomes: sizes some of which grow, or rows that are all the same.
 
     Raises:
-        ShapeError: it is not certain whether a constant holds the number; it is named.
+        ShapeError: it is not certain whether a constant holds the number, or it depends on it in another way; it is named.
     """
     nodes = list(nodes)
+    constants = dict.fromkeys(t for node in nodes for t in node.inputs if t.node.op == "Const")
+    found: dict[Tensor, Sizes | Rows] = {}
+    for tensor, state in told(graph, rows, (t.node for t in constants)).items():
+        if not isinstance(state, (Sizes, Rows)):
+            raise _otherwise(graph, tensor)
+        found[tensor] = state
+    open_ones = [tensor for tensor in constants if tensor.node.name not in graph.facts.get(AT_TWICE, {})]
+    if open_ones:
+        found |= _deduced(graph, rows, seeds, nodes, open_ones, state_of)
+    for tensor in found:
+        graph.note(tensor.node, "follows the true number of rows on the host")
+    return found
+
+
+def told(graph: Graph, rows: int, nodes: Iterable[Node]) -> dict[Tensor, State]:
+    """What a second trace tells of the constants among ``nodes`` that differ there.
+
+    Args:
+        graph: the graph; without the fact :data:`AT_TWICE` nothing is told.
+        rows: the rows of a core's batch in the first trace.
+        nodes: the nodes.
+
+    Returns:
+        Sizes or rows that grow with the batch; ``MIXED`` of what depends on it in another way.
+    """
+    at_twice = graph.facts.get(AT_TWICE, {})
+    differ = [(node, at_twice[node.name]) for node in nodes if node.op == "Const" and node.name in at_twice]
+    return {
+        node.out(): _growth(np.asarray(node.attr("value")), other, rows) for node, other in differ if other is not None
+    }
+
+
+def _growth(value: np.ndarray, twice: np.ndarray, rows: int) -> State:
+    """How a constant grows with the rows of a batch, from its values with so many rows and with twice as many."""
+    if value.shape == twice.shape and value.ndim <= 1 and value.dtype.kind in "iuf":
+        pairs = list(zip(value.ravel().tolist(), twice.ravel().tolist(), strict=True))
+        times = [None if a == b else int(a // rows) if a > 0 and b == 2 * a and not a % rows else 0 for a, b in pairs]
+        return MIXED if 0 in times else Sizes(tuple(times))
+    grown = [axis for axis, (a, b) in enumerate(zip(value.shape, twice.shape, strict=False)) if a != b]
+    if value.ndim != twice.ndim or len(grown) != 1 or not value.size or not (value == value.flat[0]).all():
+        return MIXED
+    axis = grown[0]
+    inner, rest = divmod(value.shape[axis], rows)
+    alike = bool((twice == value.flat[0]).all()) and twice.shape[axis] == 2 * value.shape[axis]
+    return Rows(axis, 1, inner) if alike and not rest else MIXED
+
+
+def _deduced(
+    graph: Graph,
+    rows: int,
+    seeds: list[Tensor],
+    nodes: list[Node],
+    constants: list[Tensor],
+    state: Callable[[Tensor], State],
+) -> dict[Tensor, Sizes | Rows]:
+    """What the graph alone says of constants that may hold the number of rows."""
     if rows == 1:
         raise ShapeError(
             "the graph was traced with batches of one row, so any 1 in it may be the number of rows",
@@ -45,13 +105,11 @@ def find_baked(
     tables = [node.out() for node in around if node.op == "Const" and _is_table(node.attr("value"))]
     dims = BatchDims(graph, around, rows, seeds, tables)
     found: dict[Tensor, Sizes | Rows] = {}
-    constants = dict.fromkeys(t for node in nodes for t in node.inputs if t.node.op == "Const")
     for tensor in constants:
         value = np.asarray(tensor.node.attr("value"))
         made = _numbers(graph, tensor, value, dims, rows, state) or _same_rows(graph, tensor, value, dims, rows)
         if made is not None:
             found[tensor] = made
-            graph.note(tensor.node, "follows the true number of rows on the host")
     return found
 
 
@@ -112,6 +170,15 @@ def _same_rows(graph: Graph, tensor: Tensor, value: np.ndarray, dims: BatchDims,
             fix=_FIX,
         )
     return Rows(axis, 1, value.shape[axis] // rows)
+
+
+def _otherwise(graph: Graph, tensor: Tensor) -> ShapeError:
+    return ShapeError(
+        f"the constant '{tensor}' depends on the number of rows of a batch, and is no multiple of it",
+        node=tensor.node,
+        origin=graph.source,
+        fix="compute it from tf.shape(features)[0]",
+    )
 
 
 def _uncertain(graph: Graph, tensor: Tensor, value: np.ndarray) -> ShapeError:

@@ -19,7 +19,8 @@ class Step:
         cone: its nodes.
         roots: the nodes that it is run for.
         variables: the handles of the variables.
-        trained: what depends on a variable.
+        lookups: reads of rows of variables that the host does in front of the device.
+        trained: what depends on a variable that the device reads.
         derived: what depends on something that only a host can do.
         moved: host ops that only watch the step, taken out of it.
         fed: the tensors that the input yields.
@@ -34,15 +35,31 @@ class Step:
         self.cone = graph.ancestors(self.roots)
         variables = [node for node in self.cone if node.op in ops.RESOURCE_VARIABLES]
         self.variables = dict.fromkeys(variables)
-        self.trained: NodeSet = graph.descendants(variables, data_only=True)
+        self.lookups = self._endless_lookups()
+        reads = {use.node: None for node in variables for use in node.uses() if use.node not in self.lookups}
+        self.trained: NodeSet = {**self.variables, **graph.descendants(reads, data_only=True)}
         self._whole_loops()
-        self.after_variables: NodeSet = graph.descendants([*variables, *self.trained])
+        self.after_variables: NodeSet = graph.descendants([n for n in self.trained if n not in self.variables])
         self.moved: list[Node] = []
         self._move_aside()
-        host_only = [n for n in self.cone if must_be_host(n) and n not in self.trained]
+        host_only = [n for n in self.cone if (must_be_host(n) or n in self.lookups) and n not in self.trained]
         self.upstream = {n: None for n in graph.ancestors(host_only) if n in self.cone and n not in self.variables}
         self.derived: NodeSet = graph.descendants(host_only)
         self.fed = [node.out(port) for node in self.cone if node.op in ops.INPUTS for port in node.used_ports()]
+
+    def _endless_lookups(self) -> NodeSet:
+        """Of evaluation and prediction the lookups by indices without a largest size, as of lists of any length.
+
+        No infeed takes the indices. Nothing writes the variable meanwhile, so that the host may look them up as well: what
+        crosses is what it makes of each row's entries.
+        """
+        if not self.graph.roles.device_ends:
+            return {}
+        found = {n: None for n in self.cone if n.op in ops.GATHERS and n.inputs[0].node in self.variables
+                 and bounded_bytes(n.inputs[1]) is None}  # fmt: skip
+        for node in found:
+            self.graph.note(node, "looks up lists of any length: runs on the host in front of the device")
+        return found
 
     def _whole_loops(self) -> None:
         """A loop that reads a variable anywhere is on the device as a whole."""

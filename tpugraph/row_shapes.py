@@ -102,7 +102,8 @@ def _follows(target: Tensor, state: State, axis: int, batch: Batch) -> bool:
     value = value_of(target)
     if isinstance(state, Sizes):
         return state.times[axis] is not None or (value is not None and value[axis] < 0)
-    return value is not None and (value[axis] < 0 or batch.baked)
+    may_hold = batch.baked and target.node.name not in batch.settled
+    return value is not None and (value[axis] < 0 or may_hold)
 
 
 @rule("Pack")

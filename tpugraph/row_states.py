@@ -46,10 +46,17 @@ class Entries:
 
 @dataclass(frozen=True)
 class Batch:
-    """The batch of one core: its rows, and whether constants of the graph may hold that number (a static batch)."""
+    """The batch of one core.
+
+    Attributes:
+        rows: its rows.
+        baked: whether constants of the graph may hold that number (a static batch).
+        settled: names of the constants of which it is known whether they do: those that do have a state that says so.
+    """
 
     rows: int
     baked: bool = False
+    settled: frozenset[str] = frozenset()
 
 
 UNIFORM = "uniform"

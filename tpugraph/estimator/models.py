@@ -15,6 +15,7 @@ from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
+from tpugraph.estimator.second_trace import at_twice_the_rows
 from tpugraph.estimator.tpu_config import loop_length
 from tpugraph.estimator.tracing import Fed, Request, Traced, trace_input, trace_model
 from tpugraph.program import Program
@@ -199,6 +200,7 @@ def _trace(request: Request, fed: Fed) -> Traced:
     """The model on batches of an open number of rows; of a fixed one where it asks for the number or fails without.
 
     With an open number no constant of the graph can hold it, so that a partial batch is right whatever the model does.
+    With a fixed one a second trace, of twice as many rows, tells which constants hold it.
     """
     try:
         traced = trace_model(request, fed)
@@ -208,7 +210,9 @@ def _trace(request: Request, fed: Fed) -> Traced:
         if not traced.asked_rows:
             return traced
     fixed = replace(request, fixed_rows=True)
-    return trace_model(fixed, trace_input(fixed))
+    traced = trace_model(fixed, trace_input(fixed))
+    traced.at_twice = at_twice_the_rows(fixed, traced)
+    return traced
 
 
 def _first_line(error: Exception) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
 from tpugraph import graphdef
+from tpugraph.baked_sizes import AT_TWICE
 from tpugraph.errors import ArgumentError, ArgumentTypeError
 from tpugraph.estimator import inputs
 from tpugraph.estimator.calls import call_input_fn, call_model_fn, name_of, takes, watched, with_extras
@@ -66,6 +67,7 @@ class Traced:
         source: where the graph comes from, for messages.
         metrics: of an evaluation: the op that updates them, and their values by name.
         asked_rows: whether the model function may know the batch size from its params.
+        at_twice: of each constant its value in a trace with twice as many rows (see :mod:`tpugraph.baked_sizes`).
     """
 
     graph: Any
@@ -76,6 +78,7 @@ class Traced:
     source: str
     metrics: Any = None
     asked_rows: bool = True
+    at_twice: dict[str, Any] = field(default_factory=dict)
 
     @property
     def loss(self) -> str:
@@ -107,6 +110,7 @@ class Traced:
         for key in (keys.TRAINABLE_VARIABLES, keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES, keys.GLOBAL_STEP):
             graph.collections[key] = [v.op.name for v in self.graph.get_collection(key)]
         graph.facts[IN_PROCESS] = {"model": self.source}
+        graph.facts[AT_TWICE] = self.at_twice
         return graph
 
 
