@@ -244,6 +244,26 @@ def _split(x: Any, w: Any) -> Any:
 # --------------------------------------------------------------------------- open shapes, loops
 
 
+def _first_of(x: Any, w: Any) -> Any:
+    return _total(tf.nn.top_k(tf.reshape(w, [-1]), _count(w)).values)
+
+
+def _looked_up(x: Any, w: Any) -> Any:
+    return _total(tf.gather(variable("table", (9, 1)), tf.unique(tf.cast(tf.reshape(w, [-1]), tf.int32)).y + 4))
+
+
+def _map_in_map(x: Any, w: Any) -> Any:
+    return _total(tf.square(tf1.map_fn(lambda row: tf1.map_fn(lambda v: v * w[0, 0], row), w)))
+
+
+def _segment(x: Any, w: Any) -> Any:
+    return _total(tf.math.segment_sum(w, [0, 0, 1]))
+
+
+def _nearest(x: Any, w: Any) -> Any:
+    return _total(tf.square(tf1.image.resize_nearest_neighbor(_image(w), [5, 5])))
+
+
 def _masked(x: Any, w: Any) -> Any:
     return _total(tf.boolean_mask(w, w > 0))
 
@@ -289,6 +309,13 @@ def loop_in_loop(x: Any, w: Any) -> Any:
         return tf1.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, v * 0.9), [0, v])[1]
 
     return tf1.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, inner(v)), [0, tf.reduce_sum(w)])[1]
+
+
+def gradient_of_loop_in_loop(x: Any, w: Any) -> Any:
+    def inner(v: Any) -> Any:
+        return tf1.while_loop(lambda i, v: i < 2, lambda i, v: (i + 1, tf.sin(v * 1.3)), [0, v])[1]
+
+    return _total(tf1.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, inner(v)), [0, w])[1])
 
 
 def branch(x: Any, w: Any) -> Any:
@@ -352,10 +379,27 @@ def shuffled(x: Any, w: Any) -> Any:
     return _total(tf.stop_gradient(tf1.random_shuffle(w)))
 
 
+def halves(x: Any, w: Any) -> Any:
+    return _total(tf.square(tf.cast(x, tf.float16) @ tf.cast(w, tf.float16)))
+
+
+def short_floats(x: Any, w: Any) -> Any:
+    return _total(tf.square(tf.cast(x, tf.bfloat16) @ tf.cast(w, tf.bfloat16)))
+
+
+def some_elements(x: Any, w: Any) -> Any:
+    return _total(tf.square(tf.gather_nd(w, [[0, 0], [2, 0]])))
+
+
+def repeated(x: Any, w: Any) -> Any:
+    return _total(tf.repeat(tf.repeat(_image(w), 2, 1), 2, 2))
+
+
 GOOD: dict[str, Part] = {
     part.__name__: part
     for part in (nothing, dropout, bounded, branch, convolution, einsum, sorted_rows, cholesky, spectrum, of_shape,
-                 embedded_adagrad, embedded_adam, loop_in_loop, first_rows, top, places, different, drawn, shuffled)
+                 embedded_adagrad, embedded_adam, loop_in_loop, first_rows, top, places, different, drawn, shuffled,
+                 gradient_of_loop_in_loop, halves, short_floats, some_elements, repeated)
 }  # fmt: skip
 
 OPTIMIZERS: dict[str, Any] = {

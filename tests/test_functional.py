@@ -91,6 +91,22 @@ def test_nested_loops() -> None:
     assert_raised_is_the_same(build, relative=1e-6)
 
 
+@pytest.mark.parametrize("inner_first", [False, True])
+def test_the_gradient_of_nested_loops_keeps_all_that_the_inner_one_computed(*, inner_first: bool) -> None:
+    def build() -> list[Any]:
+        x, w = tf.constant(X), tf.constant(W)
+
+        def outer(i: Any, y: Any) -> Any:
+            return i + 1, loop(tf.sin(y) if inner_first else tf.sin(loop(y, w, 3)), w, 2)
+
+        y = tf1.while_loop(lambda i, _: i < 4, outer, (0, x))[1]
+        return [y, *tf.gradients(tf.reduce_sum(y * y), [x, w])]
+
+    graph = assert_raised_is_the_same(build, relative=1e-5)
+    sizes = {int(node.inputs[0].node.attr("value")) for node in graph.of_type("StackV2")}
+    assert sizes == ({4, 4 * 2} if inner_first else {4, 4 * 2, 4 * 3})
+
+
 @pytest.mark.parametrize("value", [1.0, -1.0])
 def test_a_conditional_and_its_gradient(value: float) -> None:
     def build() -> list[Any]:

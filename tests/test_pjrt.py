@@ -56,6 +56,23 @@ def test_one_device_trains_as_the_estimator_did(name: str) -> None:
         np.testing.assert_allclose(session.train(STEPS), model.losses("plain"), rtol=1e-3)
 
 
+@pytest.mark.parametrize(("kind", "precision"), [(tf.float16, 2e-3), (tf.bfloat16, 5e-2)])
+def test_gradients_of_half_precision_are_summed_over_the_cores(kind: tf.DType, precision: float) -> None:
+    def build() -> None:
+        features, targets = batches(rows_of(96, 3), 4)
+        weights = tf1.get_variable("w", initializer=tf.constant([[0.5], [-0.25], [1.0]], kind))
+        predicted = tf.squeeze(tf.cast(features, kind) @ weights, 1)
+        finish(tf.reduce_mean(tf.square(predicted - tf.cast(targets, kind))), tf1.train.GradientDescentOptimizer(0.125))
+
+    program = convert(trace(build, resource=True), num_replicas=2, iterations_per_loop=3)
+    found = []
+    for engine in ("emulator", "pjrt"):
+        with TPUSession(program, engine=engine) as session:
+            found.append((session.train(6), session.value("w").astype(np.float32)))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=precision)
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=precision)
+
+
 def test_sparse_adagrad_is_made_dense() -> None:
     def build() -> None:
         data = np.arange(96, dtype=np.int32) % 7, rows_of(96, 3)[1]

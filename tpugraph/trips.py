@@ -15,6 +15,12 @@ from tpugraph import analysis, attrs, ops
 from tpugraph.errors import ConversionError
 from tpugraph.ir import Graph, Node, Tensor
 
+NESTED = (
+    "the gradient of a loop within a loop keeps stacks on a stack, which no compiler for static shapes takes",
+    "unroll the inner loop, or compute it without tf.while_loop",
+)
+"""Fault and fix of a loop within a loop whose gradient needs what the inner one computed."""
+
 _INT32 = attrs.dtype("int32")
 _LONGEST_WALK = 40
 _PASSES_ON = ops.IDENTITIES | ops.ENTER | {"Cast"}
@@ -31,29 +37,29 @@ def steps_per_loop(graph: Graph) -> int:
 def bound_stacks(graph: Graph) -> int:
     """Give every stack that a loop pushes to the size that its number of iterations needs; returns how many.
 
+    Loops within loops push to the same stack before anything is popped, so that their numbers multiply.
+
     Raises:
         ConversionError: a loop with a gradient has no known most number of iterations, or stacks of stacks.
     """
+    if not graph.of_type("StackV2"):
+        return 0
     frame_of = analysis.frames(graph)
+    around = _frames_around(graph, frame_of)
+    conditions = {frame_of[node]: node for node in graph.of_type(*ops.LOOP_COND)}
     sized = 0
     for stack in graph.of_type("StackV2"):
         if stack.attr("elem_type").name == "resource":
-            raise ConversionError(
-                "the gradient of a loop within a loop keeps stacks on a stack, which no compiler for static shapes takes",
-                node=stack, fix="unroll the inner loop, or compute it without tf.while_loop",
-            )  # fmt: skip
+            fault, fix = NESTED
+            raise ConversionError(fault, node=stack, fix=fix)
         size = _constant(stack.inputs[0])
         pushes = [frame_of[node] for node in graph.descendants([stack], data_only=True) if node.op == "StackPushV2"]
         if not pushes or (size is not None and size >= 0):
             continue
-        conditions = {frame_of[node]: node for node in graph.of_type(*ops.LOOP_COND)}
-        most = max(most_iterations(conditions[name]) if name else 1 for name in pushes)
-        if most == math.inf:
-            name = next(name for name in pushes if name)
-            raise ConversionError(
-                f"the loop '{name}' has a gradient, and nothing says how often it runs at most",
-                node=conditions[name], fix="give tf.while_loop maximum_iterations, or compare its counter with a constant",
-            )  # fmt: skip
+        most = 1
+        for name in dict.fromkeys(pushes):
+            loops = _between(name, frame_of[stack], around)
+            most = max(most, math.prod(_bound(loop, conditions[loop]) for loop in loops))
         value = graph.add(
             "Const", f"{stack.name}/size", attrs={"dtype": _INT32, "value": np.int32(most)},
             controls=stack.inputs[0].node.controls, outputs=[(_INT32, ())], source=stack,
@@ -61,6 +67,34 @@ def bound_stacks(graph: Graph) -> int:
         graph.set_input(stack, 0, value.out())
         sized += 1
     return sized
+
+
+def _frames_around(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
+    """The frame that each frame is in."""
+    around = {"": ""}
+    for enter in (node for node in graph.topological_order() if node.op in ops.ENTER):
+        outer = (around[frame_of[p]] if p.op in ops.EXIT else frame_of[p] for p in enter.producers())
+        around.setdefault(frame_of[enter], next((name for name in outer if name), ""))
+    return around
+
+
+def _between(frame: str, outermost: str, around: dict[str, str]) -> list[str]:
+    """A frame and those around it, up to one that is not counted."""
+    found = []
+    while frame and frame != outermost:
+        found.append(frame)
+        frame = around[frame]
+    return found
+
+
+def _bound(loop: str, condition: Node) -> int:
+    most = most_iterations(condition)
+    if most == math.inf:
+        raise ConversionError(
+            f"the loop '{loop}' has a gradient, and nothing says how often it runs at most",
+            node=condition, fix="give tf.while_loop maximum_iterations, or compare its counter with a constant",
+        )  # fmt: skip
+    return int(most)
 
 
 def most_iterations(condition: Node) -> float:

@@ -27,8 +27,8 @@ COMPILE_TIME_CONSTANTS: dict[str, tuple[int, ...]] = {
 LISTS = frozenset({"EmptyTensorList", "TensorListReserve", "StackV2"})
 """Ops that make a list that a loop fills; XLA wants to know its size."""
 
-DATA_SIZED = frozenset({"Where", "Unique", "UniqueV2", "ListDiff", "DynamicPartition"})
-"""Ops whose result has as many rows as the data make it."""
+STACKS = frozenset({"StackV2", "StackPushV2", "StackPopV2"})
+"""What the gradient of a loop keeps values on."""
 
 TPU_LACKS: dict[str, frozenset[str]] = {
     **dict.fromkeys(
@@ -69,7 +69,15 @@ REPLACEMENTS: dict[str, str] = {
     **dict.fromkeys(("RandomGamma", "RandomPoisson", "RandomPoissonV2"),
                     "draw in the input function, or from tf.random.normal or tf.random.uniform"),
     **dict.fromkeys(("FractionalMaxPool", "FractionalAvgPool"), "tf.nn.max_pool2d or tf.nn.avg_pool2d"),
+    **dict.fromkeys((f"Segment{name}" for name in ("Sum", "Mean", "Prod", "Min", "Max")),
+                    "tf.math.unsorted_segment_sum and its kin, with num_segments a constant"),
+    "ResizeNearestNeighborGrad": "tf.image.resize with method bilinear; or tf.repeat, whose gradient XLA has, for whole factors",
     "HistogramFixedWidth": "tf.math.bincount of the bucket numbers with minlength and maxlength",
     "MatrixSquareRoot": "tf.linalg.eigh and the square roots of the eigenvalues",
 }  # fmt: skip
 """What to write instead of an op that XLA has no kernel for."""
+
+
+def instead_of(op: str) -> str:
+    """What to do about an op that XLA has no kernel for."""
+    return REPLACEMENTS.get(op, "write it with other ops, or compute it in the input function")

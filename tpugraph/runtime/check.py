@@ -181,12 +181,11 @@ def _convert(graph: Graph, options: ConvertOptions) -> Diagnostic | None:
 def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Diagnostic | None:
     """What TensorFlow's bridge to XLA refuses in a TPU graph, which is used up."""
     op_of = {name: node.op for name, node in nodes.items()}  # the lowering turns ops into others
-    sized = [node.name for node in check_constants.data_sized(graph)]
     try:
         check_alike.merge_alike(graph)
         stablehlo.lower(graph)
     except stablehlo.Refused as error:
-        name = error.node or (sized[0] if sized and error.cause == "shape" else "")
+        name = error.node or ""
         cause = "loop" if error.cause == "compiler" and op_of.get(name) in xla_ops.LISTS else error.cause
         return _finding(nodes, cause, name, error.fault, error.fix, op=op_of.get(name, ""))
     except TpuGraphError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tpugraph import analysis, ops, xla_ops
+from tpugraph import ops, xla_ops
 from tpugraph.analysis import in_cluster
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -96,8 +96,3 @@ def _named(node: Node) -> Node:
     while node.op in ops.READS | ops.GATHERS | ops.HANDLE_ALIASES | {"TPUReplicatedInput"} and node.inputs:
         node = node.inputs[0].node
     return node
-
-
-def data_sized(graph: Graph) -> list[Node]:
-    """The nodes of the device whose number of rows the data decide."""
-    return [node for node in graph.of_type(*xla_ops.DATA_SIZED) if node in analysis.cluster_nodes(graph)]

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tpugraph import attrs, graphdef, ops, xla_ops
+from tpugraph import attrs, graphdef, ops, trips, xla_ops
 from tpugraph.attrs import DType, Func
 from tpugraph.ir import Graph, Node
 from tpugraph.runtime.dense_updates import DENSE
 from tpugraph.runtime.stablehlo import REDUCED
 from tpugraph.runtime.streams import STATELESS
 
-LOWERED = ops.CONTROL_FLOW | ops.TPU_SYSTEM | ops.VARIABLES | {"NoOp", "Const", *STATELESS, *DENSE}
+LOWERED = ops.CONTROL_FLOW | ops.TPU_SYSTEM | ops.VARIABLES | {"NoOp", "Const", *STATELESS, *DENSE, "ResourceGatherNd"}
 """Ops that XLA never sees: the lowering puts them differently."""
 
 
@@ -25,7 +25,7 @@ class Missing:
     Attributes:
         node: the node's name; ``caller/inner`` for a node of a library function.
         op: its op type.
-        cause: ``kernel``, ``text``, ``host``, ``dtype``, ``attribute``, or ``device``: XLA has a kernel, a TPU has not.
+        cause: ``kernel``, ``text``, ``host``, ``dtype``, ``attribute``, ``loop``, or ``device``: XLA has a kernel, a TPU has not.
         fault: one sentence.
         fix: what to write instead, where that is known.
     """
@@ -93,6 +93,8 @@ def _in_function(name: str, function: Any, library: Mapping[str, Any], inside: t
 
 def _judge(name: str, op: str, decoded: Mapping[str, Any]) -> Missing | None:
     kinds = {key: value for key, value in decoded.items() if isinstance(value, DType)}
+    if op in xla_ops.STACKS and any(kind.name == "resource" for kind in kinds.values()):
+        return Missing(name, op, "loop", *trips.NESTED)
     if op not in kernels():
         return _without_kernel(name, op, _works_on_text(op, kinds.values()))
     lacks = xla_ops.TPU_LACKS.get(op, frozenset())
@@ -125,8 +127,7 @@ def _without_kernel(name: str, op: str, text: bool) -> Missing:
     if text:
         return Missing(name, op, "text", f"{op} works on text, which no TPU does",
                        "turn text into numbers in the input function")  # fmt: skip
-    fix = xla_ops.REPLACEMENTS.get(op, "write it with other ops, or compute it in the input function")
-    return Missing(name, op, "kernel", f"XLA has no kernel for {op}", fix)
+    return Missing(name, op, "kernel", f"XLA has no kernel for {op}", xla_ops.instead_of(op))
 
 
 def _refused(taken: Mapping[str, frozenset[Any]], decoded: Mapping[str, Any]) -> tuple[str, frozenset[Any]] | None:

@@ -1,4 +1,4 @@
-"""Ops for which TensorFlow's bridge to XLA starts an MLIR pipeline each, put as ops that it has plain kernels for.
+"""Ops for which TensorFlow's bridge to XLA starts an MLIR pipeline each, or has no kernel, put as ops that it has plain kernels for.
 
 The pipeline takes some 11 ms of CPU time for a node, where the plain kernels take 0.3: for a graph of ten thousand nodes that
 is most of the lowering. What XLA computes stays the same.
@@ -21,7 +21,7 @@ _INT32, _BOOL = attrs.dtype("int32"), attrs.dtype("bool")
 
 
 def make_quick(graph: Graph) -> None:
-    """Replace Relu, ReluGrad and BiasAddGrad in a cluster; a BiasAddGrad of unknown rank stays."""
+    """Replace Relu, ReluGrad, BiasAddGrad and ResourceGatherNd in a cluster; a BiasAddGrad of unknown rank stays."""
     for node in graph.of_type(*_REWRITES):
         _REWRITES[node.op](graph, node)
 
@@ -48,7 +48,7 @@ def reduce_over_all(graph: Graph, node: Node, cores: int, number: int) -> bool:
     return True
 
 
-_COLLECTIVE = frozenset({"bfloat16", "float16", "float32", "int32"})
+_COLLECTIVE = frozenset({"float32", "int32"})
 
 
 def _relu(graph: Graph, node: Node) -> None:
@@ -80,10 +80,21 @@ def _bias_add_grad(graph: Graph, node: Node) -> None:
     graph.retype(node, "Sum", inputs=inputs, attrs=kinds)
 
 
+def _gather_nd(graph: Graph, node: Node) -> None:
+    """GatherNd of what the variable holds at that point."""
+    handle, indices = node.inputs
+    kind = node.attr("dtype")
+    read = graph.add("ReadVariableOp", f"{node.name}/read", [handle], controls=node.controls, source=node,
+                     attrs={"dtype": kind, CLUSTER_ATTR: CLUSTER}, outputs=[(kind, None)])  # fmt: skip
+    attributes = {"Tparams": kind, "Tindices": indices.dtype}
+    graph.retype(node, "GatherNd", inputs=[read.out(), indices], attrs=attributes)
+
+
 _REWRITES: dict[str, Callable[[Graph, Node], None]] = {
     "Relu": _relu,
     "ReluGrad": _relu_grad,
     "BiasAddGrad": _bias_add_grad,
+    "ResourceGatherNd": _gather_nd,
 }
 
 

@@ -12,17 +12,20 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
-from tpugraph import graphdef, ops, scopes
+from tpugraph import attrs, graphdef, ops, scopes, xla_ops
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.compiler import without_garbage_collection
 from tpugraph.errors import RunError
 from tpugraph.functional import raise_control_flow
-from tpugraph.ir import Graph, Tensor
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime import cluster as clusters
 from tpugraph.runtime.cluster import Cluster
+from tpugraph.runtime.data_sized import DataSized
 from tpugraph.runtime.dense_updates import make_dense
 from tpugraph.runtime.module import Module, Value
 from tpugraph.runtime.quick_kernels import make_quick, reduce_over_all
@@ -30,7 +33,10 @@ from tpugraph.runtime.streams import own_streams
 from tpugraph.trips import bound_stacks
 
 REDUCED = frozenset({"float16", "bfloat16", "float32", "int32", "uint32"})
-"""What XLA's all-reduce of the bridge takes."""
+"""What XLA's all-reduce of the bridge takes; of these, halves as float32."""
+
+_HALVES = frozenset({"float16", "bfloat16"})
+_FLOAT32 = attrs.dtype("float32")
 
 
 class Refused(RunError):
@@ -67,6 +73,7 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     shapes_of = _variable_shapes(graph)
     found = clusters.cut(graph, iterations=iterations)
     reduces = _all_reduces(found)
+    sized = DataSized(graph)
     make_dense(found, shapes_of)
     make_quick(graph)
     seed = own_streams(found)
@@ -88,7 +95,7 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     )
     raised_at = time.perf_counter()
     variables = {name: shapes_of[name] for name in found.variables}
-    code = _export(graph, function, [t for *_, t in plain], list(variables.values()))
+    code = _export(graph, function, [t for *_, t in plain], list(variables.values()), sized)
     takes = [*(_value(*held) for held in plain), *(Value("variable", name, *held) for name, held in variables.items())]
     gives = [_value(*held) for held in results]
     gives += [Value("variable", name, *variables[name]) for name in found.variables if name in found.written]
@@ -121,16 +128,37 @@ def _all_reduces(found: Cluster) -> int:
             raise RunError(
                 f"XLA has no all-reduce of {kind}", node=node, fix=f"cast it to one of {', '.join(sorted(REDUCED))}"
             )
-        if not reduce_over_all(found.graph, node, found.num_replicas, index):
-            found.graph.retype(node, "XlaAllReduce", attrs={"T": kind, "reduce_op": "Add", "mode": "CrossReplica"})
+        total = _widened(found.graph, node) if kind.name in _HALVES else node
+        if not reduce_over_all(found.graph, total, found.num_replicas, index):
+            attributes = {"T": total.attr("T"), "reduce_op": "Add", "mode": "CrossReplica"}
+            found.graph.retype(total, "XlaAllReduce", attrs=attributes)
     return len(nodes) if found.num_replicas > 1 else 0
+
+
+def _widened(graph: Graph, node: Node) -> Node:
+    """A sum of halves over the cores as one of float32, which is returned: the node becomes the Cast of it to halves.
+
+    The bridge adds halves up as float32 in any case, and then writes an all-reduce of two dtypes, which no compiler takes.
+    """
+    value, groups = node.inputs
+    half, output = node.attr("T"), (_FLOAT32, value.shape)
+    wide = graph.add("Cast", f"{node.name}/wide", [value], outputs=[output], source=node,
+                     attrs={"SrcT": half, "DstT": _FLOAT32, "Truncate": False, CLUSTER_ATTR: CLUSTER})  # fmt: skip
+    total = graph.add("CrossReplicaSum", f"{node.name}/sum", [wide.out(), groups], outputs=[output], source=node,
+                      attrs={"T": _FLOAT32, CLUSTER_ATTR: CLUSTER})  # fmt: skip
+    graph.retype(node, "Cast", inputs=[total.out()], attrs={"SrcT": _FLOAT32, "DstT": half, "Truncate": False})
+    return total
 
 
 # --------------------------------------------------------------------------- TensorFlow's bridge
 
 
 def _export(
-    graph: Graph, function: str, arguments: list[Tensor], variables: list[tuple[str, tuple[int, ...]]]
+    graph: Graph,
+    function: str,
+    arguments: list[Tensor],
+    variables: list[tuple[str, tuple[int, ...]]],
+    sized: DataSized,
 ) -> bytes:
     """The StableHLO bytecode of a library function.
 
@@ -139,6 +167,7 @@ def _export(
         function: the function's name.
         arguments: its arguments that are no variables.
         variables: dtype and shape of each variable, which follow.
+        sized: what has a size that the data decide, for errors.
     """
     from tensorflow.python.eager import context
 
@@ -146,21 +175,25 @@ def _export(
     with context.eager_mode(), tf.device("/device:CPU:0"), _registered(graph, function) as name:
         zeros = {like: tf.zeros(like[1], tf.as_dtype(like[0])) for like in set(variables)}
         held = [_variable(zeros[like]) for like in variables]
+        lowered = partial(context.context().get_compiler_ir, device_name=_HOST, platform_name=None, function_name=name,
+                          flat_args=specs, captured_inputs=held)  # fmt: skip
         try:
-            code = context.context().get_compiler_ir(
-                device_name="/job:localhost/replica:0/task:0/device:CPU:0",
-                platform_name=None,
-                function_name=name,
-                flat_args=specs,
-                captured_inputs=held,
-                stage="stablehlo_serialized",
-            )
+            code = bytes(lowered(stage="stablehlo_serialized"))
+            text = bytes(lowered(stage="stablehlo")).decode() if _NOT_STABLE in code else ""
         except (tf.errors.OpError, ValueError) as error:
             raise _refused(graph, str(error)) from error
-    if _NOT_STABLE in bytes(code):
-        raise Refused("the size of a tensor depends on its values in a way that has no form in StableHLO", "shape",
-                      origin=graph.source)  # fmt: skip
-    return bytes(code)
+    if text:
+        node = _not_stable(text)
+        raise Refused(
+            "the size of a tensor depends on its values in a way that has no form in StableHLO", "shape",
+            node=sized.behind(node) if node else None, origin=graph.source,
+            fix="make its size of constants, or use a mask of fixed shape instead of the rows themselves: "
+                "tf.where(condition, x, y), multiply by a mask",
+        )  # fmt: skip
+    return code
+
+
+_HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 def _variable(value: tf.Tensor) -> tf.Tensor:
@@ -231,6 +264,20 @@ _NOT_CONSTANT = re.compile(r"must be a compile-time constant")
 _NOT_STABLE = b"\0unknown\0"
 """The name of the op that the bridge writes where StableHLO has none, as the strings of MLIR's bytecode hold it."""
 
+_NAMELESS = re.compile(r'"mhlo\.unknown"\(.* loc\((#loc\d+)\)$', re.MULTILINE)
+_LOCATION = re.compile(r'^(#loc\d+) = loc\((?:fused\[(#loc\d+)|"([^"]+)")', re.MULTILINE)
+"""A place in the text of a module: the number of another one, or the name of a node."""
+
+
+def _not_stable(text: str) -> str | None:
+    """The node of the first op of a module that StableHLO does not have."""
+    found = _NAMELESS.search(text)
+    places = {number: (inner, name) for number, inner, name in _LOCATION.findall(text)}
+    number, name = found.group(1) if found else "", ""
+    while number in places:
+        number, name = places[number]
+    return name or None
+
 
 def _refused(graph: Graph, message: str) -> Refused:
     """The bridge's complaint with the node of the user's graph that it is about."""
@@ -238,6 +285,6 @@ def _refused(graph: Graph, message: str) -> Refused:
     missing = dict.fromkeys(_NO_KERNEL.findall(message))
     fault = f"XLA has no kernel for {', '.join(missing)}" if missing else f"XLA refuses the step: {lines[0][:300]}"
     nodes = [name for name in _NODE.findall(message) if name not in graphdef.functions_named(graph)]
-    fix = "keep it on the host: compute it in the input function" if missing else None
+    fix = xla_ops.instead_of(next(iter(missing))) if missing else None
     cause = "kernel" if missing else "constant" if _NOT_CONSTANT.search(message) else "compiler"
     return Refused(fault, cause, node=nodes[-1] if nodes else None, origin=graph.source, fix=fix)
