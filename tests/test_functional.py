@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from models import trace
-from tpugraph import graphdef, ops, shapes
+from tpugraph import function_library, ops, shapes
 from tpugraph.errors import ConversionError
 from tpugraph.functional import raise_control_flow
 from tpugraph.ir import Graph
@@ -49,7 +49,7 @@ def assert_raised_is_the_same(
     bound_stacks(graph)
     raise_control_flow(graph)
     assert not graph.of_type(*ops.CONTROL_FLOW)
-    for function in graphdef.functions_named(graph).values():
+    for function in function_library.functions_named(graph).values():
         assert not [node.name for node in function.node_def if node.op in ops.CONTROL_FLOW]
     for before, after in zip(expected, run(graph, times), strict=True):
         for one, other in zip(before, after, strict=True):

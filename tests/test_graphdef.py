@@ -10,7 +10,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from models import CORPUS, ORACLE, corpus, tf1
-from tpugraph import graphdef, testing
+from tpugraph import function_library, graphdef, testing
 from tpugraph.errors import LoadError
 
 IRIS = corpus("iris_dnn").folder
@@ -80,11 +80,10 @@ def test_a_metagraph_as_text(written) -> None:
 
 def test_the_function_library_travels(tmp_path: Path) -> None:
     graph = corpus("mnist_cnn").graph()
-    assert graphdef.functions_named(graph)
+    assert function_library.functions_named(graph)
     graphdef.save(graph, tmp_path / "again.pb")
-    assert (
-        graphdef.functions_named(graphdef.load(tmp_path / "again.pb")).keys() == graphdef.functions_named(graph).keys()
-    )
+    again = graphdef.load(tmp_path / "again.pb")
+    assert function_library.functions_named(again).keys() == function_library.functions_named(graph).keys()
 
 
 def test_every_oracle_loads() -> None:

@@ -47,7 +47,7 @@ class Graph(Links):
     """A dataflow graph with TF1 loops (one back edge each, NextIteration to Merge).
 
     Attributes:
-        library: the function library, opaque to passes (only ``graphdef`` reads it), or None.
+        library: the function library, opaque to passes (``graphdef`` and ``function_library`` read it), or None.
         versions: the producer versions, opaque.
         roles: what :func:`tpugraph.roles.find` said about the graph, or None.
         collections: collections of a MetaGraphDef, by key, as lists of node or tensor names.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpugraph import attrs, graphdef, ops
+from tpugraph import attrs, function_library, ops
 from tpugraph.errors import ConversionError, LoadError, RolesError
 from tpugraph.ir import Graph, Node
 from tpugraph.state import written_variables
@@ -53,7 +53,7 @@ def _refuse_python(graph: Graph, step: dict[Node, None]) -> None:
                 origin=graph.source,
                 fix="replace tf.py_func by TensorFlow ops, or convert inside the program that defines the function",
             )
-    for name, function in graphdef.functions_named(graph).items():
+    for name, function in function_library.functions_named(graph).items():
         for definition in function.node_def:
             if definition.op in ops.PYTHON:
                 raise ConversionError(

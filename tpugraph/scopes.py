@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tpugraph import graphdef
+from tpugraph import function_library
 from tpugraph.errors import GraphError
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -48,7 +48,7 @@ def make_function(
         finish(body)
     found = [tensor.node.inputs[0] if tensor.node.op == RESULT else tensor for tensor in returned]
     inner = [node for node in body if node.op not in (ARGUMENT, RESULT)]
-    function = graphdef.add_function(body, name, inner, given, found, {}, keep_names=True)
+    function = function_library.add_function(body, name, inner, given, found, {}, keep_names=True)
     graph.library = body.library
     return function
 

@@ -10,6 +10,7 @@ LAYERS = [
     ("text", ["tpugraph/text.py"]),
     ("graphs", [
         "tpugraph/graphdef.py",
+        "tpugraph/function_library.py",
         "tpugraph/constants.py",
         "tpugraph/shapes.py",
         "tpugraph/bounds.py",

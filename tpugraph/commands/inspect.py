@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tpugraph import compiler, graphdef, ops
+from tpugraph import compiler, function_library, graphdef, ops
 from tpugraph.analysis import in_cluster
 from tpugraph.commands import why
 from tpugraph.commands.console import Console, Outcome
@@ -51,7 +51,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 def _general(loaded: graphdef.Loaded, graph: Graph) -> dict[str, Any]:
     tpu = bool(graph.of_type("TPUReplicateMetadata"))
-    functions = graphdef.functions_named(graph)
+    functions = function_library.functions_named(graph)
     return {
         "model": str(loaded.path),
         "kind": loaded.kind,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tpugraph import graphdef, ops
+from tpugraph import function_library, ops
 from tpugraph.ir import Graph
 from tpugraph.runtime.rebind import file_names
 
@@ -23,7 +23,7 @@ def _given(graph: Graph) -> Iterator[str]:
     for node in graph.of_type("Const"):
         if node.attr("dtype").name == "string" and _reaches_input(graph, node.name):
             yield from (value.decode("utf-8", "replace") for value in node.attr("value").ravel().tolist())
-    for function in graphdef.functions_named(graph).values():
+    for function in function_library.functions_named(graph).values():
         if any(node.op in ops.FILE_OPERANDS for node in function.node_def):
             strings = [
                 v for node in function.node_def if node.op == "Const" for v in node.attr["value"].tensor.string_val

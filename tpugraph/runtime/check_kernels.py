@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tpugraph import attrs, graphdef, ops, trips, xla_ops
+from tpugraph import attrs, function_library, ops, trips, xla_ops
 from tpugraph.attrs import DType, Func
 from tpugraph.ir import Graph, Node
 from tpugraph.runtime.dense_updates import DENSE
@@ -59,7 +59,7 @@ def missing(graph: Graph, device: Iterable[Node]) -> Iterator[Missing]:
         graph: the graph with its library.
         device: the nodes.
     """
-    library = graphdef.functions_named(graph)
+    library = function_library.functions_named(graph)
     for node in device:
         if node.op == "CrossReplicaSum" and node.attr("T").name not in REDUCED:
             yield Missing(node.name, node.op, "dtype", f"XLA has no all-reduce of {node.attr('T')}",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tpugraph import analysis, attrs, graphdef, ops
+from tpugraph import analysis, attrs, function_library, ops
 from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.ir import Graph, Node, Tensor, is_back_edge
 from tpugraph.runtime.copies import Copies
@@ -180,7 +180,9 @@ def _replace(graph: Graph, chosen: NodeSet) -> Node:
     results = [node.out(port) for node in chosen for port in node.used_ports()
                if any(use.node not in chosen for use in node.uses(port))]  # fmt: skip
     waits = dict.fromkeys(c for node in chosen for c in node.controls if c not in chosen)
-    name = graphdef.add_function(graph, "tpugraph_step", list(chosen), [*values, *variables], results, constants)
+    name = function_library.add_function(
+        graph, "tpugraph_step", list(chosen), [*values, *variables], results, constants
+    )
     call = graph.add(
         "XlaLaunch",
         "tpugraph/step",

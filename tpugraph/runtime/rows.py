@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import attrs, datasets, graphdef, ops
+from tpugraph import attrs, datasets, function_library, ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime.batches import scalar
 from tpugraph.trips import steps_per_loop
@@ -90,7 +90,7 @@ def _maps_to_itself(graph: Graph, node: Node) -> bool:
     """Whether a dataset is a map whose function returns its arguments; TensorFlow puts one before a rebatch."""
     if node.op != "MapDataset" or len(node.inputs) != 1:
         return False
-    function = graphdef.functions_named(graph)[node.attr("f").name]
+    function = function_library.functions_named(graph)[node.attr("f").name]
     passed = {n.name: n.input[0] for n in function.node_def if n.op == "Identity"}
     ends = []
     for output in function.signature.output_arg:

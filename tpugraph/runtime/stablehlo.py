@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph import attrs, graphdef, ops, scopes, xla_ops
+from tpugraph import attrs, function_library, ops, scopes, xla_ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.compiler import without_garbage_collection
 from tpugraph.errors import RunError
@@ -215,7 +215,7 @@ def _registered(graph: Graph, function: str) -> Iterator[str]:
     """
     from tensorflow.python.eager import context
 
-    library = graphdef.functions_named(graph)
+    library = function_library.functions_named(graph)
     called = sorted(_called(library, function))  # attributes come in an order of their own in each process
     digest = hashlib.sha256(b"".join(library[name].SerializeToString(deterministic=True) for name in called))
     names = {name: f"{name}_{digest.hexdigest()[:16]}" for name in called}
@@ -284,7 +284,7 @@ def _refused(graph: Graph, message: str) -> Refused:
     lines = [line.strip() for line in message.removeprefix("Failed getting HLO text: '").splitlines() if line.strip()]
     missing = dict.fromkeys(_NO_KERNEL.findall(message))
     fault = f"XLA has no kernel for {', '.join(missing)}" if missing else f"XLA refuses the step: {lines[0][:300]}"
-    nodes = [name for name in _NODE.findall(message) if name not in graphdef.functions_named(graph)]
+    nodes = [name for name in _NODE.findall(message) if name not in function_library.functions_named(graph)]
     fix = xla_ops.instead_of(next(iter(missing))) if missing else None
     cause = "kernel" if missing else "constant" if _NOT_CONSTANT.search(message) else "compiler"
     return Refused(fault, cause, node=nodes[-1] if nodes else None, origin=graph.source, fix=fix)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import attrs, graphdef, ops
+from tpugraph import attrs, function_library, ops
 from tpugraph.analysis import NodeSet
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.known_values import known_value
@@ -100,7 +100,7 @@ def _vectorize(part: _Part, count: int) -> _Made | None:
     """The part on stacked values, as TensorFlow ops; None where there is no rule for an op."""
     names = {t: f"same{i}:0" for i, t in enumerate(part.same)} | {t: f"core{i}:0" for i, t in enumerate(part.per_core)}
     own = {node: f"n{i}" for i, node in enumerate(part.nodes)}
-    definition = graphdef.sub_graph_def(own, names)
+    definition = function_library.sub_graph_def(own, names)
     v1 = tf.compat.v1
     with tf.Graph().as_default() as graph:
         same = [_given(t) for t in part.same]

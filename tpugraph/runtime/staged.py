@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, attrs, graphdef, ops
+from tpugraph import analysis, attrs, function_library, ops
 from tpugraph.ir import Graph, Node, Output, Tensor
 from tpugraph.shapes import element_count
 
@@ -209,7 +209,7 @@ class _Body:
     def save(self, graph: Graph, name: str, results: Sequence[Tensor]) -> str:
         """Add the function to the library of ``graph``."""
         nodes = [node for node in self.graph if node.op != "Placeholder"]
-        return graphdef.add_function(graph, name, nodes, self.arguments, results, {})
+        return function_library.add_function(graph, name, nodes, self.arguments, results, {})
 
 
 def _output(tensor: Tensor) -> Output:
