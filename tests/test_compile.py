@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 
 from models import CORPUS, ORACLE, corpus
 from tpugraph import cli, graphdef
+from tpugraph.commands.console import interruptible
 from tpugraph.compiler import convert
 from tpugraph.errors import RunError, UsageError
 from tpugraph.progress import Ticker
@@ -30,7 +34,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 try:
-    import jax  # noqa: F401
+    import jax
     import libtpu  # noqa: F401
 except ImportError as error:
     raise ImportError("these tests need jax and libtpu: python -m pip install -e '.[dev]'") from error
@@ -68,6 +72,9 @@ def test_the_order_in_which_functions_are_found_changes_nothing(monkeypatch: pyt
     assert found[0] == found[1]
 
 
+TOPOLOGY_FLOPS = {"v3:2x2": 61.5e12, "v5e:2x4": 197e12}
+
+
 @pytest.mark.parametrize("topology", ["v3:2x2", "v5e:2x4"])
 def test_the_command_tells_memory_traffic_and_the_largest_tensors(
     topology: str, capsys: pytest.CaptureFixture[str]
@@ -82,6 +89,10 @@ def test_the_command_tells_memory_traffic_and_the_largest_tensors(
     assert found["all_reduce_bytes"] >= 4 * (4 * 10 + 10 + 10 * 10 + 10 + 10 * 3 + 3)
     assert found["flops"] > 3 * 2 * 32 * (4 * 10 + 10 * 10 + 10 * 3) * 0.8
     assert found["tensors"][0]["bytes"] >= found["tensors"][0]["elements"]
+    assert {tensor["node"] for tensor in found["tensors"]} == {f"infeed {number}" for number in range(5)}
+    assert 0 < found["share_of_peak"] < 1
+    assert found["share_of_peak"] == pytest.approx(found["flops"] / found["step_seconds"] / TOPOLOGY_FLOPS[topology])
+    assert "% of the peak), bound by" in err
     assert f"compiled for {topology} in " in err
 
 
@@ -139,6 +150,32 @@ def test_the_pip_line_where_libtpu_is_missing(monkeypatch: pytest.MonkeyPatch) -
     assert caught.value.fix == "python -m pip install 'tpugraph[tpu]'"
 
 
+def test_the_pip_line_comes_before_the_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "libtpu", None)
+    assert cli.main(["compile", str(IRIS)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "error: libtpu is not installed\n  fix     python -m pip install 'tpugraph[tpu]'\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "fix"), [(None, "python -m pip install -U libtpu"), ("/a.so", "unset TPU_LIBRARY_PATH")]
+)
+def test_a_compiler_that_cannot_be_loaded(own: str | None, fix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(**_: object) -> None:
+        raise jax.errors.JaxRuntimeError("INTERNAL: Failed to open it")
+
+    monkeypatch.setattr("jax.experimental.topologies.get_topology_desc", broken)
+    monkeypatch.delenv("TPU_LIBRARY_PATH", raising=False)
+    if own:
+        monkeypatch.setenv("TPU_LIBRARY_PATH", own)
+    with pytest.raises(RunError, match="has no topology 'v3:2x2': INTERNAL: Failed to open it") as caught:
+        topologies.compile_for(Module(b"", 8, 1, (), ()), "v3:2x2")
+    assert (caught.value.fix or "").startswith(fix)
+
+
 def test_more_replicas_than_any_topology_of_the_kind() -> None:
     with pytest.raises(UsageError, match="v2:4x4 has 32 cores") as caught:
         topologies.check("v2:4x4", 64)
@@ -188,7 +225,16 @@ def test_the_same_module_is_compiled_once(asked: list[str], monkeypatch: pytest.
     assert notes == []
 
 
-@pytest.mark.parametrize("damage", [lambda t: t[: len(t) // 2], lambda t: t.replace("512", "513"), lambda t: "{}"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda t: t[: len(t) // 2],
+        lambda t: t.replace("512", "513"),
+        lambda t: "{}",
+        lambda t: "",
+        lambda t: "[" * 99999,
+    ],
+)
 def test_a_damaged_entry_is_told_and_made_anew(asked: list[str], damage: Callable[[str], str]) -> None:
     notes: list[str] = []
     module = Module(b"code", 8, 1, (), ())
@@ -228,6 +274,44 @@ def test_the_command_says_that_it_knew(asked: list[str], capsys: pytest.CaptureF
         assert json.loads(out)["cached"] is known
         assert ("is from the cache in" in err) is known
     assert asked == ["v3:2x2"]
+
+
+def test_ctrl_c_does_not_wait_for_the_compiler() -> None:
+    over = threading.Event()
+
+    def compiler() -> None:
+        signal.raise_signal(signal.SIGINT)  # the main thread sees it while this one goes on
+        over.wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(compiler)
+    assert not over.is_set()
+    over.set()
+
+
+def test_what_the_compiler_raises_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        interruptible(lambda: 1 // 0)
+    assert interruptible(threading.current_thread) is not threading.main_thread()
+
+
+def test_who_gives_libtpu_flags_sees_its_log(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """libtpu ends the process over a flag that it does not know; what it says of it must not be held back then."""
+    answer = topologies.compile_for
+
+    def talking(module: Module, topology: str) -> Compiled:
+        assert threading.current_thread() is not threading.main_thread()
+        os.write(2, b"the log of libtpu\n")
+        return answer(module, topology)
+
+    monkeypatch.setattr(topologies, "compile_for", talking)
+    for flags, seen in ((None, False), ("--xla_something=1", True)):
+        if flags:
+            monkeypatch.setenv("LIBTPU_INIT_ARGS", flags)
+        assert cli.main(["compile", str(IRIS), "--topology=v3:2x2"]) == 0
+        assert ("the log of libtpu" in capfd.readouterr().err) is seen
 
 
 def test_a_terminal_sees_the_seconds() -> None:
@@ -290,7 +374,10 @@ HLO = """HloModule m
   %x = bf16[64,100]{0,1:T(8,128)(2,1)} fusion(%c), kind=kLoop, metadata={op_name="dense/MatMul"}
 }
 
-ENTRY %main (a: f32[]) -> f32[] {
+ENTRY %main (a: f32[100,2]) -> f32[] {
+  %p = f32[100,2]{1,0:T(8,128)} parameter(1), metadata={op_name="XLA_Args"}
+  %moved = f32[100,2]{1,0:T(8,128)S(1)} copy-done(%p)
+  %near = f32[100,8]{1,0:T(8,128)S(1)} fusion(%moved), kind=kLoop
   ROOT %last = f32[]{:T(128)} all-reduce(%y), metadata={op_name="loss"}
 }
 """
@@ -302,6 +389,13 @@ def test_tensors_with_their_padding() -> None:
     assert found["f32[3]{0:T(128)}"] == ("sum", 512, 12)
     assert found["bf16[64,100]{0,1:T(8,128)(2,1)}"] == ("dense/MatMul", 104 * 128 * 2, 64 * 100 * 2)
     assert not [shape for shape in found if "9999" in shape]
+
+
+def test_arguments_are_among_the_largest_tensors_and_copies_of_them_are_not() -> None:
+    found = layouts.largest(HLO, ["count", "infeed 0"])
+    assert [(p.node, p.shape, p.on_chip) for p in found[:2]] == [
+        ("", "f32[100,8]{1,0:T(8,128)S(1)}", True), ("infeed 0", "f32[100,2]{1,0:T(8,128)}", False)]  # fmt: skip
+    assert sum(p.shape.startswith("f32[100,2]") for p in found) == 1
 
 
 def test_bytes_that_are_reduced_in_each_step() -> None:

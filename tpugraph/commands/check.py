@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from tpugraph import compiler, graphdef
 from tpugraph.commands import programs
 from tpugraph.commands.console import Console, Outcome
@@ -19,10 +21,13 @@ def run(flags: Parsed, console: Console) -> Outcome:
         raise UsageError(
             f"--fail_under={least:g} is more than all nodes", fix="a share in percent, such as --fail_under=99.5"
         )
+    started = time.perf_counter()
     graph = graphdef.load(flags.model)
+    loaded = time.perf_counter() - started
     if graph.of_type("TPUReplicateMetadata"):
         programs.refuse_late(flags)
     report = check(graph, compiler.ConvertOptions(**flags.options()))
+    report.seconds["load"] = loaded
     for line in lines(report):
         console.say(line)
     enough = report.converted and least is not None and report.percent >= least

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -10,14 +11,14 @@ from typing import Any
 
 from tpugraph import __version__, graphdef
 from tpugraph.commands import programs
-from tpugraph.commands.console import Console, Outcome, stderr_held_back
+from tpugraph.commands.console import Console, Outcome, interruptible, stderr_held_back
 from tpugraph.commands.convert import check_writable
 from tpugraph.commands.flags import Parsed, rebinds
 from tpugraph.errors import ShapeError, UsageError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
 from tpugraph.progress import Ticker
-from tpugraph.runtime import batch_search, bundling, foreign, results, stablehlo, topologies
+from tpugraph.runtime import batch_search, bundling, foreign, results, stablehlo, topologies, xla
 from tpugraph.runtime.batch_search import Try
 from tpugraph.runtime.module import Module
 from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES, Compiled
@@ -33,11 +34,13 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if flags["checkpoint"] and flags["output"] is None:
         raise UsageError("--checkpoint is for the variables of a bundle", fix="give -o FILE.tpugraph too")
     topologies.check(flags["topology"], 1)
+    for_tpu = flags["output"] is None or flags["largest_batch"] or "topology" in flags.given
+    if for_tpu:
+        xla.need("tpu", "libtpu", "jax")
     if flags["output"] is not None:
         check_writable(Path(flags["output"]), "--output")
     program = programs.load(flags, console)
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
-    for_tpu = flags["output"] is None or flags["largest_batch"] or "topology" in flags.given
     if for_tpu:
         topologies.check(flags["topology"], _replicas(graph))
     if "tpugraph/train" not in graph:
@@ -103,7 +106,7 @@ def _largest_batch(graph: Graph, flags: Parsed, console: Console) -> int:
     def attempt(rows: int) -> Try:
         module = stablehlo.lower(batch_search.with_rows(graph, rows))
         try:
-            compiled, _ = _ask(module, flags, console)
+            compiled, _ = _ask(module, flags, console, what=f" a batch of {rows:,} rows per core")
         except TooLarge as error:
             console.say(f"batch       {rows:,} rows per core need {_size(error.needed)}: too large")
             return Try(rows, error.needed, False)
@@ -119,12 +122,16 @@ def _largest_batch(graph: Graph, flags: Parsed, console: Console) -> int:
     return found
 
 
-def _ask(module: Module, flags: Parsed, console: Console) -> tuple[Compiled, bool]:
-    """What the compiler says, and whether it was known; with progress, and without libtpu's own log."""
+def _ask(module: Module, flags: Parsed, console: Console, *, what: str = "") -> tuple[Compiled, bool]:
+    """What the compiler says, and whether it was known; with progress, and without libtpu's own log.
+
+    Who gives libtpu flags sees the log: a flag that libtpu does not know ends the process with no other word.
+    """
     notes: list[str] = []
-    text = f"compiling for {module.num_replicas} replicas on {flags['topology']}"
-    with Ticker(console.stream, text), contextlib.nullcontext() if flags["traceback"] else stderr_held_back():
-        found = results.compile_once(module, flags["topology"], notes.append)
+    text = f"compiling{what} for {module.num_replicas} replicas on {flags['topology']}"
+    quiet = not flags["traceback"] and "LIBTPU_INIT_ARGS" not in os.environ
+    with Ticker(console.stream, text), stderr_held_back() if quiet else contextlib.nullcontext():
+        found = interruptible(lambda: results.compile_once(module, flags["topology"], notes.append))
     for note in notes:
         console.say(f"note: {note}")
     return found
@@ -149,13 +156,14 @@ def _lines(compiled: Compiled, module: Module) -> list[str]:
         f"compiled for {compiled.topology} in {compiled.seconds:.1f} s",
         f"memory      {_size(compiled.peak)} of {_size(chip.hbm)} per core ({held})",
         f"step        {compiled.flops:,.0f} flops, {_size(int(compiled.bytes_accessed))} read and written; at least "
-        f"{compiled.step_seconds * 1e6:,.1f} us, bound by {compiled.bound_by}",
+        f"{compiled.step_seconds * 1e6:,.1f} us ({100 * compiled.share_of_peak:.2g} % of the peak), bound by "
+        f"{compiled.bound_by}",
         f"traffic     per step and core: infeed {_size(compiled.infeed_bytes)}, "
         f"all-reduce {_size(compiled.all_reduce_bytes)}",
         f"staged      {module.iterations} steps per call",
     ]
-    lines.extend(f"tensor      {_size(t.bytes)} {t.shape} {t.node} (elements {_size(t.elements)})".rstrip()
-                 for t in compiled.tensors)  # fmt: skip
+    lines.extend(f"tensor      {_size(t.bytes)} {t.shape} {t.node or 'of the compiler'} "
+                 f"(elements {_size(t.elements)}{', on chip' if t.on_chip else ''})" for t in compiled.tensors)  # fmt: skip
     return lines
 
 
@@ -170,5 +178,6 @@ def _size(count: int) -> str:
 
 def _facts(compiled: Compiled, module: Module) -> dict[str, Any]:
     return {**asdict(compiled), "peak": compiled.peak, "hbm": compiled.chip.hbm, "step_seconds": compiled.step_seconds,
+            "share_of_peak": compiled.share_of_peak,
             "bound_by": compiled.bound_by, "lowering": {**module.facts, "seconds": module.seconds,
                                                         "bytes": len(module.code)}}  # fmt: skip

@@ -8,10 +8,14 @@ import math
 import os
 import sys
 import tempfile
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
+
+T = TypeVar("T")
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
@@ -77,6 +81,20 @@ def load_tensorflow() -> None:
         tf.get_logger().setLevel("ERROR")
 
 
+def interruptible(work: Callable[[], T]) -> T:
+    """Do long work of C++ code, which Ctrl-C would wait for, in a thread that an interrupted process leaves behind."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:  # raised again where the outcome is waited for
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="tpugraph-compile", daemon=True).start()
+    return outcome.result()
+
+
 @contextlib.contextmanager
 def stderr_held_back() -> Iterator[None]:
     """Keep what C++ code writes to file descriptor 2; replay it when the body fails."""
@@ -90,6 +108,8 @@ def stderr_held_back() -> Iterator[None]:
         os.dup2(held.fileno(), 2)
         try:
             yield
+        except KeyboardInterrupt:  # says nothing of the body
+            raise
         except BaseException:
             held.seek(0)
             os.write(original, held.read())

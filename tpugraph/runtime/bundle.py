@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import lzma
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -103,16 +105,17 @@ def read(path: str | os.PathLike[str]) -> Bundle:
     except FileNotFoundError:
         raise LoadError(f"there is no file '{path}'", fix="check the path") from None
     except OSError as error:
-        raise LoadError(f"'{path}' cannot be read: {error.strerror}", fix="check the path") from error
-    except zipfile.BadZipFile as error:
-        raise _damaged(path, f"it is no whole zip file ({error})") from error
-    except (KeyError, ValueError, TypeError) as error:
+        raise LoadError(f"'{path}' cannot be read: {error.strerror or error}", fix="check the path") from error
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise _damaged(path, f"it has no {_MANIFEST} of a bundle") from error
+    except _BROKEN_ZIP as error:
+        raise _damaged(path, f"it is no whole zip file ({error or type(error).__name__})") from error
     if manifest.get("version") != VERSION:
-        raise LoadError(f"the bundle '{path}' is of version {manifest.get('version')}, and this tpugraph reads {VERSION}",
+        raise LoadError(f"the bundle '{path}' is of version {manifest.get('version')!r}, and this tpugraph reads {VERSION}",
                         fix="write it with this version: tpugraph compile MODEL -o FILE")  # fmt: skip
+    sums = manifest.get("sha256")
     for name in (_MODULE, _VARIABLES):
-        if hashlib.sha256(members.get(name, b"")).hexdigest() != manifest.get("sha256", {}).get(name):
+        if not isinstance(sums, dict) or hashlib.sha256(members.get(name, b"")).hexdigest() != sums.get(name):
             raise _damaged(path, f"{name} does not have the checksum that its manifest names")
     try:
         return _unpacked(manifest, members)
@@ -120,14 +123,47 @@ def read(path: str | os.PathLike[str]) -> Bundle:
         raise _damaged(path, f"its manifest does not fit what it holds ({type(error).__name__}: {error})") from error
 
 
+_BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
+"""What zipfile raises of damaged content: a bit may turn one way to pack into another, or ask for a password."""
+
+
 def _unpacked(manifest: dict[str, Any], members: dict[str, bytes]) -> Bundle:
     arguments, results = (tuple(_value(v) for v in manifest[kind]) for kind in ("arguments", "results"))
+    _check(manifest, arguments, results)
     module = Module(members[_MODULE], manifest["num_replicas"], manifest["iterations"], arguments, results)
     kinds = {v.name: v for v in arguments if v.kind == "variable"}
     with np.load(io.BytesIO(members[_VARIABLES])) as stored:
         variables = {name: _as_value(stored[f"arr_{i}"], kinds[name]) for i, name in enumerate(manifest["variables"])}
     return Bundle(module, variables, tuple(manifest["inputs"]), manifest["loss"], manifest["trained"],
                   manifest["made_by"], manifest["source"])  # fmt: skip
+
+
+def _check(manifest: dict[str, Any], arguments: tuple[Value, ...], results: tuple[Value, ...]) -> None:
+    """Check that the parts of a manifest fit each other.
+
+    Raises:
+        ValueError: they do not.
+    """
+    for name, least in (("num_replicas", 1), ("iterations", 1), ("trained", 0)):
+        if type(manifest[name]) is not int or manifest[name] < least:
+            raise ValueError(f"{name} is {manifest[name]!r}")
+    for values, kinds in ((arguments, _TAKES), (results, _GIVES)):
+        odd = next((value.kind for value in values if value.kind not in kinds), None)
+        if odd is not None:
+            raise ValueError(f"there is no kind {odd!r}")
+    fed, sent = (
+        [v for v in values if v.kind == kind] for values, kind in ((arguments, "infeed"), (results, "outfeed"))
+    )
+    if len(manifest["inputs"]) != len(fed) or any(v.shape[:1] != (manifest["iterations"],) for v in (*fed, *sent)):
+        raise ValueError("the inputs are not what the module is fed")
+    if manifest["loss"] not in (None, *range(len(sent))):
+        raise ValueError(f"the loss is {manifest['loss']!r}")
+    if set(manifest["variables"]) != {v.name for v in arguments if v.kind == "variable"}:
+        raise ValueError("the variables are not those of the module")
+
+
+_TAKES, _GIVES = {"count", "seed", "infeed", "variable"}, {"outfeed", "output", "variable"}
+"""Kinds of arguments and of results; no host gives a bundle values or takes them from it."""
 
 
 def _value(held: dict[str, Any]) -> Value:

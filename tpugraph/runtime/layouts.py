@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "bf16": 16, "f16": 16, "s32": 32,
@@ -17,6 +17,8 @@ _SHAPE = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)(?::T\(([\d,]+)\))?[^}]*\})?
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = (.+?) ([a-z][\w\-]*)\(")
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _NO_MEMORY = frozenset({"parameter", "get-tuple-element", "tuple", "bitcast", "while", "conditional", "constant"})
+_MOVES = frozenset({"copy-start", "copy-done"})
+_NUMBER = re.compile(r" parameter\((\d+)\)")
 _REDUCES = frozenset({"all-reduce", "all-reduce-start"})
 
 
@@ -25,7 +27,7 @@ class Placed:
     """One tensor in the memory of a core.
 
     Attributes:
-        node: the node of the graph that it comes from, "" where the compiler does not say.
+        node: the node of the graph or the argument that it comes from, "" where the compiler does not say.
         shape: as HLO writes it, with layout and tiles.
         bytes: what it takes, with padding.
         elements: bytes of its elements alone.
@@ -36,20 +38,44 @@ class Placed:
     bytes: int
     elements: int
 
+    @property
+    def on_chip(self) -> bool:
+        """Whether it is in the memory of the chip itself rather than in HBM."""
+        return "S(1)" in self.shape
 
-def largest(text: str, count: int = 5) -> tuple[Placed, ...]:
-    """The tensors of a module that take the most memory, arguments among them, each node and shape once."""
+
+def largest(text: str, arguments: Sequence[str] = (), count: int = 5) -> tuple[Placed, ...]:
+    """The tensors of a module that take the most memory, arguments among them, each node and shape once.
+
+    Args:
+        text: the module.
+        arguments: what to call its arguments.
+        count: how many.
+    """
     found: dict[tuple[str, str], Placed] = {}
-    for line, shapes, op in _instructions(text):
-        if op in _NO_MEMORY:
-            continue
-        named = _OP_NAME.search(line)
-        node = named.group(1).partition(";")[0] if named else ""
+    inside, _, entry = text.partition("\nENTRY ")
+    for name, shapes in (*_made(inside), *_made(entry), *_given(entry, arguments)):
         for match in _SHAPE.finditer(shapes):
-            placed = _placed(node, match)
+            placed = _placed(name, match)
             if placed is not None:
-                found[node, placed.shape] = placed
+                found[name, placed.shape] = placed
     return tuple(sorted(found.values(), key=lambda p: (-p.bytes, p.node))[:count])
+
+
+def _made(text: str) -> Iterator[tuple[str, str]]:
+    """Node and shapes of each instruction that makes something; what only moves between memories is not made."""
+    for line, shapes, op in _instructions(text):
+        if op not in _NO_MEMORY | _MOVES:
+            named = _OP_NAME.search(line)
+            yield named.group(1).partition(";")[0] if named else "", shapes
+
+
+def _given(entry: str, arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Name and shape of each argument."""
+    for line, shapes, op in _instructions(entry):
+        number = _NUMBER.search(line) if op == "parameter" else None
+        if number and int(number.group(1)) < len(arguments):
+            yield arguments[int(number.group(1))], shapes
 
 
 def all_reduce_bytes(text: str) -> int:

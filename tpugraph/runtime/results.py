@@ -25,8 +25,8 @@ from tpugraph.runtime.topologies import Compiled
 FOLDER = "TPUGRAPH_CACHE"
 """Environment variable: the folder to use instead of ``$XDG_CACHE_HOME/tpugraph``; "" is for none."""
 
-_FORM = 1
-_FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS")
+_FORM = 2
+_FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS", topologies.LIBRARY)
 
 
 def compile_once(module: Module, topology: str, note: Callable[[str], None]) -> tuple[Compiled, bool]:
@@ -95,7 +95,7 @@ def _read(place: Path, note: Callable[[str], None]) -> Compiled | None:
         fields = dict(held["compiled"])
         fields["tensors"] = tuple(Placed(**tensor) for tensor in fields["tensors"])
         return Compiled(**fields)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         note(f"the cache entry '{place}' is damaged, so it is made anew: {error}")
         return None
 

@@ -12,6 +12,8 @@ from tpugraph.runtime import layouts, xla
 from tpugraph.runtime.module import Module
 
 GIB = 2**30
+LIBRARY = "TPU_LIBRARY_PATH"
+"""Environment variable: the file of another libtpu than the installed one."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,11 @@ class Compiled:
         return max(self.flops / self.chip.flops, self.bytes_accessed / self.chip.bandwidth)
 
     @property
+    def share_of_peak(self) -> float:
+        """The share of the core's peak operations per second that a step of that time makes use of, 0 to 1."""
+        return self.flops / self.chip.flops / self.step_seconds if self.step_seconds else 0.0
+
+    @property
     def bound_by(self) -> str:
         """What the least time comes from: ``compute`` or ``memory``."""
         slower = self.flops / self.chip.flops > self.bytes_accessed / self.chip.bandwidth
@@ -157,7 +164,8 @@ def compile_for(module: Module, topology: str) -> Compiled:
     infeed = sum(v.bytes for v in module.arguments if v.kind == "infeed") // module.iterations
     return Compiled(
         topology, len(devices), module.num_replicas, seconds, memory, float(costs.get("flops", 0)),
-        float(costs.get("bytes accessed", 0)), layouts.all_reduce_bytes(text), infeed, layouts.largest(text),
+        float(costs.get("bytes accessed", 0)), layouts.all_reduce_bytes(text), infeed,
+        layouts.largest(text, [v.name if v.kind == "variable" else f"{v.kind} {v.name}" for v in module.arguments]),
     )  # fmt: skip
 
 
@@ -169,5 +177,9 @@ def _devices(topology: str) -> list[Any]:
     try:
         return list(found.get_topology_desc(platform="tpu", topology_name=topology).devices)
     except xla.load("jax", "tpu").errors.JaxRuntimeError as error:
-        raise RunError(f"libtpu has no topology '{topology}': {str(error).splitlines()[0][:200]}",
+        said = str(error).splitlines()[0][:200]
+        if own := os.environ.get(LIBRARY):
+            raise RunError(f"the compiler that {LIBRARY}={own} names has no topology '{topology}': {said}",
+                           fix=f"unset {LIBRARY}: the installed libtpu is taken") from error  # fmt: skip
+        raise RunError(f"libtpu has no topology '{topology}': {said}",
                        fix="python -m pip install -U libtpu") from error  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 from typing import Any
 
@@ -26,6 +27,17 @@ def load(name: str, extra: str) -> Any:
     except ImportError as error:
         package = name.partition(".")[0]
         raise RunError(f"{package} is not installed", fix=f"python -m pip install 'tpugraph[{extra}]'") from error
+
+
+def need(extra: str, *packages: str) -> None:
+    """Check that optional packages are installed, without importing them.
+
+    Raises:
+        RunError: one is not; the pip line is given.
+    """
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise RunError(f"{package} is not installed", fix=f"python -m pip install 'tpugraph[{extra}]'")
 
 
 def parse(code: bytes) -> Any:
