@@ -53,7 +53,7 @@ MODULES_HEAD = """
 Lowest layer first. What only the session and the command line use is left out; the code has it."""
 LEFT_OUT = frozenset({"passes", "runtime", "estimator", "command"})
 """Layers whose modules are the business of tpugraph alone, except these:"""
-KEPT = ("tpugraph/runtime/session.py", "tpugraph/testing.py")
+KEPT = ("tpugraph/runtime/session.py", "tpugraph/trainings.py", "tpugraph/testing.py")
 EXPLAINED = frozenset({"Graph", "Node", "Tensor", "Pass", "Pipeline", "Program", "TPUSession", "Replicas", "Loop"})
 """Classes whose public methods are listed as well."""
 

@@ -66,7 +66,14 @@ LAYERS = [
     ("passes", ["passes/**/*.py"]),
     ("compiler", ["tpugraph/compiler.py", "tpugraph/preconditions.py", "tpugraph/program.py"]),
     ("runtime", ["tpugraph/runtime/**/*.py"]),
-    ("estimator", ["tpugraph/progress.py", "tpugraph/estimator/**/*.py", "tpugraph/plain.py", "tpugraph/testing.py", "tpugraph/verify.py"]),
+    ("estimator", [
+        "tpugraph/progress.py",
+        "tpugraph/estimator/**/*.py",
+        "tpugraph/plain.py",
+        "tpugraph/trainings.py",
+        "tpugraph/testing.py",
+        "tpugraph/verify.py",
+    ]),
     ("command", [
         "tpugraph/__init__.py",
         "tpugraph/__main__.py",
