@@ -12,13 +12,13 @@ that is stacked has a static shape and is small. Otherwise the graph stays as it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tpugraph import analysis, attrs, function_library, ops
 from tpugraph.ir import Graph, Node, Output, Tensor
+from tpugraph.runtime.step_loop import Carried, StepLoop, step_loop
 from tpugraph.shapes import element_count
 
 MOST_BYTES = 128 * 2**20
@@ -29,52 +29,6 @@ _BOOL = attrs.dtype("bool")
 _VARIANT = attrs.dtype("variant")
 
 
-@dataclass
-class _Carried:
-    """A value that the loop carries: ``Merge(Enter(initial), NextIteration(value))`` and what follows."""
-
-    merge: Node
-    switch: Node
-    exits: list[Node]
-
-    @property
-    def initial(self) -> Tensor:
-        """The value before the first iteration."""
-        return self.merge.inputs[0].node.inputs[0]
-
-    @property
-    def inside(self) -> list[Node]:
-        """What hands the value on within an iteration."""
-        return [use.node for use in self.switch.uses(1)]
-
-
-@dataclass
-class _Plan:
-    """What the rewrite needs to know of the loop.
-
-    Attributes:
-        call: the launch of one step.
-        frame: the loop.
-        condition: the loop's LoopCond.
-        counter: the number of the iteration, carried from 0.
-        staged: what a step reads that differs from step to step.
-        fixed: what it reads that does not, by its value outside the loop.
-        variables: the handles that it reads, outside the loop.
-        writes: TensorArray writes of results, with the flow that the loop carries for each.
-        lasts: carried results of which nothing but the last is read, by NextIteration.
-    """
-
-    call: Node
-    frame: str
-    condition: Node
-    counter: _Carried
-    staged: list[Tensor]
-    fixed: dict[Tensor, Tensor]
-    variables: list[Tensor]
-    writes: dict[Node, _Carried] = field(default_factory=dict)
-    lasts: dict[Node, _Carried] = field(default_factory=dict)
-
-
 def stage_loop(graph: Graph, call: Node, steps: int) -> bool:
     """Move the steps of the loop around ``call`` into one computation; returns whether the rule allows it.
 
@@ -83,101 +37,21 @@ def stage_loop(graph: Graph, call: Node, steps: int) -> bool:
         call: the XlaLaunch of one step.
         steps: the most steps that a loop has.
     """
-    plan = _plan(graph, call)
-    if plan is None:
+    loop = step_loop(graph, call)
+    if loop is None:
         return False
-    stacked = [*plan.staged, *_results(plan)[0]]
+    stacked = [*loop.staged, *_results(loop)[0]]
     if any(element_count(t.shape) is None for t in stacked) or _bytes(stacked) * steps > MOST_BYTES:
         return False
-    name = _loop_function(graph, plan, steps)
-    lists = _stage_all(graph, plan, steps)
-    launch = _launch(graph, plan, name, lists, steps)
-    _deliver(graph, plan, launch)
+    name = _loop_function(graph, loop, steps)
+    lists = _stage_all(graph, loop, steps)
+    launch = _launch(graph, loop, name, lists, steps)
+    _deliver(graph, loop, launch)
     return True
 
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
     return sum((element_count(t.shape) or 0) * (t.dtype.size or 0) for t in tensors)
-
-
-# --------------------------------------------------------------------------- what the loop does
-
-
-def _plan(graph: Graph, call: Node) -> _Plan | None:
-    frame_of = analysis.frames(graph)
-    frame = frame_of[call]
-    carried = {merge.inputs[1].node: found for merge in graph.of_type(*ops.MERGE)
-               if frame_of[merge] == frame and (found := _carried(merge)) is not None}  # fmt: skip
-    counter = next((c for c in carried.values() if _counts(c)), None)
-    if counter is None:
-        return None
-    reads = [t for t in call.inputs if t.dtype.name != "resource"]
-    fixed = {t: t.node.inputs[0] for t in reads if t.node.op in ops.ENTER}
-    handles = [t for t in call.inputs if t.dtype.name == "resource"]
-    if any(t.node.op not in ops.ENTER for t in handles) or _touched_elsewhere(handles, call):
-        return None
-    plan = _Plan(
-        call, frame, counter.switch.inputs[1].node, counter, [t for t in reads if t not in fixed], fixed,
-        [t.node.inputs[0] for t in handles],
-    )  # fmt: skip
-    for use in call.uses():
-        flow = _flow_of(use.node, use.index, carried)
-        if flow is not None:
-            plan.writes[use.node] = flow
-        elif use.node in carried and not any(node.consumers() for node in carried[use.node].inside):
-            plan.lasts[use.node] = carried[use.node]
-        else:
-            return None
-    return plan
-
-
-def _carried(merge: Node) -> _Carried | None:
-    switches = [use.node for use in merge.uses(0) if use.node.op in ops.SWITCH and use.index == 0]
-    enters = merge.inputs[0].node.op in ops.ENTER and merge.inputs[1].node.op in ops.NEXT_ITERATION
-    if len(switches) != 1 or not enters:
-        return None
-    return _Carried(merge, switches[0], [use.node for use in switches[0].uses(0) if use.node.op in ops.EXIT])
-
-
-def _counts(carried: _Carried) -> bool:
-    """Whether the value is 0, 1, 2 and so on, and leaves the loop."""
-    following = carried.merge.inputs[1].node.inputs[0].node
-    return (
-        bool(carried.exits)
-        and carried.merge.out().dtype == _INT32
-        and _integer(carried.initial) == 0
-        and following.op in ("Add", "AddV2")
-        and following.inputs[0].node in carried.inside
-        and _integer(following.inputs[1]) == 1
-    )
-
-
-def _integer(tensor: Tensor) -> int | None:
-    return int(tensor.node.attr("value")) if tensor.node.op == "Const" and tensor.shape == () else None
-
-
-def _flow_of(node: Node, index: int, carried: dict[Node, _Carried]) -> _Carried | None:
-    """The flow of a TensorArray that takes this as the element of the iteration's own number, and that nothing reads."""
-    if node.op != "TensorArrayWriteV3" or index != 2 or node.inputs[0].node.op not in ops.ENTER:
-        return None
-    _, number, _, flow = (t.node for t in node.inputs)
-    following = node.consumers()[0]
-    found = carried.get(following)
-    alone = (
-        found is not None and node.consumers() == [following] and flow in found.inside and flow.consumers() == [node]
-    )
-    counts = any(number in c.inside for c in carried.values() if _counts(c))
-    return found if alone and counts else None
-
-
-def _touched_elsewhere(handles: Sequence[Tensor], call: Node) -> bool:
-    """Whether another op of the loop uses one of these variables."""
-    for handle in handles:
-        entries = [use.node for use in handle.node.inputs[0].node.uses(handle.node.inputs[0].port)
-                   if use.node.op in ops.ENTER and use.node.attr("frame_name") == handle.node.attr("frame_name")]  # fmt: skip
-        if any(use.node is not call for entry in entries for use in entry.uses()):
-            return True
-    return False
 
 
 # --------------------------------------------------------------------------- the computation
@@ -220,24 +94,24 @@ def _stack_of(tensor: Tensor, steps: int) -> Output:
     return tensor.dtype, (steps, *(tensor.shape or ()))
 
 
-def _results(plan: _Plan) -> tuple[list[Tensor], list[Tensor]]:
+def _results(loop: StepLoop) -> tuple[list[Tensor], list[Tensor]]:
     """What is stacked, and what is wanted of the last step."""
-    return [write.inputs[2] for write in plan.writes], [following.inputs[0] for following in plan.lasts]
+    return [write.inputs[2] for write in loop.writes], [following.inputs[0] for following in loop.lasts]
 
 
-def _loop_function(graph: Graph, plan: _Plan, steps: int) -> str:
+def _loop_function(graph: Graph, loop: StepLoop, steps: int) -> str:
     """The function of (count, lists, initial values, fixed values, variables) that runs ``count`` steps."""
-    every, last = _results(plan)
+    every, last = _results(loop)
     body, test, whole = _Body(), _Body(), _Body()
-    state: list[Output] = [(_INT32, ()), (_INT32, ()), *(_stack_of(t, steps) for t in (*plan.staged, *every)),
-                           *map(_output, (*last, *plan.fixed, *plan.variables))]  # fmt: skip
+    state: list[Output] = [(_INT32, ()), (_INT32, ()), *(_stack_of(t, steps) for t in (*loop.staged, *every)),
+                           *map(_output, (*last, *loop.fixed, *loop.variables))]  # fmt: skip
     names = {
-        "body": body.save(graph, "tpugraph_body", _body(plan, body, state)),
+        "body": body.save(graph, "tpugraph_body", _body(loop, body, state)),
         "cond": test.save(graph, "tpugraph_more", [_more(test, state)]),
     }
     count = whole.argument(state[0])
-    lists = [whole.argument(_stack_of(t, steps)) for t in plan.staged]
-    rest = [whole.argument(_output(t)) for t in (*last, *plan.fixed, *plan.variables)]
+    lists = [whole.argument(_stack_of(t, steps)) for t in loop.staged]
+    rest = [whole.argument(_output(t)) for t in (*last, *loop.fixed, *loop.variables)]
     stacks = [_zeros(whole, _stack_of(t, steps)) for t in every]
     loop = whole.add(
         "While",
@@ -255,26 +129,26 @@ def _more(body: _Body, state: Sequence[Output]) -> Tensor:
     return body.add("Less", [index, count], {"T": _INT32}, [(_BOOL, ())]).out()
 
 
-def _body(plan: _Plan, body: _Body, state: Sequence[Output]) -> list[Tensor]:
+def _body(loop: StepLoop, body: _Body, state: Sequence[Output]) -> list[Tensor]:
     """One step: slice the lists, call the step, write what it returns into the stacks."""
     given = iter([body.argument(like) for like in state])
     index, count = next(given), next(given)
-    every, last = _results(plan)
-    lists = {tensor: next(given) for tensor in plan.staged}
+    every, last = _results(loop)
+    lists = {tensor: next(given) for tensor in loop.staged}
     stacks = [next(given) for _ in every]
     for _ in last:
         next(given)
-    fixed = {tensor: next(given) for tensor in plan.fixed}
+    fixed = {tensor: next(given) for tensor in loop.fixed}
     variables = list(given)
     values = iter(variables)
     reads = [next(values) if t.dtype.name == "resource" else fixed[t] if t in fixed else _element(body, lists[t], index)
-             for t in plan.call.inputs]  # fmt: skip
-    outputs = [plan.call.output(port) for port in range(len(plan.call.outputs or ()))]
+             for t in loop.call.inputs]  # fmt: skip
+    outputs = [loop.call.output(port) for port in range(len(loop.call.outputs or ()))]
     step = body.add(
         "StatefulPartitionedCall",
         reads,
         {"Tin": [t.dtype for t in reads], "Tout": [kind for kind, _ in outputs],
-         "f": attrs.Func(plan.call.attr("function").name), "config": "", "config_proto": "", "executor_type": ""},
+         "f": attrs.Func(loop.call.attr("function").name), "config": "", "config_proto": "", "executor_type": ""},
         outputs,
     )  # fmt: skip
     following = body.add("AddV2", [index, body.integers(1)], {"T": _INT32}, [(_INT32, ())]).out()
@@ -305,17 +179,17 @@ def _zeros(body: _Body, like: Output) -> Tensor:
 # --------------------------------------------------------------------------- around the computation
 
 
-def _stage_all(graph: Graph, plan: _Plan, steps: int) -> list[Tensor]:
+def _stage_all(graph: Graph, loop: StepLoop, steps: int) -> list[Tensor]:
     """The stacked values of all that is staged; of rows of constants their numbers, and the rows in one go."""
     lists: dict[Tensor, Tensor] = {}
-    for tensor in plan.staged:
+    for tensor in loop.staged:
         numbers = _numbers_of(tensor)
         source = tensor if numbers is None else numbers
         if source not in lists:
-            lists[source] = _stage(graph, plan, source, steps)
+            lists[source] = _stage(graph, loop, source, steps)
         if numbers is not None:
             lists[tensor] = _gather(graph, tensor, lists[numbers], steps)
-    return [lists[tensor] for tensor in plan.staged]
+    return [lists[tensor] for tensor in loop.staged]
 
 
 def _numbers_of(tensor: Tensor) -> Tensor | None:
@@ -340,7 +214,7 @@ def _gather(graph: Graph, tensor: Tensor, numbers: Tensor, steps: int) -> Tensor
                      outputs=[_stack_of(tensor, steps)]).out()  # fmt: skip
 
 
-def _stage(graph: Graph, plan: _Plan, tensor: Tensor, steps: int) -> Tensor:
+def _stage(graph: Graph, loop: StepLoop, tensor: Tensor, steps: int) -> Tensor:
     """The values of all iterations, stacked; zeros where an iteration did not take place."""
     shape = _constant(graph, np.asarray(tensor.shape or (), "int32"))
     number = _constant(graph, np.int32(steps))
@@ -351,11 +225,11 @@ def _stage(graph: Graph, plan: _Plan, tensor: Tensor, steps: int) -> Tensor:
 
     empty = add("TensorListReserve", [shape, number], {"element_dtype": kind, "shape_type": _INT32}, [(_VARIANT, ())])
     variant: list[Output] = [(_VARIANT, ())]
-    enter = add("Enter", [empty.out()], {"T": _VARIANT, "frame_name": plan.frame, "is_constant": False,
+    enter = add("Enter", [empty.out()], {"T": _VARIANT, "frame_name": loop.frame, "is_constant": False,
                                          "parallel_iterations": 1}, variant)  # fmt: skip
     merge = add("Merge", [enter.out(), enter.out()], {"T": _VARIANT, "N": 2}, [(_VARIANT, ()), (_INT32, ())])
-    switch = add("Switch", [merge.out(), plan.condition.out()], {"T": _VARIANT}, variant * 2)
-    index = plan.counter.switch.out(1)
+    switch = add("Switch", [merge.out(), loop.condition.out()], {"T": _VARIANT}, variant * 2)
+    index = loop.counter.switch.out(1)
     filled = add("TensorListSetItem", [switch.out(1), index, tensor],
                  {"element_dtype": kind, "resize_if_index_out_of_bounds": False}, variant)  # fmt: skip
     graph.set_input(merge, 1, add("NextIteration", [filled.out()], {"T": _VARIANT}, variant).out())
@@ -371,50 +245,50 @@ def _constant(graph: Graph, value: np.ndarray[Any, Any] | np.generic) -> Tensor:
                      outputs=[(kind, value.shape)]).out()  # fmt: skip
 
 
-def _launch(graph: Graph, plan: _Plan, name: str, lists: list[Tensor], steps: int) -> Node:
-    every, last = _results(plan)
-    count = plan.counter.exits[0].out()
-    values = [count, *lists, *(carried.initial for carried in plan.lasts.values()), *plan.fixed.values()]
+def _launch(graph: Graph, loop: StepLoop, name: str, lists: list[Tensor], steps: int) -> Node:
+    every, last = _results(loop)
+    count = loop.counter.exits[0].out()
+    values = [count, *lists, *(carried.initial for carried in loop.lasts.values()), *loop.fixed.values()]
     results = [*(_stack_of(t, steps) for t in every), *map(_output, last)]
     return graph.add(
         "XlaLaunch",
         "tpugraph/steps",
-        [*values, *plan.variables],
-        attrs={"Tconstants": [], "Targs": [t.dtype for t in values], "Nresources": len(plan.variables),
+        [*values, *loop.variables],
+        attrs={"Tconstants": [], "Targs": [t.dtype for t in values], "Nresources": len(loop.variables),
                "Tresults": [kind for kind, _ in results], "function": attrs.Func(name)},
         outputs=results,
     )  # fmt: skip
 
 
-def _deliver(graph: Graph, plan: _Plan, launch: Node) -> None:
+def _deliver(graph: Graph, loop: StepLoop, launch: Node) -> None:
     """Let the readers of the loop's results read the computation's; what else leaves the loop waits for it."""
     own = graph.ancestors([launch])
     frame_of = analysis.frames(graph)
-    gone: list[Node] = [plan.call, *plan.writes]
-    for port, (write, flow) in enumerate(plan.writes.items()):
-        _replace_carried(graph, flow, _write_all(graph, plan, write, flow, launch.out(port)), gone)
-    for port, last in enumerate(plan.lasts.values(), len(plan.writes)):
+    gone: list[Node] = [loop.call, *loop.writes]
+    for port, (write, flow) in enumerate(loop.writes.items()):
+        _replace_carried(graph, flow, _write_all(graph, loop, write, flow, launch.out(port)), gone)
+    for port, last in enumerate(loop.lasts.values(), len(loop.writes)):
         _replace_carried(graph, last, launch.out(port), gone)
     for leave in graph.of_type(*ops.EXIT):
-        if frame_of.get(leave) == plan.frame and leave not in gone:
+        if frame_of.get(leave) == loop.frame and leave not in gone:
             _let_wait(graph, leave, launch, own)
-    graph.replace_control_uses(plan.call, [])
+    graph.replace_control_uses(loop.call, [])
     graph.remove_all(gone)
     graph.remove_all([node for node in graph.of_type(*ops.ENTER)
-                      if node.attr("frame_name") == plan.frame and not node.consumers()])  # fmt: skip
+                      if node.attr("frame_name") == loop.frame and not node.consumers()])  # fmt: skip
 
 
-def _replace_carried(graph: Graph, carried: _Carried, value: Tensor, gone: list[Node]) -> None:
+def _replace_carried(graph: Graph, carried: Carried, value: Tensor, gone: list[Node]) -> None:
     for leave in carried.exits:
         graph.replace_uses(leave.out(), value)
         graph.replace_control_uses(leave, [value.node])
     gone += [carried.merge, carried.switch, carried.merge.inputs[1].node, *carried.inside, *carried.exits]
 
 
-def _write_all(graph: Graph, plan: _Plan, write: Node, flow: _Carried, stack: Tensor) -> Tensor:
+def _write_all(graph: Graph, loop: StepLoop, write: Node, flow: Carried, stack: Tensor) -> Tensor:
     """The flow of the TensorArray after the values of all iterations are written."""
     kind, shape = _output(stack)
-    count = plan.counter.exits[0].out()
+    count = loop.counter.exits[0].out()
 
     def add(op: str, inputs: list[Tensor], attributes: dict[str, Any], output: Output) -> Tensor:
         return graph.add(op, f"tpugraph/stage/{op}", inputs, attrs=attributes, outputs=[output]).out()
