@@ -113,7 +113,7 @@ def _loop_function(graph: Graph, loop: StepLoop, steps: int) -> str:
     lists = [whole.argument(_stack_of(t, steps)) for t in loop.staged]
     rest = [whole.argument(_output(t)) for t in (*last, *loop.fixed, *loop.variables)]
     stacks = [_zeros(whole, _stack_of(t, steps)) for t in every]
-    loop = whole.add(
+    result = whole.add(
         "While",
         [whole.integers(0), count, *lists, *stacks, *rest],
         {"T": [kind for kind, _ in state], "output_shapes": [],
@@ -121,7 +121,7 @@ def _loop_function(graph: Graph, loop: StepLoop, steps: int) -> str:
         state,
     )  # fmt: skip
     first = 2 + len(lists)
-    return whole.save(graph, "tpugraph_loop", [loop.out(first + i) for i in range(len(every) + len(last))])
+    return whole.save(graph, "tpugraph_loop", [result.out(first + i) for i in range(len(every) + len(last))])
 
 
 def _more(body: _Body, state: Sequence[Output]) -> Tensor:
