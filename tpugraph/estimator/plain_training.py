@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.errors import NanLossDuringTrainingError
+from tpugraph.estimator.goal import Goal
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.interrupt import Interrupt
@@ -16,7 +17,6 @@ from tpugraph.estimator.reporting import Events, Meter, say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import PREFIX, first_checkpoint
 from tpugraph.estimator.tracing import Traced
-from tpugraph.estimator.training import Goal
 from tpugraph.estimator.warm_start import WarmStartSettings
 
 tf1 = tf.compat.v1
