@@ -41,7 +41,7 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
             hook.begin()
         scaffold.finalize()
         with HostSession(graph, config.session_config) as host:
-            first_checkpoint(traced, host, model_dir, warm, config.keep_checkpoint_max)
+            first_checkpoint(traced, host, model_dir, warm)
         creator = tf1.train.ChiefSessionCreator(
             scaffold, master=config.master, config=config.session_config, checkpoint_dir=model_dir
         )

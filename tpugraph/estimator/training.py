@@ -179,8 +179,7 @@ class Training:
         """Give the variables their values, and open the input; returns the global step."""
         session, host = self._cores.session, self._cores.host
         host.follow(None)
-        keep = self._config.keep_checkpoint_max
-        prefix = first_checkpoint(self._cores.traced, host, self._model_dir, self._warm, keep)
+        prefix = first_checkpoint(self._cores.traced, host, self._model_dir, self._warm)
         session.initialize()
         start = session.restore(prefix, with_input=False)
         host.follow(session)
