@@ -99,6 +99,21 @@ def test_predictions_may_be_left_and_chosen(trained: TPUEstimator) -> None:
             trained.predict(eval_fn, keys)
 
 
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_metrics_that_read_another_batch(trained: TPUEstimator, *, use_tpu: bool) -> None:
+    def model(features: Any, labels: Any, mode: str) -> Any:
+        loss = tf.reduce_mean(features["x"] @ tf1.get_variable("dense/kernel", [3, 1]))
+        metrics = {"good": tf1.metrics.mean(labels), "largest": (tf.reduce_max(features["x"]), tf.no_op())}
+        return EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+
+    made = TPUEstimator(model, config=RunConfig(model_dir=trained.model_dir), use_tpu=use_tpu, train_batch_size=64,
+                        eval_batch_size=64)  # fmt: skip
+    with lines() as said, pytest.raises(ValueError, match="the value of the metric 'largest' reads another batch"):
+        made.evaluate(eval_fn)
+    assert any("the value of the metric 'largest' depends on the batch" in line for line in said) == use_tpu
+    made.close()
+
+
 def test_prediction_needs_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no checkpoint"):
         make(tmp_path).predict(eval_fn)
