@@ -8,7 +8,7 @@ from tpugraph import attrs
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster
 from tpugraph.collecting import collect_in_loop
 from tpugraph.ir import Graph, Tensor
-from tpugraph.loops import Loop, infeed_loop, local_int
+from tpugraph.loops import Loop, enclose_step
 from tpugraph.pipeline import Pass
 
 _INT32 = attrs.dtype("int32")
@@ -28,13 +28,7 @@ class EvaluationLoop(Pass):
     ensures = ("in_loop",)
 
     def run(self, graph: Graph) -> None:
-        limit, assign = local_int(graph, "tpugraph/iterations_per_loop", self.iterations_per_loop)
-        results = graph.roles.results
-        results["limit_init"] = assign.name
-        results["train"] = str(_device_loop(graph, limit.out()))
-        enqueues = [graph[name] for name in graph.roles.infeed]
-        results["enqueue"] = infeed_loop(graph, limit.out(), enqueues).name
-        collect_in_loop(graph, limit.out())
+        enclose_step(graph, self.iterations_per_loop, _device_loop, collect_in_loop)
         graph.facts[self.name] = {"iterations_per_loop": self.iterations_per_loop}
 
 

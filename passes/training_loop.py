@@ -10,7 +10,7 @@ import numpy as np
 from tpugraph import attrs
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes
 from tpugraph.ir import Graph, Tensor
-from tpugraph.loops import Loop, infeed_loop, local_int
+from tpugraph.loops import Loop, enclose_step
 from tpugraph.outfeeding import read_in_loop
 from tpugraph.pipeline import Pass
 
@@ -31,14 +31,7 @@ class TrainingLoop(Pass):
     ensures = ("in_loop",)
 
     def run(self, graph: Graph) -> None:
-        limit, assign = local_int(graph, "tpugraph/iterations_per_loop", self.iterations_per_loop)
-        results = graph.roles.results
-        results["limit_init"] = assign.name
-        device = _device_loop(graph, limit.out())
-        results["train"] = str(device)
-        enqueues = [graph[name] for name in graph.roles.infeed]
-        results["enqueue"] = infeed_loop(graph, limit.out(), enqueues).name
-        read_in_loop(graph, limit.out())
+        enclose_step(graph, self.iterations_per_loop, _device_loop, read_in_loop)
         graph.facts[self.name] = {"iterations_per_loop": self.iterations_per_loop}
 
 

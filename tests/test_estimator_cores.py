@@ -102,6 +102,28 @@ def test_a_second_call_traces_converts_and_opens_nothing(tmp_path: Path, monkeyp
     made.close()
 
 
+def test_keras_layers_have_the_same_names_in_every_trace(tmp_path: Path) -> None:
+    """Keras numbers layers over the whole process, and checkpoints know variables by those names."""
+
+    def layers(features: Any, labels: Any, mode: str) -> Any:
+        hidden = tf.keras.layers.Dense(2)(features["x"])
+        found = tf.squeeze(tf.keras.layers.Dense(1)(hidden), 1)
+        if mode != ModeKeys.TRAIN:
+            return _spec(found, labels, mode)
+        loss = tf.reduce_mean(tf.square(found - labels))
+        train = tf1.train.GradientDescentOptimizer(0.01).minimize(loss, tf1.train.get_global_step())
+        return EstimatorSpec(mode, loss=loss, train_op=train)
+
+    made = on(tmp_path, layers)
+    made.train(lambda params: read(params).unbatch().repeat().batch(params["batch_size"], drop_remainder=True), steps=2)
+    first, second = sorted({name.partition("/")[0] for name in made.get_variable_names()} - {"global_step"})
+    weights = [made.get_variable_value(f"{name}/{part}") for name in (first, second) for part in ("kernel", "bias")]
+    wanted = ((X @ weights[0] + weights[1]) @ weights[2] + weights[3])[:, 0]
+    assert made.evaluate(read)["mean"] == pytest.approx(wanted.mean(), abs=1e-6)
+    np.testing.assert_allclose([row["y"] for row in made.predict(read)], wanted, rtol=1e-4, atol=1e-6)
+    made.close()
+
+
 # --------------------------------------------------------------------------- the number of rows
 
 

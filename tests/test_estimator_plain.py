@@ -13,7 +13,7 @@ from evaluating import area
 
 from classifier import COUNT, FEATURES, LABELS, eval_fn, make, train_fn
 from estimators import lines, scalars_in
-from tpugraph import TPUEstimator, export
+from tpugraph import EstimatorSpec, ModeKeys, RunConfig, TPUEstimator, export
 
 tf1 = tf.compat.v1
 
@@ -99,6 +99,21 @@ def test_predictions_may_be_left_and_chosen(trained: TPUEstimator) -> None:
             trained.predict(eval_fn, keys)
 
 
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_metrics_that_read_another_batch(trained: TPUEstimator, *, use_tpu: bool) -> None:
+    def model(features: Any, labels: Any, mode: str) -> Any:
+        loss = tf.reduce_mean(features["x"] @ tf1.get_variable("dense/kernel", [3, 1]))
+        metrics = {"good": tf1.metrics.mean(labels), "largest": (tf.reduce_max(features["x"]), tf.no_op())}
+        return EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+
+    made = TPUEstimator(model, config=RunConfig(model_dir=trained.model_dir), use_tpu=use_tpu, train_batch_size=64,
+                        eval_batch_size=64)  # fmt: skip
+    with lines() as said, pytest.raises(ValueError, match="the value of the metric 'largest' reads another batch"):
+        made.evaluate(eval_fn)
+    assert any("the value of the metric 'largest' depends on the batch" in line for line in said) == use_tpu
+    made.close()
+
+
 def test_prediction_needs_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no checkpoint"):
         make(tmp_path).predict(eval_fn)
@@ -140,3 +155,53 @@ def test_exports_that_cannot_be(trained: TPUEstimator, tmp_path: Path) -> None:
         trained.export_saved_model(tmp_path, lambda: None, experimental_mode="eval")
     with pytest.raises(TypeError, match="must be a tensor"):
         export.ServingInputReceiver({"x": 1}, {"x": 1})
+    with pytest.raises(TypeError, match="receiver_tensors_alternatives must be a dict"):
+        export.ServingInputReceiver(*[{"x": tf.constant(1)}] * 2, [1])
+
+
+def test_several_signatures(tmp_path: Path) -> None:
+    """Classification and regression of examples, and the features fed as they are; what serving does not know is left out."""
+
+    def model(features: Any, labels: Any, mode: str) -> Any:
+        del labels, mode
+        score = tf.sigmoid(features["x"] @ tf1.get_variable("w", initializer=np.float32([[1], [-2], [3]])))
+        outputs = {
+            "serving_default": export.PredictOutput({"score": score}),
+            "classes": export.ClassificationOutput(score, tf.as_string(score > 0.5)),
+            "numbers": export.ClassificationOutput(classes=tf.argmax(score, 1)),
+            "value": export.RegressionOutput(score),
+        }
+        return EstimatorSpec(ModeKeys.PREDICT, predictions={"score": score}, export_outputs=outputs)
+
+    def receive() -> Any:
+        serialized = tf1.placeholder(tf.string, [None])
+        parsed = tf.io.parse_example(serialized, {"x": tf.io.FixedLenFeature([3], tf.float32)})
+        return export.ServingInputReceiver(parsed, {"examples": serialized}, {"raw": parsed["x"]})
+
+    with tf.Graph().as_default(), tf1.Session() as session:
+        weights = tf1.get_variable("w", initializer=np.float32([[1], [-2], [3]]))
+        step = tf1.get_variable("global_step", initializer=np.int64(5))
+        session.run([weights.initializer, step.initializer])
+        saved = tf1.train.Saver().save(session, str(tmp_path / "model.ckpt"), 5)
+    made = TPUEstimator(model, config=RunConfig(model_dir=tmp_path / "made"), use_tpu=False)
+    with lines() as said:
+        folder = made.export_saved_model(tmp_path / "out", receive, checkpoint_path=saved)
+    warned = sorted(line for line in said if "left out" in line)
+    assert [line.split("'")[1] for line in warned] == ["numbers", "raw:classes", "raw:numbers", "raw:value"]
+    assert "its classes are int64, but must be string" in warned[0]
+    assert "fed one tensor of serialised examples (string), not 'input' of float32" in warned[1]
+    served = tf.saved_model.load(folder).signatures
+    assert set(served) == {"serving_default", "classes", "value", "raw:serving_default"}
+    wanted = 1 / (1 + np.exp(-(FEATURES[:5].astype(float) @ [1, -2, 3])))
+    found = served["raw:serving_default"](input=tf.constant(FEATURES[:5]))["score"]
+    np.testing.assert_allclose(found[:, 0], wanted, rtol=1e-5)
+    examples = []
+    for row in FEATURES[:5]:
+        example = tf.train.Example()
+        example.features.feature["x"].float_list.value.extend(row)
+        examples.append(example.SerializeToString())
+    classes = served["classes"](inputs=tf.constant(examples))
+    np.testing.assert_allclose(classes["scores"][:, 0], wanted, rtol=1e-5)
+    assert [name.decode() for name in classes["classes"].numpy()[:, 0]] == [
+        "true" if one > 0.5 else "false" for one in wanted
+    ]

@@ -204,6 +204,8 @@ def test_python_in_the_input(tmp_path: Path) -> None:
         (lambda params: dataset(16), ValueError, r"batches of 16 rows, but params\['batch_size'\] is 32"),
         (lambda params: dataset(32).unbatch(), ValueError, "without batches"),
         (lambda params: (1, 2), TypeError, "must return a tf.data.Dataset or tensors"),
+        (lambda params: {"x": np.ones([32, 3])}, TypeError, r"but returned an array of shape \(32, 3\)"),
+        (lambda params: None, TypeError, "input_fn returned None"),
         (lambda params: dataset(32).map(lambda f, y: (f, y, y)), ValueError, r"returned 3 elements"),
         (lambda nothing: None, TypeError, r"takes \['nothing'\], which TPUEstimator does not know"),
         (3, TypeError, "input_fn must be a function"),
@@ -238,6 +240,17 @@ def test_checkpoints_every_so_many_steps(tmp_path: Path, *, use_tpu: bool) -> No
     assert {p.name.split(".index")[0] for p in tmp_path.glob("*.index")} == {f"model.ckpt-{s}" for s in last}
     assert {p.stem for p in tmp_path.glob("*.meta")} == {f"model.ckpt-{s}" for s in last}
     assert trained.get_variable_names() == ["global_step", "w", "w/Momentum"]
+
+
+@BOTH
+def test_the_saver_of_the_model_says_how_many_are_kept(tmp_path: Path, *, use_tpu: bool) -> None:
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = linear_fn(features, labels, mode, params)
+        scaffold = tf1.train.Scaffold(saver=tf1.train.Saver(max_to_keep=2))
+        return tpugraph.EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, scaffold=scaffold)
+
+    estimator(tmp_path, models, loop=1, use_tpu=use_tpu, save_checkpoints_steps=1).train(input_fn, max_steps=5)
+    assert {p.stem for p in tmp_path.glob("*.index")} == {"model.ckpt-4", "model.ckpt-5"}
 
 
 @pytest.mark.parametrize("keep", [0, None])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,6 +174,26 @@ class Loop:
         if op != "Const" or controls:
             self._own[node] = None
         return node
+
+
+def enclose_step(
+    graph: Graph, iterations: int, device: Callable[[Graph, Tensor], Tensor], outfeed: Callable[[Graph, Tensor], object]
+) -> None:
+    """Let the step run in three loops of the same length, which is a variable: on the device, and on the host either side.
+
+    Args:
+        graph: the graph, with infeed and outfeed.
+        iterations: the length until another one is assigned.
+        device: puts the cluster into its loop, given the handle of the length; returns the loop's result.
+        outfeed: does so with what the host does behind the device.
+    """
+    limit, assign = local_int(graph, "tpugraph/iterations_per_loop", iterations)
+    results = graph.roles.results
+    results["limit_init"] = assign.name
+    results["train"] = str(device(graph, limit.out()))
+    enqueues = [graph[name] for name in graph.roles.infeed]
+    results["enqueue"] = infeed_loop(graph, limit.out(), enqueues).name
+    outfeed(graph, limit.out())
 
 
 def infeed_loop(graph: Graph, limit: Tensor, enqueues: list[Node]) -> Node:

@@ -6,15 +6,17 @@ import copy
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tpugraph.errors import ArgumentError, NanLossDuringTrainingError
 from tpugraph.estimator import prediction as predict_only
 from tpugraph.estimator.arguments import instance, whole
 from tpugraph.estimator.calls import check_model_fn
-from tpugraph.estimator.context import Batches, as_dict, batches, check_batch_size, check_keys
+from tpugraph.estimator.context import as_dict, check_keys
 from tpugraph.estimator.evaluation import add_metrics, check_names, evaluate, evaluate_on_cores
 from tpugraph.estimator.exporting import export_trained
+from tpugraph.estimator.goal import Goal, goal_of
 from tpugraph.estimator.learnt import Learnt
 from tpugraph.estimator.models import Models
 from tpugraph.estimator.modes import ModeKeys
@@ -22,16 +24,13 @@ from tpugraph.estimator.nan_blame import blamed
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.plain_training import train_plain
 from tpugraph.estimator.reporting import say
+from tpugraph.estimator.requests import Requests
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import check_listeners
 from tpugraph.estimator.specs import hooks_of
-from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.tracing import Request, trace_input, trace_model
-from tpugraph.estimator.training import Cores, Goal, Training
+from tpugraph.estimator.training import Cores, Training
 from tpugraph.estimator.warm_start import settings_of
-from tpugraph.runtime.masters import reach
-
-_CORES = 8
 
 
 class TPUEstimator(Learnt):
@@ -91,36 +90,19 @@ class TPUEstimator(Learnt):
             raise ArgumentError("export_saved_model_api_version has one value here", fix="leave it out")
         if not export_to_tpu and not export_to_cpu:
             raise ArgumentError("export_to_tpu and export_to_cpu are both False", fix="leave one of them True")
-        if use_tpu:
-            self._check_for_cores(config, train_batch_size, eval_batch_size, predict_batch_size)
-        elif not eval_on_tpu:
-            say("warning: eval_on_tpu has no effect with use_tpu=False")
-        self._model_fn = model_fn
-        self._config = config.replace(model_dir=_folder(model_dir, config.model_dir))
-        self._params = params
-        self._use_tpu = use_tpu
-        self._batch_sizes = {
+        sizes = {
             ModeKeys.TRAIN: train_batch_size,
             ModeKeys.EVAL: eval_batch_size,
             ModeKeys.PREDICT: predict_batch_size,
         }
-        self._batch_axis = batch_axis
+        assert model_fn is not None
+        requests = Requests(model_fn, params, config, use_tpu, eval_on_tpu, sizes, batch_axis)
+        requests.check()
+        self._config = config.replace(model_dir=_folder(model_dir, config.model_dir))
+        self._requests = replace(requests, config=self._config)
         self._warm_start = settings_of(warm_start_from)
         self._cores: Cores | None = None
-        self._host_count: int | None = None
-        self._eval_on_tpu = eval_on_tpu
         self._models = Models(self._config)
-
-    def _check_for_cores(self, config: RunConfig, train: Any, evaluation: Any, prediction: Any) -> None:
-        check_batch_size(ModeKeys.TRAIN, train)
-        for name, size in (("eval_batch_size", evaluation), ("predict_batch_size", prediction)):
-            if size is not None:
-                whole(name, size, least=1)
-        spanned = config.tpu_config.num_cores_per_replica
-        if spanned not in (None, 1):
-            raise ArgumentError(
-                f"num_cores_per_replica is {spanned}, but a replica runs on one core", fix="leave it out"
-            )
 
     # ------------------------------------------------------------------ what it is
 
@@ -137,13 +119,12 @@ class TPUEstimator(Learnt):
     @property
     def params(self) -> Any:
         """A deep copy of the params."""
-        return copy.deepcopy(self._params)
+        return copy.deepcopy(self._requests.params)
 
     @property
     def model_fn(self) -> Callable[..., Any]:
         """The model function."""
-        assert self._model_fn is not None
-        return self._model_fn
+        return self._requests.model_fn
 
     def eval_dir(self, name: str | None = None) -> str:
         """The folder of the event files of an evaluation."""
@@ -189,7 +170,7 @@ class TPUEstimator(Learnt):
             NanLossDuringTrainingError: a loss is no number.
             TpuGraphError: the model cannot be converted, or a step failed.
         """
-        goal = self._goal(steps, max_steps)
+        goal = goal_of(steps, max_steps, endless=not self._requests.use_tpu)
         users = hooks_of("hooks", hooks)
         listeners = check_listeners(saving_listeners)
         if max_steps is not None and self.saved_step >= max_steps:
@@ -205,8 +186,8 @@ class TPUEstimator(Learnt):
         return self
 
     def _train(self, input_fn: Callable[..., Any], users: Sequence[Any], listeners: Sequence[Any], goal: Goal) -> None:
-        request = self._request(input_fn, ModeKeys.TRAIN)
-        if not self._use_tpu:
+        request = self._requests.of(input_fn, ModeKeys.TRAIN)
+        if not request.plan.cores:
             traced = trace_model(request, trace_input(request))
             own = (*traced.spec.training_hooks, *traced.spec.training_chief_hooks)
             train_plain(traced, self.model_dir, self._config, (*users, *own), listeners, self._warm_start, goal)
@@ -218,41 +199,9 @@ class TPUEstimator(Learnt):
 
     def _replayed(self, input_fn: Callable[..., Any]) -> PlainModel:
         """The plain model of training, to see what went wrong."""
-        request = self._request(input_fn, ModeKeys.TRAIN, on_cores=False)
+        request = self._requests.of(input_fn, ModeKeys.TRAIN, on_cores=False)
         fed = trace_input(request)
         return PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
-
-    def _goal(self, steps: Any, max_steps: Any) -> Goal:
-        if steps is not None and max_steps is not None:
-            raise ArgumentError(f"both steps ({steps}) and max_steps ({max_steps}) are given", fix="give one")
-        for name, value in (("steps", steps), ("max_steps", max_steps)):
-            if value is not None:
-                whole(name, value, least=1)
-        if self._use_tpu and steps is None and max_steps is None:
-            raise ArgumentError("neither steps nor max_steps is given", fix="train(input_fn, max_steps=1000)")
-        return Goal(steps, max_steps)
-
-    def _request(self, input_fn: Any, mode: str, *, on_cores: bool = True) -> Request:
-        on_cores = on_cores and (mode != ModeKeys.EVAL or self._eval_on_tpu)
-        plan = self._plan(mode, on_cores=on_cores)
-        mode_of_input = self._config.tpu_config.per_host_input_for_training
-        if mode != ModeKeys.TRAIN and (not plan.cores or mode_of_input == InputPipelineConfig.PER_SHARD_V1):
-            mode_of_input = InputPipelineConfig.PER_HOST_V1
-        return Request(self.model_fn, input_fn, mode, self._params, self._config, plan, mode_of_input, self._batch_axis)
-
-    def _plan(self, mode: str, *, on_cores: bool) -> Batches:
-        if not self._use_tpu or not on_cores:
-            return batches(mode, self._batch_sizes[mode], 0, InputPipelineConfig.PER_HOST_V1)
-        hosts = self._hosts() if mode == ModeKeys.TRAIN else 1
-        cores = self._config.tpu_config.num_shards or _CORES * hosts
-        return batches(mode, self._batch_sizes[mode], cores, self._config.tpu_config.per_host_input_for_training, hosts)
-
-    def _hosts(self) -> int:
-        """How many workers share the cores."""
-        if self._host_count is None:
-            workers, master = self._config.workers, self._config.master
-            self._host_count = len(workers) if workers else reach(master, None).hosts if master else 1
-        return self._host_count
 
     def _model_on_cores(self, request: Request) -> Cores:
         """The model with this input: the one at hand where the input is the same."""
@@ -300,14 +249,14 @@ class TPUEstimator(Learnt):
         checkpoint = checkpoint_path or self.latest_checkpoint()
         if checkpoint is None:
             say(f"there is no checkpoint in {self.model_dir}: the model is evaluated with its first values")
-        request, folder = self._request(input_fn, ModeKeys.EVAL), self.eval_dir(name)
+        request, folder = self._requests.of(input_fn, ModeKeys.EVAL), self.eval_dir(name)
         model = self._models.on_cores(request, check_names) if request.plan.cores else None
         if model is not None:
             every = (*users, *model.traced.spec.evaluation_hooks)
             found = evaluate_on_cores(model, checkpoint, steps, every, folder)
             if found is not None:
                 return found
-        plain = self._models.plain(self._request(input_fn, ModeKeys.EVAL, on_cores=False), add_metrics)
+        plain = self._models.plain(self._requests.of(input_fn, ModeKeys.EVAL, on_cores=False), add_metrics)
         return evaluate(plain, checkpoint, steps, (*users, *plain.traced.spec.evaluation_hooks), folder)
 
     def predict(
@@ -344,12 +293,12 @@ class TPUEstimator(Learnt):
         single = yield_single_examples
 
         def plainly() -> Iterator[Any]:
-            model = self._models.plain(self._request(input_fn, ModeKeys.PREDICT, on_cores=False))
+            model = self._models.plain(self._requests.of(input_fn, ModeKeys.PREDICT, on_cores=False))
             spec = model.traced.spec
             found = predict_only.chosen(spec.predictions, keys)
             return predict_only.predict(model, checkpoint, found, (*users, *spec.prediction_hooks), single=single)
 
-        request = self._request(input_fn, ModeKeys.PREDICT)
+        request = self._requests.of(input_fn, ModeKeys.PREDICT)
         if not request.plan.cores:
             return plainly()
         wanted = None if keys is None else tuple(keys)
@@ -389,24 +338,13 @@ class TPUEstimator(Learnt):
         if experimental_mode != ModeKeys.PREDICT:
             raise ArgumentError(f"experimental_mode is '{experimental_mode}', but only PREDICT is exported")
         checkpoint = checkpoint_path or self._newest()
-        request = self._request(serving_input_receiver_fn, ModeKeys.PREDICT, on_cores=False)
+        request = self._requests.of(serving_input_receiver_fn, ModeKeys.PREDICT, on_cores=False)
         return export_trained(request, checkpoint, export_dir_base, assets_extra, as_text=as_text)
 
-    def export_savedmodel(
-        self,
-        export_dir_base: str | os.PathLike[str],
-        serving_input_receiver_fn: Callable[[], Any],
-        assets_extra: dict[str, str] | None = None,
-        *,
-        as_text: bool = False,
-        checkpoint_path: str | None = None,
-        strip_default_attrs: bool = False,
-    ) -> str:
-        """The older name of :meth:`export_saved_model`; default attributes are always stripped."""
+    def export_savedmodel(self, *arguments: Any, strip_default_attrs: bool = False, **named: Any) -> str:
+        """The older name of :meth:`export_saved_model`, with its arguments; default attributes are always stripped."""
         del strip_default_attrs
-        return self.export_saved_model(
-            export_dir_base, serving_input_receiver_fn, assets_extra, as_text=as_text, checkpoint_path=checkpoint_path
-        )
+        return self.export_saved_model(*arguments, **named)
 
 
 def _folder(model_dir: Any, configured: str | None) -> str:

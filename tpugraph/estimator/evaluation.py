@@ -11,6 +11,7 @@ import tensorflow as tf
 from tpugraph.errors import ArgumentError, RunError
 from tpugraph.estimator.compiling import metric_names
 from tpugraph.estimator.hooks import LoopHooks
+from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.models import CoresModel
 from tpugraph.estimator.plain_session import HookedRuns, PlainModel
@@ -122,6 +123,7 @@ def evaluate(
         folder: where the event file goes.
 
     Raises:
+        ArgumentError: the value of a metric reads another batch, and there is none.
         RunError: the input is empty.
     """
     update, values = model.traced.metrics
@@ -140,9 +142,23 @@ def evaluate(
             raise RunError("the input of the evaluation is empty", origin=model.traced.source) from None
         if steps is not None:
             say(f"the data ended after {done:,} of {steps:,} batches")
-    found = dict(model.session.run(values))
+    try:
+        found = dict(model.session.run(values))
+    except tf.errors.OutOfRangeError as error:
+        raise _reads_a_batch(model.traced, values) from error
     runs.end()
     return _report(folder, model.traced, found, _batches(done), checkpoint)
+
+
+def _reads_a_batch(traced: Traced, values: dict[str, Any]) -> ArgumentError:
+    """The error where values of metrics are not made of what they accumulated."""
+    with HostSession(traced.graph) as host:
+        reading = [key for key, value in values.items() if host.takes_input(value)]
+    return ArgumentError(
+        f"the value of the metric '{', '.join(reading)}' reads another batch behind the last one",
+        origin=traced.source,
+        fix="a metric is a pair: its value reads variables, and its update op writes what a batch adds to them",
+    )
 
 
 def _batches(count: int) -> str:

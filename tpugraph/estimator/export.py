@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tpugraph.errors import ArgumentError, ArgumentTypeError
 from tpugraph.estimator.plain_session import PlainModel
+from tpugraph.estimator.reporting import say
 
 tf1 = tf.compat.v1
 
@@ -29,7 +30,8 @@ class ServingInputReceiver(_Receiver):
     Args:
         features: a tensor or a dict of tensors for the model.
         receiver_tensors: the tensor, or dict of tensors, that is fed.
-        receiver_tensors_alternatives: other tensors that may be fed instead, by name of the signature.
+        receiver_tensors_alternatives: other tensors, or dicts of them, that may be fed instead, by a name: the model has
+            a signature ``name:output`` for each.
 
     Raises:
         ArgumentTypeError: something else than tensors (a ``TypeError``).
@@ -41,11 +43,22 @@ class ServingInputReceiver(_Receiver):
         cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None
     ) -> ServingInputReceiver:
         """Check the fields and make the receiver; see the class."""
-        received = receiver_tensors if isinstance(receiver_tensors, Mapping) else {"input": receiver_tensors}
-        for key, value in (*received.items(), *((None, t) for t in tf.nest.flatten(features))):
+        others = {} if receiver_tensors_alternatives is None else receiver_tensors_alternatives
+        if not isinstance(others, Mapping):
+            raise ArgumentTypeError(f"receiver_tensors_alternatives must be a dict, but is {others!r}")
+        received, *more = (_named(fed) for fed in (receiver_tensors, *others.values()))
+        everything = [
+            *((None, t) for t in tf.nest.flatten(features)),
+            *(pair for fed in (received, *more) for pair in fed.items()),
+        ]
+        for key, value in everything:
             if not tf.is_tensor(value):
                 raise ArgumentTypeError(f"ServingInputReceiver: {key or 'features'} must be a tensor, but is {value!r}")
-        return super().__new__(cls, features, dict(received), receiver_tensors_alternatives)
+        return super().__new__(cls, features, received, dict(zip(others, more, strict=True)))
+
+
+def _named(fed: Any) -> dict[str, Any]:
+    return dict(fed) if isinstance(fed, Mapping) else {"input": fed}
 
 
 class PredictOutput(NamedTuple):
@@ -110,8 +123,11 @@ def build_parsing_serving_input_receiver_fn(
 def signatures(receiver: ServingInputReceiver, outputs: Any, predictions: Any) -> dict[str, Any]:
     """The signatures of a served model; the predictions are the default one where the model gives no export outputs.
 
+    One that serving does not know, as a classification of anything but serialised examples, is left out, and a line says
+    why.
+
     Raises:
-        ArgumentError: several export outputs and none is the default.
+        ArgumentError: several export outputs and none is the default, or none that can be served.
         ArgumentTypeError: an export output of another kind.
     """
     default = tf1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -122,7 +138,31 @@ def signatures(receiver: ServingInputReceiver, outputs: Any, predictions: Any) -
                 f"none of the export_outputs {sorted(outputs)} is the default", fix=f"name it '{default}'"
             )
         outputs = {**outputs, default: next(iter(outputs.values()))}
-    return {name: _signature(receiver.receiver_tensors, output) for name, output in outputs.items()}
+    every = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
+    for other, fed in receiver.receiver_tensors_alternatives.items():
+        every.update({f"{other}:{name}": (fed, output) for name, output in outputs.items()})
+    refused = {name: why for name, (fed, output) in every.items() if (why := _why_not(fed, output))}
+    for name, why in refused.items():
+        say(f"warning: the signature '{name}' is left out: {why}")
+    if len(refused) == len(every):
+        raise ArgumentError(f"none of the export_outputs {sorted(outputs)} can be served", fix="add a PredictOutput")
+    return {name: _signature(fed, output) for name, (fed, output) in every.items() if name not in refused}
+
+
+def _why_not(fed: dict[str, Any], output: Any) -> str:
+    """Why a classification or regression cannot be served; "" where it can."""
+    if isinstance(output, ClassificationOutput):
+        answers = {"classes": (output.classes, tf.string), "scores": (output.scores, tf.float32)}
+    elif isinstance(output, RegressionOutput):
+        answers = {"value": (output.value, tf.float32)}
+    else:
+        return ""
+    kinds = [tensor.dtype for tensor in fed.values()]
+    if kinds != [tf.string]:
+        shown = ", ".join(f"'{key}' of {tensor.dtype.name}" for key, tensor in fed.items())
+        return f"it is fed one tensor of serialised examples (string), not {shown}"
+    wrong = [(key, t.dtype.name, kind.name) for key, (t, kind) in answers.items() if t is not None and t.dtype != kind]
+    return "; ".join(f"its {key} are {found}, but must be {kind}" for key, found, kind in wrong)
 
 
 def _signature(fed: dict[str, Any], output: Any) -> Any:

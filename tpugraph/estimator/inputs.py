@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpugraph.errors import ArgumentError, ArgumentTypeError
@@ -19,11 +20,13 @@ def is_dataset(value: Any) -> bool:
 
 
 def check_kind(value: Any, input_mode: int) -> None:
-    """Refuse what an input mode does not allow.
+    """Refuse nothing at all, and what an input mode does not allow.
 
     Raises:
-        ArgumentTypeError: tensors under PER_HOST_V2, or a Dataset under PER_SHARD_V1.
+        ArgumentTypeError: None, tensors under PER_HOST_V2, or a Dataset under PER_SHARD_V1.
     """
+    if value is None:
+        raise ArgumentTypeError("input_fn returned None", fix="return the tf.data.Dataset")
     if input_mode == InputPipelineConfig.PER_HOST_V2 and not is_dataset(value):
         raise ArgumentTypeError(
             f"input_fn returned {type(value).__name__}, but PER_HOST_V2 needs a tf.data.Dataset",
@@ -61,9 +64,15 @@ def check_tensors(returned: Any) -> None:
     for value in tf.nest.flatten(returned):
         if value is not None and not tf.is_tensor(value):
             raise ArgumentTypeError(
-                f"input_fn must return a tf.data.Dataset or tensors, but returned {value!r} ({type(value).__name__})",
+                f"input_fn must return a tf.data.Dataset or tensors, but returned {_shown(value)}",
                 fix="tf.data.Dataset.from_tensor_slices(...).batch(params['batch_size'])",
             )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    return f"{value!r} ({type(value).__name__})"
 
 
 def rows_of(tensors: Any) -> int | None:

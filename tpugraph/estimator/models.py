@@ -202,15 +202,18 @@ def _trace(request: Request, fed: Fed) -> Traced:
     With an open number no constant of the graph can hold it, so that a partial batch is right whatever the model does.
     With a fixed one a second trace, of twice as many rows, tells which constants hold it.
     """
+    failure = None
     try:
         traced = trace_model(request, fed)
     except (TypeError, ValueError) as error:
-        say(f"note: model_fn needs a batch with a fixed number of rows ({_first_line(error)})")
+        failure = _first_line(error)
     else:
         if not traced.asked_rows:
             return traced
     fixed = replace(request, fixed_rows=True)
     traced = trace_model(fixed, trace_input(fixed))
+    if failure is not None:
+        say(f"note: model_fn needs a batch with a fixed number of rows ({failure})")
     traced.at_twice = at_twice_the_rows(fixed, traced)
     return traced
 

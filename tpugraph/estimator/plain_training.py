@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.errors import NanLossDuringTrainingError
+from tpugraph.estimator.goal import Goal
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.interrupt import Interrupt
@@ -16,7 +17,6 @@ from tpugraph.estimator.reporting import Events, Meter, say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import PREFIX, first_checkpoint
 from tpugraph.estimator.tracing import Traced
-from tpugraph.estimator.training import Goal
 from tpugraph.estimator.warm_start import WarmStartSettings
 
 tf1 = tf.compat.v1
@@ -41,7 +41,7 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
             hook.begin()
         scaffold.finalize()
         with HostSession(graph, config.session_config) as host:
-            first_checkpoint(traced, host, model_dir, warm, config.keep_checkpoint_max)
+            first_checkpoint(traced, host, model_dir, warm)
         creator = tf1.train.ChiefSessionCreator(
             scaffold, master=config.master, config=config.session_config, checkpoint_dir=model_dir
         )

@@ -25,9 +25,7 @@ tf1 = tf.compat.v1
 PREFIX = "model.ckpt"
 
 
-def first_checkpoint(
-    traced: Traced, host: HostSession, model_dir: str, warm: WarmStartSettings | None, keep: int | None
-) -> str:
+def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: WarmStartSettings | None) -> str:
     """The checkpoint to start from: the newest one, or one of the model's first values that is written now.
 
     First values come from the scaffold's ``init_op`` (with its feeds) and ``init_fn``, then from the warm start.
@@ -48,7 +46,7 @@ def first_checkpoint(
     if latest is not None:
         return str(latest)
     _check_ready(host, scaffold)
-    return _save_first(traced, host, model_dir, keep)
+    return _save_first(traced, host, model_dir)
 
 
 def _check_ready(host: HostSession, scaffold: Any) -> None:
@@ -62,14 +60,14 @@ def _check_ready(host: HostSession, scaffold: Any) -> None:
         )
 
 
-def _save_first(traced: Traced, host: HostSession, model_dir: str, keep: int | None) -> str:
+def _save_first(traced: Traced, host: HostSession, model_dir: str) -> str:
     step = int(host.run(tf1.train.get_global_step(traced.graph)))
     prefix = Path(model_dir, f"{PREFIX}-{step}")
     try:
         prefix.parent.mkdir(parents=True, exist_ok=True)
         with traced.graph.as_default():
             traced.scaffold.saver.save(host, str(prefix), write_meta_graph=False, write_state=False)
-        checkpoint.name(prefix, keep=keep)
+        checkpoint.name(prefix, keep=traced.keep)
     except (tf.errors.OpError, OSError) as error:
         words = str(error).splitlines()[0]
         raise CheckpointError(f"the checkpoint '{prefix}' cannot be written: {words}",
@@ -135,7 +133,7 @@ class Checkpoints:
             return
         for listener in self._listeners:
             listener.before_save(self._host, step)
-        prefix = self._session.save(self._path, with_input=False, keep=self._config.keep_checkpoint_max)
+        prefix = self._session.save(self._path, with_input=False, keep=self._traced.keep)
         self._write_meta(prefix)
         self._saved_at, self._saved_when = step, time.monotonic()
         self._events.checkpoint(step, prefix)

@@ -50,29 +50,19 @@ class EstimatorSpec(_EstimatorSpec):
 
     __slots__ = ()
 
-    def __new__(
-        cls,
-        mode: str,
-        predictions: Any = None,
-        loss: Any = None,
-        train_op: Any = None,
-        eval_metric_ops: Any = None,
-        export_outputs: Any = None,
-        training_chief_hooks: Any = None,
-        training_hooks: Any = None,
-        scaffold: Any = None,
-        evaluation_hooks: Any = None,
-        prediction_hooks: Any = None,
-    ) -> EstimatorSpec:
+    __signature__ = inspect.signature(_EstimatorSpec)
+
+    def __new__(cls, *fields: Any, **named: Any) -> EstimatorSpec:
         """Check the fields and make the spec; see the class."""
-        shared = _shared(
-            mode, predictions, loss, train_op, export_outputs, training_hooks, evaluation_hooks, prediction_hooks
+        given = super().__new__(cls, *fields, **named)
+        checked = _checked(given)
+        if given.scaffold is not None:
+            instance("scaffold", given.scaffold, tf.compat.v1.train.Scaffold, what="a tf.compat.v1.train.Scaffold")
+        return given._replace(
+            **checked,
+            eval_metric_ops=_metric_ops(given.eval_metric_ops),
+            training_chief_hooks=hooks_of("training_chief_hooks", given.training_chief_hooks),
         )
-        if scaffold is not None:
-            instance("scaffold", scaffold, tf.compat.v1.train.Scaffold, what="a tf.compat.v1.train.Scaffold")
-        chief = hooks_of("training_chief_hooks", training_chief_hooks)
-        own = {"eval_metric_ops": _metric_ops(eval_metric_ops), "training_chief_hooks": chief, "scaffold": scaffold}
-        return super().__new__(cls, **shared, **own)
 
 
 class _TPUEstimatorSpec(NamedTuple):
@@ -113,29 +103,17 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
 
     __slots__ = ()
 
-    def __new__(
-        cls,
-        mode: str,
-        predictions: Any = None,
-        loss: Any = None,
-        train_op: Any = None,
-        eval_metrics: Any = None,
-        export_outputs: Any = None,
-        scaffold_fn: Any = None,
-        host_call: Any = None,
-        training_hooks: Any = None,
-        evaluation_hooks: Any = None,
-        prediction_hooks: Any = None,
-    ) -> TPUEstimatorSpec:
+    __signature__ = inspect.signature(_TPUEstimatorSpec)
+
+    def __new__(cls, *fields: Any, **named: Any) -> TPUEstimatorSpec:
         """Check the fields and make the spec; see the class."""
-        shared = _shared(
-            mode, predictions, loss, train_op, export_outputs, training_hooks, evaluation_hooks, prediction_hooks
-        )
-        check_call("eval_metrics", eval_metrics)
-        check_call("host_call", host_call)
-        if scaffold_fn is not None and not callable(scaffold_fn):
-            raise ArgumentTypeError(f"scaffold_fn must be a function without arguments, but is {scaffold_fn!r}")
-        return super().__new__(cls, **shared, eval_metrics=eval_metrics, scaffold_fn=scaffold_fn, host_call=host_call)
+        given = super().__new__(cls, *fields, **named)
+        checked = _checked(given)
+        check_call("eval_metrics", given.eval_metrics)
+        check_call("host_call", given.host_call)
+        if given.scaffold_fn is not None and not callable(given.scaffold_fn):
+            raise ArgumentTypeError(f"scaffold_fn must be a function without arguments, but is {given.scaffold_fn!r}")
+        return given._replace(**checked)
 
     def as_estimator_spec(self) -> EstimatorSpec:
         """The same as a plain spec: metric function, host call and scaffold function are called, in the current graph.
@@ -216,27 +194,18 @@ def _scaffold(scaffold_fn: Any) -> Any:
 # --------------------------------------------------------------------------- fields
 
 
-def _shared(
-    mode: str,
-    predictions: Any,
-    loss: Any,
-    train_op: Any,
-    export_outputs: Any,
-    training: Any,
-    evaluation: Any,
-    prediction: Any,
-) -> dict[str, Any]:
+def _checked(given: _EstimatorSpec | _TPUEstimatorSpec) -> dict[str, Any]:
     """The fields that both kinds of spec have, checked."""
+    mode = given.mode
     _check_mode(mode)
     return {
-        "mode": mode,
-        "predictions": _predictions(mode, predictions),
-        "loss": _loss(mode, loss),
-        "train_op": _train_op(mode, train_op),
-        "export_outputs": _export_outputs(export_outputs),
-        "training_hooks": hooks_of("training_hooks", training),
-        "evaluation_hooks": hooks_of("evaluation_hooks", evaluation),
-        "prediction_hooks": hooks_of("prediction_hooks", prediction),
+        "predictions": _predictions(mode, given.predictions),
+        "loss": _loss(mode, given.loss),
+        "train_op": _train_op(mode, given.train_op),
+        "export_outputs": _export_outputs(given.export_outputs),
+        "training_hooks": hooks_of("training_hooks", given.training_hooks),
+        "evaluation_hooks": hooks_of("evaluation_hooks", given.evaluation_hooks),
+        "prediction_hooks": hooks_of("prediction_hooks", given.prediction_hooks),
     }
 
 

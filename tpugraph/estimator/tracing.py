@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -90,6 +91,11 @@ class Traced:
         """Name of the train op."""
         op = self.spec.train_op
         return str(op.name if isinstance(op, tf.Operation) else op.op.name)
+
+    @property
+    def keep(self) -> int:
+        """How many of the newest checkpoints the saver of the finalized scaffold keeps; all when 0."""
+        return int(self.scaffold.saver.saver_def.max_to_keep)
 
     @property
     def reduction(self) -> str | None:
@@ -222,6 +228,7 @@ def trace_model(request: Request, fed: Fed) -> Traced:
         ArgumentError, ArgumentTypeError: what the function takes or returns cannot be used.
     """
     plan, config = request.plan, request.config
+    _count_layers_anew()
     with fed.graph.as_default(), old_control_flow(), _device(config):
         params = watched(_params(request, plan.whole if fed.at_global else plan.core, for_input=False))
         spec = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
@@ -263,6 +270,16 @@ def _scaffold(spec: EstimatorSpec, config: RunConfig) -> Any:
         )
         tf1.add_to_collection(tf1.GraphKeys.SAVERS, saver)
     return scaffold
+
+
+def _count_layers_anew() -> None:
+    """Let Keras layers have the names in each trace that they had in the first, by which checkpoints know the variables.
+
+    Keras 3 numbers layers over the whole process, not per graph, and has no public way to begin anew.
+    """
+    reset = getattr(sys.modules.get("keras.src.utils.naming"), "reset_uids", None)
+    if reset is not None:
+        reset()
 
 
 class _OpenGraph(tf.Graph):  # type: ignore[misc]

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import tensorflow as tf
 
 from tpugraph.errors import NanLossDuringTrainingError, RunError
 from tpugraph.estimator.compiling import compile_training
+from tpugraph.estimator.goal import Goal
 from tpugraph.estimator.hooks import LoopHooks
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
@@ -29,23 +29,6 @@ from tpugraph.runtime.workers import CLUSTER
 
 tf1 = tf.compat.v1
 _REACH_SECONDS = 120.0
-
-
-@dataclass(frozen=True)
-class Goal:
-    """When training is done.
-
-    Attributes:
-        steps: after so many steps; None for no such limit.
-        max_steps: at this global step; None for no such limit.
-    """
-
-    steps: int | None
-    max_steps: int | None
-
-    def last_step(self, start: int) -> int | None:
-        """The global step at which training from ``start`` ends; None where only the data ends it."""
-        return self.max_steps if self.steps is None else start + self.steps
 
 
 class Cores:
@@ -196,8 +179,7 @@ class Training:
         """Give the variables their values, and open the input; returns the global step."""
         session, host = self._cores.session, self._cores.host
         host.follow(None)
-        keep = self._config.keep_checkpoint_max
-        prefix = first_checkpoint(self._cores.traced, host, self._model_dir, self._warm, keep)
+        prefix = first_checkpoint(self._cores.traced, host, self._model_dir, self._warm)
         session.initialize()
         start = session.restore(prefix, with_input=False)
         host.follow(session)

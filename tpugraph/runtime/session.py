@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import graphdef, ops, shapes
+from tpugraph import graphdef, shapes
 from tpugraph.errors import CheckpointError, RunError, TpuGraphError
 from tpugraph.ir import Graph
 from tpugraph.program import Program
@@ -20,6 +20,7 @@ from tpugraph.runtime.compiled import CompiledLoop, compile_loop
 from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.hosts import MIRROR
 from tpugraph.runtime.rebind import file_names, rebind_files
+from tpugraph.runtime.variables import Variables
 
 LoopCallback = Callable[[int, list[float]], None]
 """Called after each loop with the global step and the losses of its steps."""
@@ -101,7 +102,7 @@ class TPUSession:
         self.report = {**chosen.as_dict(), **(self._compiled.report() if self._compiled else {})}
         self._source = graph.source
         self._saved_keys = checkpoint.keys_of(graph)
-        self._reads = checkpoint.reads_of(graph)
+        reads = checkpoint.reads_of(graph)
         self._closed = False
         self._last_summary: bytes | None = None
         self._trained = 0
@@ -113,7 +114,8 @@ class TPUSession:
         if self._compiled is not None:
             self._compiled.attach(self._graph, self._run_on_host, self._set_limit)
         self._callables: dict[str, Any] = {}
-        self._setters: dict[str, tuple[Any, Any]] = {}
+        self._known_names: set[str] | None = None
+        self._variables = Variables(self._graph, reads, self._run)
         self._run(["tpugraph/configure"])
         self._queue_runners = parts.QueueRunners(self._session, self.notes.append)
 
@@ -403,22 +405,7 @@ class TPUSession:
         Raises:
             RunError: there is no such variable.
         """
-        wanted = list(self._saved_keys if names is None else names)
-        for name in wanted:
-            if name not in self._reads:
-                self._reads[name] = self._read_of(name)
-        found = self._run([self._reads[name] for name in wanted]) if wanted else []
-        return {name: np.asarray(value) for name, value in zip(wanted, found, strict=True)}
-
-    def _read_of(self, name: str) -> str:
-        """A read of a variable that no checkpoint holds."""
-        operation = self._graph.get_operation_by_name(name) if name in self._names() else None
-        if operation is None or operation.type not in ops.RESOURCE_VARIABLES:
-            known = ", ".join(list(self._reads)[:5])
-            raise RunError(f"there is no variable '{name}'", fix=f"one of {known}, ...")
-        with self._graph.as_default():
-            kind = tf.as_dtype(operation.get_attr("dtype"))
-            return str(tf.raw_ops.ReadVariableOp(resource=operation.outputs[0], dtype=kind).name)
+        return self._variables.values(names)
 
     def assign(self, values: Mapping[str, Any]) -> None:
         """Give variables that a checkpoint holds new values, by their name in the plain graph.
@@ -426,17 +413,7 @@ class TPUSession:
         Raises:
             RunError: there is no such variable, or a value of another shape.
         """
-        for name, value in values.items():
-            if name not in self._saved_keys:
-                raise RunError(f"there is no saved variable '{name}'")
-            if name not in self._setters:
-                with self._graph.as_default():
-                    handle = self._graph.get_operation_by_name(name).outputs[0]
-                    kind = self._graph.get_tensor_by_name(self._reads[name]).dtype
-                    held = tf.compat.v1.placeholder(kind)
-                    self._setters[name] = held, tf.raw_ops.AssignVariableOp(resource=handle, value=held)
-            held, setter = self._setters[name]
-            self._run(setter, {held: value})
+        self._variables.assign(values)
         self._mirror()
 
     def _mirror(self) -> None:
@@ -454,10 +431,8 @@ class TPUSession:
         """The variables that a checkpoint holds, by their name in the graph."""
         return list(self._saved_keys)
 
-    _known_names: set[str]
-
     def _names(self) -> set[str]:
-        if not hasattr(self, "_known_names"):
+        if self._known_names is None:
             self._known_names = {op.name for op in self._graph.get_operations()}
         return self._known_names
 

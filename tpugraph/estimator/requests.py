@@ -1,0 +1,94 @@
+"""What an estimator asks to have traced, in which batches and for how many cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tpugraph.errors import ArgumentError
+from tpugraph.estimator.arguments import whole
+from tpugraph.estimator.context import Batches, batches, check_batch_size
+from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.reporting import say
+from tpugraph.estimator.run_config import RunConfig
+from tpugraph.estimator.tpu_config import InputPipelineConfig
+from tpugraph.estimator.tracing import Request
+from tpugraph.runtime.masters import reach
+
+_CORES = 8
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The requests of one estimator.
+
+    Attributes:
+        model_fn: the model function.
+        params: the user's params.
+        config: the run configuration.
+        use_tpu: whether there are cores.
+        eval_on_tpu: whether evaluation uses them.
+        batch_sizes: the global batch of each mode, or None.
+        batch_axis: of each part of the input the dimension of its batch, or None.
+    """
+
+    model_fn: Callable[..., Any]
+    params: Any
+    config: RunConfig
+    use_tpu: bool
+    eval_on_tpu: bool
+    batch_sizes: Mapping[str, int | None]
+    batch_axis: Any = None
+
+    def check(self) -> None:
+        """Check what must be right before anything is asked for.
+
+        Raises:
+            ArgumentError: a batch size, or cores per replica, that cannot be (a ``ValueError``).
+            ArgumentTypeError: a batch size that is no whole number (a ``TypeError``).
+        """
+        if not self.use_tpu:
+            if not self.eval_on_tpu:
+                say("warning: eval_on_tpu has no effect with use_tpu=False")
+            return
+        check_batch_size(ModeKeys.TRAIN, self.batch_sizes[ModeKeys.TRAIN])
+        for name, mode in (("eval_batch_size", ModeKeys.EVAL), ("predict_batch_size", ModeKeys.PREDICT)):
+            if self.batch_sizes[mode] is not None:
+                whole(name, self.batch_sizes[mode], least=1)
+        spanned = self.config.tpu_config.num_cores_per_replica
+        if spanned not in (None, 1):
+            raise ArgumentError(
+                f"num_cores_per_replica is {spanned}, but a replica runs on one core", fix="leave it out"
+            )
+
+    def of(self, input_fn: Any, mode: str, *, on_cores: bool = True) -> Request:
+        """The request to trace the model in a mode.
+
+        Args:
+            input_fn: the input function.
+            mode: a ModeKeys value.
+            on_cores: False asks for the plain graph whatever the estimator says.
+
+        Raises:
+            ArgumentError: a batch that is missing, or does not divide by the cores (a ``ValueError``).
+        """
+        plan = self._plan(mode, on_cores=on_cores and self.use_tpu and (mode != ModeKeys.EVAL or self.eval_on_tpu))
+        mode_of_input = self.config.tpu_config.per_host_input_for_training
+        if mode != ModeKeys.TRAIN and (not plan.cores or mode_of_input == InputPipelineConfig.PER_SHARD_V1):
+            mode_of_input = InputPipelineConfig.PER_HOST_V1
+        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, mode_of_input, self.batch_axis)
+
+    def _plan(self, mode: str, *, on_cores: bool) -> Batches:
+        if not on_cores:
+            return batches(mode, self.batch_sizes[mode], 0, InputPipelineConfig.PER_HOST_V1)
+        hosts = self._hosts if mode == ModeKeys.TRAIN else 1
+        cores = self.config.tpu_config.num_shards or _CORES * hosts
+        return batches(mode, self.batch_sizes[mode], cores, self.config.tpu_config.per_host_input_for_training, hosts)
+
+    @cached_property
+    def _hosts(self) -> int:
+        """How many workers share the cores."""
+        workers, master = self.config.workers, self.config.master
+        return len(workers) if workers else reach(master, None).hosts if master else 1

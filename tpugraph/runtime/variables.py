@@ -1,0 +1,76 @@
+"""The variables of a session: read and written by their names in the plain graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpugraph import ops
+from tpugraph.errors import RunError
+
+Run = Callable[[Any, Mapping[Any, Any] | None], Any]
+"""Fetches, and what is fed to them."""
+
+
+class Variables:
+    """Reads and writes variables of a graph.
+
+    Args:
+        graph: the ``tf.Graph``.
+        reads: the tensor that reads each variable that a checkpoint holds, by name.
+        run: runs fetches in the session.
+    """
+
+    def __init__(self, graph: Any, reads: Mapping[str, str], run: Run) -> None:
+        self._graph = graph
+        self._saved = tuple(reads)
+        self._reads = dict(reads)
+        self._run = run
+        self._setters: dict[str, tuple[Any, Any]] = {}
+
+    def values(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
+        """The values of several variables in one run; of all that a checkpoint holds when ``names`` is None.
+
+        Raises:
+            RunError: there is no such variable.
+        """
+        wanted = list(self._saved if names is None else names)
+        for name in wanted:
+            if name not in self._reads:
+                self._reads[name] = self._read_of(name)
+        found = self._run([self._reads[name] for name in wanted], None) if wanted else []
+        return {name: np.asarray(value) for name, value in zip(wanted, found, strict=True)}
+
+    def assign(self, values: Mapping[str, Any]) -> None:
+        """Give variables that a checkpoint holds new values.
+
+        Raises:
+            RunError: there is no such variable, or a value of another shape.
+        """
+        for name, value in values.items():
+            if name not in self._saved:
+                raise RunError(f"there is no saved variable '{name}'")
+            if name not in self._setters:
+                self._setters[name] = self._setter_of(name)
+            held, setter = self._setters[name]
+            self._run(setter, {held: value})
+
+    def _read_of(self, name: str) -> str:
+        """A read of a variable that no checkpoint holds."""
+        operation = next((op for op in self._graph.get_operations() if op.name == name), None)
+        if operation is None or operation.type not in ops.RESOURCE_VARIABLES:
+            known = ", ".join(list(self._reads)[:5])
+            raise RunError(f"there is no variable '{name}'", fix=f"one of {known}, ...")
+        with self._graph.as_default():
+            kind = tf.as_dtype(operation.get_attr("dtype"))
+            return str(tf.raw_ops.ReadVariableOp(resource=operation.outputs[0], dtype=kind).name)
+
+    def _setter_of(self, name: str) -> tuple[Any, Any]:
+        """What is fed with a new value, and the op that writes it."""
+        with self._graph.as_default():
+            handle = self._graph.get_operation_by_name(name).outputs[0]
+            held = tf.compat.v1.placeholder(self._graph.get_tensor_by_name(self._reads[name]).dtype)
+            return held, tf.raw_ops.AssignVariableOp(resource=handle, value=held)
