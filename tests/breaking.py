@@ -318,6 +318,23 @@ def gradient_of_loop_in_loop(x: Any, w: Any) -> Any:
     return _total(tf1.while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, inner(v)), [0, w])[1])
 
 
+def gradient_of_branch_in_loop(x: Any, w: Any) -> Any:
+    def body(i: Any, v: Any) -> Any:
+        return i + 1, tf1.cond(tf.reduce_sum(v) > 0.5, lambda: tf.sin(v * 1.3), lambda: tf.exp(v * 0.3) * v)
+
+    return _total(tf1.while_loop(lambda i, _: i < 5, body, [0, w])[1])
+
+
+def gradient_of_loop_in_branch_in_loop(x: Any, w: Any) -> Any:
+    def inner(v: Any) -> Any:
+        return tf1.while_loop(lambda j, _: j < 2, lambda j, z: (j + 1, tf.sin(z * 1.2)), [0, v])[1]
+
+    def body(i: Any, v: Any) -> Any:
+        return i + 1, tf1.cond(i < 2, lambda: inner(v), lambda: v * 2.0)
+
+    return _total(tf1.while_loop(lambda i, _: i < 3, body, [0, w])[1])
+
+
 def branch(x: Any, w: Any) -> Any:
     return tf1.cond(tf.reduce_sum(w) > 0, lambda: tf.reduce_sum(w), lambda: -tf.reduce_sum(w))
 
@@ -399,7 +416,8 @@ GOOD: dict[str, Part] = {
     part.__name__: part
     for part in (nothing, dropout, bounded, branch, convolution, einsum, sorted_rows, cholesky, spectrum, of_shape,
                  embedded_adagrad, embedded_adam, loop_in_loop, first_rows, top, places, different, drawn, shuffled,
-                 gradient_of_loop_in_loop, halves, short_floats, some_elements, repeated)
+                 gradient_of_loop_in_loop, gradient_of_branch_in_loop,
+                 gradient_of_loop_in_branch_in_loop, halves, short_floats, some_elements, repeated)
 }  # fmt: skip
 
 OPTIMIZERS: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -222,6 +223,23 @@ def test_a_flipped_bit_anywhere_is_seen(written: Path, tmp_path: Path) -> None:
         assert found.module == whole.module
         assert all(np.array_equal(found.variables[name], value) for name, value in whole.variables.items())
     assert damaged > 500
+
+
+def test_a_module_that_jax_cannot_read_is_no_traceback(written: Path) -> None:
+    whole = bundle.read(written)
+    odd = dataclasses.replace(whole, module=dataclasses.replace(whole.module, code=b"ML\xefR of another time"))
+    with pytest.raises(RunError, match="jax cannot read the module: ") as caught:
+        pjrt.CompiledStep(odd)
+    assert caught.value.fix
+
+
+def test_the_command_says_what_it_lacks_where_bundles_alone_run() -> None:
+    hidden = (
+        "import sys; sys.modules['absl'] = None\nfrom tpugraph import cli\nsys.exit(cli.main(['check', 'model.pb']))"
+    )
+    done = subprocess.run([sys.executable, "-c", hidden], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: absl is not installed\n  fix     python -m pip install tpugraph")
 
 
 def test_no_bundle_there(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 import breaking
 from breaking import BREAKING, GOOD, OPTIONS, RECORDED
 from models import CORPUS, ORACLE, trace
-from tpugraph import cli, graphdef, ops, xla_ops
+from tpugraph import analysis, cli, graphdef, ops, xla_ops
 from tpugraph.commands.check import lines
 from tpugraph.compiler import convert
 from tpugraph.errors import UsageError
@@ -145,6 +145,16 @@ def test_what_the_tables_say_of_ops_is_what_the_installed_tensorflow_has() -> No
     assert all(ops.op_def(op) is not None for op in xla_ops.REPLACEMENTS)
     for op, operands in xla_ops.COMPILE_TIME_CONSTANTS.items():
         assert max(operands) < len(ops.op_def(op).input_arg), op
+
+
+def test_the_shape_of_a_variable_is_known_whatever_it_holds() -> None:
+    def part(x: Any, w: Any) -> Any:  # the gradient of the branch that is not taken is made of the variable's shape
+        return tf.reduce_sum(tf.compat.v1.cond(x[0, 0] > 0, lambda: w * 2.0, lambda: tf.ones([3, 1])))
+
+    graph = breaking.build(part)
+    convert(graph, **OPTIONS)
+    assert graph.of_type("VariableShape")
+    assert not list(check_constants.unknown(graph, analysis.cluster_nodes(graph)))
 
 
 def test_what_a_loop_carries_is_not_known_and_what_it_reads_of_shapes_is() -> None:

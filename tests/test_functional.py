@@ -14,6 +14,7 @@ from tpugraph import function_library, ops, shapes
 from tpugraph.errors import ConversionError
 from tpugraph.functional import raise_control_flow
 from tpugraph.ir import Graph
+from tpugraph.loop_shapes import within_loops
 from tpugraph.trips import bound_stacks, most_iterations
 
 tf1 = tf.compat.v1
@@ -105,6 +106,25 @@ def test_the_gradient_of_nested_loops_keeps_all_that_the_inner_one_computed(*, i
     graph = assert_raised_is_the_same(build, relative=1e-5)
     sizes = {int(node.inputs[0].node.attr("value")) for node in graph.of_type("StackV2")}
     assert sizes == ({4, 4 * 2} if inner_first else {4, 4 * 2, 4 * 3})
+
+
+def test_shapes_within_loops_are_those_that_every_iteration_has() -> None:
+    def build() -> list[Any]:
+        def body(i: Any, kept: Any, grown: Any) -> Any:
+            inner = tf1.while_loop(lambda j, _: j < 2, lambda j, y: (j + 1, tf.tanh(y, name="within")), (0, kept))[1]
+            return i + 1, tf.sin(inner, name="keeps"), tf.concat([grown, kept], 0, name="grows")
+
+        invariant = tf.TensorShape([]), tf.TensorShape([2, 3]), tf.TensorShape([None, 3])
+        start = (0, tf.constant(X), tf.constant(X))
+        return list(tf1.while_loop(lambda i, *_: i < 3, body, start, shape_invariants=invariant)[1:])
+
+    graph = built(build)
+    found = within_loops(graph)
+    assert graph["while/keeps"].outputs[0][1] is None  # what TensorFlow knows
+    assert found["while/keeps"] == found["while/while/within"] == [(2, 3)]
+    assert found["result_0"] == [(2, 3)]
+    assert found["while/grows"] == [(None, 3)]
+    assert graph["while/Merge"].op == "Merge"
 
 
 @pytest.mark.parametrize("value", [1.0, -1.0])

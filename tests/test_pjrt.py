@@ -73,6 +73,17 @@ def test_gradients_of_half_precision_are_summed_over_the_cores(kind: tf.DType, p
     np.testing.assert_allclose(found[1][1], found[0][1], rtol=precision)
 
 
+@pytest.mark.parametrize("name", ["loop_in_loop", "branch_in_loop", "loop_in_branch_in_loop"])
+def test_gradients_of_nested_control_flow_are_those_of_the_emulator(name: str) -> None:
+    program = convert(breaking.graph(f"gradient_of_{name}"), num_replicas=2, iterations_per_loop=3)
+    found = []
+    for engine in ("emulator", "pjrt"):
+        with TPUSession(program, engine=engine) as session:
+            found.append((session.train(6), session.value("w")))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5)
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-5)
+
+
 def test_sparse_adagrad_is_made_dense() -> None:
     def build() -> None:
         data = np.arange(96, dtype=np.int32) % 7, rows_of(96, 3)[1]

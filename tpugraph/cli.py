@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from tpugraph import __version__
 from tpugraph.commands.console import Console, Outcome, load_tensorflow
-from tpugraph.commands.flags import help_of, overview, parse
 from tpugraph.commands.table import COMMANDS, Command
 from tpugraph.errors import TpuGraphError, UsageError
 
@@ -46,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str], console: Console) -> Outcome:
+    from tpugraph.commands.flags import help_of, overview  # not there where a bundle alone is run, without dependencies
+
     name = words[0] if words else "--help"
     if name in ("--version", "version"):
         console.say(f"tpugraph {__version__}")
@@ -61,6 +62,8 @@ def _dispatch(words: list[str], console: Console) -> Outcome:
 
 
 def _run(command: Command, words: list[str], console: Console) -> Outcome:
+    from tpugraph.commands.flags import help_of, parse
+
     if {"-h", "--help", "--helpfull"} & set(words):
         console.say(help_of(command))
         return Outcome()
@@ -95,7 +98,10 @@ def _fail(console: Console, error: TpuGraphError, *, with_traceback: bool) -> in
 def _unforeseen(error: Exception) -> TpuGraphError:
     """A failure that nobody foresaw, as a block: its words and the line of tpugraph that it came from."""
     words = next(iter(str(error).splitlines()), "")
-    if isinstance(error, MemoryError):
+    if isinstance(error, ModuleNotFoundError):
+        found = TpuGraphError(f"{error.name} is not installed", fix="python -m pip install tpugraph; a bundle needs jax and "
+                              "NumPy alone: tpugraph.runtime.pjrt.load")  # fmt: skip
+    elif isinstance(error, MemoryError):
         found = TpuGraphError("the machine has too little memory", fix="use fewer cores or a smaller batch")
     elif isinstance(error, OSError) and error.filename:
         found = TpuGraphError(f"'{error.filename}': {error.strerror}", fix="check the path and its permissions")

@@ -24,6 +24,8 @@ LAYERS = [
         "tpugraph/scopes.py",
         "tpugraph/branches.py",
         "tpugraph/functional.py",
+        "tpugraph/loop_shapes.py",
+        "tpugraph/stacks.py",
         "tpugraph/trips.py",
         "tpugraph/known_values.py",
     ]),

@@ -9,7 +9,7 @@ from tpugraph import ops, xla_ops
 from tpugraph.analysis import in_cluster
 from tpugraph.ir import Graph, Node, Tensor
 
-_OF_STATIC_SHAPE = ops.SHAPE_OF | ops.FILLED_LIKE
+_OF_STATIC_SHAPE = ops.SHAPE_OF | ops.FILLED_LIKE | {"VariableShape"}
 """Ops whose value XLA knows whatever their operand's is: its shapes are static."""
 
 

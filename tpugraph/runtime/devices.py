@@ -112,7 +112,8 @@ class Devices:
         try:
             found = self._jax.devices(platform)
         except RuntimeError as error:
-            raise RunError(f"jax finds no {platform}: {str(error).splitlines()[0]}", fix="platform='cpu'") from error
+            fix = "python -m pip install 'jax[cuda12]', or platform='cpu'" if platform == "gpu" else "platform='cpu'"
+            raise RunError(f"jax finds no {platform}: {str(error).splitlines()[0]}", fix=fix) from error
         if len(found) < count or (joined() and len(found) != count):
             raise RunError(f"the program is for {count} cores, and there are {len(found)} devices",
                            fix=f"convert with --num_replicas={len(found)}")  # fmt: skip

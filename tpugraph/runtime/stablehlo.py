@@ -30,6 +30,7 @@ from tpugraph.runtime.dense_updates import make_dense
 from tpugraph.runtime.module import Module, Value
 from tpugraph.runtime.quick_kernels import make_quick, reduce_over_all
 from tpugraph.runtime.streams import own_streams
+from tpugraph.stacks import begin_stacks
 from tpugraph.trips import bound_stacks
 
 REDUCED = frozenset({"float16", "bfloat16", "float32", "int32", "uint32"})
@@ -71,6 +72,7 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     started = time.perf_counter()
     graph.stage = "stablehlo"
     shapes_of = _variable_shapes(graph)
+    begin_stacks(graph)
     found = clusters.cut(graph, iterations=iterations)
     reduces = _all_reduces(found)
     sized = DataSized(graph)

@@ -48,7 +48,10 @@ def parse(code: bytes) -> Any:
     """
     ir = load("jaxlib.mlir.ir", "pjrt")
     with load("jax.interpreters.mlir", "pjrt").make_ir_context() as context:
-        module = ir.Module.parse(code, context)
+        try:
+            module = ir.Module.parse(code, context)
+        except ir.MLIRError as error:
+            raise _unreadable(str(error)) from error
         copies: list[Any] = []
         _find(module.operation, "mhlo.copy", copies)
         for operation in copies:
@@ -60,6 +63,16 @@ def parse(code: bytes) -> Any:
             if "channel_handle" in operation.attributes:
                 del operation.attributes["channel_handle"]
     return module
+
+
+def _unreadable(text: str) -> RunError:
+    """A module that jax's MLIR does not take: of another version, or one that contradicts itself at a node."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = next((line for line in lines if line.startswith("error:")), lines[0] if lines else "")
+    named = _PLACE.search(said)
+    return RunError(f"jax cannot read the module: {said.removeprefix('error:').strip()[:300]}",
+                    node=named.group(1) if named else None,
+                    fix="update jax, or write it again with a TensorFlow that is no newer than this jax")  # fmt: skip
 
 
 def _find(operation: Any, name: str, found: list[Any]) -> None:
@@ -119,6 +132,7 @@ def refused(error: Exception, target: str) -> RunError:
 
 
 _OP_NAME = re.compile(r'op_name="([^";]+)')
+_PLACE = re.compile(r'fused\["([^"]+)"')
 _TOO_LARGE = re.compile(
     r"total memory required(?: for ([\w ]+?))? \(([\d.]+[KMGT]?)\) exceeds available HBM \(([\d.]+[KMGT]?)\)"
 )
