@@ -458,7 +458,7 @@ def examples(params: Any) -> Any:
 @pytest.mark.filterwarnings("ignore:`layer.add_variable`")
 @pytest.mark.parametrize("key", ["word", "numbers"])
 def test_sparse_features(tmp_path: Path, key: str) -> None:
-    """A hashed word is embedded on the cores; of a list of any length nobody knows how many numbers an infeed must take."""
+    """A hashed word is embedded on the cores, a list of any length in front of them: no infeed takes its numbers."""
 
     def embedded(features: Any, labels: Any, mode: str) -> Any:
         if key == "word":
@@ -486,9 +486,7 @@ def test_sparse_features(tmp_path: Path, key: str) -> None:
     assert found["mean"] == pytest.approx(expected.mean(), rel=1e-6)
     assert found["error"] == pytest.approx(np.abs(expected - Y).mean(), rel=1e-6)
     assert found["loss"] == pytest.approx(losses(expected), rel=1e-6)
-    without = [line for line in said if "the evaluation runs on this machine, without cores: " in line]
-    assert len(without) == (key == "numbers")
-    assert all("is open in dimension 0, opened by 'DeserializeSparse" in line for line in without)
+    assert not [line for line in said if "without cores" in line]
     made.close()
 
 
