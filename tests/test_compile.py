@@ -314,6 +314,22 @@ def test_who_gives_libtpu_flags_sees_its_log(
         assert ("the log of libtpu" in capfd.readouterr().err) is seen
 
 
+@pytest.mark.parametrize(("error", "seen"), [(RunError("it does not fit"), False), (ValueError("unforeseen"), True)])
+def test_the_log_of_libtpu_is_shown_where_nothing_else_says_what_failed(
+    error: Exception, seen: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def failing(module: Module, topology: str) -> Compiled:
+        os.write(2, b"the log of libtpu\n")
+        raise error
+
+    monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)
+    monkeypatch.setattr(topologies, "compile_for", failing)
+    assert cli.main(["compile", str(IRIS), "--topology=v3:2x2"]) == 1
+    err = capfd.readouterr().err
+    assert str(error) in err
+    assert ("the log of libtpu" in err) is seen
+
+
 def test_a_terminal_sees_the_seconds() -> None:
     read, write = os.openpty()
     with os.fdopen(write, "w") as stream, Ticker(stream, "compiling"):

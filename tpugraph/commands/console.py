@@ -15,6 +15,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TextIO, TypeVar
 
+from tpugraph.errors import TpuGraphError
+
 T = TypeVar("T")
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -97,7 +99,7 @@ def interruptible(work: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def stderr_held_back() -> Iterator[None]:
-    """Keep what C++ code writes to file descriptor 2; replay it when the body fails."""
+    """Keep what C++ code writes to file descriptor 2; replay it when the body fails in a way that nobody foresaw."""
     sys.stderr.flush()
     try:
         original = os.dup(2)
@@ -108,7 +110,7 @@ def stderr_held_back() -> Iterator[None]:
         os.dup2(held.fileno(), 2)
         try:
             yield
-        except KeyboardInterrupt:  # says nothing of the body
+        except (KeyboardInterrupt, TpuGraphError):  # the one is none of its doing, the other says what failed
             raise
         except BaseException:
             held.seek(0)
