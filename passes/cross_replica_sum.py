@@ -115,6 +115,8 @@ class CrossReplicaSum(Pass):
     def _reduction(self, graph: Graph, loss: Tensor, varying: NodeSet, rows: int | None) -> reduction.Reduction:
         if self.loss_reduction != "auto":
             return reduction.chosen(graph, loss, varying, rows, self.loss_reduction)
+        if self.num_replicas == 1:
+            return reduction.on_one_core(graph, loss, varying, rows)
         rescaled = graph.facts.get("split-batch", {}).get("constants")
         return reduction.of_loss(graph, loss, varying, rows, rescaled=rescaled)
 
@@ -136,7 +138,7 @@ class CrossReplicaSum(Pass):
     ) -> tuple[dict[Tensor, str], list[str]]:
         """How each gradient is reduced: as the loss, unless it comes from another one of another kind; and doubts."""
         base = "sum" if how.kind == "sum" else "mean"
-        if self.loss_reduction != "auto":
+        if self.loss_reduction != "auto" or self.num_replicas == 1:
             return dict.fromkeys((g.tensor for g in gradients), base), []
         rescaled = step.graph.facts.get("split-batch", {}).get("constants")
         adjoints = Adjoints(step.graph, step.varying, step.forward, step.backward, step.rows, rescaled=rescaled)

@@ -12,6 +12,7 @@ from models import assert_cores_are_the_whole_batch, batches, finish, rows_of, t
 from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.errors import ConversionError, RolesError
+from tpugraph.ir import Graph
 
 CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 mean, total = tf.reduce_mean, tf.reduce_sum
@@ -74,6 +75,16 @@ REFUSED = {
 @pytest.mark.parametrize("case", sorted(EXACT))
 def test_exact(case: str) -> None:
     assert_cores_are_the_whole_batch(lambda rows: build(EXACT[case], rows), **CLOSE)
+
+
+@pytest.mark.parametrize("case", ["pairs", "worst row", "root", "product of means"])
+def test_one_core_has_the_whole_batch_and_trains_any_loss(case: str) -> None:
+    def graph() -> Graph:
+        return trace(lambda: build(REFUSED[case][0], 8))
+
+    plain = testing.run_plain(graph(), steps=5)
+    testing.assert_same_training(testing.run_on_cores(graph(), steps=5, num_replicas=1), plain, **CLOSE)
+    assert "one core has the whole batch" in convert(graph(), num_replicas=1).report["reduction"]["reason"]
 
 
 @pytest.mark.parametrize("width", [3, 8])

@@ -78,10 +78,21 @@ def masked_and_mean(p: Any, y: Any, w: Any) -> Any:
     return masked(p, y, w) + second + mean(p, y, w)
 
 
+def by_constant_weights(p: Any, y: Any, w: Any) -> Any:
+    """As ``sequence_loss`` with weights that are known when the model is traced."""
+    weights = tf.constant(np.tile(np.float32([1, 0.5, 0.25]), (y.shape[0], 1)))
+    return tf.reduce_sum(tf.reduce_sum(tf.square(p - y) * weights, 0) / tf.reduce_sum(weights, 0))
+
+
+def by_half_weights(p: Any, y: Any, w: Any) -> Any:
+    weights = tf.constant(np.full((y.shape[0], 1), 0.5, "float32"))
+    return tf.reduce_sum(tf.square(p - y) * weights) / tf.reduce_sum(weights)
+
+
 @pytest.mark.parametrize(
     ("loss_of", "kind"),
     [(mean, "mean"), (halved_mean, "mean"), (total, "sum"), (divided, "mean"), (masked, "weighted"),
-     (masked_and_mean, "weighted")],
+     (masked_and_mean, "weighted"), (by_constant_weights, "mean"), (by_half_weights, "mean")],
 )  # fmt: skip
 def test_training_is_that_of_the_whole_batch(loss_of: Loss, kind: str, tmp_path: Path) -> None:
     program = convert_loss(loss_of, tmp_path)

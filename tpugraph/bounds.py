@@ -70,7 +70,22 @@ def _bound_rows(tensor: Tensor, depth: int) -> int | None:
         return max(known, default=None) if len(known) == len(candidates) else None
     if node.op in ("XlaSetDynamicDimensionSize", "DynamicPartition"):
         return _rows(node.inputs[0], depth)
+    if node.op == "ConcatV2" and _scalar(node.inputs[-1]) == 0:
+        parts = [_rows(t, depth) for t in node.inputs[:-1]]
+        return None if None in parts else sum(part or 0 for part in parts)
+    if node.op == "Range" and [_scalar(node.inputs[0]), _scalar(node.inputs[2])] == [0, 1]:
+        return _extent(node.inputs[1], depth)
+    if node.op in ops.DYNAMIC_STITCHES:
+        return _rows_put_together(node, depth)
     return None
+
+
+def _rows_put_together(stitch: Node, depth: int) -> int | None:
+    """The rows of what a lookup in several pieces of a table puts together: as many as were numbered and parted."""
+    parted = {t.node.inputs[0] for t in stitch.inputs[: len(stitch.inputs) // 2] if t.node.op == "DynamicPartition"}
+    numbers = next(iter(parted)) if len(parted) == 1 else None
+    every = all(t.node.op == "DynamicPartition" for t in stitch.inputs[: len(stitch.inputs) // 2])
+    return _rows(numbers, depth) if every and numbers is not None and numbers.node.op == "Range" else None
 
 
 def _extent(tensor: Tensor, depth: int) -> int | None:
@@ -78,6 +93,8 @@ def _extent(tensor: Tensor, depth: int) -> int | None:
     node = tensor.node
     if node.op in ("Cast", "Identity"):
         return _extent(node.inputs[0], depth)
+    if node.op == "Size":
+        return shapes.element_count(bounded_shape(node.inputs[0], depth))
     if node.op == "StridedSlice" and node.inputs[0].node.op == "Cast":
         source = node.inputs[0].node.inputs[0].node
     else:
@@ -99,16 +116,19 @@ def _dense_rows(dense_shape: Tensor) -> int | None:
 
 
 def _crossed(node: Node) -> list[int] | None:
-    """The dense shape that SparseCross makes of dense columns: the batch, and one value for each combination."""
-    if node.attr("N"):
+    """The most that the dense shape of SparseCross is: the batch, and one value for each combination."""
+    columns = node.attr("N", 0)
+    values = len(node.attr("sparse_types", ()))
+    sparse, dense = node.inputs[columns + values : 2 * columns + values], node.inputs[2 * columns + values :]
+    shapes_of = [_vector(t) for t in sparse] + [_static(t.shape) for t in dense]
+    if not shapes_of or any(s is None or len(s) != 2 for s in shapes_of):
         return None
-    shapes_of = [t.shape for t in node.inputs]
-    if any(s is None or len(s) != 2 or None in s for s in shapes_of):
-        return None
-    combinations = 1
-    for shape in shapes_of:
-        combinations *= (shape or (0, 0))[1] or 0
-    return [(shapes_of[0] or (0,))[0] or 0, combinations]
+    known = [s for s in shapes_of if s is not None]
+    return [known[0][0], math.prod(s[1] for s in known)]
+
+
+def _static(shape: Shape) -> list[int] | None:
+    return None if shape is None or None in shape else [int(d or 0) for d in shape]
 
 
 def _scalar(tensor: Tensor) -> int | None:
@@ -134,8 +154,7 @@ def _vector(tensor: Tensor) -> list[int] | None:
     if node.op in ("Cast", "Identity"):
         return _vector(node.inputs[0])
     if node.op == "Shape":
-        shape = node.inputs[0].shape
-        return None if shape is None or None in shape else [int(d or 0) for d in shape]
+        return _static(node.inputs[0].shape)
     if node.op == "SparseReshape":
         return _vector(node.inputs[2])
     if node.op == "SparseCross":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
+
 from tpugraph import mixing, ops, shapes
 from tpugraph.analysis import NodeSet, reads_host
 from tpugraph.batch_dims import BatchDims, of_batch
@@ -260,12 +262,23 @@ class Degrees:
             if degree or self._scalar(tensor):
                 (self.weights if degree else self.means).append(tensor)
             return degree
+        if self._adds_constant_rows(tensor):
+            self.doubt = f"'{tensor}' is taken for a sum over the rows of the batch of {self.batch}"
+            self.averaged_by = self.averaged_by or f"it is divided by '{tensor}', a sum over as many constants"
+            return 1
         value = self._constant(tensor)
         if value is None or not self._grows(tensor, value):
             return 0
         self._doubt(tensor, value)
         self.averaged_by = self.averaged_by or f"it is divided by '{tensor}', which is {value:g} for {self.batch} rows"
         return 1
+
+    def _adds_constant_rows(self, tensor: Tensor) -> bool:
+        """Whether a divisor adds up constants of as many rows as the batch has, such as weights that are all one."""
+        if self.rescaled is not None or (self.batch or 1) < 2 or evaluate(self.graph, tensor) is None:
+            return False
+        sums = (n for n in self.graph.ancestors([tensor.node], data_only=True) if n.op == "Sum")
+        return any((n.inputs[0].shape or (0,))[0] == self.batch and 0 in _reduced_axes(n) for n in sums)
 
     def _doubt(self, tensor: Tensor, value: float) -> None:
         """A literal number in the graph is taken for the batch size because it equals it."""
@@ -289,8 +302,9 @@ class Degrees:
         return ratio >= 1 and abs(ratio - round(ratio)) < 1e-6
 
     def _constant(self, tensor: Tensor) -> float | None:
+        """The number that a value is made of, however often."""
         value = evaluate(self.graph, tensor)
-        return None if value is None or value.size != 1 else float(value.reshape(()))
+        return None if value is None or not value.size or np.ptp(value) else float(value.flat[0])
 
 
 def _counts_rows(node: Node) -> bool:

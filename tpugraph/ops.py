@@ -303,6 +303,9 @@ SCATTERED_SUMS: dict[str, int] = {
 }
 """Ops that add numbers up at places, and the operand that holds the places."""
 
+DYNAMIC_STITCHES = frozenset({"DynamicStitch", "ParallelDynamicStitch"})
+"""Ops that put rows together, each at the place that its number says; the numbers are the first half of the operands."""
+
 AFFINE = frozenset({"Add", "AddV2", "AddN", "Sub", "Mul", "RealDiv", "Div"})
 """Arithmetic that takes a sum apart into what differs between cores and what does not."""
 

@@ -82,6 +82,14 @@ def _unchecked(mixed: Mixing, batch: int | None) -> str:
     return f"{text}: if they do at '{node.name}' {fault}, the result is not that of the whole batch"
 
 
+def on_one_core(graph: Graph, loss: Tensor, varying: NodeSet, batch: int | None) -> Reduction:
+    """One core has the whole batch: any loss is what it was, and what it would be on several is only told."""
+    try:
+        return of_loss(graph, loss, varying, batch)
+    except RolesError as error:
+        return Reduction("mean", f"one core has the whole batch; on several it would be refused: {error.fault}")
+
+
 def chosen(graph: Graph, loss: Tensor, varying: NodeSet, batch: int | None, kind: str) -> Reduction:
     """The reduction that the user chose, and whether it gives what the whole batch would."""
     walk = Degrees(graph, loss, varying, batch, None)

@@ -1,0 +1,79 @@
+"""Lookups with a number of rows that only the batch decides: crossed columns, tables in pieces, several of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import assert_cores_are_the_whole_batch, batches, finish, tf1
+
+CLOSE = {"relative": 2e-5, "absolute": 2e-6}
+ROWS, WIDTH, IDS = 96, 4, 11
+
+
+def next_batch(rows: int) -> tuple[Any, Any, Any, Any]:
+    """Words, lists of numbers, their lengths and targets; some lists are empty."""
+    random = np.random.default_rng(2)
+    words = np.array([b"red", b"green", b"blue", b""], dtype=object)[random.integers(0, 4, ROWS)]
+    numbers = random.integers(0, IDS, (ROWS, WIDTH))
+    lengths = random.integers(0, WIDTH + 1, ROWS)
+    return batches((words, numbers, lengths, random.normal(size=ROWS).astype(np.float32)), rows)
+
+
+def table(name: str, pieces: int, width: int = 2) -> Any:
+    start = np.sin(np.arange(IDS * width)).astype(np.float32).reshape(IDS, width)
+    cut = tf1.fixed_size_partitioner(pieces) if pieces > 1 else None
+
+    def part(shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
+        first = partition_info.var_offset[0] if partition_info else 0
+        return tf.constant(start[first : first + shape[0]])
+
+    return tf1.get_variable(name, [IDS, width], initializer=part, partitioner=cut)
+
+
+def listed(numbers: Any, lengths: Any) -> Any:
+    mask = tf.sequence_mask(lengths, WIDTH)
+    places = tf.where(mask)
+    shape = tf.shape(numbers, out_type=tf.int64)
+    return tf.SparseTensor(places, tf.gather_nd(numbers, places), shape)
+
+
+def in_pieces(numbers: Any, lengths: Any) -> Any:
+    found = tf1.nn.safe_embedding_lookup_sparse(table("pieces", 3), listed(numbers, lengths), combiner="mean")
+    return tf.reduce_sum(found, 1)
+
+
+def two_of_one(numbers: Any, lengths: Any) -> Any:
+    weights, ids = table("two", 2), listed(numbers, lengths)
+    added, rooted = (tf1.nn.safe_embedding_lookup_sparse(weights, ids, combiner=how) for how in ("sum", "sqrtn"))
+    return tf.reduce_sum(added * rooted, 1)
+
+
+def crossed(words: Any, numbers: Any) -> Any:
+    """As ``crossed_column`` of a vocabulary column and a key: one column is sparse, one dense."""
+    places = tf.where(tf.not_equal(words[:, None], ""))
+    values = tf.strings.to_hash_bucket_fast(tf.gather_nd(words[:, None], places), 5)
+    sparse = tf.SparseTensor(places, values, tf.shape(words[:, None], out_type=tf.int64))
+    ids = tf.sparse.cross_hashed([sparse, numbers[:, :1]], num_buckets=IDS)
+    return tf.reduce_sum(tf1.nn.safe_embedding_lookup_sparse(table("crossed", 1), ids, combiner="sum"), 1)
+
+
+LOOKUPS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "pieces": lambda words, numbers, lengths: in_pieces(numbers, lengths),
+    "two of one": lambda words, numbers, lengths: two_of_one(numbers, lengths),
+    "crossed": lambda words, numbers, lengths: crossed(words, numbers),
+}
+
+
+@pytest.mark.parametrize("case", sorted(LOOKUPS))
+def test_cores_train_the_tables_as_the_whole_batch_does(case: str) -> None:
+    def build(rows: int) -> None:
+        words, numbers, lengths, targets = next_batch(rows)
+        outputs = tf.reshape(LOOKUPS[case](words, numbers, lengths), [rows])
+        finish(tf.reduce_mean(tf.square(outputs - targets)), tf1.train.AdagradOptimizer(0.1))
+
+    assert_cores_are_the_whole_batch(build, **CLOSE)
