@@ -361,3 +361,36 @@ def test_a_bar_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *,
 def test_no_bar_where_nobody_looks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     estimator(tmp_path).train(input_fn, max_steps=4)
     assert "[#" not in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------- a loss that is no mean over the rows
+
+
+def pairs_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+    """Each row against each other row of its batch."""
+    weights = tf1.get_variable("w", [3, 1], initializer=tf1.ones_initializer())
+    found = tf.squeeze(features["x"] @ weights, 1) - labels
+    loss = tf.reduce_mean(tf.square(found[:, None] * found[None, :]))
+    optimizer = tf1.train.GradientDescentOptimizer(1e-4)
+    if params["wrapped"]:
+        optimizer = tpugraph.CrossShardOptimizer(optimizer)
+    return tpugraph.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, tf1.train.get_global_step()))
+
+
+def test_rows_in_pairs_are_refused_unless_the_optimizer_says_how_cores_combine(tmp_path: Path) -> None:
+    with pytest.raises(tpugraph.TpuGraphError, match=r"(?s)pairs rows.*CrossShardOptimizer\(optimizer, reduction="):
+        estimator(tmp_path / "plain", pairs_fn, params={"wrapped": False}).train(input_fn, steps=4)
+    wrapped = estimator(tmp_path / "wrapped", pairs_fn, params={"wrapped": True})
+    wrapped.train(input_fn, steps=4)
+    weights = np.ones(3)
+    for step in range(4):
+        take = np.arange(step * ROWS, (step + 1) * ROWS) % len(estimators.FEATURES)
+        x, y = (
+            part[take].astype(float).reshape(4, ROWS // 4, -1) for part in (estimators.FEATURES, estimators.TARGETS)
+        )
+        slopes = []
+        for core in range(4):  # each among its own rows
+            error = x[core] @ weights - y[core][:, 0]
+            slopes.append(4 * np.mean(error**2) * (error @ x[core]) / len(error))
+        weights = weights - 1e-4 * np.mean(slopes, 0)
+    np.testing.assert_allclose(wrapped.get_variable_value("w")[:, 0], weights, rtol=1e-5)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tpugraph import compiler
-from tpugraph.errors import ArgumentError, ShapeError, TpuGraphError
+from tpugraph.errors import ArgumentError, RolesError, ShapeError, TpuGraphError
 from tpugraph.estimator.tracing import Traced
 from tpugraph.program import Program
 
@@ -30,7 +30,15 @@ def compile_training(traced: Traced, steps_per_loop: int | None) -> Program:
         ArgumentError: a shape that is not fixed (a ``ValueError`` as well).
     """
     wanted = traced.reduction
-    program = _convert(traced, steps_per_loop, "auto")
+    try:
+        program = _convert(traced, steps_per_loop, "auto")
+    except RolesError as error:
+        if "--loss_reduction" not in (error.fix or ""):
+            raise
+        if wanted is not None:  # how TPUEstimator combines the cores, whatever the loss is; the report notes the doubt
+            return _convert(traced, steps_per_loop, wanted)
+        error.fix = f"{error.fix}; here by CrossShardOptimizer(optimizer, reduction=...)"
+        raise
     found = program.report["reduction"]["kind"]
     if wanted is None or wanted == found or (wanted == "mean" and found != "sum"):
         return program
