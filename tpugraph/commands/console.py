@@ -93,7 +93,10 @@ def interruptible(work: Callable[[], T]) -> T:
         except BaseException as error:  # raised again where the outcome is waited for
             outcome.set_exception(error)
 
-    threading.Thread(target=run, name="tpugraph-compile", daemon=True).start()
+    thread = threading.Thread(target=run, name="tpugraph-compile", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)  # not for good: a signal that another thread is given wakes up nobody
     return outcome.result()
 
 
