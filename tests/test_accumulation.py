@@ -51,6 +51,30 @@ def test_every_few_steps(every: int, resource: bool) -> None:
     assert_cores_are_the_whole_batch(at, **CLOSE, resource=resource)
 
 
+@pytest.mark.parametrize("resource", [False, True])
+def test_the_gathered_gradient_is_read_by_its_variable(resource: bool) -> None:
+    """A ref variable has one snapshot for all readers, which shares its memory: who reads it late sees what was added."""
+
+    def at(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        gathered = variable("gathered", (3, 1), scale=0.0, trainable=False)
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+        tf1.summary.scalar("loss", loss)
+        optimizer, step = tf1.train.AdamOptimizer(0.05), tf1.train.get_or_create_global_step()
+
+        def apply() -> Any:
+            update = optimizer.apply_gradients([(gathered / 3, weights)])
+            with tf.control_dependencies([update]):
+                return after([tf1.assign(gathered, tf.zeros_like(gathered))])
+
+        with tf.control_dependencies([tf1.assign_add(gathered, tf.gradients(loss, [weights])[0])]):
+            done = tf.cond(tf.equal(tf.math.floormod(step + 1, 3), 0), apply, tf.no_op)
+        with tf.control_dependencies([done]):
+            tf1.assign_add(step, 1, name="train")
+
+    assert_cores_are_the_whole_batch(at, **CLOSE, resource=resource)
+
+
 def test_under_a_sum() -> None:
     assert_cores_are_the_whole_batch(lambda rows: build(rows, 2, tf.reduce_sum), **CLOSE, resource=True)
 

@@ -50,9 +50,9 @@ def _reads_after(graph: Graph, write: Node) -> list[Node]:
 
 
 def _is_reference(tensor: Tensor) -> bool:
-    """Whether a tensor is a ref variable, handed on by aliases."""
+    """Whether a tensor is a ref variable, handed on by aliases; a snapshot by Identity shares the variable's memory."""
     node = tensor.node
-    while node.op in ops.HANDLE_ALIASES - {"Identity"} and node.inputs:
+    while node.op in ops.HANDLE_ALIASES and node.inputs:
         node = node.inputs[0].node
     return node.op in ops.REF_VARIABLES
 
