@@ -262,13 +262,13 @@ class Degrees:
             if degree or self._scalar(tensor):
                 (self.weights if degree else self.means).append(tensor)
             return degree
-        if self._adds_constant_rows(tensor):
+        value = self._constant(tensor)
+        if value is None or not self._grows(tensor, value):
+            if not self._adds_constant_rows(tensor):
+                return 0
             self.doubt = f"'{tensor}' is taken for a sum over the rows of the batch of {self.batch}"
             self.averaged_by = self.averaged_by or f"it is divided by '{tensor}', a sum over as many constants"
             return 1
-        value = self._constant(tensor)
-        if value is None or not self._grows(tensor, value):
-            return 0
         self._doubt(tensor, value)
         self.averaged_by = self.averaged_by or f"it is divided by '{tensor}', which is {value:g} for {self.batch} rows"
         return 1

@@ -241,8 +241,27 @@ def _fill(session: Any, enqueue: Any, graph: Any) -> None:
 
 def checkpoint_values(found: Roles, path: str | os.PathLike[str]) -> Values:
     """What a checkpoint holds for the variables of a graph, by name; of a partitioned variable each piece its part."""
-    reader = tf.train.load_checkpoint(str(path))
-    return {v.name: _piece(reader.get_tensor(v.key), v.slice) for v in found.variables.values() if v.key is not None}
+    return read_pieces(path, {v.name: (v.key, v.slice) for v in found.variables.values() if v.key is not None})
+
+
+def read_pieces(path: str | os.PathLike[str], pieces: Mapping[str, tuple[str, str]]) -> Values:
+    """The parts of a checkpoint that are asked for, each a key and a slice such as ``20 4 0,10:0,4`` (empty for all of it).
+
+    No more is read than that: TensorFlow 1 can save a slot of a partitioned variable as one part of a whole whose other
+    parts are nowhere, and then refuses the whole.
+    """
+    kinds = tf.train.load_checkpoint(str(path)).get_variable_to_dtype_map()
+    keys, slices = [key for key, _ in pieces.values()], [part for _, part in pieces.values()]
+    if not keys:
+        return {}
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        read = tf.raw_ops.RestoreV2(
+            prefix=str(path),
+            tensor_names=keys,
+            shape_and_slices=slices,
+            dtypes=[kinds.get(key, tf.float32) for key in keys],
+        )
+        return dict(zip(pieces, session.run(read), strict=True))
 
 
 def by_key(found: Roles, values: Mapping[str, Any]) -> Values:

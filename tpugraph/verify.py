@@ -14,7 +14,7 @@ import tensorflow as tf
 from tpugraph import graphdef, ops
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import Graph, Node
-from tpugraph.plain import PlainRun, Values
+from tpugraph.plain import PlainRun, Values, read_pieces
 from tpugraph.program import Program
 from tpugraph.runtime import checkpoint
 from tpugraph.runtime.rebind import rebind_files
@@ -213,8 +213,7 @@ class _Verifier:
             prefix = checkpoint.resolve(checkpoint_path)
             if checkpoint.check(prefix, saved):
                 self.notes.append("the input starts anew: the position in the checkpoint is not used")
-            reader = tf.train.load_checkpoint(str(prefix))
-            values = {name: _piece(reader.get_tensor(key), part) for name, (key, part, _) in saved.items()}
+            values = read_pieces(prefix, {name: (key, part) for name, (key, part, _) in saved.items()})
         path = self.folder / "start"
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             write = tf.raw_ops.SaveV2(prefix=str(path), tensor_names=[saved[name][0] for name in values],
@@ -289,14 +288,6 @@ def _drop_remainder(graph: Graph, node: Node) -> bool:
     own = graph.add("Const", f"{node.name}/drop_remainder", attrs={"dtype": kind, "value": np.asarray(True)})
     graph.set_input(node, place, own.out())
     return True
-
-
-def _piece(value: Any, part: str) -> Any:
-    """One partition of a variable, from a slice text such as ``20 4 0,10:0,4``."""
-    if not part:
-        return value
-    ranges = [r.partition(",") for r in part.split()[-1].split(":")]
-    return value[tuple(slice(None) if r[0] == "-" else slice(int(r[0]), int(r[0]) + int(r[2])) for r in ranges)]
 
 
 # --------------------------------------------------------------------------- comparing
