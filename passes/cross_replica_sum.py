@@ -154,7 +154,18 @@ class CrossReplicaSum(Pass):
                     node=gradient.tensor.node,
                     fix="name a loss that holds both with --loss, or choose with --loss_reduction if that is exact",
                 )
-        return found, [f"{doubt}, in another loss than '{step.loss}'" for doubt in adjoints.doubts]
+        doubts = [f"{doubt}, in another loss than '{step.loss}'" for doubt in adjoints.doubts]
+        return found, [*doubts, *self._bent(adjoints)]
+
+    def _bent(self, adjoints: Adjoints) -> list[str]:
+        """What is said of a gradient that is clipped on its way back, as a custom gradient may."""
+        if self.num_replicas == 1 or not adjoints.bent:
+            return []
+        node = next(iter(adjoints.bent))
+        return [
+            f"'{node.name}' ({node.op}) bends the gradient on its way back: each core's is of the mean over its own rows, "
+            f"{self.num_replicas} times that of the whole batch, and the result is not that of the whole batch"
+        ]
 
     def _reduce(
         self,

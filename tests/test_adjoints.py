@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from models import assert_cores_are_the_whole_batch, batches, rows_of, tf1, trace, variable
+from models import assert_cores_are_the_whole_batch, batches, finish, linear, rows_of, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.errors import ConversionError, RolesError
@@ -207,3 +207,25 @@ def test_normalisation_in_another_loss_is_noted() -> None:
     graph = trace(lambda: build(4, tf.reduce_mean, normalised, lambda a, b: a))
     (note,) = convert(graph, num_replicas=2).report["notes"]
     assert "normalises the rows of each core by their own statistics" in note
+
+
+@tf.custom_gradient
+def clipped_on_the_way_back(x: Any) -> Any:
+    return tf.identity(x), lambda upstream: tf.clip_by_value(upstream, -0.01, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("reduce", "cores", "noted"), [(tf.reduce_mean, 4, True), (tf.reduce_mean, 1, False), (tf.reduce_sum, 4, False)]
+)
+def test_a_gradient_that_is_bent_on_its_way_back_is_noted(reduce: Any, cores: int, noted: bool) -> None:
+    """Of a sum, each row's gradient is the same whatever the batch; that of a mean is larger on a core."""
+
+    def build(rows: int) -> None:
+        features, targets, weights = linear(rows)
+        outputs = clipped_on_the_way_back(tf.squeeze(features @ weights, 1))
+        finish(reduce(tf.square(outputs - targets)), tf1.train.GradientDescentOptimizer(0.01))
+
+    notes = convert(trace(lambda: build(4)), num_replicas=cores).report["notes"]
+    assert any("bends the gradient on its way back" in note for note in notes) == noted
+    if reduce is tf.reduce_sum:
+        assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)

@@ -48,6 +48,7 @@ class Adjoints:
         self.doubts: dict[str, None] = {}
         self.kinds: dict[Node, frozenset[str]] = {}
         self.divisors: dict[Node, frozenset[Tensor]] = {}
+        self.bent: dict[Node, None] = {}
         self._seeds: dict[Tensor, str | None] = {}
         if batch is None or batch < 2:
             return
@@ -68,6 +69,8 @@ class Adjoints:
                 divisors |= {node.inputs[1]}
             if kinds:
                 self.kinds[node] = kinds
+            if "mean" in kinds and self._bends(node):
+                self.bent[node] = None
             if divisors:
                 self.divisors[node] = divisors
 
@@ -75,6 +78,11 @@ class Adjoints:
         """``mean`` or ``sum`` where that is certain."""
         found = self.kinds.get(tensor.node, frozenset())
         return next(iter(found)) if len(found) == 1 else None
+
+    def _bends(self, node: Node) -> bool:
+        """Whether a node of backpropagation is not linear in what comes back, as where a custom gradient clips it."""
+        operands = [t for t in node.inputs if t.node in self.kinds]
+        return bool(operands) and (node.op in ops.NOT_LINEAR or (node.op == "Mul" and len(operands) > 1))
 
     def _seed(self, tensor: Tensor) -> str | None:
         if tensor not in self._seeds:

@@ -330,6 +330,11 @@ MULTILINEAR = frozenset(
 )
 """Ops that are linear in each operand while the others are the same on every core."""
 
+NOT_LINEAR = frozenset(
+    """ClipByValue Erf Exp L2Loss Log Log1p Maximum Minimum Pow Rsqrt Sigmoid Sign Softmax Sqrt Square Tanh""".split()
+)
+"""Ops whose result for twice an operand is not twice the result."""
+
 NO_GRADIENT = frozenset(
     """ArgMax ArgMin Bucketize Ceil Equal Floor FloorDiv Greater GreaterEqual InTopK InTopKV2 IsFinite IsInf IsNan Less
     LessEqual LogicalAnd LogicalNot LogicalOr NotEqual OneHot OnesLike Rank Rint Round Shape ShapeN Sign Size
