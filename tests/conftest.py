@@ -1,7 +1,9 @@
-"""What all tests share: the folder with the data files, and the checkpoint that is put together from parts."""
+"""What tests share: the folder with the data files, the checkpoint that is put together from parts, an answer to Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,3 +30,11 @@ def mnist_cnn_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=list(values), shape_and_slices=[""] * len(values),
                       tensors=list(values.values()))  # fmt: skip
     return prefix
+
+
+@pytest.fixture
+def answers_ctrl_c() -> Iterator[None]:
+    """Python's own answer to Ctrl-C: a shell starts what runs in the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -289,7 +289,7 @@ def test_flags_that_cannot_work(block: Block) -> None:
     ("text", "words"),
     [
         ("", "the input '' is not in the graph"),
-        ("dense/BiasAdd", "a cycle that is no loop: dense/MatMul <- dense/BiasAdd"),
+        ("dense/BiasAdd", "a cycle that is no loop: dense/BiasAdd <- dense/MatMul"),
     ],
 )
 def test_an_input_that_breaks_the_graph(text: str, words: str, block: Block, tmp_path: Path) -> None:

@@ -276,6 +276,7 @@ def test_the_command_says_that_it_knew(asked: list[str], capsys: pytest.CaptureF
     assert asked == ["v3:2x2"]
 
 
+@pytest.mark.usefixtures("answers_ctrl_c")
 def test_ctrl_c_does_not_wait_for_the_compiler() -> None:
     over = threading.Event()
 

@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -291,14 +290,6 @@ def test_a_loss_that_a_replay_does_not_meet(tmp_path: Path) -> None:
     assert (
         "note: training again from step 0 met no gradient that is no number: the input or random numbers differ" in said
     )
-
-
-@pytest.fixture
-def answers_ctrl_c() -> Iterator[None]:
-    """Python's own answer to Ctrl-C: a shell starts what runs in the background with the signal ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("answers_ctrl_c")
