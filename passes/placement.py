@@ -38,7 +38,7 @@ class Placement(Pass):
         tail.place()
         for node in device:
             graph.set_device(node, "")
-            graph.set_attr(node, CLUSTER_ATTR, CLUSTER)
+        graph.set_attr_of(device, CLUSTER_ATTR, CLUSTER)
         for node in graph:
             if node not in device and not node.device:
                 graph.set_device(node, HOST_DEVICE)

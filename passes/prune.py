@@ -29,9 +29,8 @@ class Prune(Pass):
         before = len(graph)
         removed = graph.remove_dead(keep)
         _forget(graph)
-        for node in graph:
-            if node.has_attr("_class"):  # colocation with what may be gone; the placement pass decides anew
-                graph.set_attr(node, "_class", None)
+        # Colocation with what may be gone; the placement pass decides anew.
+        graph.set_attr_of([node for node in graph if node.has_attr("_class")], "_class", None)
         graph.facts[self.name] = {"nodes_before": before, "removed": removed}
 
 

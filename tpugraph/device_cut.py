@@ -42,7 +42,7 @@ class Step:
         self.after_variables: NodeSet = graph.descendants([n for n in self.trained if n not in self.variables])
         self.moved: list[Node] = []
         self._move_aside()
-        host_only = [n for n in self.cone if (must_be_host(n) or n in self.lookups) and n not in self.trained]
+        host_only = [n for n in self.cone if n not in self.trained and (n in self.lookups or must_be_host(n))]
         self.upstream = {n: None for n in graph.ancestors(host_only) if n in self.cone and n not in self.variables}
         self.derived: NodeSet = graph.descendants(host_only)
         self.fed = [node.out(port) for node in self.cone if node.op in ops.INPUTS for port in node.used_ports()]

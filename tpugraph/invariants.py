@@ -70,14 +70,12 @@ def _well_formed(graph: Graph) -> Iterator[Violation]:
     """Every edge leads to a node of the graph, use-lists agree with inputs, no attribute is missing."""
     members = set(graph)
     for node in graph.take_touched():
-        for index, tensor in enumerate(node.inputs):
-            producer = tensor.node
+        for index, (producer, port) in enumerate(node.inputs):
             if producer not in members:
-                yield Violation(node, f"input {index} reads '{tensor}', which was removed")
-            elif producer.outputs is not None and tensor.port >= len(producer.outputs):
-                yield Violation(
-                    node, f"input {index} reads '{tensor}', but that node has {len(producer.outputs)} outputs"
-                )
+                yield Violation(node, f"input {index} reads '{node.inputs[index]}', which was removed")
+            elif producer.outputs is not None and port >= len(producer.outputs):
+                fault = f"input {index} reads '{node.inputs[index]}', but that node has {len(producer.outputs)} outputs"
+                yield Violation(node, fault)
         for control in node.controls:
             if control not in members:
                 yield Violation(node, f"waits for '{control.name}', which was removed")

@@ -131,8 +131,7 @@ class Graph(Links):
             GraphError: an input that is not in this graph.
         """
         controls = tuple(dict.fromkeys(controls))
-        self._check_members([t.node for t in inputs], f"new node '{name}'")
-        self._check_members(controls, f"new node '{name}'")
+        self._check_members([*[t.node for t in inputs], *controls], f"new node '{name}'")
         encoded = {key: attr_codec.encode(value) for key, value in (attrs or {}).items()}
         node = Node(op, self.fresh_name(name), device, encoded)
         node.outputs = None if outputs is None else list(outputs)
@@ -301,16 +300,22 @@ class Graph(Links):
 
     def set_attr(self, node: Node, name: str, value: Any) -> None:
         """Set one attribute; None removes it."""
-        self._check_members((node,), f"attribute '{name}'")
-        attrs = dict(node._attrs)
-        attrs.pop(name, None)
-        if value is not None:
-            attrs[name] = attr_codec.encode(value)
-        node._attrs = attrs
-        if name[0] == "_":
-            self.edits.changed += 1
-        else:
-            self._changed(node)
+        self.set_attr_of((node,), name, value)
+
+    def set_attr_of(self, nodes: Iterable[Node], name: str, value: Any) -> None:
+        """Set one attribute of many nodes; None removes it."""
+        nodes = list(nodes)
+        self._check_members(nodes, f"attribute '{name}'")
+        encoded = None if value is None else attr_codec.encode(value)
+        for node in nodes:
+            attrs = dict(node._attrs)
+            attrs.pop(name, None)
+            if encoded is not None:
+                attrs[name] = encoded
+            node._attrs = attrs
+        self.edits.changed += len(nodes)
+        if name[0] != "_":
+            self._touched.update(dict.fromkeys(nodes))
 
     def set_device(self, node: Node, device: str) -> None:
         """Ask for a device; "" asks for none."""
