@@ -159,7 +159,7 @@ class CrossReplicaSum(Pass):
 
     def _bent(self, adjoints: Adjoints) -> list[str]:
         """What is said of a gradient that is clipped on its way back, as a custom gradient may."""
-        if self.num_replicas == 1 or not adjoints.bent:
+        if not adjoints.bent:
             return []
         node = next(iter(adjoints.bent))
         return [

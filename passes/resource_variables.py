@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tpugraph import analysis, attrs, ops
 from tpugraph.ir import Graph, Node, Tensor, Use
 from tpugraph.pipeline import Pass
-from tpugraph.state import variable_of, written_variables
+from tpugraph.state import variable_of
+from tpugraph.write_order import Writes
 
 _HANDLE = attrs.dtype("resource")
 
@@ -24,7 +25,7 @@ class ResourceVariables(Pass):
     ensures = ("resource_variables",)
 
     def run(self, graph: Graph) -> None:
-        writes = _Writes(graph)
+        writes = Writes(graph)
         references = _references(graph)
         variables = graph.of_type(*ops.REF_VARIABLES)
         left: list[Node] = []
@@ -37,43 +38,6 @@ class ResourceVariables(Pass):
             _retype_alias(graph, node)
         ordered = _order_reads(graph, writes)
         graph.facts[self.name] = {"converted": len(variables), "reads_ordered": ordered}
-
-
-class _Writes:
-    """Which writes each node follows, as bit sets over all writes of the graph."""
-
-    def __init__(self, graph: Graph) -> None:
-        following = graph.descendants(graph.of_type(*ops.WRITES))
-        order = graph.topological_order(node for node in graph if node in following)
-        self.nodes = [node for node in order if node.op in ops.WRITES]
-        self.targets = {node: written_variables(node) for node in self.nodes}
-        self._bit = bits = {node: 1 << i for i, node in enumerate(self.nodes)}
-        self.of_variable: dict[Node, int] = {}
-        for node in self.nodes:
-            for variable in self.targets[node]:
-                self.of_variable[variable] = self.of_variable.get(variable, 0) | bits[node]
-        self._before: dict[Node, int] = {}
-        for node in order:
-            seen = 0
-            for producer in node.producers():
-                seen |= self._before.get(producer, 0) | bits.get(producer, 0)
-            if seen:
-                self._before[node] = seen
-
-    def before(self, node: Node, variable: Node) -> int:
-        """The writes of ``variable`` that ``node`` follows."""
-        return self._before.get(node, 0) & self.of_variable.get(variable, 0)
-
-    def before_read(self, use: Use, variable: Node) -> int:
-        """The writes of ``variable`` that a read follows; a Merge takes what one branch read, after its own writes."""
-        if use.node.op not in ops.MERGE:
-            return self.before(use.node, variable)
-        source = use.node.inputs[use.index].node
-        return (self._before.get(source, 0) | self._bit.get(source, 0)) & self.of_variable.get(variable, 0)
-
-    def listed(self, bits: int) -> list[Node]:
-        """The writes in a bit set."""
-        return [node for i, node in enumerate(self.nodes) if bits >> i & 1]
 
 
 def _references(graph: Graph) -> dict[Node, None]:
@@ -92,7 +56,7 @@ def _references(graph: Graph) -> dict[Node, None]:
 class _Conversion:
     """Rewrites what reads and writes one variable."""
 
-    def __init__(self, graph: Graph, variable: Node, writes: _Writes, references: dict[Node, None]) -> None:
+    def __init__(self, graph: Graph, variable: Node, writes: Writes, references: dict[Node, None]) -> None:
         self.graph = graph
         self.variable = variable
         self.writes = writes
@@ -199,7 +163,7 @@ def _retype_alias(graph: Graph, node: Node) -> None:
     graph.retype(node, node.op.removeprefix("Ref"), attrs=held | {"T": _HANDLE})
 
 
-def _order_reads(graph: Graph, writes: _Writes) -> int:
+def _order_reads(graph: Graph, writes: Writes) -> int:
     """Put each unconditional read before the writes that it does not follow; returns how many edges that took."""
     count = 0
     roles = graph.roles

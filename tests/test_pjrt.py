@@ -17,6 +17,7 @@ from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.errors import ConversionError, RunError, UsageError
 from tpugraph.ir import Graph
+from tpugraph.program import Program
 from tpugraph.runtime import compiled, engines, xla
 from tpugraph.runtime.compiled import CompiledLoop
 from tpugraph.runtime.devices import Devices
@@ -32,6 +33,16 @@ except ImportError as error:
 
 tf1 = tf.compat.v1
 STEPS = 24
+
+
+def assert_engines_agree(program: Program, variable_name: str, relative: float) -> None:
+    """Six steps on the emulator and through PJRT: the same losses, the same variable."""
+    found = []
+    for engine in ("emulator", "pjrt"):
+        with TPUSession(program, engine=engine) as session:
+            found.append((session.train(6), session.value(variable_name).astype(np.float32)))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=relative)
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=relative)
 
 
 @pytest.mark.parametrize("name", ["iris_dnn", "clip_adam", "ref_variables", "while_cond", "lstm_dynamic"])
@@ -65,23 +76,13 @@ def test_gradients_of_half_precision_are_summed_over_the_cores(kind: tf.DType, p
         finish(tf.reduce_mean(tf.square(predicted - tf.cast(targets, kind))), tf1.train.GradientDescentOptimizer(0.125))
 
     program = convert(trace(build, resource=True), num_replicas=2, iterations_per_loop=3)
-    found = []
-    for engine in ("emulator", "pjrt"):
-        with TPUSession(program, engine=engine) as session:
-            found.append((session.train(6), session.value("w").astype(np.float32)))
-    np.testing.assert_allclose(found[1][0], found[0][0], rtol=precision)
-    np.testing.assert_allclose(found[1][1], found[0][1], rtol=precision)
+    assert_engines_agree(program, "w", precision)
 
 
 @pytest.mark.parametrize("name", ["loop_in_loop", "branch_in_loop", "loop_in_branch_in_loop"])
 def test_gradients_of_nested_control_flow_are_those_of_the_emulator(name: str) -> None:
     program = convert(breaking.graph(f"gradient_of_{name}"), num_replicas=2, iterations_per_loop=3)
-    found = []
-    for engine in ("emulator", "pjrt"):
-        with TPUSession(program, engine=engine) as session:
-            found.append((session.train(6), session.value("w")))
-    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5)
-    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-5)
+    assert_engines_agree(program, "w", 1e-5)
 
 
 def test_sparse_adagrad_is_made_dense() -> None:
@@ -94,12 +95,7 @@ def test_sparse_adagrad_is_made_dense() -> None:
 
     program = convert(trace(build, resource=True), num_replicas=2, iterations_per_loop=3)
     assert [node for node in program.graph_def.node if node.op == "ResourceSparseApplyAdagrad"]
-    found = []
-    for engine in ("emulator", "pjrt"):
-        with TPUSession(program, engine=engine) as session:
-            found.append((session.train(6), session.value("table")))
-    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5)
-    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-5)
+    assert_engines_agree(program, "table", 1e-5)
 
 
 def test_checkpoints_go_back_and_forth(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ LAYERS = [
         "tpugraph/findings.py",
         "tpugraph/batched_input.py",
         "tpugraph/state.py",
+        "tpugraph/write_order.py",
         "tpugraph/losses.py",
         "tpugraph/train_ops.py",
         "tpugraph/roles.py",
