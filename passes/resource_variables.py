@@ -164,7 +164,7 @@ def _retype_alias(graph: Graph, node: Node) -> None:
 
 
 def _order_reads(graph: Graph, writes: Writes) -> int:
-    """Put each unconditional read before the writes that it does not follow; returns how many edges that took."""
+    """Put each unconditional read before the writes out of loops that it does not follow; returns how many edges that took."""
     count = 0
     roles = graph.roles
     step = graph.ancestors([graph[name] for name in (*roles.roots, *(f.name for f in roles.summaries))])
@@ -177,8 +177,8 @@ def _order_reads(graph: Graph, writes: Writes) -> int:
     maybe = analysis.conditional(graph)
     order = {node: i for i, node in enumerate(graph.topological_order(step, last=writes.targets))}
     for write, variables in writes.targets.items():
-        if write in maybe or write not in step:
-            continue
+        if write not in step or (write in maybe and analysis.frames(graph)[write]):
+            continue  # nothing leads into a loop but an Enter
         for variable in dict.fromkeys(variables):
             for read in fixed.get(variable, ()):
                 # Edges that agree with one order of the whole graph can never close a cycle.

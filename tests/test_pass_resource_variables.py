@@ -95,6 +95,22 @@ def test_the_result_of_an_assignment_enters_the_loss() -> None:
     assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)
 
 
+def test_a_read_beside_a_branch_comes_before_the_write_in_it() -> None:
+    text = """
+        w = VarHandleOp() {dtype: float32, shape: []}
+        c = Const() {dtype: bool, value: true}
+        two = Const() {dtype: float32, value: 2.0}
+        read = ReadVariableOp(w) {dtype: float32}
+        loss = Test(read)
+        side = Switch(two, c) {T: float32}
+        write = AssignVariableOp(w, side:1) {dtype: float32}
+        train = NoOp() ^loss ^write
+        """
+    graph = testing.parse(text)
+    testing.run_pass(ResourceVariables(), graph, roles=by_hand)
+    assert graph["write"].controls == (graph["read"],)
+
+
 def test_a_variable_written_in_a_branch() -> None:
     def build(rows: int) -> None:
         features, targets, weights = linear(rows)

@@ -227,6 +227,11 @@ FILLED_LIKE = frozenset({"ZerosLike", "OnesLike"})
 
 IDENTITIES = frozenset({"Identity", "IdentityN", "Snapshot", "StopGradient", "PreventGradient", "EnsureShape"})
 
+SHARES_MEMORY = (
+    IDENTITIES | CONTROL_FLOW | {"Reshape", "Squeeze", "ExpandDims", "Bitcast", "CheckNumerics", "RefIdentity"}
+)
+"""Ops whose output may be the memory of their first input: of a ref variable they hand on no value but the variable."""
+
 ELEMENTWISE = frozenset(
     """Abs Acos Acosh Add AddN AddV2 And Asin Asinh Atan Atan2 Atanh BiasAdd Cast Ceil CheckNumerics ClipByValue Conj
     Cos Cosh Div DivNoNan Elu EluGrad EnsureShape Equal Erf Erfc Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import graphdef, ops
+from tpugraph import graphdef, ops, races, roles
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import Graph, Node
 from tpugraph.plain import PlainRun, Values, read_pieces
@@ -120,9 +120,7 @@ class _Verifier:
         one = self._convert(1)
         many = self._convert(self.options.num_replicas)
         self.batch = many.report["batch"]["line"]
-        plain = PlainRun(
-            self._load(closed=_closed_batches(one)), train_op=self.options.train_op, loss=self.options.loss
-        )
+        plain = self._plain(one)
         randoms = self._explain_randomness(plain)
         saved = checkpoint.keys_of(graphdef.from_graph_def(one.graph_def, source=self.model))
         start = self._start(plain, saved, checkpoint_path)
@@ -187,6 +185,18 @@ class _Verifier:
                 self.notes.append(f"'{name}' drops its last partial batch, in the plain graph of this comparison too")
         return graph
 
+    def _plain(self, converted: Program) -> PlainRun:
+        graph = self._load(closed=_closed_batches(converted))
+        chosen = {"train_op": self.options.train_op, "loss": self.options.loss}
+        found = roles.find(graph, **chosen)
+        roots = [graph.tensor(found.loss.name).node, *(graph[op.name] for op in found.train_ops)]
+        if raced := races.find(graph, roots):
+            self.notes.append(_words_of(raced))
+            if left := races.put_reads_first(graph, roots, raced):
+                self.notes.append(f"'{left[0].read.name}' and '{left[0].write.name}' stay in no order, in a branch or a loop:"
+                                  " a difference below may be chance")  # fmt: skip
+        return PlainRun(graph, **chosen)
+
     def _convert(self, cores: int) -> Program:
         return convert(self._load(), replace(self.options, num_replicas=cores))
 
@@ -234,6 +244,16 @@ class _Verifier:
                     self.notes.append(f"{what}: the data ended after {len(losses)} steps")
                     break
             return _Result(losses, session.values())
+
+
+def _words_of(raced: Sequence[races.Race]) -> str:
+    """What is said of races."""
+    variables = list(dict.fromkeys(race.variable.name for race in raced))
+    more = f" and {len(variables) - 1} more" if len(variables) > 1 else ""
+    return (
+        f"the plain graph leaves to chance whether '{raced[0].read.name}' reads '{variables[0]}'{more} before or after"
+        f" '{raced[0].write.name}' writes it; here it runs with the reads first, as a converted graph does"
+    )
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,10 @@ class Writes:
             if seen:
                 self._before[node] = seen
 
+    def bit(self, node: Node) -> int:
+        """The set that holds this write alone; 0 where the node is no write."""
+        return self._bit.get(node, 0)
+
     def before(self, node: Node, variable: Node) -> int:
         """The writes of ``variable`` that ``node`` follows."""
         return self._before.get(node, 0) & self.of_variable.get(variable, 0)

@@ -34,6 +34,7 @@ LAYERS = [
         "tpugraph/batched_input.py",
         "tpugraph/state.py",
         "tpugraph/write_order.py",
+        "tpugraph/races.py",
         "tpugraph/losses.py",
         "tpugraph/train_ops.py",
         "tpugraph/roles.py",

@@ -1,0 +1,155 @@
+"""Races: reads of a variable that the plain graph puts in no order with a write of it, so that chance decides.
+
+``Optimizer.minimize`` makes none: it applies a gradient once all gradients of the op that it comes from are there. Steps
+that are written by hand (``tf.gradients``, then ``assign``) often do: a gradient may read a weight before or after the
+assignment, and since a ref variable is assigned in place (``tensorflow/core/kernels/assign_op.h``), even a snapshot that was
+taken before shows the new value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from tpugraph import analysis, ops
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.links import is_back_edge
+from tpugraph.write_order import Writes
+
+Side = tuple[Tensor, int]
+"""A predicate, and the output of the Switches on it that is taken."""
+Sides = frozenset[Side]
+
+
+@dataclass(frozen=True)
+class Race:
+    """A read and a write of one variable in no order."""
+
+    read: Node
+    write: Node
+    variable: Node
+
+
+def find(graph: Graph, roots: Iterable[Node]) -> list[Race]:
+    """The races of a step; a read in one branch and a write in the other are none.
+
+    Args:
+        graph: a plain graph.
+        roots: what a step runs: the train ops and the loss.
+    """
+    step = graph.ancestors(roots)
+    writes = Writes(graph)
+    after = _writes_after(graph, step, writes)
+    ours = sum(writes.bit(node) for node in writes.nodes if node in step)
+    sides = _sides(graph, step)
+    found = []
+    for variable, all_writes in writes.of_variable.items():
+        for read in _reads(variable):
+            if read not in step:
+                continue
+            known = writes.before(read, variable) | after.get(read, 0) | writes.bit(read)
+            for write in writes.listed(all_writes & ours & ~known):
+                if not any((predicate, 1 - port) in sides[write] for predicate, port in sides[read]):
+                    found.append(Race(read, write, variable))
+    return found
+
+
+def put_reads_first(graph: Graph, roots: Iterable[Node], races: Iterable[Race]) -> list[Race]:
+    """Let each write wait for the reads that race with it, as a converted graph does; returns the races that are left.
+
+    A read in a branch or a loop is waited for where its branches join or its loop is left; a write in a loop is let alone.
+    """
+    step = graph.ancestors(roots)
+    writes = dict.fromkeys(graph.of_type(*ops.WRITES))
+    order = {node: i for i, node in enumerate(graph.topological_order(step, last=writes))}
+    frames, sides = analysis.frames(graph), _sides(graph, step)
+
+    def beside(write: Node, node: Node) -> bool:
+        return not frames[node] and sides[node] <= sides[write]
+
+    left = []
+    for race in races:
+        ends = _ends(race.read, step, partial(beside, race.write))
+        # Edges that agree with one order of the whole graph can never close a cycle.
+        if frames[race.write] or not ends or any(order[end] >= order[race.write] for end in ends):
+            left.append(race)
+            continue
+        graph.add_controls(race.write, [end for end in ends if end not in race.write.controls])
+    return left
+
+
+def _sides(graph: Graph, step: Mapping[Node, None]) -> dict[Node, Sides]:
+    """The sides of branches that each node is on; those of loops are told by their frames."""
+    found: dict[Node, Sides] = {}
+    for node in graph.topological_order(step):
+        known = [found[tensor.node] | _side(tensor) for tensor in node.inputs if not is_back_edge(tensor.node, node)]
+        if node.op in ops.MERGE:
+            found[node] = frozenset.intersection(*known)
+        else:
+            found[node] = frozenset[Side]().union(*known, *(found[control] for control in node.controls))
+    return found
+
+
+def _side(tensor: Tensor) -> Sides:
+    """What the output of a Switch adds: its predicate and the number of the output."""
+    if tensor.node.op not in ops.SWITCH:
+        return frozenset()
+    predicate = tensor.node.inputs[1]
+    while predicate.node.op in ops.IDENTITIES:
+        predicate = predicate.node.inputs[0]
+    return frozenset() if predicate.node.op in ops.LOOP_COND else frozenset({(predicate, tensor.port)})
+
+
+def _writes_after(graph: Graph, step: Mapping[Node, None], writes: Writes) -> dict[Node, int]:
+    """Which writes of the step follow each node, as bit sets; through the back edges of loops too."""
+    found: dict[Node, int] = {}
+    order = graph.topological_order(step)
+    changed = True
+    while changed:
+        changed = False
+        for node in reversed(order):
+            before = bits = found.get(node, 0)
+            for consumer in node.consumers():
+                if consumer in step:
+                    bits |= found.get(consumer, 0) | writes.bit(consumer)
+            if bits != before:
+                found[node] = bits
+                changed = True
+    return found
+
+
+def _reads(variable: Node) -> list[Node]:
+    """What reads the memory of a variable."""
+    found: dict[Node, None] = {}
+    stack, seen = [variable], {variable}
+    while stack:
+        for use in stack.pop().uses():
+            node = use.node
+            if node.op in ops.WRITES and use.index in ops.WRITES[node.op].variables:
+                onward = not node.op.startswith("Resource")  # a ref write hands its reference on
+            elif node.op in ops.SHARES_MEMORY and (use.index == 0 or node.op in ops.MERGE):
+                onward = True
+            else:
+                found[node] = None
+                onward = False
+            if onward and node not in seen:
+                seen.add(node)
+                stack.append(node)
+    return list(found)
+
+
+def _ends(read: Node, step: Mapping[Node, None], beside: Callable[[Node], bool]) -> list[Node]:
+    """The first nodes beside the write (in no loop, and in no branch that it is not in) that are done after the read."""
+    found: dict[Node, None] = {}
+    stack, seen = [read], {read}
+    while stack:
+        node = stack.pop()
+        if beside(node):
+            found[node] = None
+            continue
+        for consumer in node.consumers():
+            if consumer in step and consumer not in seen:
+                seen.add(consumer)
+                stack.append(consumer)
+    return list(found)
