@@ -63,7 +63,9 @@ class Adjoints:
                         kinds |= self.kinds[producer]
                     if producer in self.divisors:
                         divisors |= self.divisors[producer]
-                elif producer.op not in uniform and tensor.dtype.floating and (kind := self._seed(tensor)):
+                elif producer.op in uniform or producer in forward or not tensor.dtype.floating:
+                    continue  # a weight: what comes back meets it on its way
+                elif kind := self._seed(tensor):
                     kinds |= {kind}
             if node.op in ops.DIVISIONS and _divides_a_seed(node, varying):
                 divisors |= {node.inputs[1]}

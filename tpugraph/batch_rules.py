@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tpugraph import ops
+from tpugraph import joined, ops
 from tpugraph.batch_ties import FIXED, Ties, is_vector, length, vector_value
 from tpugraph.ir import Node, Tensor
 
@@ -198,11 +198,18 @@ def _concat_offset(ties: Ties, node: Node) -> None:
 
 
 def _slice(ties: Ties, node: Node) -> None:
-    source, _, sizes = node.inputs
+    source, begin, sizes = node.inputs
     out = node.out()
+    taken = joined.part(node)
+    if taken is not None:
+        ties.dims(taken.part, 0, out, 0)
+        if len(taken.before) == 1:
+            ties.unite(("v", begin, 0), ("d", taken.before[0], 0))
     for axis in range(len(out.shape or ())):
         ties.unite(("v", sizes, axis), ("d", out, axis))
         ties.dims(source, axis, out, axis)
+        if axis == 0 and taken is not None:
+            continue
         whole = (source.shape or ())[axis]
         if whole is not None and whole % ties.batch:  # a piece of what is not the batch is not the batch
             ties.unite(("d", out, axis), FIXED)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tpugraph import ops
+from tpugraph import joined, ops
 from tpugraph.analysis import NodeSet, reads_host
 from tpugraph.batch_dims import BatchDims
 from tpugraph.ir import Graph, Node, Tensor
@@ -117,8 +117,9 @@ def _is_gradient_of_mean(node: Node, dims: BatchDims | Undecided) -> bool:
 
 def visited(graph: Graph, nodes: Iterable[Node], varying: NodeSet, dims: BatchDims | Undecided) -> Walk:
     """Look at some of the replica-varying nodes."""
-    walk = Walk(graph, varying, dims)
-    for node in graph.topological_order(nodes):
+    order = graph.topological_order(nodes)
+    walk = Walk(graph, varying, dims, dict.fromkeys(order))
+    for node in order:
         walk.visit(node)
     return walk
 
@@ -126,15 +127,17 @@ def visited(graph: Graph, nodes: Iterable[Node], varying: NodeSet, dims: BatchDi
 class Walk:
     """Visits nodes in order and tells what each value is."""
 
-    def __init__(self, graph: Graph, varying: NodeSet, dims: BatchDims | Undecided) -> None:
+    def __init__(self, graph: Graph, varying: NodeSet, dims: BatchDims | Undecided, within: NodeSet) -> None:
         self.graph = graph
         self.varying = varying
         self.dims = dims
+        self.within = within
         self.found = Mixing()
         self.bent: dict[Tensor, tuple[Node, str]] = {}
         self.totals: dict[Tensor, None] = {}
         self.spread: dict[Tensor, tuple[Node, str] | None] = {}  # rows to which a total was added, and what bent it
         self._rows: dict[Tensor, bool] = {}
+        self._drawn: dict[Tensor, None] = {}  # random numbers of a core, and what is made of nothing else
 
     def visit(self, node: Node) -> None:
         """Tell what the outputs of a node are."""
@@ -202,7 +205,11 @@ class Walk:
             return
         axis = int(node.inputs[-1].node.attr("value").item()) % len(node.out().shape or ())
         of_batch = {axis in self._certain(part) for part in node.inputs[:-1]}
-        if len(of_batch) > 1:
+        if len(of_batch) == 1:
+            return
+        apart = joined.taken_apart(node, self.within)
+        self._rows.update(dict.fromkeys(apart, True))
+        if not apart:
             self.found.joins.append(node)
 
     def _tells_apart(self, tensor: Tensor) -> bool:
@@ -250,6 +257,9 @@ class Walk:
 
     def _without_rows(self, node: Node, tensor: Tensor, operands: list[Tensor]) -> None:
         kinds = [t for t in (tensor, *operands) if t.dtype.floating]
+        if node.op in ops.RANDOM or (operands and all(t in self._drawn for t in operands)):
+            self._drawn[tensor] = None
+            return
         if any(self._has_rows(t) for t in operands):
             spread = [t for t in operands if t in self.spread]
             if spread and node.op in _COMBINES and not is_linear(node, operands):

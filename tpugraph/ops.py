@@ -283,6 +283,9 @@ ALONG_LAST_AXIS = frozenset(
 PICKS = frozenset({"GatherV2", "Gather", "GatherNd"})
 """Ops that pick rows of their first operand at the numbers in the second."""
 
+LOOKS_UP_ROWS = frozenset({"Gather", "GatherV2", "ResourceGather"})
+"""Ops that give one row of their first operand for each number of the second."""
+
 ALONG_AXES: dict[str, int] = {"Cumsum": 1, "Cumprod": 1, "CumulativeLogsumexp": 1, "ReverseV2": 1, "Roll": 2}
 """Ops that combine or move the elements along axes of their first operand, and the operand that names the axes."""
 

@@ -18,6 +18,7 @@ LAYERS = [
         "tpugraph/analysis.py",
         "tpugraph/loops.py",
         "tpugraph/batch_ties.py",
+        "tpugraph/joined.py",
         "tpugraph/batch_rules.py",
         "tpugraph/batch_dims.py",
         "tpugraph/resizing.py",

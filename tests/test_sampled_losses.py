@@ -1,0 +1,76 @@
+"""Sampled losses (NCE, sampled softmax): labels and samples are looked up as one list and taken apart again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import assert_cores_are_the_whole_batch, batches, finish, tf1, trace, variable
+from tpugraph import testing
+from tpugraph.compiler import convert
+
+CLASSES, WIDTH, ROWS = 30, 16, 96
+LOSSES = {"nce": tf1.nn.nce_loss, "softmax": tf1.nn.sampled_softmax_loss}
+
+
+def build(rows: int, kind: str, samples: int, *, total: bool = False, pieces: int = 1, fixed: bool = True) -> None:
+    """A word2vec model; with ``fixed`` samples every core and every run has the same ones."""
+    random = np.random.default_rng(1)
+    words, labels = random.integers(0, CLASSES, ROWS), random.integers(0, CLASSES, (ROWS, 1))
+    words, labels = batches((words, labels), rows)
+    embedded = tf.nn.embedding_lookup(variable("embedding", (CLASSES, WIDTH)), words)
+    cut = tf1.fixed_size_partitioner(pieces) if pieces > 1 else None
+    start = tf1.constant_initializer(0.3) if cut else None
+    weights = tf1.get_variable("weights", [CLASSES, WIDTH], initializer=start, partitioner=cut) if cut else variable(
+        "weights", (CLASSES, WIDTH)
+    )  # fmt: skip
+    drawn = (tf.range(samples, dtype=tf.int64), tf.fill([rows, 1], 0.2), tf.linspace(0.1, 0.4, samples))
+    per_row = LOSSES[kind](
+        weights, variable("bias", (CLASSES,)), labels, embedded, samples, CLASSES,
+        sampled_values=drawn if fixed else None, remove_accidental_hits=False,
+    )  # fmt: skip
+    loss = tf.reduce_sum(per_row) if total else tf.reduce_mean(per_row)
+    finish(loss, tf1.train.GradientDescentOptimizer(0.02 if total else 0.5))
+
+
+@pytest.mark.parametrize("resource", [False, True])
+@pytest.mark.parametrize("total", [False, True])
+@pytest.mark.parametrize("samples", [5, 4, 8])  # neither, and once and twice the rows of a core
+@pytest.mark.parametrize("kind", sorted(LOSSES))
+def test_cores_train_as_the_whole_batch_with_the_same_samples(
+    kind: str, samples: int, total: bool, resource: bool
+) -> None:
+    def at(rows: int) -> Any:
+        return build(rows, kind, samples, total=total)
+
+    assert_cores_are_the_whole_batch(at, relative=2e-5, absolute=2e-6, resource=resource)
+
+
+@pytest.mark.parametrize("rows", [16, 8])  # as many rows as the embedding is wide, as in the tutorial, and fewer
+def test_samples_are_drawn_by_each_core_and_nothing_is_in_doubt(rows: int) -> None:
+    program = convert(trace(lambda: build(rows, "nce", 5, fixed=False)), num_replicas=4, iterations_per_loop=4)
+    assert program.report["reduction"]["kind"] == "mean"
+    assert not program.report["notes"]
+    found = testing.run_on_cores(trace(lambda: build(rows, "nce", 5, fixed=False)), steps=8, num_replicas=4)
+    assert np.mean(found.losses[-2:]) < np.mean(found.losses[:2])
+
+
+def test_a_bank_beside_the_rows_is_no_list_that_is_taken_apart() -> None:
+    """The newest rows and older ones, compared as one: each core knows its own newest rows only."""
+
+    def at() -> None:
+        features, targets = batches(
+            (np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32), np.ones(ROWS)), 8
+        )
+        del targets
+        hidden = features @ variable("w", (3, 4))
+        bank = tf.concat([hidden, variable("bank", (5, 4), trainable=False)], 0)
+        compared = tf.matmul(hidden, bank, transpose_b=True)
+        loss = tf.reduce_mean(tf.reduce_logsumexp(compared, 1))
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+    (note,) = convert(trace(at), num_replicas=2).report["notes"]
+    assert "the result is not exactly that of the whole batch" in note
