@@ -21,6 +21,9 @@ SAME = frozenset(
 )  # fmt: skip
 """Datasets that hand on the elements of another as they are."""
 
+MEASURED = frozenset({"ModelDataset"})
+"""Datasets that measure the stages before them, and do nothing else."""
+
 ORDER = frozenset(
     {"RepeatDataset", "ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3", "ShuffleAndRepeatDataset",
      "ShuffleAndRepeatDatasetV2", "TakeDataset", "SkipDataset", "ShardDataset"}

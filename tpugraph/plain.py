@@ -14,6 +14,7 @@ from tpugraph import ops, roles, shapes
 from tpugraph.errors import RunError, TpuGraphError
 from tpugraph.findings import Roles
 from tpugraph.ir import Graph
+from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.rebind import file_names, missing_file_error
 
 Values = dict[str, np.ndarray[Any, Any]]
@@ -36,6 +37,7 @@ class PlainRun:
         self.graph = graph
         self.roles = roles.find(graph, train_op=train_op, loss=loss)
         self._loss = graph.tensor(self.roles.loss.name)
+        run_as_written(graph)  # the same elements; closing the session never waits for the measuring
         self._target = shapes.import_graph(graph)
         self._session: Any = None
         self._reads: dict[str, Any] = {}

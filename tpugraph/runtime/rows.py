@@ -8,14 +8,13 @@ the rows of all cores of a step are gathered from the constants in one go: the s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
-import tensorflow as tf
 
 from tpugraph import attrs, datasets, function_library, ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime.batches import scalar
+from tpugraph.runtime.pipelines import as_written
 from tpugraph.trips import steps_per_loop
 
 AHEAD = 64
@@ -125,7 +124,10 @@ def _numbers(graph: Graph, maker: Node, rows: _Rows, cores: int) -> Tensor:
         dataset = graph.add(op, "tpugraph/rows/of_a_step", [dataset.out(), _outside(graph, maker, value), true],
                             attrs={"output_types": [_INT64], "output_shapes": [shape], **extra},
                             outputs=[(_VARIANT, ())], source=maker)  # fmt: skip
-    dataset = _as_it_is(graph, maker, dataset, [(cores, rows.core)])
+    # The stages do so little that measuring them costs more than they do.
+    dataset = as_written(
+        graph, maker, dataset.out(), [_INT64], [(cores, rows.core)], name="tpugraph/rows/as_it_is", rewrite=False
+    )
     # The numbers of the next loop are drawn while the steps of this one run.
     loop = min(steps_per_loop(graph), MOST_AHEAD // (cores * rows.core))
     ahead = _outside(graph, maker, np.int64(max(AHEAD, loop)))
@@ -133,26 +135,6 @@ def _numbers(graph: Graph, maker: Node, rows: _Rows, cores: int) -> Tensor:
                      attrs={"output_types": [_INT64], "output_shapes": [(cores, rows.core)], "slack_period": 0,
                             "legacy_autotune": True, "buffer_size_min": 0, "metadata": ""},
                      outputs=[(_VARIANT, ())], source=maker).out()  # fmt: skip
-
-
-def _as_it_is(graph: Graph, maker: Node, dataset: Node, shapes: list[attrs.Shape]) -> Node:
-    """Let the pipeline run as it is written: its stages do so little that measuring them costs more than they do."""
-    return graph.add("OptionsDataset", "tpugraph/rows/as_it_is", [dataset.out()],
-                     attrs={"output_types": [_INT64], "output_shapes": shapes, "serialized_options": _options(),
-                            "metadata": ""},
-                     outputs=[(_VARIANT, ())], source=maker)  # fmt: skip
-
-
-@cache
-def _options() -> bytes:
-    """Options of tf.data without measuring and rewriting, as a dataset holds them."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    options.experimental_optimization.apply_default_optimizations = False
-    with tf.Graph().as_default() as graph:
-        tf.data.Dataset.range(1).with_options(options)
-        node = next(op for op in graph.get_operations() if op.type == "OptionsDataset")
-        return bytes(node.get_attr("serialized_options"))
 
 
 def _gather(graph: Graph, take: Node, numbers: Node, port: int, constant: Node) -> Tensor:

@@ -19,6 +19,7 @@ from tpugraph.runtime import checkpoint, emulator, engines, evaluation, failures
 from tpugraph.runtime.compiled import CompiledLoop, compile_loop
 from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.hosts import MIRROR
+from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.rebind import file_names, rebind_files
 from tpugraph.runtime.variables import Variables
 
@@ -89,6 +90,8 @@ class TPUSession:
         reached = masters.reach(master, cluster, reach_seconds)
         self.on_tpu = reached.on_tpu
         self.num_hosts = reached.hosts
+        if not reached.on_tpu:
+            run_as_written(graph)
         self.notes: list[str] = tpu.prepare(graph, reached.devices) if reached.on_tpu else reached.notes
         self.num_replicas = _replicas(graph)
         chosen = engines.choose(engine, platform, num_replicas=self.num_replicas, on_tpu=self.on_tpu,

@@ -1,0 +1,83 @@
+"""Input pipelines that leave nothing to tune run as they are written.
+
+tf.data measures each pipeline in a thread of its own, to choose what it was told to choose (``AUTOTUNE``). Where nothing
+was, that costs time, and more at the end: the thread looks whether it should end only after it was woken to, and if that
+is still undecided sleeps on, for up to a minute, while the session waits for it (``Model::OptimizeLoop`` in
+``tensorflow/core/framework/model.cc``, and ``CancellationManager``, which calls back before it calls itself cancelled).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import tensorflow as tf
+
+from tpugraph import attrs, ops
+from tpugraph.attrs import Shape
+from tpugraph.datasets import MEASURED, ORDER
+from tpugraph.ir import Graph, Node, Tensor
+
+_VARIANT = attrs.dtype("variant")
+
+
+def run_as_written(graph: Graph) -> int:
+    """Switch the measuring off where nothing asks for it; returns for how many pipelines."""
+    makers = [node for node in graph.of_type(*ops.MAKE_ITERATOR) if not _is_tuned(graph, node.inputs[0])]
+    for maker in makers:
+        for node in graph.ancestors([maker.inputs[0].node], data_only=True):
+            if node.op in MEASURED:
+                graph.replace_uses(node.out(), node.inputs[0])
+        iterator = maker.inputs[1].node
+        while iterator.op in ops.IDENTITIES:
+            iterator = iterator.inputs[0].node
+        element = iterator.attr("output_types"), iterator.attr("output_shapes")
+        own = as_written(graph, maker, maker.inputs[0], *element, name=f"{iterator.name}/as_written")
+        graph.set_input(maker, 0, own.out())
+    return len(makers)
+
+
+def as_written(graph: Graph, maker: Node, dataset: Tensor, types: list[attrs.DType], shapes: list[Shape], *,
+               name: str, rewrite: bool = True) -> Node:  # fmt: skip
+    """Put the options that switch measuring off behind a dataset.
+
+    Args:
+        graph: the graph.
+        maker: the node that gives the dataset to its iterator.
+        dataset: the dataset.
+        types: of its elements.
+        shapes: of its elements.
+        name: of the new node.
+        rewrite: whether tf.data may rewrite the pipeline.
+    """
+    options = {
+        "output_types": types,
+        "output_shapes": shapes,
+        "serialized_options": _options(rewrite=rewrite),
+        "metadata": "",
+    }
+    return graph.add("OptionsDataset", name, [dataset], attrs=options, outputs=[(_VARIANT, ())], source=maker)
+
+
+def _is_tuned(graph: Graph, dataset: Tensor) -> bool:
+    """Whether a stage of a pipeline was told to choose a number by itself."""
+    return any(
+        operand.node.op == "Const"
+        and operand.node.attr("value").shape == ()
+        and operand.node.attr("value") == tf.data.AUTOTUNE
+        for node in graph.ancestors([dataset.node], data_only=True)
+        if ops.is_dataset(node.op) and node.op not in ORDER
+        for operand in node.inputs
+    )
+
+
+@cache
+def _options(*, rewrite: bool) -> bytes:
+    """Options of tf.data as a dataset holds them."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    if not rewrite:
+        options.experimental_optimization.apply_default_optimizations = False
+    with tf.Graph().as_default() as graph:
+        tf.data.Dataset.range(1).with_options(options)
+        node = next(op for op in graph.get_operations() if op.type == "OptionsDataset")
+        return bytes(node.get_attr("serialized_options"))
