@@ -69,6 +69,10 @@ def _gamma(x: Any, w: Any) -> Any:
     return _total(tf.stop_gradient(tf1.random_gamma([2], tf.exp(w))))
 
 
+def _bent(x: Any, w: Any) -> Any:
+    return tf.sqrt(tf.reduce_mean(tf.square(x @ w))) + _gamma(x, w)
+
+
 def _ctc(x: Any, w: Any) -> Any:
     logits = tf.reshape(tf.tile(x @ w, [1, 12]), [4, 3, 4])
     labels = tf.SparseTensor(tf.constant([[0, 0], [1, 0], [2, 0]], tf.int64), tf.constant([0, 1, 0]), [3, 1])

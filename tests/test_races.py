@@ -44,7 +44,7 @@ def by_hand(*, late: bool = False) -> None:
     tf.group(tf1.assign(weights, new), tf1.assign(momentum, 0.9 * momentum), tf1.assign(step, step + 1), name="train")
 
 
-def test_an_optimizer_races_with_nothing() -> None:
+def test_races_of_real_graphs() -> None:
     assert found_in(corpus("iris_dnn").graph()) == set()
     assert found_in(corpus("lstm_dynamic").graph()) == set()
     assert len(found_in(corpus("ref_variables").graph())) == 1

@@ -11,9 +11,10 @@ import pytest
 import tensorflow as tf
 
 from tpugraph import cli, verify
+from tpugraph.comparison import Comparison, relative
 from tpugraph.compiler import ConvertOptions
 from tpugraph.plain import PlainRun, read_pieces
-from tpugraph.verify import Comparison, Verification
+from tpugraph.verify import Verification
 
 CORPUS = Path(__file__).parent / "data" / "corpus"
 IRIS = CORPUS / "iris_dnn"
@@ -86,7 +87,7 @@ def test_a_difference_is_found_and_named(monkeypatch: pytest.MonkeyPatch, capsys
     ],
 )
 def test_relative_difference(expected: list[float], actual: list[float], difference: float) -> None:
-    assert verify._relative(np.asarray(expected), np.asarray(actual)) == pytest.approx(difference)
+    assert relative(np.asarray(expected), np.asarray(actual)) == pytest.approx(difference)
 
 
 def test_what_was_skipped_does_not_count_as_a_difference() -> None:

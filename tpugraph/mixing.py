@@ -160,6 +160,11 @@ class Walk:
             else:
                 self._without_rows(node, tensor, operands)
 
+    def _is_drawn(self, node: Node, operands: list[Tensor]) -> bool:
+        if operands and all(t in self._drawn for t in operands):
+            return True
+        return node.op in ops.CANDIDATE_SAMPLERS or (node.op in ops.RANDOM and not operands)
+
     def _varies(self, tensor: Tensor) -> bool:
         return tensor.node in self.varying or reads_host(tensor)
 
@@ -257,7 +262,7 @@ class Walk:
 
     def _without_rows(self, node: Node, tensor: Tensor, operands: list[Tensor]) -> None:
         kinds = [t for t in (tensor, *operands) if t.dtype.floating]
-        if node.op in ops.RANDOM or (operands and all(t in self._drawn for t in operands)):
+        if self._is_drawn(node, operands):
             self._drawn[tensor] = None
             return
         if any(self._has_rows(t) for t in operands):

@@ -207,12 +207,16 @@ FILE_OPERANDS: dict[str, int] = {
 
 # --------------------------------------------------------------------------- randomness, shape, arithmetic
 
-RANDOM = frozenset(
+CANDIDATE_SAMPLERS = frozenset(
+    {"LogUniformCandidateSampler", "UniformCandidateSampler", "LearnedUnigramCandidateSampler",
+     "FixedUnigramCandidateSampler", "AllCandidateSampler", "ThreadUnsafeUnigramCandidateSampler"}
+)  # fmt: skip
+"""Ops that draw classes whatever the labels are; of the labels they say how often each is expected."""
+
+RANDOM = CANDIDATE_SAMPLERS | frozenset(
     {"RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "RandomShuffle", "Multinomial",
      "RandomGamma", "RandomPoisson", "RandomPoissonV2", "ParameterizedTruncatedNormal", "StatelessMultinomial",
-     "LogUniformCandidateSampler", "UniformCandidateSampler", "LearnedUnigramCandidateSampler",
-     "FixedUnigramCandidateSampler", "AllCandidateSampler", "ThreadUnsafeUnigramCandidateSampler", "RandomCrop",
-     "StatefulUniform", "StatefulStandardNormalV2", "StatefulTruncatedNormal", "StatefulUniformInt"}
+     "RandomCrop", "StatefulUniform", "StatefulStandardNormalV2", "StatefulTruncatedNormal", "StatefulUniformInt"}
 )  # fmt: skip
 """Ops that draw from a stateful random stream; ``seed`` and ``seed2`` name the stream."""
 

@@ -1,8 +1,9 @@
 """Races: reads of a variable that the plain graph puts in no order with a write of it, so that chance decides.
 
-``Optimizer.minimize`` makes none: it applies a gradient once all gradients of the op that it comes from are there. Steps
-that are written by hand (``tf.gradients``, then ``assign``) often do: a gradient may read a weight before or after the
-assignment, and since a ref variable is assigned in place (``tensorflow/core/kernels/assign_op.h``), even a snapshot that was
+``Optimizer.minimize`` makes few: it applies a gradient once all gradients of the op that it comes from are there, but what
+only the reported loss reads, such as a penalty on a ref variable, waits for nothing. Steps that are written by hand
+(``tf.gradients``, then ``assign``) make more: a gradient or a learning rate may read a variable before or after it is
+assigned, and since a ref variable is assigned in place (``tensorflow/core/kernels/assign_op.h``), even a snapshot that was
 taken before shows the new value.
 """
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import graphdef, ops, races, roles
+from tpugraph.comparison import Comparison, Result, compare, relative
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import Graph, Node
 from tpugraph.plain import PlainRun, Values, read_pieces
@@ -21,33 +22,6 @@ from tpugraph.runtime.rebind import rebind_files
 from tpugraph.runtime.session import TPUSession
 
 _SEED = 20_111
-_FLOOR = 1e-6
-"""Magnitude below which the elements of a variable are compared absolutely."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two runs side by side.
-
-    Attributes:
-        what: the runs that are compared.
-        steps: the steps that both took.
-        loss: largest relative difference between the losses of a step.
-        variable: the variable that differs most, or "" where none was compared.
-        difference: by how much, relative to the variable's largest element.
-        skipped: why nothing was compared, or "".
-    """
-
-    what: str
-    steps: int = 0
-    loss: float = 0.0
-    variable: str = ""
-    difference: float = 0.0
-    skipped: str = ""
-
-    def within(self, tolerance: float) -> bool:
-        """Whether nothing differs by more than the tolerance."""
-        return self.loss <= tolerance and self.difference <= tolerance
 
 
 @dataclass
@@ -63,14 +37,6 @@ class Verification:
     def ok(self) -> bool:
         """Whether every comparison stayed within the tolerance."""
         return all(c.within(self.tolerance) for c in self.comparisons)
-
-
-@dataclass(frozen=True)
-class _Result:
-    """Losses and final variables of a run."""
-
-    losses: list[float]
-    variables: Values
 
 
 def verify(
@@ -125,38 +91,38 @@ class _Verifier:
         saved = checkpoint.keys_of(graphdef.from_graph_def(one.graph_def, source=self.model))
         start = self._start(plain, saved, checkpoint_path)
         self.progress(f"plain graph, {self.steps} steps")
-        reference = _Result(*plain.train(self.steps, start.values))
+        reference = Result(*plain.train(self.steps, start.values))
         if len(reference.losses) < self.steps:
             self.notes.append(f"the data of the plain graph ended after {len(reference.losses)} steps")
         k = self.steps
         single = self._train(one, start, "1 core, single steps", [1] * k)
         loop = self._train(one, start, f"1 core, one loop of {k}", [k])
         found = [
-            _compare("1 core, single steps, with the plain graph", reference, single),
-            _compare(f"1 core, one loop of {k}, with the plain graph", reference, loop),
+            compare("1 core, single steps, with the plain graph", reference, single),
+            compare(f"1 core, one loop of {k}, with the plain graph", reference, loop),
         ]
         if self.options.num_replicas > 1:
             found += self._many_cores(plain, many, start, reference, randoms)
         plain.close()
         return found
 
-    def _many_cores(self, plain: PlainRun, many: Program, start: _Start, reference: _Result,
+    def _many_cores(self, plain: PlainRun, many: Program, start: _Start, reference: Result,
                     randoms: list[str]) -> list[Comparison]:  # fmt: skip
         n, k = self.options.num_replicas, self.steps
         single = self._train(many, start, f"{n} cores, single steps", [1] * k)
         loop = self._train(many, start, f"{n} cores, one loop of {k}", [k])
-        found = [_compare(f"{n} cores, one loop of {k}, with single steps", single, loop)]
+        found = [compare(f"{n} cores, one loop of {k}, with single steps", single, loop)]
         drawn = (
             f"the step draws random numbers ({', '.join(randoms[:3])}), which differ between cores" if randoms else ""
         )
         if self.options.batch_mode == "global":
             what = f"{n} cores, single steps, with the plain graph at the same batch"
-            found.append(Comparison(what, skipped=drawn) if drawn else _compare(what, reference, single))
+            found.append(Comparison(what, skipped=drawn) if drawn else compare(what, reference, single))
         else:
             found.append(self._first_loss(plain, many, start, single, drawn))
         return found
 
-    def _first_loss(self, plain: PlainRun, many: Program, start: _Start, single: _Result, skip: str) -> Comparison:
+    def _first_loss(self, plain: PlainRun, many: Program, start: _Start, single: Result, skip: str) -> Comparison:
         """The loss of step 1 on N cores against the plain graph's on the first N batches, at the same weights."""
         n, kind = self.options.num_replicas, many.report["reduction"]["kind"]
         what = f"{n} cores, loss of step 1, with the {kind} of the plain graph's on {n} batches"
@@ -172,7 +138,7 @@ class _Verifier:
         if len(losses) < n:
             return Comparison(what, skipped=f"the data holds {len(losses)} batches only")
         expected = float(np.mean(losses) if kind == "mean" else np.sum(losses))
-        return Comparison(what, 1, _relative(np.asarray(expected), np.asarray(single.losses[0])))
+        return Comparison(what, 1, relative(np.asarray(expected), np.asarray(single.losses[0])))
 
     # ------------------------------------------------------------------ parts
 
@@ -232,7 +198,7 @@ class _Verifier:
             session.run(write)
         return _Start(values, path)
 
-    def _train(self, program: Program, start: _Start, what: str, loops: Sequence[int]) -> _Result:
+    def _train(self, program: Program, start: _Start, what: str, loops: Sequence[int]) -> Result:
         self.progress(what)
         losses: list[float] = []
         with TPUSession(program) as session:
@@ -243,7 +209,7 @@ class _Verifier:
                 if len(found) < count:
                     self.notes.append(f"{what}: the data ended after {len(losses)} steps")
                     break
-            return _Result(losses, session.values())
+            return Result(losses, session.values())
 
 
 def _words_of(raced: Sequence[races.Race]) -> str:
@@ -308,39 +274,3 @@ def _drop_remainder(graph: Graph, node: Node) -> bool:
     own = graph.add("Const", f"{node.name}/drop_remainder", attrs={"dtype": kind, "value": np.asarray(True)})
     graph.set_input(node, place, own.out())
     return True
-
-
-# --------------------------------------------------------------------------- comparing
-
-
-def _compare(what: str, expected: _Result, actual: _Result) -> Comparison:
-    steps = min(len(expected.losses), len(actual.losses))
-    if not steps:
-        return Comparison(what, skipped="the data ended before the first step")
-    losses = [_relative(np.asarray(a), np.asarray(b))
-              for a, b in zip(expected.losses, actual.losses, strict=False)]  # fmt: skip
-    if len(expected.losses) != len(actual.losses):
-        return Comparison(what, steps, max(losses))  # the variables are those of different steps
-    differences = {name: _relative(value, actual.variables[name]) for name, value in expected.variables.items()
-                   if name in actual.variables}  # fmt: skip
-    worst = max(differences, key=lambda name: differences[name], default="")
-    return Comparison(what, steps, max(losses), worst, differences.get(worst, 0.0))
-
-
-def _relative(expected: Any, actual: Any) -> float:
-    """The largest difference of two arrays, relative to the largest element expected; inf where only one is finite."""
-    if expected.shape != actual.shape:
-        return float("inf")
-    if not expected.size:
-        return 0.0
-    if not np.issubdtype(expected.dtype, np.number):
-        return 0.0 if np.array_equal(expected, actual) else float("inf")
-    left, right = expected.astype(np.float64), actual.astype(np.float64)
-    same = (left == right) | (np.isnan(left) & np.isnan(right))
-    if same.all():
-        return 0.0
-    if not (np.isfinite(left[~same]).all() and np.isfinite(right[~same]).all()):
-        return float("inf")
-    finite = left[np.isfinite(left)]
-    scale = float(np.abs(finite).max()) if finite.size else 0.0
-    return float(np.abs(left - right)[~same].max()) / max(scale, _FLOOR)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tpugraph import ops
+
 COMPILE_TIME_CONSTANTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys("""Fill Empty Concat DynamicStitch ParallelDynamicStitch Split
         StackV2 TensorArrayV3 AvgPoolGrad AvgPool3DGrad
@@ -59,11 +61,7 @@ REPLACEMENTS: dict[str, str] = {
         "tf.matmul(tf.one_hot(rows, n), table), whose gradient is dense",
     ),
     **dict.fromkeys(("CTCLoss", "CTCLossV2"), "tf.nn.ctc_loss with dense labels (labels of shape [batch, length], logit_length)"),
-    **dict.fromkeys(
-        ("LogUniformCandidateSampler", "UniformCandidateSampler", "LearnedUnigramCandidateSampler",
-         "FixedUnigramCandidateSampler", "AllCandidateSampler"),
-        "draw the candidates in the input function, or take the full softmax",
-    ),
+    **dict.fromkeys(ops.CANDIDATE_SAMPLERS, "draw the candidates in the input function, or take the full softmax"),
     **dict.fromkeys(("CropAndResize", "ResizeBicubic", "ResizeArea", "ExtractGlimpse"),
                     "tf.image.resize with method bilinear or nearest, or resize in the input function"),
     **dict.fromkeys(("RandomGamma", "RandomPoisson", "RandomPoissonV2"),

@@ -77,6 +77,7 @@ LAYERS = [
         "tpugraph/plain.py",
         "tpugraph/trainings.py",
         "tpugraph/testing.py",
+        "tpugraph/comparison.py",
         "tpugraph/verify.py",
     ]),
     ("command", [

@@ -8,9 +8,10 @@ from dataclasses import asdict
 from tpugraph import graphdef
 from tpugraph.commands.console import Console, Outcome
 from tpugraph.commands.flags import Parsed, rebinds
+from tpugraph.comparison import Comparison
 from tpugraph.compiler import ConvertOptions
 from tpugraph.errors import UsageError
-from tpugraph.verify import Comparison, Verification, verify
+from tpugraph.verify import Verification, verify
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
