@@ -11,6 +11,7 @@ import tensorflow as tf
 from models import assert_cores_are_the_whole_batch, batches, finish, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.compiler import convert
+from tpugraph.errors import TpuGraphError
 
 CLASSES, WIDTH, ROWS = 30, 16, 96
 LOSSES = {"nce": tf1.nn.nce_loss, "softmax": tf1.nn.sampled_softmax_loss}
@@ -56,6 +57,26 @@ def test_samples_are_drawn_by_each_core_and_nothing_is_in_doubt(rows: int) -> No
     assert not program.report["notes"]
     found = testing.run_on_cores(trace(lambda: build(rows, "nce", 5, fixed=False)), steps=8, num_replicas=4)
     assert np.mean(found.losses[-2:]) < np.mean(found.losses[:2])
+
+
+def apart(rows: int, first: int) -> None:
+    """A sampled loss by hand; ``first`` is where the samples are said to begin."""
+    random = np.random.default_rng(1)
+    words, labels = batches((random.integers(0, CLASSES, ROWS), random.integers(0, CLASSES, ROWS)), rows)
+    listed = tf.gather(variable("weights", (CLASSES, WIDTH)), tf.concat([labels, tf.range(5, dtype=tf.int64)], 0))
+    embedded = tf.gather(variable("embedding", (CLASSES, WIDTH)), words)
+    true = tf.nn.softplus(-tf.reduce_sum(embedded * listed[:rows], 1))
+    drawn = tf.nn.softplus(tf.matmul(embedded, listed[first:], transpose_b=True))
+    finish(tf.reduce_mean(true) + tf.reduce_mean(drawn), tf1.train.GradientDescentOptimizer(0.5))
+
+
+def test_a_list_that_is_sliced_by_hand() -> None:
+    assert_cores_are_the_whole_batch(lambda rows: apart(rows, rows), relative=2e-5, absolute=2e-6)
+
+
+def test_a_slice_across_the_parts_is_refused_and_the_list_is_named() -> None:
+    with pytest.raises(TpuGraphError, match=r"; 'concat' puts rows of the batch beside others"):
+        convert(trace(lambda: apart(8, 6)), num_replicas=2)
 
 
 def test_a_bank_beside_the_rows_is_no_list_that_is_taken_apart() -> None:

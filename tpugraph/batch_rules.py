@@ -198,25 +198,34 @@ def _concat_offset(ties: Ties, node: Node) -> None:
 
 
 def _slice(ties: Ties, node: Node) -> None:
-    source, begin, sizes = node.inputs
+    source, _, sizes = node.inputs
     out = node.out()
-    taken = joined.part(node)
-    if taken is not None:
-        ties.dims(taken.part, 0, out, 0)
-        if len(taken.before) == 1:
-            ties.unite(("v", begin, 0), ("d", taken.before[0], 0))
+    taken = _part(ties, node)
     for axis in range(len(out.shape or ())):
         ties.unite(("v", sizes, axis), ("d", out, axis))
         ties.dims(source, axis, out, axis)
-        if axis == 0 and taken is not None:
+        if axis == 0 and taken:
             continue
         whole = (source.shape or ())[axis]
         if whole is not None and whole % ties.batch:  # a piece of what is not the batch is not the batch
             ties.unite(("d", out, axis), FIXED)
 
 
+def _part(ties: Ties, node: Node) -> bool:
+    """Whether a slice takes rows apart that were put beside others; then its rows are those."""
+    taken = joined.part(node)
+    if taken is None:
+        return False
+    ties.dims(taken.part, 0, node.out(), 0)
+    if len(taken.before) == 1:
+        ties.unite(("v", node.inputs[1], 0), ("d", taken.before[0], 0))
+    return True
+
+
 def _strided_slice(ties: Ties, node: Node) -> None:
     source, out = node.inputs[0], node.out()
+    if not is_vector(source):
+        _part(ties, node)
     begin, end = vector_value(node.inputs[1]), vector_value(node.inputs[2])
     if begin is None or end is None:
         return

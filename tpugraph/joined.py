@@ -23,21 +23,14 @@ class Part:
 
 
 def part(node: Node) -> Part | None:
-    """What a Slice takes whole out of a concatenation, or out of what was looked up by one; None where it does not."""
-    if node.op != "Slice" or not node.out().shape:
+    """What a slice takes whole out of a concatenation, or out of what was looked up by one; None where it does not."""
+    if node.op not in ("Slice", "StridedSlice") or not node.out().shape:
         return None
-    source, begin, size = node.inputs
-    parts = _parts(source)
-    count, whole = (node.out().shape or ())[0], (source.shape or (None,))[0]
-    starts, sizes = vector_value(begin), vector_value(size)
-    if parts is None or count is None or whole is None:
+    parts = _parts(node.inputs[0])
+    count = (node.out().shape or ())[0]
+    if parts is None or count is None:
         return None
-    if starts is not None:
-        start = starts[0]
-    elif sizes is not None and sizes[0] == -1:  # all that follows
-        start = whole - count
-    else:
-        return None
+    start = _start(node, count)
     offset = 0
     for number, tensor in enumerate(parts):
         length = (tensor.shape or (None,))[0]
@@ -47,6 +40,24 @@ def part(node: Node) -> Part | None:
             return Part(tensor, parts[:number])
         offset += length
     return None
+
+
+def _start(node: Node, count: int) -> int | None:
+    """The first row that a slice of so many rows takes, where that is known."""
+    source, begin, until = node.inputs[:3]
+    starts, ends = vector_value(begin), vector_value(until)
+    whole = (source.shape or (None,))[0]
+    to_the_end = ends is not None and ends[0] == -1
+    if node.op == "StridedSlice":
+        reshapes = any(node.attr(f"{name}_mask", 0) & 1 for name in ("ellipsis", "new_axis", "shrink_axis"))
+        if reshapes or (vector_value(node.inputs[3]) or [0])[0] != 1:
+            return None
+        if node.attr("begin_mask", 0) & 1:
+            return 0
+        to_the_end = bool(node.attr("end_mask", 0) & 1)
+    if starts is not None and starts[0] >= 0:
+        return starts[0]
+    return whole - count if to_the_end and whole is not None else None
 
 
 def taken_apart(concat: Node, within: Collection[Node]) -> list[Tensor]:

@@ -245,7 +245,8 @@ class Walk:
         return next((cause for cause in causes if cause is not None), None)
 
     def _fault(self, node: Node, numbers: list[Tensor]) -> None:
-        self.found.faults[node] = f"({node.op}) combines rows of the batch with a number made of all rows"
+        beside = f"; '{self.found.joins[0].name}' puts rows of the batch beside others" if self.found.joins else ""
+        self.found.faults[node] = f"({node.op}) combines rows of the batch with a number made of all rows{beside}"
         cause = self._cause(numbers)
         if cause is not None:
             self.found.causes[node] = cause
