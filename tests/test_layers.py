@@ -31,7 +31,7 @@ def imports(name):
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
-import tensorflow
+import networkx, tensorflow
 sys.exit(not all([imports(name) for name in sys.argv[1:]]))
 """
 
