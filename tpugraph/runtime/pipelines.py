@@ -22,18 +22,21 @@ _VARIANT = attrs.dtype("variant")
 
 def run_as_written(graph: Graph) -> int:
     """Switch the measuring off where nothing asks for it; returns for how many pipelines."""
-    makers = [node for node in graph.of_type(*ops.MAKE_ITERATOR) if not _is_tuned(graph, node.inputs[0])]
-    for maker in makers:
-        for node in graph.ancestors([maker.inputs[0].node], data_only=True):
-            if node.op in MEASURED:
-                graph.replace_uses(node.out(), node.inputs[0])
+    count = 0
+    for maker in graph.of_type(*ops.MAKE_ITERATOR):
         iterator = maker.inputs[1].node
         while iterator.op in ops.IDENTITIES:
             iterator = iterator.inputs[0].node
+        if iterator.op not in ops.ITERATORS or _is_tuned(graph, maker.inputs[0]):
+            continue
+        for node in graph.ancestors([maker.inputs[0].node], data_only=True):
+            if node.op in MEASURED:
+                graph.replace_uses(node.out(), node.inputs[0])
         element = iterator.attr("output_types"), iterator.attr("output_shapes")
         own = as_written(graph, maker, maker.inputs[0], *element, name=f"{iterator.name}/as_written")
         graph.set_input(maker, 0, own.out())
-    return len(makers)
+        count += 1
+    return count
 
 
 def as_written(graph: Graph, maker: Node, dataset: Tensor, types: list[attrs.DType], shapes: list[Shape], *,
