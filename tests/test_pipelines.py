@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from models import corpus, finish, rows_of, squared_error, tf1, trace, variable
-from tpugraph import ops
+from tpugraph import ops, testing
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph, Node
 from tpugraph.runtime.pipelines import run_as_written
@@ -58,6 +58,13 @@ def test_the_stage_that_only_measures_is_left_out() -> None:
     assert graph.of_type("ModelDataset")
     assert run_as_written(graph) == 1
     assert not graph.ancestors([maker_of(graph)]).keys() & set(graph.of_type("ModelDataset"))
+
+
+def test_the_plain_run_leaves_the_graph_that_it_is_given_as_it_is() -> None:
+    graph = made(parallel=2)
+    before = testing.graph_text(graph)
+    testing.run_plain(graph, steps=1)
+    assert testing.graph_text(graph) == before
 
 
 def test_a_session_trains_the_same_on_what_is_tuned_and_what_is_not() -> None:

@@ -200,7 +200,7 @@ def _concat_offset(ties: Ties, node: Node) -> None:
 def _slice(ties: Ties, node: Node) -> None:
     source, _, sizes = node.inputs
     out = node.out()
-    taken = _part(ties, node)
+    taken = _tie_part(ties, node)
     for axis in range(len(out.shape or ())):
         ties.unite(("v", sizes, axis), ("d", out, axis))
         ties.dims(source, axis, out, axis)
@@ -211,8 +211,8 @@ def _slice(ties: Ties, node: Node) -> None:
             ties.unite(("d", out, axis), FIXED)
 
 
-def _part(ties: Ties, node: Node) -> bool:
-    """Whether a slice takes rows apart that were put beside others; then its rows are those."""
+def _tie_part(ties: Ties, node: Node) -> bool:
+    """Tie the rows of a slice to the part of a concatenation that it takes whole; returns whether it does."""
     taken = joined.part(node)
     if taken is None:
         return False
@@ -225,7 +225,7 @@ def _part(ties: Ties, node: Node) -> bool:
 def _strided_slice(ties: Ties, node: Node) -> None:
     source, out = node.inputs[0], node.out()
     if not is_vector(source):
-        _part(ties, node)
+        _tie_part(ties, node)
     begin, end = vector_value(node.inputs[1]), vector_value(node.inputs[2])
     if begin is None or end is None:
         return

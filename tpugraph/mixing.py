@@ -161,6 +161,7 @@ class Walk:
                 self._without_rows(node, tensor, operands)
 
     def _is_drawn(self, node: Node, operands: list[Tensor]) -> bool:
+        """Whether what has no rows here is drawn by the core, and says nothing of its rows."""
         if operands and all(t in self._drawn for t in operands):
             return True
         return node.op in ops.CANDIDATE_SAMPLERS or (node.op in ops.RANDOM and not operands)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import ops, roles, shapes
+from tpugraph import graphdef, ops, roles, shapes
 from tpugraph.errors import RunError, TpuGraphError
 from tpugraph.findings import Roles
 from tpugraph.ir import Graph
@@ -37,8 +37,9 @@ class PlainRun:
         self.graph = graph
         self.roles = roles.find(graph, train_op=train_op, loss=loss)
         self._loss = graph.tensor(self.roles.loss.name)
-        run_as_written(graph)  # the same elements; closing the session never waits for the measuring
-        self._target = shapes.import_graph(graph)
+        copy = graphdef.from_graph_def(graphdef.to_graph_def(graph), source=graph.source)
+        run_as_written(copy)  # the same elements; closing the session never waits for the measuring
+        self._target = shapes.import_graph(copy)
         self._session: Any = None
         self._reads: dict[str, Any] = {}
         self._assigns: dict[str, tuple[Any, Any]] = {}

@@ -1,9 +1,9 @@
 """Input pipelines that leave nothing to tune run as they are written.
 
 tf.data measures each pipeline in a thread of its own, to choose what it was told to choose (``AUTOTUNE``). Where nothing
-was, that costs time, and more at the end: the thread looks whether it should end only after it was woken to, and if that
-is still undecided sleeps on, for up to a minute, while the session waits for it (``Model::OptimizeLoop`` in
-``tensorflow/core/framework/model.cc``, and ``CancellationManager``, which calls back before it calls itself cancelled).
+was, that costs time, and more at the end: a ``CancellationManager`` wakes the thread before it counts as cancelled, so a
+thread that looks too soon sleeps on, for up to a minute, while the session waits for it (``Model::OptimizeLoop`` in
+``tensorflow/core/framework/model.cc``).
 """
 
 from __future__ import annotations
