@@ -1,11 +1,13 @@
 """The passes, in the order in which ``convert`` runs them."""
 
+from passes.batch_norm import BatchNorm
 from passes.cross_replica_sum import CrossReplicaSum
 from passes.entry_points import EntryPoints
 from passes.evaluation_entry_points import EvaluationEntryPoints
 from passes.evaluation_loop import EvaluationLoop
 from passes.gather_rows import GatherRows
 from passes.infeed import Infeed
+from passes.inline_functions import InlineFunctions
 from passes.outfeed import Outfeed
 from passes.pad_batches import PadBatches
 from passes.placement import Placement
@@ -16,17 +18,17 @@ from passes.separate_rows import SeparateRows
 from passes.split_batch import SplitBatch
 from passes.static_shapes import StaticShapes
 from passes.training_loop import TrainingLoop
-from passes.varying_updates import VaryingUpdates
 from tpugraph.pipeline import Pass
 
 PASSES: tuple[type[Pass], ...] = (
     Prune,
+    InlineFunctions,
     ResourceVariables,
     StaticShapes,
     Placement,
     SplitBatch,
+    BatchNorm,
     CrossReplicaSum,
-    VaryingUpdates,
     Outfeed,
     Infeed,
     TrainingLoop,
@@ -37,6 +39,7 @@ PASSES: tuple[type[Pass], ...] = (
 
 WITHOUT_TRAINING: tuple[type[Pass], ...] = (
     Prune,
+    InlineFunctions,
     ResourceVariables,
     PadBatches,
     SeparateRows,

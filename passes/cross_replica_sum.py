@@ -1,197 +1,118 @@
-"""Sum the raw gradients over the cores."""
+"""Partition the step over the cores: collectives where values of the whole batch are asked for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph import analysis, ops, other_losses, reduction
-from tpugraph.adjoints import Adjoints
-from tpugraph.analysis import NodeSet
+from tpugraph import analysis
+from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.batch_dims import batch_rows
-from tpugraph.degrees import unclear
 from tpugraph.errors import ConversionError, UsageError
-from tpugraph.gathering import all_gather
-from tpugraph.gradients import RawGradient, find_raw_gradients, rows_alike
 from tpugraph.ir import Graph, Tensor
-from tpugraph.losses import decisions
+from tpugraph.partitioning import Partition, analyse
 from tpugraph.pipeline import Pass
-from tpugraph.replicas import Replicas
-from tpugraph.uniform_parts import share_uniform_parts
 
-
-@dataclass(frozen=True)
-class _Step:
-    """The step as it was analysed: what varies, the rows of a core's batch, what leads to the loss and to the gradients."""
-
-    graph: Graph
-    loss: Tensor
-    varying: NodeSet
-    rows: int | None
-    forward: NodeSet
-    backward: NodeSet
+_CHOICES = {
+    "loss_reduction": ("auto", "mean", "sum"),
+    "varying_updates": ("mean", "replica0", "error"),
+    "batch_norm": ("global", "per_core"),
+}
 
 
 @dataclass(frozen=True)
 class CrossReplicaSum(Pass):
-    """Every trained variable is updated from its gradient over the global batch, reduced before clipping or scaling.
+    """Every variable is given what the step on the whole batch would give it.
 
-    The raw gradient of each variable is scaled by the core's share of the batch and summed over the cores. Rows of an
-    embedding are gathered instead. Where the loss is a sum, only what depends on the data is summed.
+    Each value is the same on every core, holds the core's rows, or is its part of a sum; where an op reads it otherwise, the
+    cores combine it: raw gradients are summed before clipping and the optimizer, rows are gathered where rows meet.
     """
 
     num_replicas: int = 8
     loss_reduction: str = "auto"
+    varying_updates: str = "mean"
+    batch_norm: str = "global"
+    batch_constants: tuple[str, ...] = ()
+    literals: tuple[str, ...] = ()
 
     requires = ("placed", "shapes_known")
-    ensures = ("gradients_reduced",)
+    ensures = ("gradients_reduced", "uniform_writes")
 
     def run(self, graph: Graph) -> None:
-        if self.loss_reduction not in ("auto", "mean", "sum"):
-            raise UsageError(f"'{self.loss_reduction}' is no loss reduction", fix="--loss_reduction=auto, mean or sum")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise UsageError(f"'{getattr(self, name)}' is no {name.replace('_', ' ')}",
+                                 fix=f"--{name}={', '.join(choices[:-1])} or {choices[-1]}")  # fmt: skip
         loss = graph.tensor(graph.roles.loss.name)
-        varying, gradients = self._analyse(graph, loss)
         rows = batch_rows(graph)
-        how = self._reduction(graph, loss, varying, rows)
-        replicas = Replicas(graph, self.num_replicas, how)
-        if how.divisors and self.num_replicas > 1:
-            for divisor in how.divisors:
-                replicas.globalise(divisor, varying, mean=divisor in how.means)
-            varying, gradients = self._analyse(graph, loss)
-        deciding = decisions(graph, loss) if self.num_replicas > 1 else []
-        share = _share_of_loss(loss, varying, replicas) if deciding else None
-        if share is not None:
-            whole = replicas.all_sum(share)
-            for use in deciding:
-                graph.set_input(use.node, use.index, whole)
-            varying, gradients = self._analyse(graph, loss)
-        if not gradients and graph.roles.updates:
-            raise ConversionError(
-                "no gradient was found between backpropagation and the updates: they pass through other variables",
-                node=graph[graph.roles.updates[0].name],
-                origin=graph.source,
-                fix="apply the gradient in the step that computes it",
-            )
-        backward = graph.ancestors((g.tensor.node for g in gradients), data_only=True)
-        forward = graph.ancestors([loss.node], data_only=True)
-        step = _Step(graph, loss, varying, rows, forward, backward)
-        kinds, doubts = self._kinds(step, gradients, how)
-        apart = self._of_other_losses(step)
-        for gradient in gradients:
-            if kinds[gradient.tensor] == "sum" and gradient.kind != "indices":
-                share_uniform_parts(graph, replicas, gradient.tensor.node, varying, forward)
-            self._reduce(graph, replicas, gradient, backward, kinds[gradient.tensor])
-        base = "sum" if how.kind == "sum" else "mean"
-        share = share or _share_of_loss(loss, varying, replicas)
-        graph.roles.loss_share = str(share)
-        graph.facts[self.name] = {
-            "loss_reduction": how.kind,
-            "reason": how.reason,
-            "notes": [note for note in (how.doubt, *doubts, how.departs or apart) if note],
-            "batch_rows": rows,
-            "own_statistics": sorted(node.name for node in how.statistics),
-            "reduced": {str(g.tensor): g.why for g in gradients},
-            "kinds": {str(g.tensor): g.kind for g in gradients},
-            "of_other_losses": {g.variable: kinds[g.tensor] for g in gradients if kinds[g.tensor] != base},
-        }
-
-    def _analyse(self, graph: Graph, loss: Tensor) -> tuple[NodeSet, list[RawGradient]]:
-        device = analysis.cluster_nodes(graph)
-        forward = graph.ancestors([loss.node], data_only=True)
-        sources = analysis.reading_host(device)
-        streams = [n for n in graph.of_type(*ops.RANDOM) if n in device and n in forward]
-        varying = analysis.divergence(graph, [*sources, *streams], within=device)
-        alike = rows_alike(graph, varying, forward)
-        if alike:
-            sources = {**sources, **dict.fromkeys(alike)}
-            varying = analysis.divergence(graph, [*sources, *streams], within=device)
-        gradients = find_raw_gradients(graph, varying, forward)
-        upstream = graph.ancestors((g.tensor.node for g in gradients), data_only=True)
-        more = [n for n in graph.of_type(*ops.RANDOM) if n in device and n in upstream and n not in varying]
-        if not more:
-            return varying, gradients
-        varying = analysis.divergence(graph, [*sources, *streams, *more], within=device)
-        return varying, find_raw_gradients(graph, varying, forward)
-
-    def _reduction(self, graph: Graph, loss: Tensor, varying: NodeSet, rows: int | None) -> reduction.Reduction:
-        if self.loss_reduction != "auto":
-            return reduction.chosen(graph, loss, varying, rows, self.loss_reduction)
-        if self.num_replicas == 1:
-            return reduction.on_one_core(graph, loss, varying, rows)
-        rescaled = graph.facts.get("split-batch", {}).get("constants")
-        return reduction.of_loss(graph, loss, varying, rows, rescaled=rescaled)
-
-    def _of_other_losses(self, step: _Step) -> str | None:
-        """Refuse losses beside the reported one that no sum or mean of what the cores have is equal to, or note them."""
-        if self.num_replicas == 1:
-            return None
-        found = other_losses.find(step.graph, step.backward, step.forward, step.varying, step.rows)
-        if not found.faults:
-            return found.note()
-        node, fault = next(iter(found.faults.items()))
-        where = f"a gradient comes from another loss than '{step.loss}', and '{node.name}' {fault}"
-        if self.loss_reduction != "auto":
-            return f"{where}, each core among its own: the result is not that of the whole batch"
-        raise unclear(step.graph, node, where)
-
-    def _kinds(
-        self, step: _Step, gradients: list[RawGradient], how: reduction.Reduction
-    ) -> tuple[dict[Tensor, str], list[str]]:
-        """How each gradient is reduced: as the loss, unless it comes from another one of another kind; and doubts."""
-        base = "sum" if how.kind == "sum" else "mean"
-        if self.loss_reduction != "auto" or self.num_replicas == 1:
-            return dict.fromkeys((g.tensor for g in gradients), base), []
-        rescaled = step.graph.facts.get("split-batch", {}).get("constants")
-        adjoints = Adjoints(step.graph, step.varying, step.forward, step.backward, step.rows, rescaled=rescaled)
-        found: dict[Tensor, str] = {}
-        for gradient in gradients:
-            found[gradient.tensor] = adjoints.kind(gradient.tensor) or base
-            others = adjoints.divisors.get(gradient.tensor.node, frozenset()) - set(how.divisors)
-            if how.kind != "weighted" and others:
-                divisor = min(map(str, others))
-                raise ConversionError(
-                    f"the gradient of '{gradient.variable}' comes from another loss than '{step.loss}', which is divided "
-                    f"by '{divisor}', a number that the batch decides",
-                    node=gradient.tensor.node,
-                    fix="name a loss that holds both with --loss, or choose with --loss_reduction if that is exact",
-                )
-        doubts = [f"{doubt}, in another loss than '{step.loss}'" for doubt in adjoints.doubts]
-        return found, [*doubts, *self._bent(adjoints)]
-
-    def _bent(self, adjoints: Adjoints) -> list[str]:
-        """What is said of a gradient that is clipped on its way back, as a custom gradient may."""
-        if not adjoints.bent:
-            return []
-        node = next(iter(adjoints.bent))
-        return [
-            f"'{node.name}' ({node.op}) bends the gradient on its way back: each core's is of the mean over its own rows, "
-            f"{self.num_replicas} times that of the whole batch, and the result is not that of the whole batch"
-        ]
-
-    def _reduce(
-        self,
-        graph: Graph,
-        replicas: Replicas,
-        gradient: RawGradient,
-        backward: NodeSet,
-        kind: str,
-    ) -> None:
-        tensor = gradient.tensor
-        readers = [
-            use for use in tensor.node.uses(tensor.port) if use.node not in backward or use.node in gradient.readers
-        ]
-        if not readers:
-            raise ConversionError("the gradient is read by backpropagation only", node=tensor.node)
-        if gradient.kind == "dense":
-            result = replicas.all_reduce(tensor, kind)
-        elif gradient.kind == "rows":
-            result = all_gather(replicas, replicas.scale(tensor, kind))
+        facts = graph.facts[self.name] = {"cores": self.num_replicas, "batch_rows": rows, "notes": [],
+                                           "leaving": {}, "combined": {}, "gathered": {}, "unified": {}}  # fmt: skip
+        if self.num_replicas == 1 or rows is None:
+            graph.roles.loss_share = str(loss)
+            facts |= {"loss_reduction": "whole", "reason": "one core has the whole batch"}
+            return
+        scaling = None if self.loss_reduction == "auto" else self.loss_reduction
+        chosen = {**graph.facts.get("batch-norm", {}).get("sizes", {}), **self._chosen(graph)}
+        placing = analyse(graph, rows, policies={"batch_norm": self.batch_norm}, chosen=chosen)
+        step = Partition(placing, self.num_replicas, scaling, self.varying_updates)
+        step.solve()
+        facts["loss_reduction"], facts["reason"] = step.reduction(loss)
+        if scaling is None:
+            step.refuse_doubts()
         else:
-            result = all_gather(replicas, tensor)
-        for use in readers:
-            graph.set_input(use.node, use.index, result)
-        graph.note(tensor.node, f"reduced over the cores ({gradient.kind}): {gradient.why}")
+            step.override(loss)
+            facts["loss_reduction"], facts["reason"] = scaling, "chosen with --loss_reduction"
+        step.apply()
+        graph.roles.loss_share = str(_share_of_loss(step, loss))
+        facts["leaving"] = {str(t): p for t, p in _leaving(graph, step).items()}
+        facts["combined"] = step.made
+        facts["gathered"] = step.gathered
+        facts["unified"] = step.combined
+        facts["notes"] = step.notes()
+
+    def _chosen(self, graph: Graph) -> dict[str, bool]:
+        """The constants that the user settled: by name, whether they hold the size of the batch."""
+        chosen = dict.fromkeys(self.literals, False) | dict.fromkeys(self.batch_constants, True)
+        for name in chosen:
+            if name not in graph or graph[name].op != "Const":
+                raise UsageError(f"there is no constant '{name}' in the step", origin=graph.source,
+                                 fix="give the names of Const nodes, as the refusal that asked for them did")  # fmt: skip
+        both = set(self.literals) & set(self.batch_constants)
+        if both:
+            raise UsageError(
+                f"'{min(both)}' is named by --batch_constants and by --literals", fix="name it by one of them"
+            )
+        return chosen
 
 
-def _share_of_loss(loss: Tensor, varying: NodeSet, replicas: Replicas) -> Tensor:
-    """This core's share of the loss; the sum of the shares is the loss of the global batch."""
-    return replicas.share_of_sum(loss, varying) if replicas.how.kind == "sum" else replicas.scale(loss)
+def _share_of_loss(step: Partition, loss: Tensor) -> Tensor:
+    """This core's part of the loss; the sum of the parts is the loss of the whole batch."""
+    placement = step.placing.made(loss)
+    source = step.made_behind.get(loss, loss)
+    if placement == SUM:
+        return source
+    if isinstance(placement, Partial):
+        return step.collectives.share(step.collectives.extreme(source, placement.op))
+    if placement is None or isinstance(placement, Replicate | Sized):
+        return step.collectives.share(step.whole(source, placement))
+    raise ConversionError(f"the loss is no number of the whole batch: it is {placement}", node=loss.node)
+
+
+def _leaving(graph: Graph, step: Partition) -> dict[Tensor, Placement]:
+    """How what the host reads lives on the cores; sizes are counted, and numbers of rows told, before they leave."""
+    device = analysis.cluster_nodes(graph)
+    origin = {made: tensor for tensor, made in step.made_behind.items()}
+    found: dict[Tensor, Placement] = {}
+    for node in [n for n in graph if n not in device]:
+        for index, tensor in enumerate(node.inputs):
+            if tensor.node not in device:
+                continue
+            placement = step.placing.made(origin.get(tensor, tensor)) or REPLICATE
+            if isinstance(placement, Sized):
+                graph.set_input(node, index, step.whole(tensor, placement))
+                tensor, placement = node.inputs[index], REPLICATE
+            elif isinstance(placement, Shard) and (placement.shift or placement.outer > 1):
+                result = step.collectives.gather(step.numbered(tensor, placement), placement)
+                graph.set_input(node, index, result)
+                tensor, placement = result, REPLICATE
+            found[tensor] = placement
+    return found

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, attrs, reduction, shapes
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, NodeSet, in_cluster
+from tpugraph import analysis, attrs, shapes
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster
+from tpugraph.analysis.placements import REPLICATE
 from tpugraph.errors import ShapeError
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.known_values import known_value
 from tpugraph.outfeeding import HostSide
 from tpugraph.pipeline import Pass
-from tpugraph.reduction import Reduction
-from tpugraph.replicas import Replicas
 
 _INT32 = attrs.dtype("int32")
 
@@ -23,8 +23,8 @@ _INT32 = attrs.dtype("int32")
 class Outfeed(Pass):
     """What the host reads leaves the device by one OutfeedEnqueueTuple per step, the core's share of the loss first.
 
-    On the host the values of all cores are combined as the plain graph would see them: rows one after the other,
-    scalars as their mean, or their sum where they are one over the batch, what is added to a metric as its sum.
+    On the host the values of all cores are combined as the plain graph would see them, by their placements: rows one after
+    the other, parts of a sum added up, the largest of candidates for a maximum.
     """
 
     num_replicas: int = 8
@@ -35,15 +35,14 @@ class Outfeed(Pass):
 
     def run(self, graph: Graph) -> None:
         roles = graph.roles
-        varying = analysis.replica_varying(graph)
         share = graph.tensor(roles.loss_share)
         for tensor in (graph.tensor(roles.loss.name), share):
             if tensor.shape is None:  # loops leave the rank open; a loss is one number
                 graph.set_outputs(tensor.node, [(tensor.dtype, ())])
-        crossing = [share, *_crossing(graph)]
+        read = _crossing(graph)
+        crossing = list(dict.fromkeys([share, *read]))
         _refuse_open(crossing)
-        summed = self._shares(graph, crossing[1:], varying)
-        sent = [_at_least_vector(graph, summed.get(t, t)) for t in crossing]
+        sent = [_at_least_vector(graph, t) for t in crossing]
         enqueue = graph.add(
             "OutfeedEnqueueTuple",
             "tpugraph/outfeed/enqueue",
@@ -60,28 +59,17 @@ class Outfeed(Pass):
         loss = host.total(0)
         roles.step_loss = str(loss)
         combined = {}
-        for index, tensor in enumerate(crossing[1:], 1):
-            combined[str(tensor)] = host.deliver(index, tensor, tensor.node in varying, loss, summed=tensor in summed)
+        for tensor in read:
+            placement = graph.facts["cross-replica-sum"]["leaving"].get(str(tensor), REPLICATE)
+            combined[str(tensor)] = host.deliver(crossing.index(tensor), tensor, placement, loss)
         if self.batch_mode == "per_replica":
-            _count_uniform_metrics(graph, self.num_replicas)
+            _count_all_rows(graph, self.num_replicas)
         size = sum(shapes.byte_size(t) or 0 for t in sent)
         graph.facts[self.name] = {"outfeed_tensors": combined, "outfeed_bytes": size * self.num_replicas}
 
-    def _shares(self, graph: Graph, tensors: list[Tensor], varying: NodeSet) -> dict[Tensor, Tensor]:
-        """This core's share of each number that is a sum over the batch."""
-        facts = graph.facts.get("cross-replica-sum", {})
-        rescaled = graph.facts.get("split-batch", {}).get("constants")
-        replicas = Replicas(graph, self.num_replicas, Reduction("sum", "sums over the batch"))
-        found = {}
-        for tensor in tensors:
-            if tensor.shape != () or not tensor.dtype.floating or tensor.node not in varying:
-                continue
-            if reduction.is_sum(graph, tensor, varying, facts.get("batch_rows"), rescaled=rescaled):
-                found[tensor] = replicas.share_of_sum(tensor, varying)
-        return found
-
 
 def _crossing(graph: Graph) -> list[Tensor]:
+    """What the host reads of the device."""
     found: dict[Tensor, None] = {}
     device = analysis.cluster_nodes(graph)
     for node in graph:
@@ -134,14 +122,18 @@ def _at_least_vector(graph: Graph, tensor: Tensor) -> Tensor:
     ).out()
 
 
-def _count_uniform_metrics(graph: Graph, count: int) -> None:
-    """A metric adds what one core counts (its batch size, say); the global batch has as many times more."""
+def _count_all_rows(graph: Graph, count: int) -> None:
+    """A metric adds a constant that counts the elements of one core's rows; the global batch has as many times more."""
     gathered = graph.descendants(graph.of_type("OutfeedDequeueTuple"), data_only=True)
+    rows = graph.facts["cross-replica-sum"]["batch_rows"]
     for name in graph.roles.tail:
         node = graph.get(name)
         if node is None or node.op != "AssignAddVariableOp" or node.inputs[1].node in gathered:
             continue
         value = node.inputs[1]
+        known = known_value(value)
+        if known is None or rows is None or known.size != 1 or known.item() % rows or known.item() < rows:
+            continue
         factor = graph.add(
             "Const",
             f"{name}/cores",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import attrs, batched_input, datasets, ops, shapes
+from tpugraph import attrs, batched_input, ops, shapes
 from tpugraph.errors import ShapeError
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
@@ -34,7 +34,7 @@ class PadBatches(Pass):
         _read_predictions(graph, take)
         iterator, dataset = batched_input.dataset_of(graph, take)
         chain = list(batched_input.stages(dataset))
-        batcher = chain[-1] if chain and chain[-1].op in datasets.BATCHES else None
+        batcher = chain[-1] if chain and chain[-1].op in ops.BATCHING else None
         rows = batched_input.rows_of(graph, take, batcher)
         baked = any(shape and shape[0] is not None for shape in take.attr("output_shapes"))
         noted = _keep_remainder(graph, chain, batcher)
@@ -79,13 +79,13 @@ def _read_predictions(graph: Graph, take: Node) -> None:
 
 def _keep_remainder(graph: Graph, chain: list[Node], batcher: Node | None) -> list[str]:
     """Let the dataset keep its last partial batch; returns what to tell."""
-    operand = None if batcher is None else datasets.BATCHES[batcher.op][1]
+    operand = None if batcher is None else ops.BATCHING[batcher.op][1]
     if batcher is None or operand is None:
         return []
     drop = batcher.inputs[operand]
     if drop.node.op == "Const" and not drop.node.attr("value").item():
         return []
-    if any(node.has_attr("f") or node.op in datasets.BATCHES for node in chain[:-1]):
+    if any(node.has_attr("f") or node.op in ops.BATCHING for node in chain[:-1]):
         note = f"{batcher.name}: drops the last partial batch, since a function behind it expects full ones"
         graph.note(batcher, note)
         return [note]

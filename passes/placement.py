@@ -28,7 +28,7 @@ class Placement(Pass):
     ensures = ("placed",)
 
     def run(self, graph: Graph) -> None:
-        detach_prints(graph)
+        dropped = detach_prints(graph)
         step = Step(graph)
         cut = step.minimum_cut()
         device, host = step.split(cut)
@@ -36,12 +36,9 @@ class Placement(Pass):
         _clone_shared(graph, device, host, cut)
         tail = Tail(graph, step, device, cut)
         tail.place()
-        for node in device:
-            graph.set_device(node, "")
+        graph.set_device_of(device, "")
         graph.set_attr_of(device, CLUSTER_ATTR, CLUSTER)
-        for node in graph:
-            if node not in device and not node.device:
-                graph.set_device(node, HOST_DEVICE)
+        graph.set_device_of([node for node in graph if not node.device and node not in device], HOST_DEVICE)
         crossing = {t: bounded_bytes(t) or 0 for t in cut}
         graph.facts[self.name] = {
             "device_nodes": len(device),
@@ -49,7 +46,7 @@ class Placement(Pass):
             "infeed_tensors": {str(t): size for t, size in crossing.items()},
             "infeed_bytes": sum(crossing.values()),
             "naive_bytes": _total(shapes.byte_size(t) for t in step.fed),
-            "dropped": tail.dropped,
+            "dropped": {**dropped, **tail.dropped},
         }
 
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from tpugraph import attrs
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, cluster_nodes
+from tpugraph.collectives import Collectives
 from tpugraph.ir import Graph, Tensor
 from tpugraph.pipeline import Pass
-from tpugraph.reduction import Reduction
-from tpugraph.replicas import Replicas
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Replicate(Pass):
         """Hand the last loss out of the cluster, as the sum of the cores' shares; without training the number of steps."""
         loss = graph.tensor(graph.roles.results["train"])
         if graph.roles.mode == "train":
-            loss = Replicas(graph, self.num_replicas, Reduction("sum", "shares add up")).all_sum(loss)
+            loss = Collectives(graph, self.num_replicas).sum(loss)
         kind = loss.dtype
         marked = graph.add(
             "Identity",

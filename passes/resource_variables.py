@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from tpugraph import analysis, attrs, ops
 from tpugraph.ir import Graph, Node, Tensor, Use
@@ -11,6 +12,7 @@ from tpugraph.state import variable_of
 from tpugraph.write_order import Writes
 
 _HANDLE = attrs.dtype("resource")
+_REF_CONTROL_FLOW = ("RefEnter", "RefExit", "RefMerge", "RefNextIteration", "RefSwitch")
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,13 @@ class ResourceVariables(Pass):
         left: list[Node] = []
         for variable in variables:
             left += _Conversion(graph, variable, writes, references).convert()
+        for node in references:
+            _retype_alias(graph, node)
+        for node in graph.of_type(*_REF_CONTROL_FLOW):
+            graph.retype(node, node.op.removeprefix("Ref"))  # a read, where a write handed on its reference
         _remove_unread(graph, left)
         for variable in variables:
             _retype_variable(graph, variable)
-        for node in references:
-            _retype_alias(graph, node)
         ordered = _order_reads(graph, writes)
         graph.facts[self.name] = {"converted": len(variables), "reads_ordered": ordered}
 
@@ -47,6 +51,8 @@ def _references(graph: Graph) -> dict[Node, None]:
     while stack:
         for use in stack.pop().uses():
             hands_on = use.node.op.startswith("Ref") or (use.node.op in ops.ENTER | ops.SWITCH)
+            if use.node.op in ops.MERGE and any(t.node.op in ops.WRITES for t in use.node.inputs):
+                continue  # it joins values
             if hands_on and use.index == 0 and use.node not in found:
                 found[use.node] = None
                 stack.append(use.node)
@@ -64,7 +70,7 @@ class _Conversion:
         self.kind = variable.attr("dtype")
         self.shape = variable.attr("shape")
         self._left: list[Node] = []
-        self._reads: dict[tuple[Tensor, int], Node] = {}
+        self._reads: dict[tuple[Tensor, frozenset[Node]], Node] = {}
 
     def convert(self) -> list[Node]:
         """Convert them all; returns the reads that lost a reader to a read of its own."""
@@ -85,44 +91,59 @@ class _Conversion:
 
     def _take_result(self, write: Node, handle: Tensor) -> None:
         """A ref write hands its reference on; a resource write has no output, so its readers read the variable."""
-        for use in write.uses(0):
-            if use.node.op in ops.WRITES and use.index in ops.WRITES[use.node.op].variables:
-                self.graph.set_input(use.node, use.index, handle)
-                self.graph.add_control(use.node, write)
-                self._take_result(use.node, handle)
-            elif use.node.op in ops.IDENTITIES:
-                self.graph.add_control(use.node, write)
-                self._convert_identity(use.node, handle)
-            else:
-                self.graph.set_input(use.node, use.index, self._read(handle, use).out())
-        if write.op in ops.TO_RESOURCE and variable_of(write.inputs[0]) is self.variable:
-            _retype_write(self.graph, write)
+        writes = [write]
+        for held in writes:  # grows while it is walked
+            for use in held.uses(0):
+                if use.node.op in ops.WRITES and use.index in ops.WRITES[use.node.op].variables:
+                    self.graph.set_input(use.node, use.index, handle)
+                    self.graph.add_control(use.node, held)
+                    writes.append(use.node)
+                elif use.node.op in ops.IDENTITIES:
+                    self.graph.add_control(use.node, held)
+                    self._convert_identity(use.node, handle)
+                else:
+                    self.graph.set_input(use.node, use.index, self._read(handle, use).out())
+                    if use.node.op in ops.SWITCH:
+                        self._hand_on(handle, use.node)
+        for held in reversed(writes):
+            if held.op in ops.TO_RESOURCE and variable_of(held.inputs[0]) is self.variable:
+                _retype_write(self.graph, held)
 
     def _convert_identity(self, node: Node, handle: Tensor) -> None:
         """A snapshot in name only: it shares the variable's memory, so each reader sees what it follows."""
-        followed = self.writes.before(node, self.variable)
-        for use in node.uses():
-            if self.writes.before_read(use, self.variable) != followed:
-                self.graph.set_input(use.node, use.index, self._read(handle, use).out())
-                self._left.append(node)
+        self._hand_on(handle, node)
         self.graph.retype(
             node, "ReadVariableOp", inputs=[handle], attrs={"dtype": self.kind}, outputs=[(self.kind, self.shape)]
         )
 
+    def _hand_on(self, handle: Tensor, node: Node) -> None:
+        """Give each reader of a value the writes that it follows; a Switch hands the variable's memory on."""
+        stack = [node]
+        while stack:
+            node = stack.pop()
+            followed = self.writes.before(node, self.variable)
+            for use in node.uses():
+                if self.writes.before_read(use, self.variable) != followed:
+                    self.graph.set_input(use.node, use.index, self._read(handle, use).out())
+                    self._left.append(node)
+                if use.node.op in ops.SWITCH and use.index == 0:
+                    stack.append(use.node)
+
     def _read(self, handle: Tensor, use: Use) -> Node:
-        followed = self.writes.before_read(use, self.variable)
-        key = (handle, followed)
+        waits = self.writes.waits(use, self.variable)
+        key = (handle, frozenset(waits))
         if key not in self._reads:
-            self._reads[key] = self.graph.add(
+            read = self._reads[key] = self.graph.add(
                 "ReadVariableOp",
                 f"{self.variable.name}/Read",
                 [handle],
-                controls=self.writes.listed(followed),
+                controls=waits,
                 attrs={"dtype": self.kind},
                 device=self.variable.device,
                 outputs=[(self.kind, self.shape)],
                 source=self.variable,
             )
+            self.writes.follow(read, waits)
         return self._reads[key]
 
 
@@ -141,11 +162,16 @@ def _remove_unread(graph: Graph, reads: list[Node]) -> None:
 
 def _retype_write(graph: Graph, node: Node) -> None:
     op = ops.TO_RESOURCE[node.op]
-    wanted = {a.name for a in ops.op_def(op).attr}
+    wanted = _attributes_of(op)
     held = dict(node.raw_attrs)
     if "dtype" in wanted and "T" in held:
         held["dtype"] = held["T"]
     graph.retype(node, op, attrs={key: value for key, value in held.items() if key in wanted}, outputs=[])
+
+
+@cache
+def _attributes_of(op: str) -> frozenset[str]:
+    return frozenset(attribute.name for attribute in ops.op_def(op).attr)
 
 
 def _retype_variable(graph: Graph, node: Node) -> None:

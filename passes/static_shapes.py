@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, attrs, datasets, ops, shapes
+from tpugraph import analysis, attrs, carried_shapes, ops, shapes
 from tpugraph.attrs import Shape
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
@@ -23,10 +23,10 @@ class StaticShapes(Pass):
     def run(self, graph: Graph) -> None:
         closed = [batch for node in graph.of_type(*ops.GET_NEXT) for batch in _close_batch(graph, node)]
         shapes.infer(graph)
-        if shapes.tell_lookups(graph):
+        while shapes.tell_lookups(graph) + carried_shapes.tell(graph):
             shapes.infer(graph)
-        folded = _fold(graph)
-        graph.facts[self.name] = {"batches_closed": closed, "folded": folded}
+        folded, shape_of = _fold(graph)
+        graph.facts[self.name] = {"batches_closed": closed, "folded": folded, "shape_of": shape_of}
 
 
 # --------------------------------------------------------------------------- the batch dimension
@@ -39,12 +39,12 @@ def _close_batch(graph: Graph, get_next: Node) -> list[str]:
     iterator = get_next.inputs[0].node
     dataset = next((u.node.inputs[0].node for u in iterator.uses() if u.node.op in ops.MAKE_ITERATOR), None)
     chain: list[Node] = []
-    while dataset is not None and dataset.op in datasets.HANDS_ON:
+    while dataset is not None and dataset.op in ops.ELEMENTS:
         chain.append(dataset)
         dataset = dataset.inputs[0].node
-    if dataset is None or dataset.op not in datasets.BATCHES:
+    if dataset is None or dataset.op not in ops.BATCHING:
         return []
-    size_operand, drop_operand = datasets.BATCHES[dataset.op]
+    size_operand, drop_operand = ops.BATCHING[dataset.op]
     rows = dataset.inputs[size_operand].node
     if drop_operand is None or rows.op != "Const" or rows.attr("value").size != 1:
         return []
@@ -75,9 +75,14 @@ def _constant(graph: Graph, near: Node, value: np.ndarray[Any, Any]) -> Node:
 # --------------------------------------------------------------------------- folding
 
 
-def _fold(graph: Graph) -> dict[str, int]:
-    """Replace the shape of a statically shaped tensor by a constant; returns the leading dimension in each of them."""
+def _fold(graph: Graph) -> tuple[dict[str, int], dict[str, str]]:
+    """Replace the shape of a statically shaped tensor by a constant.
+
+    Returns:
+        The leading dimension in each constant, and the tensor whose shape or size it is.
+    """
     folded: dict[str, int] = {}
+    shape_of: dict[str, str] = {}
     inside = analysis.conditional(graph)
     inside.update((node, None) for node, frame in analysis.frames(graph).items() if frame)
     for node in graph.of_type("Shape", "ShapeN", "Size", "Rank"):
@@ -100,9 +105,10 @@ def _fold(graph: Graph) -> dict[str, int]:
             graph.replace_uses(node.out(port), constant.out())
             if tensor.shape and node.op != "Rank":
                 folded[constant.name] = int(tensor.shape[0] or 0)
+                shape_of[constant.name] = str(tensor)
         if not node.used_ports() and not node.control_uses():
             graph.remove(node)
-    return folded
+    return folded, shape_of
 
 
 def _pivot(graph: Graph, tensor: Tensor) -> Node:

@@ -14,6 +14,7 @@ from tpugraph import evaluation_roles, testing
 from tpugraph.findings import Roles
 from tpugraph.ir import Graph
 from tpugraph.pipeline import Pass
+from tpugraph.session_config import guarded
 from tpugraph.shapes import import_graph
 
 ROLES: dict[str, Any] = {"eval": evaluation_roles.find_evaluation, "predict": evaluation_roles.find_prediction}
@@ -78,7 +79,7 @@ def run_plain(graph: Graph, roles: Roles, fetches: list[str]) -> list[Any]:
     """TensorFlow's own run of a plain graph: updates until the data end, then the fetches; once without updates."""
     target = import_graph(graph)
     first = [v.initializer for v in roles.variables.values() if v.initializer] + roles.iterator_initializers
-    with tf1.Session(graph=target) as session:
+    with tf1.Session(graph=target, config=guarded()) as session:
         session.run([target.get_operation_by_name(name) for name in first])
         try:
             while roles.updates:

@@ -88,10 +88,13 @@ def batches(arrays: tuple[np.ndarray, ...], rows: int, *, drop_remainder: bool =
     return tf1.data.make_initializable_iterator(data.repeat()).get_next()
 
 
-def trace(build: Callable[[], Any], *, resource: bool = False, seed: int = 7) -> Graph:
-    """The graph that ``build`` makes under TensorFlow 1 rules (old control flow too), as a file would hold it."""
+def trace(build: Callable[[], Any], *, resource: bool = False, functional: bool = False, seed: int = 7) -> Graph:
+    """The graph that ``build`` makes under TensorFlow 1 rules (old control flow too), as a file would hold it.
+
+    With ``functional`` loops and conditionals are functional ones, as TensorFlow 2 makes them.
+    """
     new_control_flow = tf1.control_flow_v2_enabled()
-    tf1.disable_control_flow_v2()
+    (tf1.enable_control_flow_v2 if functional else tf1.disable_control_flow_v2)()
     try:
         with tf.Graph().as_default() as graph, tf1.variable_scope("", use_resource=resource):
             tf1.set_random_seed(seed)
@@ -99,8 +102,7 @@ def trace(build: Callable[[], Any], *, resource: bool = False, seed: int = 7) ->
             if tf1.global_variables():
                 tf1.train.Saver(tf1.global_variables())
     finally:
-        if new_control_flow:
-            tf1.enable_control_flow_v2()
+        (tf1.enable_control_flow_v2 if new_control_flow else tf1.disable_control_flow_v2)()
     return graphdef.from_graph_def(graph.as_graph_def(), source="made.pb")
 
 
@@ -151,12 +153,14 @@ def assert_cores_are_the_whole_batch(
     rows: int = 4,
     steps: int = 6,
     resource: bool = False,
+    functional: bool = False,
     **options: Any,
 ) -> None:
     """``build(rows)`` on emulated cores against ``build(rows * cores)`` run by TensorFlow alone."""
-    plain = testing.run_plain(trace(lambda: build(rows * cores), resource=resource), steps=steps)
+    form = {"resource": resource, "functional": functional}
+    plain = testing.run_plain(trace(lambda: build(rows * cores), **form), steps=steps)
     options = {"iterations_per_loop": 4, **options}
-    split = trace(lambda: build(rows), resource=resource)
+    split = trace(lambda: build(rows), **form)
     found = testing.run_on_cores(split, steps=steps, num_replicas=cores, **options)
     assert len(set(plain.losses)) == steps, "a loss that never changes proves nothing"
     testing.assert_same_training(found, plain, relative=relative, absolute=absolute)

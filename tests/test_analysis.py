@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpugraph import testing
-from tpugraph.analysis import conditional, divergence, frames, minimum_cut, replica_varying, walk_back
+from tpugraph.analysis import conditional, divergence, frames, minimum_cut, replica_varying
 from tpugraph.ir import Graph, Node
 
 LOOPS = """
@@ -152,11 +152,6 @@ def test_a_random_op_that_feeds_uniform_state_only_is_uniform() -> None:
         update = Test(sum, noise) {{x: 1{CLUSTER}}}
         """
     assert names(replica_varying(testing.parse(text))) == {"x", "drop", "dropped"}
-
-
-def test_walk_back() -> None:
-    graph = testing.parse("a = Test()\nb = Stop(a)\nc = Test(b)\nd = Test(c)")
-    assert names(walk_back([graph["d"]], lambda producer, consumer: producer.op != "Stop")) == {"c", "d"}
 
 
 # ------------------------------------------------------------------ minimum cut

@@ -80,7 +80,8 @@ def test_the_one_layer_that_xla_refuses_is_found_among_those_that_it_takes(odd: 
 
 def test_known_values_that_differ_keep_their_readers_apart() -> None:
     def part(x: Any, w: Any) -> Any:
-        turned = [tf.reshape(x @ w + float(i), shape) for i, shape in enumerate([[2, 2], [2, 2], [1, 4], [4]])]
+        four = tf.concat([w, w[:1]], 0)
+        turned = [tf.reshape(four + float(i), shape) for i, shape in enumerate([[2, 2], [2, 2], [1, 4], [4]])]
         return 0.01 * tf.add_n([tf.reduce_sum(value) for value in turned])
 
     graph = _converted(part)

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from test_estimator_cores import COUNT, X, Y, on, tf1
 
+from closeness import assert_close
 from estimators import lines
 from tpugraph import EstimatorSpec, ModeKeys, TPUSession, convert, graphdef
 
@@ -129,7 +130,7 @@ def test_lists_of_any_length_are_looked_up_in_front_of_the_device(queues: bool) 
         session.initialize()
         scores = [row["score"] for row in session.predict()]
     wanted = [table[one].mean(0) if one else np.zeros(3) for one in LISTS]
-    np.testing.assert_allclose(scores, np.array(wanted) @ table.T + numbers[:, np.newaxis], rtol=1e-5)
+    assert_close(scores, np.array(wanted) @ table.T + numbers[:, np.newaxis], 1e-5)
 
 
 @pytest.mark.parametrize("queues", [False, True])

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tpugraph
 from classifier import FEATURES, LABELS, eval_fn, model_fn, train_fn
+from closeness import assert_close
 from estimators import lines, scalars_in
 from tpugraph import EstimatorSpec, ModeKeys, TPUEstimator, compiler
 from tpugraph.runtime.session import TPUSession
@@ -155,7 +156,7 @@ def test_a_fixed_number_of_rows(tmp_path: Path, checkpoint: str, model: Any) -> 
     assert any("fixed number of rows" in line for line in said) == (model is by_shape)
     assert found["mean"] == pytest.approx(scores().mean(), abs=1e-6)
     assert found["loss"] == pytest.approx(losses(scores()), rel=1e-6)
-    np.testing.assert_allclose(predicted, scores(), rtol=1e-5)
+    assert_close(predicted, scores(), 1e-5)
 
 
 Change = Callable[[Any, Any], Any]
@@ -254,7 +255,7 @@ def test_a_saver_that_restores_averages(tmp_path: Path, checkpoint: str) -> None
     found = made.evaluate(read, checkpoint_path=checkpoint)
     assert found["mean"] == pytest.approx(scores(half=True).mean(), abs=1e-6)
     predicted = [row["y"] for row in made.predict(read, checkpoint_path=checkpoint)]
-    np.testing.assert_allclose(predicted, scores(half=True), rtol=1e-5)
+    assert_close(predicted, scores(half=True), 1e-5)
     made.close()
 
 
@@ -357,11 +358,11 @@ def test_a_hook_that_wants_each_batch_gets_it_without_cores(tmp_path: Path, chec
     assert said[0] == ("note: the evaluation runs on this machine, without cores: the hook Watch asks for 'Squeeze:0' of "
                        "each batch")  # fmt: skip
     assert found["mean"] == pytest.approx(scores().mean(), abs=1e-6)
-    np.testing.assert_allclose(np.concatenate([values[0] for values in watch.seen[:5]]), scores(), rtol=1e-5)
+    assert_close(np.concatenate([values[0] for values in watch.seen[:5]]), scores(), 1e-5)
     seen = Watch("Squeeze:0")
     predicted = [row["y"] for row in made.predict(read, hooks=[seen], checkpoint_path=checkpoint)]
-    np.testing.assert_allclose(predicted, scores(), rtol=1e-5)
-    np.testing.assert_allclose(np.concatenate([values[0] for values in seen.seen[:5]]), scores(), rtol=1e-5)
+    assert_close(predicted, scores(), 1e-5)
+    assert_close(np.concatenate([values[0] for values in seen.seen[:5]]), scores(), 1e-5)
     made.close()
 
 
@@ -375,7 +376,7 @@ def test_generators_of_predictions(tmp_path: Path, checkpoint: str) -> None:
     watch = Watch()
     batches = list(made.predict(read, hooks=[watch], checkpoint_path=checkpoint, yield_single_examples=False))
     assert [len(batch["y"]) for batch in batches] == [16, 16, 16, 16, 13]
-    np.testing.assert_allclose(np.concatenate([batch["y"] for batch in batches]), scores(), rtol=1e-5)
+    assert_close(np.concatenate([batch["y"] for batch in batches]), scores(), 1e-5)
     assert watch.calls[:4] == ["begin", "created", "before", "after"]
     assert watch.calls[-1] == "end"
     with pytest.raises(tpugraph.RunError, match="another predict was begun"):
@@ -389,9 +390,9 @@ def test_predictions_that_are_no_dict(tmp_path: Path, checkpoint: str) -> None:
         return EstimatorSpec(mode, predictions=linear(features, labels, mode).predictions["y"])
 
     made = on(tmp_path, bare)
-    np.testing.assert_allclose(list(made.predict(read, checkpoint_path=checkpoint)), scores(), rtol=1e-5)
+    assert_close(list(made.predict(read, checkpoint_path=checkpoint)), scores(), 1e-5)
     (first, *_) = made.predict(read, checkpoint_path=checkpoint, yield_single_examples=False)
-    np.testing.assert_allclose(first, scores()[:16], rtol=1e-5)
+    assert_close(first, scores()[:16], 1e-5)
     made.close()
 
 
@@ -416,7 +417,7 @@ def test_what_runs_without_cores_and_why(tmp_path: Path, checkpoint: str) -> Non
             batches = list(made.predict(reads, checkpoint_path=checkpoint, yield_single_examples=False))
         assert len(said) == 1
         assert said[0].startswith(f"note: the prediction runs on this machine, without cores: {why}")
-        np.testing.assert_allclose(np.concatenate([batch["y"] for batch in batches]), scores(), rtol=1e-5)
+        assert_close(np.concatenate([batch["y"] for batch in batches]), scores(), 1e-5)
         made.close()
     wanted = on(tmp_path, constant)
     with lines() as said:
@@ -506,13 +507,13 @@ def test_event_files_hold_what_estimator_writes(tmp_path: Path, checkpoint: str)
     with lines() as said:
         found = made.evaluate(read, checkpoint_path=checkpoint, name="held_out")
     assert said[-1].startswith("evaluated 77 examples in 5 batches on 4 cores at step 5: error ")
-    np.testing.assert_allclose(found["sums"], X.sum(0), rtol=1e-5)
+    assert_close(found["sums"], X.sum(0), 1e-5)
     folder = tmp_path / "eval_held_out"
     assert {(step, tag) for step, tag, _ in scalars_in(folder)} == {(5, "loss"), (5, "mean"), (5, "error")}
     (path,) = folder.glob("events.out.tfevents.*")
     values = {v.tag: v for event in tf1.train.summary_iterator(str(path)) for v in event.summary.value}
     assert values["mean"].simple_value == pytest.approx(found["mean"])
-    np.testing.assert_allclose(tf.make_ndarray(values["sums"].tensor), X.sum(0), rtol=1e-5)
+    assert_close(tf.make_ndarray(values["sums"].tensor), X.sum(0), 1e-5)
     assert values["shown/0"].histo.num == 3
     assert tf.make_ndarray(values["checkpoint_path"].tensor).item().decode() == checkpoint
     made.close()

@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 import tpugraph
+from closeness import assert_close
 from estimators import by_hand, dataset, estimator, input_fn, linear_fn, lines
 from tpugraph import RunConfig, TPUConfig, TPUEstimator
 from tpugraph.runtime import checkpoint
@@ -336,7 +337,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pyt
     with lines() as said:
         trained.train(input_fn, max_steps=16)
     assert len([line for line in said if "No space left" in line and "last checkpoint is that of step 4" in line]) == 2
-    assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(16)[1], rtol=1e-4)
+    assert_close(trained.get_variable_value("w")[:, 0], by_hand(16)[1], 1e-4)
     with pytest.raises(tpugraph.CheckpointError, match="No space left"):
         estimator(tmp_path / "other", save_checkpoints_steps=4).train(input_fn, max_steps=8)
     assert tf.train.latest_checkpoint(str(tmp_path / "other")) == str(tmp_path / "other" / "model.ckpt-4")

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tpugraph
+from closeness import assert_close
 from estimators import ROWS, TARGETS, by_hand, estimator, input_fn, linear_fn, lines, scalars_in
 from tpugraph import EstimatorSpec, WarmStartSettings
 from tpugraph.estimator.host_session import HostSession
@@ -100,7 +101,7 @@ def test_a_hook_may_set_a_variable(tmp_path: Path, *, use_tpu: bool) -> None:
         return linear_fn(features, labels, mode, {"rate": rate})
 
     trained = estimator(tmp_path, models, use_tpu=use_tpu, loop=1).train(input_fn, hooks=[Lower()], max_steps=5)
-    assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(1)[1], rtol=1e-4)
+    assert_close(trained.get_variable_value("w")[:, 0], by_hand(1)[1], 1e-4)
 
 
 def test_the_loss_and_variables_can_be_asked_for(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_the_loss_and_variables_can_be_asked_for(tmp_path: Path) -> None:
     losses, weights = by_hand(4)
     assert hook.results[0] == pytest.approx(losses[-1], rel=1e-4)
     assert hook.results[1] is None
-    assert np.allclose(hook.results[2][:, 0], weights, rtol=1e-4)
+    assert_close(hook.results[2][:, 0], weights, 1e-4)
 
 
 def watched(features: Any, labels: Any, mode: str, params: Any) -> Any:

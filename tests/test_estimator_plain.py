@@ -12,6 +12,7 @@ import tensorflow as tf
 from evaluating import area
 
 from classifier import COUNT, FEATURES, LABELS, eval_fn, make, train_fn
+from closeness import assert_close
 from estimators import lines, scalars_in
 from tpugraph import EstimatorSpec, ModeKeys, RunConfig, TPUEstimator, export
 
@@ -84,7 +85,7 @@ def test_predictions_in_order(trained: TPUEstimator, count: int, *, use_tpu: boo
     assert said == []
     assert len(found) == count
     assert np.array_equal([f["features"] for f in found], FEATURES[:count].reshape(count, 3)) or not count
-    assert np.allclose([f["score"] for f in found], scores_of(trained)[:count], rtol=1e-5)
+    assert_close([f["score"] for f in found], scores_of(trained)[:count], 1e-5)
 
 
 def test_predictions_may_be_left_and_chosen(trained: TPUEstimator) -> None:
@@ -129,7 +130,7 @@ def test_the_saved_model_serves(trained: TPUEstimator, tmp_path: Path) -> None:
     assert Path(folder, "assets.extra", "words.txt").read_text() == "a b"
     assert [p.name for p in (tmp_path / "out").iterdir()] == [Path(folder).name]
     served = tf.saved_model.load(folder).signatures["serving_default"](x=tf.constant(FEATURES[:5]))
-    assert np.allclose(served["score"], scores_of(trained)[:5], rtol=1e-5)
+    assert_close(served["score"], scores_of(trained)[:5], 1e-5)
     names = {name for name, _ in tf.train.list_variables(str(Path(folder, "variables", "variables")))}
     assert names == {"dense/bias", "dense/kernel", "global_step"}
     definition = Path(folder, "saved_model.pb").read_bytes()
@@ -145,7 +146,7 @@ def test_serving_of_examples(trained: TPUEstimator, tmp_path: Path) -> None:
     example.features.feature["x"].float_list.value.extend(FEATURES[0])
     served = tf.saved_model.load(folder).signatures["serving_default"]
     found = served(examples=tf.constant([example.SerializeToString()]))
-    assert np.allclose(found["score"], scores_of(trained)[:1], rtol=1e-5)
+    assert_close(found["score"], scores_of(trained)[:1], 1e-5)
 
 
 def test_exports_that_cannot_be(trained: TPUEstimator, tmp_path: Path) -> None:
@@ -194,14 +195,14 @@ def test_several_signatures(tmp_path: Path) -> None:
     assert set(served) == {"serving_default", "classes", "value", "raw:serving_default"}
     wanted = 1 / (1 + np.exp(-(FEATURES[:5].astype(float) @ [1, -2, 3])))
     found = served["raw:serving_default"](input=tf.constant(FEATURES[:5]))["score"]
-    np.testing.assert_allclose(found[:, 0], wanted, rtol=1e-5)
+    assert_close(found[:, 0], wanted, 1e-5)
     examples = []
     for row in FEATURES[:5]:
         example = tf.train.Example()
         example.features.feature["x"].float_list.value.extend(row)
         examples.append(example.SerializeToString())
     classes = served["classes"](inputs=tf.constant(examples))
-    np.testing.assert_allclose(classes["scores"][:, 0], wanted, rtol=1e-5)
+    assert_close(classes["scores"][:, 0], wanted, 1e-5)
     assert [name.decode() for name in classes["classes"].numpy()[:, 0]] == [
         "true" if one > 0.5 else "false" for one in wanted
     ]

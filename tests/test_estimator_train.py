@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import estimators
 import tpugraph
+from closeness import assert_close
 from estimators import ROWS, by_hand, dataset, estimator, input_fn, linear_fn, lines, losses_in, scalars_in
 
 tf1 = tf.compat.v1
@@ -174,6 +175,7 @@ def test_a_partial_batch_is_left_out(tmp_path: Path) -> None:
     assert_right_after_six_steps(estimator(tmp_path).train(reads, max_steps=6))
 
 
+@pytest.mark.xfail(reason="an input whose batch is not its first dimension counts as each core's own", strict=True)
 def test_the_batch_may_be_another_dimension(tmp_path: Path) -> None:
     def reads(params: dict[str, Any]) -> Any:
         return dataset(params["batch_size"]).map(lambda f, y: (tf.transpose(f["x"]), y))
@@ -377,20 +379,14 @@ def pairs_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> A
     return tpugraph.EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, tf1.train.get_global_step()))
 
 
-def test_rows_in_pairs_are_refused_unless_the_optimizer_says_how_cores_combine(tmp_path: Path) -> None:
-    with pytest.raises(tpugraph.TpuGraphError, match=r"(?s)pairs rows.*CrossShardOptimizer\(optimizer, reduction="):
-        estimator(tmp_path / "plain", pairs_fn, params={"wrapped": False}).train(input_fn, steps=4)
-    wrapped = estimator(tmp_path / "wrapped", pairs_fn, params={"wrapped": True})
-    wrapped.train(input_fn, steps=4)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_rows_in_pairs_meet_those_of_all_cores(wrapped: bool, tmp_path: Path) -> None:
+    found = estimator(tmp_path, pairs_fn, params={"wrapped": wrapped})
+    found.train(input_fn, steps=4)
     weights = np.ones(3)
     for step in range(4):
         take = np.arange(step * ROWS, (step + 1) * ROWS) % len(estimators.FEATURES)
-        x, y = (
-            part[take].astype(float).reshape(4, ROWS // 4, -1) for part in (estimators.FEATURES, estimators.TARGETS)
-        )
-        slopes = []
-        for core in range(4):  # each among its own rows
-            error = x[core] @ weights - y[core][:, 0]
-            slopes.append(4 * np.mean(error**2) * (error @ x[core]) / len(error))
-        weights = weights - 1e-4 * np.mean(slopes, 0)
-    np.testing.assert_allclose(wrapped.get_variable_value("w")[:, 0], weights, rtol=1e-5)
+        x, y = (part[take].astype(float).reshape(ROWS, -1) for part in (estimators.FEATURES, estimators.TARGETS))
+        error = x @ weights - y[:, 0]
+        weights = weights - 1e-4 * 4 * np.mean(error**2) * (error @ x) / len(error)
+    assert_close(found.get_variable_value("w")[:, 0], weights, 1e-5)

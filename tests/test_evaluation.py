@@ -137,7 +137,8 @@ def test_named_metrics_and_loss() -> None:
     assert found["loss"] == pytest.approx(plain["loss"], rel=1e-6)
 
 
-def test_a_recurrent_net_stays_on_the_device() -> None:
+@pytest.mark.parametrize("functional", [False, True])
+def test_a_recurrent_net_stays_on_the_device(*, functional: bool) -> None:
     def build(rows: int) -> Callable[[], None]:
         def inner() -> None:
             features, labels, _ = take(data(50), rows)
@@ -153,7 +154,7 @@ def test_a_recurrent_net_stays_on_the_device() -> None:
 
         return inner
 
-    program = convert(trace(build(8)), mode="eval", num_replicas=4)
+    program = convert(trace(build(8), functional=functional), mode="eval", num_replicas=4)
     assert not program.report["notes"]
     with TPUSession(program) as session:
         assert session.evaluate()["mean"] == pytest.approx(plain_metrics(trace(build(32)))["mean"], rel=1e-6)
@@ -197,6 +198,22 @@ def test_predictions_are_those_of_the_plain_graph() -> None:
     rows = predict(trace(prediction(16, 200)), num_replicas=4, predictions={"p": "both"})
     np.testing.assert_allclose([row["p"] for row in rows], both, atol=1e-6)
     assert rows[0].keys() == {"p"}
+
+
+def test_what_a_function_returns_is_predicted_under_its_name() -> None:
+    def build() -> None:
+        features, _, _ = take(data(21), 4)
+
+        @tf.function
+        def both(chance: Any) -> Any:
+            return tf.stack([chance, 1 - chance], 1)
+
+        both(probabilities(features))
+
+    graph = trace(build, resource=True, functional=True)
+    name = next(node.name for node in graph if node.op in ("PartitionedCall", "StatefulPartitionedCall"))
+    rows = predict(graph, num_replicas=2, predictions={"both": name})
+    np.testing.assert_allclose([row["both"][0] for row in rows], chances(21), atol=1e-6)
 
 
 def test_parts_of_the_batch_are_predictions_too() -> None:

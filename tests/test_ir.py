@@ -243,7 +243,7 @@ def test_touched_nodes_are_told_once() -> None:
 
 def test_well_formed_names_what_is_wrong() -> None:
     graph = testing.parse("x = Const()")
-    graph.set_device(graph["x"], "/cpu:0")
+    graph.set_inputs(graph["x"], [])
     testing.assert_raises_block(
         INVARIANTS["well_formed"].verify, graph, "after p",
         words=["after p: well_formed", "is missing", "and 1 more", "x (Const)"], max_length=200,

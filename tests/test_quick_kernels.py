@@ -13,12 +13,13 @@ from models import trace
 from tpugraph import shapes
 from tpugraph.ir import Graph
 from tpugraph.runtime.quick_kernels import make_quick, reduce_over_all
+from tpugraph.session_config import guarded
 
 VALUES = np.array([[-1.5, 0.0, 2.0, np.nan], [np.inf, -np.inf, 3.0, -0.0]])
 
 
 def value(graph: Graph, name: str) -> Any:
-    with tf.compat.v1.Session(graph=shapes.import_graph(graph)) as session:
+    with tf.compat.v1.Session(graph=shapes.import_graph(graph), config=guarded()) as session:
         return np.asarray(session.run(f"{name}:0"), np.float64)
 
 

@@ -86,6 +86,26 @@ def test_the_data_ends_after_the_last_whole_step() -> None:
         assert session.notes == ["the data ended after 9 steps"]
 
 
+@pytest.mark.timeout(60)
+def test_an_infeed_that_ends_early_ends_the_other_parts() -> None:
+    """What waits for the dead side of a branch never runs, and the loop around it stops without an error."""
+    program = convert(iris(), iterations_per_loop=6)
+    nodes = {node.name: node for node in program.graph_def.node}
+    pivot = "tpugraph/infeed/while/Identity"
+    truth = program.graph_def.node.add(name="truth", op="Const", input=[f"^{pivot}"])
+    truth.attr["dtype"].type = tf.bool.as_datatype_enum
+    truth.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(True))
+    switch = program.graph_def.node.add(name="branch", op="Switch", input=["truth", "truth"])
+    dead = program.graph_def.node.add(name="dead", op="Identity", input=["branch"])
+    for node in (switch, dead):
+        node.attr["T"].type = tf.bool.as_datatype_enum
+    nodes["tpugraph/infeed/enqueue/0"].input.append("^dead")
+    with TPUSession(program, queues=True) as session:
+        session.initialize()
+        with pytest.raises(RunError, match="does not have value"):
+            session.train(6)
+
+
 def test_queues_give_the_same_numbers() -> None:
     program = convert(iris(), iterations_per_loop=5)
     with TPUSession(program) as direct, TPUSession(program, queues=True) as queues:

@@ -246,6 +246,8 @@ def test_every_apply_reads_a_sum(graph: Graph) -> None:
     assert found
     for variable, node in found.items():
         summed = node.inputs[ops.WRITES[node.op].value].node
+        while summed.op in ops.IDENTITIES:
+            summed = summed.inputs[0].node
         assert summed.op == "CrossReplicaSum", variable
         groups = summed.inputs[1].node
         assert groups.op == "Const"

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 
 from tpugraph import batch_rules, ops
-from tpugraph.analysis import fed_to_device, in_cluster
+from tpugraph.analysis import fed_to_device
 from tpugraph.attrs import Shape
 from tpugraph.batch_ties import BATCH, FIXED, Key, Ties, vector_value
 from tpugraph.ir import Graph, Node, Tensor
@@ -112,14 +112,6 @@ def batch_rows(graph: Graph) -> int | None:
         rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
         return rows[0] if rows else None
     return max(counts, key=lambda rows: (counts[rows], rows))
-
-
-def of_batch(graph: Graph, nodes: Iterable[Node], batch: int) -> BatchDims:
-    """The analysis of nodes of the device, where every tensor from the host with as many rows brings the batch."""
-    device = [node for node in nodes if in_cluster(node)]
-    crossing = {t: None for n in device for t in n.inputs if not in_cluster(t.node)}
-    seeds = [t for t in crossing if t.shape and t.shape[0] == batch]
-    return BatchDims(graph, graph.topological_order(device), batch, seeds)
 
 
 def _axis_after_reshape(a: Shape, axis: int, b: Shape, batch: int) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tpugraph import datasets, ops
+from tpugraph import ops
 from tpugraph.attrs import Shape
 from tpugraph.errors import ConversionError, ShapeError
 from tpugraph.ir import Graph, Node
@@ -53,7 +53,7 @@ def stages(dataset: Node) -> Iterator[Node]:
     while node is not None:
         yield node
         sources = [t.node for t in node.inputs if ops.is_dataset(t.node.op)]
-        node = sources[0] if len(sources) == 1 and node.op not in datasets.BATCHES else None
+        node = sources[0] if len(sources) == 1 and node.op not in ops.BATCHING else None
 
 
 def rows_of(graph: Graph, take: Node, batcher: Node | None) -> int:
@@ -62,7 +62,7 @@ def rows_of(graph: Graph, take: Node, batcher: Node | None) -> int:
     if len(static) == 1:
         return int(static.pop() or 0)
     if batcher is not None:
-        size = batcher.inputs[datasets.BATCHES[batcher.op][0]].node
+        size = batcher.inputs[ops.BATCHING[batcher.op][0]].node
         if size.op == "Const":
             return int(size.attr("value").item())
     raise ShapeError(

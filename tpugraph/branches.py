@@ -62,11 +62,7 @@ def _let_through(graph: Graph) -> None:
 
 def has_effects(node: Node) -> bool:
     """Whether running the node twice, or not at all, makes a difference."""
-    return node.op not in ops.READS and node.op not in _HARMLESS and ops.is_stateful(node.op)
-
-
-_HARMLESS = frozenset({"Placeholder", "VarHandleOp", "VarIsInitializedOp", "VariableShape", "ResourceGather",
-                       "ResourceGatherNd", "CollectiveReduceV2", "XlaAllReduce", "XlaReplicaId"})  # fmt: skip
+    return node.op not in ops.WITHOUT_EFFECTS and ops.is_stateful(node.op)
 
 
 # --------------------------------------------------------------------------- what runs when
@@ -225,10 +221,16 @@ def _branch(side: int, phase: _Phase, effects: list[Node], inside: dict[Node, in
         for tensor in node.inputs:
             _need(tensor, inside, borders, wanted, reads, stack)
         for control in node.controls:
-            if control in now and control not in wanted and inside[control] == side:
+            again = control in now or _is_pivot(control)
+            if again and control not in wanted and inside.get(control) == side:
                 wanted[control] = None
                 stack.append(control)
     return _Branch(wanted, reads, results)
+
+
+def _is_pivot(node: Node) -> bool:
+    """Whether constants wait for the node so that they are in a branch, as of a conditional within this one."""
+    return node.op in ops.IDENTITIES and node.inputs[0].node.op in ops.SWITCH
 
 
 def _side(tensor: Tensor, inside: dict[Node, int], borders: set[Node]) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from passes import PASSES, PIPELINES
-from tpugraph import evaluation_roles, graphdef, ops, preconditions, roles
+from tpugraph import evaluation_roles, graphdef, ops, preconditions, roles, shapes
 from tpugraph.analysis import cluster_nodes
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.findings import Roles
@@ -37,7 +37,10 @@ class ConvertOptions:
         train_op: name of the train op (or several, separated by commas); None finds it.
         loss: name of the loss; None finds it.
         loss_reduction: ``auto``, ``mean`` or ``sum``.
-        varying_updates: ``mean``, ``replica0`` or ``error``: what is written where cores differ (batch statistics).
+        varying_updates: ``mean``, ``replica0`` or ``error``: what is written where a policy lets cores differ.
+        batch_norm: ``global`` (statistics of the whole batch) or ``per_core`` (each core its own, as is usual on a TPU).
+        batch_constants: names of constants that hold the size of the batch, where the compiler asks.
+        literals: names of constants that are numbers of the model, where the compiler asks.
         mode: ``train``, ``eval`` or ``predict``: what kind of graph the model is.
         metrics: of mode ``eval``: value tensor and update op of each metric by name; None finds them.
         predictions: of mode ``predict``: the tensor of each prediction by name; None finds them.
@@ -53,6 +56,9 @@ class ConvertOptions:
     loss: str | None = None
     loss_reduction: str = "auto"
     varying_updates: str = "mean"
+    batch_norm: str = "global"
+    batch_constants: tuple[str, ...] = ()
+    literals: tuple[str, ...] = ()
     mode: str = "train"
     metrics: Mapping[str, tuple[str, str]] | None = None
     predictions: Mapping[str, str] | None = None
@@ -72,6 +78,8 @@ class ConvertOptions:
             raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR")
         if self.batch_mode not in ("per_replica", "global"):
             raise UsageError(f"'{self.batch_mode}' is no batch mode", fix="--batch_mode=per_replica or global")
+        if self.batch_norm not in ("global", "per_core"):
+            raise UsageError(f"'{self.batch_norm}' is no batch_norm", fix="--batch_norm=global or per_core")
         if self.mode not in PIPELINES:
             raise UsageError(f"'{self.mode}' is no mode", fix="--mode=train, eval or predict")
         if self.mode != "train" and self.batch_mode != "per_replica":
@@ -121,6 +129,8 @@ def _convert(
     preconditions.check(graph)
     pipeline = Pipeline(build_passes(options))
     pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after, progress=progress)
+    shapes.check(graph)
+    graph.imported = None
     graph_def = graphdef.to_graph_def(graph)
     seconds = time.perf_counter() - started
     return Program(graph_def, _report(graph, options, pipeline, size, seconds) | {"predictions": predictions})
@@ -168,7 +178,6 @@ def build_passes(options: ConvertOptions) -> list[Pass]:
 def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int, seconds: float) -> dict[str, Any]:
     found, facts, device = graph.roles, graph.facts, cluster_nodes(graph)
     placement = facts.get("placement", {})
-    reduction = facts.get("cross-replica-sum", {})
     outfeed = facts.get("outfeed") or facts.get("gather-rows", {})
     cores = options.num_replicas
     per_core = 1 if options.batch_mode == "global" else cores
@@ -187,13 +196,9 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
         "inputs": [asdict(f) for f in found.inputs],
         "trained": found.trained,
         "variables": {name: {"key": v.key, "trained": v.trained} for name, v in found.variables.items()},
-        "reduction": {
-            "kind": reduction.get("loss_reduction"),
-            "reason": reduction.get("reason"),
-            "tensors": reduction.get("reduced", {}),
-            "kinds": reduction.get("kinds", {}),
-        },
-        "varying_updates": facts.get("varying-updates", {}).get("combined", {}),
+        "reduction": {key: facts.get("cross-replica-sum", {}).get(key) for key in ("loss_reduction", "reason")},
+        "collectives": collectives(graph),
+        "varying_updates": facts.get("cross-replica-sum", {}).get("unified", {}),
         "bytes_per_step": {
             "infeed": placement.get("infeed_bytes", 0) * per_core,
             "infeed_naive": None if naive is None else naive * per_core,
@@ -211,6 +216,18 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
     }
 
 
+def collectives(graph: Graph) -> dict[str, Any]:
+    """What the cores combine in each step: how many sums, how many bytes of a core, which tensors, and what is gathered."""
+    facts = graph.facts.get("cross-replica-sum", {})
+    sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by == "cross-replica-sum"]
+    return {
+        "sums": len(sums),
+        "bytes": sum(shapes.byte_size(node.out()) or 0 for node in sums),
+        "combined": facts.get("combined", {}),
+        "gathered": facts.get("gathered", {}),
+    }
+
+
 def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
     cores = options.num_replicas
     rows = graph.facts.get("cross-replica-sum", {}).get("batch_rows") or graph.roles.batch_rows or None
@@ -221,12 +238,8 @@ def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
 
 def _notes(graph: Graph) -> list[str]:
     notes = list(graph.facts.get("static-shapes", {}).get("batches_closed", []))
-    for name in ("preconditions", "cross-replica-sum", "varying-updates"):
+    for name in ("preconditions", "cross-replica-sum"):
         notes += graph.facts.get(name, {}).get("notes", [])
-    for name, kind in graph.facts.get("cross-replica-sum", {}).get("of_other_losses", {}).items():
-        notes.append(
-            f"the gradient of '{name}' is that of another loss, a {kind} over the batch, and is reduced as such"
-        )
     padding = graph.facts.get("pad-batches", {})
     notes.extend(padding.get("notes", []))
     if padding.get("endless"):

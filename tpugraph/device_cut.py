@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from tpugraph import analysis, ops, shapes
 from tpugraph.analysis import NodeSet, minimum_cut, must_be_host
 from tpugraph.attrs import Shape
-from tpugraph.bounds import bounded_bytes
+from tpugraph.bounds import Known, bounded_bytes
 from tpugraph.errors import ConversionError, ShapeError
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.sides import sides
 
 
 class Step:
@@ -63,7 +64,7 @@ class Step:
 
     def _whole_loops(self) -> None:
         """A loop that reads a variable anywhere is on the device as a whole."""
-        self.inside = analysis.conditional(self.graph)
+        self.inside = {**analysis.conditional(self.graph), **dict.fromkeys(sides(self.graph))}
         frame_of = analysis.frames(self.graph)
         self.inside.update((n, None) for n in self.cone if frame_of[n])
         while True:
@@ -106,26 +107,22 @@ class Step:
         capacity: dict[Tensor, int] = {}
         sources: dict[Tensor, None] = {}
         sinks: dict[Tensor, None] = {}
+        bounds: Known = {}
         for node in self.cone:
             if node not in self.derived or node in self.trained or node in self.variables:
                 continue
-            if node.op == "NoOp":
-                continue
-            outputs = [node.out(port) for port in node.used_ports()]
-            if node in self.roots:
-                outputs.append(node.out())
-            for tensor in outputs:
-                size = None if self._bound_to_place(node) else bounded_bytes(tensor)
-                if tensor.dtype.name in ops.INFEED_DTYPES and size is not None:
+            for tensor in self._handed_on(node):
+                size = None if self._bound_to_place(node) else bounded_bytes(tensor, bounds)
+                if size is not None and tensor.dtype.name in ops.INFEED_DTYPES:
                     capacity[tensor] = size
                 if node in self.upstream:
                     sources[tensor] = None
-                for use in node.uses(tensor.port):
-                    if use.node in self.trained and use.node in self.cone:
+                for reader in self._readers(tensor):
+                    if reader in self.trained and reader in self.cone:
                         sinks[tensor] = None
-                    elif use.node in self.cone and use.node not in self.upstream:
-                        edges.extend((tensor, use.node.out(port)) for port in use.node.used_ports())
-                        if use.node in self.roots:
+                    elif reader in self.cone and reader not in self.upstream:
+                        edges.extend((tensor, other) for other in self._handed_on(reader))
+                        if reader in self.roots:
                             sinks[tensor] = None
         for node in self.cone:  # what the host makes of constants alone may be the root of all input
             if node in self.upstream and node in self.trained:
@@ -137,6 +134,19 @@ class Step:
             raise self._uncut_error(sources, sinks, capacity)
         return found[1]
 
+    def _handed_on(self, node: Node) -> list[Tensor]:
+        """The values that others read; the first one too where a step ends with the node or others in its branch wait for it."""
+        ports = dict.fromkeys(node.used_ports())
+        if node in self.roots or (node in self.inside and node.control_uses()):
+            ports[0] = None
+        return [node.out(port) for port in ports] if node.op != "NoOp" or node in self.inside else []
+
+    def _readers(self, tensor: Tensor) -> list[Node]:
+        """What reads a value; what waits for the branch or the loop that it is in must be on the same side as well."""
+        node = tensor.node
+        readers = [use.node for use in node.uses(tensor.port)]
+        return [*readers, *node.control_uses()] if node in self.inside and node not in self.upstream else readers
+
     def _bound_to_place(self, node: Node) -> bool:
         """Whether the node's value cannot leave its side: it may be dead, is in a loop, or goes with a container."""
         return node in self.inside or (
@@ -147,9 +157,16 @@ class Step:
         self, sources: Iterable[Tensor], sinks: Iterable[Tensor], capacity: dict[Tensor, int]
     ) -> ShapeError:
         for tensor in (*sinks, *sources):
-            if tensor in capacity:
+            if tensor in capacity or tensor.node.op == "NoOp":
                 continue
             kind, shape = tensor.dtype, tensor.shape
+            if self._bound_to_place(tensor.node) and shapes.is_static(shape):
+                return ShapeError(
+                    f"'{tensor}' must cross to the device, but it is in a branch or a loop, or goes with a container",
+                    node=tensor.node,
+                    origin=self.graph.source,
+                    fix="compute in front of it what only a host can",
+                )
             if kind.name not in ops.INFEED_DTYPES:
                 return ShapeError(
                     f"'{tensor}' of dtype {kind} must cross to the device, and an infeed takes no {kind}",
@@ -188,7 +205,7 @@ class Step:
             device[node] = None
             stack.extend(t.node for t in node.inputs if t not in crossing)
             for control in node.controls:
-                if control in self.upstream or self._free(control):
+                if control in self.upstream or (self._free(control) and control not in self.inside):
                     postponed.append((node, control))
                 else:
                     stack.append(control)

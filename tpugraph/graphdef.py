@@ -6,6 +6,7 @@ The kind of a file is told from its content, never from its name.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -275,22 +276,51 @@ def _collections(meta: Any) -> dict[str, list[str]]:
 
 def to_graph_def(graph: Graph) -> Any:
     """The GraphDef of a graph, nodes in graph order, control inputs last."""
-    graph_def = graph_pb2.GraphDef()
+    graph_def = _without_nodes(graph)
     add = graph_def.node.add
     for node in graph:
         definition = add()
-        definition.name = node.name
-        definition.op = node.op
+        if node._written is None:
+            _write(definition, node)
+        else:
+            definition.CopyFrom(node._written)
         if node.device:
             definition.device = node.device
-        inputs = [f"{producer.name}:{port}" if port else producer.name for producer, port in node.inputs]
         if node.controls:
-            inputs += [f"^{control.name}" for control in node.controls]
-        if inputs:
-            definition.input.extend(inputs)
-        attributes = definition.attr
-        for key, value in node.raw_attrs.items():
+            definition.input.extend([f"^{control.name}" for control in node.controls])
+        for key, value in node._attrs.items():
+            if key[0] == "_" and key != _TOLD_SHAPES:
+                definition.attr[key].CopyFrom(value)
+    return graph_def
+
+
+def definitions(graph: Graph, nodes: Sequence[Node]) -> Any:
+    """Some nodes as a GraphDef, as far as dtypes and shapes depend on it: without devices and control inputs."""
+    graph_def = _without_nodes(graph)
+    add = graph_def.node.add
+    for node in nodes:
+        node._written = definition = add()
+        _write(definition, node)
+    return graph_def
+
+
+_TOLD_SHAPES = "_output_shapes"
+
+
+def _write(definition: Any, node: Node) -> None:
+    """All of a node that dtypes and shapes depend on."""
+    definition.name = node.name
+    definition.op = node.op
+    if node.inputs:
+        definition.input.extend([f"{maker.name}:{port}" if port else maker.name for maker, port in node.inputs])
+    attributes = definition.attr
+    for key, value in node._attrs.items():
+        if key[0] != "_" or key == _TOLD_SHAPES:
             attributes[key].CopyFrom(value)
+
+
+def _without_nodes(graph: Graph) -> Any:
+    graph_def = graph_pb2.GraphDef()
     if graph.library is not None:
         graph_def.library.CopyFrom(graph.library)
     if graph.versions is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import in_cluster
+from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.errors import InvariantError
 from tpugraph.ir import Graph, Node
 from tpugraph.shapes import is_static
@@ -68,16 +68,15 @@ def _invariant(check: Check) -> Check:
 @_invariant
 def _well_formed(graph: Graph) -> Iterator[Violation]:
     """Every edge leads to a node of the graph, use-lists agree with inputs, no attribute is missing."""
-    members = set(graph)
     for node in graph.take_touched():
         for index, (producer, port) in enumerate(node.inputs):
-            if producer not in members:
+            if graph.get(producer.name) is not producer:
                 yield Violation(node, f"input {index} reads '{node.inputs[index]}', which was removed")
             elif producer.outputs is not None and port >= len(producer.outputs):
                 fault = f"input {index} reads '{node.inputs[index]}', but that node has {len(producer.outputs)} outputs"
                 yield Violation(node, fault)
         for control in node.controls:
-            if control not in members:
+            if graph.get(control.name) is not control:
                 yield Violation(node, f"waits for '{control.name}', which was removed")
         required = ops.required_attrs(node.op)
         if required <= node.raw_attrs.keys():
@@ -149,7 +148,7 @@ def _static_infeed(graph: Graph) -> Iterator[Violation]:
 @_invariant
 def _gradients_reduced(graph: Graph) -> Iterator[Violation]:
     """Every write of a trained variable is uniform: it depends on the input through a CrossReplicaSum only."""
-    varying = analysis.replica_varying(graph)
+    varying = _varying(graph)
     for name in graph.roles.trained:
         for use in _handle_uses(graph[name]):
             fact = ops.WRITES.get(use.op)
@@ -160,9 +159,15 @@ def _gradients_reduced(graph: Graph) -> Iterator[Violation]:
 @_invariant
 def _uniform_writes(graph: Graph) -> Iterator[Violation]:
     """Every variable write in the step is uniform."""
-    for node in analysis.replica_varying(graph):
+    for node in _varying(graph):
         if node.op in ops.WRITES and in_cluster(node):
-            yield Violation(node, "writes a value that differs between cores", "run the pass varying-updates")
+            yield Violation(node, "writes a value that differs between cores", "run the pass cross-replica-sum")
+
+
+def _varying(graph: Graph) -> NodeSet:
+    """The nodes whose values differ between cores: none where there is one core."""
+    alone = graph.facts.get("cross-replica-sum", {}).get("cores") == 1
+    return {} if alone else analysis.replica_varying(graph)
 
 
 _UPDATE_FIX = (

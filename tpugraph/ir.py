@@ -55,14 +55,18 @@ class Graph(Links):
         stage: name of the pass at work; new nodes are marked with it.
         notes: what passes said about nodes, in order.
         facts: what passes measured, by pass name, for the report.
+        imported: what TensorFlow knows of the graph, opaque (:mod:`tpugraph.shapes` keeps it here), or None.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._touched: dict[Node, None] = {}
+        self._unproven: dict[Node, None] = {}
         self._remembered: dict[str, tuple[tuple[int, int, int, int], dict[Node, Any]]] = {}
         self._verified: dict[str, tuple[int, int, int, int, int]] = {}
         self._inferred = 0
+        self._marked = 0
+        self._with_attr: dict[str, tuple[tuple[int, int, int, int], dict[Node, None]]] = {}
         self.edits = Edits()
         self.library: Any = None
         self.versions: Any = None
@@ -72,6 +76,7 @@ class Graph(Links):
         self.stage: str | None = None
         self.notes: list[Note] = []
         self.facts: dict[str, dict[str, Any]] = {}
+        self.imported: Any = None
 
     # ------------------------------------------------------------------ what holds for as long as nothing is edited
 
@@ -94,12 +99,31 @@ class Graph(Links):
             held = self._remembered[key] = (state, make(self))
         return dict(held[1])
 
+    def with_attr(self, name: str) -> dict[Node, None]:
+        """The nodes that have a ``_`` attribute, in the order of the graph; computed once for as long as none is set."""
+        state = (self.edits.added, self.edits.removed, self._marked, len(self))
+        held = self._with_attr.get(name)
+        if held is None or held[0] != state:
+            found = {node: None for node in self._nodes.values() if name in node._attrs}
+            held = self._with_attr[name] = (state, found)
+        return dict(held[1])
+
     def take_touched(self) -> list[Node]:
         """The nodes added or changed since the last call that are still in the graph; a ``_`` attribute is no change."""
         held = self._nodes
         touched = [node for node in self._touched if held.get(node.name) is node]
         self._touched.clear()
         return touched
+
+    def take_unproven(self) -> list[Node]:
+        """The nodes whose dtypes and shapes may be others than at the last call: new ones, and edited ones.
+
+        Control edges, devices and most ``_`` attributes say nothing about either.
+        """
+        held = self._nodes
+        unproven = [node for node in self._unproven if held.get(node.name) is node]
+        self._unproven.clear()
+        return unproven
 
     # ------------------------------------------------------------------ editing
 
@@ -141,6 +165,7 @@ class Graph(Links):
         self._link(node, tuple(inputs), controls)
         self.edits.added += 1
         self._touched[node] = None
+        self._unprove(node)
         return node
 
     def adopt(self, nodes: Sequence[Node], wiring: Callable[[Node], tuple[Sequence[Tensor], Sequence[Node]]]) -> None:
@@ -196,12 +221,14 @@ class Graph(Links):
         del node.inputs[index].node._uses[use]
         tensor.node._uses[use] = tensor.port
         node.inputs = (*node.inputs[:index], tensor, *node.inputs[index + 1 :])
+        self._unprove(node)
         self._changed(node)
 
     def set_inputs(self, node: Node, inputs: Sequence[Tensor]) -> None:
         """Replace all data inputs of ``node``."""
         self._check_members((node, *(t.node for t in inputs)), f"inputs of '{node.name}'")
         self._relink(node, tuple(inputs), node.controls)
+        self._unprove(node)
 
     def set_controls(self, node: Node, controls: Iterable[Node]) -> None:
         """Replace all control inputs of ``node``."""
@@ -288,6 +315,8 @@ class Graph(Links):
         """Turn ``node`` into another op under the same name; ``attrs`` replaces all attributes but ``_`` ones."""
         self._check_members((node, *(t.node for t in inputs or ())), f"new inputs of '{node.name}'")
         self._set_op(node, op)
+        self._unprove(node)
+        self._marked += 1
         if attrs is not None:
             kept = {key: held for key, held in node._attrs.items() if key[0] == "_" and key != "_output_shapes"}
             node._attrs = kept | {key: attr_codec.encode(value) for key, value in attrs.items()}
@@ -314,16 +343,24 @@ class Graph(Links):
                 attrs[name] = encoded
             node._attrs = attrs
         self.edits.changed += len(nodes)
+        self._marked += 1
         if name[0] != "_":
             self._touched.update(dict.fromkeys(nodes))
+        if name[0] != "_" or name == "_output_shapes":
+            for node in nodes:
+                self._unprove(node)
 
     def set_device(self, node: Node, device: str) -> None:
         """Ask for a device; "" asks for none."""
-        if node.device == device:
-            return
-        self._check_members((node,), "device")
-        node.device = device
-        self._changed(node)
+        self.set_device_of((node,), device)
+
+    def set_device_of(self, nodes: Iterable[Node], device: str) -> None:
+        """Ask for a device for many nodes; "" asks for none."""
+        others = [node for node in nodes if node.device != device]
+        self._check_members(others, "device")
+        for node in others:
+            node.device = device
+        self.edits.changed += len(others)
 
     def set_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
         """Record dtype and shape of each output; this is knowledge about the graph, not an edit of it."""
@@ -372,6 +409,7 @@ class Graph(Links):
                     controls[copies.get(control, control)] = None
             self._link(copies[node], inputs, tuple(controls))
             self._touched[copies[node]] = None
+            self._unprove(copies[node])
         self.edits.added += len(chosen)
         return copies
 
@@ -387,6 +425,10 @@ class Graph(Links):
         self._unlink(node)
         self._link(node, inputs, controls)
         self._changed(node)
+
+    def _unprove(self, node: Node) -> None:
+        self._unproven[node] = None
+        node._written = None
 
     def _changed(self, node: Node) -> None:
         self.edits.changed += 1

@@ -6,7 +6,6 @@ looked up as one list, and of what comes out the first part belongs to the label
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from tpugraph import ops
@@ -58,30 +57,6 @@ def _start(node: Node, count: int) -> int | None:
     if starts is not None and starts[0] >= 0:
         return starts[0]
     return whole - count if to_the_end and whole is not None else None
-
-
-def taken_apart(concat: Node, within: Collection[Node]) -> list[Tensor]:
-    """The concatenation and what is looked up by it, if floating values leave them as whole parts only; else nothing.
-
-    Args:
-        concat: a ConcatV2 along axis 0.
-        within: the nodes that count; what else reads it does not.
-    """
-    found: dict[Tensor, None] = {concat.out(): None}
-    stack = [concat.out()]
-    while stack:
-        tensor = stack.pop()
-        for use in tensor.node.uses(tensor.port):
-            node = use.node
-            if node not in within or node.op in ops.SHAPE_OF or part(node) is not None:
-                continue
-            onward = [node.out(port) for port in range(len(node.outputs or ()))]
-            hands_on = node.op in ops.IDENTITIES or (node.op in ops.LOOKS_UP_ROWS and use.index == 1)
-            if not hands_on and any(t.dtype.floating for t in onward):
-                return []
-            stack += [t for t in onward if t not in found]
-            found.update(dict.fromkeys(onward))
-    return list(found) if any(t.dtype.floating for t in found) else []
 
 
 def _parts(tensor: Tensor) -> tuple[Tensor, ...] | None:

@@ -9,8 +9,10 @@ import numpy as np
 
 from tpugraph import ops, shapes
 from tpugraph.ir import Node, Tensor
+from tpugraph.questions import Answer, ask
 
-_DEEPEST = 12
+_LARGEST = 2**20
+"""Elements of an operand: shape arithmetic has few."""
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Add": np.add,
     "AddV2": np.add,
@@ -22,21 +24,29 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def known_value(tensor: Tensor, depth: int = 0) -> np.ndarray[Any, Any] | None:
+def known_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
     """The value of a tensor where constants and static shapes alone decide it, else None."""
+    value: np.ndarray[Any, Any] | None = ask(_value, tensor)
+    return value
+
+
+def _value(tensor: Tensor) -> Answer:
     node = tensor.node
     if node.op == "Const":
         return np.asarray(node.attr("value"))
-    if depth > _DEEPEST:
-        return None
     if node.op == "Rank":
         shape = node.inputs[0].shape
         return None if shape is None else np.asarray(len(shape))
     if node.op in ("Shape", "Size"):
         return _of_shape(node)
-    operands = [known_value(t, depth + 1) for t in node.inputs] if node.op in _COMPUTED else [None]
-    if any(operand is None for operand in operands):
+    if node.op not in _COMPUTED:
         return None
+    operands = []
+    for operand in node.inputs:
+        value = yield _value, operand
+        if value is None or value.size > _LARGEST:
+            return None
+        operands.append(value)
     return _COMPUTED[node.op](node, operands)
 
 
@@ -68,7 +78,7 @@ def _same(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
 
 _COMPUTED: dict[str, Callable[[Node, list[Any]], np.ndarray[Any, Any] | None]] = {
     **dict.fromkeys(_BINARY, _binary),
-    **dict.fromkeys([*ops.IDENTITIES, "Enter"], _same),
+    **dict.fromkeys([*ops.IDENTITIES, "Enter", "Cast"], _same),
     "Range": lambda node, operands: np.arange(*operands),
     "ConcatV2": lambda node, operands: np.concatenate(operands[:-1]),
     "Pack": lambda node, operands: np.stack(operands) if node.attr("axis", 0) == 0 else None,

@@ -116,6 +116,33 @@ class Links:
             raise _cycle_error(waiting)
         return order
 
+    def check_order(self) -> None:
+        """See that there is an order; the quick way to ask that of all nodes.
+
+        Raises:
+            GraphError: a cycle that is no loop; the message names its nodes.
+        """
+        waiting = {node: len(node.inputs) + len(node.controls) for node in self._nodes.values()}
+        for node in self.of_type(*ops.NEXT_ITERATION):
+            for consumer, _ in node._uses:
+                if consumer.op in ops.MERGE:
+                    waiting[consumer] -= 1
+        ready = [node for node, edges in waiting.items() if not edges]
+        for node in ready:  # grows while it is walked
+            closes = node.op in ops.NEXT_ITERATION
+            for consumer, _ in node._uses:
+                if closes and consumer.op in ops.MERGE:
+                    continue
+                waiting[consumer] = edges = waiting[consumer] - 1
+                if not edges:
+                    ready.append(consumer)
+            for consumer in node._control_uses:
+                waiting[consumer] = edges = waiting[consumer] - 1
+                if not edges:
+                    ready.append(consumer)
+        if len(ready) < len(waiting):
+            raise _cycle_error({node: edges for node, edges in waiting.items() if edges})
+
     def ancestors(self, nodes: Iterable[Node], *, data_only: bool = False) -> dict[Node, None]:
         """The nodes and all that they depend on (a dict used as an ordered set)."""
         seen = dict.fromkeys(nodes)

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable
 
 from tpugraph import ops, shapes
-from tpugraph.analysis import in_cluster
 from tpugraph.errors import RolesError
 from tpugraph.findings import Finding, named
-from tpugraph.ir import Graph, Node, Tensor, Use
+from tpugraph.ir import Graph, Node
 from tpugraph.state import written_variables
 
 _LOSS_TAG = re.compile(r"(?:.*/)?(?:loss|total_loss|batch_loss)(?:_(\d+))?$")
@@ -122,19 +121,3 @@ def no_train_op(graph: Graph) -> RolesError:
         origin=graph.source,
         fix="give the training graph (not one for evaluation or prediction), or name it with --train_op",
     )
-
-
-def decisions(graph: Graph, loss: Tensor) -> list[Use]:
-    """Where the step reads the value of the loss, as a rate does that is halved on a plateau; backpropagation does not."""
-    found, pending = [], [loss]
-    while pending:
-        tensor = pending.pop()
-        for use in tensor.node.uses(tensor.port):
-            if not in_cluster(use.node) or use.node.op in ops.SHAPE_OF | ops.FILLED_LIKE:
-                continue
-            if use.node.op in ops.IDENTITIES:
-                pending.append(use.node.out())
-            else:
-                found.append(use)
-    step = graph.ancestors(graph[finding.name] for finding in graph.roles.train_ops) if found else {}
-    return [use for use in found if use.node in step]

@@ -62,6 +62,7 @@ class Node:
         "_control_uses",
         "_place",
         "_uses",
+        "_written",
         "controls",
         "device",
         "inputs",
@@ -84,6 +85,7 @@ class Node:
         self.made_by: str | None = None
         self._place = 0  # among the nodes of its graph
         self._uses: dict[Use, int] = {}
+        self._written: Any = None  # as graphdef wrote it last, while op, inputs and attributes are those
         self._control_uses: dict[Node, None] = {}
 
     def out(self, port: int = 0) -> Tensor:

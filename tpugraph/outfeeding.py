@@ -8,6 +8,7 @@ import numpy as np
 
 from tpugraph import attrs
 from tpugraph.analysis import HOST_DEVICE, in_cluster
+from tpugraph.analysis.placements import Entries, Partial, Placement, Replicate, Shard
 from tpugraph.ir import Graph, Node, Output, Tensor
 from tpugraph.loops import Loop
 
@@ -42,17 +43,17 @@ class HostSide:
         array = np.asarray(value, kind.name)
         return self._add("Const", "const", [], {"dtype": kind, "value": array}, (kind, array.shape))
 
-    def rows(self, index: int) -> Tensor:
-        """The rows of all cores, one core after the other."""
+    def rows(self, index: int, axis: int = 0) -> Tensor:
+        """The rows of all cores along a dimension, one core after the other."""
         parts = [d.out(index) for d in self.dequeues]
         kind, shape = parts[0].dtype, parts[0].shape or ()
         if len(parts) == 1:
             return parts[0]
-        whole = ((shape[0] or 0) * len(parts), *shape[1:])
+        whole = (*shape[:axis], (shape[axis] or 0) * len(parts), *shape[axis + 1 :])
         return self._add(
             "ConcatV2",
             f"concat/{index}",
-            [*parts, self._constant(0)],
+            [*parts, self._constant(axis)],
             {"N": len(parts), "T": kind, "Tidx": _INT32},
             (kind, whole),
         )
@@ -64,50 +65,58 @@ class HostSide:
             op,
             f"{op.lower()}/{index}",
             [rows, self._constant([0])],
-            {"T": rows.dtype, "Tidx": _INT32, "keep_dims": False},
+            {"Tidx": _INT32, "keep_dims": False} | ({} if op in ("Any", "All") else {"T": rows.dtype}),
             (rows.dtype, ()),
         )
 
-    def deliver(self, index: int, tensor: Tensor, varying: bool, loss: Tensor, *, summed: bool = False) -> str:
+    def deliver(self, index: int, tensor: Tensor, placement: Placement, loss: Tensor) -> str:
         """Let the host readers of ``tensor`` read what the cores sent; returns how it was combined.
 
         Args:
             index: its place in the tuple.
             tensor: what they read so far.
-            varying: whether it differs between the cores.
+            placement: how it lives on the cores.
             loss: the loss of the global batch.
-            summed: whether the cores sent their shares of a sum.
         """
         graph = self.graph
         readers = [use for use in tensor.node.uses(tensor.port) if not in_cluster(use.node)]
-        if str(tensor) == graph.roles.loss.name and tensor.dtype == loss.dtype:
+        if str(tensor) in (graph.roles.loss.name, graph.roles.loss_share) and tensor.dtype == loss.dtype:
             value, how = loss, "the loss of the global batch"
-        elif not varying:
+        elif len(self.dequeues) == 1 or isinstance(placement, Replicate):
             value, how = self._first(index, tensor), "the same on every core"
-        elif tensor.shape != ():
-            value, how = self.rows(index), "rows of all cores"
-        elif summed:
-            value, how = self.total(index), "sum over cores"
+        elif isinstance(placement, Shard | Entries):
+            axis = placement.axis if isinstance(placement, Shard) else 0
+            value, how = self.rows(index, axis), "rows of all cores"
+        elif isinstance(placement, Partial):
+            names = {
+                "sum": ("Sum", "sum over cores"),
+                "max": ("Max", "largest over cores"),
+                "min": ("Min", "smallest over cores"),
+            }
+            op, how = names[placement.op]
+            value = self._combined(index, tensor, op)
         elif tensor.dtype.floating:
-            value, how = self.total(index, "Mean"), "mean over cores"
+            value, how = self._combined(index, tensor, "Mean"), "mean over cores"
         else:
             value, how = self._first(index, tensor), "core 0's"
-        added = [use for use in readers if use.node.op == "AssignAddVariableOp" and use.index == 1]
         for use in readers:
-            if use in added and varying and tensor.shape == ():
-                graph.set_input(use.node, use.index, self.total(index))
-                how = "sum over cores"
-            elif not (use in added and not varying):
-                graph.set_input(use.node, use.index, value)
-            else:
-                graph.set_input(use.node, use.index, self._times(value))
+            graph.set_input(use.node, use.index, value)
         return how
 
-    def _times(self, value: Tensor) -> Tensor:
-        kind = value.dtype
-        return self._add(
-            "Mul", "all_cores", [value, self._constant(len(self.dequeues), kind)], {"T": kind}, (kind, value.shape)
+    def _combined(self, index: int, tensor: Tensor, op: str) -> Tensor:
+        """The cores' values combined element by element; flags as any or all of them."""
+        if tensor.dtype.name == "bool":
+            op = {"Max": "Any", "Min": "All"}.get(op, op)
+        if tensor.shape == ():
+            return self.total(index, op)
+        parts = [d.out(index) for d in self.dequeues]
+        kind, shape = tensor.dtype, tuple(tensor.shape or ())
+        every = self._add(
+            "Pack", f"stack/{index}", parts, {"N": len(parts), "T": kind, "axis": 0}, (kind, (len(parts), *shape))
         )
+        axes = self._constant([0])
+        attributes = {"Tidx": _INT32, "keep_dims": False} | ({} if op in ("Any", "All") else {"T": kind})
+        return self._add(op, f"{op.lower()}/{index}", [every, axes], attributes, (kind, shape))
 
     def _first(self, index: int, tensor: Tensor) -> Tensor:
         first = self.dequeues[0].out(index)

@@ -16,6 +16,7 @@ from tpugraph.findings import Roles
 from tpugraph.ir import Graph
 from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.rebind import file_names, missing_file_error
+from tpugraph.session_config import guarded
 
 Values = dict[str, np.ndarray[Any, Any]]
 """Variables by their name in the graph."""
@@ -155,7 +156,7 @@ class PlainRun:
     def _open(self, start: Mapping[str, Any]) -> None:
         """A new session with initialised variables, tables and input."""
         self.close()
-        self._session = tf.compat.v1.Session(graph=self._target)
+        self._session = tf.compat.v1.Session(graph=self._target, config=guarded())
         for initializer in self._initializers():
             self._run(self._operation(initializer))
         for name, value in start.items():

@@ -73,8 +73,7 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
         batch["line"],
         f"loss        {report['loss']['name']} ({report['loss']['reason']})",
         f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
-        f"reduction   {report['reduction']['kind']}: {report['reduction']['reason']}",
-        f"gradients   {len(report['reduction']['tensors'])} reduced for {len(report['trained'])} trained variables",
+        *_combined_lines(report),
         f"infeed      {traffic['infeed']:,} bytes per step ({naive_cut(traffic['infeed_naive'])})",
         f"outfeed     {traffic['outfeed']:,} bytes per step",
         f"loop        {report['iterations_per_loop']} steps per Session.run",
@@ -88,6 +87,23 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _combined_lines(report: dict[str, Any]) -> list[str]:
+    """How the loss combines over the cores, and what the cores combine in each step."""
+    found = report["reduction"]
+    if found["loss_reduction"] is None:
+        return []
+    return [f"reduction   {found['loss_reduction']}: {found['reason']}", *collective_lines(report["collectives"])]
+
+
+def collective_lines(found: dict[str, Any]) -> list[str]:
+    """What the cores combine in each step; rows that are gathered have a line each."""
+    if not found["sums"]:
+        return []
+    count = "1 sum" if found["sums"] == 1 else f"{found['sums']:,} sums"
+    gathered = [f"gathered    {tensor}: {words}" for tensor, words in found["gathered"].items()]
+    return [f"collectives {count}, {found['bytes']:,} bytes per step", *gathered]
+
+
 def _partial_lines(report: dict[str, Any]) -> list[str]:
     """What is true of a graph that only some passes rewrote."""
     count, ran = report["nodes"], ", ".join(trace["name"] for trace in report["passes"]) or "none"
@@ -98,8 +114,7 @@ def _partial_lines(report: dict[str, Any]) -> list[str]:
         f"loss        {report['loss']['name']} ({report['loss']['reason']})",
         f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
     ]
-    if report["reduction"]["kind"] is not None:
-        lines.append(f"reduction   {report['reduction']['kind']}: {report['reduction']['reason']}")
+    lines.extend(_combined_lines(report))
     lines.extend(f"note        {note}" for note in report["notes"])
     return lines
 

@@ -14,13 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from tpugraph import analysis, ops
-from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.links import is_back_edge
+from tpugraph.ir import Graph, Node
+from tpugraph.sides import NONE, sides
 from tpugraph.write_order import Writes
-
-Side = tuple[Tensor, int]
-"""A predicate, and the output of the Switches on it that is taken."""
-Sides = frozenset[Side]
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ def find(graph: Graph, roots: Iterable[Node]) -> list[Race]:
     writes = Writes(graph)
     after = _writes_after(graph, step, writes)
     ours = sum(writes.bit(node) for node in writes.nodes if node in step)
-    sides = _sides(graph, step)
+    side_of = sides(graph)
     found = []
     for variable, all_writes in writes.of_variable.items():
         for read in _reads(variable):
@@ -51,7 +47,9 @@ def find(graph: Graph, roots: Iterable[Node]) -> list[Race]:
                 continue
             known = writes.before(read, variable) | after.get(read, 0) | writes.bit(read)
             for write in writes.listed(all_writes & ours & ~known):
-                if not any((predicate, 1 - port) in sides[write] for predicate, port in sides[read]):
+                if not any(
+                    (predicate, 1 - port) in side_of.get(write, NONE) for predicate, port in side_of.get(read, NONE)
+                ):
                     found.append(Race(read, write, variable))
     return found
 
@@ -64,10 +62,10 @@ def put_reads_first(graph: Graph, roots: Iterable[Node], races: Iterable[Race]) 
     step = graph.ancestors(roots)
     writes = dict.fromkeys(graph.of_type(*ops.WRITES))
     order = {node: i for i, node in enumerate(graph.topological_order(step, last=writes))}
-    frames, sides = analysis.frames(graph), _sides(graph, step)
+    frames, side_of = analysis.frames(graph), sides(graph)
 
     def beside(write: Node, node: Node) -> bool:
-        return not frames[node] and sides[node] <= sides[write]
+        return not frames[node] and side_of.get(node, NONE) <= side_of.get(write, NONE)
 
     left = []
     for race in races:
@@ -78,28 +76,6 @@ def put_reads_first(graph: Graph, roots: Iterable[Node], races: Iterable[Race]) 
             continue
         graph.add_controls(race.write, [end for end in ends if end not in race.write.controls])
     return left
-
-
-def _sides(graph: Graph, step: Mapping[Node, None]) -> dict[Node, Sides]:
-    """The sides of branches that each node is on; those of loops are told by their frames."""
-    found: dict[Node, Sides] = {}
-    for node in graph.topological_order(step):
-        known = [found[tensor.node] | _side(tensor) for tensor in node.inputs if not is_back_edge(tensor.node, node)]
-        if node.op in ops.MERGE:
-            found[node] = frozenset.intersection(*known)
-        else:
-            found[node] = frozenset[Side]().union(*known, *(found[control] for control in node.controls))
-    return found
-
-
-def _side(tensor: Tensor) -> Sides:
-    """What the output of a Switch adds: its predicate and the number of the output."""
-    if tensor.node.op not in ops.SWITCH:
-        return frozenset()
-    predicate = tensor.node.inputs[1]
-    while predicate.node.op in ops.IDENTITIES:
-        predicate = predicate.node.inputs[0]
-    return frozenset() if predicate.node.op in ops.LOOP_COND else frozenset({(predicate, tensor.port)})
 
 
 def _writes_after(graph: Graph, step: Mapping[Node, None], writes: Writes) -> dict[Node, int]:

@@ -111,7 +111,10 @@ class Resizing:
         new = value.copy().reshape(-1)
         for index, element in enumerate(value.reshape(-1).tolist()):
             tag = self.dims.element(node.out(), index, int(element))
-            if tag is None and _shapes_varying(node, index, self._varying):
+            varying = self._varying
+            if tag is None and (
+                _shapes_varying(node, index, varying) or (element == self.batch and _starts(node, varying))
+            ):
                 raise self.uncertain(node, f"the constant {value.tolist()} may hold the batch at place {index}")
             if tag:
                 new[index] = self.size(int(element))
@@ -128,6 +131,23 @@ class Resizing:
         self.graph.set_attr(node, "value", np.full(shape, value.reshape(-1)[0], value.dtype))
         self.graph.note(node, f"holds the batch: shape {value.shape} becomes {shape}")
         return True
+
+
+def _starts(node: Node, varying: analysis.NodeSet) -> bool:
+    """Whether a constant shapes what a loop starts with and carries on as a value of the batch."""
+    stack, seen = [(node, False)], {node}
+    while stack:
+        at, shaped = stack.pop()
+        for use in at.uses():
+            follower = use.node
+            if shaped and follower.op in ops.MERGE and follower in varying:
+                return True
+            shapes = follower.op in ops.TAKES_SIZES and use.index == ops.TAKES_SIZES[follower.op]
+            hands_on = ops.ENTER | ops.IDENTITIES if shaped else ops.HANDS_ON_SIZES | {"StridedSlice"}
+            if (shapes or follower.op in hands_on) and follower not in seen:
+                seen.add(follower)
+                stack.append((follower, shaped or shapes))
+    return False
 
 
 def _shapes_varying(node: Node, index: int, varying: analysis.NodeSet) -> bool:

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tpugraph import function_library
 from tpugraph.errors import GraphError
+from tpugraph.function_library import ARGUMENT
 from tpugraph.ir import Graph, Node, Tensor
-
-ARGUMENT = "Placeholder"
-"""What stands for an argument in the graph of a function body."""
 
 
 def make_function(

@@ -5,72 +5,65 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 import tensorflow as tf
 
-from tpugraph import attrs as attr_codec
 from tpugraph import graphdef
 from tpugraph.attrs import Shape
 from tpugraph.errors import GraphError
-from tpugraph.ir import Graph, Output, Tensor
+from tpugraph.imported import REFUSALS, Imported, output
+from tpugraph.ir import Graph, Tensor
 
 _NODE_IN_MESSAGE = re.compile(r"\{\{node ([^}]+)\}\}|[Nn]ode '([^']+)'|node ([\w./-]+)")
 
 
 def infer(graph: Graph) -> None:
-    """Record dtype and shape of every output in the graph.
+    """Record dtype and shape of every output in the graph; what was not edited since the last time is not asked again.
 
     Raises:
         GraphError: TensorFlow refuses the graph; its words and the node are given.
     """
-    found = _infer_directly(graphdef.to_graph_def(graph))
-    if found is None:
-        operations = import_graph(graph).get_operations()
-        found = {op.name: [_output(t.dtype.as_datatype_enum, *_dims(t.shape)) for t in op.outputs] for op in operations}
-    for node in graph:
-        graph.set_outputs(node, found[node.name])
+    found = _imported(graph)
+    if found is not None:
+        for node in graph:
+            graph.set_outputs(node, found.outputs(node))
+        return
+    operations = import_graph(graph).get_operations()
+    for operation in operations:
+        made = [output(t.dtype.as_datatype_enum, *_dims(t.shape)) for t in operation.outputs]
+        graph.set_outputs(graph[operation.name], made)
 
 
-def _infer_directly(graph_def: Any) -> dict[str, list[Output]] | None:
-    """The outputs of every node, without a Python object per op; None where that fails, for whatever reason.
+def check(graph: Graph) -> None:
+    """See that TensorFlow takes the graph: its attributes, its dtypes and shapes by TensorFlow's own inference, no cycle but loops.
 
-    This takes TensorFlow's import by its C interface, which is several times faster than ``import_graph_def`` and
-    private: where it is missing, or refuses the graph, the public way gives the result or the error.
+    Raises:
+        GraphError: it does not; its words are given, the node, and which pass made that for which node of the user's.
     """
     try:
-        from tensorflow.python.client import pywrap_tf_session as native
-        from tensorflow.python.framework import c_api_util, ops
+        graph.check_order()
+    except GraphError as error:
+        error.origin = graph.source
+        raise
+    if _imported(graph) is None:
+        import_graph(graph)
 
-        target = tf.Graph()
-        scoped = c_api_util.ScopedTFImportGraphDefOptions()  # frees what it holds when it goes
-        with target._c_graph.get() as held:
-            results = native.TF_GraphImportGraphDefWithResultsNoSerialization(held, graph_def, scoped.options)
-            c_api_util.ScopedTFImportGraphDefResults(results)
-        found: dict[str, list[Output]] = {}
-        for raw in target.new_operations():
-            operation = native.PyOperation(raw, ops.SymbolicTensor)
-            operation.graph = target
-            operation._init_outputs()
-            outputs = found[operation.name] = []
-            for tensor in operation.outputs:
-                dims, unknown_rank = tensor._shape
-                outputs.append(_output(tensor._dtype.as_datatype_enum, tuple(dims), unknown_rank))
-        return found if len(found) == len(graph_def.node) else None
-    except (ImportError, AttributeError, TypeError, ValueError, RuntimeError, tf.errors.OpError):
+
+def _imported(graph: Graph) -> Imported | None:
+    """The graph as TensorFlow's C interface imports it; None where that fails, for any reason."""
+    held: Imported = graph.imported or Imported(graph)
+    graph.imported = None
+    try:
+        held.update()
+    except REFUSALS:
         return None
+    graph.imported = held
+    return held
 
 
 def _dims(shape: tf.TensorShape) -> tuple[tuple[int | None, ...], bool]:
     return ((), True) if shape.rank is None else (tuple(shape.as_list()), False)
-
-
-@cache
-def _output(kind: int, dims: tuple[int | None, ...], unknown_rank: bool) -> Output:
-    """One object for all outputs alike: a graph has few shapes and many tensors."""
-    shape = None if unknown_rank else tuple(None if d is None or d < 0 else d for d in dims)
-    return attr_codec.dtype(kind), shape
 
 
 def import_graph(graph: Graph) -> tf.Graph:
@@ -90,19 +83,23 @@ def import_graph_def(graph_def: Any, *, source: str = "", graph: Graph | None = 
             warnings.simplefilter("ignore")
             tf.compat.v1.import_graph_def(graph_def, name="")
     except (ValueError, TypeError, tf.errors.OpError) as error:
-        text = str(error).splitlines()[0]
-        match = _NODE_IN_MESSAGE.search(text)
-        name = next((group for group in match.groups() if group), None) if match else None
-        node = None if name is None or graph is None else graph.get(name)
-        raise GraphError(
-            f"TensorFlow refuses the graph: {text[:300]}",
-            node=node or name,
-            origin=source,
-            fix=f"`tpugraph inspect MODEL --why={name}` shows the node: correct it where the graph is written"
-            if name
-            else None,
-        ) from error
+        raise _refused(str(error), source, graph) from error
     return target
+
+
+def _refused(words: str, source: str, graph: Graph | None) -> GraphError:
+    """TensorFlow's refusal, with the node that its words name."""
+    names = [group for match in _NODE_IN_MESSAGE.finditer(words) for group in match.groups() if group]
+    name = next((name for name in names if graph is not None and name in graph), names[0] if names else None)
+    node = None if name is None or graph is None else graph.get(name)
+    origin, fix = source, None
+    if node is not None and node.made_by is not None:
+        origin = f"{source}, made by {node.made_by}" + (f" for '{node.origin}'" if node.origin else "")
+        fix = f"the fault is that of the pass {node.made_by}: report it with the graph, or leave it out with --passes"
+    elif name is not None:
+        fix = f"`tpugraph inspect MODEL --why={name}` shows the node: correct it where the graph is written"
+    text = " ".join(words.partition("; NodeDef:")[0].split())
+    return GraphError(f"TensorFlow refuses the graph: {text[:300]}", node=node or name, origin=origin, fix=fix)
 
 
 def is_static(shape: Shape) -> bool:

@@ -7,6 +7,7 @@ needs their size: the most iterations that the loop can have, read from its cond
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from tpugraph import analysis, attrs, ops
 from tpugraph.errors import ConversionError
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.questions import Answer, Rule, ask
 
 NESTED = (
     "the gradient of a loop within a loop keeps stacks on a stack, which no compiler for static shapes takes",
@@ -22,10 +24,7 @@ NESTED = (
 """Fault and fix of a loop within a loop whose gradient needs what the inner one computed."""
 
 _INT32 = attrs.dtype("int32")
-_LONGEST_WALK = 40
 _PASSES_ON = ops.IDENTITIES | ops.ENTER | {"Cast"}
-_LESS = {"Less": (0, 1, 0), "LessEqual": (0, 1, 1), "Greater": (1, 0, 0), "GreaterEqual": (1, 0, 1)}
-"""Comparisons: which operand is the smaller one, which the larger, whether they may be equal."""
 
 
 def steps_per_loop(graph: Graph) -> int:
@@ -34,26 +33,33 @@ def steps_per_loop(graph: Graph) -> int:
     return 0 if first is None or first.op != "Const" else int(first.attr("value"))
 
 
+_SIZE = {"StackV2": 0, "EmptyTensorList": 1}
+"""What the gradient of a loop keeps things on, and the operand that is its size."""
+
+_SAME_LIST = ops.IDENTITIES | ops.CONTROL_FLOW | {"TensorListPushBack", "TensorListPopBack"}
+"""Ops whose output is the list that is their first operand, or any operand of a Merge."""
+
+
 def bound_stacks(graph: Graph) -> int:
-    """Give every stack that a loop pushes to the size that its number of iterations needs; returns how many.
+    """Give every stack and list that a loop pushes to the size that its number of iterations needs; returns how many.
 
     Loops within loops push to the same stack before anything is popped, so that their numbers multiply.
 
     Raises:
         ConversionError: a loop with a gradient has no known most number of iterations, or stacks of stacks.
     """
-    if not graph.of_type("StackV2"):
+    if not graph.of_type(*_SIZE):
         return 0
     frame_of = analysis.frames(graph)
     around = _frames_around(graph, frame_of)
     conditions = {frame_of[node]: node for node in graph.of_type(*ops.LOOP_COND)}
     sized = 0
-    for stack in graph.of_type("StackV2"):
-        if stack.attr("elem_type").name == "resource":
+    for stack in graph.of_type(*_SIZE):
+        if stack.op == "StackV2" and stack.attr("elem_type").name == "resource":
             fault, fix = NESTED
             raise ConversionError(fault, node=stack, fix=fix)
-        size = _constant(stack.inputs[0])
-        pushes = [frame_of[node] for node in graph.descendants([stack], data_only=True) if node.op == "StackPushV2"]
+        size = _constant(stack.inputs[_SIZE[stack.op]])
+        pushes = [frame_of[node] for node in _pushes(graph, stack)]
         if not pushes or (size is not None and size >= 0):
             continue
         most = 1
@@ -62,11 +68,27 @@ def bound_stacks(graph: Graph) -> int:
             most = max(most, math.prod(_bound(loop, conditions[loop]) for loop in loops))
         value = graph.add(
             "Const", f"{stack.name}/size", attrs={"dtype": _INT32, "value": np.int32(most)},
-            controls=stack.inputs[0].node.controls, outputs=[(_INT32, ())], source=stack,
+            controls=stack.inputs[_SIZE[stack.op]].node.controls, outputs=[(_INT32, ())], source=stack,
         )  # fmt: skip
-        graph.set_input(stack, 0, value.out())
+        graph.set_input(stack, _SIZE[stack.op], value.out())
         sized += 1
     return sized
+
+
+def _pushes(graph: Graph, stack: Node) -> list[Node]:
+    """What pushes to a stack, which is a resource, or to a list, which is a value."""
+    if stack.op == "StackV2":
+        return [node for node in graph.descendants([stack], data_only=True) if node.op == "StackPushV2"]
+    same = {stack: None}
+    pending = [stack]
+    while pending:
+        node = pending.pop()
+        for use in node.uses(0 if node.op == "TensorListPopBack" else None):
+            first = use.index == 0 or use.node.op in ops.MERGE
+            if first and use.node.op in _SAME_LIST and use.node not in same:
+                same[use.node] = None
+                pending.append(use.node)
+    return [node for node in same if node.op == "TensorListPushBack"]
 
 
 def _frames_around(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
@@ -99,24 +121,25 @@ def _bound(loop: str, condition: Node) -> int:
 
 def most_iterations(condition: Node) -> float:
     """The most iterations of the loop with this LoopCond; infinity where nothing is known."""
-    return _most_while(condition.inputs[0], 0)
-
-
-def _most_while(test: Tensor, depth: int) -> float:
-    """How often a test can hold at most."""
-    node = test.node
-    if depth > _LONGEST_WALK:
-        return math.inf
-    if node.op in ops.IDENTITIES:
-        return _most_while(node.inputs[0], depth + 1)
-    if node.op == "LogicalAnd":
-        return min(_most_while(t, depth + 1) for t in node.inputs)
-    if node.op not in _LESS:
-        return math.inf
-    small, large, inclusive = _LESS[node.op]
-    lower, upper = node.inputs[small], node.inputs[large]
-    up = steps_of(lower) is not None
-    return _counted(lower, upper, inclusive, up=True) if up else _counted(upper, lower, inclusive, up=False)
+    most = math.inf  # what holds while several tests hold ends with the first of them
+    stack, seen = [condition.inputs[0]], set[Tensor]()
+    while stack:
+        test = stack.pop()
+        if test in seen:
+            continue
+        seen.add(test)
+        node = test.node
+        if node.op in ops.IDENTITIES:
+            stack.append(node.inputs[0])
+        elif node.op == "LogicalAnd":
+            stack += node.inputs
+        elif node.op in ops.ORDERINGS:
+            small, large, inclusive = ops.ORDERINGS[node.op]
+            lower, upper = node.inputs[small], node.inputs[large]
+            up = steps_of(lower) is not None
+            bound = _counted(lower, upper, inclusive, up=True) if up else _counted(upper, lower, inclusive, up=False)
+            most = min(most, bound)
+    return most
 
 
 def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> float:
@@ -158,38 +181,58 @@ def _first(counter: Tensor) -> Tensor | None:
     return merge.inputs[0] if merge.op in ops.MERGE and merge.inputs[0].node.op in ops.ENTER else None
 
 
-def largest(tensor: Tensor, depth: int = 0) -> float:
+def largest(tensor: Tensor) -> float:
     """The largest value that an integer scalar can have, as far as constants say; infinity where they do not."""
-    return _extreme(tensor, depth, up=True)
+    found: float | None = ask(_largest, tensor)
+    return math.inf if found is None else found
 
 
-def smallest(tensor: Tensor, depth: int = 0) -> float:
+def smallest(tensor: Tensor) -> float:
     """The smallest value that an integer scalar can have; minus infinity where constants do not say."""
-    return _extreme(tensor, depth, up=False)
+    found: float | None = ask(_smallest, tensor)
+    return -math.inf if found is None else found
 
 
-def _extreme(tensor: Tensor, depth: int, *, up: bool) -> float:
-    unknown = math.inf if up else -math.inf
+def _largest(tensor: Tensor) -> Answer:
+    return _extreme(tensor, _largest, math.inf)
+
+
+def _smallest(tensor: Tensor) -> Answer:
+    return _extreme(tensor, _smallest, -math.inf)
+
+
+def _extreme(tensor: Tensor, of_operand: Rule, unknown: float) -> Answer:
     node = tensor.node
-    if depth > _LONGEST_WALK:
-        return unknown
-    known = _constant(tensor)
+    known = _whole_number(node)
     if known is not None:
         return known
-    if node.op in _PASSES_ON:
-        return _extreme(node.inputs[0], depth + 1, up=up)
-    if node.op in ("Minimum", "Maximum"):
-        sides = [_extreme(t, depth + 1, up=up) for t in node.inputs]
-        return min(sides) if node.op == "Minimum" else max(sides)
-    if node.op in ("Add", "AddV2"):
-        return sum(_extreme(t, depth + 1, up=up) for t in node.inputs)
-    return unknown
+    put_together = _PUT_TOGETHER.get(node.op)
+    if put_together is None:
+        return unknown
+    operands = []
+    for operand in node.inputs:
+        value = yield of_operand, operand
+        operands.append(unknown if value is None else value)
+    return put_together(operands)
+
+
+_PUT_TOGETHER: dict[str, Callable[[list[float]], float]] = {
+    **dict.fromkeys(_PASSES_ON, min),  # of one operand
+    "Minimum": min,
+    "Maximum": max,
+    "Add": sum,
+    "AddV2": sum,
+}
 
 
 def _constant(tensor: Tensor) -> float | None:
     node = tensor.node
     while node.op in _PASSES_ON:
         node = node.inputs[0].node
+    return _whole_number(node)
+
+
+def _whole_number(node: Node) -> float | None:
     value = _folded(node)
     if value is None:
         return None

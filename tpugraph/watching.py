@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tpugraph import ops, shapes
 from tpugraph.analysis import NodeSet, must_be_host
 from tpugraph.device_cut import Step
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.sides import NONE, Side, sides
+
+_MAY_NOT_RUN = "it is in a branch, which may not run"
 
 
-def detach_prints(graph: Graph) -> None:
-    """A Print hands its input on; the step keeps the value, a copy that prints runs behind the device."""
+def detach_prints(graph: Graph) -> dict[str, str]:
+    """A Print hands its input on; the step keeps the value, a copy that prints runs behind the device.
+
+    Returns:
+        What prints in a branch, with the reason why it is dropped: the outfeed sends what is there in every step.
+    """
     for node in graph.of_type("Print"):
         graph.replace_uses(node.out(), node.inputs[0])
         graph.replace_control_uses(node, [node.inputs[0].node])
@@ -17,6 +26,49 @@ def detach_prints(graph: Graph) -> None:
         if loss.name == node.name:
             graph.roles.loss = type(loss)(str(node.inputs[0]), loss.reason)
         graph.note(node, "prints behind the outfeed, once per loop")
+    dropped = {}
+    for node in [node for node in graph.of_type(*ops.PRINTS) if node in sides(graph)]:
+        for waiting in node.control_uses():
+            _wait_for_branch(graph, waiting, node)
+        graph.note(node, f"dropped: {_MAY_NOT_RUN}")
+        dropped[node.name] = _MAY_NOT_RUN
+        _remove(graph, [node])
+    return dropped
+
+
+def _wait_for_branch(graph: Graph, waiting: Node, node: Node) -> None:
+    """Let a node wait no longer for another, but be in no fewer branches for that."""
+    before = sides(graph).get(waiting, NONE)
+    graph.remove_control(waiting, node)
+    for side in before - sides(graph).get(waiting, NONE):
+        graph.add_control(waiting, _pivot(graph, side, node))
+
+
+def _pivot(graph: Graph, side: Side, near: Node) -> Node:
+    """A node that runs where a side of a branch does."""
+    predicate, port = side
+    kind = predicate.dtype
+    switch = graph.add("Switch", f"{near.name}/branch", [predicate, predicate], attrs={"T": kind},
+                       outputs=[(kind, ())] * 2, source=near)  # fmt: skip
+    return graph.add("Identity", f"{near.name}/pivot", [switch.out(port)], attrs={"T": kind}, outputs=[(kind, ())],
+                     source=near)  # fmt: skip
+
+
+def _remove(graph: Graph, doomed: Iterable[Node]) -> list[Node]:
+    """Remove nodes, and what only they needed; returns all of them."""
+    roles = graph.roles
+    wanted = {*roles.roots, *roles.variables, *(graph.tensor(v).node.name for v in roles.values.values())}
+    wanted |= {f.name for found in (roles.summaries, roles.metrics, roles.updates, roles.inputs) for f in found}
+    removed = list(doomed)
+    producers = [p for node in removed for p in node.producers()]
+    graph.remove_all(removed)
+    while producers:
+        node = producers.pop()
+        if node in graph and not node.consumers() and node.name not in wanted:
+            producers.extend(node.producers())
+            graph.remove(node)
+            removed.append(node)
+    return removed
 
 
 class Tail:
@@ -36,6 +88,12 @@ class Tail:
     def place(self) -> None:
         """Put what each core can do for its own rows on the device, and let the host read the rest."""
         graph, roles = self.graph, self.graph.roles
+        side_of = sides(graph)
+        watching = graph.ancestors(graph[f.name] for f in roles.summaries if f.name in graph)
+        for node in [*(n for n in watching if n.op in ops.SUMMARIES and n.op != "MergeSummary"), *self.step.moved]:
+            if node in side_of and node in graph:
+                self._drop(node, _MAY_NOT_RUN)
+        self.step.moved = [node for node in self.step.moved if node in graph]
         roots = [graph[f.name] for f in roles.summaries if f.name in graph]
         roots += self.step.moved + graph.of_type("Print")
         placed = {**self.step.cone, **self.device}
@@ -48,8 +106,9 @@ class Tail:
             if self._can_be_device(node):
                 self.device[node] = None
         roles.tail = [n.name for n in tail if n in host_side and n not in self.device]
-        for node in [n for n in tail if n not in self.device and n in self.graph]:
-            self._feed(node, tail)
+        for node in [n for n in tail if n not in self.device]:
+            if node in graph:
+                self._feed(node, tail)
 
     def _can_be_device(self, node: Node) -> bool:
         """Whether a node computes on device values (and constants), so that each core can do it for its own shard."""
@@ -131,7 +190,8 @@ class Tail:
         for gone in doomed:
             self.dropped[gone.name] = reason
             self.graph.note(gone, f"dropped: {reason}")
-        self.graph.remove_all(doomed)
+        for gone in _remove(self.graph, doomed):
+            self.device.pop(gone, None)
         roles = self.graph.roles
         roles.summaries = [f for f in roles.summaries if f.name in self.graph and self.graph[f.name].inputs]
         roles.tail = [name for name in roles.tail if name in self.graph]

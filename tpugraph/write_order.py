@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tpugraph import ops
+from collections.abc import Iterable
+
+from tpugraph import analysis, ops
 from tpugraph.ir import Graph, Node, Use
+from tpugraph.sides import NONE, sides
 from tpugraph.state import written_variables
 
 
@@ -11,8 +14,10 @@ class Writes:
     """Which writes each node follows, as bit sets over all writes of the graph."""
 
     def __init__(self, graph: Graph) -> None:
+        self._frame_of, self._sides = analysis.frames(graph), sides(graph)
         following = graph.descendants(graph.of_type(*ops.WRITES))
-        order = graph.topological_order(node for node in graph if node in following)
+        loops = any(node.op in ops.NEXT_ITERATION for node in following)
+        order = analysis.loop_order(graph, following) if loops else graph.topological_order(following)
         self.nodes = [node for node in order if node.op in ops.WRITES]
         self.targets = {node: written_variables(node) for node in self.nodes}
         self._bit = {node: 1 << i for i, node in enumerate(self.nodes)}
@@ -21,12 +26,16 @@ class Writes:
             for variable in self.targets[node]:
                 self.of_variable[variable] = self.of_variable.get(variable, 0) | self._bit[node]
         self._before: dict[Node, int] = {}
+        rounds: dict[str, int] = {}  # of a loop: what one round of it writes, which all that leaves the loop follows
         for node in order:
-            seen = 0
+            frame = self._frame_of[node]
+            seen = rounds.get(frame, 0) if node.op in ops.EXIT else 0
             for producer in node.producers():
                 seen |= self._before.get(producer, 0) | self._bit.get(producer, 0)
             if seen:
                 self._before[node] = seen
+            if node.op in ops.NEXT_ITERATION:
+                rounds[frame] = rounds.get(frame, 0) | seen
 
     def bit(self, node: Node) -> int:
         """The set that holds this write alone; 0 where the node is no write."""
@@ -42,6 +51,40 @@ class Writes:
             return self.before(use.node, variable)
         source = use.node.inputs[use.index].node
         return (self._before.get(source, 0) | self._bit.get(source, 0)) & self.of_variable.get(variable, 0)
+
+    def waits(self, use: Use, variable: Node) -> list[Node]:
+        """What a read of ``variable`` for ``use`` waits for, so that it follows the same writes and always runs.
+
+        These are the writes, but a write in a branch may not run, and no edge leads into a loop or out of one. There it is
+        where the branches join, or the end or the start of the loop, by which the reader follows the write.
+        """
+        reader = use.node.inputs[use.index].node if use.node.op in ops.MERGE else use.node
+        wanted = self.before_read(use, variable)
+        writes = self.listed(wanted)
+        if all(self._beside(node, reader) for node in writes):
+            return writes
+        found: dict[Node, None] = {}
+        stack, seen = [reader] if reader is not use.node else list(reader.producers()), {use.node}
+        while stack:
+            node = stack.pop()
+            if node in seen or not (self._before.get(node, 0) | self.bit(node)) & wanted:
+                continue
+            seen.add(node)
+            if self.bit(node) & wanted or node.op in ops.MERGE | ops.EXIT | ops.ENTER:
+                found[node] = None
+            else:
+                stack.extend(node.producers())
+        return list(found)
+
+    def _beside(self, write: Node, reader: Node) -> bool:
+        """Whether the write always runs where the reader does, and in the same loop."""
+        same = self._frame_of.get(write) == self._frame_of.get(reader)
+        return same and self._sides.get(write, NONE) <= self._sides.get(reader, NONE)
+
+    def follow(self, node: Node, waits: Iterable[Node]) -> None:
+        """Take note of a new node that waits for others."""
+        for other in waits:
+            self._before[node] = self._before.get(node, 0) | self._before.get(other, 0) | self.bit(other)
 
     def listed(self, bits: int) -> list[Node]:
         """The writes in a bit set."""

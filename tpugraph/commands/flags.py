@@ -28,8 +28,7 @@ class Parsed:
     def options(self) -> dict[str, Any]:
         """The flags that are fields of ConvertOptions."""
         found = {flag.name: self.values[flag.name] for flag in CONVERSION if flag.name in self.values}
-        if "dump_after" in found:
-            found["dump_after"] = tuple(found["dump_after"])
+        found |= {name: tuple(found[name]) for name in ("dump_after", "batch_constants", "literals") if name in found}
         if "metrics" in found:
             found["metrics"] = _metrics(found["metrics"]) or None
             found["predictions"] = _named_tensors(found["predictions"], "predictions", "NAME=TENSOR") or None

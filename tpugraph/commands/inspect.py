@@ -18,12 +18,12 @@ from tpugraph.errors import TpuGraphError
 from tpugraph.findings import Finding, Roles
 from tpugraph.ir import Graph, Node
 from tpugraph.pipeline import Pipeline
-from tpugraph.program import naive_cut
+from tpugraph.program import collective_lines, naive_cut
 from tpugraph.runtime import checkpoint
 from tpugraph.runtime.rebind import file_names
 from tpugraph.text import format_output
 
-_WIDTH = 120
+_WIDTH, _MOST = 120, 24
 _ENTRY_POINTS = ("configure", "init", "restore", "enqueue", "train", "dequeue", "loss", "global_step", "summaries",
                  "iterations_per_loop", "save", "shutdown")  # fmt: skip
 
@@ -80,21 +80,19 @@ def _plain(model: str, graph: Graph, options: compiler.ConvertOptions) -> dict[s
     found: dict[str, Any] = {"roles": _roles(graph.roles)}
     trained = graph.roles.trained
     shapes = {name: _variable_text(graph[name]) for name in trained}
-    gradients: dict[str, list[str]] = {}
     try:
         passes = compiler.build_passes(options)
         ends = ("cross-replica-sum", "placement")[options.mode != "train"]
         last = next((i for i, step in enumerate(passes) if step.name == ends), len(passes) - 1)
         Pipeline(passes[: last + 1]).run(graph)
-        reduced: dict[str, str] = graph.facts.get("cross-replica-sum", {}).get("reduced", {})
-        gradients = {name: [tensor for tensor, reason in reduced.items() if f"'{name}'" in reason] for name in trained}
         if options.mode == "train":
             found["reduction"] = {key: graph.facts["cross-replica-sum"][key] for key in ("loss_reduction", "reason")}
+            found["collectives"] = compiler.collectives(graph)
     except TpuGraphError as error:
         found["conversion_error"] = error.as_dict()
     if any(in_cluster(node) for node in graph):
         found["placement"] = _placement(graph)
-    found["trained"] = {name: {"shape": shapes[name], "gradients": gradients.get(name, [])} for name in trained}
+    found["trained"] = shapes
     return found
 
 
@@ -178,10 +176,12 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines += ["", f"roles       not found: {_one_line(found['roles_error'])}"]
     if found.get("trained"):
         lines += ["", f"trained variables ({len(found['trained'])})"]
-        lines += [f"  {name} {facts['shape']}" + (f" <- {', '.join(facts['gradients'])}" if facts["gradients"] else "")
-                  for name, facts in found["trained"].items()]  # fmt: skip
+        lines += [f"  {name} {shape}" for name, shape in found["trained"].items()]
     if found.get("reduction"):
         lines.append(f"reduction   {found['reduction']['loss_reduction']}: {found['reduction']['reason']}")
+    if found.get("collectives"):
+        lines += collective_lines(found["collectives"])
+        lines += [f"  {tensor}: {words}" for tensor, words in list(found["collectives"]["combined"].items())[:_MOST]]
     if found.get("placement"):
         lines += ["", *_placement_lines(found["placement"])]
     if found.get("conversion_error"):

@@ -73,8 +73,19 @@ _VARYING = Flag(
     "varying_updates",
     "enum",
     "mean",
-    "what is written where the cores differ, as batch statistics do",
+    "what is written where the cores differ, as batch statistics do with --batch_norm=per_core",
     ("mean", "replica0", "error"),
+)
+_EXACTNESS = (
+    Flag(
+        "batch_norm",
+        "enum",
+        "global",
+        "global: statistics of the whole batch, as the plain graph has them; per_core: each core its own, without collectives",
+        ("global", "per_core"),
+    ),
+    Flag("batch_constants", "list", (), "constants that hold the size of the batch, where it asks", shown="NODE,..."),
+    Flag("literals", "list", (), "constants that are numbers of the model, where it asks", shown="NODE,..."),
 )
 _MODE = (
     Flag(
@@ -106,6 +117,7 @@ CONVERSION = (
     _BATCH,
     *_FINDING,
     _VARYING,
+    *_EXACTNESS,
     Flag(
         "passes",
         "string",
@@ -254,6 +266,7 @@ VERIFY = Command(
         _BATCH,
         *_FINDING,
         _VARYING,
+        *_EXACTNESS,
         *COMMON,
     ),
 )

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.errors import RunError
 from tpugraph.runtime.session import TPUSession
+from tpugraph.session_config import guarded
 
 tf1 = tf.compat.v1
 
@@ -35,7 +36,7 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
     """
 
     def __init__(self, graph: Any, config: Any = None) -> None:
-        super().__init__(graph=graph, config=config)
+        super().__init__(graph=graph, config=guarded(config))
         self._cores: TPUSession | None = None
         self._cones: dict[tuple[str, ...], _Cone] = {}
         self._by_name = {v.op.name: v for v in graph.get_collection(tf1.GraphKeys.GLOBAL_VARIABLES)}

@@ -13,6 +13,7 @@ from tpugraph.errors import RunError
 from tpugraph.estimator.tracing import Traced
 from tpugraph.runtime.failures import first_words
 from tpugraph.runtime.workers import CLUSTER
+from tpugraph.session_config import guarded
 
 tf1 = tf.compat.v1
 _SECONDS = 20.0
@@ -58,7 +59,7 @@ def _of_input(traced: Traced, batches: int, failure: Any) -> RunError | None:
     cores = max(traced.plan.cores, 1)
     first, last, until = None, None, time.monotonic() + _SECONDS
     asked = _shapes(traced.graph, takes[0])
-    with tf1.Session(graph=traced.graph) as session:
+    with tf1.Session(graph=traced.graph, config=guarded()) as session:
         session.run(traced.graph.get_collection(tf1.GraphKeys.TABLE_INITIALIZERS))
         for index in range((batches + 1) * cores):
             try:

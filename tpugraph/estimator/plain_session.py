@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tpugraph.errors import CheckpointError
 from tpugraph.estimator.tracing import Traced
+from tpugraph.session_config import guarded
 
 tf1 = tf.compat.v1
 
@@ -31,7 +32,7 @@ class PlainModel:
         self.turn = 0
         with traced.graph.as_default():
             traced.scaffold.finalize()
-        self.session = tf1.Session(graph=traced.graph, config=config)
+        self.session = tf1.Session(graph=traced.graph, config=guarded(config))
 
     def start(self, checkpoint: str | None) -> None:
         """Open the input, and give the variables the values of a checkpoint; first values where it is None.

@@ -18,6 +18,7 @@ from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import PREFIX, first_checkpoint
 from tpugraph.estimator.tracing import Traced
 from tpugraph.estimator.warm_start import WarmStartSettings
+from tpugraph.session_config import guarded
 
 tf1 = tf.compat.v1
 
@@ -43,7 +44,7 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
         with HostSession(graph, config.session_config) as host:
             first_checkpoint(traced, host, model_dir, warm)
         creator = tf1.train.ChiefSessionCreator(
-            scaffold, master=config.master, config=config.session_config, checkpoint_dir=model_dir
+            scaffold, master=config.master, config=guarded(config.session_config), checkpoint_dir=model_dir
         )
         events = Events(model_dir, graph)
         try:

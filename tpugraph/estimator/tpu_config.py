@@ -45,6 +45,8 @@ class TPUConfig:
         input_partition_dims: how inputs are split over the cores of one replica.
         eval_training_input_configuration: PER_HOST_V1 or SLICED.
         experimental_host_call_every_n_steps: steps between two host calls.
+        batch_norm: ``per_core``: each core normalises by the statistics of its own rows, as models on a TPU are used to;
+            ``global``: by those of the whole batch, as the same model does without cores. An argument of tpugraph's own.
 
     Raises:
         ArgumentError: a value that cannot be used (a ``ValueError``).
@@ -61,6 +63,7 @@ class TPUConfig:
     input_partition_dims: Any = None
     eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1
     experimental_host_call_every_n_steps: int = 1
+    batch_norm: str = "per_core"
 
     def __post_init__(self) -> None:
         loop_length(self.iterations_per_loop)
@@ -72,6 +75,7 @@ class TPUConfig:
             whole("TPUConfig initial_infeed_sleep_secs", self.initial_infeed_sleep_secs, least=0)
         whole("TPUConfig experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps, least=1)
         object.__setattr__(self, "per_host_input_for_training", _input_mode(self.per_host_input_for_training))
+        one_of("TPUConfig batch_norm", self.batch_norm, ("per_core", "global"))
         allowed = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
         one_of("TPUConfig eval_training_input_configuration", self.eval_training_input_configuration, allowed,
                why="PER_HOST_V1 or SLICED")  # fmt: skip

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpugraph import attrs, datasets
+from tpugraph import attrs, ops
 from tpugraph.ir import Graph, Node
 
 MOST_BYTES = 16 * 2**20
@@ -55,7 +55,7 @@ def whole_batches(graph: Graph, maker: Node, cores: int) -> bool:
 
 
 def _source(node: Node) -> _Source | None:
-    while node.op in datasets.SAME:
+    while node.op in ops.SAME_ELEMENTS:
         node = node.inputs[0].node
     if node.op not in ("BatchDataset", "BatchDatasetV2"):
         return None

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tpugraph import analysis, graphdef, ops, xla_ops
+from tpugraph import analysis, graphdef, ops
 from tpugraph.compiler import ConvertOptions, convert, without_garbage_collection
 from tpugraph.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.ir import Graph, Node
@@ -186,7 +186,7 @@ def _lower(graph: Graph, nodes: Mapping[str, Node]) -> Diagnostic | None:
         stablehlo.lower(graph)
     except stablehlo.Refused as error:
         name = error.node or ""
-        cause = "loop" if error.cause == "compiler" and op_of.get(name) in xla_ops.LISTS else error.cause
+        cause = "loop" if error.cause == "compiler" and op_of.get(name) in ops.LISTS else error.cause
         return _finding(nodes, cause, name, error.fault, error.fix, op=op_of.get(name, ""))
     except TpuGraphError as error:
         return _of_error(nodes, error, "compiler")
@@ -202,7 +202,7 @@ def _of_error(nodes: Mapping[str, Node], error: TpuGraphError, otherwise: str) -
         cause = "feed"
     elif isinstance(error, ShapeError):
         cause = "shape"
-    elif op in ops.LOOP_COND | xla_ops.LISTS:
+    elif op in ops.LOOP_COND | ops.LISTS:
         cause = "loop"
     elif ops.is_host_only(op):
         cause = "host"

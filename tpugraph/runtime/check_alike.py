@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from tpugraph import analysis, ops, shapes, xla_ops
+from tpugraph import analysis, ops, shapes
 from tpugraph.ir import Graph, Node, Tensor
 
 _HANDLE = "resource"
@@ -42,8 +42,24 @@ def merge_alike(graph: Graph) -> int:
         key = classes.of_node(node)
         if key is not None and first.setdefault(key, node) is not node:
             stands[node] = first[key]
+    _keep_reached(device, stands)
     _redirect(graph, stands)
     return graph.remove_all(stands)
+
+
+def _keep_reached(device: Iterable[Node], stands: dict[Node, Node]) -> None:
+    """Take nodes back out of those to remove until each op that stays has a reader that stays, where it had one.
+
+    XLA does not look at what nothing reads: two alike ops at the ends of different chains would hide one of the chains.
+    """
+    while True:
+        staying = [node for node in device if node not in stands]
+        read = {stands.get(source, source) for node in staying for source in (*node.controls, *(t.node for t in node.inputs))}
+        unread = [node for node in staying if node not in read and node.inputs and any(c in stands for c in node.consumers())]
+        if not unread:
+            return
+        for node in unread:
+            stands.pop(next((c for c in node.consumers() if c in stands), node), None)
 
 
 def _redirect(graph: Graph, stands: dict[Node, Node]) -> None:
@@ -106,7 +122,7 @@ def _replaceable(node: Node) -> bool:
     """Whether another node's results can stand in for those of a node."""
     if node.op in ops.ENTER:
         return bool(node.attr("is_constant")) and _whole(node)
-    if node.op in ops.CONTROL_FLOW | ops.CONTAINERS | xla_ops.LISTS or (
+    if node.op in ops.CONTROL_FLOW | ops.CONTAINERS | ops.LISTS or (
         node.op in ops.TPU_SYSTEM and not _MERGED & {node.op}
     ):
         return False
@@ -138,14 +154,17 @@ def _attributes(node: Node) -> tuple[tuple[str, bytes], ...]:
 
 
 def _behind_branches(graph: Graph) -> set[Node]:
-    """The nodes of conditionals: those between a Switch that is no loop's and the Merge that joins its branches."""
-    stack = [node for node in graph.of_type(*ops.SWITCH) if node.inputs[1].node.op not in ops.LOOP_COND]
+    """The nodes of conditionals, from a Switch to the Merge that joins its branches, and those between a loop and its Exit."""
+    stack: list[Node] = []
     found: set[Node] = set()
+    for node in graph.of_type(*ops.SWITCH):
+        loops = node.inputs[1].node.op in ops.LOOP_COND
+        stack += [use.node for use in node.uses(*((0,) if loops else ()))]
     while stack:
-        for consumer in stack.pop().consumers():
-            if consumer not in found and not _joins_branches(consumer):
-                found.add(consumer)
-                stack.append(consumer)
+        node = stack.pop()
+        if node not in found and not _joins_branches(node) and node.op not in ops.EXIT:
+            found.add(node)
+            stack.extend(node.consumers())
     return found
 
 
@@ -158,7 +177,7 @@ def _asked_for(device: Iterable[Node]) -> set[Node]:
 
     XLA may know a part of a value that depends on the step, and loops are taken apart by what their conditions read.
     """
-    stack = [node.inputs[i].node for node in device for i in xla_ops.COMPILE_TIME_CONSTANTS.get(node.op, ())]
+    stack = [node.inputs[i].node for node in device for i in ops.record(node.op).constant_operands(len(node.inputs))]
     stack += [node for node in device if node.op in ops.LOOP_COND]
     found: set[Node] = set()
     while stack:

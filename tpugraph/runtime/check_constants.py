@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tpugraph import ops, xla_ops
+from tpugraph import ops
 from tpugraph.analysis import in_cluster
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -45,7 +45,7 @@ def unknown(graph: Graph, device: Iterable[Node]) -> Iterator[Unknown]:
     """
     found: dict[Tensor, tuple[Node, str] | None] = {}
     for node in device:
-        for index in xla_ops.COMPILE_TIME_CONSTANTS.get(node.op, ()):
+        for index in ops.record(node.op).constant_operands(len(node.inputs)):
             tensor = node.inputs[index]
             if tensor not in found:
                 found[tensor] = _source(graph, tensor)
@@ -55,8 +55,10 @@ def unknown(graph: Graph, device: Iterable[Node]) -> Iterator[Unknown]:
 
 
 def _operand(node: Node, index: int) -> str:
-    """The name of an operand; of an op with a list of them, the first or the last."""
-    return str(ops.op_def(node.op).input_arg[index].name)
+    """The name of an operand; those of a list share one."""
+    arguments = ops.op_def(node.op).input_arg
+    names = [arg.name for arg in arguments for _ in range(node.attr(arg.number_attr) if arg.number_attr else 1)]
+    return str(names[index])
 
 
 def _source(graph: Graph, tensor: Tensor) -> tuple[Node, str] | None:

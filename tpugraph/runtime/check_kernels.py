@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tpugraph import attrs, function_library, ops, trips, xla_ops
+from tpugraph import attrs, function_library, ops, trips
 from tpugraph.attrs import DType, Func
 from tpugraph.ir import Graph, Node
-from tpugraph.runtime.dense_updates import DENSE
 from tpugraph.runtime.stablehlo import REDUCED
-from tpugraph.runtime.streams import STATELESS
 
-LOWERED = ops.CONTROL_FLOW | ops.TPU_SYSTEM | ops.VARIABLES | {"NoOp", "Const", *STATELESS, *DENSE, "ResourceGatherNd"}
+LOWERED = (
+    ops.CONTROL_FLOW
+    | ops.TPU_SYSTEM
+    | ops.VARIABLES
+    | {"NoOp", "Const", *ops.STATELESS, *ops.DENSE_STEPS, "ResourceGatherNd"}
+)
 """Ops that XLA never sees: the lowering puts them differently."""
 
 
@@ -93,15 +96,15 @@ def _in_function(name: str, function: Any, library: Mapping[str, Any], inside: t
 
 def _judge(name: str, op: str, decoded: Mapping[str, Any]) -> Missing | None:
     kinds = {key: value for key, value in decoded.items() if isinstance(value, DType)}
-    if op in xla_ops.STACKS and any(kind.name == "resource" for kind in kinds.values()):
+    if op in ops.STACKS and any(kind.name == "resource" for kind in kinds.values()):
         return Missing(name, op, "loop", *trips.NESTED)
     if op not in kernels():
         return _without_kernel(name, op, _works_on_text(op, kinds.values()))
-    lacks = xla_ops.TPU_LACKS.get(op, frozenset())
+    lacks = ops.TPU_LACKS.get(op, frozenset())
     lacked = next((kind for kind in kinds.values() if kind.name in lacks), None)
     if lacked is not None:
         return Missing(name, op, "device", f"a TPU has no {op} of {lacked}", "cast to a dtype of half the size")
-    attribute, value, instead = xla_ops.XLA_REFUSES.get(op, ("", None, ""))
+    attribute, value, instead = ops.XLA_REFUSES.get(op, ("", None, ""))
     if attribute and decoded.get(attribute) == value:
         return Missing(name, op, "attribute", f"XLA does not take {op} with {attribute}={value}", instead)
     refused = [_refused(taken, decoded) for taken in kernels()[op]]
@@ -127,7 +130,7 @@ def _without_kernel(name: str, op: str, text: bool) -> Missing:
     if text:
         return Missing(name, op, "text", f"{op} works on text, which no TPU does",
                        "turn text into numbers in the input function")  # fmt: skip
-    return Missing(name, op, "kernel", f"XLA has no kernel for {op}", xla_ops.instead_of(op))
+    return Missing(name, op, "kernel", f"XLA has no kernel for {op}", ops.instead_of(op))
 
 
 def _refused(taken: Mapping[str, frozenset[Any]], decoded: Mapping[str, Any]) -> tuple[str, frozenset[Any]] | None:

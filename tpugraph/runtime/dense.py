@@ -33,20 +33,18 @@ _UPDATES = frozenset(
      "ResourceApplyFtrl", "ResourceApplyFtrlV2", "ResourceApplyAdaMax"}
 )  # fmt: skip
 
-_AT_COMPILE_TIME: dict[str, tuple[int, ...]] = {
-    "Reshape": (1,), "ExpandDims": (1,), "Transpose": (1,), "Tile": (1,), "Fill": (0,), "Pad": (1,), "Slice": (1, 2),
-    "StridedSlice": (1, 2, 3), "ConcatV2": (-1,), "Split": (0,), "Sum": (1,), "Mean": (1,), "Prod": (1,), "Max": (1,),
-    "Min": (1,), "All": (1,), "Any": (1,), "EuclideanNorm": (1,), "ArgMax": (1,), "ArgMin": (1,), "OneHot": (1,),
-    "Range": (0, 1, 2), "BroadcastTo": (1,), "BroadcastGradientArgs": (0, 1), "BroadcastArgs": (0, 1),
-}  # fmt: skip
-"""Operands whose values XLA needs when it compiles."""
+_SHAPING = frozenset(
+    """Reshape ExpandDims Transpose Tile Fill Pad ConcatV2 Split ArgMax ArgMin OneHot Range BroadcastTo
+    BroadcastGradientArgs BroadcastArgs Slice StridedSlice""".split()
+)
+_CONSTANT = {"Slice": (1, 2), "StridedSlice": (1, 2, 3)}
+"""Operands that must be constants here though XLA takes others too: slices that move are left to the executor."""
 
 COMPILED = (
-    (ops.ELEMENTWISE - ops.CHECKS)
-    | ops.REDUCTIONS
+    ((ops.ELEMENTWISE | ops.REDUCTIONS) - ops.CHECKS - ops.REPLACEMENTS.keys())
     | ops.IDENTITIES
     | _UPDATES
-    | frozenset(_AT_COMPILE_TIME)
+    | _SHAPING
     | {"Const", "NoOp", "Shape", "MatMul", "BatchMatMul", "BatchMatMulV2", "BiasAdd", "BiasAddGrad", "AddN", "Pack", "Unpack",
        "Squeeze", "Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits", "Cast",
        "ZerosLike", "OnesLike", "ReluGrad", "TanhGrad", "SigmoidGrad"}
@@ -156,7 +154,9 @@ def _constants_known(chosen: NodeSet) -> bool:
         return known[tensor.node]
 
     return all(
-        is_known(node.inputs[index]) for node in chosen for index in _AT_COMPILE_TIME.get(node.op, ()) if node.inputs
+        is_known(node.inputs[index])
+        for node in chosen
+        for index in _CONSTANT.get(node.op) or ops.record(node.op).constant_operands(len(node.inputs))
     )
 
 

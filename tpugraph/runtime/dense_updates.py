@@ -15,8 +15,6 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime.cluster import Cluster
 
 _INT32 = attrs.dtype("int32")
-DENSE = {f"ResourceSparseApply{name}": f"ResourceApply{name}" for name in ("Adagrad", "AdagradV2")}
-"""The dense step that does what a sparse one does."""
 
 
 def make_dense(found: Cluster, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> int:
@@ -27,14 +25,14 @@ def make_dense(found: Cluster, shapes: dict[str, tuple[str, tuple[int, ...]]]) -
         shapes: dtype and shape of each variable, by name.
     """
     graph, made = found.graph, 0
-    for node in graph.of_type(*DENSE):
+    for node in graph.of_type(*ops.DENSE_STEPS):
         fact = ops.WRITES[node.op]
         assert fact.rows is not None  # a sparse step
         shape = shapes[_variable_of(node.inputs[0])][1]
         gradient = _summed(graph, node, node.inputs[fact.value], node.inputs[fact.rows], shape)
         inputs = [gradient if i == fact.value else t for i, t in enumerate(node.inputs) if i != fact.rows]
         kept = {key: node.attr(key) for key in ("T", "use_locking", "update_slots")}
-        graph.retype(node, DENSE[node.op], inputs=inputs, attrs=kept)
+        graph.retype(node, ops.DENSE_STEPS[node.op], inputs=inputs, attrs=kept)
         made += 1
     return made
 

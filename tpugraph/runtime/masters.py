@@ -14,6 +14,7 @@ from tpugraph.ir import Graph
 from tpugraph.runtime import collectives, tpu
 from tpugraph.runtime.host_list import Hosts
 from tpugraph.runtime.workers import WatchedSession, WorkerJob, cluster_of, configured, host_devices
+from tpugraph.session_config import guarded
 
 T = TypeVar("T")
 REACH_SECONDS = 60.0
@@ -71,7 +72,7 @@ class Master:
     def session(self, graph: Any, config: Any, progress: str | None) -> Any:
         """A session on a graph."""
         if self.cluster is None:
-            return tf.compat.v1.Session(self.address, graph=graph, config=config)
+            return tf.compat.v1.Session(self.address, graph=graph, config=guarded(config))
         return WatchedSession(self.cluster, graph, config, progress=progress)
 
 

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from tpugraph import attrs, ops
 from tpugraph.attrs import Shape
-from tpugraph.datasets import MEASURED, ORDER
 from tpugraph.ir import Graph, Node, Tensor
 
 _VARIANT = attrs.dtype("variant")
@@ -30,7 +29,7 @@ def run_as_written(graph: Graph) -> int:
         if iterator.op not in ops.ITERATORS or _is_tuned(graph, maker.inputs[0]):
             continue
         for node in graph.ancestors([maker.inputs[0].node], data_only=True):
-            if node.op in MEASURED:
+            if node.op in ops.MEASURES:
                 graph.replace_uses(node.out(), node.inputs[0])
         element = iterator.attr("output_types"), iterator.attr("output_shapes")
         own = as_written(graph, maker, maker.inputs[0], *element, name=f"{iterator.name}/as_written")
@@ -68,7 +67,7 @@ def _is_tuned(graph: Graph, dataset: Tensor) -> bool:
         and operand.node.attr("value").shape == ()
         and operand.node.attr("value") == tf.data.AUTOTUNE
         for node in graph.ancestors([dataset.node], data_only=True)
-        if ops.is_dataset(node.op) and node.op not in ORDER
+        if ops.is_dataset(node.op) and node.op not in ops.CHOSEN_ELEMENTS
         for operand in node.inputs
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpugraph import attrs, datasets, function_library, ops
+from tpugraph import attrs, function_library, ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime.batches import scalar
 from tpugraph.runtime.pipelines import as_written
@@ -62,7 +62,7 @@ def read_by_number(graph: Graph, maker: Node, take: Node, cores: int) -> list[Te
 
 def _rows(graph: Graph, node: Node) -> _Rows | None:
     core = None
-    while node.op in datasets.SAME or node.op == "RebatchDatasetV2" or _maps_to_itself(graph, node):
+    while node.op in ops.SAME_ELEMENTS or node.op == "RebatchDatasetV2" or _maps_to_itself(graph, node):
         if node.op == "RebatchDatasetV2":
             sizes = scalar(node.inputs[1].node)
             if core is not None or sizes is None or not scalar(node.inputs[2].node):
@@ -74,7 +74,7 @@ def _rows(graph: Graph, node: Node) -> _Rows | None:
     batch = scalar(node.inputs[1].node)
     stages: list[Node] = []
     node = node.inputs[0].node
-    while node.op in datasets.ORDER:
+    while node.op in ops.CHOSEN_ELEMENTS:
         stages.append(node)
         node = node.inputs[0].node
     if node.op != "TensorSliceDataset" or node.attr("is_files", False) or not batch:

@@ -300,7 +300,9 @@ class TPUSession:
 
     def _three_parts(self, device: str, fetched: list[str]) -> list[Any]:
         """Infeed, device and outfeed at the same time; an error in one stops the others and the first is reported."""
-        fetches: dict[str, Any] = {"infeed": "tpugraph/enqueue", "device": f"{device}:0", "outfeed": fetched}
+        ends = self._session.graph.get_operation_by_name("tpugraph/enqueue").control_inputs
+        fed = [op.outputs[0] if op.outputs else op for op in ends]  # an error where the loop ends early, which no op is
+        fetches: dict[str, Any] = {"infeed": fed, "device": f"{device}:0", "outfeed": fetched}
         results, failure = parts.run_together(self._session, fetches)
         if failure is None:
             return list(results["outfeed"])

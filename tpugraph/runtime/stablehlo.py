@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph import attrs, function_library, ops, scopes, xla_ops
+from tpugraph import attrs, function_library, ops, scopes
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.compiler import without_garbage_collection
 from tpugraph.errors import RunError
@@ -287,6 +287,6 @@ def _refused(graph: Graph, message: str) -> Refused:
     missing = dict.fromkeys(_NO_KERNEL.findall(message))
     fault = f"XLA has no kernel for {', '.join(missing)}" if missing else f"XLA refuses the step: {lines[0][:300]}"
     nodes = [name for name in _NODE.findall(message) if name not in function_library.functions_named(graph)]
-    fix = xla_ops.instead_of(next(iter(missing))) if missing else None
+    fix = ops.instead_of(next(iter(missing))) if missing else None
     cause = "kernel" if missing else "constant" if _NOT_CONSTANT.search(message) else "compiler"
     return Refused(fault, cause, node=nodes[-1] if nodes else None, origin=graph.source, fix=fix)

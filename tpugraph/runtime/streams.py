@@ -20,14 +20,6 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.runtime.cluster import Cluster, core_number
 from tpugraph.trips import steps_of
 
-STATELESS = {
-    "RandomUniform": "StatelessRandomUniform",
-    "RandomStandardNormal": "StatelessRandomNormal",
-    "TruncatedNormal": "StatelessTruncatedNormal",
-    "RandomUniformInt": "StatelessRandomUniformInt",
-}
-"""The stateless op that draws from the same distribution. Others keep the compiler's own generator."""
-
 _INT32 = attrs.dtype("int32")
 _STRIDE = 65_599  # spreads the steps of a loop over those of the loop around it
 
@@ -37,7 +29,7 @@ def own_streams(found: Cluster) -> Tensor:
     graph = found.graph
     attributes = {"dtype": _INT32, "shape": (2,), CLUSTER_ATTR: CLUSTER}
     seed = graph.add("Placeholder", "tpugraph/argument/seed", attrs=attributes, outputs=[(_INT32, (2,))]).out()
-    chosen = {node: varies for node, varies in found.streams.items() if node.op in STATELESS and node in graph}
+    chosen = {node: varies for node, varies in found.streams.items() if node.op in ops.STATELESS and node in graph}
     if not chosen:
         return seed
     counters = _Counters(found, seed)
@@ -134,7 +126,7 @@ def _make_stateless(graph: Graph, node: Node, key: Tensor, draw: Tensor) -> None
     shape, *limits = node.inputs
     kind = node.attr("Tout") if node.op == "RandomUniformInt" else node.attr("dtype")
     attributes = {"dtype": kind, "T": shape.dtype, "Tseed": _INT32}
-    graph.retype(node, STATELESS[node.op], inputs=[shape, seed, *limits], attrs=attributes)
+    graph.retype(node, ops.STATELESS[node.op], inputs=[shape, seed, *limits], attrs=attributes)
 
 
 def _node(

@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.errors import RunError, UsageError
+from tpugraph.session_config import guarded
 
 tf1 = tf.compat.v1
 
@@ -140,9 +141,7 @@ def serve(workers: Sequence[str], index: int, *, job: str = "worker", config: An
 
 def configured(config: Any, job: str) -> Any:
     """A session's or server's configuration, with the worker that leads the collectives; it must be the same in both."""
-    made = tf1.ConfigProto()
-    if config is not None:
-        made.CopyFrom(config)
+    made = guarded(config)
     made.experimental.collective_group_leader = f"/job:{job}/replica:0/task:0"
     made.isolate_session_state = True
     made.operation_timeout_in_ms = 0  # it bounds the time without progress, not that of a whole loop

@@ -1,0 +1,109 @@
+"""Calls of functions are replaced by the bodies of the functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpugraph import function_library, inlining, ops, optionals
+from tpugraph.inlining import CALLS, Call
+from tpugraph.ir import Graph, Node
+from tpugraph.lowering import Lowering
+from tpugraph.pipeline import Pass
+
+
+@dataclass(frozen=True)
+class InlineFunctions(Pass):
+    """No node of the step calls a function: loops, conditionals and calls are TF1 control flow and the nodes of the functions.
+
+    What follows then knows one form of a loop and one of a conditional, whatever version of TensorFlow wrote them, and
+    sees what is in them. Functions that map the elements of a dataset stay functions.
+    """
+
+    requires = ("roles_known",)
+    ensures = ("roles_known",)
+
+    def run(self, graph: Graph) -> None:
+        calls = inlining.calls_of(graph, graph)
+        counts: dict[str, int] = {}
+        for call in calls:
+            counts[call.node.op] = counts.get(call.node.op, 0) + 1
+            _dereference(graph, call)
+        named = _named(graph)
+        fed = graph.ancestors(call.node for call in calls)
+        held = {call.node: _hold(graph, call) for call in calls if call.node.name in named}
+        replaced: list[Node] = []
+        while calls:
+            call = calls.pop(0)
+            calls[:0] = _replace(graph, call)
+            replaced.append(call.node)
+        unwrapped = optionals.unwrap(graph) if replaced else 0
+        for node, reader in held.items():
+            _keep_name(graph, node, reader)
+        graph.remove_all(node for node in replaced if node not in held)
+        if replaced:  # what a function was given and did not need
+            graph.remove_dead(n for n in graph if n.name in named or (n not in fed and n.made_by != self.name))
+        unused = function_library.remove_unused(graph) if replaced else 0
+        graph.facts[self.name] = {"inlined": counts, "functions_removed": unused, "optionals_unwrapped": unwrapped}
+
+
+def _replace(graph: Graph, call: Call) -> list[Call]:
+    """Replace one node; returns the calls that are left in what replaces it."""
+    op, lowering = call.node.op, Lowering(graph, call)
+    lower = {"While": lowering.loop, "If": lowering.conditional, "Case": lowering.case}.get(
+        op.removeprefix("Stateless")
+    )
+    if op not in CALLS or lower is None:
+        return inlining.inline(graph, call, call.node.attr("f").name if op in CALLS else op)
+    lower()
+    return lowering.calls
+
+
+def _dereference(graph: Graph, call: Call) -> None:
+    """A call is given the value that a reference has when it is called, and not the reference."""
+    node = call.node
+    for index, (tensor, kind) in enumerate(zip(node.inputs, inlining.input_types(graph, node), strict=True)):
+        outputs = ops.op_def(tensor.node.op).output_arg if ops.op_def(tensor.node.op) else ()
+        if tensor.port < len(outputs) and outputs[tensor.port].is_ref:
+            value = inlining.identity(graph, tensor, kind, f"{node.name}/value", call, call.starts)
+            graph.set_input(node, index, value)
+            for waiting in node.control_uses():
+                graph.add_control(waiting, value.node)
+
+
+# --------------------------------------------------------------------------- names that must stay
+
+
+def _named(graph: Graph) -> set[str]:
+    """The names of the nodes that the roles speak of."""
+    roles = graph.roles
+    found = [
+        roles.loss,
+        *roles.train_ops,
+        *roles.inputs,
+        *roles.updates,
+        *roles.summaries,
+        *roles.metrics,
+        *roles.savers,
+    ]
+    names = [finding.name for finding in found]
+    names += [v.initializer for v in roles.variables.values() if v.initializer is not None]
+    names += [*roles.table_initializers, *roles.iterator_initializers, *roles.enqueues]
+    names += [*roles.roots, *roles.variables, *roles.values.values(), *roles.predictions.values()]
+    return {name.partition(":")[0] for name in names}
+
+
+def _hold(graph: Graph, call: Call) -> Node:
+    """Read all that the node gives, and wait for it: what replaces the node is known by who reads it."""
+    node = call.node
+    kinds = inlining.output_types(graph, node)
+    return graph.add("IdentityN", f"{node.name}/held", [node.out(port) for port in range(len(kinds))], controls=[node],
+                     attrs={"T": kinds}, device=node.device, source=node)  # fmt: skip
+
+
+def _keep_name(graph: Graph, node: Node, held: Node) -> None:
+    """Under the node's name there are the values that replace it."""
+    kinds = held.attr("T")
+    op = "NoOp" if not kinds else "Identity" if len(kinds) == 1 else "IdentityN"
+    graph.set_controls(node, held.controls)
+    graph.retype(node, op, inputs=held.inputs, attrs={"T": kinds[0] if len(kinds) == 1 else kinds} if kinds else {})
+    graph.remove(held)

@@ -1,0 +1,72 @@
+"""Small, valid training programs in the manner of TensorFlow 1, and the harness that judges their conversion.
+
+Programs with names stand in ``PROGRAMS``, by theme in the modules here; ``coincidences`` makes transformers in which two
+sizes agree; ``generated`` makes random ones.
+"""
+
+import re
+
+from . import (
+    adversarial,
+    attention,
+    clipping,
+    control,
+    counting,
+    embeddings,
+    generated,
+    losses,
+    optimizers,
+    pairs,
+    recurrent,
+    shapes,
+    statistics,
+)
+from .harness import Verdict, check, plain, trace, unmoved, unsteady
+from .parts import PROGRAMS, Program
+
+__all__ = [
+    "COINCIDENCES",
+    "PROGRAMS",
+    "Program",
+    "Verdict",
+    "check",
+    "find",
+    "generated",
+    "named",
+    "plain",
+    "trace",
+    "unmoved",
+    "unsteady",
+]
+
+_THEMES = (
+    adversarial,
+    clipping,
+    control,
+    counting,
+    embeddings,
+    losses,
+    optimizers,
+    pairs,
+    recurrent,
+    shapes,
+    statistics,
+)
+
+COINCIDENCES = {
+    f"{name}:{pair}": PROGRAMS[name].sized(depth=1, **sizes)
+    for pair, sizes in attention.coincidences()
+    for name in ("bert", "albert", "gpt2", "xlnet")
+}
+"""Transformers with one layer in which two sizes agree, such as ``bert:rows=hidden``."""
+
+
+def named(pattern: str) -> list[str]:
+    """The names of programs in which a regular expression is found."""
+    return [name for name in (*PROGRAMS, *COINCIDENCES) if re.search(pattern, name)]
+
+
+def find(source: str) -> Program:
+    """The program of a name, or of the spec of a random one."""
+    known = {**PROGRAMS, **COINCIDENCES}
+    return known[source] if source in known else generated.made(generated.parse(source))

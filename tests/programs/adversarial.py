@@ -1,0 +1,120 @@
+"""Two networks with an optimizer each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import adam, batch, column, dense, floats, program, sgd, tf1
+
+mean = tf.reduce_mean
+
+
+def networks(rows: int) -> tuple[Any, Any, list[Any], list[Any]]:
+    """The losses of the critic and of the generator, whose noise is a feature, and their variables."""
+    real, noise = batch(rows, floats(4), floats(3, seed=1))
+    with tf1.variable_scope("generator"):
+        made = dense(dense(noise, 3, 5, "one", tf.tanh), 5, 4, "two")
+
+    def critic(x: Any) -> Any:
+        with tf1.variable_scope("critic", reuse=tf1.AUTO_REUSE):
+            return column(dense(x, 4, 5, "one", tf.tanh), 5)
+
+    one, other = critic(real), critic(made)
+    entropy = tf.nn.sigmoid_cross_entropy_with_logits
+    against = mean(entropy(labels=tf.ones_like(one), logits=one))
+    against += mean(entropy(labels=tf.zeros_like(other), logits=other))
+    fooled = mean(entropy(labels=tf.ones_like(other), logits=other))
+    own = [[v for v in tf1.trainable_variables() if v.op.name.startswith(name)] for name in ("critic", "generator")]
+    return against, fooled, own[0], own[1]
+
+
+def gradients(losses: tuple[Any, Any], variables: tuple[list[Any], list[Any]], optimizers: Any) -> list[Any]:
+    return [o.compute_gradients(x, var_list=v) for x, v, o in zip(losses, variables, optimizers, strict=True)]
+
+
+@program(variants={"": {}, "adam": {"optimizer": adam}, "found": {"named": False}})
+def gan_together(rows: int, optimizer: Any = sgd) -> Any:
+    """Both networks learn in each step, from the variables at its start."""
+    against, fooled, critic, generator = networks(rows)
+    optimizers = optimizer(), optimizer()
+    made = gradients((against, fooled), (critic, generator), optimizers)
+    with tf.control_dependencies([against, fooled, *(g for pairs in made for g, _ in pairs)]):
+        trains = [o.apply_gradients([(tf.identity(g), v) for g, v in pairs])
+                  for o, pairs in zip(optimizers, made, strict=True)]  # fmt: skip
+    tf1.summary.scalar("loss", against)
+    with tf.control_dependencies(trains):
+        return against, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
+
+
+@program(variants={"": {}, "adam": {"optimizer": adam}, "found": {"named": False}}, steps=4)
+def gan_alternating(rows: int, optimizer: Any = sgd) -> Any:
+    """The critic learns in even steps, the generator in odd ones."""
+    against, fooled, critic, generator = networks(rows)
+    optimizers = optimizer(), optimizer()
+    made = gradients((against, fooled), (critic, generator), optimizers)
+    step = tf1.train.get_or_create_global_step()
+    with tf.control_dependencies([against, fooled, *(g for pairs in made for g, _ in pairs)]):
+        turn = tf.equal(tf.identity(step) % 2, 0)
+    train = tf1.cond(
+        turn,
+        lambda: optimizers[0].apply_gradients([(tf.identity(g), v) for g, v in made[0]]),
+        lambda: optimizers[1].apply_gradients([(tf.identity(g), v) for g, v in made[1]]),
+    )
+    tf1.summary.scalar("loss", against)
+    with tf.control_dependencies([train]):
+        return against, tf1.assign_add(step, 1).op
+
+
+@program(steps=4)
+def gan_one_after_the_other(rows: int) -> Any:
+    """Two train ops under one group; the generator's is made from what the critic's left."""
+    against, fooled, critic, generator = networks(rows)
+    step = tf1.train.get_or_create_global_step()
+    pairs = sgd().compute_gradients(fooled, var_list=generator)
+    with tf.control_dependencies([g for g, _ in pairs] + [against, fooled]):
+        second = sgd().apply_gradients([(tf.identity(g), v) for g, v in pairs])
+    with tf.control_dependencies([second]):
+        first = sgd().apply_gradients([(tf.identity(g), v) for g, v in sgd().compute_gradients(against, critic)])
+    tf1.summary.scalar("loss", against)
+    with tf.control_dependencies([first, second]):
+        return against, tf1.assign_add(step, 1).op
+
+
+@program()
+def wasserstein(rows: int) -> Any:
+    """A critic whose loss is linear in its last layer, and weights that are clipped after each step."""
+    real, noise = batch(rows, floats(4), floats(4, seed=1))
+
+    def critic(x: Any) -> Any:
+        with tf1.variable_scope("critic", reuse=tf1.AUTO_REUSE):
+            return column(dense(x, 4, 5, "one", tf.tanh), 5)
+
+    loss = mean(critic(0.5 * noise + 1.0)) - mean(critic(real))
+    variables = tf1.trainable_variables()
+    slopes = tf.gradients(loss, variables)
+    tf1.summary.scalar("loss", loss)
+    with tf.control_dependencies([loss, *slopes]):
+        train = sgd().apply_gradients([(tf.identity(g), v) for g, v in zip(slopes, variables, strict=True)])
+    with tf.control_dependencies([train]):
+        clipped = [tf1.assign(v, tf.clip_by_value(v, -0.45, 0.45)) for v in variables]
+    with tf.control_dependencies(clipped):
+        return loss, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
+
+
+@program()
+def multi_task(rows: int) -> Any:
+    """Two heads, two losses, two optimizers; the trunk belongs to the first."""
+    x, y, z = batch(rows, floats(5), floats(seed=1), floats(seed=2))
+    h = dense(x, 5, 3, "trunk", tf.tanh)
+    one, other = mean(tf.square(column(h, 3, "first") - y)), mean(tf.square(column(h, 3, "second") - z))
+    trunk = [v for v in tf1.trainable_variables() if "second" not in v.op.name]
+    head = [v for v in tf1.trainable_variables() if "second" in v.op.name]
+    pairs = [*sgd().compute_gradients(one + other, trunk)], [*sgd().compute_gradients(other, head)]
+    with tf.control_dependencies([one, other, *(g for p in pairs for g, _ in p)]):
+        trains = [o.apply_gradients([(tf.identity(g), v) for g, v in p])
+                  for o, p in zip((adam(), sgd(0.05)), pairs, strict=True)]  # fmt: skip
+    tf1.summary.scalar("loss", one)
+    with tf.control_dependencies(trains):
+        return one + other, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op

@@ -1,0 +1,277 @@
+"""Transformers in the manner of BERT, ALBERT, GPT-2 and XLNet, with a parameter for each size."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import adam, batch, dense, minimise, program, sgd, tf1, variable, whole
+
+mean = tf.reduce_mean
+
+SIZES = {"rows": 4, "seq": 5, "hidden": 6, "intermediate": 7, "heads": 3, "vocabulary": 11, "positions": 9}
+"""Sizes of which no two agree, nor with the product of rows and sequence."""
+
+
+def normalise(x: Any, width: int, name: str) -> Any:
+    with tf1.variable_scope(name, reuse=tf1.AUTO_REUSE):
+        gamma, beta = variable("gamma", width), variable("beta", width, scale=0.1)
+    centre, variance = tf.nn.moments(x, [-1], keepdims=True)
+    return tf.nn.batch_normalization(x, centre, variance, beta, gamma, 1e-2)
+
+
+def steep() -> Any:
+    return sgd(0.5)
+
+
+def gelu(x: Any) -> Any:
+    return x * 0.5 * (1.0 + tf.tanh(0.8 * (x + 0.044 * tf.pow(x, 3))))
+
+
+def attend(x: Any, rows: int, seq: int, hidden: int, heads: int, mask: Any) -> Any:
+    """Self-attention on [rows * seq, hidden], as BERT's code reshapes it."""
+    depth = hidden // heads
+
+    def split(name: str) -> Any:
+        made = dense(x, hidden, hidden, name, reuse=tf1.AUTO_REUSE, scale=1.0)
+        return tf.transpose(tf.reshape(made, [rows, seq, heads, depth]), [0, 2, 1, 3])
+
+    q, k, v = split("query"), split("key"), split("value")
+    scores = tf.matmul(q, k, transpose_b=True) * (1.0 / depth**0.5) + mask
+    context = tf.matmul(tf.nn.softmax(scores), v)
+    return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [rows * seq, hidden])
+
+
+def layer(x: Any, rows: int, seq: int, hidden: int, intermediate: int, heads: int, mask: Any) -> Any:
+    with tf1.variable_scope("attention", reuse=tf1.AUTO_REUSE):
+        made = dense(attend(x, rows, seq, hidden, heads, mask), hidden, hidden, "output", reuse=tf1.AUTO_REUSE)
+        x = normalise(x + made, hidden, "norm")
+    made = dense(x, hidden, intermediate, "intermediate", gelu, reuse=tf1.AUTO_REUSE)
+    return normalise(x + dense(made, intermediate, hidden, "output", reuse=tf1.AUTO_REUSE), hidden, "norm")
+
+
+def looked_up(table: Any, ids: Any, size: int, one_hot: bool) -> Any:
+    """Rows of a table for flat ids; BERT multiplies with one-hot vectors on a TPU."""
+    return tf.one_hot(ids, size) @ table if one_hot else tf.gather(table, ids)
+
+
+def clipped(gradients: list[Any]) -> Any:
+    return tf.clip_by_global_norm(gradients, 1.0)[0]
+
+
+def classified(hidden: Any, width: int, labels: Any, table: Any, weights: Any) -> Any:
+    """The masked loss over words, with the embedding table as the last layer."""
+    logits = tf.matmul(hidden, tf.convert_to_tensor(table), transpose_b=True)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return tf.reduce_sum(each * weights) / (tf.reduce_sum(weights) + 1e-5)
+
+
+ALIKE = {"rows": 4, "seq": 4, "hidden": 4, "intermediate": 4, "heads": 4, "vocabulary": 4, "positions": 4}
+BERT_VARIANTS: dict[str, dict[str, Any]] = {
+    "": {},
+    "one_hot": {"one_hot": True},
+    "adam": {"optimizer": adam},
+    "one_row": {"rows": 1},
+    "hidden_as_rows": {"hidden": 4, "heads": 2},
+    "everything_alike": ALIKE,
+    "everything_alike_one_hot": {**ALIKE, "one_hot": True},
+    "ones": {"rows": 1, "seq": 1, "hidden": 2, "intermediate": 1, "heads": 1, "vocabulary": 2, "positions": 1},
+}
+
+
+@program(variants=BERT_VARIANTS)
+def bert(
+    rows: int,
+    seq: int = 5,
+    hidden: int = 6,
+    intermediate: int = 7,
+    heads: int = 3,
+    vocabulary: int = 11,
+    positions: int = 9,
+    depth: int = 2,
+    one_hot: bool = False,
+    optimizer: Any = steep,
+) -> Any:
+    """Embeddings of words, places and segments, two layers with a mask, the masked words and the next sentence."""
+    ids, segments, mask, targets, follows = batch(
+        rows, whole(vocabulary, seq), whole(2, seq, seed=1), whole(4, seq, seed=2), whole(vocabulary, seq, seed=3), whole(2, seed=4)
+    )  # fmt: skip
+    words = variable("words", vocabulary, hidden)
+    x = looked_up(words, tf.reshape(ids, [-1]), vocabulary, one_hot)
+    x += tf.one_hot(tf.reshape(segments, [-1]), 2) @ variable("segments", 2, hidden)
+    places = tf.slice(tf.convert_to_tensor(variable("places", positions, hidden)), [0, 0], [seq, -1])
+    x = tf.reshape(tf.reshape(x, [rows, seq, hidden]) + tf.reshape(places, [1, seq, hidden]), [-1, hidden])
+    x = normalise(x, hidden, "norm")
+    seen = tf.cast(mask > 0, tf.float32)
+    spread = tf.ones([rows, seq, 1]) * tf.reshape(seen, [rows, 1, seq])
+    hide = (1.0 - spread[:, None]) * -100.0
+    for k in range(depth):
+        with tf1.variable_scope(f"layer_{k}"):
+            x = layer(x, rows, seq, hidden, intermediate, heads, hide)
+    masked = classified(x, hidden, tf.reshape(targets, [-1]), words, tf.reshape(seen, [-1]))
+    first = tf.squeeze(tf.reshape(x, [rows, seq, hidden])[:, 0:1, :], 1)
+    logits = dense(dense(first, hidden, hidden, "pooler", tf.tanh), hidden, 2, "follows")
+    follow = mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=follows, logits=logits))
+    return minimise(masked + follow, optimizer(), clip=clipped)
+
+
+@program(variants={"": {}, "one_row": {"rows": 1}, "embedded_as_rows": {"embedded": 4}})
+def albert(
+    rows: int,
+    seq: int = 5,
+    hidden: int = 6,
+    intermediate: int = 7,
+    heads: int = 3,
+    vocabulary: int = 11,
+    positions: int = 9,
+    depth: int = 2,
+    embedded: int = 2,
+) -> Any:
+    """Layers share their variables, and the table is narrower than the layers."""
+    ids, targets = batch(rows, whole(vocabulary, seq), whole(vocabulary, seq, seed=3))
+    words = variable("words", vocabulary, embedded, scale=1.5)
+    x = tf.nn.embedding_lookup(words, ids) + tf.convert_to_tensor(variable("places", positions, embedded))[:seq]
+    x = dense(tf.reshape(normalise(x, embedded, "norm"), [rows * seq, embedded]), embedded, hidden, "widen")
+    for _ in range(depth):
+        with tf1.variable_scope("shared", reuse=tf1.AUTO_REUSE):
+            x = layer(x, rows, seq, hidden, intermediate, heads, 0.0)
+    x = dense(x, hidden, embedded, "narrow", tf.tanh)
+    loss = classified(x, embedded, tf.reshape(targets, [-1]), words, tf.ones([rows * seq]))
+    return minimise(loss, steep(), clip=clipped)
+
+
+@program(
+    variants={
+        "": {},
+        "one_row": {"rows": 1},
+        "alike": {"rows": 4, "seq": 4, "hidden": 4, "heads": 2, "intermediate": 4, "vocabulary": 4},
+    }
+)
+def gpt2(
+    rows: int,
+    seq: int = 5,
+    hidden: int = 6,
+    intermediate: int = 7,
+    heads: int = 3,
+    vocabulary: int = 11,
+    positions: int = 9,
+    depth: int = 2,
+) -> Any:
+    """A causal mask, norms before layers, the places looked up by a range, the next word as label."""
+    ids = batch(rows, whole(vocabulary, seq + 1))
+    words, places = variable("words", vocabulary, hidden, scale=1.5), variable("places", positions, hidden)
+    at = tf.tile(tf.range(seq)[None], [rows, 1])
+    x = tf.gather(words, ids[:, :-1]) + tf.gather(places, at)
+    hide = (1.0 - tf.linalg.band_part(tf.ones([seq, seq]), -1, 0)) * -100.0
+    for k in range(depth):
+        with tf1.variable_scope(f"layer_{k}"):
+            y = tf.reshape(normalise(x, hidden, "first"), [rows * seq, hidden])
+            y = dense(attend(y, rows, seq, hidden, heads, hide), hidden, hidden, "project")
+            x += tf.reshape(y, [rows, seq, hidden])
+            y = dense(tf.reshape(normalise(x, hidden, "second"), [-1, hidden]), hidden, intermediate, "wide", gelu)
+            x += tf.reshape(dense(y, intermediate, hidden, "narrow"), [rows, seq, hidden])
+    x = normalise(x, hidden, "last")
+    logits = tf.reshape(
+        tf.matmul(tf.reshape(x, [-1, hidden]), tf.convert_to_tensor(words), transpose_b=True), [rows, seq, vocabulary]
+    )
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=ids[:, 1:], logits=logits)
+    return minimise(mean(each), steep(), clip=clipped)
+
+
+@program(variants={"": {}, "one_row": {"rows": 1}, "adam": {"optimizer": adam}})
+def xlnet(
+    rows: int,
+    seq: int = 5,
+    hidden: int = 6,
+    intermediate: int = 7,
+    heads: int = 3,
+    vocabulary: int = 11,
+    positions: int = 9,
+    depth: int = 2,
+    optimizer: Any = steep,
+) -> Any:
+    """Time first, two streams with relative places, einsums, and no dropout; ``positions`` bounds the distance."""
+    size = hidden // heads
+    ids, chosen, order = batch(rows, whole(vocabulary, seq), whole(2, seq, seed=1), whole(100, seq, seed=2))
+    ids, chosen, order = (tf.transpose(t) for t in (ids, chosen, order))
+    query_seen = tf.cast(order[:, None] <= order[None], tf.float32)
+    content_seen = tf.cast(query_seen + tf.eye(seq)[:, :, None] > 0, tf.float32)
+    words = variable("words", vocabulary, hidden)
+    distances = tf.range(seq - 1, -seq, -1.0)
+    angles = tf.einsum("i,d->id", distances, 1.0 / (float(positions) ** (tf.range(0.0, hidden, 2.0) / hidden)))
+    relative = tf.concat([tf.sin(angles), tf.cos(angles)], -1)[:, None, :hidden]
+    relative = tf.tile(relative, [1, rows, 1])
+    h = tf.nn.embedding_lookup(words, ids)
+    g = tf.tile(tf.reshape(variable("mask", hidden), [1, 1, hidden]), [seq, rows, 1])
+
+    def heads_of(x: Any, name: str) -> Any:
+        with tf1.variable_scope("", reuse=tf1.AUTO_REUSE):
+            return tf.einsum("ibh,hnd->ibnd", x, variable(name, hidden, heads, size))
+
+    def shifted(x: Any) -> Any:
+        x = tf.reshape(x, [x.shape[1], x.shape[0], rows, heads])[1:]
+        return (
+            tf.reshape(x, [seq, 2 * seq - 2, rows, heads])[:, :seq]
+            if seq > 1
+            else tf.reshape(x, [1, -1, rows, heads])[:, :1]
+        )
+
+    def stream(x: Any, keys: Any, values: Any, places: Any, seen: Any) -> Any:
+        q = heads_of(x, "q")
+        with tf1.variable_scope("", reuse=tf1.AUTO_REUSE):
+            content, place = variable("content_bias", heads, size), variable("place_bias", heads, size)
+        score = tf.einsum("ibnd,jbnd->ijbn", q + content, keys)
+        if seq > 1:
+            score += shifted(tf.einsum("ibnd,jbnd->ijbn", q + place, places))
+        weights = tf.nn.softmax(score / size**0.5 - 100.0 * (1.0 - seen[..., None]), 1)
+        with tf1.variable_scope("", reuse=tf1.AUTO_REUSE):
+            made = tf.einsum("ijbn,jbnd,hnd->ibh", weights, values, variable("o", hidden, heads, size))
+            x = normalise(x + made, hidden, "attention_norm")
+            y = tf.reshape(x, [-1, hidden])
+            y = dense(
+                dense(y, hidden, intermediate, "wide", gelu, reuse=tf1.AUTO_REUSE),
+                intermediate,
+                hidden,
+                "narrow",
+                reuse=tf1.AUTO_REUSE,
+            )
+            return normalise(x + tf.reshape(y, [seq, rows, hidden]), hidden, "norm")
+
+    for k in range(depth):
+        with tf1.variable_scope(f"layer_{k}"):
+            keys, values, places = heads_of(h, "k"), heads_of(h, "v"), heads_of(relative, "r")
+            h, g = stream(h, keys, values, places, content_seen), stream(g, keys, values, places, query_seen)
+    logits = tf.einsum("ibh,vh->ibv", g, tf.convert_to_tensor(words)) + variable("bias", vocabulary)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=ids, logits=logits)
+    weights = tf.cast(chosen, tf.float32)
+    return minimise(tf.reduce_sum(each * weights) / (tf.reduce_sum(weights) + 1e-3), optimizer(), clip=clipped)
+
+
+# --------------------------------------------------------------------------- coincidences
+
+
+def fits(sizes: dict[str, int]) -> bool:
+    return sizes["hidden"] % sizes["heads"] == 0 and sizes["positions"] >= sizes["seq"] and sizes["vocabulary"] > 1
+
+
+def coincidences() -> Iterator[tuple[str, dict[str, int]]]:
+    """For each pair of sizes, sizes in which these two agree and as few others as may be."""
+
+    def all_sizes(sizes: dict[str, int]) -> dict[str, int]:
+        return {**sizes, "rows*seq": sizes["rows"] * sizes["seq"]}
+
+    for pair in itertools.combinations(all_sizes(SIZES), 2):
+        free = {"heads": (2, 3, 4, 6), "hidden": (4, 6, 8, 12)}
+        free |= {key: range(2, 13) for key in pair if key in ("intermediate", "vocabulary", "positions", "rows", "seq")}
+        if "rows*seq" in pair:
+            free |= {"rows": (1, 2, 3, 4), "seq": (1, 2, 3, 4)}
+        made = [{**SIZES, **dict(zip(free, values, strict=True))} for values in itertools.product(*free.values())]
+        made = [sizes for sizes in made if fits(sizes) and len({all_sizes(sizes)[key] for key in pair}) == 1]
+        if made:
+            yield (
+                "=".join(pair),
+                min(made, key=lambda sizes: (-len(set(all_sizes(sizes).values())), sum(sizes.values()))),
+            )

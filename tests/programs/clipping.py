@@ -1,0 +1,88 @@
+"""Gradients that are clipped, scaled and moved before the optimizer takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import (
+    adam,
+    by_hand,
+    minimise,
+    program,
+    regression,
+    sgd,
+    state,
+    tf1,
+)
+
+mean = tf.reduce_mean
+
+
+def loss_of(rows: int, *, width: int = 5, hidden: int = 3) -> Any:
+    p, y, _ = regression(rows, width=width, hidden=hidden)
+    return mean(tf.square(p - y))
+
+
+def average_norm(g: Any, most: float) -> Any:
+    """What ``clip_by_average_norm`` made of a gradient, as TensorFlow 1 wrote it."""
+    size = tf.cast(tf.size(g), tf.float32)
+    inverse = tf1.rsqrt(tf.reduce_sum(g * g)) * size
+    return g * most * tf.minimum(inverse, 1.0 / most)
+
+
+def centred(g: Any) -> Any:
+    return g - mean(g, 0, keepdims=True) if g.shape.rank > 1 else g
+
+
+CLIPS: dict[str, Callable[[list[Any]], Any]] = {
+    "global_norm": lambda gs: tf.clip_by_global_norm(gs, 0.3)[0],
+    "norm": lambda gs: [tf.clip_by_norm(g, 0.1) for g in gs],
+    "norm_of_columns": lambda gs: [tf.clip_by_norm(g, 0.1, [0]) for g in gs],
+    "average_norm": lambda gs: [average_norm(tf.convert_to_tensor(g), 0.02) for g in gs],
+    "value": lambda gs: [tf.clip_by_value(g, -0.1, 0.1) for g in gs],
+    "normalised": lambda gs: [tf.math.l2_normalize(tf.convert_to_tensor(g), epsilon=1e-4) for g in gs],
+    "centralised": lambda gs: [centred(tf.convert_to_tensor(g)) for g in gs],
+    "signs": lambda gs: [0.1 * tf.tanh(20.0 * tf.convert_to_tensor(g)) for g in gs],
+}
+
+
+@program(variants={name: {"clip": clip} for name, clip in CLIPS.items()})
+def clip(rows: int, clip: Any) -> Any:
+    return minimise(loss_of(rows), clip=clip)
+
+
+@program(variants={"": {}, "widths_as_rows": {"width": 4, "hidden": 4}})
+def clip_global_norm_adam(rows: int, width: int = 5, hidden: int = 3) -> Any:
+    return minimise(loss_of(rows, width=width, hidden=hidden), adam(), clip=CLIPS["global_norm"])
+
+
+@program()
+def clip_adaptive(rows: int) -> Any:
+    """Gradients are clipped to a share of their variable's norm (NFNets)."""
+
+    def update(g: Any, v: Any) -> Any:
+        most = 0.05 * tf.maximum(tf.norm(v), 1e-3)
+        norm = tf.norm(g)
+        return 0.1 * tf.where(norm > most, g * (most / tf.maximum(norm, 1e-6)), g)
+
+    return by_hand(loss_of(rows), update)
+
+
+@program()
+def clip_norm_logged(rows: int) -> Any:
+    """The norm is kept in a variable too."""
+    loss, kept = loss_of(rows), state("norm")
+    tf1.summary.scalar("loss", loss)
+    gradients, variables = zip(*sgd().compute_gradients(loss), strict=True)
+    gradients, norm = tf.clip_by_global_norm(gradients, 0.3)
+    train = sgd().apply_gradients(zip(gradients, variables, strict=True), tf1.train.get_or_create_global_step())
+    return loss, tf.group(train, tf1.assign(kept, norm), name="all")
+
+
+@program()
+def noisy_gradients(rows: int) -> Any:
+    """A fixed number is added to each gradient: once, not once a core."""
+    return minimise(loss_of(rows), clip=lambda gs: [g + 0.05 for g in gs])

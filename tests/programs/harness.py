@@ -1,0 +1,230 @@
+"""A training program at b rows on N cores against the same program at N*b rows, run by TensorFlow alone.
+
+Nothing here asks the compiler what a graph means: the loss and the train op are the program's own, so that a wrong
+analysis cannot hide behind its own answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpugraph import graphdef
+from tpugraph.compiler import convert
+from tpugraph.errors import ConversionError, RolesError
+from tpugraph.runtime.session import TPUSession
+
+from .parts import STEPS, Program, tf1
+
+RELATIVE, ABSOLUTE = 1e-3, 1e-5
+"""Allowed difference of a tensor: relative to its largest element, and beside that."""
+MOVED = 2e-2
+"""Allowed difference of how far a variable has moved since the start, relative to the largest such move."""
+ROUNDING = 2e-6
+"""What float32 rounds away of a move, relative to the variable's largest element."""
+NOISE = 1e-4
+"""What rounding may move a variable whose gradient is zero, as a share of the farthest move of any variable."""
+
+Values = Mapping[str, np.ndarray[Any, Any]]
+
+
+# --------------------------------------------------------------------------- running
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A graph with the names of its loss and its train op, and of its variables."""
+
+    graph: tf.Graph
+    loss: str
+    train: str
+    variables: list[str]
+    trained: list[str]
+
+
+@dataclass(frozen=True)
+class Training:
+    """The loss of each step, the variables afterwards, and what they were at the start."""
+
+    losses: np.ndarray[Any, Any]
+    variables: Values
+    start: Values = field(default_factory=dict)
+
+
+def trace(build: Callable[[int], tuple[Any, Any]], rows: int, *, resource: bool = False, seed: int = 7) -> Traced:
+    """The graph of a program under TensorFlow 1 rules, old control flow among them."""
+    new_control_flow = tf1.control_flow_v2_enabled()
+    tf1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default() as graph, tf1.variable_scope("", use_resource=resource):
+            tf1.set_random_seed(seed)
+            loss, train = build(rows)
+            kept = [*tf1.global_variables(), *tf1.local_variables()]
+            trained = [v.op.name for v in tf1.trainable_variables()]
+            tf1.train.Saver(tf1.global_variables())
+    finally:
+        if new_control_flow:
+            tf1.enable_control_flow_v2()
+    return Traced(graph, loss.name, getattr(train, "op", train).name, [v.op.name for v in kept], trained)
+
+
+def run_plain(traced: Traced, steps: int) -> Training:
+    """Train a graph with TensorFlow itself, as it stands: what optimizes graphs takes longer than these run."""
+    config = tf1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = tf1.OptimizerOptions.L0
+    with traced.graph.as_default(), tf1.Session(graph=traced.graph, config=config) as session:
+        variables = {v.op.name: v for v in [*tf1.global_variables(), *tf1.local_variables()]}
+        session.run(list({v.initializer.name: v.initializer for v in variables.values()}.values()))
+        session.run([op for op in traced.graph.get_operations() if op.type == "MakeIterator"])
+        start = session.run(variables)
+        train = traced.graph.get_operation_by_name(traced.train)
+        losses = [session.run([traced.loss, train])[0] for _ in range(steps)]
+        return Training(np.asarray(losses), session.run(variables), start)
+
+
+def run_on_cores(
+    traced: Traced, steps: int, cores: int, options: Mapping[str, Any], session: Mapping[str, Any]
+) -> Training:
+    """Convert a graph and train it on emulated cores."""
+    given = {"iterations_per_loop": steps, "loss": traced.loss, "train_op": traced.train, **options}
+    graph = graphdef.from_graph_def(traced.graph.as_graph_def(), source="made.pb")
+    converted = convert(graph, num_replicas=cores, **given)
+    with TPUSession(converted, **session) as running:
+        running.initialize()
+        losses = running.train(steps)
+        values = dict(running.values())
+        values.update(running.values([name for name in traced.variables if name not in values]))
+    return Training(np.asarray(losses), values)
+
+
+# --------------------------------------------------------------------------- verdicts
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a program: ``equal``, ``different``, ``refused``, ``crashed``, or ``invalid`` by itself."""
+
+    outcome: str
+    words: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.outcome}: {self.words}" if self.words else self.outcome
+
+
+def differences(found: Training, expected: Training) -> Iterator[tuple[float, str]]:
+    """Each loss and variable that is off, with the number of times that the tolerance is exceeded."""
+    if found.losses.shape != expected.losses.shape:
+        yield np.inf, f"losses of shape {found.losses.shape}, not {expected.losses.shape}"
+        return
+    yield from _compare("the loss", found.losses, expected.losses)
+    floating = [name for name, value in expected.start.items() if value.dtype.kind == "f"]
+    farthest = max((_scale(expected.variables[name] - expected.start[name]) for name in floating), default=0.0)
+    for name, value in expected.variables.items():
+        if name not in found.variables:
+            yield np.inf, f"'{name}' is missing"
+            continue
+        other = np.asarray(found.variables[name])
+        yield from _compare(f"'{name}'", other, value)
+        start = expected.start.get(name)
+        if start is not None and value.dtype.kind == "f" and other.shape == value.shape:
+            moved, wanted = other.astype(np.float64) - start, value.astype(np.float64) - start
+            yield from _compare(
+                f"the move of '{name}'", moved, wanted, MOVED, ROUNDING * _scale(value) + NOISE * farthest
+            )
+
+
+def _scale(value: Any) -> float:
+    return float(np.max(np.abs(value), initial=0.0))
+
+
+def _compare(
+    what: str, found: Any, expected: Any, relative: float = RELATIVE, absolute: float = ABSOLUTE
+) -> Iterator[tuple[float, str]]:
+    if found.shape != expected.shape:
+        yield np.inf, f"{what} has the shape {found.shape}, not {expected.shape}"
+    elif expected.dtype.kind not in "fc":
+        if not np.array_equal(found, expected):
+            yield np.inf, f"{what} is {found.ravel()[:3]}, not {expected.ravel()[:3]}"
+    elif expected.size:
+        off = np.abs(found.astype(np.float64) - expected)
+        off = np.where(np.isnan(off), np.inf, off)
+        allowed = relative * _scale(expected) + absolute
+        if off.max() > allowed:
+            at = np.unravel_index(int(np.argmax(off)), off.shape)
+            yield float(off.max() / allowed), f"{what} is {found[at]:.6g}, not {expected[at]:.6g}"
+
+
+def compare(found: Training, expected: Training) -> Verdict:
+    """Equal, or different with the worst of it."""
+    worst = max(differences(found, expected), default=None)
+    words = "" if worst is None else f"{worst[1]} ({worst[0]:.3g} times the tolerance)"
+    return Verdict("different", words) if words else Verdict("equal")
+
+
+def plain(
+    build: Callable[[int], tuple[Any, Any]], rows: int, *, steps: int, resource: bool = False
+) -> tuple[Training | None, str]:
+    """The training of a program by TensorFlow alone, or why the program is not one that can be compared."""
+    try:
+        found = run_plain(trace(build, rows, resource=resource), steps)
+    except Exception as error:
+        return None, f"{type(error).__name__}: {_line(error)}"
+    numbers = [v for v in (found.losses, *found.variables.values()) if v.dtype.kind == "f"]
+    return (found, "") if all(np.isfinite(v).all() for v in numbers) else (None, "not finite")
+
+
+def unsteady(build: Callable[[int], tuple[Any, Any]], rows: int, *, steps: int, resource: bool = False) -> str:
+    """What differs between runs of a program by TensorFlow alone; nothing should."""
+    traced = trace(build, rows, resource=resource)
+    first, *others = (run_plain(traced, steps) for _ in range(4))
+    return max((fault for other in others for fault in differences(other, first)), default=(0.0, ""))[1]
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__
+
+
+def check(
+    build: Program | Callable[[int], tuple[Any, Any]],
+    cores: int,
+    *,
+    rows: int | None = None,
+    steps: int | None = None,
+    resource: bool | None = None,
+    session: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Verdict:
+    """Train a program on emulated cores and, at all their rows, with TensorFlow; what remains are options to convert."""
+    rows = rows or getattr(build, "rows", 4)
+    steps = steps or getattr(build, "steps", STEPS)
+    resource = getattr(build, "resource", False) if resource is None else resource
+    if not getattr(build, "named", True):
+        options = {"loss": None, "train_op": None, **options}
+    expected, fault = plain(build, rows * cores, steps=steps, resource=resource)
+    if expected is None:
+        return Verdict("invalid", fault)
+    try:
+        found = run_on_cores(trace(build, rows, resource=resource), steps, cores, options, session or {})
+    except (RolesError, ConversionError) as error:
+        return Verdict("refused", _line(error))
+    except Exception as error:
+        return Verdict("crashed", f"{type(error).__name__}: {_line(error)}")
+    verdict = compare(found, expected)
+    if verdict.outcome == "different" and (fault := unsteady(build, rows * cores, steps=steps, resource=resource)):
+        return Verdict("invalid", f"a second run differs: {fault}")
+    return verdict
+
+
+def unmoved(build: Program, *, resource: bool = False) -> list[str]:
+    """The trained variables that training hardly changes, so that a wrong gradient would not show."""
+    training, fault = plain(build, build.rows * 2, steps=build.steps, resource=resource)
+    assert training is not None, fault
+    trained = trace(build, build.rows, resource=resource).trained
+    far = {name: _scale(training.variables[name] - training.start[name]) for name in trained}
+    return [name for name, move in far.items() if move * MOVED < 4 * ROUNDING * _scale(training.variables[name])]

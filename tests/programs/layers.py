@@ -1,0 +1,207 @@
+"""Layers that random programs are made of: each takes a matrix with a row per example and gives one of its own shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import dense, tf1, variable
+from .statistics import fused, unfused
+
+mean, total = tf.reduce_mean, tf.reduce_sum
+
+
+@dataclass(frozen=True)
+class Context:
+    """Columns of the matrix, steps of what has time, rows that the program is traced at, targets, updates to be done."""
+
+    units: int
+    time: int
+    base: int
+    targets: Any
+    updates: list[Any]
+
+
+def count(x: Any) -> Any:
+    """The number of rows, as a program asks for it."""
+    return tf.shape(x)[0]
+
+
+def correlation(h: Any, units: int) -> Any:
+    centred = h - mean(h, 0, keepdims=True)
+    covariance = tf.matmul(centred, centred, transpose_a=True) / tf.cast(count(h), tf.float32)
+    return mean(tf.square(covariance - 0.3 * tf.eye(units)))
+
+
+def triplets(h: Any, classes: Any) -> Any:
+    apart = total(tf.square(h[:, None, :] - h[None, :, :]), 2)
+    same = tf.cast(tf.equal(classes[:, None], classes[None, :]), tf.float32)
+    mask = same[:, :, None] * (1.0 - same)[:, None, :]
+    each = tf.nn.softplus(apart[:, :, None] - apart[:, None, :] + 0.5)
+    return total(each * mask) / (total(mask) + 1e-3) + 0.1 * mean(tf.square(h))
+
+
+def timed(h: Any, c: Context) -> Any:
+    """[rows, time, units] of [rows, units]."""
+    return h[:, None, :] * (1.0 + variable("times", c.time, c.units))
+
+
+def loop_max(h: Any, c: Context) -> Any:
+    return tf.while_loop(
+        lambda k, v: tf.logical_and(k < 4, tf.reduce_max(tf.abs(v)) > 0.3),
+        lambda k, v: (k + 1, 0.7 * v),
+        [tf.constant(0), h],
+    )[1]
+
+
+def loop_mean(h: Any, c: Context) -> Any:
+    w = variable("w", c.units, c.units)
+    again = tf.while_loop(
+        lambda k, v: tf.logical_and(k < 3, mean(tf.square(v)) > 0.05),
+        lambda k, v: (k + 1, 0.8 * tf.tanh(v @ w)), [tf.constant(0), h],
+    )[1]  # fmt: skip
+    return h + again
+
+
+def loop_fixed(h: Any, c: Context) -> Any:
+    w = variable("w", c.units, c.units)
+    return tf.while_loop(lambda k, v: k < 3, lambda k, v: (k + 1, tf.tanh(v @ w)), [tf.constant(0), h])[1]
+
+
+def scan(h: Any, c: Context) -> Any:
+    w = variable("w", c.units, c.units)
+    steps = tf.transpose(timed(h, c), [1, 0, 2])
+    return tf1.scan(lambda a, v: tf.tanh(v + a @ w), steps, initializer=tf.zeros_like(h))[-1]
+
+
+def map_rows(h: Any, c: Context) -> Any:
+    w = variable("w", c.units, c.units)
+    made = tf1.map_fn(lambda row: tf.squeeze(tf.tanh(row[None] @ w), 0), h)
+    made.set_shape(h.shape)
+    return made
+
+
+def branch_of_batch(h: Any, c: Context) -> Any:
+    w = variable("w", c.units, c.units)
+    return tf1.cond(mean(c.targets) > 0.0, lambda: h + tf.tanh(h @ w), lambda: h - 0.5 * tf.tanh(h @ w))
+
+
+def branch_of_step(h: Any, c: Context) -> Any:
+    step = tf.identity(tf1.train.get_or_create_global_step())
+    w = variable("w", c.units, c.units)
+    return tf1.cond(tf.equal(step % 2, 0), lambda: tf.tanh(h @ w), lambda: h + 0.1 * tf.tanh(h @ w))
+
+
+def attention(h: Any, c: Context) -> Any:
+    x = tf.reshape(timed(h, c), [-1, c.units])
+    q, k, v = (tf.reshape(dense(x, c.units, c.units, name), [-1, c.time, c.units]) for name in ("q", "k", "v"))
+    return mean(tf.nn.softmax(tf.matmul(q, k, transpose_b=True)) @ v, 1)
+
+
+def attention_of_rows(h: Any, c: Context) -> Any:
+    q, k, v = (dense(h, c.units, c.units, name) for name in ("q", "k", "v"))
+    return h + tf.nn.softmax(tf.matmul(q, k, transpose_b=True)) @ v
+
+
+def images(h: Any, c: Context) -> Any:
+    x = tf.reshape(dense(h, c.units, 4 * c.units, "spread"), [-1, 2, 2, c.units])
+    x = tf.nn.conv2d(x, variable("filter", 2, 2, c.units, c.units), 1, "SAME")
+    return mean(tf.tanh(x), [1, 2])
+
+
+def fused_norm(h: Any, c: Context) -> Any:
+    x = tf.reshape(h, [-1, 1, 1, c.units]) * (1.0 + variable("pixels", 1, 2, 1, 1))
+    return tf.tanh(mean(fused(x, c.units, "norm", c.updates), [1, 2]) + h)
+
+
+def unfused_norm(h: Any, c: Context) -> Any:
+    return unfused(h, c.units, "norm", c.updates)
+
+
+def row_norm(h: Any, c: Context) -> Any:
+    centre, variance = tf.nn.moments(h, [1], keepdims=True)
+    return h + tf.nn.batch_normalization(h, centre, variance, None, variable("gamma", c.units), 0.1)
+
+
+def deviation(h: Any, c: Context) -> Any:
+    spread = tf.sqrt(mean(tf.square(h - mean(h, 0))) + 0.1)
+    beside = tf.fill(tf.stack([count(h), 1]), 1.0) * spread
+    return dense(tf.concat([h, beside], 1), c.units + 1, c.units, "joined", tf.tanh)
+
+
+def shared(h: Any, c: Context) -> Any:
+    """Rows and their negatives behind one another through one layer."""
+    one, other = tf.split(dense(tf.concat([h, -h], 0), c.units, c.units, "shared", tf.nn.softplus), 2)
+    return one * other
+
+
+def mirrored(h: Any, c: Context) -> Any:
+    return h + 0.5 * tf.reverse(h, [0])
+
+
+def regrouped(h: Any, c: Context) -> Any:
+    """Neighbouring rows share a layer; where the rows are odd, nothing is done."""
+    if c.base % 2:
+        return h
+    wide = dense(tf.reshape(h, [-1, 2 * c.units]), 2 * c.units, 2 * c.units, "wide", tf.tanh)
+    return tf.reshape(wide, [-1, c.units])
+
+
+def experts(h: Any, c: Context) -> Any:
+    gates = tf.nn.softmax(dense(h, c.units, 2, "gate"))
+    return sum(gates[:, k : k + 1] * dense(h, c.units, c.units, f"expert_{k}", tf.tanh) for k in range(2))
+
+
+def gate_of_mean(h: Any, c: Context) -> Any:
+    return h * tf.sigmoid(mean(h, 0, keepdims=True) @ variable("w", c.units, c.units))
+
+
+def weighted_by_rows(h: Any, c: Context) -> Any:
+    """Each column is divided by what the whole batch has of it."""
+    return h / (total(tf.abs(h), 0) + 0.5)
+
+
+def best_rows(h: Any, c: Context) -> Any:
+    """The best row of the batch is added to each."""
+    _, best = tf.nn.top_k(tf.stop_gradient(total(tf.square(h), 1)), k=1)
+    return h + tf.gather(h, best) * variable("scale", c.units)
+
+
+def clustered(h: Any, c: Context) -> Any:
+    keys = tf.cast(c.targets > 0, tf.int32)
+    sums = tf1.unsorted_segment_sum(h, keys, 2)
+    return h + 0.2 * tf.gather(sums, keys)
+
+
+LAYERS: dict[str, Callable[[Any, Context], Any]] = {
+    "none": lambda h, c: h,
+    "dense": lambda h, c: dense(h, c.units, c.units, "dense", tf.tanh),
+    "residual": lambda h, c: h + dense(h, c.units, c.units, "dense", tf.nn.softplus),
+    "attention": attention,
+    "attention_of_rows": attention_of_rows,
+    "images": images,
+    "fused_norm": fused_norm,
+    "unfused_norm": unfused_norm,
+    "row_norm": row_norm,
+    "deviation": deviation,
+    "softmax_of_rows": lambda h, c: h + tf.nn.softmax(h, 0) * h,
+    "running_sum": lambda h, c: tf.tanh(tf.cumsum(h, 0)),
+    "loop_max": loop_max,
+    "loop_mean": loop_mean,
+    "loop_fixed": loop_fixed,
+    "scan": scan,
+    "map_rows": map_rows,
+    "branch_of_batch": branch_of_batch,
+    "branch_of_step": branch_of_step,
+    "shared": shared,
+    "mirrored": mirrored,
+    "regrouped": regrouped,
+    "experts": experts,
+    "gate_of_mean": gate_of_mean,
+    "weighted_by_rows": weighted_by_rows,
+    "best_rows": best_rows,
+    "clustered": clustered,
+}

@@ -1,0 +1,236 @@
+"""Optimizers of TensorFlow's own and by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from .clipping import loss_of
+from .parts import (
+    adam,
+    batch,
+    by_hand,
+    column,
+    dense,
+    floats,
+    minimise,
+    program,
+    sgd,
+    state,
+    tf1,
+    variable,
+)
+
+mean = tf.reduce_mean
+
+
+# --------------------------------------------------------------------------- TensorFlow's own
+
+OWN: dict[str, Callable[[], Any]] = {
+    "sgd": sgd,
+    "momentum": lambda: tf1.train.MomentumOptimizer(0.05, 0.9),
+    "nesterov": lambda: tf1.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
+    "adam": adam,
+    "adagrad": lambda: tf1.train.AdagradOptimizer(0.1, 0.1),
+    "adadelta": lambda: tf1.train.AdadeltaOptimizer(1.0, epsilon=1e-2),
+    "rmsprop": lambda: tf1.train.RMSPropOptimizer(0.02, momentum=0.5, epsilon=1e-2),
+    "rmsprop_centred": lambda: tf1.train.RMSPropOptimizer(0.02, centered=True, epsilon=1e-1),
+    "ftrl": lambda: tf1.train.FtrlOptimizer(0.1, l2_regularization_strength=0.01),
+    "proximal": lambda: tf1.train.ProximalGradientDescentOptimizer(0.1, l2_regularization_strength=0.01),
+}
+
+
+@program(variants={name: {"optimizer": optimizer} for name, optimizer in OWN.items()})
+def optimizer(rows: int, optimizer: Any) -> Any:
+    return minimise(loss_of(rows), optimizer())
+
+
+@program()
+def two_optimizers(rows: int) -> Any:
+    """One for kernels, another for biases, in one step."""
+    loss = loss_of(rows)
+    tf1.summary.scalar("loss", loss)
+    kernels = [v for v in tf1.trainable_variables() if v.shape.rank > 1]
+    biases = [v for v in tf1.trainable_variables() if v.shape.rank == 1]
+    pairs = sgd().compute_gradients(loss, kernels + biases)
+    first = adam().apply_gradients(pairs[: len(kernels)], global_step=tf1.train.get_or_create_global_step())
+    return loss, tf.group(first, sgd(0.05).apply_gradients(pairs[len(kernels) :]), name="both")
+
+
+@program()
+def sums_and_means(rows: int) -> Any:
+    """Two losses of different kinds, an optimizer and variables for each."""
+    x, y, z = batch(rows, floats(5), floats(seed=1), floats(seed=2))
+    one = mean(tf.square(column(dense(x, 5, 3, "first", tf.tanh), 3, "one") - y))
+    other = tf.reduce_sum(tf.square(column(dense(x, 5, 3, "second", tf.tanh), 3, "other") - z))
+    variables = tf1.trainable_variables()
+    tf1.summary.scalar("loss", one)
+    first = sgd().minimize(one, tf1.train.get_or_create_global_step(), var_list=variables[:3])
+    return one, tf.group(first, sgd(0.02).minimize(other, var_list=variables[3:]), name="both")
+
+
+# --------------------------------------------------------------------------- by hand
+
+
+def slots(v: Any, *names: str, value: float = 0.0) -> list[Any]:
+    """States in the shape of a variable."""
+    return [state(f"{v.op.name}/{name}", *v.shape.as_list(), value=value) for name in names]
+
+
+def kept(slot: Any, value: Any) -> Any:
+    """The new value of a state, once it is written."""
+    return tf.identity(tf1.assign(slot, value))
+
+
+@program()
+def plain_by_hand(rows: int) -> Any:
+    return by_hand(loss_of(rows), lambda g, v: 0.1 * g)
+
+
+@program(variants={"": {}, "five_rows": {"rows": 5}, "one_row": {"rows": 1}})
+def linear_by_hand(rows: int) -> Any:
+    """A term that is linear in the weights, so that no gradient of theirs reads a variable."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    first = tf.square(column(x, 4, "w") - y)
+    return by_hand(mean(first - y * (column(x, 4, "k") + variable("b", 1))), lambda g, v: 0.05 * g)
+
+
+@program()
+def tangent_by_hand(rows: int) -> Any:
+    return by_hand(loss_of(rows), lambda g, v: 0.03 * tf.tanh(g * 50))
+
+
+@program()
+def momentum_by_hand(rows: int) -> Any:
+    def update(g: Any, v: Any) -> Any:
+        (m,) = slots(v, "m")
+        return 0.05 * kept(m, 0.9 * m + g)
+
+    return by_hand(loss_of(rows), update)
+
+
+@program()
+def weight_decay(rows: int) -> Any:
+    """AdamW: decay beside Adam's own step."""
+
+    def update(g: Any, v: Any) -> Any:
+        m, s = slots(v, "m", "s")
+        new = kept(m, 0.9 * m + 0.1 * g), kept(s, 0.99 * s + 0.01 * g * g)
+        return 0.02 * (new[0] / (tf.sqrt(new[1]) + 1e-2) + 0.1 * v)
+
+    return by_hand(loss_of(rows), update)
+
+
+@program()
+def lars(rows: int) -> Any:
+    def update(g: Any, v: Any) -> Any:
+        (m,) = slots(v, "m")
+        g = g + 1e-3 * v
+        trust = tf.norm(v) / (tf.norm(g) + 1e-3)
+        return 0.05 * kept(m, 0.9 * m + trust * g)
+
+    return by_hand(loss_of(rows), update)
+
+
+@program()
+def lamb(rows: int) -> Any:
+    def update(g: Any, v: Any) -> Any:
+        m, s = slots(v, "m", "s")
+        step = kept(m, 0.9 * m + 0.1 * g) / (tf.sqrt(kept(s, 0.99 * s + 0.01 * g * g)) + 1e-2) + 0.01 * v
+        long, far = tf.norm(v), tf.norm(step)
+        return 0.05 * tf.where(tf.logical_and(long > 0, far > 0), long / tf.maximum(far, 1e-6), 1.0) * step
+
+    return by_hand(loss_of(rows), update)
+
+
+@program()
+def adafactor(rows: int) -> Any:
+    """Second moments of rows and columns, an update clipped by its root mean square, a rate relative to the variable."""
+
+    def update(g: Any, v: Any) -> Any:
+        squares = g * g + 1e-3
+        if v.shape.rank == 2:
+            down, along = v.shape.as_list()
+            r, c = state(f"{v.op.name}/r", down), state(f"{v.op.name}/c", along)
+            r, c = kept(r, 0.5 * r + 0.5 * mean(squares, 1)), kept(c, 0.5 * c + 0.5 * mean(squares, 0))
+            step = g * tf1.rsqrt(r / mean(r))[:, None] * tf1.rsqrt(c)[None, :]
+        else:
+            (s,) = slots(v, "s")
+            step = g * tf1.rsqrt(kept(s, 0.5 * s + 0.5 * squares))
+        step = step / tf.maximum(1.0, tf.sqrt(mean(tf.square(step))))
+        return 0.1 * tf.maximum(tf.sqrt(mean(tf.square(v))), 1e-3) * step
+
+    return by_hand(loss_of(rows), update)
+
+
+@program(steps=4)
+def lookahead(rows: int) -> Any:
+    """Every second step the slow weights follow, and the fast ones start from them, in a branch."""
+    loss = loss_of(rows)
+    variables, step = tf1.trainable_variables(), tf1.train.get_or_create_global_step()
+    slow = [
+        tf1.get_variable(f"slow/{v.op.name}", initializer=tf.identity(v.initial_value), trainable=False)
+        for v in variables
+    ]
+    tf1.summary.scalar("loss", loss)
+    with tf.control_dependencies([loss]):
+        train = sgd().minimize(loss, var_list=variables)
+
+    def follow() -> Any:
+        new = [s + 0.5 * (v - s) for s, v in zip(slow, variables, strict=True)]
+        with tf.control_dependencies(new):
+            writes = [tf1.assign(s, n) for s, n in zip(slow, new, strict=True)]
+            return tf.group(*writes, *(tf1.assign(v, n) for v, n in zip(variables, new, strict=True)))
+
+    with tf.control_dependencies([train]):
+        now = tf.identity(tf1.assign_add(step, 1))
+    with tf.control_dependencies([now]):
+        return loss, tf1.cond(tf.equal(now % 2, 0), follow, tf.no_op)
+
+
+@program()
+def sharpness_aware(rows: int) -> Any:
+    """The gradient at the place where the loss rises most nearby."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    w = variable("w", 4, 1)
+    now = tf.convert_to_tensor(w) + 0.0
+
+    def at(weights: Any) -> Any:
+        return mean(tf.square(tf.squeeze(tf.tanh(x @ weights), 1) - y))
+
+    loss = at(now)
+    slope = tf.gradients(loss, now)[0]
+    near = tf.stop_gradient(now + 0.1 * slope / (tf.norm(slope) + 1e-6))
+    final = tf.gradients(at(near), near)[0]
+    tf1.summary.scalar("loss", loss)
+    with tf.control_dependencies([loss, final]):
+        train = sgd().apply_gradients([(tf.identity(final), w)], global_step=tf1.train.get_or_create_global_step())
+    return loss, train
+
+
+@program()
+def natural_gradient(rows: int) -> Any:
+    """The gradient is divided by the covariance of the inputs (K-FAC in small)."""
+    x, y = batch(rows, floats(3), floats(seed=1))
+    w = variable("w", 3, 1)
+    loss = mean(tf.square(tf.squeeze(x @ w, 1) - y))
+    covariance = tf.matmul(x, x, transpose_a=True) / rows + 0.5 * tf.eye(3)
+    (g,) = tf.gradients(loss, [w])
+    tf1.summary.scalar("loss", loss)
+    step = tf1.train.get_or_create_global_step()
+    with tf.control_dependencies([loss]):
+        return loss, sgd().apply_gradients([(tf.linalg.solve(covariance, g), w)], global_step=step)
+
+
+@program()
+def squared_gradients_per_row(rows: int) -> Any:
+    """A mean over rows of squared gradients, which are no square of the mean."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    w, fisher = variable("w", 4, 1), state("fisher", 4, 1)
+    error = tf.squeeze(x @ w, 1) - y
+    loss, train = minimise(mean(tf.square(error)))
+    each = 2.0 * error[:, None] * x
+    with tf.control_dependencies([loss, each]):
+        return loss, tf.group(train, tf1.assign_add(fisher, mean(tf.square(each), 0)[:, None]), name="both")

@@ -1,0 +1,127 @@
+"""Recurrent networks: scans over time, loops with TensorArrays, ``dynamic_rnn``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import (
+    batch,
+    by_hand,
+    column,
+    floats,
+    minimise,
+    piece,
+    program,
+    sgd,
+    tf1,
+    variable,
+    whole,
+)
+
+mean = tf.reduce_mean
+
+
+@program()
+def scan_over_time(rows: int) -> Any:
+    x, y = batch(rows, floats(4), floats(seed=1))
+    u, b = variable("u", 4, 4), variable("b", 4)
+    start = tf.zeros([rows, 4])
+    h = tf1.scan(lambda a, v: tf.tanh(v + a @ u + b), tf.stack([x, x * 0.5, -x]), initializer=start)[-1]
+    return minimise(mean(tf.square(column(h, 4) - y)))
+
+
+@program(variants={"": {}, "three_rows": {"rows": 3}, "five_rows": {"rows": 5}})
+def scan_tanh(rows: int) -> Any:
+    """The tangent of 50 times the gradient, by hand, for a recurrent network."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    u, b = variable("u", 4, 4), variable("b", 4)
+    h = tf1.scan(lambda a, v: tf.tanh(v + a @ u + b), tf.stack([x, x * 0.5]), initializer=tf.zeros_like(x))[-1]
+    return by_hand(mean(tf.square(column(h, 4) - y)), lambda g, v: 0.03 * tf.tanh(g * 50))
+
+
+def recurrent(x: Any, width: int, units: int, lengths: Any = None) -> Any:
+    """Outputs and last state of a cell over time, as ``dynamic_rnn`` loops: TensorArrays, time first."""
+    rows, time = tf.shape(x)[0], x.shape[1]
+    w, u, b = variable("w", width, units), variable("u", units, units), variable("b", units, scale=0.1)
+    steps = tf.TensorArray(tf.float32, time).unstack(tf.transpose(x, [1, 0, 2]))
+    outputs = tf.TensorArray(tf.float32, time)
+
+    def body(k: Any, h: Any, outputs: Any) -> Any:
+        new = tf.tanh(steps.read(k) @ w + h @ u + b)
+        if lengths is not None:
+            alive = tf.tile((k < lengths)[:, None], [1, units])
+            new, shown = tf.where(alive, new, h), tf.where(alive, new, tf.zeros_like(new))
+        else:
+            shown = new
+        return k + 1, new, outputs.write(k, shown)
+
+    start = tf.zeros(tf.stack([rows, units]))
+    start.set_shape([x.shape[0], units])
+    last = tf.while_loop(lambda k, h, o: k < time, body, [tf.constant(0), start, outputs])
+    return tf.transpose(last[2].stack(), [1, 0, 2]), last[1]
+
+
+@program(variants={"": {}, "sizes_alike": {"rows": 4, "time": 4, "width": 4, "units": 4}, "one_row": {"rows": 1}})
+def recurrent_network(rows: int, time: int = 3, width: int = 2, units: int = 5) -> Any:
+    x, y = batch(rows, floats(time, width), floats(seed=1))
+    _, h = recurrent(x, width, units)
+    return minimise(mean(tf.square(column(h, units) - y)))
+
+
+@program()
+def recurrent_lengths(rows: int) -> Any:
+    x, y, lengths = batch(rows, floats(5, 2), floats(seed=1), whole(5, seed=2) + 1)
+    outputs, h = recurrent(x, 2, 3, lengths)
+    return minimise(mean(tf.square(column(h, 3) + tf.reduce_sum(outputs, [1, 2]) - y)), sgd(0.02))
+
+
+@program()
+def recurrent_open(rows: int) -> Any:
+    x, y = batch(rows, floats(3, 2), floats(seed=1), drop_remainder=False)
+    _, h = recurrent(x, 2, 5)
+    return minimise(mean(tf.square(column(h, 5) - y)))
+
+
+@program()
+def recurrent_masked_mean(rows: int) -> Any:
+    """A loss per step, averaged over the steps that there are."""
+    x, y, lengths = batch(rows, floats(5, 2), floats(5, seed=1), whole(5, seed=2) + 1)
+    outputs, _ = recurrent(x, 2, 3, lengths)
+    made = tf.squeeze(tf.tensordot(outputs, variable("out", 3, 1), 1), 2)
+    mask = tf.sequence_mask(lengths, 5, dtype=tf.float32)
+    return minimise(tf.reduce_sum(mask * tf.square(made - y)) / tf.reduce_sum(mask))
+
+
+class Cell:
+    """What ``dynamic_rnn`` takes for a cell."""
+
+    def __init__(self, width: int, units: int) -> None:
+        self.output_size = self.state_size = units
+        self._w, self._u = variable("w", width, units), variable("u", units, units)
+
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
+        return tf.zeros(tf.stack([batch_size, self.state_size]), dtype)
+
+    def __call__(self, x: Any, h: Any, scope: Any = None) -> tuple[Any, Any]:
+        new = tf.tanh(x @ self._w + h @ self._u)
+        return new, new
+
+
+@program(variants={"": {}, "open": {"drop_remainder": False}, "alike": {"rows": 3, "units": 3}})
+def dynamic_rnn(rows: int, units: int = 4, drop_remainder: bool = True) -> Any:
+    x, y, lengths = batch(rows, floats(3, 3), floats(seed=1), whole(3, seed=2) + 1, drop_remainder=drop_remainder)
+    outputs, h = tf1.nn.dynamic_rnn(Cell(3, units), x, sequence_length=lengths, dtype=tf.float32)
+    return minimise(mean(tf.square(column(h, units) + mean(outputs, [1, 2]) - y)))
+
+
+@program()
+def partitioned_loop(rows: int) -> Any:
+    """A variable in two pieces that a loop reads."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    u = tf.convert_to_tensor(
+        tf1.get_variable("u", (4, 4), partitioner=tf1.fixed_size_partitioner(2), initializer=piece)
+    )
+    h = tf1.scan(lambda a, v: tf.tanh(v + a @ u), tf.stack([x, x * 0.5]), initializer=tf.zeros_like(x))[-1]
+    return minimise(mean(tf.square(column(h, 4) - y)))

@@ -1,0 +1,165 @@
+"""Rows that are put beside each other, taken apart, reshaped and counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import batch, column, dense, floats, minimise, program, tf1, variable, whole
+
+mean = tf.reduce_mean
+
+
+@program(variants={"": {}, "width_as_rows": {"width": 4}, "one_row": {"rows": 1}})
+def siamese(rows: int, width: int = 3) -> Any:
+    """Two inputs behind one another through one network, taken apart again."""
+    a, b, y = batch(rows, floats(5), floats(5, seed=1), floats(seed=2))
+    h = dense(tf.concat([a, b], 0), 5, width, "embed", tf.tanh)
+    one, other = tf.split(h, 2)
+    return minimise(mean(tf.square(tf.reduce_sum(one * other, 1) - y)))
+
+
+@program()
+def siamese_sliced(rows: int) -> Any:
+    a, b, y = batch(rows, floats(5), floats(5, seed=1), floats(seed=2))
+    h = dense(tf.concat([a, b], 0), 5, 3, "embed", tf.tanh)
+    return minimise(mean(tf.square(tf.reduce_sum(h[:rows] * h[rows:], 1) - y)))
+
+
+@program()
+def siamese_stacked(rows: int) -> Any:
+    a, b, y = batch(rows, floats(5), floats(5, seed=1), floats(seed=2))
+    h = dense(tf.reshape(tf.stack([a, b], 1), [2 * rows, 5]), 5, 3, "embed", tf.tanh)
+    one, other = tf.unstack(tf.reshape(h, [rows, 2, 3]), axis=1)
+    return minimise(mean(tf.square(tf.reduce_sum(one * other, 1) - y)))
+
+
+@program()
+def siamese_joint_mean(rows: int) -> Any:
+    """One mean over both halves."""
+    a, b, y = batch(rows, floats(5), floats(5, seed=1), floats(seed=2))
+    p = column(dense(tf.concat([a, b], 0), 5, 3, "embed", tf.tanh), 3)
+    return minimise(mean(tf.square(p - tf.concat([y, -y], 0))))
+
+
+@program()
+def halves_of_batch(rows: int) -> Any:
+    """The first half of the batch is compared with the second."""
+    x = batch(rows, floats(5))
+    h = dense(x, 5, 3, "embed", tf.tanh)
+    one, other = tf.split(h, 2)
+    return minimise(mean(tf.square(one - other - 0.3)))
+
+
+@program(variants={
+    "": {}, "time_as_rows": {"time": 4}, "width_as_rows": {"width": 4}, "all_as_rows": {"time": 4, "width": 4, "units": 4},
+    "units_as_product": {"units": 12, "time": 3}, "one_row": {"rows": 1}, "ones": {"rows": 1, "time": 1, "width": 1, "units": 1},
+})  # fmt: skip
+def flattened_time(rows: int, time: int = 3, width: int = 2, units: int = 5) -> Any:
+    """[rows, time, width] as a matrix and back."""
+    x, y = batch(rows, floats(time, width), floats(time, seed=1))
+    h = dense(tf.reshape(x, [-1, width]), width, units, "hidden", tf.tanh)
+    made = tf.reshape(h @ variable("out", units, 1), [-1, time])
+    return minimise(mean(tf.square(made - y)))
+
+
+@program()
+def flattened_time_by_rows(rows: int) -> Any:
+    """The same with the static size written out on the way back."""
+    x, y = batch(rows, floats(3, 2), floats(3, seed=1))
+    h = tf.reshape(dense(tf.reshape(x, [rows * 3, 2]), 2, 4, "hidden", tf.tanh), [rows, 3, 4])
+    return minimise(mean(tf.square(tf.reduce_sum(h, 2) - y)))
+
+
+@program()
+def time_first(rows: int) -> Any:
+    x, y = batch(rows, floats(3, 2), floats(3, seed=1))
+    h = dense(tf.reshape(tf.transpose(x, [1, 0, 2]), [3 * rows, 2]), 2, 4, "hidden", tf.tanh)
+    made = tf.transpose(tf.reshape(column(h, 4), [3, rows]))
+    return minimise(mean(tf.square(made - y)))
+
+
+@program()
+def time_first_open(rows: int) -> Any:
+    x, y = batch(rows, floats(3, 2), floats(3, seed=1), drop_remainder=False)
+    h = dense(tf.reshape(tf.transpose(x, [1, 0, 2]), [-1, 2]), 2, 4, "hidden", tf.tanh)
+    made = tf.transpose(tf.reshape(column(h, 4), tf.stack([3, tf.shape(x)[0]])))
+    return minimise(mean(tf.square(made - y)))
+
+
+@program()
+def regrouped_rows(rows: int) -> Any:
+    """Neighbouring rows become one row of twice the width."""
+    x = batch(rows, floats(3))
+    pairs = tf.reshape(dense(x, 3, 2, "hidden", tf.tanh), [rows // 2, 4])
+    return minimise(mean(tf.square(column(pairs, 4) - 0.5)))
+
+
+@program()
+def shuffled_rows(rows: int) -> Any:
+    """Rows are mixed with those of the mirrored batch (mixup with a fixed permutation)."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    order = tf.range(rows)[::-1]
+    x, y = 0.7 * x + 0.3 * tf.gather(x, order), 0.7 * y + 0.3 * tf.gather(y, order)
+    return minimise(mean(tf.square(column(dense(x, 4, 3, "hidden", tf.tanh), 3) - y)))
+
+
+@program()
+def rolled_rows(rows: int) -> Any:
+    x, y = batch(rows, floats(4), floats(seed=1))
+    h = dense(x, 4, 3, "hidden", tf.tanh)
+    return minimise(mean(tf.square(tf.reduce_sum(h * tf.roll(h, 1, 0), 1) - y)))
+
+
+@program(variants={"": {}, "image_as_rows": {"side": 4, "channels": 4}})
+def convolution(rows: int, side: int = 3, channels: int = 2) -> Any:
+    x, c = batch(rows, floats(side, side, 1), whole(3))
+    h = tf.tanh(
+        tf.nn.bias_add(tf.nn.conv2d(x, variable("kernel", 2, 2, 1, channels), 1, "SAME"), variable("bias", channels))
+    )
+    h = tf.nn.max_pool2d(h, 2, 1, "VALID")
+    width = (side - 1) ** 2 * channels
+    logits = dense(tf.reshape(h, [-1, width]), width, 3, "logits")
+    return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=c, logits=logits)))
+
+
+@program()
+def per_row_matrices(rows: int) -> Any:
+    """Each row has a matrix of its own, and a graph of its own."""
+    x, adjacency, y = batch(rows, floats(3, 2), floats(3, 3, seed=1), floats(seed=2))
+    h = tf.matmul(adjacency, tf.einsum("bnd,de->bne", x, variable("w", 2, 4)))
+    return minimise(mean(tf.square(column(tf.reduce_sum(tf.tanh(h), 1), 4) - y)))
+
+
+@program()
+def attention_over_batch(rows: int) -> Any:
+    """Rows attend to the other rows of the batch."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    q, k, v = (dense(x, 4, 3, name) for name in ("query", "key", "value"))
+    weights = tf.nn.softmax(tf.matmul(q, k, transpose_b=True))
+    return minimise(mean(tf.square(column(tf.tanh(weights @ v), 3) - y)))
+
+
+@program()
+def mixture_of_experts(rows: int) -> Any:
+    """Gates per row, and a loss that balances the experts over the batch."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    gates = tf.nn.softmax(dense(x, 4, 3, "gate"))
+    made = tf.stack([column(dense(x, 4, 2, f"expert_{k}", tf.tanh), 2, f"out_{k}") for k in range(3)], 1)
+    balance = tf.reduce_sum(mean(gates, 0) * mean(tf.square(gates), 0)) * 3.0
+    return minimise(mean(tf.square(tf.reduce_sum(gates * made, 1) - y)) + 0.5 * balance)
+
+
+@program()
+def autoencoder(rows: int) -> Any:
+    """Noise of the reparametrisation is a feature; the divergence is a mean over the batch."""
+    x, noise = batch(rows, floats(5), floats(2, seed=1))
+    h = dense(x, 5, 4, "encode", tf.tanh)
+    centre, spread = dense(h, 4, 2, "centre"), dense(h, 4, 2, "spread")
+    z = centre + tf.exp(0.5 * spread) * noise
+    made = dense(dense(z, 2, 4, "decode", tf.tanh), 4, 5, "out")
+    divergence = -0.5 * tf.reduce_sum(1.0 + spread - tf.square(centre) - tf.exp(spread), 1)
+    return minimise(
+        mean(tf.reduce_sum(tf.square(made - x), 1) + 0.1 * divergence), tf1.train.MomentumOptimizer(0.02, 0.9)
+    )

@@ -1,0 +1,295 @@
+"""The pass batch-norm: fused batch norms become arithmetic whose means and sums the cores combine."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpugraph
+from estimators import input_fn
+from models import batches, check, family, finish, tf1, trace, variable
+from passes.batch_norm import BatchNorm
+from tpugraph import graphdef, shapes, testing
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph.compiler import convert
+from tpugraph.errors import ConversionError, UsageError
+from tpugraph.ir import Graph
+
+
+def test_golden_step() -> None:
+    graph = check(BatchNorm(num_replicas=2), "step", num_replicas=2)
+    assert not graph.of_type("FusedBatchNormV3", "FusedBatchNormGradV3")
+    assert graph.facts["batch-norm"]["taken_apart"] == ["norm", "norm_grad"]
+    assert set(graph.facts["batch-norm"]["sizes"].values()) == {False}
+
+
+# ------------------------------------------------------------------ against TensorFlow's kernels
+
+
+def one_op(version: str, form: str, dtype: str, *, training: bool = True, factor: float = 1.0) -> Graph:
+    """A fused op and its gradient, on the device, with an Identity behind each output."""
+    with tf.Graph().as_default() as made:
+        shape = {"NHWC": (4, 3, 2, 5), "NCHW": (4, 5, 3, 2), "NDHWC": (4, 2, 3, 2, 5), "NCDHW": (4, 5, 2, 3, 2)}[form]
+        x, dy = (tf1.placeholder(dtype, shape, name) for name in ("x", "dy"))
+        scale, offset, mean, variance = (
+            tf1.placeholder("float32", [5], n) for n in ("scale", "offset", "mean", "variance")
+        )
+        same = {"epsilon": 0.03, "data_format": form, "is_training": training}
+        if factor != 1.0:
+            same["exponential_avg_factor"] = factor
+        used = (mean, variance) if factor != 1.0 or not training else (tf.zeros([0]), tf.zeros([0]))
+        out = getattr(tf.raw_ops, f"FusedBatchNorm{version}")(
+            x=x, scale=scale, offset=offset, mean=used[0], variance=used[1], **same
+        )
+        same.pop("exponential_avg_factor", None)
+        if version == "V3":
+            same["reserve_space_3"] = out.reserve_space_3
+        grad = getattr(tf.raw_ops, f"FusedBatchNormGrad{version}")(
+            y_backprop=dy,
+            x=x,
+            scale=scale,
+            reserve_space_1=out.reserve_space_1,
+            reserve_space_2=out.reserve_space_2,
+            **same,
+        )
+        for i, value in enumerate([*out[:3], *grad[:3]]):
+            tf.identity(value, f"out{i}")
+    graph = graphdef.from_graph_def(made.as_graph_def(add_shapes=True), source="made.pb")
+    shapes.infer(graph)
+    for node in graph:
+        if "BatchNorm" in node.op:
+            graph.set_attr(node, CLUSTER_ATTR, CLUSTER)
+    return graph
+
+
+def results(graph: Graph, last: bool) -> list[np.ndarray]:
+    """The outputs, of operands whose channels are the last dimension, with the channels last."""
+    definition = graphdef.to_graph_def(graph)
+    random = np.random.default_rng(2)
+    with tf.Graph().as_default() as made:
+        tf.import_graph_def(definition, name="")
+        feeds = {}
+        for name in ("x", "dy", "scale", "offset", "mean", "variance"):
+            tensor = made.get_tensor_by_name(f"{name}:0")
+            shape = tensor.shape.as_list()
+            wanted = shape if last or len(shape) == 1 else [shape[0], *shape[2:], shape[1]]
+            value = random.normal(0.5, 1.0, wanted).astype(np.float32)
+            value = np.abs(value) if name == "variance" else value
+            value = value if last or len(shape) == 1 else np.moveaxis(value, -1, 1)
+            feeds[tensor] = value.astype(tensor.dtype.as_numpy_dtype)
+        with tf1.Session(graph=made) as session:
+            found = session.run([f"out{i}:0" for i in range(6)], feeds)
+    return [v.astype(np.float32) if last or v.ndim == 1 else np.moveaxis(v, 1, -1).astype(np.float32) for v in found]
+
+
+FLAT, DEEP = ("NHWC", "NCHW"), ("NDHWC", "NCDHW")
+KINDS = {
+    "": (FLAT, ("float32",), (1.0,)),
+    "V2": (FLAT, ("float32", "float16", "bfloat16"), (1.0,)),
+    "V3": ((*FLAT, *DEEP), ("float32", "float16", "bfloat16"), (1.0, 0.25)),
+}
+"""Of each version of the op: formats, dtypes, and factors of the moving average."""
+
+
+@pytest.mark.parametrize(
+    ("version", "form", "dtype", "factor"),
+    [(version, *kind) for version, kinds in KINDS.items() for kind in itertools.product(*kinds)],
+)
+def test_the_arithmetic_is_that_of_the_kernels(version: str, form: str, dtype: str, factor: float) -> None:
+    last = form.endswith("C")
+    expected = results(
+        one_op(version, form if last else {4: "NHWC", 5: "NDHWC"}[len(form)], dtype, factor=factor), True
+    )
+    graph = one_op(version, form, dtype, factor=factor)
+    BatchNorm(num_replicas=2).run(graph)
+    assert not [node for node in graph if "BatchNorm" in node.op]
+    close = {"float32": 2e-6, "float16": 1e-3, "bfloat16": 1e-2}[dtype]
+    for found, value in zip(results(graph, last), expected, strict=True):
+        np.testing.assert_allclose(found, value, rtol=close, atol=close * np.abs(value).max())
+
+
+@pytest.mark.parametrize("step", [BatchNorm(num_replicas=1), BatchNorm(num_replicas=2, batch_norm="per_core")])
+def test_one_core_and_a_policy_leave_it_fused(step: BatchNorm) -> None:
+    graph = one_op("V3", "NHWC", "float32")
+    before = graph.edits
+    step.run(graph)
+    assert graph.edits == before
+
+
+def test_inference_stays_fused() -> None:
+    graph = one_op("V3", "NHWC", "float32", training=False)
+    BatchNorm(num_replicas=2).run(graph)
+    assert len([node for node in graph if "BatchNorm" in node.op]) == 2
+
+
+def test_the_host_keeps_its_own() -> None:
+    graph = one_op("V3", "NHWC", "float32")
+    for node in graph:
+        graph.set_attr(node, CLUSTER_ATTR, None)
+    BatchNorm(num_replicas=2).run(graph)
+    assert graph.facts["batch-norm"]["taken_apart"] == []
+
+
+def test_what_cudnn_keeps_may_be_read_by_the_gradient_alone() -> None:
+    graph = one_op("V3", "NHWC", "float32")
+    (fused,) = graph.of_type("FusedBatchNormV3")
+    graph.set_input(graph["out0"], 0, fused.out(5))
+    BatchNorm(num_replicas=2).run(graph)
+    assert graph.facts["batch-norm"]["taken_apart"] == ["FusedBatchNormGradV3"]
+
+
+def test_controls_wait_as_they_did() -> None:
+    graph = one_op("V3", "NHWC", "float32")
+    (fused,) = graph.of_type("FusedBatchNormV3")
+    graph.add_control(fused, graph["offset"])
+    graph.add_control(graph["out3"], fused)
+    BatchNorm(num_replicas=2).run(graph)
+    behind = graph.ancestors([graph["out0"]])
+    assert graph["FusedBatchNormV3/mean"].controls == (graph["offset"],)
+    assert {c.name for c in graph["out3"].controls} == {"FusedBatchNormV3/y"}
+    assert graph["offset"] in behind
+
+
+# ------------------------------------------------------------------ on cores
+
+
+def images(
+    rows: int, groups: int = 1, *, shape: tuple[int, ...] = (2, 2, 3), half: bool = False, first: bool = False
+) -> None:
+    """A fused batch norm of weighted images; with ``groups`` each group of rows by itself, the averages by all or the first."""
+    data = np.random.default_rng(3).normal(0.3, 1.0, (96, *shape)).astype(np.float32)
+    x, y = batches((data, data.sum(axis=tuple(range(1, data.ndim)))), rows)
+    gamma, beta = variable("gamma", shape[-1:]), variable("beta", shape[-1:])
+    h = tf.tanh(x * variable("w", shape[-1:]))
+    form = "NHWC" if len(shape) == 3 else "NDHWC"
+    parts = []
+    for part in tf.split(tf.cast(h, tf.float16) if half else h, groups):
+        parts.append(tf.raw_ops.FusedBatchNormV3(x=part, scale=gamma, offset=beta, mean=[], variance=[], epsilon=1e-2,
+                                                 data_format=form))  # fmt: skip
+    made = tf.cast(tf.concat([p.y for p in parts], 0), tf.float32)
+    counted = parts[:1] if first else parts
+    updates = []
+    for name, values in (("mean", [p.batch_mean for p in counted]), ("variance", [p.batch_variance for p in counted])):
+        average = variable(f"moving_{name}", shape[-1:], trainable=False)
+        updates.append(tf1.assign_sub(average, (tf.convert_to_tensor(average) - tf.add_n(values) / len(values)) * 0.1))
+    loss = tf.reduce_mean(tf.square(tf.reduce_sum(tf.reduce_mean(made, list(range(1, data.ndim - 1))), 1) - y))
+    with tf.control_dependencies(updates):
+        loss = tf.identity(loss)
+    finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+
+def compare(build: Callable[[], None], plain: Callable[[], None], cores: int, *, close: float = 2e-5, resource: bool = False,
+            **options: Any) -> None:  # fmt: skip
+    expected = testing.run_plain(trace(plain, resource=resource), steps=5)
+    found = testing.run_on_cores(
+        trace(build, resource=resource), steps=5, num_replicas=cores, iterations_per_loop=2, **options
+    )
+    testing.assert_same_training(found, expected, relative=close, absolute=close / 10)
+
+
+@pytest.mark.parametrize("resource", [False, True])
+@pytest.mark.parametrize(
+    ("cores", "rows", "shape"), [(2, 4, (2, 2, 3)), (4, 4, (2, 1, 2, 4)), (8, 1, (1, 1, 3)), (4, 2, (4, 4, 4))]
+)
+def test_cores_normalise_by_the_whole_batch(cores: int, rows: int, shape: tuple[int, ...], resource: bool) -> None:
+    compare(lambda: images(rows, shape=shape), lambda: images(rows * cores, shape=shape), cores, resource=resource)
+
+
+def test_half_precision_has_statistics_in_float32() -> None:
+    compare(lambda: images(4, half=True), lambda: images(16, half=True), 4, close=2e-2)
+
+
+def inside(where: str, rows: int) -> None:
+    """A fused batch norm in a branch, or twice in a loop."""
+    x, y = batches(
+        (np.random.default_rng(3).normal(0.3, 1.0, (96, 2, 2, 3)).astype(np.float32), np.ones(96, np.float32)), rows
+    )
+    gamma, beta, h = variable("gamma", (3,)), variable("beta", (3,)), x * variable("w", (3,))
+    even = tf.equal(tf1.train.get_or_create_global_step() % 2, 0)
+
+    def norm(h: Any) -> Any:
+        return tf1.nn.fused_batch_norm(h, gamma, beta, epsilon=1e-2)[0]
+
+    if where == "branch":
+        h = tf.cond(even, lambda: norm(h), lambda: tf.tanh(h))
+    else:
+        h = tf.while_loop(lambda i, h: i < 2, lambda i, h: (i + 1, tf.tanh(norm(h)) + h), [0, h])[1]
+    finish(tf.reduce_mean(tf.square(tf.reduce_sum(h, [1, 2, 3]) - y)), tf1.train.GradientDescentOptimizer(0.01))
+
+
+@pytest.mark.parametrize("where", ["branch", "loop"])
+def test_branches_and_loops(where: str) -> None:
+    compare(lambda: inside(where, 4), lambda: inside(where, 16), 4)
+
+
+def test_a_batch_norm_costs_two_small_collectives_each_way() -> None:
+    program = convert(trace(lambda: images(4)), num_replicas=4)
+    graph = graphdef.from_graph_def(program.graph_def, source="made.pb")
+    shapes.infer(graph)
+    sums = [node for node in graph.of_type("CrossReplicaSum") if "FusedBatchNorm" in node.inputs[0].node.name]
+    assert len(sums) == 4  # mean, variance; the sums of the gradient of the offset and of that of the scale
+    assert {node.out().shape for node in sums} == {(3,)}
+    assert len(graph.of_type("CrossReplicaSum")) == 4 + 1 + 1  # the gradient of w, and the loss behind the loop
+    assert "gathered" not in str(program.report["notes"])
+
+
+@pytest.mark.parametrize("varying", ["mean", "replica0"])
+def test_per_core_is_a_batch_norm_of_each_cores_rows(varying: str) -> None:
+    program = convert(trace(lambda: images(4)), num_replicas=4, batch_norm="per_core")
+    assert [node.op for node in program.graph_def.node].count("FusedBatchNormV3") == 1
+    assert "--batch_norm=per_core" in " ".join(program.report["notes"])
+    compare(lambda: images(4), lambda: images(16, 4, first=varying == "replica0"), 4, batch_norm="per_core",
+            varying_updates=varying)  # fmt: skip
+
+
+def test_per_core_averages_may_be_refused() -> None:
+    with pytest.raises(ConversionError, match="each core would write another value to 'moving_mean'"):
+        convert(trace(lambda: images(4)), num_replicas=4, batch_norm="per_core", varying_updates="error")
+
+
+def test_another_policy_is_refused() -> None:
+    with pytest.raises(UsageError, match="'local' is no batch_norm"):
+        convert(trace(lambda: images(4)), batch_norm="local")
+
+
+def normalised_fn(features: Any, labels: Any, mode: str) -> Any:
+    """A model function with a fused batch norm."""
+    h = tf.reshape(features["x"], [-1, 1, 1, 3]) * variable("w", (3,))
+    h, *_ = tf1.nn.fused_batch_norm(h, variable("gamma", (3,)), variable("beta", (3,)), epsilon=1e-2)
+    loss = tf.reduce_mean(tf.square(tf.reduce_sum(tf.tanh(h), [1, 2, 3]) - labels))
+    train = tf1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=tf1.train.get_global_step())
+    return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=train)
+
+
+def test_an_estimator_normalises_per_core_unless_told_otherwise(tmp_path: Path) -> None:
+    found = {}
+    for name, cores, chosen in (
+        ("plain", False, {}),
+        ("per_core", True, {}),
+        ("global", True, {"batch_norm": "global"}),
+    ):
+        run = tpugraph.RunConfig(tpugraph.TPUConfig(4, 4, **chosen), model_dir=tmp_path / name, tf_random_seed=7)
+        trained = tpugraph.TPUEstimator(normalised_fn, config=run, use_tpu=cores, train_batch_size=32)
+        trained.train(input_fn, max_steps=8)
+        found[name] = trained.get_variable_value("gamma")
+    np.testing.assert_allclose(found["global"], found["plain"], rtol=1e-5)
+    assert np.abs(found["per_core"] - found["plain"]).max() > 1e-4
+    with pytest.raises(ValueError, match="batch_norm is 'local'"):
+        tpugraph.TPUConfig(batch_norm="local")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cores", [2, 8])
+@pytest.mark.parametrize("name", ["bn_mean", "keras_bn_functional"])
+def test_families_split_over_cores_train_as_recorded(name: str, cores: int) -> None:
+    model = family(name)
+    found = testing.run_on_cores(
+        model.graph(), steps=24, num_replicas=cores, checkpoint=model.checkpoint, batch_mode="global"
+    )
+    testing.assert_same_training(found, model.recorded("plain"), relative=1e-4, absolute=1e-5)

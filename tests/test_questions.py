@@ -1,0 +1,44 @@
+"""Questions along graphs of any length: loops, not recursion, and each question once."""
+
+import math
+
+import numpy as np
+
+from tpugraph import attrs
+from tpugraph.bounds import bounded_shape
+from tpugraph.ir import Graph, Tensor
+from tpugraph.known_values import known_value
+from tpugraph.trips import largest, smallest
+
+FLOAT, INT = attrs.dtype("float32"), attrs.dtype("int32")
+LONG = 5_000
+
+
+def constant(graph: Graph, value: int) -> Tensor:
+    return graph.add("Const", "c", attrs={"dtype": INT, "value": np.int32(value)}, outputs=[(INT, ())]).out()
+
+
+def chain(graph: Graph, op: str, start: Tensor, length: int, operands: int = 1) -> Tensor:
+    for _ in range(length):
+        start = graph.add(op, "n", [start] * operands, attrs={"T": start.dtype}, outputs=[start.node.output(0)]).out()
+    return start
+
+
+def test_a_long_chain_is_walked_to_its_end() -> None:
+    graph = Graph()
+    start = graph.add("Placeholder", "x", attrs={"dtype": FLOAT}, outputs=[(FLOAT, (5, 1))])
+    found = graph.add("Where", "found", [start.out()], attrs={"T": FLOAT}, outputs=[(FLOAT, (None, 2))]).out()
+    assert bounded_shape(chain(graph, "Neg", found, LONG)) == (5, 2)
+    assert known_value(chain(graph, "Identity", constant(graph, 7), LONG)) == 7
+    assert largest(chain(graph, "Minimum", chain(graph, "Identity", constant(graph, 7), LONG), LONG, 2)) == 7
+
+
+def test_a_question_that_many_ways_lead_to_is_asked_once() -> None:
+    graph = Graph()
+    start = graph.add("Placeholder", "x", attrs={"dtype": FLOAT}, outputs=[(FLOAT, (5, 1))])
+    found = graph.add("Where", "found", [start.out()], attrs={"T": FLOAT}, outputs=[(FLOAT, (None, 2))]).out()
+    assert bounded_shape(chain(graph, "Mul", found, 200, 2)) == (5, 2)  # 2**200 ways
+    one = constant(graph, 1)
+    assert known_value(chain(graph, "Maximum", one, 200, 2)) == 1
+    assert smallest(chain(graph, "Maximum", one, 200, 2)) == 1
+    assert largest(graph.add("Placeholder", "any", attrs={"dtype": INT}, outputs=[(INT, ())]).out()) == math.inf

@@ -1,0 +1,64 @@
+"""A right graph runs on every processor: TensorFlow's remapper is off in every session that runs one."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
+
+from tpugraph.session_config import guarded
+
+ROOT = Path(__file__).parents[1]
+RUN_IN_PLAIN_GRAPH = """
+import tensorflow as tf
+from tpugraph import graphdef, testing
+
+tf1 = tf.compat.v1
+with tf.Graph().as_default() as graph:
+    w = tf1.get_variable("w", (3, 2), initializer=tf1.ones_initializer(), use_resource=False)
+    x = tf1.data.make_one_shot_iterator(tf1.data.Dataset.from_tensors([[1.0, 2.0, 3.0]]).repeat()).get_next()
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, w)))
+    gradient = tf.gradients(loss, w)[0] + [[0.0, 0.5]]  # has the shape of a bias, and is none for oneDNN
+    with tf.control_dependencies([tf1.assign_add(tf1.train.get_or_create_global_step(), 1)]):
+        tf.group(tf1.assign_sub(w, 0.001 * gradient), name="train")
+    tf1.summary.scalar("loss", loss)
+    tf1.train.Saver()
+print(testing.run_plain(graphdef.from_graph_def(graph.as_graph_def()), steps=2, train_op="train", loss=loss.op.name).losses)
+"""
+
+
+def test_the_remapper_is_off_where_nobody_asked_for_it() -> None:
+    asked = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    assert guarded().graph_options.rewrite_options.remapping == RewriterConfig.OFF
+    assert guarded(asked).graph_options.rewrite_options.remapping == RewriterConfig.OFF
+    assert guarded(asked).allow_soft_placement
+    assert asked == tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    asked.graph_options.rewrite_options.remapping = RewriterConfig.ON
+    assert guarded(asked) == asked
+
+
+def test_a_matmul_behind_which_something_of_the_shape_of_a_bias_is_added_runs_with_onednn() -> None:
+    settings = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run([sys.executable, "-c", RUN_IN_PLAIN_GRAPH], cwd=ROOT, env=settings, capture_output=True,
+                          text=True, timeout=300, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_every_session_on_a_graph_is_guarded() -> None:
+    """A session made with ``graph=`` gets its configuration from ``guarded``, or from ``configured``, which calls it."""
+    for path in sorted((ROOT / "tpugraph").rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if (
+                not isinstance(call, ast.Call)
+                or not isinstance(call.func, ast.Attribute)
+                or call.func.attr != "Session"
+            ):
+                continue
+            given = {keyword.arg: keyword.value for keyword in call.keywords}
+            config = given.get("config")
+            safe = isinstance(config, ast.Call) and ast.unparse(config.func) in ("guarded", "configured")
+            of_ours = path.name == "collectives.py"  # sums one number of each worker; its config is from configured
+            assert safe or of_ours or "graph" not in given, f"{path.name}:{call.lineno}"

@@ -1,0 +1,250 @@
+"""Variables that hold no weights - averages, counts, banks: each gets what the whole batch would give it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from closeness import assert_close
+from models import assert_cores_are_the_whole_batch, batches, finish, rows_of, squared_error, tf1, trace, variable
+from tpugraph import roles, testing
+from tpugraph.compiler import convert
+from tpugraph.errors import UsageError
+
+CORES, ROWS, STEPS = 4, 4, 3
+FEATURES, TARGETS = rows_of(96, 3)
+
+
+def confusion(features: Any) -> Any:
+    """Four classes, as many as a core has rows."""
+    places = tf.stack(
+        [tf.cast(features[:, i] > 0, tf.int32) * 2 + tf.cast(features[:, 2] > 0, tf.int32) for i in (0, 1)], 1
+    )
+    return tf.scatter_nd(places, tf.ones_like(places[:, 0]), [4, 4])
+
+
+STATES: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
+    "whole count": (0, lambda m, f, t: tf1.assign_add(m, tf.reduce_sum(tf.cast(t > 0, tf.int32)))),
+    "long count": (np.int64(0), lambda m, f, t: tf1.assign_add(m, tf.reduce_sum(tf.cast(t > 0, tf.int64)))),
+    "count": (0.0, lambda m, f, t: tf1.assign(m, m + tf.reduce_sum(tf.cast(t > 0, tf.float32)))),
+    "decayed count": (0.0, lambda m, f, t: tf1.assign_sub(m, 0.1 * (m - tf.reduce_sum(t)))),
+    "confusion": (np.zeros((4, 4), np.int32), lambda m, f, t: tf1.assign_add(m, confusion(f))),
+    "confusion as floats": (
+        np.zeros((4, 4), np.float32),
+        lambda m, f, t: tf1.assign(m, m + tf.cast(confusion(f), tf.float32)),
+    ),
+    "mean": (0.0, lambda m, f, t: tf1.assign_add(m, tf.reduce_mean(t))),
+    "root": (0.0, lambda m, f, t: tf1.assign(m, 0.5 * m + tf.sqrt(tf.reduce_mean(tf.square(t))))),
+    "variances": (np.zeros(3, np.float32), lambda m, f, t: tf1.assign(m, 0.9 * m + 0.1 * tf.nn.moments(f, [0])[1])),
+    "sum by a literal": (
+        np.zeros(3, np.float32),
+        lambda m, f, t: tf1.assign(m, tf.reduce_sum(f, 0) / float(t.shape[0])),
+    ),
+    "maximum": (0.0, lambda m, f, t: tf1.assign(m, tf.maximum(m, tf.reduce_max(t)))),
+    "bank": (np.zeros((5, 3), np.float32), lambda m, f, t: tf1.assign(m, tf.concat([m[2:], f[:2]], 0))),
+    "bank of batches": (
+        np.zeros((32, 3), np.float32),
+        lambda m, f, t: tf1.assign(m, tf.concat([f, m], 0)[:32]),
+    ),
+    "whole maximum": (0, lambda m, f, t: tf1.assign(m, tf.reduce_max(tf.cast(10 * t, tf.int32)))),
+    "flag": (False, lambda m, f, t: tf1.assign(m, tf.reduce_mean(t) > 0)),
+}
+
+
+def with_state(kind: str, rows: int = ROWS) -> None:
+    features, targets = batches((FEATURES, TARGETS), rows)
+    start, update = STATES[kind]
+    state = tf1.get_variable("state", initializer=start, trainable=False)
+    weights = variable("w", (3, 1))
+    with tf.control_dependencies([update(state, features, targets)]):
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+    finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+
+@pytest.mark.parametrize("kind", sorted(STATES))
+def test_a_variable_is_given_what_the_whole_batch_gives(kind: str) -> None:
+    plain = testing.run_plain(trace(lambda: with_state(kind, ROWS * CORES), resource=True), steps=STEPS)
+    split = trace(lambda: with_state(kind), resource=True)
+    found = testing.run_on_cores(split, steps=STEPS, num_replicas=CORES, iterations_per_loop=2)
+    testing.assert_same_training(found, plain, relative=2e-5, absolute=2e-6)
+
+
+# ------------------------------------------------------------------ counts of rows
+
+
+def counting(rows: int, amount: Callable[[Any], Any], start: Any, *, drop_remainder: bool, add: bool = True) -> None:
+    features, targets = batches((FEATURES, TARGETS), rows, drop_remainder=drop_remainder)
+    seen = tf1.get_variable("seen", initializer=start, trainable=False)
+    more, weights = tf.cast(amount(features), seen.dtype.base_dtype), variable("w", (3, 1))
+    with tf.control_dependencies([tf1.assign_add(seen, more) if add else tf1.assign(seen, more + seen)]):
+        loss = tf.reduce_mean(squared_error(features, targets, weights))
+    finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+
+AMOUNTS: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda x: tf.shape(x)[0],
+    "elements": tf.size,
+    "thrice the rows": lambda x: 3 * tf.shape(x)[0],
+    "columns": lambda x: tf.shape(x)[1],
+    "one": lambda x: 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("amount", "start", "add", "resource"),
+    [("rows", np.int64(5), True, False), ("rows", 0.0, False, True), ("elements", 0, False, False),
+     ("thrice the rows", 0, True, True), ("columns", 0, True, True), ("one", 0.0, True, True)],
+)  # fmt: skip
+def test_the_rows_of_all_cores_are_counted(amount: str, start: Any, add: bool, resource: bool) -> None:
+    def at(rows: int) -> None:
+        counting(rows, AMOUNTS[amount], start, drop_remainder=False, add=add)
+
+    plain = testing.run_plain(trace(lambda: at(ROWS * CORES), resource=resource), steps=STEPS)
+    split = trace(lambda: at(ROWS), resource=resource)
+    found = testing.run_on_cores(split, steps=STEPS, num_replicas=CORES, iterations_per_loop=2)
+    testing.assert_same_training(found, plain, relative=2e-5, absolute=2e-6)
+
+
+def test_the_rows_of_a_batch_that_is_split_are_counted_once() -> None:
+    graph = trace(lambda: counting(8, AMOUNTS["rows"], 0, drop_remainder=True), resource=True)
+    found = testing.run_on_cores(graph, steps=3, num_replicas=4, batch_mode="global", iterations_per_loop=1)
+    assert found.variables["seen"] == 24
+
+
+def test_rows_at_numbers_of_the_batch() -> None:
+    def scattered(rows: int) -> None:
+        features, targets = batches((FEATURES, TARGETS), rows)
+        counts = tf1.get_variable("counts", initializer=np.zeros(2, np.float32), trainable=False)
+        weights = variable("w", (3, 1))
+        count = tf1.scatter_add(counts, tf.cast(targets > 0, tf.int32), tf.ones_like(targets))
+        with tf.control_dependencies([count]):
+            loss = tf.reduce_mean(squared_error(features, targets, weights))
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+    assert_cores_are_the_whole_batch(scattered, relative=2e-5, absolute=2e-6)
+
+
+@pytest.mark.parametrize("batch_mode", ["per_replica", "global"])
+def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch(batch_mode: str) -> None:
+    """A rate that is halved on a plateau, and the best loss so far."""
+
+    def plateau(rows: int) -> None:
+        features, targets = batches((FEATURES, TARGETS), rows)
+        rate, best = (
+            tf1.get_variable(n, initializer=v, trainable=False, use_resource=True)
+            for n, v in (("rate", 0.1), ("best", 9.0))
+        )
+        loss = tf.reduce_mean(squared_error(features, targets, variable("w", (3, 1))))
+        better = tf.less(loss, 0.9 * best.read_value())
+        with tf.control_dependencies([rate.assign(tf.where(better, rate.read_value(), 0.5 * rate.read_value()))]):
+            halved = rate.read_value()
+            with tf.control_dependencies([best.assign(tf.minimum(best.read_value(), loss))]):
+                finish(loss, tf1.train.GradientDescentOptimizer(halved))
+
+    rows = ROWS if batch_mode == "per_replica" else CORES * ROWS
+    found = testing.run_on_cores(trace(lambda: plateau(rows)), steps=6, num_replicas=CORES, batch_mode=batch_mode)
+    whole = testing.run_plain(trace(lambda: plateau(CORES * ROWS)), steps=6)
+    assert found.variables["rate"] < 0.1
+    testing.assert_same_training(found, whole, relative=1e-5, absolute=1e-6)
+
+
+def test_an_unknown_choice() -> None:
+    testing.assert_raises_block(
+        convert, trace(lambda: with_state("mean")), varying_updates="median",
+        words=["'median' is no varying updates", "mean, replica0 or error"], max_length=200, kind=UsageError,
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- what the loss reads
+
+
+def with_a_count(rows: int = ROWS, *, before: bool = False) -> None:
+    """A loss that is weighed by how often each sign was seen: a plain write, read by the loss, and no gradient."""
+    features, targets = batches((FEATURES, TARGETS), rows)
+    seen, weights = variable("seen", (2,), trainable=False), variable("w", (3, 1))
+    signs = tf.stack([tf.reduce_sum(tf.cast(s * features[:, 0] > 0, tf.float32)) for s in (1.0, -1.0)])
+    count = tf1.assign_add(seen, signs)
+    with tf.control_dependencies([] if before else [count]):
+        read = tf.identity(seen) if before else seen.read_value()
+    rarity = tf.gather(1.0 / (1.0 + tf.square(read)), tf.cast(features[:, 0] > 0, tf.int32))
+    loss = tf.reduce_mean(rarity * tf.square(tf.matmul(features, weights)[:, 0] - targets))
+    with tf.control_dependencies([loss]):
+        late = tf1.assign_add(seen, signs) if before else tf.no_op()
+    with tf.control_dependencies([late]):
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_count_that_the_loss_reads_is_summed_though_the_loss_is_a_mean(before: bool) -> None:
+    found = testing.run_on_cores(trace(lambda: with_a_count(before=before)), steps=STEPS, num_replicas=CORES)
+    plain = testing.run_plain(trace(lambda: with_a_count(ROWS * CORES, before=before)), steps=STEPS)
+    testing.assert_same_training(found, plain, relative=2e-5, absolute=1e-6)
+
+
+def test_a_mean_that_the_loss_reads_is_averaged_though_the_loss_is_a_sum() -> None:
+    def normalised(rows: int = ROWS) -> None:
+        features, targets = batches((FEATURES, TARGETS), rows)
+        seen, weights = variable("seen", (3,), trainable=False), variable("w", (3, 1))
+        loss = tf.reduce_sum(tf.square(tf.matmul(tf.tanh(features - seen), weights)[:, 0] - targets))
+        with tf.control_dependencies([loss]):
+            update = tf1.assign(seen, 0.9 * seen + 0.1 * tf.reduce_mean(features, 0))
+        with tf.control_dependencies([update]):
+            finish(loss, tf1.train.GradientDescentOptimizer(0.01))
+
+    graph = trace(normalised)
+    assert [f.name for f in roles.find(graph).updates if "Descent" not in f.name] == []
+    found = testing.run_on_cores(graph, steps=STEPS, num_replicas=CORES)
+    plain = testing.run_plain(trace(lambda: normalised(ROWS * CORES)), steps=STEPS)
+    testing.assert_same_training(found, plain, relative=2e-5, absolute=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["per_replica", "global"])
+def test_the_moving_average_of_a_loss_is_that_of_the_whole_batch(mode: str) -> None:
+    """It waits for the gradients, among whose constants some hold the batch; its own decay does not."""
+
+    def averaged(rows: int) -> None:
+        features, targets = batches((FEATURES, TARGETS), rows)
+        average = variable("average", (), trainable=False)
+        loss = tf1.losses.mean_squared_error(targets[:, None], features @ variable("w", (3, 1)))
+        with tf.control_dependencies([tf1.train.GradientDescentOptimizer(0.1).minimize(loss)]):
+            moved = tf1.assign_sub(average, 0.1 * (average - loss))
+        with tf.control_dependencies([moved]):
+            tf1.assign_add(tf1.train.get_or_create_global_step(), 1)
+        tf1.summary.scalar("loss", loss)
+
+    plain = testing.run_plain(trace(lambda: averaged(ROWS * CORES)), steps=STEPS)
+    rows = ROWS * CORES if mode == "global" else ROWS
+    found = testing.run_on_cores(trace(lambda: averaged(rows)), steps=STEPS, num_replicas=CORES, batch_mode=mode)
+    testing.assert_same_training(found, plain, relative=2e-5, absolute=1e-6)
+
+
+def test_a_codebook_that_the_loss_reads_is_no_trained_variable() -> None:
+    """VQ-VAE's: counts and sums of rows, by a product of what the loss is computed from. No gradient, so no share of one."""
+
+    def codebook(rows: int) -> None:
+        features, targets = batches((FEATURES, TARGETS), rows)
+        code, counts = variable("code", (2, 3), trainable=False), variable("counts", (2,), trainable=False)
+        chosen = tf.one_hot(tf.cast(targets > 0, tf.int32), 2)
+        held = tf.matmul(chosen, code)
+        loss = tf.reduce_mean(tf.square(features @ variable("w", (3, 3)) - tf.stop_gradient(held)))
+        added = tf.matmul(chosen, tf.stop_gradient(features), transpose_a=True)
+        step = tf1.train.GradientDescentOptimizer(0.1).minimize(loss, tf1.train.get_or_create_global_step())
+        with tf.control_dependencies([step]):
+            tf.group(
+                tf1.assign(counts, 0.9 * counts + 0.1 * tf.reduce_sum(chosen, 0)),
+                tf1.assign(code, 0.9 * code + 0.1 * added),
+                name="train",
+            )
+        tf1.summary.scalar("loss", loss)
+
+    plain = testing.run_plain(trace(lambda: codebook(ROWS * CORES)), steps=STEPS, train_op="train")
+    program = convert(trace(lambda: codebook(ROWS)), num_replicas=CORES)
+    assert [n for n, v in program.report["variables"].items() if v["trained"]] == ["w"]
+    assert program.report["notes"] == []
+    found = testing.run_on_cores(trace(lambda: codebook(ROWS)), steps=STEPS, num_replicas=CORES, train_op="train")
+    for name in ("counts", "code", "w"):
+        assert_close(found.variables[name], plain.variables[name], 1e-5)

@@ -1,0 +1,147 @@
+"""Random training programs against TensorFlow alone: how many conversions are equal, different, refused, crashed.
+
+    python tools/campaign.py --programs=200 --seed=1 --cores=2,4 --shrink
+    python tools/campaign.py --named="bert|gan" --cores=1,4
+    python tools/campaign.py --only="rows=2 first=loop_max loss=pairs" --cores=2
+
+A program is drawn from a seed and its number, so that each can be had again alone; those that TensorFlow itself cannot
+compare (no finite numbers, no steady ones) are drawn anew. Each runs at every number of cores until one is not equal.
+With --shrink a failing program is printed again with all choices removed that its failure does not need. The programs run
+in a process of their own, which is ended where it hangs and started again where it dies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import itertools
+import multiprocessing
+import os
+import random
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+ENGINES = {"emulator": {}, "queues": {"queues": True}, "pjrt": {"engine": "pjrt", "platform": "cpu"}}
+OUTCOMES = ("equal", "different", "refused", "crashed", "invalid")
+
+
+def serve(connection: Connection, session: dict[str, Any]) -> None:
+    """Judges the programs that come in, until the connection ends."""
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+    warnings.simplefilter("ignore")
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # the compiler beside this file, whatever is installed
+    from programs import check, find  # loads TensorFlow: not in the process that waits
+
+    while True:
+        program, cores = connection.recv()
+        verdict = check(find(program), cores, session=session)
+        connection.send((verdict.outcome, verdict.words))
+
+
+class Judge:
+    """A process that judges one program after the other."""
+
+    def __init__(self, seconds: float, session: dict[str, Any]) -> None:
+        self._seconds, self._session = seconds, session
+        self._process: Any = None
+
+    def verdict(self, program: str, cores: int) -> tuple[str, str]:
+        """Outcome and words for a program at a number of cores."""
+        if self._process is None:
+            self._start()
+        self._connection.send((program, cores))
+        try:
+            if self._connection.poll(self._seconds):
+                return self._connection.recv()
+            words = f"no answer within {self._seconds:g} s"
+        except EOFError:
+            words = "the process died"
+        self.close()
+        return "crashed", words
+
+    def worst(self, program: str, cores: list[int]) -> tuple[str, str]:
+        """The first verdict that is not equal, and at how many cores."""
+        for number in cores:
+            outcome, words = self.verdict(program, number)
+            if outcome != "equal":
+                return outcome, f"at {number} cores: {words}"
+        return "equal", ""
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, other = context.Pipe()
+        self._process = context.Process(target=serve, args=(other, self._session), daemon=True)
+        self._process.start()
+        other.close()
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._connection.close()
+            self._process = None
+
+
+def programs_of(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The programs that are asked for, each with where it comes from; random ones come without an end."""
+    from programs import generated, named
+
+    if options.only is not None or options.named is not None:
+        if options.only is not None:
+            yield "only", options.only
+        else:
+            yield from (("named", program) for program in named(options.named))
+        return
+    for number in itertools.count(options.first):
+        seed = f"{options.seed}/{number}"
+        yield seed, generated.text(generated.draw(random.Random(seed), options.usual))
+
+
+def main() -> int:
+    """Runs the campaign; 0 where every program came out equal or refused."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    from programs import generated
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", type=int, default=200, help="number of valid programs")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first program")
+    parser.add_argument("--cores", default="2,4", help="numbers of cores, separated by commas")
+    parser.add_argument("--usual", type=float, default=generated.USUAL, help="how often a part is the simplest one")
+    parser.add_argument("--only", help="the one program to run, as a line of a campaign shows it")
+    parser.add_argument("--named", metavar="REGEX", help="run the programs that have such names, not random ones")
+    parser.add_argument("--shrink", action="store_true", help="simplify what fails")
+    parser.add_argument("--seconds", type=float, default=90, help="how long a program may take")
+    parser.add_argument("--engine", choices=sorted(ENGINES), default="emulator", help="what runs the converted graphs")
+    options = parser.parse_args()
+    cores = [int(number) for number in options.cores.split(",")]
+    judge, totals, started = (
+        Judge(options.seconds, ENGINES[options.engine]),
+        collections.Counter[str](),
+        time.monotonic(),
+    )
+    for seed, program in programs_of(options):
+        outcome, words = judge.worst(program, cores)
+        totals[outcome] += 1
+        if outcome != "equal" or "/" not in seed:
+            print(f"{seed} {outcome} {words} | {program}", flush=True)
+        if options.shrink and seed != "named" and outcome not in ("equal", "invalid"):
+            least = generated.shrunk(program, lambda simpler, kind=outcome: judge.worst(simpler, cores)[0] == kind)
+            print(f"  {judge.worst(least, cores)[1]} | {least}", flush=True)
+        if "/" in seed and sum(totals.values()) - totals["invalid"] >= options.programs:
+            break
+    judge.close()
+    print(", ".join(f"{totals[outcome]} {outcome}" for outcome in OUTCOMES), f"in {time.monotonic() - started:.0f} s")
+    return 1 if totals["different"] or totals["crashed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

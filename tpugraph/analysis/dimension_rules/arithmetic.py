@@ -1,0 +1,276 @@
+"""What arithmetic ties together: factors of signatures, and numbers made of sizes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+
+from tpugraph.analysis import signatures
+from tpugraph.analysis.dimensions import Dimensions, Dims, rule
+from tpugraph.analysis.sizes import Size, Unknown, follows_batch
+from tpugraph.ir import Node, Tensor
+
+# --------------------------------------------------------------------------- factors
+
+
+def elementwise(d: Dimensions, node: Node) -> None:
+    """All operands are broadcast together."""
+    if not node.outputs:
+        return
+    out = node.out()
+    dims = d.broadcast([d.dims(t) for t in node.inputs])
+    for port in range(len(node.outputs)):
+        d.set(node.out(port), dims)
+    _levels(d, node, out)
+    _arithmetic(d, node, out)
+
+
+@rule("")
+def by_signature(d: Dimensions, node: Node) -> None:
+    """The letters of the signature are one size each."""
+    signature = signatures.of(node)
+    if signature is None:
+        for port in range(len(node.outputs or ())):
+            d.fresh(node.out(port))
+        return
+    if signature.elementwise:
+        elementwise(d, node)
+        return
+    letters: dict[str, Size] = {}
+    spread: list[Dims] = []
+    mixed = False
+    for tokens, tensor in zip(signature.inputs, node.inputs, strict=False):
+        dims = d.dims(tensor)
+        if tokens is None or dims is None:
+            continue
+        tail = [t for t in tokens if t != "..."]
+        if len(dims) < len(tail):
+            continue
+        if tokens[:1] == ("...",):
+            spread.append(dims[: len(dims) - len(tail)])
+        for letter, size in zip(tail, dims[len(dims) - len(tail) :], strict=True):
+            if letter == "*":
+                mixed = mixed or not isinstance(size, int)
+                continue
+            if letter in letters:
+                d.sizes.tie(letters[letter], size)
+            letters.setdefault(letter, size)
+    leading = d.broadcast(spread) if spread else ()
+    for port, tokens in enumerate(signature.outputs):
+        if port < len(node.outputs or ()):
+            d.set(node.out(port), _filled(d, node.out(port), tokens, letters, leading, mixed))
+
+
+def _filled(
+    d: Dimensions,
+    out: Tensor,
+    tokens: signatures.Tokens,
+    letters: dict[str, Size],
+    leading: Dims | None,
+    mixed: bool,
+) -> Dims | None:
+    """The dimensions of an output; those it has to itself may follow the batch only where a whole operand's may."""
+    if tokens is None or leading is None:
+        return None
+    tail = [t for t in tokens if t != "..."]
+    static = out.shape
+    places: list[Size] = []
+    for index, letter in enumerate(tail):
+        if letter in letters:
+            places.append(letters[letter])
+            continue
+        if static is None or len(static) < len(tail):
+            return None
+        places.append(d._may_follow(static[index - len(tail)], out) if mixed else static[index - len(tail)] or -1)
+    return (*(leading if tokens[:1] == ("...",) else ()), *places)
+
+
+# --------------------------------------------------------------------------- numbers made of sizes
+
+
+def _arithmetic(d: Dimensions, node: Node, out: Tensor) -> None:
+    if node.op == "Cast":
+        d.set_elements(out, d.elements(node.inputs[0]))
+        same_rows(d, node)
+        return
+    if node.op == "Equal":
+        _compared(d, node)
+        return
+    if node.op not in _COMPUTED or len(node.inputs) != 2:
+        return
+    a, b = d.elements(node.inputs[0]), d.elements(node.inputs[1])
+    if a is None or b is None or (len(a) != len(b) and 1 not in (len(a), len(b))):
+        return
+    count = max(len(a), len(b))
+    pairs = [(a[i % len(a)], b[i % len(b)]) for i in range(count)]
+    d.set_elements(out, [None if x is None or y is None else _COMPUTED[node.op](d, x, y) for x, y in pairs])
+
+
+def _compared(d: Dimensions, node: Node) -> None:
+    """Sizes that the model expects to be equal are."""
+    a, b = (d.elements(t) for t in node.inputs)
+    if a is not None and b is not None and len(a) == len(b):
+        for x, y in zip(a, b, strict=True):
+            if x is not None and y is not None and d.sizes.at(x) == d.sizes.at(y):
+                d.sizes.tie(x, y)
+
+
+def _sum(d: Dimensions, x: Size, y: Size) -> Size:
+    if isinstance(x, int) and isinstance(y, int):
+        return x + y
+    out = Unknown(d.sizes.at(x) + d.sizes.at(y))
+    d.sizes.sum([out], [x, y])
+    return out
+
+
+def difference(d: Dimensions, x: Size, y: Size) -> Size:
+    """One size less another as one size."""
+    if isinstance(x, int) and isinstance(y, int):
+        return x - y
+    out = Unknown(d.sizes.at(x) - d.sizes.at(y))
+    d.sizes.sum([x], [out, y])
+    return out
+
+
+def _product(d: Dimensions, x: Size, y: Size) -> Size:
+    if isinstance(x, int) and isinstance(y, int):
+        return x * y
+    out = Unknown(d.sizes.at(x) * d.sizes.at(y))
+    d.sizes.product([out], [x, y])
+    return out
+
+
+def _quotient(d: Dimensions, x: Size, y: Size) -> Size | None:
+    a, b = d.sizes.at(x), d.sizes.at(y)
+    if not b or a % b:
+        return None if not (isinstance(x, int) and isinstance(y, int)) or not b else a // b
+    if isinstance(x, int) and isinstance(y, int):
+        return a // b
+    out = Unknown(a // b)
+    d.sizes.product([x], [out, y])
+    return out
+
+
+def _largest(d: Dimensions, x: Size, y: Size) -> Size:
+    return x if d.sizes.at(x) >= d.sizes.at(y) else y
+
+
+def _smallest(d: Dimensions, x: Size, y: Size) -> Size:
+    return x if d.sizes.at(x) <= d.sizes.at(y) else y
+
+
+def _remainder(d: Dimensions, x: Size, y: Size) -> Size | None:
+    """Of numbers that name dimensions: of numbers of rows none is known."""
+    if follows_batch(x) or follows_batch(y) or not d.sizes.at(y):
+        return None
+    return d.sizes.at(x) % d.sizes.at(y)
+
+
+_COMPUTED = {
+    "FloorMod": _remainder,
+    "Mod": _remainder,
+    "Add": _sum,
+    "AddV2": _sum,
+    "Sub": difference,
+    "Mul": _product,
+    "FloorDiv": _quotient,
+    "TruncateDiv": _quotient,
+    "RealDiv": _quotient,
+    "Div": _quotient,
+    "Maximum": _largest,
+    "Minimum": _smallest,
+}
+
+_ON_LEVELS: dict[str, Callable[..., float | int | bool]] = {
+    "Add": operator.add, "AddV2": operator.add, "Sub": operator.sub, "Mul": operator.mul,
+    "Equal": operator.eq, "NotEqual": operator.ne, "Greater": operator.gt, "GreaterEqual": operator.ge,
+    "Less": operator.lt, "LessEqual": operator.le, "LogicalAnd": lambda a, b: a and b, "LogicalOr": lambda a, b: a or b,
+    "LogicalNot": operator.not_, "Neg": operator.neg, "Square": lambda a: a * a, "Maximum": max, "Minimum": min,
+    "Abs": abs,
+}  # fmt: skip
+
+
+def _levels(d: Dimensions, node: Node, out: Tensor) -> None:
+    """What is made element by element of the same numbers everywhere is the same everywhere."""
+    given = [d.level(t) for t in node.inputs]
+    if node.op == "Mul" and 0 in [g for g in given if g is not None and not isinstance(g, bool)]:
+        return
+    if any(g is None for g in given):
+        return
+    if node.op in _ON_LEVELS:
+        d.set_level(out, _ON_LEVELS[node.op](*given))
+    elif node.op == "Cast":
+        number = given[0]
+        kind = out.dtype.name
+        d.set_level(
+            out, bool(number) if kind == "bool" else float(number or 0) if out.dtype.floating else int(number or 0)
+        )
+
+
+@rule("Shape")
+def _shape(d: Dimensions, node: Node) -> None:
+    dims = d.dims(node.inputs[0])
+    d.fresh(node.out())
+    d.set_elements(node.out(), None if dims is None else list(dims))
+
+
+@rule("ShapeN")
+def _shape_n(d: Dimensions, node: Node) -> None:
+    for port, tensor in enumerate(node.inputs):
+        dims = d.dims(tensor)
+        d.fresh(node.out(port))
+        d.set_elements(node.out(port), None if dims is None else list(dims))
+
+
+@rule("VariableShape")
+def _variable_shape(d: Dimensions, node: Node) -> None:
+    d.fresh(node.out())
+
+
+@rule("Size")
+def _size(d: Dimensions, node: Node) -> None:
+    dims = d.dims(node.inputs[0])
+    d.set(node.out(), ())
+    if dims is not None and all(d.sizes.at(s) >= 0 for s in dims):
+        d.set_elements(node.out(), [product(d, dims)])
+
+
+@rule("Rank")
+def _rank(d: Dimensions, node: Node) -> None:
+    d.set(node.out(), ())
+    dims = d.dims(node.inputs[0])
+    d.set_elements(node.out(), None if dims is None else [len(dims)])
+
+
+def product(d: Dimensions, sizes: Sequence[Size]) -> Size:
+    """The product of sizes as one size."""
+    rest = [s for s in sizes if not isinstance(s, int)]
+    whole = 1
+    for s in sizes:
+        whole *= s if isinstance(s, int) else 1
+    if not rest or not whole:
+        return whole
+    if len(rest) == 1 and whole == 1:
+        return rest[0]
+    value = whole
+    for s in rest:
+        value *= d.sizes.at(s)
+    out = Unknown(value)
+    d.sizes.product([out], [whole, *rest])
+    return out
+
+
+def total(d: Dimensions, sizes: Sequence[Size]) -> Size:
+    """The sum of sizes as one size."""
+    if all(isinstance(s, int) for s in sizes):
+        return sum(sizes)  # type: ignore[arg-type]
+    out = Unknown(sum(d.sizes.at(s) for s in sizes))
+    d.sizes.sum([out], list(sizes))
+    return out
+
+
+def same_rows(d: Dimensions, node: Node) -> None:
+    """What is made of the coordinates of entries belongs to as many rows."""
+    for tensor in node.inputs[:1]:
+        if tensor in d.rows_of_entries:
+            d.rows_of_entries[node.out()] = d.rows_of_entries[tensor]

@@ -1,0 +1,311 @@
+"""Which dimensions of which tensors, and which elements of which small vectors, follow the number of rows of a batch.
+
+The graph was traced with a fixed number of rows, and TensorFlow wrote that number into constants: targets of reshapes,
+multiples of tiles, divisors of means. Here every dimension is a :data:`~tpugraph.analysis.sizes.Size`. The input says
+where the batch begins and a variable's dimensions follow no batch; the ops in between tie sizes together
+(:mod:`tpugraph.analysis.dimension_rules`). Nothing is concluded from two numbers being equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis.sizes import Poly, Relations, Size, Unknown, follows_batch, known
+from tpugraph.ir import Graph, Node, Tensor
+
+Dims = tuple[Size, ...]
+Elements = list[Size | None]
+"""The elements of a vector (or the one of a scalar) that is made of sizes; None is an element nothing is known of."""
+
+_LONGEST = 16
+_WHOLE = frozenset({"int32", "int64"})
+_NUMBERS = _WHOLE | {"float32", "float64", "float16", "bfloat16"}
+
+Rule = Callable[["Dimensions", Node], None]
+RULES: dict[str, Rule] = {}
+"""What op types tie together of which their signature does not say it."""
+
+BY_SIGNATURE = ""
+"""The name of the rule for all others."""
+
+
+def rule(names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for op types."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names.split() or [BY_SIGNATURE], function))
+        return function
+
+    return register
+
+
+class Dimensions:
+    """The analysis.
+
+    Args:
+        graph: the graph, with shapes.
+        order: the nodes to analyse, in topological order.
+        rows: the number of rows that the graph was traced with.
+        seeds: the dimensions of the tensors where the batch comes in.
+        elements: the elements of the sizes that come in with them.
+        shape_of: constants that a shape was folded into, by name, with the tensor whose shape it is.
+        chosen: constants that are settled: by name, whether they hold the size of the batch.
+        only: the constants that may hold it at all; None where any may.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        order: Sequence[Node],
+        rows: int,
+        seeds: Mapping[Tensor, Dims],
+        elements: Mapping[Tensor, Elements] | None = None,
+        *,
+        shape_of: Mapping[str, str] | None = None,
+        chosen: Mapping[str, bool] | None = None,
+        only: Collection[str] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.rows = rows
+        self.sizes = Relations(rows)
+        self.order = order
+        self.reasons: dict[Unknown, str] = {}
+        self._dims: dict[Tensor, Dims | None] = dict(seeds)
+        self._elements: dict[Tensor, Elements | None] = dict(elements or {})
+        self._levels: dict[Tensor, float | int | bool] = {}
+        self.rows_of_entries: dict[Tensor, Size] = {}
+        self.containers: dict[Tensor, Container] = {}
+        self.handles: dict[Tensor, Tensor] = {}
+        self._shape_of = dict(shape_of or {})
+        self._chosen = dict(chosen or {})
+        self._only = only
+        self.defaulted: dict[Unknown, None] = {}
+        self.regrouped: list[tuple[Dims, Dims]] = []
+        self.doubtful: list[tuple[Dims, Dims]] = []
+        self._folded: list[tuple[Elements, str]] = []
+        self.nodes = dict.fromkeys(order)
+        for node in order:
+            self.sizes.place = node
+            self._visit(node)
+        for folded, source in self._folded:
+            self._tie_shape(folded, source)
+        self.sizes.propagate()
+
+    # ------------------------------------------------------------------ what is known
+
+    def dims(self, tensor: Tensor) -> Dims | None:
+        """The dimensions of a tensor; None where not even its rank is known."""
+        if tensor not in self._dims:
+            self._dims[tensor] = self._first_dims(tensor)
+        return self._dims[tensor]
+
+    def axes(self, tensor: Tensor) -> list[int]:
+        """The dimensions that are found to follow the batch."""
+        return [axis for axis, size in enumerate(self.dims(tensor) or ()) if follows_batch(size)]
+
+    def elements(self, tensor: Tensor) -> Elements | None:
+        """The elements of a small vector or scalar of numbers made of sizes; None where nothing is known of them."""
+        if tensor not in self._elements:
+            made = self._constant_elements(tensor) if tensor.node.op == "Const" else None
+            self._elements[tensor] = made
+        found = self._elements[tensor]
+        if found is not None and len(found) > 1 and any(follows_batch(s) for s in self.dims(tensor) or ()):
+            return None  # of more rows there would be more elements
+        return found
+
+    def numbers(self, tensor: Tensor) -> list[int] | None:
+        """The whole numbers of an operand that names dimensions; None where they are not known."""
+        found = fixed(tensor)
+        if found is not None:
+            return found
+        elements = self.elements(tensor)
+        if elements is None or any(e is None or isinstance(known(e), Poly) for e in elements):
+            return None
+        return [self.sizes.at(e) for e in elements]  # type: ignore[arg-type]
+
+    def level(self, tensor: Tensor) -> float | int | bool | None:
+        """The number that every element of a tensor is equal to, where constants alone decide it."""
+        if tensor.node.op == "Const" and tensor not in self._levels:
+            value = constant(tensor.node)
+            numeric = value.size and value.dtype.kind in "iufb" and np.isfinite(value.flat[0])
+            if numeric and (value.size == 1 or (value == value.flat[0]).all()):
+                self._levels[tensor] = value.flat[0].item()
+        found = self._levels.get(tensor)
+        if found is None and self.rows > 1:
+            elements = self._elements.get(tensor)
+            one = elements[0] if elements and len(elements) == 1 else None
+            if one is not None and 0 <= self.sizes.at(one) < self.rows:  # too small for any number of rows
+                return self.sizes.at(one)
+        return found
+
+    # ------------------------------------------------------------------ what rules say
+
+    def set(self, tensor: Tensor, dims: Iterable[Size] | None) -> None:
+        """Say what the dimensions of an output are; where some were known, both are tied."""
+        if dims is None:
+            self.fresh(tensor)
+            return
+        made = tuple(dims)
+        if tensor in self._dims and self._dims[tensor] is not None:
+            self.tie(self._dims[tensor], made)
+            return
+        self._dims[tensor] = made
+
+    def fresh(self, tensor: Tensor) -> Dims | None:
+        """Dimensions of an output of which nothing is concluded but its static shape."""
+        if tensor not in self._dims:
+            self._dims[tensor] = self._static(tensor, open_for_batch=True)
+        return self._dims[tensor]
+
+    def set_elements(self, tensor: Tensor, elements: Elements | None) -> None:
+        """Say what the elements of an output are."""
+        if elements is not None and len(elements) <= _LONGEST:
+            self._elements[tensor] = elements
+
+    def set_level(self, tensor: Tensor, value: float | int | bool | None) -> None:
+        """Say that every element of an output is the same number."""
+        if value is not None:
+            self._levels[tensor] = value
+
+    def tie(self, a: Dims | None, b: Dims | None) -> None:
+        """Two shapes are the same."""
+        if a is not None and b is not None and len(a) == len(b):
+            for x, y in zip(a, b, strict=True):
+                self.sizes.tie(x, y)
+
+    def broadcast(self, shapes: Sequence[Dims | None]) -> Dims | None:
+        """The shape that operands are broadcast to."""
+        known_shapes = [s for s in shapes if s is not None]
+        if len(known_shapes) != len(shapes) or not shapes:
+            return None
+        rank = max(len(s) for s in known_shapes)
+        return tuple(
+            self._broadcast_one([s[i - rank] for s in known_shapes if rank - i <= len(s)]) for i in range(rank)
+        )
+
+    def _broadcast_one(self, parts: list[Size]) -> Size:
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        if all(isinstance(p, int) for p in parts):
+            return max(parts)  # type: ignore[type-var]
+        value = max(self.sizes.at(p) for p in parts)
+        if value != 1:
+            whole = [p for p in parts if self.sizes.at(p) != 1 or follows_batch(p)]
+            for part in whole[1:]:
+                self.sizes.tie(whole[0], part)
+            return whole[0]
+        out = Unknown(1)
+        self.sizes.broadcast(out, parts)
+        return out
+
+    # ------------------------------------------------------------------ parts
+
+    def _visit(self, node: Node) -> None:
+        if node.op == "Const":
+            return  # its sizes are asked for where it is read
+        if node.outputs and all((node.out(p) in self._dims) for p in range(len(node.outputs))):
+            return  # a seed
+        RULES.get(node.op, RULES[BY_SIGNATURE])(self, node)
+
+    def _first_dims(self, tensor: Tensor) -> Dims | None:
+        node = tensor.node
+        if node.op == "Const":
+            return self._constant_dims(tensor)
+        return self._static(tensor, open_for_batch=node in self.nodes)
+
+    def _static(self, tensor: Tensor, *, open_for_batch: bool) -> Dims | None:
+        if tensor.node.outputs is None or tensor.shape is None:
+            return None
+        return tuple(self._may_follow(d, tensor) if open_for_batch or d is None else int(d) for d in tensor.shape)
+
+    def _may_follow(self, size: int | None, origin: object) -> Size:
+        """A size that may follow the batch; of more than one row, one is no number of rows."""
+        if size is None:
+            return Unknown(-1, origin)
+        return Unknown(size, origin) if size > 1 or (size == 1 and self.rows == 1) else size
+
+    def _constant_dims(self, tensor: Tensor) -> Dims | None:
+        shape = tensor.shape
+        if shape is None:
+            return None
+        if self._settled(tensor) is False:
+            return tuple(int(d or 0) for d in shape)
+        return tuple(self._may_follow(d, tensor) for d in shape)
+
+    def _settled(self, tensor: Tensor) -> bool | None:
+        """Whether a constant holds the size of the batch, where that is settled."""
+        name = tensor.node.name
+        return False if self._only is not None and name not in self._only else self._chosen.get(name)
+
+    def _constant_elements(self, tensor: Tensor) -> Elements | None:
+        value = constant(tensor.node)
+        if value.ndim > 1 or value.size > _LONGEST or value.dtype.name not in _NUMBERS:
+            return None
+        chosen = self._settled(tensor)
+        found: Elements = []
+        for index, number in enumerate(value.ravel().tolist()):
+            if not np.isfinite(number) or number != int(number):
+                return None
+            size = int(number)
+            if chosen and size % self.rows == 0 and size > 0:
+                found.append(Poly((0, size // self.rows)))
+            else:
+                found.append(size if chosen is False else self._may_follow(size, (tensor, index)))
+        source = self._shape_of.get(tensor.node.name)
+        if source is not None:
+            self._folded.append((found, source))
+        return found
+
+    def _tie_shape(self, elements: Elements, source: str) -> None:
+        name, _, port = source.partition(":")
+        node = self.graph.get(name)
+        dims = None if node is None else self._dims.get(node.out(int(port or 0)))
+        if dims is None:
+            return
+        if len(elements) == 1 and len(dims) != 1:  # the number of elements
+            self.sizes.product([e for e in elements if e is not None], list(dims))
+        elif len(dims) == len(elements):
+            for element, size in zip(elements, dims, strict=True):
+                if element is not None:
+                    self.sizes.tie(element, size)
+
+
+class Container:
+    """What a TensorArray, a stack or a list of one step holds.
+
+    Attributes:
+        dims: the dimensions of an element, or None as long as none was seen.
+        length: the number of elements, or None.
+        elements: the numbers that each element holds, where all hold the same sizes.
+        pushes: how many ops put elements in.
+    """
+
+    def __init__(self) -> None:
+        self.elements: Elements | None = None
+        self.pushes = 0
+        self.dims: Dims | None = None
+        self.length: Size | None = None
+
+
+def constant(node: Node) -> np.ndarray[Any, Any]:
+    """The value of a Const; decoded once."""
+    return np.asarray(node.attr("value"))
+
+
+def fixed(tensor: Tensor) -> list[int] | None:
+    """The whole numbers that a constant operand holds, such as axes; None where it is no constant."""
+    node = tensor.node
+    while node.op in ops.IDENTITIES | ops.ENTER and node.inputs:
+        node = node.inputs[0].node
+    if node.op != "Const":
+        return None
+    value = constant(node)
+    return [int(v) for v in value.ravel()] if value.dtype.kind in "iu" else None
+
+
+__all__ = ["Container", "Dimensions", "Dims", "Elements", "Poly", "constant", "fixed", "known", "rule"]

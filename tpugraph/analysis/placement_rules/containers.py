@@ -1,0 +1,226 @@
+"""How entries of sparse rows, and TensorArrays, stacks and lists are partitioned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tpugraph.analysis.placements import (
+    REPLICATE,
+    SHARE,
+    SUM,
+    Entries,
+    Held,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    Sized,
+)
+from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
+from tpugraph.ir import Node
+
+# --------------------------------------------------------------------------- sparse
+
+
+@rule("Unique UniqueV2 UniqueWithCounts")
+def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Each core finds what is distinct among its own; what reads it may ask for that of all cores instead."""
+    if isinstance(inputs[0], Shard | Entries):
+        return Verdict([Entries("distinct"), Entries("local"), *[Entries("values")] * (len(node.outputs or ()) - 2)])
+    return p.everywhere(node, inputs, "takes all values together")
+
+
+@rule("Where")
+def _where(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if isinstance(inputs[0], Entries) or (isinstance(inputs[0], Shard) and inputs[0].axis == 0):
+        return Verdict([Entries("local")], why="places on this core")
+    return p.everywhere(node, inputs, "finds places in the whole batch")
+
+
+@rule("SparseReshape SparseFillEmptyRows SparseSlice SparseConcat SparseReorder")
+def _sparse(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if isinstance(inputs[0], Entries | Shard):
+        count = len(node.outputs or ())
+        if node.op == "SparseFillEmptyRows":
+            rows: Placement = Shard(0)
+            return Verdict([Entries("local"), Entries("values"), rows, Entries("local")])
+        if node.op == "SparseReshape":
+            return Verdict([Entries("local"), Entries("shape")])
+        return Verdict([Entries("local"), Entries("values"), Entries("shape")][:count])
+    return p.everywhere(node, inputs, "takes entries of the whole batch")
+
+
+@rule(
+    "SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SegmentSum SegmentMean SegmentMax SegmentMin SparseToDense"
+)
+def _segments(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    numbers = inputs[0]
+    if node.op == "SparseToDense" and isinstance(numbers, Shard) and numbers.along == 1:
+        out = p.dims(node.out())
+        rows = shard_of(out, 0) if out else None
+        if rows is not None and isinstance(numbers.shift, tuple) and numbers.shift[0] == rows.inner:
+            wants: dict[int, Placement] = {} if isinstance(inputs[3], Replicate) else {3: REPLICATE}
+            return Verdict([rows], wants, why="places in this core's own rows")
+    return entries_to(p, node, inputs)
+
+
+def entries_to(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Entries come together to the rows of this core."""
+    if any(isinstance(s, Entries) for s in inputs) and not any(isinstance(s, Partial) for s in inputs):
+        return Verdict([Shard(0)], why="the entries of each row")
+    return p.everywhere(node, inputs, "brings values of the whole batch together")
+
+
+@rule("SparseTensorDenseMatMul")
+def _sparse_matmul(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if isinstance(inputs[0], Entries) and isinstance(inputs[3], Replicate) and not node.attr("adjoint_a", False):
+        return Verdict([Shard(0)], why="the entries of each row")
+    if isinstance(inputs[0], Entries) and isinstance(inputs[3], Shard) and node.attr("adjoint_a", False):
+        return Verdict([SUM], why="sums over the rows")
+    return p.everywhere(node, inputs, "multiplies entries of the whole batch")
+
+
+@rule("""SparseSegmentMeanGrad SparseSegmentSumGrad SparseSegmentSqrtNGrad SparseSegmentMeanGradV2 SparseSegmentSumGradV2
+    SparseSegmentSqrtNGradV2""")
+def _segments_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if isinstance(inputs[0], Shard) and isinstance(inputs[1], Entries):
+        return Verdict(
+            [Entries("values"), Entries("distinct")][: len(node.outputs or ())], why="at places on this core"
+        )
+    return p.everywhere(node, inputs, "brings values of the whole batch together")
+
+
+# --------------------------------------------------------------------------- containers
+
+
+@rule("TensorArrayV3 StackV2 Stack EmptyTensorList TensorListReserve")
+def _container(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    handle = Held(node.name)
+    length = 1 if node.op == "TensorListReserve" else 0
+    wants: dict[int, Placement] = (
+        {length: REPLICATE} if isinstance(inputs[length], Sized) and node.op != "EmptyTensorList" else {}
+    )
+    return Verdict([handle, *[REPLICATE] * (len(node.outputs or ()) - 1)], wants)
+
+
+@rule("TensorArrayGradV3")
+def _array_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    source = node.attr("source")
+    source = source.decode() if isinstance(source, bytes) else source
+    if not isinstance(inputs[0], Held):
+        return Verdict([Held(node.name), REPLICATE])
+    return Verdict([Held(f"{inputs[0].key}/{source}", inputs[0].key), REPLICATE])
+
+
+def _given(
+    p: Placing, node: Node, inputs: list[Placement], index: int, element: Placement, outputs: list[Placement | None]
+) -> Verdict:
+    """A container is given a value: all that it holds lives in one way."""
+    held = p.put(node, inputs[0], element)
+    wants: dict[int, Placement] = {}
+    if held is not None and held != element:
+        if isinstance(held, Partial) and not p.is_zero(node.inputs[index]):
+            wants[index] = SHARE
+        elif isinstance(held, Shard):
+            wants[index] = held
+        elif isinstance(held, Replicate):
+            wants[index] = REPLICATE
+    if isinstance(element, Sized):
+        wants[index] = REPLICATE
+    return Verdict(outputs, wants, why="put into a container")
+
+
+def _plain(element: Placement) -> Placement:
+    return REPLICATE if isinstance(element, Sized) else element.plain() if isinstance(element, Shard) else element
+
+
+@rule("TensorArrayWriteV3")
+def _array_write(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return _given(p, node, inputs, 2, _plain(inputs[2]), [REPLICATE])
+
+
+@rule("StackPushV2 StackPush")
+def _push(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return _given(p, node, inputs, 1, _plain(inputs[1]), [_plain(inputs[1])])
+
+
+@rule("TensorArrayReadV3 StackPopV2 StackPop")
+def _take(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([p.take(node, inputs[0])], why="taken out of a container")
+
+
+@rule("TensorListPushBack TensorListSetItem")
+def _list_put(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    index = 1 if node.op == "TensorListPushBack" else 2
+    return _given(p, node, inputs, index, _plain(inputs[index]), [inputs[0]])
+
+
+@rule("TensorListPopBack")
+def _list_pop(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([inputs[0], p.take(node, inputs[0])], why="taken out of a container")
+
+
+@rule("TensorListGetItem")
+def _list_get(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([p.take(node, inputs[0])], why="taken out of a container")
+
+
+@rule("TensorListLength TensorArraySizeV3 TensorListElementShape")
+def _list_size(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([REPLICATE] * len(node.outputs or ()))
+
+
+def _element(placement: Placement) -> Placement | None:
+    """How the elements of a stacked tensor live; None where they are rows of the batch themselves."""
+    if isinstance(placement, Shard):
+        return None if placement.axis == 0 else placement.at(placement.axis - 1).plain()
+    return _plain(placement)
+
+
+@rule("TensorArrayScatterV3")
+def _array_scatter(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    element = _element(inputs[2])
+    if element is None:
+        p.put(node, inputs[0], REPLICATE)
+        own: dict[int, Placement] = {2: REPLICATE}
+        return Verdict(
+            [REPLICATE],
+            own if isinstance(inputs[1], Replicate) else {1: REPLICATE, **own},
+            why="takes the rows one after the other",
+        )
+    verdict = _given(p, node, inputs, 2, element, [REPLICATE])
+    want = verdict.wants.get(2)
+    if isinstance(want, Shard):
+        verdict.wants[2] = want.at(want.axis + 1)
+    return verdict
+
+
+@rule("TensorListFromTensor")
+def _list_from(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    handle, element = Held(node.name), _element(inputs[0])
+    if element is None:
+        p.put(node, handle, REPLICATE)
+        return Verdict([handle], {0: REPLICATE}, why="takes the rows one after the other")
+    held = p.put(node, handle, element)
+    wants: dict[int, Placement] = {}
+    if held != element and isinstance(held, Replicate):
+        wants[0] = REPLICATE
+    return Verdict([handle], wants, why="put into a container")
+
+
+@rule("TensorArrayGatherV3 TensorListStack")
+def _array_gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    held = p.take(node, inputs[0])
+    wants: dict[int, Placement] = {1: REPLICATE} if not isinstance(inputs[1], Replicate | Sized) else {}
+    return Verdict([held.at(held.axis + 1) if isinstance(held, Shard) else held], wants, why="taken out of a container")
+
+
+@rule("TensorArrayConcatV3")
+def _array_concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    held = p.take(node, inputs[0])
+    if isinstance(held, Shard) and held.axis == 0:
+        dims, element = p.dims(node.out()), held
+        whole = shard_of(dims, 0) if dims else None
+        if whole is not None:
+            return Verdict([replace(element, outer=whole.inner // element.inner), REPLICATE])
+    return Verdict([held, REPLICATE])

@@ -1,0 +1,220 @@
+"""How ops are partitioned that their signature describes: element by element, and by factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tpugraph.analysis import signatures
+from tpugraph.analysis.placements import (
+    REPLICATE,
+    SHARE,
+    SUM,
+    Entries,
+    Partial,
+    PerCore,
+    Placement,
+    Replicate,
+    Shard,
+    Sized,
+)
+from tpugraph.analysis.placing import Placing, Verdict, rule
+from tpugraph.analysis.sizes import Poly
+from tpugraph.ir import Node, Tensor
+
+# --------------------------------------------------------------------------- element by element
+
+
+Linear = tuple[frozenset[int], ...]
+"""The sets of operands in which an op is linear: in those of a set together, while the others are fixed."""
+
+
+def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int], linear: Linear) -> Verdict:
+    """An op whose operands ``data`` broadcast together to the output."""
+    wants: dict[int, Placement] = {}
+    rank = max((p.rank(node.inputs[i]) for i in data), default=0)
+    count = len(node.outputs or ())
+    rows: Shard | None = None
+    entries: Entries | None = None
+    for i in data:
+        placement = inputs[i]
+        if isinstance(placement, Shard):
+            there = placement.at(placement.axis + rank - p.rank(node.inputs[i]))
+            if rows is None:
+                rows = there
+        elif isinstance(placement, Entries) and (entries is None or entries.role == "shape"):
+            entries = placement
+    for i in data:
+        if isinstance(inputs[i], PerCore):
+            return Verdict([inputs[i]] * count)
+    if entries is not None and rows is None:
+        for i in data:
+            if isinstance(inputs[i], Partial | Sized):
+                wants[i] = REPLICATE
+        return Verdict([_role_after(node, entries)] * count, wants, why="entry by entry")
+    if rows is None:
+        return without_rows(p, node, inputs, data, linear)
+    shift = _shift_after(p, node, inputs, data)
+    rows = rows.plain()
+    for i in data:
+        placement, tensor = inputs[i], node.inputs[i]
+        axis = rows.axis - rank + p.rank(tensor)
+        if isinstance(placement, Shard):
+            if placement.plain().at(rows.axis) != rows or placement.axis != axis:
+                wants[i] = rows.at(axis) if batched(p, tensor, axis) else REPLICATE
+            elif placement.shift and not shift[0]:
+                wants[i] = placement.plain()
+        elif isinstance(placement, Entries):
+            wants[i] = REPLICATE
+        elif batched(p, tensor, axis) and not (p.is_zero(tensor) and False):
+            wants[i] = rows.at(axis)
+        elif not isinstance(placement, Replicate):
+            wants[i] = REPLICATE
+    return Verdict([replace(rows, shift=shift[0], along=shift[1])] * count, wants, why="row by row")
+
+
+def _role_after(node: Node, entries: Entries) -> Entries:
+    if node.op in ("Cast",) or entries.role in ("shape", "values"):
+        return entries
+    return Entries("values") if entries.role == "distinct" and node.op not in ("Identity",) else entries
+
+
+def batched(p: Placing, tensor: Tensor, axis: int) -> bool:
+    """Whether a dimension of an operand follows the batch, so that a core reads its own rows of it."""
+    dims = p.dims(tensor)
+    return dims is not None and 0 <= axis < len(dims) and isinstance(dims[axis], Poly)
+
+
+def _shift_after(
+    p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
+) -> tuple[int | tuple[int, ...], int]:
+    """The shift of row numbers behind arithmetic on them: they may be cast, scaled, and moved within their row."""
+    shifts = [s.shift if isinstance(s, Shard) else 0 for s in (inputs[i] for i in data)]
+    first = inputs[data[0]]
+    if node.op == "Cast" and not node.out().dtype.floating and isinstance(first, Shard):
+        return first.shift, first.along
+    if len(shifts) != 2 or bool(shifts[0]) == bool(shifts[1]):
+        return 0, -1
+    shift, other = shifts[0] or shifts[1], data[1 if shifts[0] else 0]
+    if not isinstance(shift, int):
+        return 0, -1
+    if node.op in ("Add", "AddV2") and isinstance(inputs[other], Shard):
+        return shift, -1
+    factor = p.d.numbers(node.inputs[other]) if node.op == "Mul" else None
+    return (shift * factor[0], -1) if factor is not None and len(factor) == 1 else (0, -1)
+
+
+def without_rows(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int], linear: Linear) -> Verdict:
+    """Operands that are the same on every core, or parts of reductions."""
+    count = len(node.outputs or ())
+    wants: dict[int, Placement] = {i: REPLICATE for i in data if isinstance(inputs[i], Sized)}
+    parts = [i for i in data if isinstance(inputs[i], Partial)]
+    if not parts:
+        return Verdict([REPLICATE] * count, wants)
+    first = inputs[parts[0]]
+    extreme = node.op in ("Maximum", "Minimum") and first == Partial(node.op[:3].lower())
+    if extreme and all(inputs[i] == first or isinstance(inputs[i], Replicate) for i in data):
+        return Verdict([first] * count, wants, why="the largest of the largest")
+    summed = [i for i in parts if inputs[i] == SUM]
+    wants |= dict.fromkeys((i for i in parts if inputs[i] != SUM), REPLICATE)
+    kept = _kept_together(p, node, summed, linear) if len(summed) == len(parts) else []
+    wants |= dict.fromkeys((i for i in summed if i not in kept), REPLICATE)
+    if not kept:
+        return Verdict([REPLICATE] * count, wants, why="reads whole values")
+    together = next(s for s in linear if s.issuperset(kept))
+    for i in together:
+        if i not in kept and i not in wants and not p.is_zero(node.inputs[i]):
+            wants[i] = SHARE
+    return Verdict([SUM] * count, wants, why="linear in a part of a sum")
+
+
+def _kept_together(p: Placing, node: Node, parts: list[int], linear: Linear) -> list[int]:
+    """The partial operands that stay partial: those in which the op is linear together, the most bytes of them."""
+
+    def size(chosen: list[int]) -> int:
+        return sum(math.prod(max(p.d.sizes.at(d), 1) for d in p.d.dims(node.inputs[i]) or ()) for i in chosen)
+
+    choices = [[i for i in parts if i in together] for together in linear]
+    return max(choices, key=size, default=[])
+
+
+# --------------------------------------------------------------------------- by factors
+
+
+@rule("")
+def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """A letter that all outputs carry keeps rows apart; one that none carries is summed over."""
+    signature = signatures.of(node)
+    if signature is None:
+        return p.everywhere(node, inputs, f"no rule says how {node.op} treats rows")
+    if signature.elementwise:
+        return aligned(p, node, inputs, [i for i, t in enumerate(signature.inputs) if t is not None], signature.linear)
+    count = len(node.outputs or ())
+    wants: dict[int, Placement] = {}
+    spread = max((p.rank(t) - _tail(tokens) for tokens, t in zip(signature.inputs, node.inputs, strict=False)
+                  if tokens is not None and tokens[:1] == ("...",)), default=0)  # fmt: skip
+    letters: list[list[str] | None] = [
+        None if tokens is None else _letters(tokens, p.rank(t), spread)
+        for tokens, t in zip(signature.inputs, node.inputs, strict=False)
+    ]
+    letters += [None] * (len(inputs) - len(letters))
+    chosen: tuple[str, Shard] | None = None
+    for i, placement in enumerate(inputs):
+        if isinstance(placement, PerCore):
+            return Verdict([placement] * count)
+        named = letters[i]
+        if isinstance(placement, Shard) and named is not None and placement.axis < len(named):
+            letter = named[placement.axis]
+            if letter == "*" or (chosen is not None and chosen[0] != letter):
+                wants[i] = REPLICATE
+            elif chosen is None:
+                chosen = (letter, placement.plain())
+                if placement.shift:
+                    wants[i] = placement.plain()
+            elif placement.shift or placement.at(0) != chosen[1].at(0):
+                wants[i] = chosen[1].at(placement.axis)
+        elif isinstance(placement, Shard | Entries) or (
+            isinstance(placement, Sized) and not p.is_shape_operand(node, i, placement)
+        ):
+            wants[i] = REPLICATE
+    if chosen is None:
+        verdict = without_rows(p, node, [REPLICATE if i in wants else s for i, s in enumerate(inputs)],
+                                [i for i, named in enumerate(letters) if named is not None], signature.linear)  # fmt: skip
+        verdict.wants = wants | verdict.wants
+        return verdict
+    letter, rows = chosen
+    for i, placement in enumerate(inputs):
+        named = letters[i]
+        if isinstance(placement, Partial):
+            wants[i] = REPLICATE
+        if named is None or (isinstance(placement, Shard) and i not in wants):
+            continue
+        if letter in named and batched(p, node.inputs[i], named.index(letter)):
+            wants[i] = rows.at(named.index(letter))
+    outputs: list[Placement | None] = []
+    for tokens in signature.outputs[:count]:
+        named = (
+            None
+            if tokens is None
+            else _letters(
+                tokens, len(tokens) - (tokens[:1] == ("...",)) + (spread if tokens[:1] == ("...",) else 0), spread
+            )
+        )
+        outputs.append(rows.at(named.index(letter)) if named is not None and letter in named else SUM)
+    if SUM in outputs and not signature.sums:
+        return p.everywhere(node, inputs, "takes the whole batch together")
+    return Verdict(outputs + [REPLICATE] * (count - len(outputs)), wants, why=f"works along the rows of '{letter}'")
+
+
+def _tail(tokens: signatures.Tokens) -> int:
+    return len(tokens or ()) - ((tokens or ())[:1] == ("...",))
+
+
+def _letters(tokens: tuple[str, ...], rank: int, spread: int) -> list[str]:
+    """A letter for each dimension; those in front that broadcast are numbered from the right."""
+    if tokens[:1] != ("...",):
+        return list(tokens)
+    tail = list(tokens[1:])
+    lead = rank - len(tail)
+    return [f"#{spread - lead + i}" for i in range(lead)] + tail

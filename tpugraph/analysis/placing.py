@@ -1,0 +1,342 @@
+"""The placement analysis: where every value of the step lives, and where an op asks for it to live elsewhere.
+
+Placements flow forward from the input and the variables, by a rule for each op (:mod:`tpugraph.analysis.place_rules`), to
+a fixpoint through loops. A rule gives the placements of an op's outputs and what it *wants* of its operands; a want that
+differs from what an operand is becomes a collective, inserted by the pass ``cross-replica-sum``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tpugraph import ops
+from tpugraph.analysis.dimensions import Dimensions, constant
+from tpugraph.analysis.placements import REPLICATE, SIZED, Entries, Held, Partial, Placement, Replicate, Shard, Sized
+from tpugraph.analysis.sizes import Known, Poly, follows_batch, known
+from tpugraph.ir import Graph, Node, Tensor
+
+
+@dataclass
+class Verdict:
+    """What a rule says of a node.
+
+    Attributes:
+        outputs: the placement of each output.
+        wants: by number of operand, how the node reads it where that differs from what it is.
+        averaged: the outputs that are means over the cores: they are scaled by one over their number.
+        why: the rule in words.
+    """
+
+    outputs: Sequence[Placement | None]
+    wants: dict[int, Placement] = field(default_factory=dict)
+    averaged: tuple[int, ...] = ()
+    why: str = ""
+
+
+Rule = Callable[["Placing", Node, "list[Placement]"], Verdict]
+RULES: dict[str, Rule] = {}
+"""How op types are partitioned of which their signature does not say it."""
+
+BY_SIGNATURE = ""
+"""The name of the rule for all others."""
+
+
+def rule(names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for op types."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names.split() or [BY_SIGNATURE], function))
+        return function
+
+    return register
+
+
+class Placing:
+    """The analysis.
+
+    Args:
+        graph: the graph, with shapes.
+        order: the nodes to analyse, in topological order.
+        dimensions: which dimensions follow the batch.
+        seeds: the placements of tensors that come from elsewhere.
+        policies: what the user chose: ``batch_norm``.
+
+    Attributes:
+        verdicts: of each node what its rule said last.
+        met: tensors of which every reader reads the replicated value, made once behind them.
+        pinned: nodes that read all operands replicated, whatever their rule says.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        order: Sequence[Node],
+        dimensions: Dimensions,
+        seeds: Mapping[Tensor, Placement],
+        *,
+        policies: Mapping[str, str] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.order = order
+        self.d = dimensions
+        self.policies = dict(policies or {})
+        self.seeds = dict(seeds)
+        self.verdicts: dict[Node, Verdict] = {}
+        self.met: dict[Tensor, None] = {}
+        self.pinned: set[Node] = set()
+        self.unreached = False
+        self._position = {node: place for place, node in enumerate(order)}
+        self._placed: dict[Tensor, Placement] = {}
+        self.held: dict[str, Placement] = {}
+        self._readers: dict[str, dict[Node, None]] = {}
+        self._queue: list[int] = []
+        self._queued: set[int] = set()
+
+    # ------------------------------------------------------------------ answers
+
+    def made(self, tensor: Tensor) -> Placement | None:
+        """How a tensor comes out of its node; None where no value reached it."""
+        return self._placed.get(tensor)
+
+    def read(self, tensor: Tensor) -> Placement | None:
+        """How readers see a tensor: replicated where it is reduced behind its node."""
+        if tensor in self.met:
+            return REPLICATE
+        if tensor in self._placed:
+            return self._placed[tensor]
+        if tensor in self.seeds:
+            return self.seeds[tensor]
+        if tensor.node in self._position:
+            return self._constant(tensor) if tensor.node.op == "Const" else None
+        return self._constant(tensor) if tensor.node.op == "Const" else REPLICATE
+
+    def is_zero(self, tensor: Tensor) -> bool:
+        """Whether a tensor holds nothing but zeros, which live anywhere."""
+        level = self.d.level(tensor)
+        return level is not None and level == 0
+
+    def sizes(self, tensor: Tensor) -> list[Known] | None:
+        """The elements of a tensor that is made of sizes; None where one is not known."""
+        elements = self.d.elements(tensor)
+        if elements is None or None in elements:
+            return None
+        return [self.final(e) for e in elements]
+
+    def final(self, size: object) -> Known:
+        """What a size is in the end: what nothing speaks for being the batch is a number of the model."""
+        found = known(size)  # type: ignore[arg-type]
+        return found if found is not None else int(self.d.sizes.at(size))  # type: ignore[arg-type]
+
+    def dims(self, tensor: Tensor) -> list[Known] | None:
+        """The dimensions of a tensor."""
+        dims = self.d.dims(tensor)
+        return None if dims is None else [self.final(s) for s in dims]
+
+    def rank(self, tensor: Tensor) -> int:
+        """The number of dimensions."""
+        dims = self.d.dims(tensor)
+        if dims is not None:
+            return len(dims)
+        return len(tensor.shape or ())
+
+    # ------------------------------------------------------------------ solving
+
+    def solve(self) -> None:
+        """Carry placements forward until nothing changes."""
+        self._placed.clear()
+        self.verdicts.clear()
+        self.held.clear()
+        self.unreached = False
+        self._push(range(len(self.order)))
+        self._drain()
+        while self._reach_rest():
+            self._drain()
+
+    def meet(self, tensors: Iterable[Tensor]) -> None:
+        """Let all readers of some tensors read the replicated value, and follow what comes of it."""
+        new = dict.fromkeys(tensors)
+        self.met |= new
+        if self.held or any(node.op in ops.MERGE for node in self.order):
+            self.solve()  # what goes round a loop would keep itself alive
+            return
+        self._push(self._position[use.node] for t in new for use in t.node.uses(t.port) if use.node in self._position)
+        self._drain()
+
+    def _reach_rest(self) -> bool:
+        """What no value reached, as a container that nothing is put into, is the same everywhere."""
+        if self.unreached:
+            return False
+        self.unreached = True
+        self._push(place for place, node in enumerate(self.order) if node not in self.verdicts)
+        return bool(self._queue)
+
+    def _push(self, places: Iterable[int]) -> None:
+        for place in places:
+            if place not in self._queued:
+                self._queued.add(place)
+                heapq.heappush(self._queue, place)
+
+    def _drain(self) -> None:
+        while self._queue:
+            place = heapq.heappop(self._queue)
+            self._queued.discard(place)
+            node = self.order[place]
+            verdict = self._apply(node)
+            if verdict is None:
+                continue
+            self.verdicts[node] = verdict
+            for port, placement in enumerate(verdict.outputs):
+                tensor = node.out(port)
+                if placement is not None and self._placed.get(tensor) != placement and tensor not in self.seeds:
+                    self._placed[tensor] = placement
+                    self._push(self._position[u.node] for u in node.uses(port) if u.node in self._position)
+
+    def _apply(self, node: Node) -> Verdict | None:
+        count = len(node.outputs or ())
+        if node.op == "Const":
+            return Verdict([self._constant(node.out())])
+        seen = [self.read(t) for t in node.inputs]
+        if None in seen and node.op not in ops.MERGE and not self.unreached:
+            return None
+        if node.op in ops.MERGE and all(s is None for s in seen):
+            return None
+        inputs = [REPLICATE if s is None and node.op not in ops.MERGE else s for s in seen]
+        if node in self.pinned:
+            return self.everywhere(node, inputs, "asked for by what reads it")  # type: ignore[arg-type]
+        if node.op in _OF_SIZES and _of_entries(inputs):
+            return Verdict([Entries("shape")] * count, why="a size of entries")
+        sizes = self._made_of_sizes(node)
+        if sizes is not None and (sizes or SIZED in inputs):
+            return Verdict([SIZED if sizes else REPLICATE] * count, why="made of sizes")
+        return RULES.get(node.op, RULES[BY_SIGNATURE])(self, node, inputs)  # type: ignore[arg-type]
+
+    def everywhere(self, node: Node, inputs: Sequence[Placement], why: str) -> Verdict:
+        """Every core runs the node on whole operands."""
+        wants: dict[int, Placement] = {}
+        for index, placement in enumerate(inputs):
+            if not isinstance(placement, Replicate | Held) and not self.is_shape_operand(node, index, placement):
+                wants[index] = REPLICATE
+        outputs: list[Placement | None] = [self._whole_or_rows(node.out(p)) for p in range(len(node.outputs or ()))]
+        return Verdict(outputs if not wants else [REPLICATE] * len(outputs), wants, why=why)
+
+    def _whole_or_rows(self, tensor: Tensor) -> Placement:
+        return REPLICATE
+
+    def is_shape_operand(self, node: Node, index: int, placement: Placement) -> bool:
+        """Whether an operand is a size that is written anew where the output is whole."""
+        return isinstance(placement, Sized) and index in SHAPE_OPERANDS.get(node.op, ())
+
+    def _made_of_sizes(self, node: Node) -> bool | None:
+        """Of outputs whose numbers are all known when the graph is converted, whether some follow the batch; else None."""
+        if not node.outputs or node.op in ops.MERGE or node.op == "Range":
+            return None
+        follows = False
+        for port in range(len(node.outputs)):
+            elements = self.d.elements(node.out(port))
+            if not elements:
+                return None
+            some = any(e is not None and follows_batch(e) for e in elements)
+            if None in elements and not some:
+                return None
+            follows = follows or some
+        return follows
+
+    def _constant(self, tensor: Tensor) -> Placement:
+        elements = self.d.elements(tensor)
+        if elements and any(e is not None and follows_batch(e) for e in elements):
+            return SIZED
+        axes = self.d.axes(tensor)
+        if not axes:
+            return REPLICATE
+        return shard_of(self.dims(tensor) or [], axes[0]) or REPLICATE
+
+    # ------------------------------------------------------------------ containers
+
+    def put(self, node: Node, handle: Placement, element: Placement | None) -> Placement | None:
+        """Say that a container is given an element; returns how it holds its elements, None where that cannot be joined."""
+        if not isinstance(handle, Held) or element is None:
+            return element
+        self._readers.setdefault(handle.key, {})[node] = None
+        before = self.held.get(handle.key)
+        joined = element if before is None else join_two(before, element)
+        if handle.of is not None:  # the gradients of what a container holds have the shapes of that
+            self._readers.setdefault(handle.of, {})[node] = None
+            forward = self.held.get(handle.of)
+            if isinstance(forward, Shard) or (isinstance(joined, Shard) and forward is not None):
+                joined = forward if isinstance(forward, Shard) else REPLICATE
+        if joined is not None and joined != before:
+            self.held[handle.key] = joined
+            self._push(self._position[n] for n in self._readers.get(handle.key, ()) if n in self._position)
+        return joined if joined is not None else REPLICATE
+
+    def take(self, node: Node, handle: Placement) -> Placement | None:
+        """How a container holds its elements; None as long as none was put in."""
+        if not isinstance(handle, Held):
+            return REPLICATE
+        self._readers.setdefault(handle.key, {})[node] = None
+        found = self.held.get(handle.key)
+        return REPLICATE if found is None and self.unreached else found
+
+
+_OF_SIZES = frozenset(
+    """GatherV2 Pack ConcatV2 Prod Mul Cast StridedSlice Slice Sub Add AddV2 Maximum Minimum Reshape
+    Squeeze ExpandDims FloorDiv Identity""".split()
+)
+"""Ops that compute sizes of others."""
+
+
+def _of_entries(inputs: Sequence[Placement | None]) -> bool:
+    """Whether operands are sizes of entries, and numbers that are the same everywhere."""
+    return Entries("shape") in inputs and all(s == Entries("shape") or isinstance(s, Replicate | Sized) for s in inputs)
+
+
+def join_two(a: Placement, b: Placement) -> Placement | None:
+    """What holds values of both placements; None where only a replicated one does."""
+    if a == b:
+        return a
+    if isinstance(a, Replicate):
+        a, b = b, a
+    if isinstance(b, Replicate) and isinstance(a, Shard | Partial):
+        return a
+    return REPLICATE
+
+
+def shard_of(dims: Sequence[Known], axis: int) -> Shard | None:
+    """The placement of rows along a dimension that holds whole rows; None where it holds no whole number of them."""
+    size = dims[axis]
+    if isinstance(size, Poly) and len(size.c) == 2 and size.c[0] == 0 and size.c[1] == int(size.c[1]) > 0:
+        return Shard(axis, 1, int(size.c[1]))
+    return None
+
+
+SHAPE_OPERANDS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Fill", "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal",
+                     "Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput", "AvgPoolGrad",
+                     "AvgPool3DGrad", "Empty", "StatelessRandomUniform", "StatelessRandomNormal",
+                     "StatelessTruncatedNormal", "ParameterizedTruncatedNormal", "TensorArrayV3", "EmptyTensorList"), (0,)),
+    **dict.fromkeys(("Reshape", "BroadcastTo", "Tile", "Pad", "PadV2", "MirrorPad"), (1,)),
+    **dict.fromkeys(("SparseSegmentMeanGrad", "SparseSegmentSumGrad", "SparseSegmentSqrtNGrad", "SparseSegmentMeanGradV2",
+                     "SparseSegmentSumGradV2", "SparseSegmentSqrtNGradV2"), (3,)),
+    **dict.fromkeys(("Slice", "StatefulUniform"), (1, 2)),
+    **dict.fromkeys(("StridedSlice",), (1, 2, 3)),
+    **dict.fromkeys(("StridedSliceGrad",), (0, 1, 2, 3)),
+    **dict.fromkeys(("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "ScatterNd"),
+                    (2,)),
+    **dict.fromkeys(("Range",), (0, 1, 2)),
+    **dict.fromkeys(("BroadcastGradientArgs",), (0, 1)),
+    "OneHot": (1,),
+    "SparseReshape": (1, 2),
+    "SparseFillEmptyRows": (2,),
+    "SparseToDense": (1,),
+    "SplitV": (1,),
+    "TensorListReserve": (0, 1),
+    "TensorListFromTensor": (1,),
+    "TensorListStack": (1,),
+    "TensorListGetItem": (2,),
+    "ConcatOffset": tuple(range(1, 64)),
+}  # fmt: skip
+"""The operands that hold sizes of an op's output, which is what it is whatever they say: they are written anew."""
+
+__all__ = ["RULES", "SHAPE_OPERANDS", "Entries", "Partial", "Placing", "Verdict", "constant", "rule", "shard_of"]

@@ -1,0 +1,52 @@
+"""The dimension signature of a node, from the record of its op type, with one token for each dimension."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpugraph import ops
+from tpugraph.ir import Node
+from tpugraph.ops.record import Call
+
+Tokens = tuple[str, ...] | None
+"""The factors of one operand: letters, ``*``, and ``...`` in front; None for an operand that is no data."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What the dimensions of a node's operands and outputs are; :mod:`tpugraph.ops.record` explains the notation.
+
+    Attributes:
+        inputs: the factors of each operand.
+        outputs: the factors of each output.
+        linear: the sets of operands in which the node is linear: in those of a set together, while the others are fixed.
+        elementwise: whether all operands broadcast together to the output.
+        sums: whether what an output does not carry is summed over.
+    """
+
+    inputs: tuple[Tokens, ...]
+    outputs: tuple[Tokens, ...]
+    linear: tuple[frozenset[int], ...]
+    elementwise: bool
+    sums: bool
+
+
+def of(node: Node) -> Signature | None:
+    """The signature of a node, or None where factors do not say what it does."""
+    record = ops.record(node.op)
+    if record.dims is None or record.dims == "reduce":
+        return None
+    ranks = tuple(None if t.node.outputs is None or t.shape is None else len(t.shape) for t in node.inputs)
+    call = Call(lambda name, default: node.attr(name, default), ranks)
+    found = record.signature(call)
+    if found is None:
+        return None
+    inputs, outputs = tuple(map(_tokens, found.operands)), tuple(map(_tokens, found.outputs))
+    together = all(tokens == ("...",) for tokens in (*inputs, *outputs) if tokens is not None)
+    return Signature(inputs, outputs, record.linear_in(call), together and len(outputs) == 1, record.reduce_op == "sum")
+
+
+def _tokens(text: str) -> Tokens:
+    if text == "-":
+        return None
+    return (*(("...",) if text.startswith("...") else ()), *text.removeprefix("..."))

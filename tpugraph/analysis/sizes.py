@@ -1,0 +1,298 @@
+"""Sizes of a step as polynomials in the number of rows of a batch, some of them not known yet.
+
+A size is one of three: a whole number that does not depend on the batch; a :class:`Poly`, such as ``3*b`` or ``b + 1``,
+where ``b`` is the number of rows; or an :class:`Unknown`, whose value in the traced graph is known, and of which the
+analysis still has to find out which of the two it is. What is alike is *tied*; sums and products are *relations*, which
+settle their last unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+
+Number = int | Fraction
+
+
+@dataclass(frozen=True)
+class Poly:
+    """A polynomial in the number of rows: ``c[0] + c[1]*b + c[2]*b**2 ...``; at least one row-dependent term.
+
+    Coefficients may be fractions, as of half of the rows.
+    """
+
+    c: tuple[Number, ...]
+
+    def at(self, rows: int) -> int:
+        """The size for so many rows; a fraction of a row is left out, as a division of whole numbers does."""
+        return math.floor(sum((k * rows**power for power, k in enumerate(self.c)), start=Fraction(0)))
+
+    def __str__(self) -> str:
+        names = [
+            f"{k}*b^{power}" if power > 1 else f"{k}*b" if power else f"{k}" for power, k in enumerate(self.c) if k
+        ]
+        return " + ".join(names).replace("1*b", "b")
+
+
+class Unknown:
+    """A size whose value in the traced graph is known, and not yet whether it follows the batch."""
+
+    __slots__ = ("_up", "found", "origin", "value")
+
+    def __init__(self, value: int, origin: object = None) -> None:
+        self.value = value
+        self.origin = origin
+        self.found: int | Poly | None = None
+        self._up: Unknown | None = None
+
+    def root(self) -> Unknown:
+        """The one that stands for all that are tied to it."""
+        root = self
+        while root._up is not None:
+            root = root._up
+        node = self
+        while node._up is not None:
+            node._up, node = root, node._up
+        return root
+
+
+Size = int | Poly | Unknown
+Known = int | Poly
+
+ROWS = Poly((0, 1))
+
+
+@cache
+def _poly(c: tuple[Number, ...]) -> Known:
+    while c and not c[-1]:
+        c = c[:-1]
+    c = tuple(int(k) if k == int(k) else k for k in c)
+    return Poly(c) if len(c) > 1 else (int(c[0]) if c else 0)
+
+
+def _coefficients(size: Known) -> tuple[Number, ...]:
+    return size.c if isinstance(size, Poly) else (size,)
+
+
+def add(*sizes: Known) -> Known:
+    """The sum."""
+    if all(isinstance(s, int) for s in sizes):
+        return sum(sizes)  # type: ignore[arg-type]
+    longest = max(len(_coefficients(s)) for s in sizes)
+    return _poly(tuple(sum(_coefficients(s)[i] for s in sizes if i < len(_coefficients(s))) for i in range(longest)))
+
+
+def times(*sizes: Known) -> Known:
+    """The product."""
+    if all(isinstance(s, int) for s in sizes):
+        return math.prod(sizes)  # type: ignore[arg-type]
+    found: tuple[Number, ...] = (1,)
+    for size in sizes:
+        other = _coefficients(size)
+        made: list[Number] = [0] * (len(found) + len(other) - 1)
+        for i, a in enumerate(found):
+            for j, b in enumerate(other):
+                made[i + j] += a * b
+        found = tuple(made)
+    return _poly(found)
+
+
+def divide(size: Known, by: Known) -> Known | None:
+    """The exact quotient, or None where there is none among polynomials."""
+    rest, divisor = list(_coefficients(size)), list(_coefficients(by))
+    while divisor and not divisor[-1]:
+        divisor.pop()
+    if not divisor:
+        return None
+    quotient: list[Number] = [0] * max(len(rest) - len(divisor) + 1, 1)
+    for place in range(len(rest) - len(divisor), -1, -1):
+        factor = Fraction(rest[place + len(divisor) - 1]) / divisor[-1]
+        if len(rest) == 1 and factor != int(factor):
+            return None  # whole numbers only where no batch is
+        quotient[place] = factor
+        for i, k in enumerate(divisor):
+            rest[place + i] -= factor * k
+    return None if any(rest) else _poly(tuple(quotient))
+
+
+def negative(size: Known) -> Known:
+    """The size times minus one."""
+    return times(size, -1)
+
+
+def known(size: Size) -> Known | None:
+    """What is found of a size; None of an unknown one."""
+    return size.root().found if isinstance(size, Unknown) else size
+
+
+def follows_batch(size: Size) -> bool:
+    """Whether it is found that the size depends on the number of rows."""
+    return isinstance(known(size), Poly)
+
+
+class Relations:
+    """All ties and relations between sizes.
+
+    Args:
+        rows: the number of rows that the graph was traced with.
+
+    Attributes:
+        conflicts: where a size that follows the batch was tied to one that does not: the place, and both.
+        settled: how many unknowns have been found; grows.
+        ones: dimensions of size 1 that were broadcast together.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.conflicts: list[tuple[object, Known, Known]] = []
+        self.settled = 0
+        self.place: object = None
+        self.ones: list[list[Size]] = []
+        self._pending: list[tuple[str, list[Size], list[Size], object]] = []
+
+    def at(self, size: Size) -> int:
+        """The value in the traced graph."""
+        return size.value if isinstance(size, Unknown) else size.at(self.rows) if isinstance(size, Poly) else size
+
+    def tie(self, a: Size, b: Size) -> None:
+        """Two sizes are one."""
+        if a is b:
+            return
+        x, y = a.root() if isinstance(a, Unknown) else a, b.root() if isinstance(b, Unknown) else b
+        if isinstance(x, Unknown) and isinstance(y, Unknown):
+            if x is y:
+                return
+            if x.found is not None and y.found is not None:
+                return self._agree(x.found, y.found)
+            if x.value != y.value:
+                return None
+            if x.found is not None:
+                x, y = y, x
+            x._up = y
+            self.settled += y.found is not None
+            return None
+        if isinstance(y, Unknown):
+            x, y = y, x
+        if not isinstance(x, Unknown):
+            return self._agree(x, y)  # type: ignore[arg-type]
+        if x.found is not None:
+            return self._agree(x.found, y)  # type: ignore[arg-type]
+        if x.value == self.at(y):
+            x.found = y  # type: ignore[assignment]
+            self.settled += 1
+        return None
+
+    def _agree(self, a: Known, b: Known) -> None:
+        if a != b:
+            self.conflicts.append((self.place, a, b))
+
+    def product(self, left: Sequence[Size], right: Sequence[Size]) -> None:
+        """The products of both sides are equal."""
+        self._relate("product", left, right)
+
+    def sum(self, left: Sequence[Size], right: Sequence[Size]) -> None:
+        """The sums of both sides are equal."""
+        self._relate("sum", left, right)
+
+    def broadcast(self, out: Size, parts: Sequence[Size]) -> None:
+        """A dimension of a result that its operands are broadcast to: those of another size than 1 are as large."""
+        if self.at(out) != 1:
+            for part in parts:
+                if self.at(part) != 1 or follows_batch(part):
+                    self.tie(out, part)
+            return
+        self.ones.append(list(parts))
+        self._relate("broadcast", [out], parts)  # all are 1: one of them may be a batch of one row
+
+    def literal_factors(self) -> None:
+        """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
+        for kind, left, right, _ in self._pending:
+            for whole, parts in ((left, right), (right, left)) if kind != "broadcast" else ():
+                if len(whole) != 1 or not any(follows_batch(s) for s in (*whole, *parts)):
+                    continue
+                opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
+                if known(whole[0]) is not None:
+                    opened = [p for p in opened if p.origin is not None] if len(opened) == 2 else []
+                if len(opened) == 1 and (kind == "product" or opened[0].value % self.rows or self.rows == 1):
+                    self.tie(opened[0], opened[0].value)
+
+    def even_parts(self) -> None:
+        """Unknown addends of one value that make up a size of the batch are equal parts of it."""
+        for kind, left, right, _ in self._pending:
+            for whole, parts in ((left, right), (right, left)) if kind == "sum" else ():
+                value = known(whole[0]) if len(whole) == 1 else None
+                if not isinstance(value, Poly) or len(parts) < 2 or any(known(p) is not None for p in parts):
+                    continue
+                share = divide(value, len(parts))
+                if len({self.at(p) for p in parts}) == 1 and isinstance(share, Poly):
+                    for part in parts:
+                        self.tie(part, share)
+
+    def _relate(self, kind: str, left: Sequence[Size], right: Sequence[Size]) -> None:
+        relation = (kind, list(left), list(right), self.place)
+        if not self._settle(*relation):
+            self._pending.append(relation)
+
+    def propagate(self) -> None:
+        """Let relations settle their last unknowns until none can."""
+        while True:
+            before = self.settled
+            self._pending = [relation for relation in self._pending if not self._settle(*relation)]
+            if self.settled == before:
+                return
+
+    def _settle(self, kind: str, left: list[Size], right: list[Size], place: object) -> bool:
+        self.place = place
+        if kind == "broadcast":
+            return self._settle_broadcast(left[0], right)
+        found = [[known(s) for s in side] for side in (left, right)]
+        unknown = [s for s in (*left, *right) if known(s) is None]
+        if len({s.root() for s in unknown if isinstance(s, Unknown)}) > 1 or len(unknown) > 1:
+            return self._no_batch(found, unknown) if kind == "product" else False
+        combine = times if kind == "product" else add
+        sides = [
+            combine(*(f for f in side if f is not None)) if side else (1 if kind == "product" else 0) for side in found
+        ]
+        if not unknown:
+            if sides[0] != sides[1]:
+                self.conflicts.append((place, sides[0], sides[1]))
+            return True
+        here, there = (sides[0], sides[1]) if any(f is None for f in found[0]) else (sides[1], sides[0])
+        value = divide(there, here) if kind == "product" else add(there, negative(here))
+        if isinstance(value, Poly) and value.at(self.rows) != self.at(unknown[0]):
+            return True  # the numbers of the traced graph do not bear it out
+        if value is not None:
+            self.tie(unknown[0], value)
+        return True
+
+    def _no_batch(self, found: list[list[Known | None]], unknown: list[Size]) -> bool:
+        """A product without batch on one side leaves none on the other."""
+        for side in found:
+            if None not in side and not any(isinstance(f, Poly) for f in side):
+                for size in unknown:
+                    self.tie(size, self.at(size))
+                return True
+        return False
+
+    def _settle_broadcast(self, out: Size, parts: list[Size]) -> bool:
+        found = [known(part) for part in parts]
+        batch = next((f for f in found if isinstance(f, Poly)), None)
+        if batch is not None:
+            self.tie(out, batch)
+            return True
+        if None not in found:
+            self.tie(out, 1)
+            return True
+        if known(out) == 1:
+            for part in parts:
+                self.tie(part, 1)
+            return True
+        return False
+
+
+def values(sizes: Iterable[Size], relations: Relations) -> tuple[int, ...]:
+    """The values of sizes in the traced graph."""
+    return tuple(relations.at(size) for size in sizes)

@@ -1,0 +1,285 @@
+"""Facts about op types, as data: one record per op type. Passes ask here and never look into op names themselves.
+
+The records stand on the pages of this package, by family. What passes ask of many op types at once (which ops write
+variables, which are elementwise) is a query over the records, answered once. An op without a record gets the careful
+answer: what TensorFlow's own op registry says of it, and nothing beyond that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+from tpugraph.ops import (
+    arithmetic,
+    container,
+    control_flow,
+    convolution,
+    gather,
+    host,
+    input,
+    loss,
+    matrix,
+    normalisation,
+    random,
+    reduction,
+    shape,
+    sparse,
+    string,
+    tpu,
+    variable,
+)
+from tpugraph.ops.legacy import APART as APART
+from tpugraph.ops.legacy import BACKPROPAGATION as BACKPROPAGATION
+from tpugraph.ops.legacy import FUNCTIONAL as FUNCTIONAL
+from tpugraph.ops.legacy import HANDS_ON_SIZES as HANDS_ON_SIZES
+from tpugraph.ops.legacy import IMAGES as IMAGES
+from tpugraph.ops.legacy import LAST_DIMENSION as LAST_DIMENSION
+from tpugraph.ops.legacy import LOOKS_UP_ROWS as LOOKS_UP_ROWS
+from tpugraph.ops.legacy import MULTILINEAR as MULTILINEAR
+from tpugraph.ops.legacy import ROW_BY_ROW as ROW_BY_ROW
+from tpugraph.ops.legacy import SELECTS as SELECTS
+from tpugraph.ops.legacy import TAKES_SIZES as TAKES_SIZES
+from tpugraph.ops.record import Batching, Call, Op, Ordering, Refusal, Role, Rule, Signature, Write, records
+
+__all__ = ["Batching", "Call", "Op", "Ordering", "Refusal", "Role", "Rule", "Signature", "Write", "records"]
+PAGES = (arithmetic, container, control_flow, convolution, gather, host, input, loss, matrix, normalisation, random,
+         reduction, shape, sparse, string, tpu, variable)  # fmt: skip
+"""The pages; importing them makes the records."""
+
+_T = TypeVar("_T")
+
+
+# --------------------------------------------------------------------------- queries
+
+
+def _ops(holds: Callable[[Op], bool]) -> frozenset[str]:
+    """The op types whose record satisfies a condition."""
+    return frozenset(name for name, record in records().items() if holds(record))
+
+
+def _role(*roles: Role) -> frozenset[str]:
+    """The op types with one of the roles."""
+    return _ops(lambda record: record.role in roles)
+
+
+def _facts(fact: Callable[[Op], _T | None]) -> dict[str, _T]:
+    """A fact of each op type whose record has it."""
+    found = {name: fact(record) for name, record in records().items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+# --------------------------------------------------------------------------- control flow (TF1)
+
+MERGE = _role("merge")
+SWITCH = _role("switch")
+NEXT_ITERATION = _role("next_iteration")
+ENTER = _role("enter")
+EXIT = _role("exit")
+LOOP_COND = _role("loop_cond")
+CONTROL_FLOW = MERGE | SWITCH | NEXT_ITERATION | ENTER | EXIT | LOOP_COND | {"ControlTrigger"}
+CALLS = _role("call")
+"""Ops that write what the functions they call write."""
+
+# --------------------------------------------------------------------------- variables
+
+REF_VARIABLES = _role("ref_variable")
+RESOURCE_VARIABLES = _role("resource_variable")
+VARIABLES = REF_VARIABLES | RESOURCE_VARIABLES
+READS = _role("read")
+"""Reads of a whole resource variable. A ref variable is read by whatever takes its reference."""
+
+GATHERS = _role("read_rows")
+"""Reads of rows of a resource variable."""
+
+HANDLE_ALIASES = _ops(lambda record: record.alias == "handle")
+"""Ops whose output is the same handle or reference as their first input."""
+
+SHARES_MEMORY = _ops(lambda record: record.alias is not None)
+"""Ops whose output may be the memory of their first input: of a ref variable they hand on no value but the variable."""
+
+TO_RESOURCE: dict[str, str] = _facts(lambda record: record.resource_op)
+"""The op on resource variables that does what an op on ref variables does."""
+
+INITIALIZED = {name: TO_RESOURCE[name] for name in TO_RESOURCE if records()[name].role == "is_initialized"}
+WRITES: dict[str, Write] = _facts(lambda record: record.writes)
+"""What each variable-writing op writes."""
+
+DENSE_STEPS: dict[str, str] = _facts(lambda record: record.dense_op)
+"""The dense optimizer step that does what a sparse one does."""
+
+WITHOUT_EFFECTS = _ops(lambda record: record.effects is False)
+"""Ops that TensorFlow calls stateful though it makes no difference whether they run twice, or not at all."""
+
+# --------------------------------------------------------------------------- input and host
+
+ITERATORS = _role("iterator")
+GET_NEXT = _role("get_next")
+MAKE_ITERATOR = _role("make_iterator")
+QUEUES = _role("queue")
+DEQUEUES = _role("dequeue")
+ENQUEUES = _role("enqueue")
+QUEUE_CLOSES = _role("close_queue")
+PLACEHOLDERS = _role("placeholder")
+INPUTS = GET_NEXT | DEQUEUES | PLACEHOLDERS
+"""Ops that bring data of a batch into the step."""
+
+PYTHON = _role("python")
+"""Ops that call into the Python process that built the graph; a file cannot carry them."""
+
+SUMMARIES = _role("summary")
+PRINTS = _role("print")
+ASSERTS = _role("assert")
+CHECKS = _role("assert", "check")
+SAVES = _role("save")
+RESTORES = _role("restore")
+TABLES = _role("table")
+TABLE_INITIALIZERS = _role("fill_table")
+FILE_OPERANDS: dict[str, int] = _facts(lambda record: record.file_operand)
+"""Ops that open files, and which operand names them."""
+
+# --------------------------------------------------------------------------- datasets
+
+BATCHING: dict[str, Batching] = _facts(lambda record: record.batching)
+"""Dataset ops that batch: the operand of the batch size and that of drop_remainder."""
+
+SAME_ELEMENTS = _ops(lambda record: record.elements == "same")
+"""Datasets that hand on the elements of another as they are."""
+
+CHOSEN_ELEMENTS = _ops(lambda record: record.elements == "chosen")
+"""Datasets that choose and order the elements of another without looking at them."""
+
+ELEMENTS = _ops(lambda record: record.elements is not None)
+"""Datasets whose elements are those of another: a batch stays a batch."""
+
+MEASURES = _ops(lambda record: record.measures)
+"""Datasets that measure the stages before them, and do nothing else."""
+
+# --------------------------------------------------------------------------- randomness, shape, arithmetic
+
+CANDIDATE_SAMPLERS = _role("sampler")
+"""Ops that draw classes whatever the labels are; of the labels they say how often each is expected."""
+
+RANDOM = _role("random", "sampler")
+"""Ops that draw from a stateful random stream; ``seed`` and ``seed2`` name the stream."""
+
+STATELESS: dict[str, str] = _facts(lambda record: record.stateless_op)
+"""The stateless op that draws from the same distribution."""
+
+CONTAINERS = _role("container")
+"""Ops that make a mutable container of one step: each replica that writes varying values needs its own."""
+
+TAKES_OUT = _role("take")
+"""Ops that give back what was put into a container before."""
+
+SHAPE_OF = _role("shape")
+"""Ops that read only the shape of their input."""
+
+FILLED_LIKE = _role("filled")
+"""Ops whose elements are the same number whatever their input's are."""
+
+IDENTITIES = _role("identity")
+ELEMENTWISE = _ops(
+    lambda record: record.family == "arithmetic" and (record.dims == "elementwise" or record.name == "Select")
+) | {"BiasAdd"}
+"""Ops that work element by element (with broadcasting)."""
+
+REDUCTIONS = _role("reduction")
+PRODUCTS = _role("product")
+DIVISIONS = _role("division")
+NO_GRADIENT = _ops(lambda record: not record.differentiable)
+"""Ops through which no gradient flows."""
+
+DYNAMIC_STITCHES = _role("stitch")
+"""Ops that put rows together, each at the place that its number says; the numbers are the first half of the operands."""
+
+SEGMENT_GRADS = _role("segment_gradient")
+"""Gradients of sparse segment ops: rows, and the indices that they belong to."""
+
+ROWS_OPERAND: dict[str, int] = _facts(lambda record: record.rows_operand)
+"""Ops with an operand that says how many rows they make."""
+
+ORDERINGS: dict[str, Ordering] = _facts(lambda record: record.ordering)
+"""Comparisons: which operand is the smaller one, which the larger, whether they may be equal."""
+
+# --------------------------------------------------------------------------- TPU and XLA
+
+INFEED_DTYPES = records()["InfeedDequeueTuple"].dtypes or frozenset()
+"""What a TPU takes over its infeed."""
+
+REDUCE_DTYPES = records()["CrossReplicaSum"].dtypes or frozenset()
+"""What CrossReplicaSum takes."""
+
+TPU_SYSTEM = _role("tpu")
+"""Ops that make a graph a TPU graph; no CPU kernel runs them."""
+
+COMPILE_TIME_CONSTANTS = _ops(lambda record: bool(record.constants))
+"""Ops with operands whose value XLA must know when it compiles; :meth:`Op.constant_operands` says which."""
+
+LISTS = _ops(lambda record: record.bounded)
+"""Ops that make a list that a loop fills; XLA wants to know its size."""
+
+STACKS = _ops(lambda record: record.stack)
+"""What the gradient of a loop keeps values on."""
+
+TPU_LACKS: dict[str, frozenset[str]] = _facts(lambda record: record.tpu_lacks or None)
+"""The dtypes that a TPU has no op for though XLA takes them on a CPU."""
+
+XLA_REFUSES: dict[str, Refusal] = _facts(lambda record: record.xla_refuses)
+"""An attribute value that an XLA kernel refuses though its registration takes it, and what to write instead."""
+
+REPLACEMENTS: dict[str, str] = _facts(lambda record: record.instead)
+"""What to write instead of an op that XLA has no kernel for."""
+
+
+def instead_of(op: str) -> str:
+    """What to do about an op that XLA has no kernel for."""
+    return REPLACEMENTS.get(op, "write it with other ops, or compute it in the input function")
+
+
+# --------------------------------------------------------------------------- any op, with or without a record
+
+_HOST_PREFIXES = ("Decode", "Parse", "QueueDequeue", "QueueEnqueue", "QueueSize", "Reader", "LookupTable", "Iterator")
+"""Families of TensorFlow's own op types that run on a host only, by the family's documented prefix."""
+
+
+@cache
+def record(op: str) -> Op:
+    """The record of an op type; of one that has none, the careful answer."""
+    known = records().get(op)
+    return known or Op(op, family="unknown", host_only=is_dataset(op) or op.startswith(_HOST_PREFIXES))
+
+
+@cache
+def op_def(op: str) -> Any:
+    """TensorFlow's definition of an op type, or None where this TensorFlow does not know it."""
+    from tensorflow.python.framework import op_def_registry
+
+    return op_def_registry.get(op)
+
+
+@cache
+def required_attrs(op: str) -> frozenset[str]:
+    """The attributes of an op type that have no default; none are known of an unknown op."""
+    definition = op_def(op)
+    attributes = () if definition is None else definition.attr
+    return frozenset(a.name for a in attributes if not a.HasField("default_value"))
+
+
+@cache
+def is_stateful(op: str) -> bool:
+    """Whether running the op has effects or depends on state; True for an unknown op."""
+    definition = op_def(op)
+    return True if definition is None else bool(definition.is_stateful)
+
+
+@cache
+def is_dataset(op: str) -> bool:
+    """Whether the op makes a tf.data dataset (its output is a variant that describes one)."""
+    return op.endswith(("Dataset", "DatasetV2", "DatasetV3", "DatasetV4")) and op_def(op) is not None
+
+
+def is_host_only(op: str) -> bool:
+    """Whether the op can run on a host only, whatever its dtypes."""
+    return record(op).host_only

@@ -1,0 +1,90 @@
+"""Arithmetic, element by element."""
+
+from __future__ import annotations
+
+from tpugraph.ops.record import Call, Ordering, floating, letters, page
+
+op = page("arithmetic", dims="elementwise")
+
+# --------------------------------------------------------------------------- linear in all operands together
+
+op("Add AddV2 Sub AddN Neg Conj Real Imag Complex", linear="all")
+op("AccumulateNV2", linear="all", instead="tf.add_n")
+op("ZerosLike", linear="all", role="filled", differentiable=False)
+op("CheckNumerics", linear="all", role="check", alias="memory")
+op("CheckNumericsV2", linear="all", role="check", alias="memory", instead="tf.debugging.check_numerics of TensorFlow 1")
+op("Identity", linear="all", role="identity", alias="handle")
+op("Snapshot PreventGradient EnsureShape", linear="all", role="identity", alias="memory")
+op("StopGradient", linear="all", role="identity", alias="memory", differentiable=False)
+op("IdentityN", dims=None, linear="all", role="identity", alias="memory")  # an output each, as its operand is
+
+
+def _cast(call: Call) -> str | None:
+    """A cast from real to whole numbers rounds, one to bool compares."""
+    names = [getattr(call.attr(name, None), "name", "bool") for name in ("SrcT", "DstT")]
+    real = [name.startswith(("float", "bfloat", "double", "half", "complex")) for name in names]
+    return "all" if "bool" not in names and (real[1] or not real[0]) else None
+
+
+op("Cast", linear=_cast)
+
+# --------------------------------------------------------------------------- linear in some operands
+
+op("Mul MulNoNan", linear="each")
+op("RealDiv Div", linear=floating("0"), role="division")
+op("DivNoNan", linear="0", role="division")
+op("Xdivy Xlogy Xlog1py", linear="0")
+op("SelectV2", linear="1+2")
+
+
+def _select(call: Call) -> str | None:
+    """A vector of conditions picks rows; it does not broadcast as other operands do."""
+    condition, value = call.ranks[:2]
+    if condition is None or value is None:
+        return None
+    row = letters(value)
+    return f"a, {row}, {row} -> {row}" if condition == 1 and row else "elementwise"
+
+
+op("Select", dims=_select, linear="1+2")
+op("ReluGrad Relu6Grad EluGrad SeluGrad LeakyReluGrad SoftplusGrad SoftsignGrad", linear="0")
+op("FakeQuantWithMinMaxArgsGradient", linear="0")
+op("TanhGrad SigmoidGrad SqrtGrad RsqrtGrad ReciprocalGrad", linear="1")
+op("InvGrad", linear="1", instead="tf.math.reciprocal")
+
+# --------------------------------------------------------------------------- not linear
+
+op("OnesLike", role="filled", differentiable=False)
+op("Abs ComplexAbs Angle Acos Acosh Asin Asinh Atan Atan2 Atanh Cos Cosh Sin Sinh Tan Tanh")
+op("Erf Erfc Erfinv Ndtri Exp Expm1 Log Log1p Digamma Lgamma Polygamma Zeta Igamma Igammac IgammaGradA Betainc")
+op("BesselI0e BesselI1e RandomGammaGrad")
+_SPECIAL = "compute it in the input function; of the special functions XLA has i0e, i1e, lgamma, digamma, igamma, betainc, zeta"
+op("BesselI0 BesselI1 BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1", instead=_SPECIAL)
+op("Dawsn Expint FresnelCos FresnelSin Spence", instead=_SPECIAL)
+op("Inv Reciprocal Pow Rsqrt Sqrt Square SquaredDifference NextAfter")
+op("Elu LeakyRelu Relu Relu6 Selu Sigmoid Softplus Softsign")
+op("ClipByValue Maximum Minimum Mod TruncateDiv TruncateMod FloorMod")
+op("FakeQuantWithMinMaxArgs")
+op("FakeQuantWithMinMaxVars", dims="..., -, - -> ...")
+op("FakeQuantWithMinMaxVarsGradient", dims="..., ..., -, - -> ..., , ", linear="0")
+op("FakeQuantWithMinMaxVarsPerChannel", dims="...c, c, c -> ...c")
+op("FakeQuantWithMinMaxVarsPerChannelGradient", dims="...c, ...c, c, c -> ...c, c, c", linear="0")
+op("Ceil Floor FloorDiv Rint Round Sign", differentiable=False)
+op("IsFinite IsInf IsNan LogicalAnd LogicalNot LogicalOr", differentiable=False)
+op("Equal NotEqual", differentiable=False)
+op("ApproximateEqual")
+op("Less", differentiable=False, ordering=Ordering(0, 1, 0))
+op("LessEqual", differentiable=False, ordering=Ordering(0, 1, 1))
+op("Greater", differentiable=False, ordering=Ordering(1, 0, 0))
+op("GreaterEqual", differentiable=False, ordering=Ordering(1, 0, 1))
+op("Bucketize", differentiable=False)
+op("BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift RightShift PopulationCount")
+
+
+def _bitcast(call: Call) -> str | None:
+    """Elements stay elements where both dtypes have one size."""
+    sizes = {getattr(call.attr(name, None), "size", None) for name in ("T", "type")}
+    return "elementwise" if len(sizes) == 1 and None not in sizes else None
+
+
+op("Bitcast", dims=_bitcast, alias="memory")

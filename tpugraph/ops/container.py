@@ -1,0 +1,26 @@
+"""Stacks, arrays and lists of tensors that a step fills and empties."""
+
+from __future__ import annotations
+
+from tpugraph.ops.record import Refusal, page
+
+op = page("container")
+
+op("StackV2", role="container", stack=True, bounded=True, constants=(0,))
+op("Stack TensorArrayV2 Barrier ConditionalAccumulator", role="container")
+op("StackPushV2", stack=True)
+op("StackPopV2", stack=True, role="take")
+op("StackPush StackPop StackCloseV2")
+op(
+    "TensorArrayV3",
+    role="container",
+    constants=(0,),
+    xla_refuses=Refusal("dynamic_size", True, "give TensorArray its size, of constants, and dynamic_size=False"),
+)
+op("TensorArrayReadV3 TensorArrayGatherV3", role="take")
+op("TensorArrayConcatV3 TensorArraySplitV3 TensorArrayGradV3 TensorArrayScatterV3 TensorArraySizeV3 TensorArrayWriteV3")
+op("TensorArrayCloseV3")
+op("EmptyTensorList", bounded=True)
+op("TensorListReserve", bounded=True, constants=(1,))
+op("TensorListPopBack TensorListGetItem", role="take")
+op("TensorListElementShape TensorListFromTensor TensorListLength TensorListPushBack TensorListSetItem TensorListStack")

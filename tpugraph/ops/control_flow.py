@@ -1,0 +1,24 @@
+"""The control flow of TensorFlow 1, as ops of the graph, and calls of library functions."""
+
+from __future__ import annotations
+
+from tpugraph.ops.record import Call, page
+
+op = page("control_flow")
+
+
+def _merge(call: Call) -> str:
+    """Whichever operand is alive, and its number."""
+    return f"{', '.join(['...'] * len(call.ranks))} -> ..., -"
+
+
+op("Enter RefEnter", role="enter", dims="elementwise", linear="all", alias="handle")
+op("Exit RefExit", role="exit", dims="elementwise", linear="all", alias="memory")
+op("NextIteration RefNextIteration", role="next_iteration", dims="elementwise", linear="all", alias="memory")
+op("Merge RefMerge", role="merge", dims=_merge, linear="all", alias="memory")
+op("Switch RefSwitch", role="switch", dims="..., - -> ..., ...", linear="0", alias="handle")
+op("_SwitchN", role="switch", linear="0", alias="memory")
+op("LoopCond", role="loop_cond", alias="memory")
+op("ControlTrigger NoOp")
+op("StatefulPartitionedCall While If", role="call")
+op("PartitionedCall StatelessWhile StatelessIf Case StatelessCase SymbolicGradient")

@@ -1,0 +1,89 @@
+"""Convolutions, pooling, and what else is done to images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tpugraph.ops.record import Call, images, page
+
+op = page("convolution")
+
+# --------------------------------------------------------------------------- convolutions
+
+op("Conv2D", dims=images("n**c, **co -> n**o"), linear="each", role="product")
+op("Conv2DBackpropInput", dims=images("-, **co, n**o -> n**c"), linear="1,2", constants=(0,))
+op("Conv2DBackpropFilter", dims=images("n**c, -, n**o -> **co"), linear="0,2", constants=(1,))
+op("Conv3D", dims=images("n***c, ***co -> n***o"), linear="each", role="product")
+op("Conv3DBackpropInputV2", dims=images("-, ***co, n***o -> n***c"), linear="1,2", constants=(0,))
+op("Conv3DBackpropFilterV2", dims=images("n***c, -, n***o -> ***co"), linear="0,2", constants=(1,))
+# the last dimension of the output of these is channels times multiplier
+op("DepthwiseConv2dNative", dims="n***, **** -> n***", linear="each", role="product")
+op("DepthwiseConv2dNativeBackpropInput", dims="-, ****, n*** -> n***", linear="1,2", constants=(0,))
+op("DepthwiseConv2dNativeBackpropFilter", dims="n***, -, n*** -> ****", linear="0,2", constants=(1,))
+op("Dilation2D", dims="n**c, **c -> n**c")
+op("Dilation2DBackpropInput", dims="n**c, **c, n**c -> n**c", linear="2")
+op("Dilation2DBackpropFilter", dims="n**c, **c, n**c -> **c", linear="2")
+
+# --------------------------------------------------------------------------- pooling
+
+
+def _pool(dims: str) -> Callable[[Call], str | None]:
+    """Channels are independent where the window spans one of them, rows likewise."""
+    by_format = images(dims)
+    assert callable(by_format)
+
+    def rule(call: Call) -> str | None:
+        written, window = by_format(call), list(call.attr("ksize", ()))
+        channel = 1 if str(call.attr("data_format", "NHWC")).startswith("NC") else -1
+        return written if window and written and window[0] == window[channel] == 1 else None
+
+    return rule
+
+
+op("MaxPool", dims=_pool("n**c -> n**c"))
+op("MaxPoolGrad MaxPoolGradGrad", dims=_pool("n**c, n**c, n**c -> n**c"), linear="2")
+op("MaxPoolV2", dims="n***, -, - -> n***", constants=(1, 2))
+op("MaxPoolGradV2 MaxPoolGradGradV2", dims="n***, n***, n***, -, - -> n***", linear="2", constants=(3, 4))
+op("AvgPool", dims=_pool("n**c -> n**c"), linear="all")
+op("AvgPoolGrad", dims=_pool("-, n**c -> n**c"), linear="1", constants=(0,))
+op("MaxPool3D", dims=_pool("n***c -> n***c"))
+op("MaxPool3DGrad MaxPool3DGradGrad", dims=_pool("n***c, n***c, n***c -> n***c"), linear="2")
+op("AvgPool3D", dims=_pool("n***c -> n***c"), linear="all")
+op("AvgPool3DGrad", dims=_pool("-, n***c -> n***c"), linear="1", constants=(0,))
+
+
+def _argmax(dims: str) -> Callable[[Call], str]:
+    """The numbers of the largest elements count channels too, and rows if the op is told to."""
+    return lambda call: dims.replace("n", "*") if call.attr("include_batch_in_index", False) else dims
+
+
+op("MaxPoolWithArgmax", dims=_argmax("n*** -> n***, n***"))
+op("MaxPoolGradWithArgmax", dims=_argmax("n***, n***, n*** -> n***"), linear="1")
+op("FractionalMaxPool FractionalAvgPool", instead="tf.nn.max_pool2d or tf.nn.avg_pool2d")
+
+# --------------------------------------------------------------------------- images
+
+op("ExtractImagePatches SpaceToDepth DepthToSpace", dims="n*** -> n***", linear="all")
+op("SpaceToBatch BatchToSpace", dims="***c, - -> ***c", linear="0")
+op("SpaceToBatchND BatchToSpaceND", linear="0", constants=(1, 2))
+op("ResizeBilinear", dims="n**c, - -> n**c", linear="0", constants=(1,))
+op("ResizeBilinearGrad", dims="n**c, n**c -> n**c", linear="0")
+op("ResizeNearestNeighbor", dims="n**c, - -> n**c", linear="0", constants=(1,))
+op(
+    "ResizeNearestNeighborGrad",
+    dims="n**c, - -> n**c",
+    linear="0",
+    instead="tf.image.resize with method bilinear; or tf.repeat, whose gradient XLA has, for whole factors",
+)
+_RESIZE = "tf.image.resize with method bilinear or nearest, or resize in the input function"
+op("ResizeBicubic ResizeArea", dims="n**c, - -> n**c", linear="0", instead=_RESIZE)
+op("ResizeBicubicGrad", dims="n**c, n**c -> n**c", linear="0")
+op("CropAndResize", dims="***c, b*, b, - -> b**c", linear="0", instead=_RESIZE)
+op("CropAndResizeGradImage", dims="b**c, b*, b, - -> ***c", linear="0")
+op("CropAndResizeGradBoxes", dims="b**c, ***c, b*, b -> b*", linear="0,1")
+op("ExtractGlimpse", instead=_RESIZE)
+op("AdjustContrastv2", dims="...**c, - -> ...**c", linear="0")
+op("AdjustHue AdjustSaturation", dims="...*, - -> ...*")
+op("RGBToHSV HSVToRGB", dims="...* -> ...*")
+op("NonMaxSuppressionV4", constants=(2,))
+op("QuantizedConv2D")

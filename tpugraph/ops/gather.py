@@ -1,0 +1,32 @@
+"""Ops that pick rows, put rows in their places, or look for elements."""
+
+from __future__ import annotations
+
+from tpugraph.ops.record import Call, letters, page
+
+op = page("gather")
+
+
+def _gather(call: Call) -> str | None:
+    """A row of operand 0 for each number in operand 1."""
+    params, indices = call.ranks[:2]
+    columns = letters(None if params is None else params - 1)
+    numbers = letters(indices, len(columns or ""))
+    return None if columns is None or numbers is None else f"*{columns}, {numbers} -> {numbers}{columns}"
+
+
+def _stitched(call: Call) -> str:
+    """The first half of the operands says where the rows of the second half go."""
+    count = len(call.ranks) // 2
+    return "+".join(str(i) for i in range(count, 2 * count))
+
+
+op("Gather", dims=_gather, linear="0")
+op("GatherV2", linear="0", constants=(2,))
+op("GatherNd", linear="0")
+op("ScatterNd", linear="1", constants=(2,))
+op("TensorScatterAdd TensorScatterSub TensorScatterUpdate", linear="0+2")
+op("TensorScatterMax TensorScatterMin")
+op("DynamicStitch ParallelDynamicStitch", role="stitch", linear=_stitched, constants=lambda count: range(count // 2))
+op("DynamicPartition", linear="0")
+op("Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 Where ListDiff")

@@ -1,0 +1,33 @@
+"""What a graph does on a host beside its step: summaries, files, tables of words, checks, calls of Python."""
+
+from __future__ import annotations
+
+from tpugraph.ops.record import Call, page
+
+op = page("host", host_only=True)
+
+
+def _lookup(call: Call) -> str | None:
+    """A table holds a number for each key, or a vector."""
+    return {0: "-, ..., - -> ...", 1: "-, ..., - -> ...*"}.get(-1 if call.ranks[2] is None else call.ranks[2])
+
+
+op("PyFunc PyFuncStateless EagerPyFunc", role="python")
+op("ScalarSummary HistogramSummary ImageSummary AudioSummary AudioSummaryV2", role="summary")
+op("TensorSummary TensorSummaryV2 MergeSummary", role="summary")
+op("WriteScalarSummary WriteHistogramSummary WriteSummary WriteImageSummary WriteAudioSummary", role="summary_writer")
+op("WriteGraphSummary FlushSummaryWriter CreateSummaryFileWriter CloseSummaryWriter", role="summary_writer")
+op("SummaryWriter")
+op("Print PrintV2", role="print")
+op("Assert", role="assert", host_only=False)
+op("SaveV2 SaveSlices Save MergeV2Checkpoints ShardedFilename", role="save")
+op("RestoreV2 Restore RestoreSlice", role="restore")
+op("HashTableV2 HashTable MutableHashTableV2 MutableHashTable MutableDenseHashTableV2", role="table")
+op("MutableHashTableOfTensorsV2", role="table")
+op("InitializeTableV2 InitializeTable InitializeTableFromTextFile", role="fill_table")
+op("InitializeTableFromTextFileV2", role="fill_table", file_operand=1)
+op("LookupTableImportV2 LookupTableImport", role="fill_table")
+op("LookupTableFindV2 LookupTableFind", dims=_lookup)
+op("LookupTableSizeV2")
+op("ReadFile MatchingFiles", file_operand=0)
+op("WriteFile Timestamp EncodeJpeg EncodePng GenerateVocabRemapping")

@@ -1,0 +1,43 @@
+"""How data comes into the graph: datasets, iterators, queues, staging areas and placeholders. All of it is on a host."""
+
+from __future__ import annotations
+
+from tpugraph.ops.record import Batching, page
+
+op = page("input", host_only=True)
+
+# --------------------------------------------------------------------------- what brings batches
+
+op("IteratorV2 Iterator OneShotIterator AnonymousIterator AnonymousIteratorV2", role="iterator")
+op("IteratorGetNext IteratorGetNextSync IteratorGetNextAsOptional", role="get_next")
+op("MakeIterator", role="make_iterator")
+op("IteratorToStringHandle IteratorFromStringHandleV2")
+op("FIFOQueueV2 FIFOQueue RandomShuffleQueueV2 RandomShuffleQueue PaddingFIFOQueueV2 PaddingFIFOQueue", role="queue")
+op("PriorityQueueV2 PriorityQueue", role="queue")
+op("QueueDequeueV2 QueueDequeueManyV2 QueueDequeueUpToV2 QueueDequeue QueueDequeueMany", role="dequeue")
+op("QueueEnqueueV2 QueueEnqueueManyV2 QueueEnqueue QueueEnqueueMany", role="enqueue")
+op("QueueCloseV2 QueueClose", role="close_queue")
+op("QueueSizeV2")
+op("Placeholder PlaceholderV2", role="placeholder")
+op("PlaceholderWithDefault", dims="elementwise", linear="all", host_only=False)
+
+# --------------------------------------------------------------------------- datasets that open files
+
+op("TFRecordDataset TFRecordDatasetV2 TextLineDataset", file_operand=0)
+op("FixedLengthRecordDataset FixedLengthRecordDatasetV2 MatchingFilesDataset", file_operand=0)
+
+# --------------------------------------------------------------------------- datasets of datasets
+
+op("BatchDataset PaddedBatchDataset", batching=Batching(1, None))
+op("BatchDatasetV2 RebatchDatasetV2", batching=Batching(1, 2))
+op("ParallelBatchDataset", batching=Batching(1, 3))
+op("PaddedBatchDatasetV2", batching=Batching(1, -1))
+op("MapAndBatchDataset ExperimentalMapAndBatchDataset", batching=Batching(-3, -1))
+op("PrefetchDataset OptimizeDataset OptimizeDatasetV2 OptionsDataset MaxIntraOpParallelismDataset", elements="same")
+op("PrivateThreadPoolDataset AssertCardinalityDataset", elements="same")
+op("ModelDataset", elements="same", measures=True)
+op("RepeatDataset ShuffleDataset ShuffleDatasetV2 ShuffleDatasetV3 ShuffleAndRepeatDataset", elements="chosen")
+op("ShuffleAndRepeatDatasetV2 TakeDataset SkipDataset ShardDataset", elements="chosen")
+op("CacheDataset CacheDatasetV2", elements="cached")
+op("ConcatenateDataset FlatMapDataset ParallelMapDataset RangeDataset TensorDataset TensorSliceDataset")
+op("DeserializeIterator SerializeIterator OptionalGetValue Stage Unstage", host_only=False)

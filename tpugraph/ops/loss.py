@@ -1,0 +1,15 @@
+"""Losses that are ops of their own."""
+
+from __future__ import annotations
+
+from tpugraph.ops.record import page
+
+op = page("loss")
+
+op("SoftmaxCrossEntropyWithLogits", dims="n*, n* -> n, n*")
+op("SparseSoftmaxCrossEntropyWithLogits", dims="n*, n -> n, n*")
+op(
+    "CTCLoss CTCLossV2",
+    dims="***, **, *, * -> *, ***",
+    instead="tf.nn.ctc_loss with dense labels (labels of shape [batch, length], logit_length)",
+)

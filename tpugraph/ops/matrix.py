@@ -1,0 +1,116 @@
+"""Products of matrices, linear algebra, Fourier transforms and recurrent cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tpugraph.ops.record import Call, page
+
+op = page("matrix")
+
+# --------------------------------------------------------------------------- products
+
+
+def _product(batch: str, left: str, right: str) -> Callable[[Call], str]:
+    """A product of matrices whose attributes ``left`` and ``right`` say that an operand is transposed."""
+
+    def dims(call: Call) -> str:
+        a = "ki" if call.attr(left, False) else "ik"
+        b = "jk" if call.attr(right, False) else "kj"
+        return f"{batch}{a}, {batch}{b} -> {batch}ij"
+
+    return dims
+
+
+def _einsum(call: Call) -> str | None:
+    """The equation is a signature already; a label that an operand repeats (a diagonal) is taken whole."""
+    equation = str(call.attr("equation", "")).replace(" ", "")
+    operands, _, output = equation.partition("->")
+    repeated = {label for part in operands.split(",") for label in part if label.isalpha() and part.count(label) > 1}
+    for label in repeated:
+        operands, output = operands.replace(label, "*"), output.replace(label, "*")
+    inside = any("..." in part and not part.startswith("...") for part in [*operands.split(","), output])
+    return None if inside or not equation else f"{operands}->{output}"
+
+
+_NO_INT64 = frozenset({"int64", "uint64"})
+op("MatMul", dims=_product("", "transpose_a", "transpose_b"), linear="each", tpu_lacks=_NO_INT64, role="product")
+op(
+    "BatchMatMul BatchMatMulV2",
+    dims=_product("...", "adj_x", "adj_y"),
+    linear="each",
+    tpu_lacks=_NO_INT64,
+    role="product",
+)
+op("BatchMatMulV3", dims=_product("...", "adj_x", "adj_y"), linear="each", tpu_lacks=_NO_INT64)
+op("SparseMatMul", dims=_product("", "transpose_a", "transpose_b"), linear="each")
+op("Einsum", dims=_einsum, linear="each", tpu_lacks=_NO_INT64)
+op("Cross", dims="...*, ...* -> ...*", linear="each")
+
+# --------------------------------------------------------------------------- bias
+
+op(
+    "BiasAdd",
+    dims=lambda call: "nc..., c -> nc..." if call.attr("data_format", "") == "NCHW" else "...c, c -> ...c",
+    linear="all",
+)
+
+# --------------------------------------------------------------------------- parts of matrices
+
+
+def _one_diagonal(k: int, dims: str) -> Callable[[Call], str | None]:
+    """One diagonal has one dimension; a band of them, where operand ``k`` is no scalar, may have two."""
+    return lambda call: dims if call.ranks[k] == 0 else None
+
+
+op("MatrixBandPart", dims="...**, -, - -> ...**", linear="0")
+op("MatrixDiag", dims="...* -> ...**", linear="all")
+op("MatrixDiagV2 MatrixDiagV3", dims=_one_diagonal(1, "...*, -, -, -,  -> ...**"), linear="0+4", constants=(1, 2, 3))
+op("MatrixDiagPart", dims="...** -> ...*", linear="all")
+op("MatrixDiagPartV2", dims=_one_diagonal(1, "...**, -,  -> ...*"), linear="0+2", constants=(1,))
+op("MatrixDiagPartV3", dims=_one_diagonal(1, "...**, -,  -> ...*"), linear="0+2", constants=(1, 2))
+op("MatrixSetDiag", dims="...**, ...* -> ...**", linear="all")
+op("MatrixSetDiagV2 MatrixSetDiagV3", dims=_one_diagonal(2, "...**, ...*, - -> ...**"), linear="0+1")
+op("Diag DiagPart", linear="all")
+
+# --------------------------------------------------------------------------- linear algebra
+
+op("Cholesky MatrixInverse MatrixLogarithm", dims="...** -> ...**")
+op("MatrixSquareRoot", dims="...** -> ...**", instead="tf.linalg.eigh and the square roots of the eigenvalues")
+op("CholeskyGrad", dims="...**, ...** -> ...**", linear="1")
+op("MatrixDeterminant", dims="...** -> ...")
+op("LogMatrixDeterminant", dims="...** -> ..., ...")
+op(
+    "SelfAdjointEigV2 Eig",
+    dims=lambda call: "...** -> ...*, ...**" if call.attr("compute_v", True) else "...** -> ...*, -",
+)
+op("Svd", dims=lambda call: "...** -> ...*, ...**, ...**" if call.attr("compute_uv", True) else "...** -> ...*, -, -")
+op("Qr", dims="...** -> ...**, ...**")
+op("Lu", dims="...** -> ...**, ...*")
+op("MatrixSolve MatrixTriangularSolve BandedTriangularSolve TridiagonalSolve", dims="...**, ...*k -> ...*k", linear="1")
+op("MatrixSolveLs", dims="...**, ...*k, - -> ...*k", linear="1")
+op("TridiagonalMatMul", dims="...**, ...**, ...**, ...*k -> ...*k", linear="0+1+2,3")
+
+# --------------------------------------------------------------------------- Fourier transforms
+
+for _rank, _whole in (("", "*"), ("2D", "**"), ("3D", "***")):
+    _lacks = frozenset({"float64", "complex128"})
+    op(f"FFT{_rank} IFFT{_rank}", dims=f"...{_whole} -> ...{_whole}", linear="all", tpu_lacks=_lacks)
+    op(f"RFFT{_rank} IRFFT{_rank}", dims=f"...{_whole}, - -> ...{_whole}", linear="0", tpu_lacks=_lacks, constants=(1,))
+
+# --------------------------------------------------------------------------- recurrent cells
+
+op("GRUBlockCell", dims="b*, b*, **, **, *, * -> b*, b*, b*, b*")
+op("GRUBlockCellGrad", dims="b*, b*, **, **, *, *, b*, b*, b*, b* -> b*, b*, b*, b*", linear="9")
+op("LSTMBlockCell", dims="b*, b*, b*, **, *, *, *, * -> b*, b*, b*, b*, b*, b*, b*")
+op(
+    "LSTMBlockCellGrad",
+    dims="b*, b*, b*, **, *, *, *, *, b*, b*, b*, b*, b*, b*, b*, b* -> b*, b*, *, *, *",
+    linear="14+15",
+)
+op("BlockLSTM BlockLSTMV2", dims="-, *b*, b*, b*, **, *, *, *, * -> *b*, *b*, *b*, *b*, *b*, *b*, *b*")
+op(
+    "BlockLSTMGrad BlockLSTMGradV2",
+    dims="-, *b*, b*, b*, **, *, *, *, *, *b*, *b*, *b*, *b*, *b*, *b*, *b*, *b*, *b* -> *b*, b*, b*, **, *, *, *, *",
+    linear="16+17",
+)

@@ -1,0 +1,51 @@
+"""Softmax, batch normalisation and local response normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tpugraph.ops.record import Call, page
+
+op = page("normalisation")
+
+
+def _batch_norm(whole: str, fixed: str = "") -> Callable[[Call], str | None]:
+    """Statistics of the batch keep only the channels apart; with fixed ones each element is independent.
+
+    Args:
+        whole: the signature with statistics of the batch; ``X`` is the image.
+        fixed: the signature with fixed ones, where it is another.
+    """
+
+    def dims(call: Call) -> str | None:
+        training, rank = call.attr("is_training", True), call.ranks[0]
+        if rank is None:
+            return None
+        others = "*" * (rank - 1) if training else "nhwd"[: rank - 1]
+        first = str(call.attr("data_format", "NHWC")).startswith("NC")
+        image = f"{others[0]}c{others[1:]}" if first else f"{others}c"
+        return (whole if training else fixed or whole).replace("X", image)
+
+    return dims
+
+
+def _affine(call: Call) -> str | None:
+    """With fixed statistics the image is linear in scale and offset; the other outputs are those statistics."""
+    return None if call.attr("is_training", True) else "1+2"
+
+
+op("Softmax LogSoftmax", dims="...* -> ...*")
+op(
+    "FusedBatchNorm FusedBatchNormV2",
+    dims=_batch_norm("X, c, c, c, c -> X, c, c, c, c", "X, c, c, c, c -> X, -, -, -, -"),
+    linear=_affine,
+)
+op(
+    "FusedBatchNormV3",
+    dims=_batch_norm("X, c, c, c, c -> X, c, c, c, c, -", "X, c, c, c, c -> X, -, -, -, -, -"),
+    linear=_affine,
+)
+op("FusedBatchNormGrad FusedBatchNormGradV2", dims=_batch_norm("X, X, c, c, c -> X, c, c, -, -"), linear="0")
+op("FusedBatchNormGradV3", dims=_batch_norm("X, X, c, c, c, - -> X, c, c, -, -"), linear="0")
+op("LRN", dims="nhw* -> nhw*")
+op("LRNGrad", dims="nhw*, nhw*, nhw* -> nhw*", linear="0")

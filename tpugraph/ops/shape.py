@@ -1,0 +1,103 @@
+"""Ops that ask for shapes, change them, or put tensors together and take them apart.
+
+Where the axes are the value of an operand, the dimension signature is left open: it takes the graph to know them.
+"""
+
+from __future__ import annotations
+
+from tpugraph.ops.record import Call, letters, page
+
+op = page("shape")
+
+# --------------------------------------------------------------------------- shapes as numbers
+
+op("Shape ShapeN Size Rank", role="shape", differentiable=False)
+op("BroadcastArgs BroadcastGradientArgs", constants=(0, 1))
+op("ConcatOffset", constants=range)
+op("InvertPermutation", dims="* -> *")
+op("Range", constants=(0, 1, 2))
+op("LinSpace", constants=(2,))
+op("Const")
+
+# --------------------------------------------------------------------------- other shapes
+
+op("Reshape ExpandDims", linear="0", alias="memory", constants=(1,))
+op("Transpose ConjugateTranspose", linear="0", constants=(1,))
+op("Slice", linear="0")
+op("StridedSlice", linear="0", constants=(3,))
+op("StridedSliceGrad", linear="4", constants=(0, 3))
+op("Pad MirrorPad MirrorPadGrad", linear="0", constants=(1,))
+op("PadV2", linear="0+2", constants=(1,))
+op("Tile BroadcastTo", linear="0", constants=(1,))
+op("Fill", linear="1", constants=(0,))
+op("Empty", constants=(0,))
+op("ReverseV2", linear="0", constants=(1,))
+op("Reverse", linear="0")
+op("Roll", linear="0", constants=(2,))
+
+
+def _squeeze(call: Call) -> str | None:
+    """The dimensions that are named vanish; where none is named it depends on the shape."""
+    operand, axes = letters(call.ranks[0]), call.attr("squeeze_dims", ())
+    if operand is None or not axes:
+        return None
+    gone = {axis % len(operand) for axis in axes}
+    kept = "".join(letter for i, letter in enumerate(operand) if i not in gone)
+    whole = "".join("*" if i in gone else letter for i, letter in enumerate(operand))
+    return f"{whole} -> {kept}"
+
+
+def _reverse_sequence(call: Call) -> str | None:
+    """Along ``seq_dim`` each row is turned round, as far as its length says."""
+    operand, along, rows = letters(call.ranks[0]), call.attr("seq_dim", None), call.attr("batch_dim", 0)
+    if operand is None or along is None:
+        return None
+    whole = operand.replace(operand[along], "*")
+    return f"{whole}, {operand[rows]} -> {whole}"
+
+
+op("Squeeze", dims=_squeeze, linear="all", alias="memory")
+op("ReverseSequence", dims=_reverse_sequence, linear="0")
+
+# --------------------------------------------------------------------------- together and apart
+
+
+def _pack(call: Call) -> str | None:
+    """The output has one dimension more than each operand."""
+    part = letters(call.ranks[0])
+    if part is None:
+        return None
+    axis = call.attr("axis", 0) % (len(part) + 1)
+    return f"{', '.join([part] * len(call.ranks))} -> {part[:axis]}*{part[axis:]}"
+
+
+def _unpack(call: Call) -> str | None:
+    """Each output has one dimension less than the operand."""
+    whole, count = letters(call.ranks[0]), call.attr("num", None)
+    if not whole or not count:
+        return None
+    axis = call.attr("axis", 0) % len(whole)
+    part = whole[:axis] + whole[axis + 1 :]
+    return f"{whole[:axis]}*{whole[axis + 1 :]} -> {', '.join([part] * count)}"
+
+
+def _but_last(call: Call) -> str:
+    return "+".join(str(i) for i in range(len(call.ranks) - 1))
+
+
+def _one_hot(call: Call) -> str | None:
+    """The new dimension stands where the attribute ``axis`` says, last if it says nothing."""
+    indices, axis = letters(call.ranks[0]), call.attr("axis", -1)
+    if indices is None:
+        return None
+    axis %= len(indices) + 1
+    return f"{indices}, -, ,  -> {indices[:axis]}*{indices[axis:]}"
+
+
+op("Pack", dims=_pack, linear="all")
+op("Unpack", dims=_unpack, linear="all")
+op("ConcatV2", linear=_but_last, constants=(-1,))
+op("Concat", linear=lambda call: "+".join(str(i) for i in range(1, len(call.ranks))), constants=(0,))
+op("Split", linear="1", constants=(0,))
+op("SplitV", linear="0", constants=(1, 2))
+op("OneHot", dims=_one_hot, linear="2+3", differentiable=False, constants=(1,))

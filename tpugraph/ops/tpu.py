@@ -1,0 +1,21 @@
+"""The ops that make a graph a TPU graph, and collectives; no CPU kernel runs the former."""
+
+from __future__ import annotations
+
+from tpugraph.ops.record import page
+
+op = page("tpu")
+
+_INFEED = frozenset({"bool", "int32", "int64", "uint32", "bfloat16", "float32", "complex64", "uint8", "int8"})
+"""Read from TensorFlow 2.15; 1.15 lacks uint8 and int8."""
+
+_REDUCED = frozenset({"float16", "bfloat16", "float32", "float64", "int32", "uint32"})
+"""By the definition of the op."""
+
+op("ConfigureDistributedTPU ShutdownDistributedTPU TPUReplicateMetadata TPUCompilationResult", role="tpu")
+op("TPUReplicatedInput TPUReplicatedOutput XlaSetDynamicDimensionSize", role="tpu")
+op("InfeedEnqueueTuple InfeedDequeueTuple", role="tpu", dtypes=_INFEED)
+op("OutfeedEnqueueTuple OutfeedDequeueTuple", role="tpu")
+op("CrossReplicaSum", role="tpu", dims="..., - -> ...", linear="0", dtypes=_REDUCED)
+op("CollectiveReduceV2", effects=False)
+op("XlaAllReduce XlaReplicaId")

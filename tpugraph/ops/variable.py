@@ -1,0 +1,84 @@
+"""Variables, and what reads and writes them."""
+
+from __future__ import annotations
+
+from tpugraph.ops.record import Write, page
+
+op = page("variable")
+
+op("VariableV2 Variable TemporaryVariable", role="ref_variable")
+op("VarHandleOp", role="resource_variable", effects=False)
+op("ReadVariableOp", role="read", effects=False)
+op("ResourceGather ResourceGatherNd", role="read_rows", effects=False)
+op("VariableShape", effects=False)
+op("RefIdentity", dims="elementwise", linear="all", alias="handle")
+op("IsVariableInitialized", role="is_initialized", resource_op="VarIsInitializedOp")
+op("VarIsInitializedOp", role="is_initialized", effects=False)
+
+
+def writes(reference: str, resource: str, write: Write, **facts: object) -> None:
+    """A write to a variable in both forms, of which TensorFlow may lack the one on reference variables (``""``)."""
+    op(reference, writes=write, resource_op=resource, **facts)
+    op(resource, writes=write, **facts)
+
+
+# --------------------------------------------------------------------------- assignments and rows
+
+writes("Assign", "AssignVariableOp", Write("assign", (0,), 1))
+for _name in ("Add", "Sub"):
+    writes(f"Assign{_name}", f"Assign{_name}VariableOp", Write("assign", (0,), 1, additive=True))
+    writes(f"Scatter{_name}", f"ResourceScatter{_name}", Write("scatter", (0,), 2, 1, additive=True))
+    writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", Write("scatter", (0,), 2, 1, additive=True))
+for _name in ("Update", "Mul", "Div", "Min", "Max", "NdUpdate", "NdMin", "NdMax"):
+    writes(f"Scatter{_name}", f"ResourceScatter{_name}", Write("scatter", (0,), 2, 1))
+op("CountUpTo", resource_op="ResourceCountUpTo")
+op("ResourceCountUpTo")
+
+# --------------------------------------------------------------------------- optimizer steps
+
+_DENSE = (
+    "Adagrad or plain gradient descent, whose sparse steps have dense ones that do the same; or read the table with "
+    "tf.matmul(tf.one_hot(rows, n), table), whose gradient is dense"
+)
+
+
+def optimizer(
+    name: str, variables: int, gradient: int, *, sparse: bool, skips_zeros: bool = False, ref: bool = True
+) -> None:
+    """The step of an optimizer: dense and, where TensorFlow has it, on the rows that a sparse gradient names.
+
+    Args:
+        name: what the op types have in common.
+        variables: how many operands are written; they come first.
+        gradient: the operand that is the gradient; the sparse step has the rows behind it.
+        sparse: whether there is a step on rows.
+        skips_zeros: whether that step leaves a row alone when its gradient is zero.
+        ref: whether there are steps on reference variables.
+    """
+    written = tuple(range(variables))
+    writes(f"Apply{name}" if ref else "", f"ResourceApply{name}", Write("apply", written, gradient))
+    if sparse:
+        write = Write("apply", written, gradient, gradient + 1, additive=skips_zeros)
+        op(f"SparseApply{name}" if ref else "", writes=write, resource_op=f"ResourceSparseApply{name}")
+        dense = f"ResourceApply{name}" if skips_zeros else None
+        op(f"ResourceSparseApply{name}", writes=write, dense_op=dense, instead=None if skips_zeros else _DENSE)
+
+
+optimizer("GradientDescent", 1, 2, sparse=False)
+optimizer("ProximalGradientDescent", 1, 4, sparse=True)
+optimizer("Adadelta", 3, 6, sparse=True)
+optimizer("Adagrad", 2, 3, sparse=True, skips_zeros=True)
+optimizer("AdagradV2", 2, 4, sparse=True, skips_zeros=True)
+optimizer("AdagradDA", 3, 3, sparse=True)
+optimizer("ProximalAdagrad", 2, 5, sparse=True)
+optimizer("Ftrl", 3, 3, sparse=True)
+optimizer("FtrlV2", 3, 3, sparse=True)
+optimizer("Momentum", 2, 3, sparse=True)
+optimizer("KerasMomentum", 2, 3, sparse=True, ref=False)
+optimizer("Adam", 3, 9, sparse=False)
+optimizer("AdaMax", 3, 8, sparse=False)
+optimizer("AdamWithAmsgrad", 4, 10, sparse=False, ref=False)
+optimizer("RMSProp", 3, 7, sparse=True)
+optimizer("CenteredRMSProp", 4, 8, sparse=True)
+optimizer("AddSign", 2, 6, sparse=False)
+optimizer("PowerSign", 2, 6, sparse=False)

@@ -1,0 +1,105 @@
+"""What a conditional of TensorFlow 2 keeps for its gradient, without the optionals that it is wrapped in.
+
+A functional conditional returns what its gradient needs of a branch. The other branch has no such value, so that what is
+returned is an optional: the value in one branch, nothing in the other one. In TF1 control flow the gradient, which is in
+a branch of the same predicate, reads the value itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from tpugraph import ops
+from tpugraph.ir import Graph, Node, Tensor
+
+Crossed = frozenset[tuple[Hashable, int]]
+"""Predicates, each with the side that a node is on: 0 where it is false."""
+
+_SAME_VALUE = ops.IDENTITIES | ops.SWITCH
+
+
+def unwrap(graph: Graph) -> int:
+    """Let what takes a value out of an optional read the value, where it is certain which; returns how many did."""
+    known: dict[Node, Crossed] = {}
+    if not graph.of_type("OptionalGetValue"):
+        return 0
+    _share_predicates(graph, known)
+    count = 0
+    for node in graph.of_type("OptionalGetValue"):
+        here = _crossed(node, known)
+        there = {wrap: _crossed(wrap, known) for wrap in _wraps(node.inputs[0])}
+        wrapped = [wrap for wrap, crossed in there.items() if not _exclude(crossed, here)]
+        if len(wrapped) != 1 or not there[wrapped[0]] <= here:
+            continue
+        for port, value in enumerate(wrapped[0].inputs):
+            graph.replace_uses(node.out(port), value)
+        graph.replace_control_uses(node, wrapped)
+        count += 1
+    return count
+
+
+def _share_predicates(graph: Graph, known: dict[Node, Crossed]) -> None:
+    """A Case and its gradient compare the same index with the same numbers: let the gradient read the first result."""
+    first: dict[Hashable, Node] = {}
+    for node in graph.topological_order() if graph.of_type("Equal") else ():
+        if node.op == "Equal" and any(use.node.op in ops.SWITCH and use.index == 1 for use in node.uses()):
+            before = first.setdefault(_decides(node.out()), node)
+            if before is not node and _crossed(before, known) <= _crossed(node, known):
+                graph.replace_uses(node.out(), before.out())
+
+
+def _wraps(optional: Tensor) -> list[Node]:
+    """The nodes that may have wrapped a value in an optional, one in a branch; none where not all of them are known."""
+    found: dict[Node, None] = {}
+    stack, seen = [optional.node], {optional.node}
+    while stack:
+        node = stack.pop()
+        if node.op == "OptionalFromValue":
+            found[node] = None
+            continue
+        if node.op == "OptionalNone":
+            continue
+        if node.op not in _SAME_VALUE | ops.MERGE:
+            return []
+        for producer, _ in node.inputs if node.op in ops.MERGE else node.inputs[:1]:
+            if producer not in seen:
+                seen.add(producer)
+                stack.append(producer)
+    return list(found)
+
+
+def _exclude(one: Crossed, other: Crossed) -> bool:
+    """Whether two nodes never run both: they are on different sides of a predicate."""
+    return any((predicate, 1 - side) in other for predicate, side in one)
+
+
+def _crossed(node: Node, known: dict[Node, Crossed]) -> Crossed:
+    """The predicates on the way to a node since branches joined last, each with the side that the node is on."""
+    if node not in known:
+        crossed: set[tuple[Hashable, int]] = set()
+        stack, seen = [node], {node}
+        while stack:
+            at = stack.pop()
+            producers = at.producers()
+            if at.op in ops.MERGE:  # a loop runs where its first values are
+                producers = [producer for producer in producers if producer.op in ops.ENTER]
+            elif at.op not in ops.EXIT:
+                crossed.update((_decides(t.node.inputs[1]), t.port) for t in at.inputs if t.node.op in ops.SWITCH)
+            for producer in producers:
+                if producer not in seen:
+                    seen.add(producer)
+                    stack.append(producer)
+        known[node] = frozenset(crossed)
+    return known[node]
+
+
+def _decides(tensor: Tensor) -> Hashable:
+    """What tells a predicate from others: where it comes from, or the number that an index is compared with."""
+    while tensor.node.op in _SAME_VALUE:
+        tensor = tensor.node.inputs[0]
+    node = tensor.node
+    if node.op == "ToBool":
+        return node.op, _decides(node.inputs[0])
+    if node.op == "Equal" and node.inputs[1].node.op == "Const" and node.inputs[1].node.attr("value").size == 1:
+        return node.op, _decides(node.inputs[0]), node.inputs[1].node.attr("value").item()
+    return tensor
