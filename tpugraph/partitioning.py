@@ -478,7 +478,10 @@ class Partition:
         """Whether a number counts entries, or as many things for each: that of all cores is the sum of theirs."""
         node = tensor.node
         while node.op in _OF_COUNTS:
-            node = next((t.node for t in node.inputs if self.placing.read(t) == Entries("shape")), node.inputs[0].node)
+            counts = [t.node for t in node.inputs if self.placing.read(t) == Entries("shape")]
+            if len(counts) > 1:
+                return False  # a count by another one
+            node = counts[0] if counts else node.inputs[0].node
         return node.op in ("Shape", "Size")
 
     def _left_out_sum(self, node: Node, tensor: Tensor, rows: Shard) -> bool:

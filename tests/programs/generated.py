@@ -98,7 +98,8 @@ HIDDEN = ("classes", "sum_of_means", "row_maxima", "pairs", "triplets")
 def accumulated(loss: Any, clip: Any) -> tuple[Any, Any]:
     """Gradients of two steps, applied in a branch."""
     variables, step = tf1.trainable_variables(), tf1.train.get_or_create_global_step()
-    slopes = [tf.convert_to_tensor(g) for g in tf.gradients(loss, variables)]
+    with tf.control_dependencies(None):
+        slopes = [tf.convert_to_tensor(g) for g in tf.gradients(loss, variables)]
     kept = [state(f"kept_{k}", *v.shape) for k, v in enumerate(variables)]
     tf1.summary.scalar("loss", loss)
     with tf.control_dependencies([loss, *slopes]):
@@ -124,7 +125,8 @@ def two(loss: Any, clip: Any) -> tuple[Any, Any]:
     """An optimizer for the first half of the variables, another for the rest."""
     tf1.summary.scalar("loss", loss)
     optimizers = adam(), sgd(0.05)
-    gradients, variables = zip(*optimizers[0].compute_gradients(loss), strict=True)
+    with tf.control_dependencies(None):
+        gradients, variables = zip(*optimizers[0].compute_gradients(loss), strict=True)
     pairs = list(zip(clip(list(gradients)) if clip else gradients, variables, strict=True))
     half, step = len(pairs) // 2, tf1.train.get_or_create_global_step()
     first = optimizers[0].apply_gradients(pairs[: half + 1], global_step=step)

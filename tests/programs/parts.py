@@ -152,7 +152,8 @@ def minimise(loss: Any, optimizer: Any = None, *, clip: Any = None, variables: A
     optimizer = optimizer or sgd()
     step = tf1.train.get_or_create_global_step()
     tf1.summary.scalar("loss", loss)
-    gradients, trained = zip(*optimizer.compute_gradients(loss, var_list=variables), strict=True)
+    with tf.control_dependencies(None):  # a loop whose gradient waited for the loss would never end
+        gradients, trained = zip(*optimizer.compute_gradients(loss, var_list=variables), strict=True)
     gradients = clip(list(gradients)) if clip else gradients
     return loss, optimizer.apply_gradients(zip(gradients, trained, strict=True), global_step=step, name="train")
 
@@ -160,7 +161,8 @@ def minimise(loss: Any, optimizer: Any = None, *, clip: Any = None, variables: A
 def by_hand(loss: Any, update: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
     """The loss and a train op that subtracts ``update(gradient, variable)``, all of them read before one is written."""
     variables = tf1.trainable_variables()
-    gradients = [tf.convert_to_tensor(g) for g in tf.gradients(loss, variables)]
+    with tf.control_dependencies(None):
+        gradients = [tf.convert_to_tensor(g) for g in tf.gradients(loss, variables)]
     tf1.summary.scalar("loss", loss)
     with tf.control_dependencies([loss, *gradients]):
         changes = [update(g, v) for g, v in zip(gradients, variables, strict=True)]

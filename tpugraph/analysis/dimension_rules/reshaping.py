@@ -255,7 +255,7 @@ def _concat(d: Dimensions, node: Node) -> None:
 
 @rule("ConcatOffset")
 def _concat_offset(d: Dimensions, node: Node) -> None:
-    axis, shapes = fixed(node.inputs[0]), [d.elements(t) for t in node.inputs[1:]]
+    axis, shapes = d.numbers(node.inputs[0]), [d.elements(t) for t in node.inputs[1:]]
     for port in range(len(node.outputs or ())):
         d.fresh(node.out(port))
     if axis is None or any(s is None for s in shapes):

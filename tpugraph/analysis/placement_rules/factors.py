@@ -50,7 +50,8 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
             return Verdict([inputs[i]] * count)
     if entries is not None and rows is None:
         for i in data:
-            if isinstance(inputs[i], Partial | Sized):
+            counts = inputs[i] == Entries("shape") and entries.role != "shape"  # read as a number: that of all cores
+            if counts or isinstance(inputs[i], Partial | Sized):
                 wants[i] = REPLICATE
         return Verdict([_role_after(node, entries)] * count, wants, why="entry by entry")
     if rows is None:

@@ -53,9 +53,15 @@ def _shape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict(outputs, why="the size of what a core holds")
 
 
-@rule("BroadcastGradientArgs ConcatOffset")
-def _of_shapes(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return Verdict([REPLICATE] * len(node.outputs or ()))
+@rule("BroadcastGradientArgs")
+def _axes(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([REPLICATE] * len(node.outputs or ()), why="the dimensions that were broadcast")
+
+
+@rule("ConcatOffset")
+def _offsets(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Sized)}
+    return Verdict([REPLICATE] * len(node.outputs or ()), wants, why="where the parts of the whole batch begin")
 
 
 @rule("Range")
