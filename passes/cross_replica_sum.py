@@ -52,7 +52,7 @@ class CrossReplicaSum(Pass):
             return
         scaling = None if self.loss_reduction == "auto" else self.loss_reduction
         chosen = {**graph.facts.get("batch-norm", {}).get("sizes", {}), **self._chosen(graph)}
-        placing = analyse(graph, rows, policies={"batch_norm": self.batch_norm}, chosen=chosen)
+        placing = analyse(graph, rows, self.num_replicas, policies={"batch_norm": self.batch_norm}, chosen=chosen)
         step = Partition(placing, self.num_replicas, scaling, self.varying_updates)
         step.solve()
         facts["loss_reduction"], facts["reason"] = step.reduction(loss)

@@ -10,6 +10,7 @@ from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, NodeSet
 from tpugraph.bounds import bounded_bytes
 from tpugraph.device_cut import Step
 from tpugraph.errors import ConversionError
+from tpugraph.host_rows import where_rows_meet
 from tpugraph.ir import Graph, Tensor
 from tpugraph.pipeline import Pass
 from tpugraph.watching import Tail, detach_prints
@@ -20,7 +21,8 @@ class Placement(Pass):
     """Every node of the step is on the host or on the device, and as few bytes as possible cross between them per step.
 
     The host keeps what only a host can do and all that leads to it; the device gets what depends on variables. What is
-    free goes where the cut is cheapest: an image crosses as uint8 and is cast on the device. Summaries, metrics and
+    free goes where the cut is cheapest: an image crosses as uint8 and is cast on the device. What is computed of several
+    rows is on the device, where the rows of all cores can be had. Summaries, metrics and
     printing run on the host behind the device.
     """
 
@@ -30,7 +32,7 @@ class Placement(Pass):
     def run(self, graph: Graph) -> None:
         dropped = detach_prints(graph)
         step = Step(graph)
-        cut = step.minimum_cut()
+        cut = step.minimum_cut(where_rows_meet(graph, step.free()))
         device, host = step.split(cut)
         host.update(graph.ancestors(graph[name] for name in graph.roles.beside))
         _clone_shared(graph, device, host, cut)

@@ -104,14 +104,20 @@ class BatchDims(Ties):
 
 def batch_rows(graph: Graph) -> int | None:
     """Rows of one core's batch: the commonest leading dimension of what crosses to the device."""
+    found = commonest_rows(fed_to_device(graph))
+    if found is not None:
+        return found
+    rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
+    return rows[0] if rows else None
+
+
+def commonest_rows(tensors: Iterable[Tensor]) -> int | None:
+    """The commonest leading dimension; of several, the largest. None where no tensor has one."""
     counts: dict[int, int] = {}
-    for tensor in fed_to_device(graph):
+    for tensor in tensors:
         if tensor.shape and tensor.shape[0]:
             counts[tensor.shape[0]] = counts.get(tensor.shape[0], 0) + 1
-    if not counts:
-        rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
-        return rows[0] if rows else None
-    return max(counts, key=lambda rows: (counts[rows], rows))
+    return max(counts, key=lambda rows: (counts[rows], rows), default=None)
 
 
 def _axis_after_reshape(a: Shape, axis: int, b: Shape, batch: int) -> int | None:

@@ -96,8 +96,16 @@ class Step:
         if self.moved:
             self.cone = self.graph.ancestors(self.roots)
 
-    def minimum_cut(self) -> list[Tensor]:
+    def free(self) -> list[Node]:
+        """The nodes between the input and the device that may run on either side."""
+        bound = (self.upstream, self.trained, self.variables)
+        return [n for n in self.cone if n in self.derived and not any(n in nodes for nodes in bound)]
+
+    def minimum_cut(self, on_device: Iterable[Node] = ()) -> list[Tensor]:
         """The tensors that cross from host to device, so that as few bytes as possible do.
+
+        Args:
+            on_device: free nodes that belong on the device.
 
         Raises:
             ShapeError: no infeed takes what has to cross.
@@ -108,11 +116,13 @@ class Step:
         sources: dict[Tensor, None] = {}
         sinks: dict[Tensor, None] = {}
         bounds: Known = {}
+        behind = self.graph.descendants(on_device)
         for node in self.cone:
             if node not in self.derived or node in self.trained or node in self.variables:
                 continue
             for tensor in self._handed_on(node):
-                size = None if self._bound_to_place(node) else bounded_bytes(tensor, bounds)
+                bound = self._bound_to_place(node) or (node in behind and node not in self.upstream)
+                size = None if bound else bounded_bytes(tensor, bounds)
                 if size is not None and tensor.dtype.name in ops.INFEED_DTYPES:
                     capacity[tensor] = size
                 if node in self.upstream:

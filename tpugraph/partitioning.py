@@ -44,23 +44,32 @@ IN_A_LOOP = 1000
 _Seeds = tuple[dict[Tensor, Dims], dict[Tensor, Placement], dict[Tensor, Elements]]
 
 
-def analyse(graph: Graph, rows: int, *, policies: Mapping[str, str] | None = None,
-            chosen: Mapping[str, bool] | None = None) -> Placing:  # fmt: skip
-    """The placements of the device part of a training step, with its dimensions and sizes.
+def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, str] | None = None,
+            chosen: Mapping[str, bool] | None = None, nodes: analysis.NodeSet | None = None) -> Placing:  # fmt: skip
+    """The placements of a training step, with its dimensions and sizes.
 
     Args:
         graph: the graph, placed on host and device, with shapes.
         rows: rows of one core's batch.
+        count: number of cores.
         policies: see :class:`Placing`.
         chosen: constants that are settled: by name, whether they hold the size of the batch.
+        nodes: the nodes to analyse; those on the device by default.
     """
-    device = analysis.cluster_nodes(graph)
+    device = analysis.cluster_nodes(graph) if nodes is None else nodes
     order = analysis.loop_order(graph, device)
     dims, placements, sizes = _seeds(graph, device, rows)
     shape_of = graph.facts.get("static-shapes", {}).get("shape_of", {})
-    dimensions = Dimensions(graph, order, rows, dims, sizes, shape_of=shape_of, chosen=chosen,
-                            only=graph.facts.get("split-batch", {}).get("constants"))  # fmt: skip
-    evidence.weigh(dimensions)
+    def found(ones: bool) -> Dimensions:
+        made = Dimensions(graph, order, rows, dims, sizes, shape_of=shape_of, chosen=chosen, whole=rows * count,
+                          only=graph.facts.get("split-batch", {}).get("constants"), ones=ones)  # fmt: skip
+        evidence.weigh(made)
+        return made
+
+    dimensions = found(ones=False)
+    if dimensions.sizes.conflicts and rows > 1:  # a 1 may be half of two rows
+        other = found(ones=True)
+        dimensions = min(dimensions, other, key=lambda d: len(d.sizes.conflicts))
     return Placing(graph, order, dimensions, placements, policies=policies)
 
 

@@ -50,6 +50,8 @@ class Dimensions:
         graph: the graph, with shapes.
         order: the nodes to analyse, in topological order.
         rows: the number of rows that the graph was traced with.
+        whole: the number of rows of all cores together.
+        ones: whether a 1 may be a number of rows, as half of two rows is.
         seeds: the dimensions of the tensors where the batch comes in.
         elements: the elements of the sizes that come in with them.
         shape_of: constants that a shape was folded into, by name, with the tensor whose shape it is.
@@ -68,10 +70,13 @@ class Dimensions:
         shape_of: Mapping[str, str] | None = None,
         chosen: Mapping[str, bool] | None = None,
         only: Collection[str] | None = None,
+        whole: int | None = None,
+        ones: bool = False,
     ) -> None:
         self.graph = graph
         self.rows = rows
-        self.sizes = Relations(rows)
+        self._ones = ones or rows == 1
+        self.sizes = Relations(rows, whole)
         self.order = order
         self.reasons: dict[Unknown, str] = {}
         self._dims: dict[Tensor, Dims | None] = dict(seeds)
@@ -224,10 +229,10 @@ class Dimensions:
         return tuple(self._may_follow(d, tensor) if open_for_batch or d is None else int(d) for d in tensor.shape)
 
     def _may_follow(self, size: int | None, origin: object) -> Size:
-        """A size that may follow the batch; of more than one row, one is no number of rows."""
+        """A size that may follow the batch; of more than one row, one is no number of rows, unless rows are divided."""
         if size is None:
             return Unknown(-1, origin)
-        return Unknown(size, origin) if size > 1 or (size == 1 and self.rows == 1) else size
+        return Unknown(size, origin) if size > 1 or (size == 1 and self._ones) else size
 
     def _constant_dims(self, tensor: Tensor) -> Dims | None:
         shape = tensor.shape

@@ -123,6 +123,10 @@ def negative(size: Known) -> Known:
     return times(size, -1)
 
 
+def _value(size: Known, rows: int) -> int:
+    return size.at(rows) if isinstance(size, Poly) else size
+
+
 def known(size: Size) -> Known | None:
     """What is found of a size; None of an unknown one."""
     return size.root().found if isinstance(size, Unknown) else size
@@ -138,6 +142,7 @@ class Relations:
 
     Args:
         rows: the number of rows that the graph was traced with.
+        whole: the number of rows of the batches of all cores together.
 
     Attributes:
         conflicts: where a size that follows the batch was tied to one that does not: the place, and both.
@@ -145,8 +150,9 @@ class Relations:
         ones: dimensions of size 1 that were broadcast together.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, whole: int | None = None) -> None:
         self.rows = rows
+        self.whole = rows if whole is None else whole
         self.conflicts: list[tuple[object, Known, Known]] = []
         self.settled = 0
         self.place: object = None
@@ -197,6 +203,10 @@ class Relations:
         """The sums of both sides are equal."""
         self._relate("sum", left, right)
 
+    def quotient(self, out: Size, size: Size, by: Size) -> None:
+        """One size is another divided by a third, and the remainder left out."""
+        self._relate("quotient", [out], [size, by])
+
     def broadcast(self, out: Size, parts: Sequence[Size]) -> None:
         """A dimension of a result that its operands are broadcast to: those of another size than 1 are as large."""
         if self.at(out) != 1:
@@ -209,8 +219,13 @@ class Relations:
 
     def literal_factors(self) -> None:
         """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
+        for kind, _, right, _ in self._pending:
+            if kind == "quotient" and follows_batch(right[0]) and known(right[1]) is None:
+                self.tie(right[1], self.at(right[1]))
         for kind, left, right, _ in self._pending:
-            for whole, parts in ((left, right), (right, left)) if kind != "broadcast" else ():
+            if kind in ("broadcast", "quotient"):
+                continue
+            for whole, parts in ((left, right), (right, left)):
                 if len(whole) != 1 or not any(follows_batch(s) for s in (*whole, *parts)):
                     continue
                 opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
@@ -248,6 +263,8 @@ class Relations:
         self.place = place
         if kind == "broadcast":
             return self._settle_broadcast(left[0], right)
+        if kind == "quotient":
+            return self._settle_quotient(left[0], *right)
         found = [[known(s) for s in side] for side in (left, right)]
         unknown = [s for s in (*left, *right) if known(s) is None]
         if len({s.root() for s in unknown if isinstance(s, Unknown)}) > 1 or len(unknown) > 1:
@@ -267,6 +284,25 @@ class Relations:
         if value is not None:
             self.tie(unknown[0], value)
         return True
+
+    def _settle_quotient(self, out: Size, size: Size, by: Size) -> bool:
+        found, divisor, quotient = known(size), known(by), known(out)
+        if found is not None and divisor is not None:
+            made = self._through(*(_value(found, n) // _value(divisor, n) for n in (self.rows, self.whole)))
+            self.tie(out, made)
+            return True
+        exact = self.at(out) * self.at(by) == self.at(size)
+        if exact and quotient is not None and divisor is not None:
+            self.tie(size, times(quotient, divisor))
+            return True
+        return False
+
+    def _through(self, here: int, there: int) -> Known:
+        """A size of one value on a core and another for all rows: the line through both, exact for these two."""
+        if here == there:
+            return here
+        slope = Fraction(there - here, self.whole - self.rows)
+        return _poly((here - slope * self.rows, slope))
 
     def _no_batch(self, found: list[list[Known | None]], unknown: list[Size]) -> bool:
         """A product without batch on one side leaves none on the other."""

@@ -151,6 +151,18 @@ def _quotient(d: Dimensions, x: Size, y: Size) -> Size | None:
     return out
 
 
+def _floored(d: Dimensions, x: Size, y: Size) -> Size | None:
+    """A size divided by another one, as whole numbers are."""
+    a, b = d.sizes.at(x), d.sizes.at(y)
+    if a < 0 or b <= 0:
+        return None
+    if isinstance(x, int) and isinstance(y, int):
+        return a // b
+    out = Unknown(a // b)
+    d.sizes.quotient(out, x, y)
+    return out
+
+
 def _largest(d: Dimensions, x: Size, y: Size) -> Size:
     return x if d.sizes.at(x) >= d.sizes.at(y) else y
 
@@ -173,8 +185,8 @@ _COMPUTED = {
     "AddV2": _sum,
     "Sub": difference,
     "Mul": _product,
-    "FloorDiv": _quotient,
-    "TruncateDiv": _quotient,
+    "FloorDiv": _floored,
+    "TruncateDiv": _floored,
     "RealDiv": _quotient,
     "Div": _quotient,
     "Maximum": _largest,

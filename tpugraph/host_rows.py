@@ -1,0 +1,44 @@
+"""What the host may compute of a core's batch: rows on their own; where rows meet, all cores' rows belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpugraph import ops
+from tpugraph.analysis import NodeSet
+from tpugraph.analysis.placements import Entries, PerCore, Placement, Replicate, Shard
+from tpugraph.analysis.placing import Verdict
+from tpugraph.batch_dims import commonest_rows
+from tpugraph.ir import Graph, Node
+from tpugraph.partitioning import analyse
+
+
+def where_rows_meet(graph: Graph, nodes: Sequence[Node]) -> NodeSet:
+    """The nodes that compute something of several rows of the input, or of their number.
+
+    The host computes with one core's batch. What it made of several rows of it would be another thing than the plain graph
+    makes of the whole batch, so that such nodes belong on the device, where the cores can combine their rows.
+
+    Args:
+        graph: the graph, with shapes, before anything is placed.
+        nodes: the nodes between the input and the device that may run on either.
+    """
+    free = dict.fromkeys(nodes)
+    of_input = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True)
+    rows = commonest_rows(dict.fromkeys(t for n in nodes for t in n.inputs if t.node in of_input and t.node not in free))
+    if rows is None:
+        return {}
+    before = graph.ancestors(nodes, data_only=True)
+    placing = analyse(graph, rows, nodes={n: None for n in before if n in free or n not in of_input})
+    placing.solve()
+    return {node: None for node, verdict in placing.verdicts.items() if node in free and not _keeps_rows_apart(verdict)}
+
+
+def _keeps_rows_apart(verdict: Verdict) -> bool:
+    return not verdict.wants and all(placement is None or _of_own_rows(placement) for placement in verdict.outputs)
+
+
+def _of_own_rows(placement: Placement) -> bool:
+    if isinstance(placement, Shard):
+        return placement == Shard(0, placement.outer, placement.inner) and placement.outer == 1
+    return isinstance(placement, Replicate | Entries | PerCore)
