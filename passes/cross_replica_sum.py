@@ -51,7 +51,8 @@ class CrossReplicaSum(Pass):
             facts |= {"loss_reduction": "whole", "reason": "one core has the whole batch"}
             return
         scaling = None if self.loss_reduction == "auto" else self.loss_reduction
-        chosen = {**graph.facts.get("batch-norm", {}).get("sizes", {}), **self._chosen(graph)}
+        made = [graph.facts.get(name, {}).get("sizes", {}) for name in ("batch-norm", "dense-rows")]
+        chosen = {**made[0], **made[1], **self._chosen(graph)}
         placing = analyse(graph, rows, policies={"batch_norm": self.batch_norm}, chosen=chosen)
         step = Partition(placing, self.num_replicas, scaling, self.varying_updates)
         step.solve()
