@@ -55,6 +55,7 @@ LAYERS = [
         "tpugraph/analysis/evidence.py",
         "tpugraph/analysis/placing.py",
         "tpugraph/analysis/placement_rules/**/*.py",
+        "tpugraph/analysis/because.py",
         "tpugraph/collectives.py",
         "tpugraph/partitioning.py",
         "tpugraph/device_cut.py",

@@ -279,6 +279,10 @@ class Placing:
         found = self.held.get(handle.key)
         return REPLICATE if found is None and self.unreached else found
 
+    def users(self, key: str) -> list[Node]:
+        """The nodes that put elements into a container, or take them out."""
+        return list(self._readers.get(key, ()))
+
 
 _OF_SIZES = frozenset(
     """GatherV2 Pack ConcatV2 Prod Mul Cast StridedSlice Slice Sub Add AddV2 Maximum Minimum Reshape
