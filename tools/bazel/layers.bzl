@@ -18,6 +18,7 @@ LAYERS = [
         "tpugraph/bounds.py",
         "tpugraph/flow.py",
         "tpugraph/analysis/__init__.py",
+        "tpugraph/analysis/dataflow.py",
         "tpugraph/loops.py",
         "tpugraph/sides.py",
         "tpugraph/batch_ties.py",

@@ -51,7 +51,7 @@ class Because:
     def __init__(self, placing: Placing, asking: Mapping[Tensor, Node]) -> None:
         self.placing = placing
         self._asking = asking
-        self._position = {node: place for place, node in enumerate(placing.order)}
+        self._position = placing.flow.position
         self._sizes = _Proofs(placing.d)
 
     def chain(self, start: Tensor, *, everything: bool = False) -> list[Reason]:
