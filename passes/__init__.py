@@ -2,6 +2,7 @@
 
 from passes.batch_norm import BatchNorm
 from passes.cross_replica_sum import CrossReplicaSum
+from passes.dense_rows import DenseRows
 from passes.entry_points import EntryPoints
 from passes.evaluation_entry_points import EvaluationEntryPoints
 from passes.evaluation_loop import EvaluationLoop
@@ -28,6 +29,7 @@ PASSES: tuple[type[Pass], ...] = (
     Placement,
     SplitBatch,
     BatchNorm,
+    DenseRows,
     CrossReplicaSum,
     Outfeed,
     Infeed,

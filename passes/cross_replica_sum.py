@@ -50,17 +50,13 @@ class CrossReplicaSum(Pass):
             graph.roles.loss_share = str(loss)
             facts |= {"loss_reduction": "whole", "reason": "one core has the whole batch"}
             return
-        scaling = None if self.loss_reduction == "auto" else self.loss_reduction
-        chosen = {**graph.facts.get("batch-norm", {}).get("sizes", {}), **self._chosen(graph)}
-        placing = analyse(graph, rows, self.num_replicas, policies={"batch_norm": self.batch_norm}, chosen=chosen)
-        step = Partition(placing, self.num_replicas, scaling, self.varying_updates)
-        step.solve()
+        step = self.solved(graph, rows)
         facts["loss_reduction"], facts["reason"] = step.reduction(loss)
-        if scaling is None:
+        if step.scaling is None:
             step.refuse_doubts()
         else:
             step.override(loss)
-            facts["loss_reduction"], facts["reason"] = scaling, "chosen with --loss_reduction"
+            facts["loss_reduction"], facts["reason"] = self.loss_reduction, "chosen with --loss_reduction"
         step.apply()
         graph.roles.loss_share = str(_share_of_loss(step, loss))
         facts["leaving"] = {str(t): p for t, p in _leaving(graph, step).items()}
@@ -68,6 +64,16 @@ class CrossReplicaSum(Pass):
         facts["gathered"] = step.gathered
         facts["unified"] = step.combined
         facts["notes"] = step.notes()
+
+    def solved(self, graph: Graph, rows: int) -> Partition:
+        """The step with its placements and what it asks for, before anything is made in the graph."""
+        made = [graph.facts.get(name, {}).get("sizes", {}) for name in ("batch-norm", "dense-rows")]
+        chosen = {**made[0], **made[1], **self._chosen(graph)}
+        placing = analyse(graph, rows, self.num_replicas, policies={"batch_norm": self.batch_norm}, chosen=chosen)
+        scaling = None if self.loss_reduction == "auto" else self.loss_reduction
+        step = Partition(placing, self.num_replicas, scaling, self.varying_updates)
+        step.solve()
+        return step
 
     def _chosen(self, graph: Graph) -> dict[str, bool]:
         """The constants that the user settled: by name, whether they hold the size of the batch."""

@@ -2,6 +2,8 @@
 
 python tools/make_docs.py            writes them
 python tools/make_docs.py --check    exit code 1 where one of them is not current
+
+docs/collectives.md takes conversions, and docs/verdicts.md the TPU compiler: tools/collectives.py and tools/verdicts.py write them.
 """
 
 from __future__ import annotations

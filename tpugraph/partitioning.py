@@ -115,6 +115,7 @@ class Partition:
         made: the collectives, as words by tensor, for the report.
         factor: what gradients are multiplied by where the user said how they combine and the placements say otherwise.
         forward: what leads to the loss, and is no gradient.
+        asking: of partial values that are read whole, the first node that does.
         gathered: bytes of what is gathered, by tensor and the node that asks.
     """
 
@@ -126,6 +127,7 @@ class Partition:
     gathered: dict[str, str] = field(default_factory=dict)
     combined: dict[str, str] = field(default_factory=dict)
     made_behind: dict[Tensor, Tensor] = field(default_factory=dict)
+    asking: dict[Tensor, Node] = field(default_factory=dict)
     factor: float = 1.0
     forward: Mapping[Node, None] = field(default_factory=dict)
 
@@ -207,6 +209,7 @@ class Partition:
                 tensor = node.inputs[index]
                 if isinstance(want, Replicate) and isinstance(self.placing.read(tensor), Partial):
                     found[tensor] = None
+                    self.asking.setdefault(tensor, node)
         return list(found)
 
     def _pin(self) -> bool:

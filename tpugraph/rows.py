@@ -20,6 +20,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from tpugraph import analysis, attrs, ops, row_rules, shapes
+from tpugraph.analysis.dataflow import Says, Solver
 from tpugraph.attrs import Shape
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.row_states import MIXED, UNIFORM, Batch, Rows, State
@@ -55,15 +56,20 @@ class RowFlow:
         self.graph = graph
         self.batch = batch
         self.mixed = mixed
-        self._states: dict[Tensor, State] = dict(seeds)
-        behind = graph.descendants((t.node for t in self._states), data_only=True)
-        sources = {tensor.node for tensor in self._states}
+        behind = graph.descendants((t.node for t in seeds), data_only=True)
+        sources = {tensor.node for tensor in seeds}
         chosen = {node: None for node in within if node in behind and node not in sources}
         self._order = graph.topological_order(chosen)
         self._frame_of = analysis.frames(graph)
         self._spoiled: set[str] = set()
-        while self._settle() or self._spoil_loops():
-            pass
+        self._flow: Solver[State, Says[State]] = Solver(self._order, self._says)
+        self._states = self._flow.facts
+        self._states.update(seeds)
+        self._flow.wake(self._order)
+        self._flow.run()
+        while spoiled := self._spoil_loops():
+            self._flow.wake(n for n in self._order if self._frame_of[n] in spoiled)
+            self._flow.run()
 
     def state(self, tensor: Tensor) -> State:
         """What a tensor is."""
@@ -120,17 +126,8 @@ class RowFlow:
 
     # ------------------------------------------------------------------ parts
 
-    def _settle(self) -> bool:
-        changed = False
-        for node in self._order:
-            inputs = [self.state(t) for t in node.inputs]
-            found = self._apply(node, inputs)
-            for port, state in enumerate(found):
-                tensor = node.out(port)
-                if self._states.get(tensor, UNIFORM) != state:
-                    self._states[tensor] = state
-                    changed = True
-        return changed
+    def _says(self, node: Node) -> Says[State]:
+        return Says(self._apply(node, [self.state(t) for t in node.inputs]))
 
     def _apply(self, node: Node, inputs: list[State]) -> list[State]:
         count = len(node.outputs or ())
@@ -143,8 +140,8 @@ class RowFlow:
             [row_rules.join(self.state(node.out(p)), s) for p, s in enumerate(found)] if node.op in ops.MERGE else found
         )
 
-    def _spoil_loops(self) -> bool:
+    def _spoil_loops(self) -> set[str]:
         """A loop with a mixed value anywhere is mixed as a whole, as it runs in one place."""
         frames = {self._frame_of[n] for n in self._order if self._frame_of[n] and self.mixes(n)} - self._spoiled
         self._spoiled |= frames
-        return bool(frames)
+        return frames

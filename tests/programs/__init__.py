@@ -18,6 +18,7 @@ from . import (
     optimizers,
     pairs,
     recurrent,
+    residual,
     shapes,
     statistics,
 )
@@ -49,6 +50,7 @@ _THEMES = (
     optimizers,
     pairs,
     recurrent,
+    residual,
     shapes,
     statistics,
 )

@@ -31,10 +31,12 @@ def weigh(d: Dimensions) -> None:
                    _loop_limits, _counts_of_rows, _divided_counts, _even_parts, _row_numbers):  # fmt: skip
         while True:
             before = d.sizes.settled
+            d.sizes.place = " ".join((settle.__doc__ or "").split("\n\n")[0].split()).rstrip(".")
             settle(d)
             d.sizes.propagate()
             if d.sizes.settled == before:
                 break
+    d.sizes.place = "nothing speaks for it being a number of rows"
     _rest(d)
 
 
@@ -205,6 +207,7 @@ def _adjacent(d: Dimensions) -> None:
 
 
 def _literal_factors(d: Dimensions) -> None:
+    """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
     d.sizes.literal_factors()
 
 

@@ -7,11 +7,11 @@ differs from what an operand is becomes a collective, inserted by the pass ``cro
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpugraph import ops
+from tpugraph.analysis.dataflow import Solver
 from tpugraph.analysis.dimensions import Dimensions, constant
 from tpugraph.analysis.placements import REPLICATE, SIZED, Entries, Held, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.sizes import Known, Poly, follows_batch, known
@@ -83,16 +83,13 @@ class Placing:
         self.d = dimensions
         self.policies = dict(policies or {})
         self.seeds = dict(seeds)
-        self.verdicts: dict[Node, Verdict] = {}
         self.met: dict[Tensor, None] = {}
         self.pinned: set[Node] = set()
         self.unreached = False
-        self._position = {node: place for place, node in enumerate(order)}
-        self._placed: dict[Tensor, Placement] = {}
+        self.flow: Solver[Placement, Verdict] = Solver(order, self._apply, fixed=self.seeds)
+        self.verdicts, self._placed, self._position = self.flow.said, self.flow.facts, self.flow.position
         self.held: dict[str, Placement] = {}
         self._readers: dict[str, dict[Node, None]] = {}
-        self._queue: list[int] = []
-        self._queued: set[int] = set()
 
     # ------------------------------------------------------------------ answers
 
@@ -145,14 +142,12 @@ class Placing:
 
     def solve(self) -> None:
         """Carry placements forward until nothing changes."""
-        self._placed.clear()
-        self.verdicts.clear()
+        self.flow.forget()
         self.held.clear()
         self.unreached = False
-        self._push(range(len(self.order)))
-        self._drain()
-        while self._reach_rest():
-            self._drain()
+        self.flow.wake(self.order)
+        self.flow.run()
+        self._reach_rest()
 
     def meet(self, tensors: Iterable[Tensor]) -> None:
         """Let all readers of some tensors read the replicated value, and follow what comes of it."""
@@ -161,37 +156,14 @@ class Placing:
         if self.held or any(node.op in ops.MERGE for node in self.order):
             self.solve()  # what goes round a loop would keep itself alive
             return
-        self._push(self._position[use.node] for t in new for use in t.node.uses(t.port) if use.node in self._position)
-        self._drain()
+        self.flow.wake(use.node for t in new for use in t.node.uses(t.port))
+        self.flow.run()
 
-    def _reach_rest(self) -> bool:
+    def _reach_rest(self) -> None:
         """What no value reached, as a container that nothing is put into, is the same everywhere."""
-        if self.unreached:
-            return False
         self.unreached = True
-        self._push(place for place, node in enumerate(self.order) if node not in self.verdicts)
-        return bool(self._queue)
-
-    def _push(self, places: Iterable[int]) -> None:
-        for place in places:
-            if place not in self._queued:
-                self._queued.add(place)
-                heapq.heappush(self._queue, place)
-
-    def _drain(self) -> None:
-        while self._queue:
-            place = heapq.heappop(self._queue)
-            self._queued.discard(place)
-            node = self.order[place]
-            verdict = self._apply(node)
-            if verdict is None:
-                continue
-            self.verdicts[node] = verdict
-            for port, placement in enumerate(verdict.outputs):
-                tensor = node.out(port)
-                if placement is not None and self._placed.get(tensor) != placement and tensor not in self.seeds:
-                    self._placed[tensor] = placement
-                    self._push(self._position[u.node] for u in node.uses(port) if u.node in self._position)
+        self.flow.wake(node for node in self.order if node not in self.verdicts)
+        self.flow.run()
 
     def _apply(self, node: Node) -> Verdict | None:
         count = len(node.outputs or ())
@@ -268,7 +240,7 @@ class Placing:
                 joined = forward if isinstance(forward, Shard) else REPLICATE
         if joined is not None and joined != before:
             self.held[handle.key] = joined
-            self._push(self._position[n] for n in self._readers.get(handle.key, ()) if n in self._position)
+            self.flow.wake(self._readers.get(handle.key, ()))
         return joined if joined is not None else REPLICATE
 
     def take(self, node: Node, handle: Placement) -> Placement | None:
@@ -278,6 +250,10 @@ class Placing:
         self._readers.setdefault(handle.key, {})[node] = None
         found = self.held.get(handle.key)
         return REPLICATE if found is None and self.unreached else found
+
+    def users(self, key: str) -> list[Node]:
+        """The nodes that put elements into a container, or take them out."""
+        return list(self._readers.get(key, ()))
 
 
 _OF_SIZES = frozenset(

@@ -148,6 +148,7 @@ class Relations:
         conflicts: where a size that follows the batch was tied to one that does not: the place, and both.
         settled: how many unknowns have been found; grows.
         ones: dimensions of size 1 that were broadcast together.
+        ties: each pair of sizes that was found to be one, with the node or the evidence that says so.
     """
 
     def __init__(self, rows: int, whole: int | None = None) -> None:
@@ -155,8 +156,9 @@ class Relations:
         self.whole = rows if whole is None else whole
         self.conflicts: list[tuple[object, Known, Known]] = []
         self.settled = 0
-        self.place: object = None
+        self.place: object = None  # the node, or the words of the evidence, that ties sizes now
         self.ones: list[list[Size]] = []
+        self.ties: list[tuple[Size, Size, object]] = []
         self._pending: list[tuple[str, list[Size], list[Size], object]] = []
 
     def at(self, size: Size) -> int:
@@ -178,6 +180,7 @@ class Relations:
             if x.found is not None:
                 x, y = y, x
             x._up = y
+            self.ties.append((a, b, self.place))
             self.settled += y.found is not None
             return None
         if isinstance(y, Unknown):
@@ -188,6 +191,7 @@ class Relations:
             return self._agree(x.found, y)  # type: ignore[arg-type]
         if x.value == self.at(y):
             x.found = y  # type: ignore[assignment]
+            self.ties.append((a, b, self.place))
             self.settled += 1
         return None
 
@@ -253,10 +257,12 @@ class Relations:
 
     def propagate(self) -> None:
         """Let relations settle their last unknowns until none can."""
+        place = self.place
         while True:
             before = self.settled
             self._pending = [relation for relation in self._pending if not self._settle(*relation)]
             if self.settled == before:
+                self.place = place
                 return
 
     def _settle(self, kind: str, left: list[Size], right: list[Size], place: object) -> bool:

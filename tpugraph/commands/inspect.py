@@ -32,7 +32,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     """Print what is known of MODEL, or of one of its nodes with ``--why``."""
     options = compiler.ConvertOptions(**flags.options())
     if flags["why"] is not None:
-        found = why.explain(flags.model, flags["why"], options)
+        found = why.explain(flags.model, flags["why"], options, everything=flags["why_all"])
         console.say(why.describe(found))
         return Outcome(found)
     loaded = graphdef.sniff(Path(flags.model))

@@ -238,7 +238,14 @@ INSPECT = Command(
     "device. Nothing is written.",
     ("tpugraph inspect model_dir", "tpugraph inspect model.pb --why=dense/kernel"),
     (
-        Flag("why", "string", None, "tell all that is known about one node", shown="NODE"),
+        Flag(
+            "why",
+            "string",
+            None,
+            "tell all that is known about one node, and why its value lives where it does",
+            shown="NODE",
+        ),
+        Flag("why_all", "boolean", False, "with --why: follow every operand that decided, and leave no line out"),
         *(flag for flag in CONVERSION if not flag.name.startswith("dump_")),
         *COMMON,
     ),

@@ -1,23 +1,33 @@
-"""All that is known about one node: its roles, what the passes said of it, where it ended up or where it was lost."""
+"""All that is known about one node: its roles, where its value lives and why, what the passes said of it and made of it."""
 
 from __future__ import annotations
 
 import difflib
+from dataclasses import asdict
 from typing import Any
 
+from passes.cross_replica_sum import CrossReplicaSum
 from tpugraph import compiler, graphdef
 from tpugraph.analysis import in_cluster
+from tpugraph.analysis.because import Because, Reason
+from tpugraph.batch_dims import batch_rows
 from tpugraph.errors import TpuGraphError, UsageError
 from tpugraph.findings import Finding, Roles
 from tpugraph.ir import Graph
 from tpugraph.pipeline import Pipeline
-from tpugraph.text import format_node
+from tpugraph.text import format_node, format_output
 
 _MOST = 12
 
 
-def explain(model: str, name: str, options: compiler.ConvertOptions) -> dict[str, Any]:
+def explain(model: str, name: str, options: compiler.ConvertOptions, *, everything: bool = False) -> dict[str, Any]:
     """Convert a graph in memory and follow one node through it.
+
+    Args:
+        model: the graph's file or folder.
+        name: the node.
+        options: of the conversion.
+        everything: give all reasons for where its value lives, where else one is followed back to the input.
 
     Raises:
         UsageError: the node is neither in the graph nor in the converted one.
@@ -27,11 +37,11 @@ def explain(model: str, name: str, options: compiler.ConvertOptions) -> dict[str
     before = graph.get(name)
     found: dict[str, Any] = {"node": name, "text": None if before is None else format_node(before), "roles": [],
                              "notes": [], "removed_by": None, "converted": None, "made_by": None, "origin": None,
-                             "made_for_it": [], "side": None, "error": None}  # fmt: skip
+                             "made_for_it": [], "side": None, "lives": [], "error": None}  # fmt: skip
     if before is not None:
         found["readers"] = [consumer.name for consumer in before.consumers()][:_MOST]
     if not graph.of_type("TPUReplicateMetadata"):
-        _follow(graph, name, options, found)
+        _follow(graph, name, options, found, everything)
     after = graph.get(name)
     if before is None and after is None:
         raise UsageError(f"there is no node '{name}' in the graph", origin=model, fix=_near(graph, name))
@@ -43,20 +53,24 @@ def explain(model: str, name: str, options: compiler.ConvertOptions) -> dict[str
     return found
 
 
-def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: dict[str, Any]) -> None:
-    """Run the pipeline and note when the node is lost."""
+def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: dict[str, Any], everything: bool) -> None:
+    """Run the pipeline and note when the node is lost, and where its value lives when that is decided."""
     there = name in graph
     at_work: list[str] = []
+    passes = compiler.build_passes(options)
+    partition = next((step for step in passes if isinstance(step, CrossReplicaSum)), None)
 
     def look(step: str, number: int, count: int) -> None:
         if there and name not in graph and at_work and found["removed_by"] is None:
             found["removed_by"] = at_work[-1]
         at_work.append(step)
+        if partition is not None and step == partition.name:
+            found["lives"] = _lives(graph, name, partition, everything)
 
     try:
         graph.roles = compiler.find_roles(graph, options)
         found["roles"] = _roles_of(graph.roles, name)
-        Pipeline(compiler.build_passes(options)).run(graph, progress=look)
+        Pipeline(passes).run(graph, progress=look)
     except TpuGraphError as error:
         found["error"] = error.as_dict()
     look("", 0, 0)
@@ -69,6 +83,33 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
         dropped = facts.get("dropped")
         if isinstance(dropped, dict) and name in dropped and not any("dropped" in note for note in found["notes"]):
             found["notes"].append(f"{stage}: dropped: {dropped[name]}")
+
+
+def _lives(graph: Graph, name: str, partition: CrossReplicaSum, everything: bool) -> list[dict[str, Any]]:
+    """Of each value that a node on the device makes, its batch dimensions, its placement, and the reasons.
+
+    Of a node that makes none, such as an update, it is the values that it reads; of one that a pass took apart, those that
+    the cores combine.
+    """
+    rows = batch_rows(graph)
+    stands = [graph[name]] if name in graph else [node for node in graph if node.origin == name]
+    if rows is None or partition.num_replicas == 1 or not any(map(in_cluster, stands)):
+        return []
+    step = partition.solved(graph, rows)
+    because = Because(step.placing, step.asking)
+    tensors = [tensor for node in stands if in_cluster(node) for tensor in because.values_of(node)]
+    if name not in graph:
+        tensors = because.combined(tensors) or tensors[:1]
+    return [
+        {
+            "tensor": str(tensor),
+            "is": format_output(tensor.node.output(tensor.port)),
+            "everything": everything,
+            "dimensions": because.dimensions(tensor),
+            "chain": [asdict(reason) for reason in because.chain(tensor, everything=everything)],
+        }
+        for tensor in tensors
+    ]
 
 
 def _roles_of(found: Roles, name: str) -> list[str]:
@@ -118,6 +159,8 @@ def describe(found: dict[str, Any]) -> str:
     else:
         lines.append(f"{found['node']} is not in the plain graph")
     lines += [f"  role      {text}" for text in found["roles"]]
+    for value in found["lives"]:
+        lines += _value_lines(value)
     lines += [f"  note      {text}" for text in found["notes"]]
     if found["removed_by"]:
         what = "the training step does not need it" if found["removed_by"] == "prune" else "see `tpugraph passes`"
@@ -137,3 +180,17 @@ def describe(found: dict[str, Any]) -> str:
         stage = f"{found['error']['stage']}: " if found["error"]["stage"] else ""
         lines.append(f"  conversion stops: {stage}{found['error']['fault']}")
     return "\n".join(lines)
+
+
+def _value_lines(value: dict[str, Any]) -> list[str]:
+    """Where a value lives, and the chain of reasons, from the value back to the input."""
+    chain = [Reason(**link) for link in value["chain"]]
+    lines = [f"  value     {value['tensor']} : {value['is']}"]
+    lines += [f"    batch   {text}" for text in value["dimensions"]]
+    for place, link in enumerate(chain):
+        following = {after.tensor for after in chain[place + 1 : place + 2]}
+        others = [f"'{name}'" for name in link.operands if value["everything"] or name not in following]
+        also = "from" if value["everything"] else "also"
+        beside = f" ({also} {', '.join(others)})" if others and following else ""
+        lines.append(f"    {'lives' if not place else 'since':<8}{link}{beside}")
+    return lines

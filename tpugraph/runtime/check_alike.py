@@ -54,8 +54,14 @@ def _keep_reached(device: Iterable[Node], stands: dict[Node, Node]) -> None:
     """
     while True:
         staying = [node for node in device if node not in stands]
-        read = {stands.get(source, source) for node in staying for source in (*node.controls, *(t.node for t in node.inputs))}
-        unread = [node for node in staying if node not in read and node.inputs and any(c in stands for c in node.consumers())]
+        read = {
+            stands.get(source, source)
+            for node in staying
+            for source in (*node.controls, *(t.node for t in node.inputs))
+        }
+        unread = [
+            node for node in staying if node not in read and node.inputs and any(c in stands for c in node.consumers())
+        ]
         if not unread:
             return
         for node in unread:

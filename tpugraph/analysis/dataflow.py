@@ -1,0 +1,104 @@
+"""The dataflow engine: facts about tensors are carried forward along the graph until nothing changes.
+
+An analysis is a lattice of facts and a *transfer*: what a node says of its outputs, given the facts of its operands. The
+engine visits nodes in topological order, and a node again only when a fact that it reads has changed; a Merge, which
+joins what meets there, may be visited before all that it reads is known, and so facts go round a loop. What a node said
+last stays with its reason, so that every fact can be explained.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from tpugraph.ir import Node, Tensor
+
+Fact = TypeVar("Fact")
+Known = TypeVar("Known", covariant=True)
+
+
+class Statement(Protocol[Known]):
+    """What a transfer says of a node."""
+
+    @property
+    def outputs(self) -> Sequence[Known | None]:
+        """The fact of each output; None leaves what is known of it as it is."""
+
+    @property
+    def why(self) -> str:
+        """The rule in words."""
+
+
+Said = TypeVar("Said", bound=Statement[object])
+
+
+@dataclass(frozen=True, slots=True)
+class Says(Generic[Fact]):
+    """A statement with nothing beside it."""
+
+    outputs: Sequence[Fact | None]
+    why: str = ""
+
+
+class Solver(Generic[Fact, Said]):
+    """One analysis being solved.
+
+    Args:
+        order: the nodes to analyse, in topological order.
+        transfer: what a node says, a :class:`Statement` of facts; None where too little is known of its operands.
+        fixed: tensors whose facts come from elsewhere, whatever their nodes say.
+
+    Attributes:
+        facts: what is known of each tensor.
+        said: what each node said last, with its reason.
+        position: the place of each node in the order.
+    """
+
+    def __init__(
+        self, order: Sequence[Node], transfer: Callable[[Node], Said | None], *, fixed: Container[Tensor] = ()
+    ) -> None:
+        self.order = order
+        self.facts: dict[Tensor, Fact] = {}
+        self.said: dict[Node, Said] = {}
+        self.position = {node: place for place, node in enumerate(order)}
+        self._transfer = transfer
+        self._fixed = fixed
+        self._queue: list[int] = []
+        self._queued: set[int] = set()
+
+    def forget(self) -> None:
+        """Take back all that was found."""
+        self.facts.clear()
+        self.said.clear()
+
+    def wake(self, nodes: Iterable[Node]) -> None:
+        """Have nodes visited, again where they were; those outside of the analysis are passed over."""
+        position, queued = self.position, self._queued
+        for node in nodes:
+            place = position.get(node)
+            if place is not None and place not in queued:
+                queued.add(place)
+                heapq.heappush(self._queue, place)
+
+    def run(self) -> None:
+        """Visit the nodes that are awake, and all that their facts reach, until nothing changes."""
+        while self._queue:
+            place = heapq.heappop(self._queue)
+            self._queued.discard(place)
+            node = self.order[place]
+            said = self._transfer(node)
+            if said is not None:
+                self.said[node] = said
+                self._tell(node, said)
+
+    def _tell(self, node: Node, said: Said) -> None:
+        """Keep the facts that are new, and wake their readers."""
+        for port, fact in enumerate(said.outputs):
+            if fact is None:
+                continue
+            tensor = node.out(port)
+            if self.facts.get(tensor) != fact and tensor not in self._fixed:
+                self.facts[tensor] = fact  # type: ignore[assignment]
+                self.wake([use.node for use in node.uses(port)])
