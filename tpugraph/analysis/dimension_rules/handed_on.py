@@ -144,9 +144,10 @@ def _reduction(d: Dimensions, node: Node) -> None:
         d.fresh(out)
         return
     gone = {a % len(dims) for a in axes} if dims else set()
+    d.tie(d.dims(node.inputs[1]), (len(axes),))  # how many dimensions go is no number of rows
     d.set(out, [1 if i in gone else s for i, s in enumerate(dims) if keep or i not in gone])
     elements, level = d.elements(source), d.level(source)
-    if node.op == "Prod" and elements is not None and None not in elements and len(dims) == 1 and gone:
+    if node.op == "Prod" and elements is not None and None not in elements and (not dims or gone):
         d.set_elements(out, [product(d, elements)])  # type: ignore[arg-type]
     if node.op == "Sum" and elements is not None and None not in elements and len(dims) == 1 and gone:
         d.set_elements(out, [total(d, elements)])  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpugraph.analysis.dimension_rules.arithmetic import difference
 from tpugraph.analysis.dimension_rules.reshaping import shaped_by
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
-from tpugraph.analysis.sizes import Unknown, follows_batch
+from tpugraph.analysis.sizes import Size, Unknown, follows_batch
 from tpugraph.ir import Node, Tensor
 from tpugraph.state import variable_of
 
@@ -195,3 +195,18 @@ def _dynamic_stitch(d: Dimensions, node: Node) -> None:
             d.set(node.out(), (*which, *data[len(numbers) :]))
             return
     d.fresh(node.out())
+    _stitch_numbers(d, node)
+
+
+def _stitch_numbers(d: Dimensions, node: Node) -> None:
+    """A small vector that is put together of others, as the shape of a mean's gradient is."""
+    half = len(node.inputs) // 2
+    found: dict[int, Size | None] = {}
+    for places, values in zip(node.inputs[:half], node.inputs[half:], strict=True):
+        d.tie(d.dims(places), d.dims(values))
+        numbers, elements = d.numbers(places), d.elements(values)
+        if numbers is None or elements is None or len(numbers) != len(elements):
+            return
+        found.update(zip(numbers, elements, strict=True))
+    if found and sorted(found) == list(range(len(found))):
+        d.set_elements(node.out(), [found[place] for place in range(len(found))])

@@ -136,10 +136,10 @@ def _fill(d: Dimensions, node: Node) -> None:
         value is not None
         and value == int(value)
         and dims is not None
-        and len(dims) == 1
-        and 0 <= d.sizes.at(dims[0]) <= 8
+        and len(dims) <= 1
+        and all(0 <= d.sizes.at(size) <= 8 for size in dims)
     ) and not node.out().dtype.floating:
-        d.set_elements(node.out(), [int(value)] * d.sizes.at(dims[0]))
+        d.set_elements(node.out(), [int(value)] * (d.sizes.at(dims[0]) if dims else 1))
 
 
 @rule("""RandomUniform RandomUniformInt RandomStandardNormal TruncatedNormal StatelessRandomUniform StatelessRandomNormal
