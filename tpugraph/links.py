@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
-from itertools import count
+from itertools import chain, count
 from operator import attrgetter
 
 from tpugraph import ops
@@ -23,6 +23,7 @@ class Links:
         self._next_suffix: dict[str, int] = {}
         self._of_op: dict[str, dict[Node, None]] = {}
         self._places = count()
+        self._groups: dict[tuple[Node, ...], tuple[Node, ...]] = {}  # nodes that wait for the same ones share a tuple
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -147,14 +148,16 @@ class Links:
         """The nodes and all that they depend on (a dict used as an ordered set)."""
         seen = dict.fromkeys(nodes)
         stack = list(seen)
+        groups: set[int] = set()
         while stack:
             node = stack.pop()
             for producer, _ in node.inputs:
                 if producer not in seen:
                     seen[producer] = None
                     stack.append(producer)
-            if data_only:
+            if data_only or id(node.controls) in groups:
                 continue
+            groups.add(id(node.controls))
             for control in node.controls:
                 if control not in seen:
                     seen[control] = None
@@ -198,15 +201,31 @@ class Links:
 
     def _link(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
         node.inputs = inputs
-        node.controls = controls
-        for index, tensor in enumerate(inputs):
-            tensor.node._uses[_new(Use, (node, index))] = tensor.port
+        node.controls = self._groups.setdefault(controls, controls)
+        for index, (producer, port) in enumerate(inputs):
+            producer._uses[_new(Use, (node, index))] = port
         for control in controls:
             control._control_uses[node] = None
 
+    def _link_all(self, wired: Iterable[tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]]) -> None:
+        """Link new nodes; of those that wait for the same ones, each of these takes note at once."""
+        waiting: dict[tuple[Node, ...], dict[Node, None]] = {}
+        for node, inputs, controls in wired:
+            self._link(node, inputs, ())
+            if controls:
+                node.controls = self._groups.setdefault(controls, controls)
+                waiting.setdefault(node.controls, {})[node] = None
+        groups_of: dict[Node, list[dict[Node, None]]] = {}
+        for controls, nodes in waiting.items():
+            for control in controls:
+                groups_of.setdefault(control, []).append(nodes)
+        for control, groups in groups_of.items():
+            first, *others = groups
+            control._control_uses = first.copy() if not others else dict.fromkeys(sorted(chain(*groups), key=_PLACE))
+
     def _unlink(self, node: Node) -> None:
         for index, tensor in enumerate(node.inputs):
-            tensor.node._uses.pop(Use(node, index), None)
+            tensor.node._uses.pop(_new(Use, (node, index)), None)
         for control in node.controls:
             control._control_uses.pop(node, None)
         node.inputs = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -62,19 +64,30 @@ def _reads_after(graph: Graph, writes: list[Node], reads: dict[Node, list[Node]]
     changed = bool(written.keys() & region.keys())
     while changed:
         changed = False
+        groups: dict[int, int] = {}  # of what nodes wait for in common
         for node in order:
-            seen = 0
-            for producer in node.producers():
-                seen |= before.get(producer, 0) | written.get(producer, 0)
+            seen = groups.get(id(node.controls))
+            if seen is None:
+                seen = groups[id(node.controls)] = _union(node.controls, before, written)
+            seen |= _union([producer for producer, _ in node.inputs], before, written)
             if seen != before.get(node, 0):
                 before[node] = seen
                 changed = changed or node.op in ops.NEXT_ITERATION
     return [read for read, bit in waiting if before.get(read, 0) & bit]
 
 
+def _union(producers: Iterable[Node], before: dict[Node, int], written: dict[Node, int]) -> int:
+    found = 0
+    for producer in producers:
+        found |= before.get(producer, 0) | written.get(producer, 0)
+    return found
+
+
 def _waits(read: Node) -> bool:
     """Whether anything but a variable comes before a read."""
-    return any(node.op not in ops.VARIABLES for node in read.producers())
+    return any(producer.op not in ops.VARIABLES for producer, _ in read.inputs) or any(
+        control.op not in ops.VARIABLES for control in read.controls
+    )
 
 
 def _is_reference(tensor: Tensor) -> bool:
