@@ -627,10 +627,10 @@ class Partition:
         return False
 
     def _whole_axes(self, tensor: Tensor) -> list[int]:
-        placement = self.placing.made(tensor)
+        axes = self.placing.d.axes(tensor)
+        placement = self.placing.made(tensor) if axes else None
         own = placement.axis if isinstance(placement, Shard) else None
-        dims = self.placing.dims(tensor) or []
-        return [a for a, s in enumerate(dims) if isinstance(s, Poly) and a != own]
+        return [a for a in axes if a != own]
 
     def _local(self, tensor: Tensor) -> list[int]:
         """The dimensions that a tensor has on a core."""

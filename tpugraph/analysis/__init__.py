@@ -104,7 +104,10 @@ def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
     waiting: dict[Node, int] = {}
     ready: deque[Node] = deque()
     for node in nodes:
-        count = len([p for p in node.producers() if p in nodes and not is_back_edge(p, node)])
+        producers = {producer for producer, _ in node.inputs}.union(node.controls)
+        count = len([p for p in producers if p in nodes])
+        if node.op in ops.MERGE:
+            count -= len([p for p in producers if p in nodes and is_back_edge(p, node)])
         count += len(ends.get(frame_of[node], ())) if node.op in ops.EXIT else 0
         if count:
             waiting[node] = count
@@ -114,9 +117,9 @@ def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
     while ready:
         node = ready.popleft()
         order.append(node)
-        followers = [n for n in node.consumers() if not is_back_edge(node, n)]
+        followers = node.consumers()
         if node.op in ops.NEXT_ITERATION:
-            followers += leaves.get(frame_of[node], ())
+            followers = [n for n in followers if not is_back_edge(node, n)] + leaves.get(frame_of[node], [])
         for follower in followers:
             left = waiting.get(follower, 0)
             if left == 1:
