@@ -77,7 +77,7 @@ class Dimensions:
         self.reasons: dict[Unknown, str] = {}
         self._dims: dict[Tensor, Dims | None] = dict(seeds)
         self._elements: dict[Tensor, Elements | None] = dict(elements or {})
-        self._levels: dict[Tensor, float | int | bool] = {}
+        self._levels: dict[Tensor, float | int | bool | None] = {}
         self.rows_of_entries: dict[Tensor, Size] = {}
         self.containers: dict[Tensor, Container] = {}
         self.handles: dict[Tensor, Tensor] = {}
@@ -131,6 +131,7 @@ class Dimensions:
     def level(self, tensor: Tensor) -> float | int | bool | None:
         """The number that every element of a tensor is equal to, where constants alone decide it."""
         if tensor.node.op == "Const" and tensor not in self._levels:
+            self._levels[tensor] = None
             value = constant(tensor.node)
             numeric = value.size and value.dtype.kind in "iufb" and np.isfinite(value.flat[0])
             if numeric and (value.size == 1 or (value == value.flat[0]).all()):
