@@ -192,7 +192,9 @@ def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
         if name in by_name:
             raise LoadError(f"two nodes have the name '{name}'", node=name, origin=source, fix="write the graph again")
         attributes = definition.attr
-        node = by_name[name] = Node(definition.op, name, definition.device, {key: attributes[key] for key in attributes})
+        node = by_name[name] = Node(
+            definition.op, name, definition.device, {key: attributes[key] for key in attributes}
+        )
         wired.append((node, definition.input[:]))
     _check_ops_known(by_name.values(), graph_def.library, source)
     graph.adopt(list(_wiring(wired, by_name, source)))

@@ -184,7 +184,7 @@ class Dimensions:
         known_shapes = [s for s in shapes if s is not None]
         if len(known_shapes) != len(shapes) or not shapes:
             return None
-        if len(known_shapes) == 1:
+        if all(shape == known_shapes[0] for shape in known_shapes[1:]):
             return known_shapes[0]
         rank = max(len(s) for s in known_shapes)
         return tuple(
@@ -214,7 +214,11 @@ class Dimensions:
     def _visit(self, node: Node) -> None:
         if node.op == "Const":
             return  # its sizes are asked for where it is read
-        if node.outputs and (node, 0) in self._dims and all(node.out(p) in self._dims for p in range(len(node.outputs))):
+        if (
+            node.outputs
+            and (node, 0) in self._dims
+            and all(node.out(p) in self._dims for p in range(len(node.outputs)))
+        ):
             return  # a seed
         RULES.get(node.op, RULES[BY_SIGNATURE])(self, node)
 

@@ -202,7 +202,7 @@ class Placing:
         inputs = seen
         if any(s is None for s in seen):
             joins = node.op in ops.MERGE
-            if not self.unreached and not joins or joins and all(s is None for s in seen):
+            if all(s is None for s in seen) if joins else not self.unreached:
                 return None
             inputs = seen if joins else [REPLICATE if s is None else s for s in seen]
         if node in self.pinned:
