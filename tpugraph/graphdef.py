@@ -228,6 +228,7 @@ def _wiring(wired: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, N
 def _waited(names: Sequence[str], by_name: Mapping[str, Node], node: Node, source: str) -> tuple[Node, ...]:
     misplaced = next((name for name in names if not name.startswith("^")), None)
     if misplaced is not None:
+        _producer(by_name, misplaced.partition(":")[0], node, source)
         raise LoadError(
             f"the input '{misplaced}' stands behind a control input, where TensorFlow takes none",
             node=node,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import ops
+from tpugraph.analysis import signatures
 from tpugraph.analysis.sizes import Poly, Relations, Size, Unknown, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -77,6 +78,7 @@ class Dimensions:
         self.reasons: dict[Unknown, str] = {}
         self._dims: dict[Tensor, Dims | None] = dict(seeds)
         self._elements: dict[Tensor, Elements | None] = dict(elements or {})
+        self._signatures: dict[Node, signatures.Signature | None] = {}
         self._levels: dict[Tensor, float | int | bool | None] = {}
         self.rows_of_entries: dict[Tensor, Size] = {}
         self.containers: dict[Tensor, Container] = {}
@@ -104,6 +106,12 @@ class Dimensions:
         if found is None and tensor not in self._dims:
             found = self._dims[tensor] = self._first_dims(tensor)
         return found
+
+    def signature(self, node: Node) -> signatures.Signature | None:
+        """The signature of a node; found once for all that ask."""
+        if node not in self._signatures:
+            self._signatures[node] = signatures.of(node)
+        return self._signatures[node]
 
     def axes(self, tensor: Tensor) -> list[int]:
         """The dimensions that are found to follow the batch."""

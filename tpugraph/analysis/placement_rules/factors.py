@@ -146,7 +146,7 @@ def _kept_together(p: Placing, node: Node, parts: list[int], linear: Linear) -> 
 @rule("")
 def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """A letter that all outputs carry keeps rows apart; one that none carries is summed over."""
-    signature = signatures.of(node)
+    signature = p.d.signature(node)
     if signature is None:
         return p.everywhere(node, inputs, f"no rule says how {node.op} treats rows")
     if all(isinstance(placement, Replicate) for placement in inputs):
