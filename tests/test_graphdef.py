@@ -154,6 +154,7 @@ def test_an_input_behind_a_control_input(written) -> None:
         graphdef.load,
         written(graph.SerializeToString()),
         words=[f"'{graph.node[1].name}' stands behind a control input", graph.node[-1].name],
+        max_length=400,
     )
 
 

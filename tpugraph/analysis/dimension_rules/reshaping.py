@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpugraph.analysis.dimension_rules.arithmetic import product, total
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
-from tpugraph.analysis.sizes import Unknown, follows_batch
+from tpugraph.analysis.sizes import Size, Unknown, follows_batch
 from tpugraph.ir import Node
 
 
