@@ -67,7 +67,7 @@ class Replicate(Pass):
         """Hand the last loss out of the cluster, as the sum of the cores' shares; without training the number of steps."""
         loss = graph.tensor(graph.roles.results["train"])
         if graph.roles.mode == "train":
-            loss = Collectives(graph, self.num_replicas).sum(loss)
+            loss = Collectives(graph, self.num_replicas, flat=True).sum(loss)
         kind = loss.dtype
         marked = graph.add(
             "Identity",

@@ -147,6 +147,17 @@ def test_an_input_that_is_not_there(written, text: str) -> None:
     )
 
 
+def test_an_input_behind_a_control_input(written) -> None:
+    graph = definition()
+    graph.node[-1].input.extend([f"^{graph.node[0].name}", graph.node[1].name])
+    testing.assert_raises_block(
+        graphdef.load,
+        written(graph.SerializeToString()),
+        words=[f"'{graph.node[1].name}' stands behind a control input", graph.node[-1].name],
+        max_length=400,
+    )
+
+
 def test_an_op_that_this_tensorflow_does_not_know(written) -> None:
     graph = definition()
     graph.node.add(name="strange", op="FrobnicateV7")

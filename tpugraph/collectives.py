@@ -29,13 +29,14 @@ class Collectives:
     Args:
         graph: the graph.
         count: number of cores.
+        flat: whether all values that are combined are outside of loops and branches.
     """
 
-    def __init__(self, graph: Graph, count: int) -> None:
+    def __init__(self, graph: Graph, count: int, *, flat: bool = False) -> None:
         self.graph = graph
         self.count = count
-        self._frame_of = analysis.frames(graph)
-        self._conditional = analysis.conditional(graph)
+        self._frame_of = {} if flat else analysis.frames(graph)
+        self._conditional = {} if flat else analysis.conditional(graph)
         self._outer = _nesting(graph, self._frame_of)
         self._id: Tensor | None = None
         self._entered: dict[tuple[Tensor, str], Tensor] = {}
@@ -314,7 +315,7 @@ def _static(graph: Graph, tensor: Tensor) -> list[int]:
 def _nesting(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
     """The frame around each loop."""
     found: dict[str, str] = {}
-    for enter in graph.of_type(*ops.ENTER):
+    for enter in graph.of_type(*ops.ENTER) if frame_of else ():
         source = enter.inputs[0].node
         around = frame_of.get(source, "")
         if source.op in ops.EXIT:

@@ -84,12 +84,12 @@ def function_body(graph: Graph, name: str, call: Node) -> Body:
             places[nodes[label]] = _first_ports(nodes[label], library)
         return Tensor(nodes[label], places[nodes[label]].get(output, 0) + int(index or 0))
 
-    def wiring(node: Node) -> tuple[list[Tensor], list[Node]]:
+    def wired(node: Node) -> tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]:
         texts = inputs.get(node.name, ())
         controls = dict.fromkeys(nodes[text[1:]] for text in texts if text[0] == "^")
-        return [tensor(text) for text in texts if text[0] != "^"], list(controls)
+        return node, tuple(tensor(text) for text in texts if text[0] != "^"), tuple(controls)
 
-    body.adopt(list(nodes.values()), wiring)
+    body.adopt([wired(node) for node in nodes.values()])
     return Body(
         body,
         arguments,

@@ -6,7 +6,7 @@ The kind of a file is told from its content, never from its name.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,40 +186,59 @@ def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
     graph.library = graph_def.library
     graph.versions = graph_def.versions
     by_name: dict[str, Node] = {}
-    definitions: dict[Node, Any] = {}
+    wired: list[tuple[Node, Sequence[str]]] = []
     for definition in graph_def.node:
         name = definition.name
         if name in by_name:
             raise LoadError(f"two nodes have the name '{name}'", node=name, origin=source, fix="write the graph again")
         attributes = definition.attr
-        node = Node(definition.op, name, definition.device, {key: attributes[key] for key in attributes})
-        by_name[name] = node
-        definitions[node] = definition
+        node = by_name[name] = Node(
+            definition.op, name, definition.device, {key: attributes[key] for key in attributes}
+        )
+        wired.append((node, definition.input[:]))
     _check_ops_known(by_name.values(), graph_def.library, source)
-
-    tensors: dict[str, Tensor] = {}  # as inputs name them: each is read in several places
-
-    def wiring(node: Node) -> tuple[list[Tensor], list[Node]]:
-        inputs: list[Tensor] = []
-        controls: dict[Node, None] = {}
-        for text in definitions[node].input:
-            tensor = tensors.get(text)
-            if tensor is not None:
-                inputs.append(tensor)
-            elif text.startswith("^"):
-                controls[_producer(by_name, text[1:], node, source)] = None
-            else:
-                base, _, port = text.rpartition(":")
-                producer = by_name.get(text) or _producer(by_name, base or text, node, source)
-                tensor = tensors[text] = Tensor(producer, int(port) if base else 0)
-                inputs.append(tensor)
-        return inputs, list(controls)
-
-    graph.adopt(list(by_name.values()), wiring)
+    graph.adopt(list(_wiring(wired, by_name, source)))
     return graph
 
 
-def _producer(by_name: dict[str, Node], name: str, consumer: Node, source: str) -> Node:
+_Wired = tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]
+
+
+def _wiring(wired: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, Node], source: str) -> Iterator[_Wired]:
+    """Each node with its inputs and what it waits for; what many nodes name alike is looked up once."""
+    tensors: dict[str, Tensor] = {}
+    waits: dict[tuple[str, ...], tuple[Node, ...]] = {}
+    for node, texts in wired:
+        inputs: list[Tensor] = []
+        controls: tuple[Node, ...] = ()
+        for index, text in enumerate(texts):
+            tensor = tensors.get(text)
+            if tensor is None:
+                if text.startswith("^"):
+                    names = tuple(texts[index:])
+                    controls = waits.get(names) or waits.setdefault(names, _waited(names, by_name, node, source))
+                    break
+                base, _, port = text.rpartition(":")
+                producer = by_name.get(text) or _producer(by_name, base or text, node, source)
+                tensor = tensors[text] = Tensor(producer, int(port) if base else 0)
+            inputs.append(tensor)
+        yield node, tuple(inputs), controls
+
+
+def _waited(names: Sequence[str], by_name: Mapping[str, Node], node: Node, source: str) -> tuple[Node, ...]:
+    misplaced = next((name for name in names if not name.startswith("^")), None)
+    if misplaced is not None:
+        _producer(by_name, misplaced.partition(":")[0], node, source)
+        raise LoadError(
+            f"the input '{misplaced}' stands behind a control input, where TensorFlow takes none",
+            node=node,
+            origin=source,
+            fix="write the graph again",
+        )
+    return tuple(dict.fromkeys(_producer(by_name, name[1:], node, source) for name in names))
+
+
+def _producer(by_name: Mapping[str, Node], name: str, consumer: Node, source: str) -> Node:
     producer = by_name.get(name)
     if producer is None:
         raise LoadError(
@@ -278,6 +297,7 @@ def to_graph_def(graph: Graph) -> Any:
     """The GraphDef of a graph, nodes in graph order, control inputs last."""
     graph_def = _without_nodes(graph)
     add = graph_def.node.add
+    groups: dict[int, list[str]] = {}  # the control inputs of all that wait for the same nodes
     for node in graph:
         definition = add()
         if node._written is None:
@@ -287,7 +307,10 @@ def to_graph_def(graph: Graph) -> Any:
         if node.device:
             definition.device = node.device
         if node.controls:
-            definition.input.extend([f"^{control.name}" for control in node.controls])
+            group = groups.get(id(node.controls))
+            if group is None:
+                group = groups[id(node.controls)] = [f"^{control.name}" for control in node.controls]
+            definition.input.extend(group)
         for key, value in node._attrs.items():
             if key[0] == "_" and key != _TOLD_SHAPES:
                 definition.attr[key].CopyFrom(value)

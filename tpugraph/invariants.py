@@ -193,15 +193,19 @@ def _handle_uses(variable: Node) -> list[Node]:
 def _fed_by_infeed(graph: Graph) -> Iterator[Violation]:
     """The device reads the host through the infeed, loop constants and cluster arguments only."""
     device = analysis.cluster_nodes(graph)
+    groups: set[int] = set()  # nodes that wait for the same ones share a tuple
     for node in device:
         for tensor in node.inputs:
             other = tensor.node
             if other in device or other.op in ops.RESOURCE_VARIABLES or other.op == "TPUReplicatedInput":
                 continue
             yield Violation(node, f"reads '{tensor}', which is on the host", "run the pass infeed")
+        if id(node.controls) in groups:
+            continue
         for control in node.controls:
             if control not in device:
                 yield Violation(node, f"waits for '{control.name}', which is on the host", "run the pass infeed")
+        groups.add(id(node.controls))
 
 
 @_invariant

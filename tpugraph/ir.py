@@ -168,13 +168,11 @@ class Graph(Links):
         self._unprove(node)
         return node
 
-    def adopt(self, nodes: Sequence[Node], wiring: Callable[[Node], tuple[Sequence[Tensor], Sequence[Node]]]) -> None:
-        """Take over freshly made nodes in bulk, as loading does; ``wiring`` gives inputs and controls of each."""
-        for node in nodes:
+    def adopt(self, wired: Sequence[tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]]) -> None:
+        """Take over freshly made nodes in bulk, as loading does: each with its inputs and controls."""
+        for node, _, _ in wired:
             self._insert(node)
-        for node in nodes:
-            inputs, controls = wiring(node)
-            self._link(node, tuple(inputs), tuple(controls))
+        self._link_all(wired)
 
     def remove(self, node: Node) -> None:
         """Remove a node that nothing reads or waits for.

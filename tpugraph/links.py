@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
-from itertools import count
+from itertools import chain, count
 from operator import attrgetter
 
 from tpugraph import ops
@@ -23,6 +23,7 @@ class Links:
         self._next_suffix: dict[str, int] = {}
         self._of_op: dict[str, dict[Node, None]] = {}
         self._places = count()
+        self._groups: dict[tuple[Node, ...], tuple[Node, ...]] = {}  # nodes that wait for the same ones share a tuple
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -81,16 +82,16 @@ class Links:
             GraphError: a cycle that is no loop; the message names its nodes.
         """
         chosen = dict.fromkeys(self._nodes.values() if nodes is None else nodes)
+        groups = _Groups(None if nodes is None else chosen)
         waiting: dict[Node, int] = {}
         ready: deque[Node] = deque()
         held: deque[Node] = deque()
         for node in chosen:
             producers = [producer for producer, _ in node.inputs]
-            if node.controls:
-                producers += node.controls
             if node.op in ops.MERGE:
                 producers = [p for p in producers if p.op not in ops.NEXT_ITERATION]
-            edges = len(producers) if nodes is None else sum(1 for p in producers if p in chosen)
+            edges = len(producers) if nodes is None else len([p for p in producers if p in chosen])
+            edges += bool(node.controls) and groups.waits(node)
             if edges:
                 waiting[node] = edges
             else:
@@ -102,7 +103,7 @@ class Links:
             closes = node.op in ops.NEXT_ITERATION
             consumers = [consumer for consumer, _ in node._uses]
             if node._control_uses:
-                consumers += node._control_uses
+                consumers += groups.released(node)
             for consumer in consumers:
                 edges = waiting.get(consumer, 0)
                 if not edges or (closes and consumer.op in ops.MERGE):
@@ -122,7 +123,10 @@ class Links:
         Raises:
             GraphError: a cycle that is no loop; the message names its nodes.
         """
-        waiting = {node: len(node.inputs) + len(node.controls) for node in self._nodes.values()}
+        groups = _Groups(None)
+        waiting = {
+            node: len(node.inputs) + (bool(node.controls) and groups.waits(node)) for node in self._nodes.values()
+        }
         for node in self.of_type(*ops.NEXT_ITERATION):
             for consumer, _ in node._uses:
                 if consumer.op in ops.MERGE:
@@ -136,7 +140,9 @@ class Links:
                 waiting[consumer] = edges = waiting[consumer] - 1
                 if not edges:
                     ready.append(consumer)
-            for consumer in node._control_uses:
+            for consumer in groups.released(node) if node._control_uses else ():
+                if closes and consumer.op in ops.MERGE:
+                    continue
                 waiting[consumer] = edges = waiting[consumer] - 1
                 if not edges:
                     ready.append(consumer)
@@ -147,14 +153,16 @@ class Links:
         """The nodes and all that they depend on (a dict used as an ordered set)."""
         seen = dict.fromkeys(nodes)
         stack = list(seen)
+        groups: set[int] = set()
         while stack:
             node = stack.pop()
             for producer, _ in node.inputs:
                 if producer not in seen:
                     seen[producer] = None
                     stack.append(producer)
-            if data_only:
+            if data_only or id(node.controls) in groups:
                 continue
+            groups.add(id(node.controls))
             for control in node.controls:
                 if control not in seen:
                     seen[control] = None
@@ -198,15 +206,31 @@ class Links:
 
     def _link(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
         node.inputs = inputs
-        node.controls = controls
-        for index, tensor in enumerate(inputs):
-            tensor.node._uses[_new(Use, (node, index))] = tensor.port
+        node.controls = self._groups.setdefault(controls, controls)
+        for index, (producer, port) in enumerate(inputs):
+            producer._uses[_new(Use, (node, index))] = port
         for control in controls:
             control._control_uses[node] = None
 
+    def _link_all(self, wired: Iterable[tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]]) -> None:
+        """Link new nodes; of those that wait for the same ones, each of these takes note at once."""
+        waiting: dict[tuple[Node, ...], dict[Node, None]] = {}
+        for node, inputs, controls in wired:
+            self._link(node, inputs, ())
+            if controls:
+                node.controls = self._groups.setdefault(controls, controls)
+                waiting.setdefault(node.controls, {})[node] = None
+        groups_of: dict[Node, list[dict[Node, None]]] = {}
+        for controls, nodes in waiting.items():
+            for control in controls:
+                groups_of.setdefault(control, []).append(nodes)
+        for control, groups in groups_of.items():
+            first, *others = groups
+            control._control_uses = first.copy() if not others else dict.fromkeys(sorted(chain(*groups), key=_PLACE))
+
     def _unlink(self, node: Node) -> None:
         for index, tensor in enumerate(node.inputs):
-            tensor.node._uses.pop(Use(node, index), None)
+            tensor.node._uses.pop(_new(Use, (node, index)), None)
         for control in node.controls:
             control._control_uses.pop(node, None)
         node.inputs = ()
@@ -216,6 +240,43 @@ class Links:
         for node in nodes:
             if self._nodes.get(node.name) is not node:
                 raise GraphError(f"{what}: the node is not in this graph", node=node)
+
+
+class _Groups:
+    """The nodes that wait for the same ones, in an order: all of them are released by the last of these.
+
+    Thousands of nodes may wait for hundreds: each that comes is counted once, and not once for each that waits.
+
+    Args:
+        chosen: the nodes that are ordered; all where None.
+    """
+
+    def __init__(self, chosen: Container[Node] | None) -> None:
+        self._chosen = chosen
+        self._left: dict[tuple[int, bool], int] = {}  # by the shared tuple: how many are still to come
+        self._of: dict[Node, list[tuple[int, bool]]] = {}
+
+    def waits(self, node: Node) -> bool:
+        """Whether anything is to come that a node waits for."""
+        key = (id(node.controls), node.op in ops.MERGE)
+        if key not in self._left:
+            chosen = self._chosen
+            awaited = [c for c in node.controls if (chosen is None or c in chosen) and not is_back_edge(c, node)]
+            self._left[key] = len(awaited)
+            for control in awaited:
+                self._of.setdefault(control, []).append(key)
+        return self._left[key] > 0
+
+    def released(self, control: Node) -> list[Node]:
+        """The nodes that wait for nothing any more, now that one more has come."""
+        finished = set()
+        for key in self._of.get(control, ()):
+            self._left[key] -= 1
+            if not self._left[key]:
+                finished.add(key)
+        if not finished:
+            return []
+        return [n for n in control._control_uses if (id(n.controls), n.op in ops.MERGE) in finished]
 
 
 def is_back_edge(producer: Node, consumer: Node) -> bool:

@@ -94,6 +94,7 @@ class Loop:
             GraphError: a node outside reads a value of the body that is not carried out.
         """
         body, own = dict.fromkeys(nodes), self._own
+        groups: dict[int, list[Node]] = {}  # of what nodes wait for in common, what is in the body
         for node in body:
             inside = False
             for index, tensor in enumerate(node.inputs):
@@ -101,10 +102,10 @@ class Loop:
                     inside = inside or tensor.node.op not in ops.ENTER or tensor.node in body
                     continue
                 self.graph.set_input(node, index, self.enter(tensor))
-            kept = [c for c in node.controls if c in body or c in own]
-            if not inside and not kept:
-                kept.append(self.pivot)
-            self.graph.set_controls(node, kept)
+            kept = groups.get(id(node.controls))
+            if kept is None:
+                kept = groups[id(node.controls)] = [c for c in node.controls if c in body or c in own]
+            self.graph.set_controls(node, kept if inside or kept else [self.pivot])
         self._own.update(body)
 
     def finish_after(self, nodes: Iterable[Node]) -> None:

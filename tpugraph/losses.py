@@ -83,6 +83,9 @@ def _summarised_losses(graph: Graph, varying: dict[Node, None]) -> list[Finding]
     return [finding for _, finding in sorted(found, key=lambda item: item[0], reverse=True)]
 
 
+_LOOKS_ON = ops.SUMMARIES | ops.IDENTITIES
+
+
 def _unread_scalars(graph: Graph, varying: dict[Node, None], moving: list[Node]) -> list[Finding]:
     """Losses by structure: a scalar of the input that covers the trained variables and that nothing computes on."""
     if any(node.outputs is None for node in varying):
@@ -91,7 +94,7 @@ def _unread_scalars(graph: Graph, varying: dict[Node, None], moving: list[Node])
     backward = graph.ancestors(moving, data_only=True)
     found: list[tuple[tuple[int, int, int], Finding]] = []
     for position, node in enumerate(varying):
-        readers = [use.node for use in node.uses() if use.node.op not in ops.SUMMARIES | ops.IDENTITIES]
+        readers = [use.node for use in node.uses() if use.node.op not in _LOOKS_ON]
         if readers or node in backward or not node.outputs or len(node.outputs) != 1:
             continue
         kind, shape = node.outputs[0]

@@ -9,6 +9,8 @@ from tpugraph import attrs as attr_codec
 from tpugraph.attrs import DType, Shape
 from tpugraph.errors import GraphError
 
+_new = tuple.__new__  # a third of the time of Tensor(...), which counts where tensors of every node are made
+
 Output = tuple[DType, Shape]
 """What is known of one output of a node: its dtype and its static shape."""
 
@@ -90,7 +92,7 @@ class Node:
 
     def out(self, port: int = 0) -> Tensor:
         """Output ``port`` as a tensor."""
-        return Tensor(self, port)
+        return _new(Tensor, (self, port))
 
     def output(self, port: int) -> Output:
         """Dtype and shape of output ``port``.

@@ -26,7 +26,7 @@ from tpugraph.analysis.placements import (
     Share,
     Sized,
 )
-from tpugraph.analysis.placing import SHAPE_OPERANDS, Placing
+from tpugraph.analysis.placing import SHAPE_OPERANDS, Placing, Verdict
 from tpugraph.analysis.sizes import ROWS, Known, Poly, Size, Unknown, known
 from tpugraph.attrs import Shape
 from tpugraph.collectives import Collectives
@@ -344,10 +344,11 @@ class Partition:
     def _draw_alike(self) -> None:
         """What all cores draw alike, and what meets rows, is what core 0 draws: each core has a stream of its own."""
         graph, placing = self.placing.graph, self.placing
-        for node in [n for n in placing.verdicts if n.op in ops.RANDOM]:
-            after = graph.descendants([node], data_only=True)
-            met = (placing.verdicts[n] for n in after if n in placing.verdicts)
-            if not any(v.wants or any(isinstance(o, Shard | Entries | Partial) for o in v.outputs) for v in met):
+        random = [n for n in placing.verdicts if n.op in ops.RANDOM]
+        meeting = [n for n, v in placing.verdicts.items() if random and _meets_rows(v)]
+        reaching = graph.ancestors(meeting, data_only=True)
+        for node in random:
+            if node not in reaching:
                 continue  # it feeds what is the same everywhere, in which no core differs
             for port in node.used_ports():
                 tensor = node.out(port)
@@ -641,10 +642,10 @@ class Partition:
         return False
 
     def _whole_axes(self, tensor: Tensor) -> list[int]:
-        placement = self.placing.made(tensor)
+        axes = self.placing.d.axes(tensor)
+        placement = self.placing.made(tensor) if axes else None
         own = placement.axis if isinstance(placement, Shard) else None
-        dims = self.placing.dims(tensor) or []
-        return [a for a, s in enumerate(dims) if isinstance(s, Poly) and a != own]
+        return [a for a in axes if a != own]
 
     def _local(self, tensor: Tensor) -> list[int]:
         """The dimensions that a tensor has on a core."""
@@ -705,6 +706,11 @@ _OF_COUNTS = frozenset(
 """Ops that make a number of entries of the shape of a tensor that holds them."""
 
 _TAKES = {"TensorArrayGatherV3": "element_shape", "TensorArrayConcatV3": "element_shape_except0"}
+
+
+def _meets_rows(verdict: Verdict) -> bool:
+    """Whether a node holds rows or parts of sums, or reads an operand otherwise than it is."""
+    return bool(verdict.wants) or any(isinstance(o, Shard | Entries | Partial) for o in verdict.outputs)
 
 
 def constant_behind(tensor: Tensor) -> Node:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -32,21 +34,60 @@ def written_variables(node: Node) -> list[Node]:
     return [variable for variable in found if variable is not None]
 
 
-def _reads_after(graph: Graph, write: Node) -> list[Node]:
-    """The reads of what ``write`` writes that wait for it: its value flows on through the variable."""
-    variables = written_variables(write)
-    after = graph.descendants([write])
-    found = []
-    for node in after:
-        if node.op in ops.WRITES or node.op in ops.VARIABLES or node.op in ops.HANDLE_ALIASES - {"Identity"}:
+def _reads(graph: Graph) -> dict[Node, list[Node]]:
+    """The reads of each variable that take its value when they run."""
+    found: dict[Node, list[Node]] = {}
+    silent = ops.WRITES.keys() | ops.VARIABLES | (ops.HANDLE_ALIASES - {"Identity"})
+    for node in graph:
+        if node.op in silent:
             continue
-        reference = node.op in ops.READS | ops.GATHERS
-        for tensor in node.inputs[:1] if reference else node.inputs:
-            variable = variable_of(tensor) if reference or _is_reference(tensor) else None
-            if variable in variables:
-                found.append(node)
-                break
+        reads = node.op in ops.READS or node.op in ops.GATHERS
+        for tensor in node.inputs[:1] if reads else node.inputs:
+            variable = variable_of(tensor) if reads or _is_reference(tensor) else None
+            if variable is not None and found.setdefault(variable, [])[-1:] != [node]:
+                found[variable].append(node)
     return found
+
+
+def _reads_after(graph: Graph, writes: list[Node], reads: dict[Node, list[Node]]) -> list[Node]:
+    """Those of the reads that wait for one of the writes of their variable: its value flows on through the variable."""
+    bit_of: dict[Node, int] = {}  # one bit for each variable
+    written: dict[Node, int] = {}
+    for write in writes:
+        for variable in written_variables(write):
+            bit = bit_of.setdefault(variable, 1 << len(bit_of))
+            written[write] = written.get(write, 0) | bit
+    waiting = [(read, bit) for variable, bit in bit_of.items() for read in reads.get(variable, ()) if _waits(read)]
+    region = graph.ancestors(read for read, _ in waiting)
+    order = graph.topological_order(region) if waiting else []
+    before: dict[Node, int] = {}  # the variables that are written before a node runs
+    changed = bool(written.keys() & region.keys())
+    while changed:
+        changed = False
+        groups: dict[int, int] = {}  # of what nodes wait for in common
+        for node in order:
+            seen = groups.get(id(node.controls))
+            if seen is None:
+                seen = groups[id(node.controls)] = _union(node.controls, before, written)
+            seen |= _union([producer for producer, _ in node.inputs], before, written)
+            if seen != before.get(node, 0):
+                before[node] = seen
+                changed = changed or node.op in ops.NEXT_ITERATION
+    return [read for read, bit in waiting if before.get(read, 0) & bit]
+
+
+def _union(producers: Iterable[Node], before: dict[Node, int], written: dict[Node, int]) -> int:
+    found = 0
+    for producer in producers:
+        found |= before.get(producer, 0) | written.get(producer, 0)
+    return found
+
+
+def _waits(read: Node) -> bool:
+    """Whether anything but a variable comes before a read."""
+    return any(producer.op not in ops.VARIABLES for producer, _ in read.inputs) or any(
+        control.op not in ops.VARIABLES for control in read.controls
+    )
 
 
 def _is_reference(tensor: Tensor) -> bool:
@@ -61,9 +102,11 @@ def flows_from(graph: Graph, sources: list[Node]) -> dict[Node, None]:
     """What depends on the sources over data, also through a variable that is written and read again in the step."""
     found = graph.descendants(sources, data_only=True)
     pending = [node for node in found if node.op in ops.WRITES]
+    reads = _reads(graph)
     while pending:
-        reads = [read for write in pending for read in _reads_after(graph, write) if read not in found]
-        more = [node for node in graph.descendants(reads, data_only=True) if node not in found]
+        unseen = {variable: [n for n in of_variable if n not in found] for variable, of_variable in reads.items()}
+        after = _reads_after(graph, pending, unseen)
+        more = [node for node in graph.descendants(after, data_only=True) if node not in found]
         found.update(dict.fromkeys(more))
         pending = [node for node in more if node.op in ops.WRITES]
     return found

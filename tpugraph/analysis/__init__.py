@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from tpugraph import ops
@@ -73,7 +74,7 @@ def _frames(graph: Graph) -> dict[Node, str]:
     inside = graph.descendants(graph.of_type(*ops.ENTER))  # what follows no Enter is in no loop
     for node in graph.topological_order(inside) if inside else ():
         around = ""
-        for producer in node.producers():
+        for producer in chain((producer for producer, _ in node.inputs), node.controls):
             if is_back_edge(producer, node):
                 continue
             frame = found[producer]
@@ -103,7 +104,10 @@ def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
     waiting: dict[Node, int] = {}
     ready: deque[Node] = deque()
     for node in nodes:
-        count = sum(1 for p in node.producers() if p in nodes and not is_back_edge(p, node))
+        producers = {producer for producer, _ in node.inputs}.union(node.controls)
+        count = len([p for p in producers if p in nodes])
+        if node.op in ops.MERGE:
+            count -= len([p for p in producers if p in nodes and is_back_edge(p, node)])
         count += len(ends.get(frame_of[node], ())) if node.op in ops.EXIT else 0
         if count:
             waiting[node] = count
@@ -113,9 +117,9 @@ def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
     while ready:
         node = ready.popleft()
         order.append(node)
-        followers = [n for n in node.consumers() if not is_back_edge(node, n)]
+        followers = node.consumers()
         if node.op in ops.NEXT_ITERATION:
-            followers += leaves.get(frame_of[node], ())
+            followers = [n for n in followers if not is_back_edge(node, n)] + leaves.get(frame_of[node], [])
         for follower in followers:
             left = waiting.get(follower, 0)
             if left == 1:
@@ -142,13 +146,16 @@ def in_loop(node: Node) -> bool:
     return False
 
 
+_LEAVES = ops.MERGE | ops.EXIT
+
+
 def conditional(graph: Graph) -> NodeSet:
     """The nodes that may not run: those behind a Switch and not behind the Merge that joins its branches."""
     found: NodeSet = {}
     stack: list[Node] = graph.of_type(*ops.SWITCH)
     while stack:
         for consumer in stack.pop().consumers():
-            if consumer in found or consumer.op in ops.MERGE | ops.EXIT:
+            if consumer in found or consumer.op in _LEAVES:
                 continue
             found[consumer] = None
             stack.append(consumer)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import ops
+from tpugraph.analysis import signatures
 from tpugraph.analysis.sizes import Poly, Relations, Size, Unknown, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -22,6 +23,7 @@ Elements = list[Size | None]
 """The elements of a vector (or the one of a scalar) that is made of sizes; None is an element nothing is known of."""
 
 _LONGEST = 16
+_HANDS_ON = ops.IDENTITIES | ops.ENTER
 _WHOLE = frozenset({"int32", "int64"})
 _NUMBERS = _WHOLE | {"float32", "float64", "float16", "bfloat16"}
 
@@ -81,7 +83,8 @@ class Dimensions:
         self.reasons: dict[Unknown, str] = {}
         self._dims: dict[Tensor, Dims | None] = dict(seeds)
         self._elements: dict[Tensor, Elements | None] = dict(elements or {})
-        self._levels: dict[Tensor, float | int | bool] = {}
+        self._signatures: dict[Node, signatures.Signature | None] = {}
+        self._levels: dict[Tensor, float | int | bool | None] = {}
         self.rows_of_entries: dict[Tensor, Size] = {}
         self.containers: dict[Tensor, Container] = {}
         self.handles: dict[Tensor, Tensor] = {}
@@ -104,9 +107,16 @@ class Dimensions:
 
     def dims(self, tensor: Tensor) -> Dims | None:
         """The dimensions of a tensor; None where not even its rank is known."""
-        if tensor not in self._dims:
-            self._dims[tensor] = self._first_dims(tensor)
-        return self._dims[tensor]
+        found = self._dims.get(tensor)
+        if found is None and tensor not in self._dims:
+            found = self._dims[tensor] = self._first_dims(tensor)
+        return found
+
+    def signature(self, node: Node) -> signatures.Signature | None:
+        """The signature of a node; found once for all that ask."""
+        if node not in self._signatures:
+            self._signatures[node] = signatures.of(node)
+        return self._signatures[node]
 
     def axes(self, tensor: Tensor) -> list[int]:
         """The dimensions that are found to follow the batch."""
@@ -114,10 +124,9 @@ class Dimensions:
 
     def elements(self, tensor: Tensor) -> Elements | None:
         """The elements of a small vector or scalar of numbers made of sizes; None where nothing is known of them."""
-        if tensor not in self._elements:
-            made = self._constant_elements(tensor) if tensor.node.op == "Const" else None
-            self._elements[tensor] = made
-        found = self._elements[tensor]
+        found = self._elements.get(tensor)
+        if found is None and tensor.node.op == "Const" and tensor not in self._elements:
+            found = self._elements[tensor] = self._constant_elements(tensor)
         if found is not None and len(found) > 1 and any(follows_batch(s) for s in self.dims(tensor) or ()):
             return None  # of more rows there would be more elements
         return found
@@ -135,6 +144,7 @@ class Dimensions:
     def level(self, tensor: Tensor) -> float | int | bool | None:
         """The number that every element of a tensor is equal to, where constants alone decide it."""
         if tensor.node.op == "Const" and tensor not in self._levels:
+            self._levels[tensor] = None
             value = constant(tensor.node)
             numeric = value.size and value.dtype.kind in "iufb" and np.isfinite(value.flat[0])
             if numeric and (value.size == 1 or (value == value.flat[0]).all()):
@@ -187,6 +197,8 @@ class Dimensions:
         known_shapes = [s for s in shapes if s is not None]
         if len(known_shapes) != len(shapes) or not shapes:
             return None
+        if all(shape == known_shapes[0] for shape in known_shapes[1:]):
+            return known_shapes[0]
         rank = max(len(s) for s in known_shapes)
         return tuple(
             self._broadcast_one([s[i - rank] for s in known_shapes if rank - i <= len(s)]) for i in range(rank)
@@ -198,8 +210,10 @@ class Dimensions:
             return first
         if all(isinstance(p, int) for p in parts):
             return max(parts)  # type: ignore[type-var]
-        value = max(self.sizes.at(p) for p in parts)
+        value = max(map(self.sizes.at, parts))
         if value != 1:
+            if all(p is first for p in parts):
+                return first
             whole = [p for p in parts if self.sizes.at(p) != 1 or follows_batch(p)]
             for part in whole[1:]:
                 self.sizes.tie(whole[0], part)
@@ -213,7 +227,11 @@ class Dimensions:
     def _visit(self, node: Node) -> None:
         if node.op == "Const":
             return  # its sizes are asked for where it is read
-        if node.outputs and all((node.out(p) in self._dims) for p in range(len(node.outputs))):
+        if (
+            node.outputs
+            and (node, 0) in self._dims
+            and all(node.out(p) in self._dims for p in range(len(node.outputs)))
+        ):
             return  # a seed
         RULES.get(node.op, RULES[BY_SIGNATURE])(self, node)
 
@@ -305,7 +323,7 @@ def constant(node: Node) -> np.ndarray[Any, Any]:
 def fixed(tensor: Tensor) -> list[int] | None:
     """The whole numbers that a constant operand holds, such as axes; None where it is no constant."""
     node = tensor.node
-    while node.op in ops.IDENTITIES | ops.ENTER and node.inputs:
+    while node.op in _HANDS_ON and node.inputs:
         node = node.inputs[0].node
     if node.op != "Const":
         return None

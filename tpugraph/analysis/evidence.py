@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tpugraph import ops
-from tpugraph.analysis import signatures
 from tpugraph.analysis.dimension_rules.arithmetic import product
 from tpugraph.analysis.dimensions import Dimensions, Dims, fixed
 from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
@@ -290,7 +289,7 @@ def _summed(d: Dimensions, node: Node) -> Size | None:
 
 def _contracted(d: Dimensions, node: Node) -> Size | None:
     """How many products an op adds up along the batch."""
-    signature = signatures.of(node)
+    signature = d.signature(node)
     if signature is None or not signature.linear or signature.elementwise:
         return None
     kept = {letter for tokens in signature.outputs for letter in tokens or ()}

@@ -18,7 +18,7 @@ from tpugraph.analysis.sizes import Known, Poly, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
 
 
-@dataclass
+@dataclass(slots=True)
 class Verdict:
     """What a rule says of a node.
 
@@ -99,10 +99,11 @@ class Placing:
 
     def read(self, tensor: Tensor) -> Placement | None:
         """How readers see a tensor: replicated where it is reduced behind its node."""
-        if tensor in self.met:
+        if self.met and tensor in self.met:
             return REPLICATE
-        if tensor in self._placed:
-            return self._placed[tensor]
+        placed = self._placed.get(tensor)
+        if placed is not None:
+            return placed
         if tensor in self.seeds:
             return self.seeds[tensor]
         if tensor.node in self._position:
@@ -170,17 +171,18 @@ class Placing:
         if node.op == "Const":
             return Verdict([self._constant(node.out())])
         seen = [self.read(t) for t in node.inputs]
-        if None in seen and node.op not in ops.MERGE and not self.unreached:
-            return None
-        if node.op in ops.MERGE and all(s is None for s in seen):
-            return None
-        inputs = [REPLICATE if s is None and node.op not in ops.MERGE else s for s in seen]
+        inputs = seen
+        if any(s is None for s in seen):
+            joins = node.op in ops.MERGE
+            if all(s is None for s in seen) if joins else not self.unreached:
+                return None
+            inputs = seen if joins else [REPLICATE if s is None else s for s in seen]
         if node in self.pinned:
             return self.everywhere(node, inputs, "asked for by what reads it")  # type: ignore[arg-type]
         if node.op in _OF_SIZES and _of_entries(inputs):
             return Verdict([Entries("shape")] * count, why="a size of entries")
         sizes = self._made_of_sizes(node)
-        if sizes is not None and (sizes or SIZED in inputs):
+        if sizes is not None and (sizes or any(isinstance(s, Sized) for s in inputs)):
             return Verdict([SIZED if sizes else REPLICATE] * count, why="made of sizes")
         return RULES.get(node.op, RULES[BY_SIGNATURE])(self, node, inputs)  # type: ignore[arg-type]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from tpugraph import ops
 from tpugraph.ir import Node
-from tpugraph.ops.record import Call
+from tpugraph.ops.record import Call, Op
 
 Tokens = tuple[str, ...] | None
 """The factors of one operand: letters, ``*``, and ``...`` in front; None for an operand that is no data."""
@@ -36,8 +37,19 @@ def of(node: Node) -> Signature | None:
     record = ops.record(node.op)
     if record.dims is None or record.dims == "reduce":
         return None
+    if not callable(record.dims) and not callable(record.linear):
+        return _fixed(node.op, len(node.inputs))
     ranks = tuple(None if t.node.outputs is None or t.shape is None else len(t.shape) for t in node.inputs)
-    call = Call(lambda name, default: node.attr(name, default), ranks)
+    return _made(record, Call(node.attr, ranks))
+
+
+@cache
+def _fixed(op: str, operands: int) -> Signature | None:
+    """The signature of an op type for which neither attributes nor ranks matter."""
+    return _made(ops.record(op), Call(lambda name, default: default, (None,) * operands))
+
+
+def _made(record: Op, call: Call) -> Signature | None:
     found = record.signature(call)
     if found is None:
         return None

@@ -28,7 +28,10 @@ class Poly:
 
     def at(self, rows: int) -> int:
         """The size for so many rows; a fraction of a row is left out, as a division of whole numbers does."""
-        return math.floor(sum((k * rows**power for power, k in enumerate(self.c)), start=Fraction(0)))
+        found: Number = 0
+        for k in reversed(self.c):
+            found = found * rows + k
+        return math.floor(found)
 
     def __str__(self) -> str:
         names = [
@@ -163,7 +166,9 @@ class Relations:
 
     def at(self, size: Size) -> int:
         """The value in the traced graph."""
-        return size.value if isinstance(size, Unknown) else size.at(self.rows) if isinstance(size, Poly) else size
+        if isinstance(size, int):
+            return size
+        return size.value if isinstance(size, Unknown) else size.at(self.rows)
 
     def tie(self, a: Size, b: Size) -> None:
         """Two sizes are one."""

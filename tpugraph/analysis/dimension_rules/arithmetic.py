@@ -28,7 +28,7 @@ def elementwise(d: Dimensions, node: Node) -> None:
 @rule("")
 def by_signature(d: Dimensions, node: Node) -> None:
     """The letters of the signature are one size each."""
-    signature = signatures.of(node)
+    signature = d.signature(node)
     if signature is None:
         for port in range(len(node.outputs or ())):
             d.fresh(node.out(port))

@@ -10,6 +10,9 @@ from tpugraph.ir import Node, Tensor
 # --------------------------------------------------------------------------- alike
 
 
+_SAME_VALUE = ops.IDENTITIES | ops.ENTER | ops.EXIT | {"CheckNumerics"}
+
+
 @rule("""Identity StopGradient PreventGradient Snapshot EnsureShape CheckNumerics CheckNumericsV2 RefIdentity Enter RefEnter
     Exit RefExit Print Sign_ InvertPermutation_ DeepCopy BitcastSame Relu_ ZerosLike OnesLike LoopCond Cumsum Cumprod
     CumulativeLogsumexp ReverseV2 Roll ReverseSequence AvgPoolGrad_ FusedAlike RandomShuffle CrossReplicaSum
@@ -24,7 +27,7 @@ def alike(d: Dimensions, node: Node) -> None:
         one = node.op == "OnesLike"
         d.set_level(out, one if out.dtype.name == "bool" else int(one))
         return
-    if node.op in ops.IDENTITIES | ops.ENTER | ops.EXIT | {"CheckNumerics"}:
+    if node.op in _SAME_VALUE:
         d.set_elements(out, d.elements(source))
         d.set_level(out, d.level(source))
         hand_on(d, source, out)

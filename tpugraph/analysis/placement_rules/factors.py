@@ -20,7 +20,7 @@ from tpugraph.analysis.placements import (
     Sized,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule
-from tpugraph.analysis.sizes import Poly
+from tpugraph.analysis.sizes import follows_batch
 from tpugraph.ir import Node, Tensor
 
 # --------------------------------------------------------------------------- element by element
@@ -72,7 +72,8 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
             wants[i] = rows.at(axis)
         elif not isinstance(placement, Replicate):
             wants[i] = REPLICATE
-    return Verdict([replace(rows, shift=shift[0], along=shift[1])] * count, wants, why="row by row")
+    made = replace(rows, shift=shift[0], along=shift[1]) if shift[0] else rows
+    return Verdict([made] * count, wants, why="row by row")
 
 
 def _role_after(node: Node, entries: Entries) -> Entries:
@@ -83,8 +84,8 @@ def _role_after(node: Node, entries: Entries) -> Entries:
 
 def batched(p: Placing, tensor: Tensor, axis: int) -> bool:
     """Whether a dimension of an operand follows the batch, so that a core reads its own rows of it."""
-    dims = p.dims(tensor)
-    return dims is not None and 0 <= axis < len(dims) and isinstance(dims[axis], Poly)
+    dims = p.d.dims(tensor)
+    return dims is not None and 0 <= axis < len(dims) and follows_batch(dims[axis])
 
 
 def _shift_after(
@@ -146,9 +147,11 @@ def _kept_together(p: Placing, node: Node, parts: list[int], linear: Linear) -> 
 @rule("")
 def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """A letter that all outputs carry keeps rows apart; one that none carries is summed over."""
-    signature = signatures.of(node)
+    signature = p.d.signature(node)
     if signature is None:
         return p.everywhere(node, inputs, f"no rule says how {node.op} treats rows")
+    if all(isinstance(placement, Replicate) for placement in inputs):
+        return Verdict([REPLICATE] * len(node.outputs or ()))
     if signature.elementwise:
         return aligned(p, node, inputs, [i for i, t in enumerate(signature.inputs) if t is not None], signature.linear)
     count = len(node.outputs or ())
