@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, attrs, ops
+from tpugraph import analysis, attrs, one_row, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, evidence, minimum_cut
 from tpugraph.analysis import dimension_rules as _dimension_rules  # registers its rules
 from tpugraph.analysis import placement_rules as _placement_rules  # registers its rules
@@ -70,6 +70,9 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     if dimensions.sizes.conflicts and rows > 1:  # a 1 may be half of two rows
         other = found(ones=True)
         dimensions = min(dimensions, other, key=lambda d: len(d.sizes.conflicts))
+    if rows == 1 and count > 1 and one_row.keep_rows(graph, dimensions):
+        order = analysis.loop_order(graph, analysis.cluster_nodes(graph))
+        dimensions = found(ones=False)
     return Placing(graph, order, dimensions, placements, policies=policies)
 
 
@@ -562,6 +565,8 @@ class Partition:
             found.append(
                 f"--loss_reduction={self.scaling} decides how cores combine: the result need not be that of the whole batch"
             )
+        if self.placing.d.rows == 1:
+            found.append(one_row.NOTE)
         own = sorted({p.policy for v in self.placing.verdicts.values() for p in v.outputs if isinstance(p, PerCore)})
         found += [f"{policy}: the result is not that of the whole batch" for policy in own]
         return found

@@ -23,7 +23,8 @@ def _reshape(d: Dimensions, node: Node) -> None:
                 d.sizes.tie(asked, size)
     if dims is not None:
         numbers = [d.sizes.at(w) for w in wanted or () if w is not None]
-        _regroup(d, dims, made, certain=-1 in numbers or not out.dtype.floating)
+        certain = -1 in numbers or not out.dtype.floating
+        _regroup(d, dims, made, certain=certain, summed=not certain and source.node.op == "Sum")
     d.set_level(out, d.level(source))
     elements = d.elements(source)
     d.set_elements(out, elements)
@@ -49,11 +50,12 @@ def _opened(d: Dimensions, dims: Dims | None, wanted: Elements | None, made: Dim
     return tuple(Unknown(v) if d.sizes.at(s) < 0 else s for v, s in zip(values, made, strict=True))
 
 
-def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool) -> None:
+def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed: bool) -> None:
     """The dimensions of both sides in the smallest groups that hold as many elements.
 
     Of a batch of one row TensorFlow leaves out the sum that a gradient takes over it, and what looks like a reshape drops
-    the dimension of the batch; ``certain`` says that it is a reshape.
+    the dimension of the batch; ``certain`` says that it is a reshape. Of such a batch it also takes sums that do nothing, and
+    what is ``summed`` may have the batch again.
     """
     if any(d.sizes.at(s) < 0 for s in (*before, *after)):
         if len(before) == len(after) and [d.sizes.at(s) for s in before] == [d.sizes.at(s) for s in after]:
@@ -76,7 +78,10 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool) -> None
             else:
                 return
         if len(left) == len(right) == 1:
-            d.sizes.tie(left[0], right[0])
+            if d.rows > 1 or a != 1 or not summed or len(before) != len(after):
+                d.sizes.tie(left[0], right[0])
+            else:
+                d.doubtful.append((tuple(left), tuple(right)))
             continue
         d.regrouped.append((tuple(left), tuple(right)))
         if certain or d.rows > 1 or not any(follows_batch(s) for s in (*left, *right)):
