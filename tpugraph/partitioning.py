@@ -57,9 +57,14 @@ def analyse(graph: Graph, rows: int, *, policies: Mapping[str, str] | None = Non
     device = analysis.cluster_nodes(graph)
     order = analysis.loop_order(graph, device)
     dims, placements, sizes = _seeds(graph, device, rows)
+    split = graph.facts.get("split-batch", {})
+    if split:
+        dims |= {graph[name].out(): held for name, held in split["held"].dims.items() if name in graph}
+        sizes |= {graph[name].out(): held for name, held in split["held"].elements.items() if name in graph}
     shape_of = graph.facts.get("static-shapes", {}).get("shape_of", {})
-    dimensions = Dimensions(graph, order, rows, dims, sizes, shape_of=shape_of, chosen=chosen,
-                            only=graph.facts.get("split-batch", {}).get("constants"))  # fmt: skip
+    dimensions = Dimensions(
+        graph, order, rows, dims, sizes, shape_of=shape_of, chosen=chosen, only=split.get("constants")
+    )
     evidence.weigh(dimensions)
     return Placing(graph, order, dimensions, placements, policies=policies)
 
