@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tpugraph import analysis
 from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Sized
-from tpugraph.batch_dims import batch_rows
+from tpugraph.batched_input import batch_rows
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.ir import Graph, Tensor
 from tpugraph.partitioning import Partition, analyse

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tpugraph import analysis, ops, shapes
 from tpugraph.analysis import NodeSet, minimum_cut, must_be_host
-from tpugraph.baked_sizes import AT_TWICE, find_baked, told
+from tpugraph.batch_constants import told
 from tpugraph.errors import ConversionError, ShapeError
 from tpugraph.host_tail import HostTail, goes_beside
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.own_rows import OwnRows
+from tpugraph.padded_batch import Batch
 from tpugraph.pipeline import Pass
-from tpugraph.row_entries import is_within
-from tpugraph.row_states import WITHIN, Batch, Entries, Rows, Sizes, State
-from tpugraph.rows import RowFlow
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,8 @@ class SeparateRows(Pass):
         step = _Step(graph)
         step.refuse_in_the_middle()
         cut = step.cut()
-        tail = HostTail(graph, step.cone, step.tail, step.flow.state, cut, {})
-        step.refuse_entries([*step.tail, *tail.own()])
-        if step.batch.baked:
-            tail.baked = find_baked(graph, step.batch.rows, step.seeds, [*step.tail, *tail.own()], step.flow.state)
+        tail = HostTail(graph, step.cone, step.tail, step.placed, cut)
+        tail.refuse()
         tail.build()
         graph.facts[self.name] = {
             "crossing": [str(tensor) for tensor in cut],
@@ -64,15 +61,17 @@ def _name_predictions(graph: Graph) -> None:
         roles.predictions[name] = node.name
 
 
-def _sparse(graph: Graph, tensors: list[list[str]]) -> dict[Tensor, State]:
-    """What indices, values and dense shape of the batch's sparse tensors are."""
-    found: dict[Tensor, State] = {}
-    for names in tensors:
-        numbers, values, shape = (graph.tensor(name) for name in names)
-        origin, rank = (numbers.node.name,), (numbers.shape or (None, 2))[1] or 2
-        found |= {numbers: Entries(origin, "rows"), values: Entries(origin, "values")}
-        found[shape] = Sizes((1, *[WITHIN] * (rank - 1)))
-    return found
+def _batch(graph: Graph, step: NodeSet) -> Batch:
+    """The padded batch of a core, and what is told of the constants that may hold its rows."""
+    facts: dict[str, Any] = graph.facts["pad-batches"]
+    sparse = [[graph.tensor(name) for name in names] for names in facts["sparse"]]
+    return Batch(
+        facts["batch_rows"],
+        [graph.tensor(name) for name in facts["padded"]],
+        [(numbers, values, shape) for numbers, values, shape in sparse],
+        told(graph, facts["batch_rows"], step),
+        facts["baked"],
+    )
 
 
 class _Step:
@@ -80,41 +79,40 @@ class _Step:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        roles, facts = graph.roles, graph.facts["pad-batches"]
+        roles = graph.roles
         self.roots = [graph[name] for name in roles.roots]
         self.cone = graph.ancestors(self.roots)
-        self.seeds = [graph.tensor(name) for name in facts["padded"]]
         variables = [node for node in self.cone if node.op in ops.RESOURCE_VARIABLES]
         self.of_model: NodeSet = graph.descendants(variables, data_only=True)
         self.host_bound = {n: None for n in self.cone if n in self.of_model and must_be_host(n)}
         ends = {graph[name]: None for name in roles.predictions.values()}
         writes = {node: None for node in self.cone if node.op in ops.WRITES}
         forced = {**self.host_bound, **ends, **writes}
-        self.batch = Batch(facts["batch_rows"], facts["baked"], frozenset(graph.facts.get(AT_TWICE, {})))
-        numbers = {t: s for t, s in told(graph, self.batch.rows, self.cone).items() if not isinstance(s, Rows)}
-        states = {**dict.fromkeys(self.seeds, Rows(0)), **_sparse(graph, facts["sparse"]), **numbers}
-        self.flow = RowFlow(graph, self.batch, states, self.cone, forced)
-        while self.flow.tell_shapes():
-            self.flow = RowFlow(graph, self.batch, states, self.cone, forced)
-        self.behind = graph.descendants((t.node for t in states), data_only=True)
+        batch = _batch(graph, self.cone)
+        self.seeds = batch.dense
+        self.placed = OwnRows(graph, batch, self.cone, forced)
+        while self.placed.tell_shapes():
+            self.placed = OwnRows(graph, batch, self.cone, forced)
+        self.behind = self.placed.behind
         self.tail = self._tail(forced)
-        while read := self._entries_read(states):  # the host finds these in the rows of all cores
+        while read := self._read_only_there():  # the host finds these in the rows of all cores
             forced.update(read)
-            self.flow = RowFlow(graph, self.batch, states, self.cone, forced)
+            self.placed.give_to_host(read)
             self.tail = self._tail(forced)
 
-    def _entries_read(self, states: Mapping[Tensor, State]) -> NodeSet:
-        """What finds entries of sparse rows that the tail reads."""
-        read = [t for n in self.tail for t in n.inputs if t not in states and is_within(self.flow.state(t))]
+    def _read_only_there(self) -> NodeSet:
+        """What makes numbers and entries of a core's rows alone that the tail reads."""
+        seeds = self.placed.batch.tensors()
+        read = [t for n in self.tail for t in n.inputs if t not in seeds and self.placed.only_here(t)]
         return {t.node: None for t in read}
 
     def _tail(self, forced: NodeSet) -> NodeSet:
-        """What mixes rows, writes, or follows a write."""
-        found = {n: None for n in self.cone if n in forced or self.flow.mixes(n) or self._only_watches(n)}
+        """What reads the rows of all cores, writes, or follows a write; a container is used on one side."""
+        found = {n: None for n in self.cone if n in forced or self.placed.mixes(n) or self._only_watches(n)}
         stack = list(found)
         while stack:
             node = stack.pop()
-            followers = [use.node for use in node.uses()]
+            followers = [use.node for use in node.uses()] + self.placed.beside(node)
             waiting = [n for n in node.control_uses() if n not in self.behind]
             if node.op in ops.WRITES or node.op == "NoOp":  # what is uniform may read what was written
                 followers += waiting
@@ -126,7 +124,7 @@ class _Step:
         return found
 
     def _only_watches(self, node: Node) -> bool:
-        return node in self.behind and not node.outputs and node not in {t.node for t in self.seeds}
+        return node in self.behind and not node.outputs
 
     # ------------------------------------------------------------------ where the rows cross
 
@@ -138,24 +136,25 @@ class _Step:
         capacity: dict[Tensor, int] = {}
         sources: dict[Tensor, None] = dict.fromkeys(self.seeds)
         sinks: dict[Tensor, None] = {}
-        rows = [t for n in self.cone if n in self.behind and n not in self.tail for t in self._rows_of(n)]
-        for tensor in rows:
+        for tensor in [t for n in self.cone if n in self.behind and n not in self.tail for t in self._rows_of(n)]:
             node, size = tensor.node, shapes.byte_size(tensor)
-            in_loop = any(frame_of[use.node] for use in node.uses()) or (frame_of[node] and node.op not in ops.EXIT)
+            read_inside = any(frame_of[use.node] for use in node.uses() if use.node.op not in ops.ENTER)
+            in_loop = read_inside or (frame_of[node] and node.op not in ops.EXIT)
             bound = node in inside or in_loop or (ops.is_stateful(node.op) and not must_be_host(node))
-            state = self.flow.state(tensor)
-            whole = isinstance(state, Rows) and state.axis == 0 and state.outer == 1
+            rows = self.placed.rows(tensor)
+            first = rows is not None and rows.axis == 0 and rows.outer == 1
             if goes_beside(tensor):
                 size = None if node in self.of_model else shapes.element_count(tensor.shape)
-            if whole and not bound and size is not None:
-                capacity[tensor] = size
+            if not bound and size is not None:
+                capacity[tensor] = 2 * size + (not first)  # rows that come first need not be moved on their way
             if any(self._starts(t) for t in node.inputs):
                 sources[tensor] = None
             for use in node.uses(tensor.port):
                 if use.node in self.tail:
                     sinks[tensor] = None
-                elif use.node in self.cone:
-                    edges.extend((tensor, out) for out in self._rows_of(use.node))
+                elif use.node in self.cone:  # what is put into a container, another op takes out
+                    made = [use.node, *self.placed.beside(use.node)]
+                    edges.extend((tensor, out) for node in made for out in self._rows_of(node))
         found = minimum_cut(edges, capacity, list(sources), list(sinks))
         if found is None:
             raise self._uncut_error(list(sinks), capacity)
@@ -163,23 +162,11 @@ class _Step:
 
     def _starts(self, tensor: Tensor) -> bool:
         """Whether what reads the tensor cannot be computed from rows: they meet the model there, or were entries."""
-        return is_within(self.flow.state(tensor)) or (tensor.node in self.of_model and tensor.node not in self.behind)
-
-    def refuse_entries(self, nodes: Iterable[Node]) -> None:
-        """Entries of sparse rows are not gathered from the cores."""
-        for node in nodes:
-            found = next((t for t in node.inputs if is_within(self.flow.state(t))), None)
-            if found is not None:
-                raise ShapeError(
-                    f"'{node.name}' on the host reads '{found}', entries of sparse rows, for all cores together",
-                    node=found.node,
-                    origin=self.graph.source,
-                    fix="make them dense rows first (an indicator or embedding column, sparse.to_dense)",
-                )
+        return self.placed.only_here(tensor) or (tensor.node in self.of_model and tensor.node not in self.behind)
 
     def _rows_of(self, node: Node) -> list[Tensor]:
         outputs = (node.out(port) for port in range(len(node.outputs or ())))
-        return [tensor for tensor in outputs if isinstance(self.flow.state(tensor), Rows)]
+        return [tensor for tensor in outputs if self.placed.rows(tensor) is not None]
 
     def _uncut_error(self, sinks: list[Tensor], capacity: dict[Tensor, int]) -> ShapeError:
         tensor = next((t for t in sinks if t not in capacity), sinks[0])
@@ -219,7 +206,7 @@ class _Step:
         found = []
         for node in self.tail:
             if self._multiplies_variables(node):
-                blame = self.flow.blame(node)
+                blame = self.placed.blame(node)
                 text = f"'{node.name}' runs on the host, since '{blame.node.name}' ({blame.node.op}) {blame.reason}"
                 self.graph.note(node, text)
                 found.append(text)

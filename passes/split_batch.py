@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from tpugraph import analysis, attrs, ops, shapes
+from tpugraph import attrs, ops, shapes
 from tpugraph.analysis import HOST_DEVICE, in_cluster
-from tpugraph.batch_dims import BatchDims
+from tpugraph.analysis.dimensions import Dims
+from tpugraph.analysis.sizes import ROWS
 from tpugraph.errors import GraphError, ShapeError
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir import Graph, Tensor
 from tpugraph.pipeline import Pass
 from tpugraph.resizing import Resizing
 
@@ -24,8 +24,8 @@ class SplitBatch(Pass):
     """With batch_mode=global the device part is traced anew for one core's share of the batch; else nothing changes.
 
     Every constant that shapes the batch is re-derived: reshape targets, tile multiples, zero states. A number that only
-    enters arithmetic keeps its value, since it is the global batch that it speaks of. Where it is not certain that a
-    constant shapes the batch, the pass refuses and names it.
+    enters arithmetic keeps its value, since it is the global batch that it speaks of, forward and backward. Where it is not
+    certain that a constant shapes the batch, the pass refuses and names it.
     """
 
     num_replicas: int = 8
@@ -40,15 +40,12 @@ class SplitBatch(Pass):
         crossing = _crossing(graph)
         batch = self._batch(graph, crossing)
         device = [node for node in graph if in_cluster(node)]
-        readers = [use.node for tensor in crossing for use in tensor.node.uses(tensor.port)]
-        varying = analysis.divergence(graph, readers, within=dict.fromkeys(device))
-        resizing = Resizing(graph, BatchDims(graph, device, batch, crossing), batch, batch // self.num_replicas, varying,
-                            what="split", fix=_FIX)  # fmt: skip
-        resizing.check()
+        seeds: dict[Tensor, Dims] = {
+            tensor: (ROWS, *(int(d or 0) for d in (tensor.shape or ())[1:])) for tensor in crossing
+        }
+        resizing = Resizing(graph, device, batch, batch // self.num_replicas, seeds, what="split", fix=_FIX)
         before = {node: list(node.outputs or []) for node in device}
-        changed = [node.name for node in device if node.op == "Const" and resizing.constant(node)]
-        forward = graph.ancestors([graph.tensor(graph.roles.loss.name).node], data_only=True)
-        changed += [n.name for n in device if n.op == "Const" and self._rescale_divisor(n, resizing, forward)]
+        held = resizing.constants()
         for node in graph:
             if node.has_attr("_output_shapes"):
                 graph.set_attr(node, "_output_shapes", None)
@@ -63,7 +60,7 @@ class SplitBatch(Pass):
         except GraphError as error:
             raise resizing.uncertain(error.node or crossing[0].node, error.fault) from error
         resizing.verify(before)
-        graph.facts[self.name] = {"batch": batch, "constants": changed}
+        graph.facts[self.name] = {"batch": batch, "constants": held.names(), "held": held}
 
     def _batch(self, graph: Graph, crossing: list[Tensor]) -> int:
         rows = [t.shape[0] for t in crossing if t.shape and t.shape[0]]
@@ -85,45 +82,6 @@ class SplitBatch(Pass):
                 fix=f"batch {sizes} rows, choose --num_replicas to divide {batch}, or --batch_mode=per_replica",
             )
         return int(batch)
-
-    def _rescale_divisor(self, node: Node, resizing: Resizing, forward: dict[Node, None]) -> bool:
-        """A number that only backpropagation divides by: the count of a Mean over the batch, or uncertain.
-
-        A number that the loss is divided by keeps its value in both directions; its gradients are then summed.
-        """
-        value, batch, graph = node.attr("value"), resizing.batch, resizing.graph
-        if (
-            node in forward
-            or value.dtype.kind != "f"
-            or value.size != 1
-            or value.item() < batch
-            or value.item() % batch
-        ):
-            return False
-        for use in node.uses():
-            if use.node.op not in ops.DIVISIONS or use.index != 1 or use.node in forward:
-                continue
-            tile = use.node.inputs[0].node
-            if not self._spreads_mean(tile, resizing.dims, value.item()):
-                raise resizing.uncertain(
-                    node, f"'{use.node.name}' divides by {value.item():g}, which may be the batch size"
-                )
-            graph.set_attr(node, "value", (value / self.num_replicas).astype(value.dtype))
-            graph.note(
-                node,
-                f"the count of a mean over the batch: {value.item():g} becomes {value.item() / self.num_replicas:g}",
-            )
-            return True
-        return False
-
-    def _spreads_mean(self, tile: Node, dims: BatchDims, count: float) -> bool:
-        """Whether a node spreads the gradient of a Mean: its multiples held the batch and make up the count."""
-        if tile.op not in ("Tile", "BroadcastTo") or tile.inputs[1].node.op != "Const":
-            return False
-        multiples = tile.inputs[1]
-        now = [int(v) for v in multiples.node.attr("value").ravel()]
-        held = [i for i, v in enumerate(now) if dims.element(multiples, i, v * self.num_replicas)]
-        return len(held) == 1 and math.prod(now) * self.num_replicas == count
 
     def _split(self, graph: Graph, tensor: Tensor, batch: int) -> None:
         axis = graph.add(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from models import ORACLE, corpus
+from models import ORACLE, corpus, finish, tf1, trace, variable
 from tpugraph import graphdef
 from tpugraph.compiler import convert
 from tpugraph.errors import ShapeError
@@ -53,7 +55,7 @@ def tpu_graph(name: str) -> Graph:
     return graphdef.from_graph_def(convert(corpus(name).graph(), iterations_per_loop=2).graph_def)
 
 
-@pytest.mark.parametrize("name", ["iris_dnn", "clip_adam", "mnist_cnn", "batch_norm"])
+@pytest.mark.parametrize("name", ["iris_dnn", "clip_adam", "mnist_cnn", "batch_norm", "lstm_dynamic"])
 def test_a_step_is_made_for_another_batch(name: str) -> None:
     graph = tpu_graph(name)
     batch = batch_search.rows_of(graph)
@@ -74,6 +76,15 @@ def test_a_graph_of_tpu_estimator_takes_another_batch() -> None:
 
 
 def test_what_may_be_the_batch_or_not_is_named() -> None:
+    """As many places as the batch has rows, which hold a number of the whole batch: nothing says whether they are rows."""
+
+    def build() -> None:
+        data = tf1.data.Dataset.from_tensor_slices(np.ones((64, 4), "float32")).repeat().batch(8, True)
+        error = tf.square(tf1.data.make_initializable_iterator(data).get_next() @ variable("w", (4, 1)))
+        loss = tf.reduce_mean(error) + tf.reduce_sum(tf.fill([8], tf.reduce_max(error)))
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+    graph = graphdef.from_graph_def(convert(trace(build), iterations_per_loop=2).graph_def)
     with pytest.raises(ShapeError, match="the batch cannot be changed with certainty") as caught:
-        batch_search.with_rows(tpu_graph("lstm_dynamic"), 48)
+        batch_search.with_rows(graph, 48)
     assert caught.value.node is not None

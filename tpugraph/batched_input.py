@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tpugraph import ops
+from tpugraph.analysis import fed_to_device
 from tpugraph.attrs import Shape
 from tpugraph.errors import ConversionError, ShapeError
-from tpugraph.ir import Graph, Node
+from tpugraph.ir import Graph, Node, Tensor
 
 
 def take_of(graph: Graph) -> Node:
@@ -103,3 +104,21 @@ def with_open_rows(graph: Graph, take: Node, index: int, shape: Shape) -> Shape:
             fix="give the dimension a fixed size in the dataset (padded_batch with padded_shapes, or reshape)",
         )
     return (None, *shape[1:])
+
+
+def batch_rows(graph: Graph) -> int | None:
+    """Rows of one core's batch: the commonest leading dimension of what crosses to the device."""
+    found = commonest_rows(fed_to_device(graph))
+    if found is not None:
+        return found
+    rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
+    return rows[0] if rows else None
+
+
+def commonest_rows(tensors: Iterable[Tensor]) -> int | None:
+    """The commonest leading dimension; of several, the largest. None where no tensor has one."""
+    counts: dict[int, int] = {}
+    for tensor in tensors:
+        if tensor.shape and tensor.shape[0]:
+            counts[tensor.shape[0]] = counts.get(tensor.shape[0], 0) + 1
+    return max(counts, key=lambda rows: (counts[rows], rows), default=None)

@@ -37,7 +37,7 @@ class Collectives:
         self.count = count
         self._frame_of = {} if flat else analysis.frames(graph)
         self._conditional = {} if flat else analysis.conditional(graph)
-        self._outer = _nesting(graph, self._frame_of)
+        self._outer = nesting(graph, self._frame_of)
         self._id: Tensor | None = None
         self._entered: dict[tuple[Tensor, str], Tensor] = {}
         self._constants: dict[tuple[str, bytes, tuple[int, ...]], Tensor] = {}
@@ -312,7 +312,7 @@ def _static(graph: Graph, tensor: Tensor) -> list[int]:
     return [int(d or 0) for d in shape]
 
 
-def _nesting(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
+def nesting(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
     """The frame around each loop."""
     found: dict[str, str] = {}
     for enter in graph.of_type(*ops.ENTER) if frame_of else ():

@@ -8,7 +8,7 @@ from tpugraph import ops
 from tpugraph.analysis import NodeSet
 from tpugraph.analysis.placements import Entries, PerCore, Placement, Replicate, Shard
 from tpugraph.analysis.placing import Verdict
-from tpugraph.batch_dims import commonest_rows
+from tpugraph.batched_input import commonest_rows
 from tpugraph.ir import Graph, Node
 from tpugraph.partitioning import analyse
 
@@ -25,7 +25,9 @@ def where_rows_meet(graph: Graph, nodes: Sequence[Node]) -> NodeSet:
     """
     free = dict.fromkeys(nodes)
     of_input = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True)
-    rows = commonest_rows(dict.fromkeys(t for n in nodes for t in n.inputs if t.node in of_input and t.node not in free))
+    rows = commonest_rows(
+        dict.fromkeys(t for n in nodes for t in n.inputs if t.node in of_input and t.node not in free)
+    )
     if rows is None:
         return {}
     before = graph.ancestors(nodes, data_only=True)

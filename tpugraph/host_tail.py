@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from tpugraph import attrs, ops
 from tpugraph.analysis import NodeSet
-from tpugraph.errors import ConversionError
+from tpugraph.analysis.placements import Shard
+from tpugraph.analysis.sizes import Poly
+from tpugraph.errors import ConversionError, ShapeError
 from tpugraph.findings import Finding
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.row_entries import is_within
-from tpugraph.row_states import Rows, Sizes, State
+from tpugraph.own_rows import OwnRows
+from tpugraph.tail_sizes import COPIED, TailSizes
 
 ALL_ROWS = "PlaceholderWithDefault"
 """What stands for the rows of all cores until they are gathered; its input is the core's own part."""
@@ -24,13 +25,13 @@ TIMES = "_tpugraph_rows"
 _INT32 = attrs.dtype("int32")
 
 
-def _has_entries(node: Node, state: Callable[[Tensor], State]) -> bool:
-    return any(is_within(state(node.out(port))) for port in range(len(node.outputs or ())))
-
-
 def goes_beside(tensor: Tensor) -> bool:
     """Whether the host in front of the device hands a tensor to the host behind it, since no infeed takes it."""
     return tensor.dtype.name not in ops.INFEED_DTYPES
+
+
+def _is_first(rows: Shard) -> bool:
+    return rows.axis == 0 and rows.outer == 1
 
 
 class HostTail:
@@ -39,10 +40,9 @@ class HostTail:
     Args:
         graph: the graph.
         cone: the step.
-        tail: what mixes rows.
-        state: what each tensor of the step is (see :mod:`tpugraph.rows`).
+        tail: what reads the rows of all cores.
+        placed: what each core makes of its own rows.
         cut: the tensors whose rows the tail reads.
-        baked: constants that hold the number of rows (see :mod:`tpugraph.baked_sizes`).
 
     Attributes:
         nodes: all nodes that the tail runs.
@@ -53,19 +53,16 @@ class HostTail:
         graph: Graph,
         cone: NodeSet,
         tail: NodeSet,
-        state: Callable[[Tensor], State],
+        placed: OwnRows,
         cut: list[Tensor],
-        baked: Mapping[Tensor, Sizes | Rows],
     ) -> None:
         self.graph = graph
         self.cone = cone
-        self.state = state
+        self.placed = placed
         self.cut = dict.fromkeys(cut)
-        self.baked = baked
         self.mixing = tail
         self.nodes: NodeSet = dict(tail)
-        self._behind_entries = graph.descendants((n for n in cone if _has_entries(n, state)), data_only=True)
-        self._sizes: dict[Tensor, Tensor] = {}
+        self.sizes = TailSizes(graph, placed, tail, self.nodes)
 
     def build(self) -> None:
         """Cut the graph in two: the tail reads the rows of all cores, or makes for itself what is uniform."""
@@ -74,13 +71,13 @@ class HostTail:
         own = self.own()
         device = self._release([*(t.node for t in self.cut), count.node])
         beside = dict.fromkeys(t for t in self.cut if goes_beside(t))
-        ends = [self._cross(count, 0), *(self._cross(t, self._times(t)) for t in self.cut)]
+        ends = [self._cross(count, count, 0), *map(self._cross_rows, self.cut)]
         self.total = ends[0].out()
-        arriving = dict(zip(self.cut, (end.out() for end in ends[1:]), strict=True))
+        arriving = {tensor: self._in_place(end.out(), tensor) for tensor, end in zip(self.cut, ends[1:], strict=True)}
         copies = self._copies(own, device)
         for node in [copies.get(n, n) for n in {**self.mixing, **own}]:
             self.nodes[node] = None
-            graph.set_attr(node, "_output_shapes", None)  # they speak of one core's padded rows
+            self._open(node)
             for index, tensor in enumerate(node.inputs):
                 graph.set_input(node, index, self._reads(tensor, arriving, copies))
         for node in [copies.get(n, n) for n in {**self.mixing, **own}]:
@@ -91,10 +88,14 @@ class HostTail:
         graph.roles.beside = [name for tensor, name in names.items() if tensor in beside]
         self._clear(ends)
 
-    def _times(self, tensor: Tensor) -> int:
-        state = self.state(tensor)
-        assert isinstance(state, Rows)
-        return state.inner
+    def _open(self, node: Node) -> None:
+        """Drop what attributes say of one core's padded rows."""
+        self.graph.set_attr(node, "_output_shapes", None)
+        for name in ("element_shape", "element_shape_except0"):
+            held = self.placed.elements_held(node) if node.has_attr(name) else None
+            if held is not None and any(isinstance(size, Poly) for size in held):
+                shape = tuple(None if isinstance(size, Poly) else size for size in held)
+                self.graph.set_attr(node, name, attrs.encode(shape if name == "element_shape" else shape[1:]))
 
     # ------------------------------------------------------------------ who has what
 
@@ -108,22 +109,32 @@ class HostTail:
                 other = tensor.node
                 if tensor in self.cut or other in self.mixing or other in found or other.op in ops.RESOURCE_VARIABLES:
                     continue
-                if self._made_of_sizes(tensor):
+                if self.sizes.replaces(tensor):
                     continue
                 found[other] = None
                 stack.append(other)
         return found
 
-    def _made_of_sizes(self, tensor: Tensor) -> bool:
-        """Whether the tensor asks for the shape of rows, which the tail makes from their number."""
-        state = self.state(tensor)
-        if tensor in self.baked or not isinstance(state, Sizes):
-            return tensor in self.baked
-        return tensor.node.op in ops.SHAPE_OF or self._only_number(tensor.node, state)
+    def refuse(self) -> None:
+        """Refuse what the tail reads and cannot be had for the rows of all cores.
 
-    def _only_number(self, node: Node, state: Sizes) -> bool:
-        """Whether the number of rows was read off the dense shape of entries."""
-        return node in self._behind_entries and all(t is not None and t > 0 for t in state.times)
+        Raises:
+            ShapeError: entries of sparse rows, or a constant that may be a number of rows.
+        """
+        nodes = [*self.mixing, *self.own()]
+        for node in nodes:
+            found = next((t for t in node.inputs if self.placed.only_here(t)), None)
+            if found is not None:
+                raise ShapeError(
+                    f"'{node.name}' on the host reads '{found}', entries of sparse rows, for all cores together",
+                    node=found.node,
+                    origin=self.graph.source,
+                    fix="make them dense rows first (an indicator or embedding column, sparse.to_dense)",
+                )
+        for tensor in dict.fromkeys(t for node in nodes for t in node.inputs if t.node.op == "Const"):
+            self.placed.refuse_doubt(tensor)
+            if self.sizes.replaces(tensor):
+                self.graph.note(tensor.node, "follows the true number of rows on the host")
 
     def _release(self, ends: list[Node]) -> NodeSet:
         """What the device needs. It waits for nothing of the tail; checks that it waited for still run there."""
@@ -158,7 +169,7 @@ class HostTail:
         copies = self.graph.clone_subgraph(shared, lambda name: f"{name}/tail")
         for copy in copies.values():
             if copy.op in ops.ENTER:
-                self.graph.set_attr(copy, "frame_name", f"{copy.attr('frame_name')}/tail")
+                self.graph.set_attr(copy, "frame_name", f"{copy.attr('frame_name')}{COPIED}")
         return copies
 
     def _clear(self, ends: list[Node]) -> None:
@@ -168,22 +179,66 @@ class HostTail:
         outside = [node for node in graph if node not in self.cone and node not in self.nodes]
         alive = graph.ancestors([*outside, *ends, *(graph[name] for name in roles.roots)])
         graph.remove_all([node for node in self.cone if node not in alive])
-        self.nodes = {node: None for node in self.nodes if node in graph}
+        for node in [node for node in self.nodes if node not in graph]:
+            del self.nodes[node]
 
     # ------------------------------------------------------------------ what crosses
 
-    def _cross(self, tensor: Tensor, times: int) -> Node:
+    def _cross_rows(self, tensor: Tensor) -> Node:
+        """Send a core's rows, which come first on the way."""
+        rows = self._rows(tensor)
+        if _is_first(rows):
+            return self._cross(tensor, tensor, rows.inner)
+        lead, rest = self._around(tensor, rows)
+        apart = (*lead, rows.outer, self.placed.batch.rows, *rest)
+        order = [len(lead) + 1, *range(len(lead) + 1), *range(len(lead) + 2, len(apart))]
+        split = self._device_op(tensor, "Reshape", "apart", tensor, apart, apart, "Tshape")
+        first = tuple(apart[axis] for axis in order)
+        return self._cross(tensor, self._device_op(tensor, "Transpose", "rows_first", split, order, first, "Tperm"), 1)
+
+    def _in_place(self, arrived: Tensor, tensor: Tensor) -> Tensor:
+        """The rows of all cores at the dimension where they are read."""
+        rows = self._rows(tensor)
+        if _is_first(rows):
+            return arrived
+        lead, rest = self._around(tensor, rows)
+        order = [*range(1, len(lead) + 2), 0, *range(len(lead) + 2, len(lead) + 2 + len(rest))]
+        shape = [*lead, -1, *rest[1:]]
+        kind, near = tensor.dtype, tensor.node
+        turned = self.sizes.add(near, "Transpose", "in_place", [arrived, self.sizes.constant_of(near, order, _INT32)],
+                           {"T": kind, "Tperm": _INT32})  # fmt: skip
+        return self.sizes.add(near, "Reshape", "together", [turned, self.sizes.constant_of(near, shape, _INT32)],
+                         {"T": kind, "Tshape": _INT32})  # fmt: skip
+
+    def _rows(self, tensor: Tensor) -> Shard:
+        rows = self.placed.rows(tensor)
+        assert rows is not None
+        return rows
+
+    def _around(self, tensor: Tensor, rows: Shard) -> tuple[list[int], list[int]]:
+        """The dimensions before that of the rows, and what a row has along it and behind it."""
+        dims = [int(d or 0) for d in tensor.shape or ()]
+        return dims[: rows.axis], [rows.inner, *dims[rows.axis + 1 :]]
+
+    def _device_op(self, near: Tensor, op: str, name: str, source: Tensor, numbers: Sequence[int],
+                   shape: tuple[int, ...], attribute: str) -> Tensor:  # fmt: skip
+        operand = self.graph.add("Const", f"{near.node.name}/{name}/numbers", source=near.node, outputs=[(_INT32, (len(numbers),))],
+                                 attrs={"dtype": _INT32, "value": np.asarray(numbers, "int32")})  # fmt: skip
+        return self.graph.add(op, f"{near.node.name}/{name}", [source, operand.out()], source=near.node,
+                              attrs={"T": near.dtype, attribute: _INT32}, outputs=[(near.dtype, shape)]).out()  # fmt: skip
+
+    def _cross(self, tensor: Tensor, sent: Tensor, times: int) -> Node:
         """The end of a core's part, and behind it what stands for the rows of all cores."""
         graph, kind = self.graph, tensor.dtype
         end = graph.add(
             "Identity",
             f"tpugraph/core/{tensor.node.name}",
-            [tensor],
+            [sent],
             attrs={"T": kind},
-            outputs=[(kind, tensor.shape)],
+            outputs=[(kind, sent.shape)],
             source=tensor.node,
         )
-        shape = (None, *(tensor.shape or ())[1:]) if times else ()
+        shape = (None, *(sent.shape or ())[1:]) if times else ()
         return graph.add(
             ALL_ROWS,
             f"tpugraph/all/{tensor.node.name}",
@@ -196,51 +251,6 @@ class HostTail:
     def _reads(self, tensor: Tensor, arriving: dict[Tensor, Tensor], copies: dict[Node, Node]) -> Tensor:
         if tensor in arriving:
             return arriving[tensor]
-        if self._made_of_sizes(tensor):
-            if tensor not in self._sizes:
-                self._sizes[tensor] = self._size(tensor)
-            return self._sizes[tensor]
+        if self.sizes.replaces(tensor):
+            return self.sizes.of(tensor, self.total, copies)
         return Tensor(copies[tensor.node], tensor.port) if tensor.node in copies else tensor
-
-    # ------------------------------------------------------------------ sizes
-
-    def _size(self, tensor: Tensor) -> Tensor:
-        """A shape, a number of elements or a constant as it is for the rows of all cores."""
-        node, made = tensor.node, self.baked.get(tensor, self.state(tensor))
-        kind = tensor.dtype
-        if isinstance(made, Rows):
-            dims = [made.inner if axis == made.axis else dim for axis, dim in enumerate(tensor.shape or ())]
-            times = tuple(made.inner if axis == made.axis else None for axis in range(len(dims)))
-            shape = self._vector(node, times, dims, _INT32)
-            one = self._constant(node, node.attr("value").flat[0], kind)
-            return self._add(node, "Fill", "rows", [shape, one], {"T": kind, "index_type": _INT32})
-        assert isinstance(made, Sizes)
-        fixed: Sequence[Any] = made.times
-        if tensor in self.baked or node.op in ops.SHAPE_OF:
-            fixed = node.attr("value").ravel() if tensor in self.baked else node.inputs[tensor.port].shape or ()
-        if tensor.shape == ():
-            return self._element(node, made.times[0] or 1, kind)
-        return self._vector(node, made.times, fixed, kind)
-
-    def _vector(self, near: Node, times: Sequence[int | None], fixed: Sequence[Any], kind: attrs.DType) -> Tensor:
-        pairs = zip(times, fixed, strict=True)
-        parts = [self._constant(near, v, kind) if t is None else self._element(near, t, kind) for t, v in pairs]
-        return self._add(near, "Pack", "shape", parts, {"T": kind, "N": len(parts), "axis": 0})
-
-    def _element(self, near: Node, times: int, kind: attrs.DType) -> Tensor:
-        """So many times the number of rows."""
-        total = self.total
-        if kind != _INT32:
-            total = self._add(near, "Cast", "rows", [total], {"SrcT": _INT32, "DstT": kind, "Truncate": False})
-        if times == 1:
-            return total
-        return self._add(near, "Mul", "times", [total, self._constant(near, times, kind)], {"T": kind})
-
-    def _constant(self, near: Node, value: Any, kind: attrs.DType) -> Tensor:
-        array = np.asarray(value, object if kind.name == "string" else kind.name)
-        return self._add(near, "Const", "size", [], {"dtype": kind, "value": array})
-
-    def _add(self, near: Node, op: str, name: str, inputs: list[Tensor], attributes: dict[str, object]) -> Tensor:
-        node = self.graph.add(op, f"{near.name}/{name}", inputs, attrs=attributes, source=near)
-        self.nodes[node] = None
-        return node.out()

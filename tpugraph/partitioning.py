@@ -59,10 +59,15 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     device = analysis.cluster_nodes(graph) if nodes is None else nodes
     order = analysis.loop_order(graph, device)
     dims, placements, sizes = _seeds(graph, device, rows)
+    split = graph.facts.get("split-batch", {})
+    if split:
+        dims |= {graph[name].out(): held for name, held in split["held"].dims.items() if name in graph}
+        sizes |= {graph[name].out(): held for name, held in split["held"].elements.items() if name in graph}
     shape_of = graph.facts.get("static-shapes", {}).get("shape_of", {})
+
     def found(ones: bool) -> Dimensions:
         made = Dimensions(graph, order, rows, dims, sizes, shape_of=shape_of, chosen=chosen, whole=rows * count,
-                          only=graph.facts.get("split-batch", {}).get("constants"), ones=ones)  # fmt: skip
+                          only=split.get("constants"), ones=ones)  # fmt: skip
         evidence.weigh(made)
         return made
 

@@ -3,78 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tpugraph import analysis, ops
+from tpugraph.analysis import dimension_rules as _dimension_rules  # registers its rules
+from tpugraph.analysis import evidence
+from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, constant
+from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known
 from tpugraph.attrs import Shape
-from tpugraph.batch_dims import BatchDims
 from tpugraph.errors import ShapeError
-from tpugraph.ir import Graph, Node
+from tpugraph.ir import Graph, Node, Tensor
+
+_ = _dimension_rules
+
+
+@dataclass(frozen=True)
+class Held:
+    """What constants hold of the batch, by name.
+
+    Attributes:
+        elements: of vectors of sizes and of single sizes their elements.
+        dims: of constants with rows their dimensions.
+    """
+
+    elements: dict[str, Elements] = field(default_factory=dict)
+    dims: dict[str, Dims] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        """All of the constants."""
+        return [*self.elements, *self.dims]
 
 
 class Resizing:
     """One change of the batch in a part of a graph.
 
     Args:
-        graph: the graph.
-        dims: which dimensions of that part are the batch.
+        graph: the graph, with shapes.
+        nodes: that part.
         batch: the rows that are written into the graph.
         rows: the rows that it is to have.
-        varying: the nodes that depend on the batch.
+        seeds: the dimensions of the tensors by which the batch comes in.
         what: what is done to the batch, for errors: ``the batch cannot be WHAT with certainty``.
         fix: for errors.
     """
 
-    def __init__(self, graph: Graph, dims: BatchDims, batch: int, rows: int, varying: analysis.NodeSet, *, what: str,
-                 fix: str) -> None:  # fmt: skip
+    def __init__(self, graph: Graph, nodes: Iterable[Node], batch: int, rows: int, seeds: Mapping[Tensor, Dims], *,
+                 what: str, fix: str) -> None:  # fmt: skip
         self.graph = graph
-        self.dims = dims
         self.batch = batch
         self.rows = rows
-        self._varying = varying
         self._what = what
         self._fix = fix
-
-    def size(self, held: int) -> int:
-        """What a number of rows, or a multiple of it, becomes."""
-        return held * self.rows // self.batch
+        chosen = dict.fromkeys(nodes)
+        shape_of = graph.facts.get("static-shapes", {}).get("shape_of", {})
+        self.dims = Dimensions(graph, analysis.loop_order(graph, chosen), batch, seeds, shape_of=shape_of)
+        evidence.weigh(self.dims)
+        batches = [t for t, dims in seeds.items() if any(isinstance(s, Poly) for s in dims)]
+        readers = [use.node for tensor in batches for use in tensor.node.uses(tensor.port)]
+        self._varying = analysis.divergence(graph, readers, within=chosen)
 
     def uncertain(self, node: Node | str, fault: str) -> ShapeError:
         """The error where it is not certain what holds the batch."""
         return ShapeError(f"the batch cannot be {self._what} with certainty: {fault}", node=node, origin=self.graph.source,
                           fix=self._fix)  # fmt: skip
 
-    def check(self) -> None:
-        """Check that nothing joins the batch with something else.
+    def constants(self) -> Held:
+        """Re-derive the constants that hold the batch; returns what they hold of it.
 
         Raises:
-            ShapeError: something does.
+            ShapeError: one may hold it, and that is not certain.
         """
-        if self.dims.conflicts:
-            node = self.dims.conflicts[0]
-            raise self.uncertain(node, f"'{node.name}' joins the batch with a dimension that is not the batch")
-
-    def constant(self, node: Node) -> bool:
-        """Re-derive one constant; returns whether it held the batch.
-
-        Raises:
-            ShapeError: it may hold it, and that is not certain.
-        """
-        value, out = node.attr("value"), node.out()
-        if value.dtype == object:
-            return False
-        scaled = [axis for axis in range(value.ndim) if self.dims.dim(out, axis)]
-        if not scaled and value.ndim and value.dtype.kind == "f":
-            open_axes = [axis for axis in range(value.ndim) if self.dims.dim(out, axis) is None]
-            if open_axes and value.shape[open_axes[0]] == self.batch:
-                raise self.uncertain(node, f"dimension {open_axes[0]} of the constant may be the batch")
-        if scaled:
-            return self._resize(node, value, scaled)
-        if value.dtype.kind not in "iu" or value.ndim > 1 or value.size > 16:
-            return False
-        return self._elements(node)
+        held = Held()
+        for node in [n for n in self.dims.order if n.op == "Const" and constant(n).dtype != object]:
+            dims = self.dims.dims(node.out())
+            if dims is not None and any(map(follows_batch, dims)):
+                held.dims[node.name] = self._resize(node, dims)
+            elif constant(node).dtype.kind in "iu":
+                elements = self._elements(node)
+                if elements is not None:
+                    held.elements[node.name] = elements
+        return held
 
     def attributes(self, node: Node) -> None:
         """Open the shapes in attributes, which only check, where they may hold the batch."""
@@ -86,7 +97,7 @@ class Resizing:
             self.graph.set_attr(node, "output_shapes", [])
 
     def verify(self, before: Mapping[Node, Iterable[tuple[Any, Shape]]]) -> None:
-        """Check that every batch dimension has the new size, and every other one its old, or one that fits the batch.
+        """Check that every dimension that follows the batch has its new size, and every other one its old.
 
         Args:
             before: the outputs that the nodes had.
@@ -96,41 +107,58 @@ class Resizing:
         """
         for node, outputs in before.items():
             for port, ((_, old), (_, new)) in enumerate(zip(outputs, node.outputs or [], strict=True)):
-                if old is None or new is None or len(old) != len(new):
+                dims = self.dims.dims(node.out(port))
+                if old is None or new is None or dims is None or not len(old) == len(new) == len(dims):
                     continue
-                for axis, (was, now) in enumerate(zip(old, new, strict=True)):
-                    is_batch = self.dims.certain(node.out(port), axis)
-                    fits = was is None or now is None or was * self.rows == now * self.batch
-                    if not fits and (was != now or is_batch):
-                        raise self.uncertain(
-                            node, f"its shape {list(old)} becomes {list(new)}, which is no share of it"
-                        )
+                wanted = [self._size(size) for size in dims]
+                if any(now is not None and 0 <= size != now for now, size in zip(new, wanted, strict=True)):
+                    raise self.uncertain(node, f"its shape {list(old)} becomes {list(new)}, which is no share of it")
 
-    def _elements(self, node: Node) -> bool:
-        value = node.attr("value")
-        new = value.copy().reshape(-1)
-        for index, element in enumerate(value.reshape(-1).tolist()):
-            tag = self.dims.element(node.out(), index, int(element))
-            varying = self._varying
-            if tag is None and (
-                _shapes_varying(node, index, varying) or (element == self.batch and _starts(node, varying))
+    # ------------------------------------------------------------------ one constant
+
+    def _final(self, size: Size) -> Known:
+        found = known(size)
+        return found if found is not None else self.dims.sizes.at(size)
+
+    def _size(self, size: Size) -> int:
+        found = self._final(size)
+        return found.at(self.rows) if isinstance(found, Poly) else found
+
+    def _elements(self, node: Node) -> Elements | None:
+        """Give the elements that follow the batch their new values; None where none does."""
+        value, elements = constant(node), self.dims.elements(node.out())
+        for index, size in enumerate(elements or ()):
+            if (
+                size is not None
+                and self._in_doubt(size)
+                and (
+                    _shapes_varying(node, index, self._varying)
+                    or (self.dims.sizes.at(size) == self.batch and _starts(node, self._varying))
+                )
             ):
                 raise self.uncertain(node, f"the constant {value.tolist()} may hold the batch at place {index}")
-            if tag:
-                new[index] = self.size(int(element))
-        if (new == value.reshape(-1)).all():
-            return False
-        self.graph.set_attr(node, "value", new.reshape(value.shape))
-        self.graph.note(node, f"holds the batch: {value.tolist()} becomes {new.reshape(value.shape).tolist()}")
-        return True
+        if elements is None or not any(s is not None and follows_batch(s) for s in elements):
+            return None
+        numbers = [old if s is None else self._size(s) for s, old in zip(elements, value.ravel().tolist(), strict=True)]
+        new = np.asarray(numbers, value.dtype).reshape(value.shape)
+        self.graph.set_attr(node, "value", new)
+        self.graph.note(node, f"holds the batch: {value.tolist()} becomes {new.tolist()}")
+        return [None if size is None else self._final(size) for size in elements]
 
-    def _resize(self, node: Node, value: np.ndarray[Any, Any], axes: list[int]) -> bool:
+    def _in_doubt(self, size: Size) -> bool:
+        """Whether nothing speaks for a number, a multiple of the batch, being one of the model, or of the batch."""
+        if not isinstance(size, Unknown) or size.value < 1 or size.value % self.batch:
+            return False
+        return known(size) is None or size.root() in self.dims.defaulted
+
+    def _resize(self, node: Node, dims: Dims) -> Dims:
+        value = constant(node)
         if value.size and (value != value.reshape(-1)[0]).any():
             raise self.uncertain(node, "a constant with different rows has one row per example of the batch")
-        shape = tuple(self.size(d) if i in axes else d for i, d in enumerate(value.shape))
+        shape = tuple(self._size(size) for size in dims)
         self.graph.set_attr(node, "value", np.full(shape, value.reshape(-1)[0], value.dtype))
         self.graph.note(node, f"holds the batch: shape {value.shape} becomes {shape}")
-        return True
+        return tuple(self._final(size) for size in dims)
 
 
 def _starts(node: Node, varying: analysis.NodeSet) -> bool:

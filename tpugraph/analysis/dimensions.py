@@ -99,6 +99,9 @@ class Dimensions:
         for node in order:
             self.sizes.place = node
             self._visit(node)
+        for name in self._shape_of:  # those that no rule asked for, too
+            if name in graph and graph[name] in self.nodes:
+                self.elements(graph[name].out())
         for folded, source in self._folded:
             self._tie_shape(folded, source)
         self.sizes.propagate()

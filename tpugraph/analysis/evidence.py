@@ -24,11 +24,18 @@ _SPREADS = frozenset({"Tile", "BroadcastTo", "Fill"})
 _FARTHEST = 64
 
 
-def weigh(d: Dimensions) -> None:
-    """Settle what evidence speaks for, strongest first; what is left after that is a number of the model."""
-    for settle in (_spread_rows, _flattened, _regrouped, _adjacent, _literal_factors, _whole_shapes, _literal_factors, _divisors,
-                   _loop_limits, _counts_of_rows, _divided_counts, _even_parts, _row_numbers):  # fmt: skip
-        while True:
+def weigh(d: Dimensions, *, divisors: bool = True) -> None:
+    """Settle what evidence speaks for, strongest first; what is left after that is a number of the model.
+
+    Args:
+        d: the dimensions.
+        divisors: whether what divides a sum over the batch by exactly as many elements counts as their number, as it does in
+            gradients: TensorFlow computes the factor of a mean's gradient when it builds a graph.
+    """
+    settling = (_spread_rows, _flattened, _regrouped, _adjacent, _literal_factors, _whole_shapes, _literal_factors, _divisors,
+                   _loop_limits, _counts_of_rows, _divided_counts, _even_parts, _row_numbers)  # fmt: skip
+    for settle in settling:
+        while divisors or settle is not _divisors:
             before = d.sizes.settled
             d.sizes.place = " ".join((settle.__doc__ or "").split("\n\n")[0].split()).rstrip(".")
             settle(d)
@@ -166,7 +173,7 @@ def _whole_shapes(d: Dimensions) -> None:
             continue
         for element, size in zip(elements, next(f for f in found if f is not None) if any(found) else (), strict=False):
             one = _open(element)
-            if one is not None and follows_batch(size):
+            if one is not None and known(size) is not None:
                 d.sizes.tie(one, size)
                 d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
 
@@ -339,8 +346,8 @@ def _counts_of_rows(d: Dimensions) -> None:
             continue
         for control in node.controls:
             dims = d.dims(control.out()) if control.outputs else None
-            if dims and any(follows_batch(s) for s in dims) and all(known(s) is not None for s in dims):
-                count = product(d, dims)
+            if dims and any(follows_batch(s) for s in dims):
+                count = product(d, [_final(d, s) for s in dims])
                 d.sizes.propagate()
                 if d.sizes.at(count) == one.value:
                     d.sizes.tie(one, count)

@@ -10,7 +10,7 @@ from passes.cross_replica_sum import CrossReplicaSum
 from tpugraph import compiler, graphdef
 from tpugraph.analysis import in_cluster
 from tpugraph.analysis.because import Because, Reason
-from tpugraph.batch_dims import batch_rows
+from tpugraph.batched_input import batch_rows
 from tpugraph.errors import TpuGraphError, UsageError
 from tpugraph.findings import Finding, Roles
 from tpugraph.ir import Graph

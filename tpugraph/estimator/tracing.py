@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph import graphdef
-from tpugraph.baked_sizes import AT_TWICE
+from tpugraph.batch_constants import AT_TWICE
 from tpugraph.errors import ArgumentError, ArgumentTypeError
 from tpugraph.estimator import inputs
 from tpugraph.estimator.calls import call_input_fn, call_model_fn, name_of, takes, watched, with_extras
@@ -68,7 +68,7 @@ class Traced:
         source: where the graph comes from, for messages.
         metrics: of an evaluation: the op that updates them, and their values by name.
         asked_rows: whether the model function may know the batch size from its params.
-        at_twice: of each constant its value in a trace with twice as many rows (see :mod:`tpugraph.baked_sizes`).
+        at_twice: of each constant its value in a trace with twice as many rows (see :mod:`tpugraph.batch_constants`).
     """
 
     graph: Any

@@ -34,12 +34,8 @@ from tpugraph.ops.legacy import APART as APART
 from tpugraph.ops.legacy import BACKPROPAGATION as BACKPROPAGATION
 from tpugraph.ops.legacy import FUNCTIONAL as FUNCTIONAL
 from tpugraph.ops.legacy import HANDS_ON_SIZES as HANDS_ON_SIZES
-from tpugraph.ops.legacy import IMAGES as IMAGES
-from tpugraph.ops.legacy import LAST_DIMENSION as LAST_DIMENSION
-from tpugraph.ops.legacy import LOOKS_UP_ROWS as LOOKS_UP_ROWS
 from tpugraph.ops.legacy import MULTILINEAR as MULTILINEAR
 from tpugraph.ops.legacy import ROW_BY_ROW as ROW_BY_ROW
-from tpugraph.ops.legacy import SELECTS as SELECTS
 from tpugraph.ops.legacy import TAKES_SIZES as TAKES_SIZES
 from tpugraph.ops.record import Batching, Call, Op, Ordering, Refusal, Role, Rule, Signature, Write, records
 

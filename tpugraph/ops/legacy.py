@@ -1,4 +1,4 @@
-"""Sets of op types that go with their readers: the roles, and the analyses of evaluation and of a batch that is split.
+"""Sets of op types that go with their readers: the roles, padded text, and the constants of a batch that is split.
 
 Delete this module when nothing reads it any more. New code asks the records.
 """
@@ -30,22 +30,7 @@ ROW_BY_ROW = frozenset(
 )
 """Ops that compute each row from the same rows of their operands (of a product: of the left one)."""
 
-LAST_DIMENSION = frozenset({"Softmax", "LogSoftmax", "TopK", "TopKV2", "LRN"})
-"""Ops that work along the last dimension and keep the others apart."""
-
-IMAGES = frozenset(
-    {"Conv2D", "Conv3D", "DepthwiseConv2dNative", "MaxPool", "MaxPoolV2", "AvgPool", "MaxPool3D", "AvgPool3D",
-     "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "ResizeBilinear", "ResizeNearestNeighbor",
-     "ResizeBicubic", "SpaceToDepth", "DepthToSpace", "Dilation2D", "QuantizedConv2D"}
-)  # fmt: skip
-"""Ops on batches of images: dimension 0 is the image (a FusedBatchNorm in training mode mixes them all the same)."""
-
 FUNCTIONAL = frozenset({"While", "StatelessWhile", "If", "StatelessIf"})
-
-SELECTS = frozenset({"Select", "SelectV2"})
-
-LOOKS_UP_ROWS = frozenset({"Gather", "GatherV2", "ResourceGather"})
-"""Ops that give one row of their first operand for each number of the second."""
 
 MULTILINEAR = frozenset(
     """Mul MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum Conv2D Conv3D DepthwiseConv2dNative Select SelectV2

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tpugraph import analysis, graphdef, shapes
+from tpugraph import graphdef, shapes
 from tpugraph.analysis import in_cluster
-from tpugraph.batch_dims import BatchDims
+from tpugraph.analysis.sizes import ROWS
 from tpugraph.errors import GraphError, ShapeError
 from tpugraph.ir import Graph
 from tpugraph.resizing import Resizing
@@ -116,16 +116,14 @@ def with_rows(graph: Graph, rows: int | None) -> Graph:
     device = [node for node in graph if in_cluster(node)]
     fed = [node.out(port) for node in graph.of_type("InfeedDequeueTuple") for port in range(len(node.outputs or ()))]
     batches = [tensor for tensor in fed if tensor.shape and tensor.shape[0] == batch]
-    varying = analysis.divergence(
-        graph, [u.node for t in fed for u in t.node.uses(t.port)], within=dict.fromkeys(device)
-    )
-    dims = BatchDims(graph, device, batch, batches, [tensor for tensor in fed if tensor not in batches])
-    resizing = Resizing(graph, dims, batch, rows, varying, what="changed", fix="trace the model with another batch")
-    resizing.check()
+    seeds = {
+        t: tuple(ROWS if t in batches and axis == 0 else int(d or 0) for axis, d in enumerate(t.shape or ()))
+        for t in fed
+    }
+    resizing = Resizing(graph, device, batch, rows, seeds, what="changed", fix="trace the model with another batch")
     before = {node: list(node.outputs or []) for node in device}
+    resizing.constants()
     for node in device:
-        if node.op == "Const":
-            resizing.constant(node)
         resizing.attributes(node)
     for node in graph.of_type("InfeedDequeueTuple"):
         outputs = [

@@ -85,6 +85,15 @@ def _filled(
     return (*(leading if tokens[:1] == ("...",) else ()), *places)
 
 
+@rule("Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput")
+def _input_gradient(d: Dimensions, node: Node) -> None:
+    """The first operand holds the shape of the output."""
+    by_signature(d, node)
+    sizes, dims = d.elements(node.inputs[0]), d.dims(node.out())
+    if sizes is not None and dims is not None and None not in sizes:
+        d.tie(tuple(s for s in sizes if s is not None), dims)
+
+
 # --------------------------------------------------------------------------- numbers made of sizes
 
 

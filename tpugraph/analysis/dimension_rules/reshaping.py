@@ -265,9 +265,13 @@ def _concat_offset(d: Dimensions, node: Node) -> None:
         d.fresh(node.out(port))
     if axis is None or any(s is None for s in shapes):
         return
-    place, offset = axis[0], 0  # type: tuple[int, Size]
+    place, first = axis[0], shapes[0] or []
+    offset: Size = 0
     for port, shape in enumerate(shapes):
         assert shape is not None
+        for i, (one, other) in enumerate(zip(first, shape, strict=True)):  # all have one shape, but for that dimension
+            if i != place % len(shape) and one is not None and other is not None:
+                d.sizes.tie(one, other)
         d.set_elements(node.out(port), [offset if i == place % len(shape) else 0 for i in range(len(shape))])
         size = shape[place % len(shape)]
         offset = Unknown(0) if size is None else total(d, [offset, size])

@@ -69,7 +69,8 @@ def places(node: Node, rank: int) -> list[tuple[int | None, int | None, int]]:
 
     None for the operand is a new dimension, None for the result a dimension that goes; a place of -1 is a whole one.
     """
-    count = len(fixed(node.inputs[1]) or []) or int((node.inputs[1].shape or (0,))[0] or 0)
+    lengths = (len(fixed(t) or []) or int((t.shape or (0,))[0] or 0) for t in node.inputs[1:4])
+    count = next((length for length in lengths if length), 0)  # in a loop not every operand may say
     masks = {k: int(node.attr(f"{k}_mask", 0)) for k in ("shrink_axis", "new_axis", "ellipsis")}
     used = sum(1 for i in range(count) if not (masks["new_axis"] >> i & 1) and not (masks["ellipsis"] >> i & 1))
     found: list[tuple[int | None, int | None, int]] = []

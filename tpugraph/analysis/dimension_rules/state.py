@@ -20,6 +20,7 @@ def _writes(d: Dimensions, node: Node) -> None:
         numbers = d.dims(node.inputs[fact.rows])
         if numbers is not None and "Nd" not in node.op:
             d.tie(value[: len(numbers)], numbers)
+            d.tie(value[len(numbers) :], table[1:] if table is not None else None)
     for port in range(len(node.outputs or ())):
         d.fresh(node.out(port))
 
