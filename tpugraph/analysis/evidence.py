@@ -171,10 +171,11 @@ def _whole_shapes(d: Dimensions) -> None:
         found = shapes.get(value)
         if not found or ((None in found or d.rows == 1) and not _taken_apart(tensor)):
             continue
-        for element, size in zip(elements, next(f for f in found if f is not None) if any(found) else (), strict=False):
+        for element, sizes in zip(elements, zip(*(f for f in found if f is not None), strict=True), strict=False):
             one = _open(element)
-            if one is not None and known(size) is not None:
-                d.sizes.tie(one, size)
+            alike = {known(size) for size in sizes}
+            if one is not None and len(alike) == 1 and None not in alike:  # shapes of one size may differ in what is the batch
+                d.sizes.tie(one, sizes[0])
                 d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
 
 
