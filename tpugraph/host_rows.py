@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tpugraph import ops
 from tpugraph.analysis import NodeSet
-from tpugraph.analysis.placements import Entries, PerCore, Placement, Replicate, Shard
-from tpugraph.analysis.placing import Verdict
+from tpugraph.analysis.placements import Partial, Placement, Shard
+from tpugraph.analysis.placing import Placing, Verdict
 from tpugraph.batched_input import commonest_rows
 from tpugraph.ir import Graph, Node
 from tpugraph.partitioning import analyse
@@ -33,14 +33,16 @@ def where_rows_meet(graph: Graph, nodes: Sequence[Node]) -> NodeSet:
     before = graph.ancestors(nodes, data_only=True)
     placing = analyse(graph, rows, nodes={n: None for n in before if n in free or n not in of_input})
     placing.solve()
-    return {node: None for node, verdict in placing.verdicts.items() if node in free and not _keeps_rows_apart(verdict)}
+    return {n: None for n, verdict in placing.verdicts.items() if n in free and _rows_meet(placing, n, verdict)}
 
 
-def _keeps_rows_apart(verdict: Verdict) -> bool:
-    return not verdict.wants and all(placement is None or _of_own_rows(placement) for placement in verdict.outputs)
+def _rows_meet(placing: Placing, node: Node, verdict: Verdict) -> bool:
+    """Whether a node asks for other rows than its core's, or makes something of several rows."""
+    asked = any(isinstance(placing.read(node.inputs[index]), Shard) for index in verdict.wants)
+    return asked or any(not _of_own_rows(placement) for placement in verdict.outputs)
 
 
-def _of_own_rows(placement: Placement) -> bool:
+def _of_own_rows(placement: Placement | None) -> bool:
     if isinstance(placement, Shard):
-        return placement == Shard(0, placement.outer, placement.inner) and placement.outer == 1
-    return isinstance(placement, Replicate | Entries | PerCore)
+        return placement.axis == 0 and placement.outer == 1 and not placement.shift
+    return not isinstance(placement, Partial)
