@@ -122,7 +122,6 @@ NOT_YET = {
     "backwards": "a slice with a negative stride over the batch stays local",
     "mean of chosen rows": "a number of entries is not counted over the cores",
     "mean of chosen rows by shape": "a number of entries is not counted over the cores",
-    "mean op of chosen rows": "the mean over entries is taken for one over rows",
 }
 """Losses that do not come out equal yet, and why."""
 

@@ -298,6 +298,11 @@ class Relations:
 
     def _settle_quotient(self, out: Size, size: Size, by: Size) -> bool:
         found, divisor, quotient = known(size), known(by), known(out)
+        if found is not None and divisor is not None and self.whole == self.rows:
+            share = divide(found, divisor) if isinstance(found, Poly) else found // divisor  # type: ignore[operator]
+            if share is not None:
+                self.tie(out, share)
+            return True
         if found is not None and divisor is not None:
             made = self._through(*(_value(found, n) // _value(divisor, n) for n in (self.rows, self.whole)))
             self.tie(out, made)
