@@ -1,6 +1,6 @@
 """What TensorFlow does to the graph of a batch of one row, undone where the graph still tells.
 
-The gradient of a broadcast sums over the dimensions that were broadcast. Of one row TensorFlow cannot tell the dimension
+The gradient of a broadcast sums over the dimensions that were broadcast. Of one row, or of two that are taken as one pair, TensorFlow cannot tell the dimension
 of the batch from one that was broadcast: it sums over it where nothing is to be summed, which does nothing to one row and
 would be wrong of more, or leaves a sum out.
 """
@@ -51,13 +51,14 @@ def keep_rows(graph: Graph, dimensions: Dimensions) -> int:
 
 
 def _over_rows(d: Dimensions, node: Node) -> set[int]:
-    """The dimensions of the batch that a Sum sums over."""
+    """The dimensions of size 1 that follow the batch and that a Sum sums over."""
     if node.op != "Sum":
         return set()
     dims, numbers = d.dims(node.inputs[0]), d.numbers(node.inputs[1])
     if not dims or numbers is None:
         return set()
-    return {n % len(dims) for n in numbers if follows_batch(dims[n % len(dims)])}
+    axes = {n % len(dims) for n in numbers}
+    return {axis for axis in axes if follows_batch(dims[axis]) and d.sizes.at(dims[axis]) == 1}
 
 
 def _has_rows(d: Dimensions, node: Node) -> bool:

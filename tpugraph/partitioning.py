@@ -75,9 +75,9 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     if dimensions.sizes.conflicts and rows > 1:  # a 1 may be half of two rows
         other = found(ones=True)
         dimensions = min(dimensions, other, key=lambda d: len(d.sizes.conflicts))
-    if rows == 1 and count > 1 and one_row.keep_rows(graph, dimensions):
+    if dimensions.ones and count > 1 and one_row.keep_rows(graph, dimensions):
         order = analysis.loop_order(graph, analysis.cluster_nodes(graph))
-        dimensions = found(ones=False)
+        dimensions = found(ones=True)
     return Placing(graph, order, dimensions, placements, policies=policies)
 
 

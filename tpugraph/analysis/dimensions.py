@@ -77,7 +77,7 @@ class Dimensions:
     ) -> None:
         self.graph = graph
         self.rows = rows
-        self._ones = ones or rows == 1
+        self.ones = ones or rows == 1
         self.sizes = Relations(rows, whole)
         self.order = order
         self.reasons: dict[Unknown, str] = {}
@@ -253,7 +253,7 @@ class Dimensions:
         """A size that may follow the batch; of more than one row, one is no number of rows, unless rows are divided."""
         if size is None:
             return Unknown(-1, origin)
-        return Unknown(size, origin) if size > 1 or (size == 1 and self._ones) else size
+        return Unknown(size, origin) if size > 1 or (size == 1 and self.ones) else size
 
     def _constant_dims(self, tensor: Tensor) -> Dims | None:
         shape = tensor.shape

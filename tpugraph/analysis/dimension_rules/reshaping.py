@@ -78,7 +78,7 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
             else:
                 return
         if len(left) == len(right) == 1:
-            if d.rows > 1 or a != 1 or not summed or len(before) != len(after):
+            if not d.ones or a != 1 or not summed or len(before) != len(after):
                 d.sizes.tie(left[0], right[0])
             else:
                 d.doubtful.append((tuple(left), tuple(right)))
