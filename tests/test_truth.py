@@ -109,8 +109,9 @@ def test_batch_norm_on_one_core(iterations: int) -> None:
 
 #
 # Nor can 24 steps of 8 cores be the same to the last bits, even on one TensorFlow: sums in another order differ by 1e-7
-# until one of them puts a max-pool or a ReLU on its other side, at step 10 or at step 6, as the CPU is. So variables are
-# compared closely after 3 steps and loosely after 24 (measured: 2.8e-2 and 9.5e-2, the bias of a layer; kernels 1.4e-3).
+# until one of them puts a max-pool or a ReLU on its other side, at step 10 or at step 2, as the CPU and the order of the
+# sums are. So variables are compared closely after one step (measured: 9e-8) and loosely after 24 (measured: 2.8e-2 and
+# 9.5e-2, the bias of a layer; kernels 1.4e-3).
 
 
 def departures(found: Training, cores: int, steps: int, *, losses: float = 2e-5) -> dict[str, float]:
@@ -152,9 +153,9 @@ def test_cnn_losses_and_variables_on_eight_cores(in_corpus: Path) -> None:
     assert max(found.values()) < 3e-1, found
 
 
-def test_cnn_variables_after_three_steps_of_eight_cores(in_corpus: Path) -> None:
-    found = departures(cnn_on_cores(8, 3), 8, 3, losses=2e-6)
-    assert max(found.values()) < 5e-6, found
+def test_cnn_variables_after_one_step_of_eight_cores(in_corpus: Path) -> None:
+    found = departures(cnn_on_cores(8, 1), 8, 1, losses=2e-6)
+    assert max(found.values()) < 1e-6, found
 
 
 def test_cnn_on_one_core(in_corpus: Path) -> None:

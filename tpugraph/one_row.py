@@ -1,8 +1,8 @@
 """What TensorFlow does to the graph of a batch of one row, undone where the graph still tells.
 
-The gradient of a broadcast sums over the dimensions that were broadcast. Of one row, or of two that are taken as one pair, TensorFlow cannot tell the dimension
-of the batch from one that was broadcast: it sums over it where nothing is to be summed, which does nothing to one row and
-would be wrong of more, or leaves a sum out.
+The gradient of a broadcast sums over the dimensions that were broadcast. Of one row, or of two that are taken as one
+pair, TensorFlow cannot tell the dimension of the batch from one that was broadcast: it sums over it where nothing is to be
+summed, which does nothing to one row and would be wrong of more, or leaves a sum out.
 """
 
 from __future__ import annotations

@@ -174,7 +174,9 @@ def _whole_shapes(d: Dimensions) -> None:
         for element, sizes in zip(elements, zip(*(f for f in found if f is not None), strict=True), strict=False):
             one = _open(element)
             alike = {known(size) for size in sizes}
-            if one is not None and len(alike) == 1 and None not in alike:  # shapes of one size may differ in what is the batch
+            if (
+                one is not None and len(alike) == 1 and None not in alike
+            ):  # shapes of one size may differ in what is the batch
                 d.sizes.tie(one, sizes[0])
                 d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
 
