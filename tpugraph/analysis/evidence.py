@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tpugraph import ops
-from tpugraph.analysis.dimension_rules.arithmetic import product
 from tpugraph.analysis.dimensions import Dimensions, Dims, fixed
-from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
 from tpugraph.state import variable_of
 
@@ -148,7 +147,7 @@ def _of_value(d: Dimensions, flat: Size | None, whole: dict[Size, Dims]) -> Dims
     found = {
         tuple(known(p) for p in parts)
         for parts in whole.values()
-        if _parted(parts) and known(product(d, parts)) == flat
+        if _parted(parts) and times(*(_final(d, p) for p in parts)) == flat
     }
     return found.pop() if len(found) == 1 else None  # type: ignore[return-value]
 
@@ -294,7 +293,7 @@ def _summed(d: Dimensions, node: Node) -> Size | None:
     if not dims or axes is None:
         return None
     gone = [dims[a % len(dims)] for a in axes]
-    return product(d, [_final(d, s) for s in gone]) if any(follows_batch(s) for s in gone) else None
+    return times(*(_final(d, s) for s in gone)) if any(follows_batch(s) for s in gone) else None
 
 
 def _contracted(d: Dimensions, node: Node) -> Size | None:
@@ -309,11 +308,11 @@ def _contracted(d: Dimensions, node: Node) -> Size | None:
             continue
         gone = [s for letter, s in zip(tokens, dims, strict=False) if letter not in kept and letter != "*"]
         if any(follows_batch(s) for s in gone):
-            return product(d, [_final(d, s) for s in gone])
+            return times(*(_final(d, s) for s in gone))
     return None
 
 
-def _final(d: Dimensions, size: Size) -> Size:
+def _final(d: Dimensions, size: Size) -> Known:
     """What a size is if nothing more speaks for it: a number of the model."""
     found = known(size)
     return found if found is not None else d.sizes.at(size)
@@ -328,7 +327,7 @@ def _spread(d: Dimensions, node: Node) -> Size | None:
     if source is None or out is None:
         return None
     new = [_final(d, s) for i, s in enumerate(reversed(out)) if i >= len(source) or _final(d, source[-1 - i]) == 1]
-    return product(d, new) if any(isinstance(s, Poly) for s in new) else None
+    return times(*new) if any(isinstance(s, Poly) for s in new) else None
 
 
 # --------------------------------------------------------------------------- counters
@@ -350,8 +349,7 @@ def _counts_of_rows(d: Dimensions) -> None:
         for control in node.controls:
             dims = d.dims(control.out()) if control.outputs else None
             if dims and any(follows_batch(s) for s in dims):
-                count = product(d, [_final(d, s) for s in dims])
-                d.sizes.propagate()
+                count = times(*(_final(d, s) for s in dims))
                 if d.sizes.at(count) == one.value:
                     d.sizes.tie(one, count)
                     d.reasons[one] = f"it is added after '{control.name}', which has as many elements"
