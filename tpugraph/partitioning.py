@@ -26,7 +26,7 @@ from tpugraph.analysis.placements import (
     Share,
     Sized,
 )
-from tpugraph.analysis.placing import SHAPE_OPERANDS, Placing, Verdict
+from tpugraph.analysis.placing import Placing, Verdict
 from tpugraph.analysis.sizes import ROWS, Known, Poly, Size, Unknown, known
 from tpugraph.attrs import Shape
 from tpugraph.collectives import Collectives
@@ -636,7 +636,11 @@ class Partition:
         """The nodes whose output holds the whole batch along a dimension, and which are told sizes."""
         found = []
         for node in self.placing.verdicts:
-            if node.op in SHAPE_OPERANDS and node.outputs and (self._whole_axes(node.out()) or self._reads_whole(node)):
+            if (
+                node.op in ops.SIZE_OPERANDS
+                and node.outputs
+                and (self._whole_axes(node.out()) or self._reads_whole(node))
+            ):
                 found.append(node)
         return found
 
@@ -682,13 +686,13 @@ class Partition:
             told[1] = [shape[axis]]
         elif node.op in _TOLD_BOUNDS:
             rows = placing.d.rows * self.count
-            for index in SHAPE_OPERANDS[node.op]:
+            for index in ops.SIZE_OPERANDS[node.op]:
                 sizes = placing.sizes(node.inputs[index])
                 if sizes is not None and any(isinstance(s, Poly) for s in sizes):
                     told[index] = [_at(s, rows) for s in sizes]
             if node.op == "StridedSliceGrad":
                 told[0] = shape
-        elif SHAPE_OPERANDS[node.op] == (0,) and node.op != "TensorArrayV3":
+        elif ops.SIZE_OPERANDS[node.op] == (0,) and node.op != "TensorArrayV3":
             told[0] = shape
         for index, value in told.items():
             operand = node.inputs[index]

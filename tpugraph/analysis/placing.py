@@ -1,6 +1,6 @@
 """The placement analysis: where every value of the step lives, and where an op asks for it to live elsewhere.
 
-Placements flow forward from the input and the variables, by a rule for each op (:mod:`tpugraph.analysis.place_rules`), to
+Placements flow forward from the input and the variables, by a rule for each op (:mod:`tpugraph.analysis.placement_rules`), to
 a fixpoint through loops. A rule gives the placements of an op's outputs and what it *wants* of its operands; a want that
 differs from what an operand is becomes a collective, inserted by the pass ``cross-replica-sum``.
 """
@@ -192,15 +192,11 @@ class Placing:
         for index, placement in enumerate(inputs):
             if not isinstance(placement, Replicate | Held) and not self.is_shape_operand(node, index, placement):
                 wants[index] = REPLICATE
-        outputs: list[Placement | None] = [self._whole_or_rows(node.out(p)) for p in range(len(node.outputs or ()))]
-        return Verdict(outputs if not wants else [REPLICATE] * len(outputs), wants, why=why)
-
-    def _whole_or_rows(self, tensor: Tensor) -> Placement:
-        return REPLICATE
+        return Verdict([REPLICATE] * len(node.outputs or ()), wants, why=why)
 
     def is_shape_operand(self, node: Node, index: int, placement: Placement) -> bool:
         """Whether an operand is a size that is written anew where the output is whole."""
-        return isinstance(placement, Sized) and index in SHAPE_OPERANDS.get(node.op, ())
+        return isinstance(placement, Sized) and index in ops.SIZE_OPERANDS.get(node.op, ())
 
     def _made_of_sizes(self, node: Node) -> bool | None:
         """Of outputs whose numbers are all known when the graph is converted, whether some follow the batch; else None."""
@@ -289,32 +285,4 @@ def shard_of(dims: Sequence[Known], axis: int) -> Shard | None:
     return None
 
 
-SHAPE_OPERANDS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("Fill", "RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal",
-                     "Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput", "AvgPoolGrad",
-                     "AvgPool3DGrad", "Empty", "StatelessRandomUniform", "StatelessRandomNormal",
-                     "StatelessTruncatedNormal", "ParameterizedTruncatedNormal", "TensorArrayV3", "EmptyTensorList"), (0,)),
-    **dict.fromkeys(("Reshape", "BroadcastTo", "Tile", "Pad", "PadV2", "MirrorPad"), (1,)),
-    **dict.fromkeys(("SparseSegmentMeanGrad", "SparseSegmentSumGrad", "SparseSegmentSqrtNGrad", "SparseSegmentMeanGradV2",
-                     "SparseSegmentSumGradV2", "SparseSegmentSqrtNGradV2"), (3,)),
-    **dict.fromkeys(("Slice", "StatefulUniform"), (1, 2)),
-    **dict.fromkeys(("StridedSlice",), (1, 2, 3)),
-    **dict.fromkeys(("StridedSliceGrad",), (0, 1, 2, 3)),
-    **dict.fromkeys(("UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "ScatterNd"),
-                    (2,)),
-    **dict.fromkeys(("Range",), (0, 1, 2)),
-    **dict.fromkeys(("BroadcastGradientArgs",), (0, 1)),
-    "OneHot": (1,),
-    "SparseReshape": (1, 2),
-    "SparseFillEmptyRows": (2,),
-    "SparseToDense": (1,),
-    "SplitV": (1,),
-    "TensorListReserve": (0, 1),
-    "TensorListFromTensor": (1,),
-    "TensorListStack": (1,),
-    "TensorListGetItem": (2,),
-    "ConcatOffset": tuple(range(1, 64)),
-}  # fmt: skip
-"""The operands that hold sizes of an op's output, which is what it is whatever they say: they are written anew."""
-
-__all__ = ["RULES", "SHAPE_OPERANDS", "Entries", "Partial", "Placing", "Verdict", "constant", "rule", "shard_of"]
+__all__ = ["RULES", "Entries", "Partial", "Placing", "Verdict", "constant", "rule", "shard_of"]

@@ -196,6 +196,9 @@ SEGMENT_GRADS = _role("segment_gradient")
 ROWS_OPERAND: dict[str, int] = _facts(lambda record: record.rows_operand)
 """Ops with an operand that says how many rows they make."""
 
+SIZE_OPERANDS: dict[str, tuple[int, ...]] = _facts(lambda record: record.size_operands() or None)
+"""Ops with operands that hold sizes of what they make, and which."""
+
 ORDERINGS: dict[str, Ordering] = _facts(lambda record: record.ordering)
 """Comparisons: which operand is the smaller one, which the larger, whether they may be equal."""
 

@@ -16,11 +16,14 @@ op(
     role="container",
     constants=(0,),
     xla_refuses=Refusal("dynamic_size", True, "give TensorArray its size, of constants, and dynamic_size=False"),
+    sizes=(0,),
 )
 op("TensorArrayReadV3 TensorArrayGatherV3", role="take")
 op("TensorArrayConcatV3 TensorArraySplitV3 TensorArrayGradV3 TensorArrayScatterV3 TensorArraySizeV3 TensorArrayWriteV3")
 op("TensorArrayCloseV3")
-op("EmptyTensorList", bounded=True)
-op("TensorListReserve", bounded=True, constants=(1,))
-op("TensorListPopBack TensorListGetItem", role="take")
-op("TensorListElementShape TensorListFromTensor TensorListLength TensorListPushBack TensorListSetItem TensorListStack")
+op("EmptyTensorList", bounded=True, sizes=(0,))
+op("TensorListReserve", bounded=True, constants=(1,), sizes=(0, 1))
+op("TensorListPopBack", role="take")
+op("TensorListGetItem", role="take", sizes=(2,))
+op("TensorListElementShape TensorListLength TensorListPushBack TensorListSetItem")
+op("TensorListFromTensor TensorListStack", sizes=(1,))

@@ -11,14 +11,14 @@ op = page("convolution")
 # --------------------------------------------------------------------------- convolutions
 
 op("Conv2D", dims=images("n**c, **co -> n**o"), linear="each", role="product")
-op("Conv2DBackpropInput", dims=images("-, **co, n**o -> n**c"), linear="1,2", constants=(0,))
+op("Conv2DBackpropInput", dims=images("-, **co, n**o -> n**c"), linear="1,2", constants=(0,), sizes=(0,))
 op("Conv2DBackpropFilter", dims=images("n**c, -, n**o -> **co"), linear="0,2", constants=(1,))
 op("Conv3D", dims=images("n***c, ***co -> n***o"), linear="each", role="product")
-op("Conv3DBackpropInputV2", dims=images("-, ***co, n***o -> n***c"), linear="1,2", constants=(0,))
+op("Conv3DBackpropInputV2", dims=images("-, ***co, n***o -> n***c"), linear="1,2", constants=(0,), sizes=(0,))
 op("Conv3DBackpropFilterV2", dims=images("n***c, -, n***o -> ***co"), linear="0,2", constants=(1,))
 # the last dimension of the output of these is channels times multiplier
 op("DepthwiseConv2dNative", dims="n***, **** -> n***", linear="each", role="product")
-op("DepthwiseConv2dNativeBackpropInput", dims="-, ****, n*** -> n***", linear="1,2", constants=(0,))
+op("DepthwiseConv2dNativeBackpropInput", dims="-, ****, n*** -> n***", linear="1,2", constants=(0,), sizes=(0,))
 op("DepthwiseConv2dNativeBackpropFilter", dims="n***, -, n*** -> ****", linear="0,2", constants=(1,))
 op("Dilation2D", dims="n**c, **c -> n**c")
 op("Dilation2DBackpropInput", dims="n**c, **c, n**c -> n**c", linear="2")
@@ -45,11 +45,11 @@ op("MaxPoolGrad MaxPoolGradGrad", dims=_pool("n**c, n**c, n**c -> n**c"), linear
 op("MaxPoolV2", dims="n***, -, - -> n***", constants=(1, 2))
 op("MaxPoolGradV2 MaxPoolGradGradV2", dims="n***, n***, n***, -, - -> n***", linear="2", constants=(3, 4))
 op("AvgPool", dims=_pool("n**c -> n**c"), linear="all")
-op("AvgPoolGrad", dims=_pool("-, n**c -> n**c"), linear="1", constants=(0,))
+op("AvgPoolGrad", dims=_pool("-, n**c -> n**c"), linear="1", constants=(0,), sizes=(0,))
 op("MaxPool3D", dims=_pool("n***c -> n***c"))
 op("MaxPool3DGrad MaxPool3DGradGrad", dims=_pool("n***c, n***c, n***c -> n***c"), linear="2")
 op("AvgPool3D", dims=_pool("n***c -> n***c"), linear="all")
-op("AvgPool3DGrad", dims=_pool("-, n***c -> n***c"), linear="1", constants=(0,))
+op("AvgPool3DGrad", dims=_pool("-, n***c -> n***c"), linear="1", constants=(0,), sizes=(0,))
 
 
 def _argmax(dims: str) -> Callable[[Call], str]:

@@ -142,6 +142,8 @@ class Op:
             (``chosen``), or kept (``cached``).
         measures: whether a dataset op only measures the stages before it.
         rows_operand: the operand that says how many rows the output has.
+        sizes: the other operands that hold sizes of the output, or bounds of what is taken: numbers of rows among them are
+            those of a core or of the whole batch, as the output is.
         ordering: which comparison of two numbers the op is.
         constants: the operands whose value XLA must know when it compiles, where it has a kernel; -1 is the last. A
             function where lists of operands make them depend on the number of operands.
@@ -172,6 +174,7 @@ class Op:
     elements: Literal["same", "chosen", "cached"] | None = None
     measures: bool = False
     rows_operand: int | None = None
+    sizes: tuple[int, ...] = ()
     ordering: Ordering | None = None
     constants: tuple[int, ...] | Callable[[int], Iterable[int]] = ()
     dtypes: frozenset[str] | None = None
@@ -193,6 +196,10 @@ class Op:
         """Which of so many operands XLA must know when it compiles."""
         found = self.constants(count) if callable(self.constants) else self.constants
         return tuple(i % count for i in found) if count else ()
+
+    def size_operands(self) -> tuple[int, ...]:
+        """The operands that hold sizes of the output."""
+        return self.sizes if self.rows_operand is None else (self.rows_operand, *self.sizes)
 
     def linear_in(self, call: Call) -> tuple[frozenset[int], ...]:
         """The sets of operands in which one use of the op is linear: in those of a set together, the others fixed."""

@@ -68,7 +68,7 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
                 wants[i] = placement.plain()
         elif isinstance(placement, Entries):
             wants[i] = REPLICATE
-        elif batched(p, tensor, axis) and not (p.is_zero(tensor) and False):
+        elif batched(p, tensor, axis):
             wants[i] = rows.at(axis)
         elif not isinstance(placement, Replicate):
             wants[i] = REPLICATE
