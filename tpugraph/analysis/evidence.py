@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions, Dims, fixed
-from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known, times
+from tpugraph.analysis.sizes import ROWS, Known, Poly, Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
 from tpugraph.state import variable_of
 
@@ -223,7 +223,7 @@ def _literal_factors(d: Dimensions) -> None:
 
 
 def _divisors(d: Dimensions) -> None:
-    """What divides a sum over the batch, or what is spread over it, by exactly as many elements, is their number.
+    """What divides a sum over the batch, or what is spread over it, by exactly as many elements or rows, is their number.
 
     Where the same constant divides single rows as well, it is a number of the model.
     """
@@ -235,7 +235,8 @@ def _divisors(d: Dimensions) -> None:
         divisor = _open(elements[0]) if elements and len(elements) == 1 else None
         if divisor is None or divisor.value < 1 or found.get(divisor, divisor) is None:
             continue
-        count = next((c for c in _counts(d, node) if follows_batch(c) and d.sizes.at(c) == divisor.value), None)
+        counts = [c for c in _counts(d, node) if follows_batch(c)]
+        count = next((c for c in (*counts, *([ROWS] if counts else [])) if d.sizes.at(c) == divisor.value), None)
         if count is not None:
             found[divisor] = count
         elif d.axes(node.inputs[0]):
@@ -243,7 +244,9 @@ def _divisors(d: Dimensions) -> None:
     for divisor, size in found.items():
         if size is not None and known(divisor) is None:
             d.sizes.tie(divisor, size)
-            d.reasons[divisor] = f"it divides what was summed or spread over {divisor.value} elements of the batch"
+            d.reasons[divisor] = (
+                f"it divides what was summed or spread over {divisor.value} elements or rows of the batch"
+            )
 
 
 def _counts(d: Dimensions, division: Node) -> Iterator[Size]:
