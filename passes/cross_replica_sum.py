@@ -9,7 +9,7 @@ from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Rep
 from tpugraph.batched_input import batch_rows
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.ir import Graph, Tensor
-from tpugraph.partitioning import Partition, analyse
+from tpugraph.partitioning import Demands, Partition, analyse, reduction, refuse_doubts
 from tpugraph.pipeline import Pass
 
 _CHOICES = {
@@ -50,10 +50,10 @@ class CrossReplicaSum(Pass):
             graph.roles.loss_share = str(loss)
             facts |= {"loss_reduction": "whole", "reason": "one core has the whole batch"}
             return
-        step = self.solved(graph, rows)
-        facts["loss_reduction"], facts["reason"] = step.reduction(loss)
+        step = Partition(self.solved(graph, rows).placing, self.num_replicas, self._scaling, self.varying_updates)
+        facts["loss_reduction"], facts["reason"] = reduction(step.placing, loss)
         if step.scaling is None:
-            step.refuse_doubts()
+            refuse_doubts(step.placing, self.num_replicas)
         else:
             step.override(loss)
             facts["loss_reduction"], facts["reason"] = self.loss_reduction, "chosen with --loss_reduction"
@@ -65,15 +65,18 @@ class CrossReplicaSum(Pass):
         facts["unified"] = step.combined
         facts["notes"] = step.notes()
 
-    def solved(self, graph: Graph, rows: int) -> Partition:
-        """The step with its placements and what it asks for, before anything is made in the graph."""
+    @property
+    def _scaling(self) -> str | None:
+        return None if self.loss_reduction == "auto" else self.loss_reduction
+
+    def solved(self, graph: Graph, rows: int) -> Demands:
+        """The placements of the step and what it asks for, before anything is made in the graph."""
         made = [graph.facts.get(name, {}).get("sizes", {}) for name in ("batch-norm", "dense-rows")]
         chosen = {**made[0], **made[1], **self._chosen(graph)}
         placing = analyse(graph, rows, self.num_replicas, policies={"batch_norm": self.batch_norm}, chosen=chosen)
-        scaling = None if self.loss_reduction == "auto" else self.loss_reduction
-        step = Partition(placing, self.num_replicas, scaling, self.varying_updates)
-        step.solve()
-        return step
+        demands = Demands(placing)
+        demands.solve()
+        return demands
 
     def _chosen(self, graph: Graph) -> dict[str, bool]:
         """The constants that the user settled: by name, whether they hold the size of the batch."""

@@ -116,7 +116,8 @@ class Step:
         sources: dict[Tensor, None] = {}
         sinks: dict[Tensor, None] = {}
         bounds: Known = {}
-        behind = self.graph.descendants(on_device)
+        meeting = list(on_device)
+        behind = self.graph.descendants(meeting)
         for node in self.cone:
             if node not in self.derived or node in self.trained or node in self.variables:
                 continue
@@ -140,8 +141,12 @@ class Step:
         if not sinks:
             return []
         found = minimum_cut(edges, capacity, sources, sinks)
-        if found is None and behind:
-            return self.minimum_cut()  # what they read cannot cross: each core's host computes them of its own rows
+        if found is None and meeting:  # what they read cannot cross
+            for node in meeting:
+                self.graph.note(
+                    node, "reads several rows, and what it reads cannot cross: each core's host gives it its own"
+                )
+            return self.minimum_cut()
         if found is None:
             raise self._uncut_error(sources, sinks, capacity)
         return found[1]

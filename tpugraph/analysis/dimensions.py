@@ -15,6 +15,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
+from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sizes import Poly, Relations, Size, Unknown, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -28,21 +29,11 @@ _WHOLE = frozenset({"int32", "int64"})
 _NUMBERS = _WHOLE | {"float32", "float64", "float16", "bfloat16"}
 
 Rule = Callable[["Dimensions", Node], None]
-RULES: dict[str, Rule] = {}
+RULES: Rules[Rule] = Rules()
 """What op types tie together of which their signature does not say it."""
 
-BY_SIGNATURE = ""
-"""The name of the rule for all others."""
-
-
-def rule(names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for op types."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names.split() or [BY_SIGNATURE], function))
-        return function
-
-    return register
+rule = RULES.rule
+"""Registers a rule."""
 
 
 class Dimensions:
@@ -236,7 +227,7 @@ class Dimensions:
             and all(node.out(p) in self._dims for p in range(len(node.outputs)))
         ):
             return  # a seed
-        RULES.get(node.op, RULES[BY_SIGNATURE])(self, node)
+        RULES.of(node.op)(self, node)
 
     def _first_dims(self, tensor: Tensor) -> Dims | None:
         node = tensor.node

@@ -14,6 +14,7 @@ from tpugraph import ops
 from tpugraph.analysis.dataflow import Solver
 from tpugraph.analysis.dimensions import Dimensions, constant
 from tpugraph.analysis.placements import REPLICATE, SIZED, Entries, Held, Partial, Placement, Replicate, Shard, Sized
+from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sizes import Known, Poly, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
 
@@ -36,21 +37,11 @@ class Verdict:
 
 
 Rule = Callable[["Placing", Node, "list[Placement]"], Verdict]
-RULES: dict[str, Rule] = {}
+RULES: Rules[Rule] = Rules()
 """How op types are partitioned of which their signature does not say it."""
 
-BY_SIGNATURE = ""
-"""The name of the rule for all others."""
-
-
-def rule(names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for op types."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names.split() or [BY_SIGNATURE], function))
-        return function
-
-    return register
+rule = RULES.rule
+"""Registers a rule."""
 
 
 class Placing:
@@ -184,7 +175,7 @@ class Placing:
         sizes = self._made_of_sizes(node)
         if sizes is not None and (sizes or any(isinstance(s, Sized) for s in inputs)):
             return Verdict([SIZED if sizes else REPLICATE] * count, why="made of sizes")
-        return RULES.get(node.op, RULES[BY_SIGNATURE])(self, node, inputs)  # type: ignore[arg-type]
+        return RULES.of(node.op)(self, node, inputs)  # type: ignore[arg-type]
 
     def everywhere(self, node: Node, inputs: Sequence[Placement], why: str) -> Verdict:
         """Every core runs the node on whole operands."""

@@ -95,8 +95,8 @@ def _lives(graph: Graph, name: str, partition: CrossReplicaSum, everything: bool
     stands = [graph[name]] if name in graph else [node for node in graph if node.origin == name]
     if rows is None or partition.num_replicas == 1 or not any(map(in_cluster, stands)):
         return []
-    step = partition.solved(graph, rows)
-    because = Because(step.placing, step.asking)
+    demands = partition.solved(graph, rows)
+    because = Because(demands.placing, demands.asking)
     tensors = [tensor for node in stands if in_cluster(node) for tensor in because.values_of(node)]
     if name not in graph:
         tensors = because.combined(tensors) or tensors[:1]

@@ -154,20 +154,57 @@ def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return Verdict([REPLICATE] * len(node.outputs or ()))
     if signature.elementwise:
         return aligned(p, node, inputs, [i for i, t in enumerate(signature.inputs) if t is not None], signature.linear)
-    count = len(node.outputs or ())
+    per_core = next((placement for placement in inputs if isinstance(placement, PerCore)), None)
+    if per_core is not None:
+        return Verdict([per_core] * len(node.outputs or ()))
+    operands, outputs = _lettered(p, node, signature)
+    chosen, wants = _choose(p, node, inputs, operands)
+    if chosen is None:
+        verdict = without_rows(p, node, [REPLICATE if i in wants else s for i, s in enumerate(inputs)],
+                                [i for i, named in enumerate(operands) if named is not None], signature.linear)  # fmt: skip
+        verdict.wants = wants | verdict.wants
+        return verdict
+    letter, rows = chosen
+    for i, (placement, named) in enumerate(zip(inputs, operands, strict=True)):
+        if isinstance(placement, Partial):
+            wants[i] = REPLICATE
+        if named is None or (isinstance(placement, Shard) and i not in wants):
+            continue
+        if letter in named and batched(p, node.inputs[i], named.index(letter)):
+            wants[i] = rows.at(named.index(letter))
+    made = [rows.at(named.index(letter)) if named is not None and letter in named else SUM for named in outputs]
+    if SUM in made and not signature.sums:
+        return p.everywhere(node, inputs, "takes the whole batch together")
+    rest = [REPLICATE] * (len(node.outputs or ()) - len(made))
+    return Verdict([*made, *rest], wants, why=f"works along the rows of '{letter}'")
+
+
+Lettered = list[list[str] | None]
+"""Of each tensor the letter of each dimension; None of one that the signature says nothing of."""
+
+
+def _lettered(p: Placing, node: Node, signature: signatures.Signature) -> tuple[Lettered, Lettered]:
+    """The letters of operands and of outputs; dimensions in front that broadcast have letters as well."""
+    pairs = list(zip(signature.inputs, node.inputs, strict=False))
+    spread = max(
+        (p.rank(t) - _tail(tokens) for tokens, t in pairs if tokens is not None and tokens[:1] == ("...",)), default=0
+    )
+    operands = [None if tokens is None else _letters(tokens, p.rank(t), spread) for tokens, t in pairs]
+    operands += [None] * (len(node.inputs) - len(operands))
+    outputs: Lettered = []
+    for tokens in signature.outputs[: len(node.outputs or ())]:
+        lead = spread if tokens is not None and tokens[:1] == ("...",) else 0
+        outputs.append(None if tokens is None else _letters(tokens, _tail(tokens) + lead, spread))
+    return operands, outputs
+
+
+def _choose(
+    p: Placing, node: Node, inputs: list[Placement], operands: Lettered
+) -> tuple[tuple[str, Shard] | None, dict[int, Placement]]:
+    """The letter of the rows, that of the first operand that has some, and what is wanted of operands that disagree."""
     wants: dict[int, Placement] = {}
-    spread = max((p.rank(t) - _tail(tokens) for tokens, t in zip(signature.inputs, node.inputs, strict=False)
-                  if tokens is not None and tokens[:1] == ("...",)), default=0)  # fmt: skip
-    letters: list[list[str] | None] = [
-        None if tokens is None else _letters(tokens, p.rank(t), spread)
-        for tokens, t in zip(signature.inputs, node.inputs, strict=False)
-    ]
-    letters += [None] * (len(inputs) - len(letters))
     chosen: tuple[str, Shard] | None = None
-    for i, placement in enumerate(inputs):
-        if isinstance(placement, PerCore):
-            return Verdict([placement] * count)
-        named = letters[i]
+    for i, (placement, named) in enumerate(zip(inputs, operands, strict=True)):
         if isinstance(placement, Shard) and named is not None and placement.axis < len(named):
             letter = named[placement.axis]
             if letter == "*" or (chosen is not None and chosen[0] != letter):
@@ -182,33 +219,7 @@ def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
             isinstance(placement, Sized) and not p.is_shape_operand(node, i, placement)
         ):
             wants[i] = REPLICATE
-    if chosen is None:
-        verdict = without_rows(p, node, [REPLICATE if i in wants else s for i, s in enumerate(inputs)],
-                                [i for i, named in enumerate(letters) if named is not None], signature.linear)  # fmt: skip
-        verdict.wants = wants | verdict.wants
-        return verdict
-    letter, rows = chosen
-    for i, placement in enumerate(inputs):
-        named = letters[i]
-        if isinstance(placement, Partial):
-            wants[i] = REPLICATE
-        if named is None or (isinstance(placement, Shard) and i not in wants):
-            continue
-        if letter in named and batched(p, node.inputs[i], named.index(letter)):
-            wants[i] = rows.at(named.index(letter))
-    outputs: list[Placement | None] = []
-    for tokens in signature.outputs[:count]:
-        named = (
-            None
-            if tokens is None
-            else _letters(
-                tokens, len(tokens) - (tokens[:1] == ("...",)) + (spread if tokens[:1] == ("...",) else 0), spread
-            )
-        )
-        outputs.append(rows.at(named.index(letter)) if named is not None and letter in named else SUM)
-    if SUM in outputs and not signature.sums:
-        return p.everywhere(node, inputs, "takes the whole batch together")
-    return Verdict(outputs + [REPLICATE] * (count - len(outputs)), wants, why=f"works along the rows of '{letter}'")
+    return chosen, wants
 
 
 def _tail(tokens: signatures.Tokens) -> int:

@@ -84,10 +84,15 @@ def _fill(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return Verdict([Entries("values")], {} if isinstance(value, Replicate) else {1: REPLICATE})
     dims = p.dims(node.out()) or []
     rows = next((r for axis in range(len(dims)) if (r := shard_of(dims, axis)) is not None), None)
+    return _same_in_every_row(value, 1, rows)
+
+
+def _same_in_every_row(value: Placement, index: int, rows: Shard | None) -> Verdict:
+    """A value that is spread over new dimensions, operand ``index``; one of them may hold the rows."""
     if rows is not None:
-        return Verdict([rows], {} if isinstance(value, Replicate) else {1: REPLICATE}, why="the same in every row")
+        return Verdict([rows], {} if isinstance(value, Replicate) else {index: REPLICATE}, why="the same in every row")
     if isinstance(value, Sized):
-        return Verdict([REPLICATE], {1: REPLICATE})
+        return Verdict([REPLICATE], {index: REPLICATE})
     return Verdict([value], why="the same elements")
 
 
@@ -110,12 +115,7 @@ def _spread(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
             return Verdict([replace(source, axis=source.axis, outer=times_over)], why="the batch several times over")
         return p.everywhere(node, inputs, "spreads all rows")
     new = [a for a in range(len(out)) if isinstance(out[a], Poly) and (a < lead or out[a] != dims[a - lead])]
-    rows = shard_of(out, new[0]) if new else None
-    if rows is not None:
-        return Verdict([rows], {} if isinstance(source, Replicate) else {0: REPLICATE}, why="the same in every row")
-    if isinstance(source, Sized):
-        return Verdict([REPLICATE], {0: REPLICATE})
-    return Verdict([source], why="the same elements")
+    return _same_in_every_row(source, 0, shard_of(out, new[0]) if new else None)
 
 
 # --------------------------------------------------------------------------- reshaping

@@ -1,0 +1,152 @@
+"""Shapes and sizes of what holds the whole batch on every core: written anew in the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpugraph import attrs, ops
+from tpugraph.analysis.dimensions import constant
+from tpugraph.analysis.placements import Held, Partial, Replicate, Shard
+from tpugraph.analysis.placing import Placing
+from tpugraph.analysis.sizes import Known, Poly
+from tpugraph.attrs import Shape
+from tpugraph.collectives import Collectives
+from tpugraph.ir import Node, Tensor
+
+_TOLD_BOUNDS = frozenset(
+    {"Pad", "PadV2", "Slice", "StridedSlice", "StridedSliceGrad", "SplitV", "Range", "TensorListReserve"}
+)
+"""Ops told sizes that are not those of their output, where a negative one has a meaning."""
+
+_TAKES = {"TensorArrayGatherV3": "element_shape", "TensorArrayConcatV3": "element_shape_except0"}
+"""Ops that take elements out of a TensorArray, and the attribute that says their shape."""
+
+
+@dataclass(frozen=True)
+class WholeSizes:
+    """The sizes of one step on so many cores.
+
+    Attributes:
+        placing: the solved analysis.
+        count: number of cores.
+    """
+
+    placing: Placing
+    count: int
+
+    def readers(self) -> list[Node]:
+        """The nodes whose output holds the whole batch along a dimension, and which are told sizes."""
+        found = []
+        for node in self.placing.verdicts:
+            if (
+                node.op in ops.SIZE_OPERANDS
+                and node.outputs
+                and (self._whole_axes(node.out()) or self._reads_whole(node))
+            ):
+                found.append(node)
+        return found
+
+    def tell_shapes(self) -> None:
+        """Record the shapes that tensors with a whole batch have from now on."""
+        for node in self.placing.verdicts:
+            outputs = [(t.dtype, self._shape(t)) for t in map(node.out, range(len(node.outputs or ())))]
+            if outputs != node.outputs:
+                self.placing.graph.set_outputs(node, outputs)
+        self._tell_containers()
+
+    def _tell_containers(self) -> None:
+        """Containers, and what is taken out of them, say which shape an element has."""
+        placing = self.placing
+        for node in placing.verdicts:
+            handle = node.out() if node.op == "TensorArrayV3" else node.inputs[0] if node.op in _TAKES else None
+            if handle is None or not node.has_attr(_TAKES.get(node.op, "element_shape")):
+                continue
+            placement = placing.read(handle)
+            held = placing.d.containers.get(placing.d.handles.get(handle, handle))
+            element = placing.held.get(placement.key) if isinstance(placement, Held) else None
+            if held is None or held.dims is None:
+                continue
+            own = element.axis if isinstance(element, Shard) else None
+            dims = [placing.final(s) for s in held.dims]
+            if not any(isinstance(s, Poly) and a != own for a, s in enumerate(dims)):
+                continue
+            rows = placing.d.rows
+            local = tuple(at(s, rows if a == own else rows * self.count) for a, s in enumerate(dims))
+            name = _TAKES.get(node.op, "element_shape")
+            placing.graph.set_attr(node, name, attrs.encode(local[1:] if name.endswith("except0") else local))
+
+    def _shape(self, tensor: Tensor) -> Shape:
+        if tensor.shape is not None and None not in tensor.shape and not self._whole_axes(tensor):
+            return tensor.shape
+        dims = self.placing.d.dims(tensor)
+        if dims is None:
+            return tensor.shape
+        return tuple(s if s >= 0 else None for s in self._local(tensor))
+
+    def _reads_whole(self, node: Node) -> bool:
+        """Whether an operand is read with the whole batch in it."""
+        wants = self.placing.verdicts[node].wants
+        for index, tensor in enumerate(node.inputs):
+            placement = wants.get(index, self.placing.read(tensor))
+            if isinstance(placement, Replicate | Partial) and any(
+                isinstance(s, Poly) for s in self.placing.dims(tensor) or []
+            ):
+                return True
+        return False
+
+    def _whole_axes(self, tensor: Tensor) -> list[int]:
+        axes = self.placing.d.axes(tensor)
+        placement = self.placing.made(tensor) if axes else None
+        own = placement.axis if isinstance(placement, Shard) else None
+        return [a for a in axes if a != own]
+
+    def _local(self, tensor: Tensor) -> list[int]:
+        """The dimensions that a tensor has on a core."""
+        placement = self.placing.made(tensor) or self.placing.read(tensor)
+        own = placement.axis if isinstance(placement, Shard) else None
+        rows = self.placing.d.rows
+        return [at(s, rows if a == own else rows * self.count) for a, s in enumerate(self.placing.dims(tensor) or [])]
+
+    def resize(self, node: Node, collectives: Collectives) -> None:
+        """Write the sizes anew that a node with a whole batch in its output is told."""
+        graph, placing = self.placing.graph, self.placing
+        shape = self._local(node.out())
+        told: dict[int, list[int]] = {}
+        if node.op == "Tile":
+            told[1] = [a // max(b, 1) for a, b in zip(shape, self._local(node.inputs[0]), strict=True)]
+        elif node.op in ("Reshape", "BroadcastTo", "SparseToDense"):
+            told[1] = shape
+        elif node.op == "ScatterNd":
+            told[2] = shape
+        elif node.op.startswith("UnsortedSegment"):
+            told[2] = shape[:1]
+        elif node.op == "OneHot":
+            axis = int(node.attr("axis", -1))
+            told[1] = [shape[axis]]
+        elif node.op in _TOLD_BOUNDS:
+            rows = placing.d.rows * self.count
+            for index in ops.SIZE_OPERANDS[node.op]:
+                sizes = placing.sizes(node.inputs[index])
+                if sizes is not None and any(isinstance(s, Poly) for s in sizes):
+                    told[index] = [at(s, rows) for s in sizes]
+            if node.op == "StridedSliceGrad":
+                told[0] = shape
+        elif ops.SIZE_OPERANDS[node.op] == (0,) and node.op != "TensorArrayV3":
+            told[0] = shape
+        for index, value in told.items():
+            operand = node.inputs[index]
+            if (value is shape or node.op not in _TOLD_BOUNDS) and min(value, default=0) < 0:
+                continue  # it depends on data
+            if operand.node.op == "Const" and constant(operand.node).ravel().tolist() == value:
+                continue
+            form = operand.shape if operand.shape is not None else (len(value),)
+            array = np.asarray(value).reshape([int(d or 0) for d in form])
+            made = collectives.instead(operand, array, name=f"{node.name}/of_all_cores")
+            graph.set_input(node, index, made)
+
+
+def at(size: Known, rows: int) -> int:
+    """A size for a number of rows."""
+    return size.at(rows) if isinstance(size, Poly) else int(size)
