@@ -49,7 +49,7 @@ LAYERS = [
         "tpugraph/analysis/placements.py",
         "tpugraph/analysis/dimensions.py",
         "tpugraph/analysis/dimension_rules/**/*.py",
-        "tpugraph/analysis/evidence.py",
+        "tpugraph/analysis/evidence/**/*.py",
         "tpugraph/analysis/placing.py",
         "tpugraph/analysis/placement_rules/**/*.py",
         "tpugraph/analysis/because.py",

@@ -1,0 +1,56 @@
+"""What speaks for a constant being the size of the batch, where no dimension is tied to it.
+
+TensorFlow computes with a static shape when it builds a graph, and writes the results as constants. Evidence is about
+the constant, whoever reads it, and must see the batch itself: a dimension that follows it appear or vanish, or a whole
+shape that holds it.
+"""
+
+from __future__ import annotations
+
+from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.counters import counts_of_rows, row_numbers
+from tpugraph.analysis.evidence.divisors import divided, divided_counts
+from tpugraph.analysis.evidence.loops import loop_limits
+from tpugraph.analysis.evidence.one_row import flattened, spread_rows
+from tpugraph.analysis.evidence.reshapes import adjacent, even_parts, literal_factors, regrouped
+from tpugraph.analysis.evidence.shapes import whole_shapes
+from tpugraph.analysis.evidence.shared import unsettled
+from tpugraph.analysis.sizes import Unknown, known
+
+
+def weigh(d: Dimensions, *, divisors: bool = True) -> None:
+    """Settle what evidence speaks for, strongest first; what is left after that is a number of the model.
+
+    Args:
+        d: the dimensions.
+        divisors: whether what divides a sum over the batch by exactly as many elements counts as their number, as it does in
+            gradients: TensorFlow computes the factor of a mean's gradient when it builds a graph.
+    """
+    settling = (spread_rows, flattened, regrouped, adjacent, literal_factors, whole_shapes, literal_factors, divided,
+                   loop_limits, counts_of_rows, divided_counts, even_parts, row_numbers)  # fmt: skip
+    for settle in settling:
+        while divisors or settle is not divided:
+            before = d.sizes.settled
+            d.sizes.place = " ".join((settle.__doc__ or "").split("\n\n")[0].split()).rstrip(".")
+            settle(d)
+            d.sizes.propagate()
+            if d.sizes.settled == before:
+                break
+    d.sizes.place = "nothing speaks for it being a number of rows"
+    _rest(d)
+
+
+def _rest(d: Dimensions) -> None:
+    """What nothing speaks for is a number of the model, small ones first: what is computed from them follows."""
+    of_value: dict[int, dict[Unknown, None]] = {}
+    for sizes in (*d._elements.values(), *d._dims.values()):
+        for size in sizes or ():
+            one = unsettled(size)
+            if one is not None and isinstance(size, Unknown) and size.origin is not None and one.value >= 0:
+                of_value.setdefault(one.value, {})[one] = None
+    for value in sorted(of_value):
+        for one in of_value[value]:
+            if known(one) is None:
+                d.defaulted[one.root()] = None
+                d.sizes.tie(one, value)
+        d.sizes.propagate()

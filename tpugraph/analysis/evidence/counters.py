@@ -1,0 +1,56 @@
+"""Evidence of what counts rows, and of numbers of rows."""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.shared import final, unsettled
+from tpugraph.analysis.sizes import follows_batch, times
+
+
+def counts_of_rows(d: Dimensions) -> None:
+    """What is added to a variable after a tensor with a batch was made, and is the number of its elements, counts them.
+
+    Metrics of TensorFlow 1 do so: the count of a mean waits for the values.
+    """
+    for node in d.order:
+        fact = ops.WRITES.get(node.op)
+        if fact is None or not fact.additive or not node.controls:
+            continue
+        elements = d.elements(node.inputs[fact.value])
+        one = unsettled(elements[0]) if elements and len(elements) == 1 else None
+        if one is None:
+            continue
+        for control in node.controls:
+            dims = d.dims(control.out()) if control.outputs else None
+            if dims and any(follows_batch(s) for s in dims):
+                count = times(*(final(d, s) for s in dims))
+                if d.sizes.at(count) == one.value:
+                    d.sizes.tie(one, count)
+                    d.reasons[one] = f"it is added after '{control.name}', which has as many elements"
+
+
+_MOVED = frozenset({"Add", "AddV2", "Sub", "FloorMod", "Mod", "Minimum", "Maximum", "Less", "GreaterEqual", "Equal"})
+
+
+def row_numbers(d: Dimensions) -> None:
+    """A number of rows that numbers of rows are moved by, or compared with, is that of the batch."""
+    for node in d.order:
+        if node.op != "Range" or not follows_batch((d.dims(node.out()) or (0,))[0]):
+            continue
+        count = (d.dims(node.out()) or (0,))[0]
+        stack, seen = [node], {node}
+        while stack:
+            for use in stack.pop().uses():
+                reader = use.node
+                if reader in seen or reader not in d.nodes:
+                    continue
+                seen.add(reader)
+                if reader.op in _MOVED and len(reader.inputs) == 2:
+                    elements = d.elements(reader.inputs[1 - use.index])
+                    one = unsettled(elements[0]) if elements and len(elements) == 1 else None
+                    if one is not None and one.value == d.sizes.at(count):
+                        d.sizes.tie(one, count)
+                        d.reasons[one] = f"numbers of rows meet it in '{reader.name}'"
+                if reader.op in _MOVED | {"Cast", "Identity", "Reshape", "ExpandDims"}:
+                    stack.append(reader)

@@ -1,0 +1,93 @@
+"""Evidence of divisions by the number of elements or rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpugraph import ops
+from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.shared import FARTHEST, LINEAR, back, spread, unsettled
+from tpugraph.analysis.sizes import ROWS, Size, Unknown, follows_batch, known
+from tpugraph.ir import Node, Tensor
+from tpugraph.state import variable_of
+
+
+def divided(d: Dimensions) -> None:
+    """What divides a sum over the batch, or what is spread over it, by exactly as many elements or rows, is their number.
+
+    Where the same constant divides single rows as well, it is a number of the model.
+    """
+    found: dict[Unknown, Size | None] = {}
+    for node in d.order:
+        if node.op not in ops.DIVISIONS or len(node.inputs) != 2:
+            continue
+        elements = d.elements(node.inputs[1])
+        divisor = unsettled(elements[0]) if elements and len(elements) == 1 else None
+        if divisor is None or divisor.value < 1 or found.get(divisor, divisor) is None:
+            continue
+        counts = [c for c in _counts(d, node) if follows_batch(c)]
+        count = next((c for c in (*counts, *([ROWS] if counts else [])) if d.sizes.at(c) == divisor.value), None)
+        if count is not None:
+            found[divisor] = count
+        elif d.axes(node.inputs[0]):
+            found[divisor] = None  # single rows
+    for divisor, size in found.items():
+        if size is not None and known(divisor) is None:
+            d.sizes.tie(divisor, size)
+            d.reasons[divisor] = (
+                f"it divides what was summed or spread over {divisor.value} elements or rows of the batch"
+            )
+
+
+def _counts(d: Dimensions, division: Node) -> Iterator[Size]:
+    """The numbers of elements that the numerator was summed or spread over, or that the quotient is spread over."""
+    yield from back(d, division.inputs[0])
+    if all(d.sizes.at(s) == 1 for s in d.dims(division.out()) or ()):
+        yield from _ahead(d, division)
+
+
+def _ahead(d: Dimensions, start: Node) -> Iterator[Size]:
+    stack, seen = [start], {start}
+    while stack and len(seen) < FARTHEST:
+        for use in stack.pop().uses():
+            node = use.node
+            if node in seen or node not in d.nodes:
+                continue
+            seen.add(node)
+            count = spread(d, node)
+            if count is not None:
+                yield count
+                d.sizes.propagate()
+            elif node.op in LINEAR:
+                stack.append(node)
+
+
+def divided_counts(d: Dimensions) -> None:
+    """A variable that sums of rows are added to is divided by one that their number is added to."""
+    added = {}
+    for node in d.order:
+        fact = ops.WRITES.get(node.op)
+        variable = variable_of(node.inputs[fact.variables[0]]) if fact is not None and fact.additive else None
+        if fact is not None and variable is not None:
+            added[variable] = node.inputs[fact.value]
+    for node in d.order if added else ():
+        if node.op not in ops.DIVISIONS:
+            continue
+        total, count = (added.get(_read_from(t)) for t in node.inputs[:2])  # type: ignore[arg-type]
+        elements = None if count is None else d.elements(count)
+        one = unsettled(elements[0]) if elements and len(elements) == 1 else None
+        if total is None or one is None:
+            continue
+        for size in back(d, total):
+            if follows_batch(size) and d.sizes.at(size) == one.value:
+                d.sizes.tie(one, size)
+                d.reasons[one] = "the sum of as many rows is divided by it"
+                break
+
+
+def _read_from(tensor: Tensor) -> Node | None:
+    """The variable whose value a tensor is, guarded against zero perhaps."""
+    node = tensor.node
+    while node.op in ops.IDENTITIES | {"Maximum", "Cast", "Switch", "Merge"} and node.inputs:
+        node = node.inputs[0].node
+    return variable_of(node.inputs[0]) if node.op in ops.READS else None

@@ -1,0 +1,82 @@
+"""Evidence of reshapes, of slices that follow one another, and of what sizes are computed from."""
+
+from __future__ import annotations
+
+from tpugraph.analysis.dimensions import Dimensions, Dims
+from tpugraph.analysis.evidence.shared import final, root, unsettled
+from tpugraph.analysis.sizes import Poly, Size, follows_batch, known, times
+
+
+def regrouped(d: Dimensions) -> None:
+    """Of the dimensions that one is taken apart into, that one is the batch which keeps the rows apart.
+
+    Dimensions that were put together and are taken apart again as they were are the same ones.
+    """
+    whole = {size: parts for parts, made in d.regrouped if len(made) == 1 for size in [root(made[0])]}
+    whole |= {
+        size: parts for made, parts in d.regrouped if len(made) == 1 and _parted(parts) for size in [root(made[0])]
+    }
+    for flat, parts in [(a[0], b) for a, b in d.regrouped if len(a) == 1] + [
+        (b[0], a) for a, b in d.regrouped if len(b) == 1
+    ]:
+        if not any(unsettled(p) for p in parts) or not follows_batch(flat):
+            continue
+        made = whole.get(root(flat))
+        if made is None or not _parted(made):
+            made = _of_value(d, known(flat), whole)
+        if made is None:
+            continue
+        values = [d.sizes.at(p) for p in parts]
+        if values == [d.sizes.at(p) for p in made]:
+            d.tie(parts, made)
+            continue
+        outer, start = 1, 1
+        for size in made:
+            if follows_batch(size):
+                break
+            outer *= d.sizes.at(size)
+        for part, value in zip(parts, values, strict=True):
+            one = unsettled(part)
+            if start == outer and one is not None and value % d.rows == 0 and value > 1:
+                d.sizes.tie(one, Poly((0, value // d.rows)))
+                break
+            start *= value
+
+
+def _parted(parts: Dims) -> bool:
+    """Whether all parts are known, and one of them follows the batch."""
+    return all(known(p) is not None for p in parts) and any(follows_batch(p) for p in parts)
+
+
+def _of_value(d: Dimensions, flat: Size | None, whole: dict[Size, Dims]) -> Dims | None:
+    """The one way in which dimensions were put together to a size of that many rows; None where there are several."""
+    found = {
+        tuple(known(p) for p in parts)
+        for parts in whole.values()
+        if _parted(parts) and times(*(final(d, p) for p in parts)) == flat
+    }
+    return found.pop() if len(found) == 1 else None  # type: ignore[return-value]
+
+
+def adjacent(d: Dimensions) -> None:
+    """A list that is taken apart: where the first slice of it ends, the next one begins."""
+    for node in d.order:
+        begin, dims = (d.elements(node.inputs[1]), d.dims(node.out())) if node.op == "Slice" else (None, None)
+        if begin is None or dims is None or len(begin) != len(dims):
+            continue
+        for use in node.inputs[0].node.uses(node.inputs[0].port):
+            after = d.elements(use.node.inputs[1]) if use.node.op == "Slice" and use.node is not node else None
+            for axis, start in enumerate(after or ()):
+                ends_there = begin[axis] == 0 and start is not None and d.sizes.at(start) == d.sizes.at(dims[axis])
+                if ends_there and unsettled(start) is not None and follows_batch(dims[axis]):
+                    d.sizes.tie(start, dims[axis])  # type: ignore[arg-type]
+
+
+def literal_factors(d: Dimensions) -> None:
+    """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
+    d.sizes.literal_factors()
+
+
+def even_parts(d: Dimensions) -> None:
+    """Parts of one size that make up a number of rows together hold as many of them each."""
+    d.sizes.even_parts()

@@ -1,0 +1,93 @@
+"""What the kinds of evidence have in common: unknown sizes, and numbers of elements that are summed or spread over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpugraph.analysis.dimensions import Dimensions, fixed
+from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known, times
+from tpugraph.ir import Node, Tensor
+
+LINEAR = frozenset(
+    """Identity Reshape Squeeze ExpandDims Mul Neg Cast StopGradient PreventGradient Enter Exit Switch
+    Merge NextIteration Add AddV2 AddN Sub Transpose""".split()
+)
+"""Ops through which a number of elements is looked for: a factor in front of them is one behind them."""
+
+SPREADS = frozenset({"Tile", "BroadcastTo", "Fill"})
+"""Ops that repeat what they are given."""
+
+FARTHEST = 64
+"""How many tensors are looked at, at most, from one division."""
+
+
+def unsettled(size: Size | None) -> Unknown | None:
+    """The unknown that is not settled yet."""
+    return size.root() if isinstance(size, Unknown) and known(size) is None else None
+
+
+def root(size: Size) -> Size:
+    """The unknown that stands for all that are tied to it; a known size itself."""
+    return size.root() if isinstance(size, Unknown) else size
+
+
+def final(d: Dimensions, size: Size) -> Known:
+    """What a size is if nothing more speaks for it: a number of the model."""
+    found = known(size)
+    return found if found is not None else d.sizes.at(size)
+
+
+def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
+    """The numbers of elements that a value was summed or spread over, looked for through linear ops."""
+    stack, seen = [start], {start}
+    while stack and len(seen) < FARTHEST:
+        tensor = stack.pop()
+        node = tensor.node
+        count = _summed(d, node) or spread(d, node)
+        if count is not None:
+            yield count
+            d.sizes.propagate()
+        elif node.op in LINEAR | {"Sum"}:
+            following = [t for t in node.inputs if t not in seen and d.dims(t) is not None]
+            seen.update(following)
+            stack.extend(following)
+
+
+def _summed(d: Dimensions, node: Node) -> Size | None:
+    """How many elements a Sum makes one of, where the batch is among them."""
+    if node.op not in ("Sum", "L2Loss"):
+        return _contracted(d, node)
+    dims = d.dims(node.inputs[0])
+    axes = range(len(dims or ())) if node.op == "L2Loss" else fixed(node.inputs[1])
+    if not dims or axes is None:
+        return None
+    gone = [dims[a % len(dims)] for a in axes]
+    return times(*(final(d, s) for s in gone)) if any(follows_batch(s) for s in gone) else None
+
+
+def _contracted(d: Dimensions, node: Node) -> Size | None:
+    """How many products an op adds up along the batch."""
+    signature = d.signature(node)
+    if signature is None or not signature.linear or signature.elementwise:
+        return None
+    kept = {letter for tokens in signature.outputs for letter in tokens or ()}
+    for tokens, tensor in zip(signature.inputs, node.inputs, strict=False):
+        dims = d.dims(tensor)
+        if tokens is None or not dims or "..." in tokens:
+            continue
+        gone = [s for letter, s in zip(tokens, dims, strict=False) if letter not in kept and letter != "*"]
+        if any(follows_batch(s) for s in gone):
+            return times(*(final(d, s) for s in gone))
+    return None
+
+
+def spread(d: Dimensions, node: Node) -> Size | None:
+    """How many elements one element is spread to, where the batch is among them."""
+    if node.op not in SPREADS:
+        return None
+    source = d.dims(node.inputs[1 if node.op == "Fill" else 0])
+    out = d.dims(node.out())
+    if source is None or out is None:
+        return None
+    new = [final(d, s) for i, s in enumerate(reversed(out)) if i >= len(source) or final(d, source[-1 - i]) == 1]
+    return times(*new) if any(isinstance(s, Poly) for s in new) else None
