@@ -133,7 +133,7 @@ def _cases() -> Iterator[Any]:
             yield pytest.param(name, width, marks=marks, id=f"{name}-{width}")
 
 
-@pytest.mark.parametrize(("case", "width"), _cases())
+@pytest.mark.parametrize(("case", "width"), list(_cases()))
 def test_cores_train_as_on_the_whole_batch(case: str, width: int) -> None:
     """Also where another dimension is as large as a core's batch."""
     assert_cores_are_the_whole_batch(lambda rows: build(LOSSES[case], rows, width=width), **CLOSE, resource=True)
