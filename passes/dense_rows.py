@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpugraph import analysis, attrs, ops
+from tpugraph import analysis, ops
 from tpugraph.analysis import signatures
-from tpugraph.collectives import Collectives
+from tpugraph.dense_steps import DENSE, added_up, make_dense
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
 from tpugraph.shapes import byte_size, is_static
 from tpugraph.state import variable_of
-
-_INT32 = attrs.dtype("int32")
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class DenseRows(Pass):
 
     def run(self, graph: Graph) -> None:
         device = analysis.cluster_nodes(graph)
-        steps = [n for n in device if n.op in _DENSE and ops.WRITES[n.op].rows is not None]
+        steps = [n for n in device if n.op in DENSE and ops.WRITES[n.op].rows is not None]
         if self.num_replicas == 1 or not steps:
             return
         outside = analysis.conditional(graph).keys() | {n for n, f in analysis.frames(graph).items() if f}
@@ -44,14 +42,6 @@ class DenseRows(Pass):
                 parts.make_dense(rows)
         made = [n.name for n in graph.of_type("Const") if n.made_by == self.name]
         graph.facts[self.name] = {"dense": parts.dense, "sizes": dict.fromkeys(made, False)}
-
-
-_DENSE = {
-    "ResourceScatterAdd": "AssignAddVariableOp",
-    "ResourceScatterSub": "AssignSubVariableOp",
-    **ops.DENSE_STEPS,
-}
-"""The dense update that does what one of rows does, where rows of zeros change nothing."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +130,7 @@ def _followers(total: Node) -> tuple[dict[Node, None], dict[Node, None]]:
     for node in made:  # grows while it is walked
         for use in node.uses(0):
             reader = use.node
-            if reader.op in _DENSE and use.index == ops.WRITES[reader.op].value:
+            if reader.op in DENSE and use.index == ops.WRITES[reader.op].value:
                 steps[reader] = None
             elif reader not in between and _keeps_zeros(reader, {total, *between}):
                 between[reader] = None
@@ -177,13 +167,13 @@ class _Parts:
 
     def __init__(self, graph: Graph, cores: int) -> None:
         self.graph = graph
-        self.nodes = Collectives(graph, cores)
         self.cores = cores
         self.dense: dict[str, int] = {}
 
     def make_dense(self, rows: _Rows) -> None:
         """Add rows up in the shape of the variable, and let the updates read that."""
-        dense = self._added_up(rows)
+        scope = rows.steps[0].name
+        dense = added_up(self.graph, scope, rows.values, rows.numbers, rows.shape, source=rows.values.node)
         gathered = rows.gathered_bytes(self.cores)
         words = f"made dense: {rows.dense_bytes:,} bytes from each core, where the rows of all would be {gathered:,}"
         if rows.total is not None:
@@ -191,28 +181,12 @@ class _Parts:
         for node in rows.between:
             self.graph.set_outputs(node, [(node.out().dtype, rows.shape)])
         for step in rows.steps:
-            self._retype(step, dense if rows.total is None else step.inputs[ops.WRITES[step.op].value])
+            make_dense(self.graph, step, dense if rows.total is None else step.inputs[ops.WRITES[step.op].value])
             self.dense[step.name] = rows.dense_bytes
             self.graph.note(step, words)
         if rows.total is not None and rows.unique is not None:
             self.graph.replace_control_uses(rows.total, [dense.node])
             self._remove(rows.total)
-
-    def _added_up(self, rows: _Rows) -> Tensor:
-        near, kind = rows.values, rows.values.dtype
-        count = self.nodes.constant(rows.shape[0], _INT32, near, name=f"{rows.steps[0].name}/rows", alone=True)
-        types = {"T": kind, "Tindices": rows.numbers.dtype, "Tnumsegments": _INT32}
-        return self.nodes.add("UnsortedSegmentSum", f"{rows.steps[0].name}/dense", [rows.values, rows.numbers, count],
-                              types, kind, rows.shape, near)  # fmt: skip
-
-    def _retype(self, step: Node, value: Tensor) -> None:
-        fact = ops.WRITES[step.op]
-        inputs = [value if i == fact.value else t for i, t in enumerate(step.inputs) if i != fact.rows]
-        if fact.kind == "scatter":
-            kept = {"dtype": value.dtype}
-        else:
-            kept = {key: step.attr(key) for key in ("T", "use_locking", "update_slots") if step.has_attr(key)}
-        self.graph.retype(step, _DENSE[step.op], inputs=inputs, attrs=kept)
 
     def _remove(self, node: Node) -> None:
         """Remove a node that nothing reads any more, and what was there for it alone."""

@@ -55,6 +55,7 @@ LAYERS = [
         "tpugraph/analysis/because.py",
         "tpugraph/collectives.py",
         "tpugraph/one_row.py",
+        "tpugraph/dense_steps.py",
         "tpugraph/partitioning/**/*.py",
         "tpugraph/host_rows.py",
         "tpugraph/resizing.py",

@@ -6,15 +6,9 @@ gradient is zero (Momentum, Adam, Ftrl) stay as they are: made dense, they would
 
 from __future__ import annotations
 
-import numpy as np
-
-from tpugraph import attrs, ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
-from tpugraph.attrs import DType
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph import dense_steps, ops
+from tpugraph.ir import Tensor
 from tpugraph.runtime.cluster import Cluster
-
-_INT32 = attrs.dtype("int32")
 
 
 def make_dense(found: Cluster, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> int:
@@ -29,10 +23,9 @@ def make_dense(found: Cluster, shapes: dict[str, tuple[str, tuple[int, ...]]]) -
         fact = ops.WRITES[node.op]
         assert fact.rows is not None  # a sparse step
         shape = shapes[_variable_of(node.inputs[0])][1]
-        gradient = _summed(graph, node, node.inputs[fact.value], node.inputs[fact.rows], shape)
-        inputs = [gradient if i == fact.value else t for i, t in enumerate(node.inputs) if i != fact.rows]
-        kept = {key: node.attr(key) for key in ("T", "use_locking", "update_slots")}
-        graph.retype(node, ops.DENSE_STEPS[node.op], inputs=inputs, attrs=kept)
+        rows, numbers = node.inputs[fact.value], node.inputs[fact.rows]
+        total = dense_steps.added_up(graph, node.name, rows, numbers, shape, source=node, controls=[numbers.node])
+        dense_steps.make_dense(graph, node, total)
         made += 1
     return made
 
@@ -42,25 +35,3 @@ def _variable_of(handle: Tensor) -> str:
     while node.op in ops.HANDLE_ALIASES:
         node = node.inputs[0].node
     return node.origin or node.name
-
-
-def _summed(graph: Graph, node: Node, rows: Tensor, numbers: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The rows added up by their number, in a tensor of the variable's shape."""
-    count = graph.add(
-        "Const",
-        f"{node.name}/rows",
-        controls=[numbers.node],  # in the frame of the step
-        attrs={"dtype": _INT32, "value": np.int32(shape[0]), CLUSTER_ATTR: CLUSTER},
-        outputs=[(_INT32, ())],
-        source=node,
-    )
-    kinds: dict[str, DType | str] = {"T": rows.dtype, "Tindices": numbers.dtype, "Tnumsegments": _INT32}
-    total = graph.add(
-        "UnsortedSegmentSum",
-        f"{node.name}/dense",
-        [rows, numbers, count.out()],
-        attrs={**kinds, CLUSTER_ATTR: CLUSTER},
-        outputs=[(rows.dtype, shape)],
-        source=node,
-    )
-    return total.out()
