@@ -216,6 +216,10 @@ class Relations:
         """One size is another divided by a third, and the remainder left out."""
         self._relate("quotient", [out], [size, by])
 
+    def window(self, a: Size, b: Size) -> None:
+        """One size is that of windows over the other: either both follow the batch, or none."""
+        self._relate("window", [a], [b])
+
     def broadcast(self, out: Size, parts: Sequence[Size]) -> None:
         """A dimension of a result that its operands are broadcast to: those of another size than 1 are as large."""
         if self.at(out) != 1:
@@ -232,7 +236,7 @@ class Relations:
             if kind == "quotient" and follows_batch(right[0]) and known(right[1]) is None:
                 self.tie(right[1], self.at(right[1]))
         for kind, left, right, _ in self._pending:
-            if kind in ("broadcast", "quotient"):
+            if kind not in ("product", "sum"):
                 continue
             for whole, parts in ((left, right), (right, left)):
                 if len(whole) != 1 or not any(follows_batch(s) for s in (*whole, *parts)):
@@ -276,6 +280,8 @@ class Relations:
             return self._settle_broadcast(left[0], right)
         if kind == "quotient":
             return self._settle_quotient(left[0], *right)
+        if kind == "window":
+            return self._settle_window(left[0], right[0])
         found = [[known(s) for s in side] for side in (left, right)]
         unknown = [s for s in (*left, *right) if known(s) is None]
         if len({s.root() for s in unknown if isinstance(s, Unknown)}) > 1 or len(unknown) > 1:
@@ -326,6 +332,13 @@ class Relations:
             if None not in side and not any(isinstance(f, Poly) for f in side):
                 for size in unknown:
                     self.tie(size, self.at(size))
+                return True
+        return False
+
+    def _settle_window(self, a: Size, b: Size) -> bool:
+        for size, other in ((a, b), (b, a)):
+            if isinstance(known(other), int):
+                self.tie(size, self.at(size))
                 return True
         return False
 
