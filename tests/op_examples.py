@@ -273,6 +273,8 @@ class Case:
     def signature(self) -> Signature | None:
         """The signature of the record for this example, of ``reduce`` too; leading dimensions are upper-case letters."""
         found = self.record.signature(self.call)
+        if found is not None:
+            found = Signature(*(tuple(re.sub("[A-Z]", "*", dims) for dims in side) for side in found))
         if self.record.dims == "reduce":
             whole = [i % self.call.ranks[0] for i in np.ravel(self.value(1))]
             letters = ["*" if i in whole and not self.record.reduce_op else c for i, c in enumerate(self.shape(0))]
@@ -418,7 +420,8 @@ def cases(name: str) -> list[Case]:
         return []
     count = len(ops.op_def(name).input_arg)
     dims = ",".join(["..."] * count) if record.dims == "elementwise" else record.dims.partition("->")[0]
-    return [Case(record, tuple(part.strip().replace("...", "pq").replace("*", "3") for part in dims.split(",")), {})]
+    dims = re.sub("[A-Z]", lambda capital: "34"[ord(capital[0]) % 2], dims.replace("...", "pq").replace("*", "3"))
+    return [Case(record, tuple(part.strip() for part in dims.split(",")), {})]
 
 
 @functools.cache

@@ -87,6 +87,7 @@ def dimension_faults(case: Case) -> Iterator[str]:
         if dims != "-" and len(dims) != value.ndim:
             yield f"{dims} for the shape {value.shape}"
             return
+    yield from size_faults(case, values, whole)
     for letter in sorted(set("".join(signature.operands)) - set("*-")):
         axes = {i: dims.index(letter) for i, dims in enumerate(signature.operands) if letter in dims}
         largest = max(values[i].shape[axis] for i, axis in axes.items())
@@ -105,6 +106,23 @@ def dimension_faults(case: Case) -> Iterator[str]:
                 yield f"output {i} of slices along {letter} is not the slice, or the sum"
     if case.round == 0:
         yield from missing_dimensions(case, signature, values, whole)
+
+
+def size_faults(case: Case, values: list[Any], whole: list[Any]) -> Iterator[str]:
+    """Capital letters that do not have one size wherever they stand."""
+    found = case.record.signature(case.call)
+    if found is None:
+        return
+    for letter in sorted({c for dims in (*found.operands, *found.outputs) for c in dims if c.isupper()}):
+        sizes = {
+            value.shape[place - len(tail)]
+            for dims, value in zip((*found.operands, *found.outputs), (*values, *whole), strict=True)
+            for tail in [dims.replace("...", "")]
+            for place, c in enumerate(tail)
+            if c == letter
+        }
+        if len(sizes) > 1:
+            yield f"the dimension {letter} has the sizes {sorted(sizes)}"
 
 
 def missing_dimensions(case: Case, signature: Any, values: list[Any], whole: list[Any]) -> Iterator[str]:

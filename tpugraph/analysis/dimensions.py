@@ -84,7 +84,7 @@ class Dimensions:
         self._only = only
         self.defaulted: dict[Unknown, None] = {}
         self.regrouped: list[tuple[Dims, Dims]] = []
-        self.doubtful: list[tuple[Dims, Dims]] = []
+        self.doubtful: list[tuple[Dims, Dims, bool]] = []
         self._folded: list[tuple[Elements, str]] = []
         self.nodes = dict.fromkeys(order)
         for node in order:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from string import ascii_lowercase
 
 from tpugraph.ops.record import Call, page
 
@@ -29,6 +30,12 @@ def _einsum(call: Call) -> str | None:
     repeated = {label for part in operands.split(",") for label in part if label.isalpha() and part.count(label) > 1}
     for label in repeated:
         operands, output = operands.replace(label, "*"), output.replace(label, "*")
+    capitals = {label for label in operands if label.isupper()}  # labels as any other in an equation
+    free = sorted(set(ascii_lowercase) - set(operands))
+    if len(free) < len(capitals):
+        return None
+    renamed = str.maketrans(dict(zip(sorted(capitals), free, strict=False)))
+    operands, output = operands.translate(renamed), output.translate(renamed)
     inside = any("..." in part and not part.startswith("...") for part in [*operands.split(","), output])
     return None if inside or not equation else f"{operands}->{output}"
 
@@ -45,7 +52,7 @@ op(
 op("BatchMatMulV3", dims=_product("...", "adj_x", "adj_y"), linear="each", tpu_lacks=_NO_INT64)
 op("SparseMatMul", dims=_product("", "transpose_a", "transpose_b"), linear="each")
 op("Einsum", dims=_einsum, linear="each", tpu_lacks=_NO_INT64)
-op("Cross", dims="...*, ...* -> ...*", linear="each")
+op("Cross", dims="...C, ...C -> ...C", linear="each")
 
 # --------------------------------------------------------------------------- bias
 
@@ -63,21 +70,21 @@ def _one_diagonal(k: int, dims: str) -> Callable[[Call], str | None]:
     return lambda call: dims if call.ranks[k] == 0 else None
 
 
-op("MatrixBandPart", dims="...**, -, - -> ...**", linear="0")
-op("MatrixDiag", dims="...* -> ...**", linear="all")
+op("MatrixBandPart", dims="...IJ, -, - -> ...IJ", linear="0")
+op("MatrixDiag", dims="...I -> ...II", linear="all")
 op("MatrixDiagV2 MatrixDiagV3", dims=_one_diagonal(1, "...*, -, -, -,  -> ...**"), linear="0+4", constants=(1, 2, 3))
 op("MatrixDiagPart", dims="...** -> ...*", linear="all")
 op("MatrixDiagPartV2", dims=_one_diagonal(1, "...**, -,  -> ...*"), linear="0+2", constants=(1,))
 op("MatrixDiagPartV3", dims=_one_diagonal(1, "...**, -,  -> ...*"), linear="0+2", constants=(1, 2))
-op("MatrixSetDiag", dims="...**, ...* -> ...**", linear="all")
+op("MatrixSetDiag", dims="...IJ, ...* -> ...IJ", linear="all")
 op("MatrixSetDiagV2 MatrixSetDiagV3", dims=_one_diagonal(2, "...**, ...*, - -> ...**"), linear="0+1")
 op("Diag DiagPart", linear="all")
 
 # --------------------------------------------------------------------------- linear algebra
 
-op("Cholesky MatrixInverse MatrixLogarithm", dims="...** -> ...**")
-op("MatrixSquareRoot", dims="...** -> ...**", instead="tf.linalg.eigh and the square roots of the eigenvalues")
-op("CholeskyGrad", dims="...**, ...** -> ...**", linear="1")
+op("Cholesky MatrixInverse MatrixLogarithm", dims="...II -> ...II")
+op("MatrixSquareRoot", dims="...II -> ...II", instead="tf.linalg.eigh and the square roots of the eigenvalues")
+op("CholeskyGrad", dims="...II, ...II -> ...II", linear="1")
 op("MatrixDeterminant", dims="...** -> ...")
 op("LogMatrixDeterminant", dims="...** -> ..., ...")
 op(
@@ -87,16 +94,17 @@ op(
 op("Svd", dims=lambda call: "...** -> ...*, ...**, ...**" if call.attr("compute_uv", True) else "...** -> ...*, -, -")
 op("Qr", dims="...** -> ...**, ...**")
 op("Lu", dims="...** -> ...**, ...*")
-op("MatrixSolve MatrixTriangularSolve BandedTriangularSolve TridiagonalSolve", dims="...**, ...*k -> ...*k", linear="1")
+op("MatrixSolve MatrixTriangularSolve BandedTriangularSolve TridiagonalSolve", dims="...**, ...Ik -> ...Ik", linear="1")
 op("MatrixSolveLs", dims="...**, ...*k, - -> ...*k", linear="1")
 op("TridiagonalMatMul", dims="...**, ...**, ...**, ...*k -> ...*k", linear="0+1+2,3")
 
 # --------------------------------------------------------------------------- Fourier transforms
 
-for _rank, _whole in (("", "*"), ("2D", "**"), ("3D", "***")):
+for _rank, _whole in (("", "I"), ("2D", "IJ"), ("3D", "IJK")):
     _lacks = frozenset({"float64", "complex128"})
+    _lengths = "*" * len(_whole)
     op(f"FFT{_rank} IFFT{_rank}", dims=f"...{_whole} -> ...{_whole}", linear="all", tpu_lacks=_lacks)
-    op(f"RFFT{_rank} IRFFT{_rank}", dims=f"...{_whole}, - -> ...{_whole}", linear="0", tpu_lacks=_lacks, constants=(1,))
+    op(f"RFFT{_rank} IRFFT{_rank}", dims=f"...{_lengths}, - -> ...{_lengths}", linear="0", tpu_lacks=_lacks, constants=(1,))
 
 # --------------------------------------------------------------------------- recurrent cells
 

@@ -34,7 +34,7 @@ def _affine(call: Call) -> str | None:
     return None if call.attr("is_training", True) else "1+2"
 
 
-op("Softmax LogSoftmax", dims="...* -> ...*")
+op("Softmax LogSoftmax", dims="...C -> ...C")
 op(
     "FusedBatchNorm FusedBatchNormV2",
     dims=_batch_norm("X, c, c, c, c -> X, c, c, c, c", "X, c, c, c, c -> X, -, -, -, -"),

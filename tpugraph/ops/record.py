@@ -11,7 +11,8 @@ operands, then ``->``, then the outputs, separated by commas. Each is a string w
 - A letter is a *factor*. The operands that carry the letter can be sliced along it: the op then makes the same slice of
   each output that carries the letter. An output without the letter is the sum over the slices (or what ``reduce_op``
   says). So ``ik, kj -> ij`` is a matrix product: independent along ``i`` and ``j``, a sum over ``k``.
-- ``*`` is a dimension that the op takes whole.
+- ``*`` is a dimension that the op takes whole. A capital letter is one too, of one size wherever it stands: a softmax,
+  ``...C -> ...C``, has as many outputs as operands and needs them all.
 - ``...`` stands for any number of leading dimensions, which broadcast against each other from the right: an operand whose
   size is 1 there is not sliced. Each of them is a factor; an output without ``...`` is the sum over all of them.
 - ``-`` is an operand or output of which the signature says nothing: axes, shapes, handles, scalars, statistics.

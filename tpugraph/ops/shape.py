@@ -55,7 +55,7 @@ def _reverse_sequence(call: Call) -> str | None:
     operand, along, rows = letters(call.ranks[0]), call.attr("seq_dim", None), call.attr("batch_dim", 0)
     if operand is None or along is None:
         return None
-    whole = operand.replace(operand[along], "*")
+    whole = operand.replace(operand[along], operand[along].upper())
     return f"{whole}, {operand[rows]} -> {whole}"
 
 

@@ -81,13 +81,14 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
             if not d.ones or a != 1 or not summed or len(before) != len(after):
                 d.sizes.tie(left[0], right[0])
             else:
-                d.doubtful.append((tuple(left), tuple(right)))
+                d.doubtful.append((tuple(left), tuple(right), False))
             continue
         d.regrouped.append((tuple(left), tuple(right)))
-        if certain or d.rows > 1 or not any(follows_batch(s) for s in (*left, *right)):
+        summable = d.rows == 1 and any(d.sizes.at(s) == 1 for s in left)  # a sum that was left out was over one row
+        if certain or not summable or not any(follows_batch(s) for s in (*left, *right)):
             d.sizes.product(left, right)
         else:
-            d.doubtful.append((tuple(left), tuple(right)))
+            d.doubtful.append((tuple(left), tuple(right), summed))
     for size in (*before[i:], *after[j:]):
         if not follows_batch(size):
             d.sizes.tie(size, 1)

@@ -13,6 +13,8 @@ def spread_rows(d: Dimensions) -> None:
         return
     for node in d.order:
         dims, before = (d.dims(node.out()), d.dims(node.inputs[0])) if node.op == "Tile" else (None, None)
+        if dims and before and [d.sizes.at(s) for s in dims] != [d.sizes.at(s) for s in before]:
+            continue  # it has another dimension to spread
         for out, size in zip(dims or (), before or (), strict=False):
             if follows_batch(out) and unsettled(size):
                 d.sizes.tie(size, 1)  # a tile by 1 would do nothing
@@ -25,8 +27,13 @@ def spread_rows(d: Dimensions) -> None:
 
 
 def flattened(d: Dimensions) -> None:
-    """A reshape of one row holds the row, where nothing says that TensorFlow left out a sum over it."""
-    for left, right in d.doubtful:
-        if any(unsettled(s) for s in (*left, *right)):
-            d.sizes.product(left, right)
+    """A reshape of one row holds the row, where nothing says that TensorFlow left out a sum over it.
+
+    What a gradient summed over other dimensions, and loses dimensions of size 1 then, was to be summed over the row too.
+    """
+    for left, right, summed in d.doubtful:
+        if not any(unsettled(s) for s in (*left, *right)):
+            continue
+        gone = [s for s in left if summed and follows_batch(s) and d.sizes.at(s) == 1]
+        d.sizes.product([s for s in left if s not in gone], right)
     d.doubtful.clear()
