@@ -104,7 +104,13 @@ for _rank, _whole in (("", "I"), ("2D", "IJ"), ("3D", "IJK")):
     _lacks = frozenset({"float64", "complex128"})
     _lengths = "*" * len(_whole)
     op(f"FFT{_rank} IFFT{_rank}", dims=f"...{_whole} -> ...{_whole}", linear="all", tpu_lacks=_lacks)
-    op(f"RFFT{_rank} IRFFT{_rank}", dims=f"...{_lengths}, - -> ...{_lengths}", linear="0", tpu_lacks=_lacks, constants=(1,))
+    op(
+        f"RFFT{_rank} IRFFT{_rank}",
+        dims=f"...{_lengths}, - -> ...{_lengths}",
+        linear="0",
+        tpu_lacks=_lacks,
+        constants=(1,),
+    )
 
 # --------------------------------------------------------------------------- recurrent cells
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +17,14 @@ from tpugraph.collectives import Collectives
 from tpugraph.ir import Node, Tensor
 
 _TOLD_BOUNDS = frozenset(
-    {"Pad", "PadV2", "Slice", "StridedSlice", "StridedSliceGrad", "SplitV", "Range", "TensorListReserve"}
+    """Pad PadV2 Slice StridedSlice StridedSliceGrad SplitV Range TensorListReserve BroadcastGradientArgs""".split()
 )
 """Ops told sizes that are not those of their output, where a negative one has a meaning."""
+
+_COMPARES = frozenset({"BroadcastGradientArgs"})
+"""Ops that compare shapes, of which one may be that of the whole batch and the other that of a core's."""
+
+_SHAPES = frozenset({"Shape", "ShapeN", "Size"})
 
 _TAKES = {"TensorArrayGatherV3": "element_shape", "TensorArrayConcatV3": "element_shape_except0"}
 """Ops that take elements out of a TensorArray, and the attribute that says their shape."""
@@ -37,16 +43,22 @@ class WholeSizes:
     count: int
 
     def readers(self) -> list[Node]:
-        """The nodes whose output holds the whole batch along a dimension, and which are told sizes."""
-        found = []
-        for node in self.placing.verdicts:
-            if (
-                node.op in ops.SIZE_OPERANDS
-                and node.outputs
-                and (self._whole_axes(node.out()) or self._reads_whole(node))
-            ):
-                found.append(node)
-        return found
+        """The nodes that are told sizes, and whose output, operands or sizes are of the whole batch."""
+        told = [node for node in self.placing.verdicts if node.op in ops.SIZE_OPERANDS and node.outputs]
+        counted = self._shapes_of_whole()
+        return [
+            node for node in told
+            if node.op in _COMPARES or self._is_whole(node)
+            or any(node.inputs[i].node in counted for i in ops.SIZE_OPERANDS[node.op] if i < len(node.inputs))
+        ]  # fmt: skip
+
+    def _is_whole(self, node: Node) -> bool:
+        return bool(self._whole_axes(node.out())) or self._reads_whole(node)
+
+    def _shapes_of_whole(self) -> Mapping[Node, None]:
+        """The nodes whose numbers are made of the shape of what holds the whole batch on every core."""
+        shapes = [n for n in self.placing.verdicts if n.op in _SHAPES and any(map(self._whole_axes, n.inputs))]
+        return self.placing.graph.descendants(shapes, data_only=True) if shapes else {}
 
     def tell_shapes(self) -> None:
         """Record the shapes that tensors with a whole batch have from now on."""
@@ -126,7 +138,7 @@ class WholeSizes:
             axis = int(node.attr("axis", -1))
             told[1] = [shape[axis]]
         elif node.op in _TOLD_BOUNDS:
-            rows = placing.d.rows * self.count
+            rows = placing.d.rows * (self.count if node.op in _COMPARES or self._is_whole(node) else 1)
             for index in ops.SIZE_OPERANDS[node.op]:
                 sizes = placing.sizes(node.inputs[index])
                 if sizes is not None and any(isinstance(s, Poly) for s in sizes):
@@ -141,8 +153,7 @@ class WholeSizes:
                 continue  # it depends on data
             if operand.node.op == "Const" and constant(operand.node).ravel().tolist() == value:
                 continue
-            form = operand.shape if operand.shape is not None else (len(value),)
-            array = np.asarray(value).reshape([int(d or 0) for d in form])
+            array = np.asarray(value).reshape(() if operand.shape == () else (len(value),))
             made = collectives.instead(operand, array, name=f"{node.name}/of_all_cores")
             graph.set_input(node, index, made)
 

@@ -61,37 +61,46 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
         if len(before) == len(after) and [d.sizes.at(s) for s in before] == [d.sizes.at(s) for s in after]:
             d.tie(before, after)
         return
-    i = j = 0
-    while i < len(before) and j < len(after):
-        left, right = [before[i]], [after[j]]
-        a, b = d.sizes.at(before[i]), d.sizes.at(after[j])
-        i, j = i + 1, j + 1
-        while a != b:
-            if a < b and i < len(before):
-                a *= d.sizes.at(before[i])
-                left.append(before[i])
-                i += 1
-            elif b < a and j < len(after):
-                b *= d.sizes.at(after[j])
-                right.append(after[j])
-                j += 1
-            else:
-                return
+    groups, left_over = _groups(d, before, after)
+    if groups and left_over != ((), ()) and d.ones and certain:  # any of these may be the rows
+        groups[-1] = (groups[-1][0] + left_over[0], groups[-1][1] + left_over[1])
+        left_over = ((), ())
+    for left, right in groups:
         if len(left) == len(right) == 1:
-            if not d.ones or a != 1 or not summed or len(before) != len(after):
+            if not d.ones or d.sizes.at(left[0]) != 1 or not summed or len(before) != len(after):
                 d.sizes.tie(left[0], right[0])
             else:
-                d.doubtful.append((tuple(left), tuple(right), False))
+                d.doubtful.append((left, right, False))
             continue
-        d.regrouped.append((tuple(left), tuple(right)))
+        d.regrouped.append((left, right))
         summable = d.rows == 1 and any(d.sizes.at(s) == 1 for s in left)  # a sum that was left out was over one row
         if certain or not summable or not any(follows_batch(s) for s in (*left, *right)):
             d.sizes.product(left, right)
         else:
-            d.doubtful.append((tuple(left), tuple(right), summed))
-    for size in (*before[i:], *after[j:]):
+            d.doubtful.append((left, right, summed))
+    for size in (*left_over[0], *left_over[1]):
         if not follows_batch(size):
             d.sizes.tie(size, 1)
+
+
+def _groups(d: Dimensions, before: Dims, after: Dims) -> tuple[list[tuple[Dims, Dims]], tuple[Dims, Dims]]:
+    """Neighbouring dimensions of both sides that hold as many elements, and those of size 1 behind the last of them."""
+    groups: list[tuple[Dims, Dims]] = []
+    i = j = 0
+    while i < len(before) and j < len(after):
+        first, second, a, b = i, j, d.sizes.at(before[i]), d.sizes.at(after[j])
+        i, j = i + 1, j + 1
+        while a != b:
+            if a < b and i < len(before):
+                a *= d.sizes.at(before[i])
+                i += 1
+            elif b < a and j < len(after):
+                b *= d.sizes.at(after[j])
+                j += 1
+            else:
+                return groups, ((), ())
+        groups.append((before[first:i], after[second:j]))
+    return groups, (before[i:], after[j:])
 
 
 @rule("ExpandDims")
@@ -246,10 +255,9 @@ def _concat(d: Dimensions, node: Node) -> None:
     joined = total(d, [s[place] for s in shapes])
     d.set(node.out(), (*shapes[0][:place], joined, *shapes[0][place + 1 :]))
     if len(shapes[0]) == 1:
-        found: Elements = []
-        for tensor, shape in zip(parts, shapes, strict=True):
-            found += d.elements(tensor) or [None] * max(d.sizes.at(shape[0]), 1)
-        d.set_elements(node.out(), found)
+        lengths = [d.sizes.at(shape[0]) for shape in shapes]
+        vectors = [d.elements(t) or [None] * n for t, n in zip(parts, lengths, strict=True)]
+        d.set_elements(node.out(), None if -1 in lengths else [e for vector in vectors for e in vector])
     columns = [d.elements(t) for t in parts]
     if len(shapes[0]) == 2 and place == 1 and None not in columns:  # columns side by side
         high = d.sizes.at(shapes[0][0])

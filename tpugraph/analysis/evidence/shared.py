@@ -75,7 +75,11 @@ def _contracted(d: Dimensions, node: Node) -> Size | None:
         dims = d.dims(tensor)
         if tokens is None or not dims or "..." in tokens:
             continue
-        gone = [s for letter, s in zip(tokens, dims, strict=False) if letter not in kept and letter != "*" and not letter.isupper()]
+        gone = [
+            s
+            for letter, s in zip(tokens, dims, strict=False)
+            if letter not in kept and letter != "*" and not letter.isupper()
+        ]
         if any(follows_batch(s) for s in gone):
             return times(*(final(d, s) for s in gone))
     return None

@@ -180,18 +180,15 @@ def _element(placement: Placement) -> Placement | None:
 @rule("TensorArrayScatterV3")
 def _array_scatter(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     element = _element(inputs[2])
+    places: dict[int, Placement] = {} if isinstance(inputs[1], Replicate) else {1: REPLICATE}
     if element is None:
         p.put(node, inputs[0], REPLICATE)
-        own: dict[int, Placement] = {2: REPLICATE}
-        return Verdict(
-            [REPLICATE],
-            own if isinstance(inputs[1], Replicate) else {1: REPLICATE, **own},
-            why="takes the rows one after the other",
-        )
+        return Verdict([REPLICATE], {**places, 2: REPLICATE}, why="takes the rows one after the other")
     verdict = _given(p, node, inputs, 2, element, [REPLICATE])
     want = verdict.wants.get(2)
     if isinstance(want, Shard):
         verdict.wants[2] = want.at(want.axis + 1)
+    verdict.wants |= places
     return verdict
 
 
