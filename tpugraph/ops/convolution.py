@@ -21,8 +21,8 @@ op("DepthwiseConv2dNative", dims="n***, **** -> n***", linear="each", role="prod
 op("DepthwiseConv2dNativeBackpropInput", dims="-, ****, n*** -> n***", linear="1,2", constants=(0,), sizes=(0,))
 op("DepthwiseConv2dNativeBackpropFilter", dims="n***, -, n*** -> ****", linear="0,2", constants=(1,))
 op("Dilation2D", dims="n**c, **c -> n**c")
-op("Dilation2DBackpropInput", dims="n**c, **c, n**c -> n**c", linear="2")
-op("Dilation2DBackpropFilter", dims="n**c, **c, n**c -> **c", linear="2")
+op("Dilation2DBackpropInput", dims="nHWc, **c, n**c -> nHWc", linear="2")
+op("Dilation2DBackpropFilter", dims="n**c, HWc, n**c -> HWc", linear="2")
 
 # --------------------------------------------------------------------------- pooling
 
@@ -41,13 +41,16 @@ def _pool(dims: str) -> Callable[[Call], str | None]:
 
 
 op("MaxPool", dims=_pool("n**c -> n**c"))
-op("MaxPoolGrad MaxPoolGradGrad", dims=_pool("n**c, n**c, n**c -> n**c"), linear="2")
+op("MaxPoolGrad", dims=_pool("nHWc, nIJc, nIJc -> nHWc"), linear="2")
+op("MaxPoolGradGrad", dims=_pool("nHWc, nIJc, nHWc -> nIJc"), linear="2")
 op("MaxPoolV2", dims="n***, -, - -> n***", constants=(1, 2))
-op("MaxPoolGradV2 MaxPoolGradGradV2", dims="n***, n***, n***, -, - -> n***", linear="2", constants=(3, 4))
+op("MaxPoolGradV2", dims="nHWC, nIJC, nIJC, -, - -> nHWC", linear="2", constants=(3, 4))
+op("MaxPoolGradGradV2", dims="nHWC, nIJC, nHWC, -, - -> nIJC", linear="2", constants=(3, 4))
 op("AvgPool", dims=_pool("n**c -> n**c"), linear="all")
 op("AvgPoolGrad", dims=_pool("-, n**c -> n**c"), linear="1", constants=(0,), sizes=(0,))
 op("MaxPool3D", dims=_pool("n***c -> n***c"))
-op("MaxPool3DGrad MaxPool3DGradGrad", dims=_pool("n***c, n***c, n***c -> n***c"), linear="2")
+op("MaxPool3DGrad", dims=_pool("nFHWc, nGIJc, nGIJc -> nFHWc"), linear="2")
+op("MaxPool3DGradGrad", dims=_pool("nFHWc, nGIJc, nFHWc -> nGIJc"), linear="2")
 op("AvgPool3D", dims=_pool("n***c -> n***c"), linear="all")
 op("AvgPool3DGrad", dims=_pool("-, n***c -> n***c"), linear="1", constants=(0,), sizes=(0,))
 
@@ -67,7 +70,7 @@ op("ExtractImagePatches SpaceToDepth DepthToSpace", dims="n*** -> n***", linear=
 op("SpaceToBatch BatchToSpace", dims="***c, - -> ***c", linear="0")
 op("SpaceToBatchND BatchToSpaceND", linear="0", constants=(1, 2))
 op("ResizeBilinear", dims="n**c, - -> n**c", linear="0", constants=(1,))
-op("ResizeBilinearGrad", dims="n**c, n**c -> n**c", linear="0")
+op("ResizeBilinearGrad", dims="n**c, nHWc -> nHWc", linear="0")
 op("ResizeNearestNeighbor", dims="n**c, - -> n**c", linear="0", constants=(1,))
 op(
     "ResizeNearestNeighborGrad",
@@ -77,7 +80,7 @@ op(
 )
 _RESIZE = "tf.image.resize with method bilinear or nearest, or resize in the input function"
 op("ResizeBicubic ResizeArea", dims="n**c, - -> n**c", linear="0", instead=_RESIZE)
-op("ResizeBicubicGrad", dims="n**c, n**c -> n**c", linear="0")
+op("ResizeBicubicGrad", dims="n**c, nHWc -> nHWc", linear="0")
 op("CropAndResize", dims="***c, b*, b, - -> b**c", linear="0", instead=_RESIZE)
 op("CropAndResizeGradImage", dims="b**c, b*, b, - -> ***c", linear="0")
 op("CropAndResizeGradBoxes", dims="b**c, ***c, b*, b -> b*", linear="0,1")

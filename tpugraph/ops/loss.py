@@ -6,8 +6,8 @@ from tpugraph.ops.record import page
 
 op = page("loss")
 
-op("SoftmaxCrossEntropyWithLogits", dims="n*, n* -> n, n*")
-op("SparseSoftmaxCrossEntropyWithLogits", dims="n*, n -> n, n*")
+op("SoftmaxCrossEntropyWithLogits", dims="nC, nC -> n, nC")
+op("SparseSoftmaxCrossEntropyWithLogits", dims="nC, n -> n, nC")
 op(
     "CTCLoss CTCLossV2",
     dims="***, **, *, * -> *, ***",

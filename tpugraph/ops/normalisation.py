@@ -47,5 +47,5 @@ op(
 )
 op("FusedBatchNormGrad FusedBatchNormGradV2", dims=_batch_norm("X, X, c, c, c -> X, c, c, -, -"), linear="0")
 op("FusedBatchNormGradV3", dims=_batch_norm("X, X, c, c, c, - -> X, c, c, -, -"), linear="0")
-op("LRN", dims="nhw* -> nhw*")
-op("LRNGrad", dims="nhw*, nhw*, nhw* -> nhw*", linear="0")
+op("LRN", dims="nhwC -> nhwC")
+op("LRNGrad", dims="nhwC, nhwC, nhwC -> nhwC", linear="0")

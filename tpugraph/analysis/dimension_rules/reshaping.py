@@ -73,7 +73,7 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
                 d.doubtful.append((left, right, False))
             continue
         d.regrouped.append((left, right))
-        summable = d.rows == 1 and any(d.sizes.at(s) == 1 for s in left)  # a sum that was left out was over one row
+        summable = d.ones and any(d.sizes.at(s) == 1 for s in left)  # a sum that was left out was over one row
         if certain or not summable or not any(follows_batch(s) for s in (*left, *right)):
             d.sizes.product(left, right)
         else:

@@ -132,7 +132,7 @@ def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if before is None or after is None:
         return p.everywhere(node, inputs, "reshapes to dimensions that are not known")
     found_rows = regrouped(before, rows, after)
-    if found_rows is None and p.d.rows == 1 and not any(isinstance(s, Poly) for s in after):
+    if found_rows is None and p.d.ones and not any(isinstance(s, Poly) for s in after):
         return Verdict([SUM], why="TensorFlow left out the sum over a batch of one row")
     if found_rows is None:
         return p.everywhere(node, inputs, "the rows do not stay apart in the new shape")
