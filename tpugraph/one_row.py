@@ -12,8 +12,8 @@ import numpy as np
 from tpugraph import attrs
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.sizes import follows_batch
-from tpugraph.ir import Graph, Node
+from tpugraph.analysis.sizes import Poly, follows_batch, known, times
+from tpugraph.ir import Graph, Node, Tensor
 
 NOTE = (
     "a core's batch has one row, of which TensorFlow leaves out sums that gradients take over it: where the graph does not "
@@ -38,9 +38,7 @@ def keep_rows(graph: Graph, dimensions: Dimensions) -> int:
         numbers = dimensions.numbers(node.inputs[1]) or []
         rank = len(dimensions.dims(node.inputs[0]) or ())
         left = sorted({n % rank for n in numbers} - axes)
-        kept = graph.add("Const", f"{node.name}/dimensions", attrs={"dtype": _INT32, "value": np.asarray(left, "int32"),
-                         CLUSTER_ATTR: CLUSTER}, outputs=[(_INT32, (len(left),))], source=node)  # fmt: skip
-        graph.set_input(node, 1, kept.out())
+        graph.set_input(node, 1, _numbers(graph, node, "dimensions", left))
         graph.set_attr(node, "Tidx", _INT32)
         graph.set_attr(node, "keep_dims", True)
         shape = node.inputs[0].shape or ()
@@ -48,6 +46,50 @@ def keep_rows(graph: Graph, dimensions: Dimensions) -> int:
         graph.note(node, "summed over the one row of a core's batch, of more rows it would not")
         changed += 1
     return changed
+
+
+def restore_sums(graph: Graph, dimensions: Dimensions) -> int:
+    """Put back the sums over one row that TensorFlow left out before it reshaped a gradient; returns how many.
+
+    What is reshaped has a dimension of one row, and what comes out holds as many elements without it: of more rows these
+    are sums over them.
+    """
+    restored = 0
+    for node in [n for n in dimensions.order if n.op == "Reshape"]:
+        axes = _summed_away(dimensions, node)
+        if not axes:
+            continue
+        source = node.inputs[0]
+        over = _numbers(graph, node, "rows", axes)
+        total = graph.add("Sum", f"{node.name}/over_rows", [source, over], attrs={"T": source.dtype, "Tidx": _INT32,
+                          "keep_dims": True, CLUSTER_ATTR: CLUSTER}, outputs=[(source.dtype, source.shape)],
+                          source=node)  # fmt: skip
+        graph.set_input(node, 0, total.out())
+        graph.note(total, "TensorFlow left out the sum over the one row of a core's batch")
+        restored += 1
+    return restored
+
+
+def _numbers(graph: Graph, node: Node, name: str, axes: list[int]) -> Tensor:
+    """A constant that names dimensions, in the loop or branch of the node that reads it."""
+    made = graph.add("Const", f"{node.name}/{name}", controls=[node.inputs[0].node], attrs={"dtype": _INT32,
+                     "value": np.asarray(axes, "int32"), CLUSTER_ATTR: CLUSTER}, outputs=[(_INT32, (len(axes),))],
+                     source=node)  # fmt: skip
+    return made.out()
+
+
+def _summed_away(d: Dimensions, node: Node) -> list[int]:
+    """The dimensions of one row that a reshape loses."""
+    before, after = d.dims(node.inputs[0]), d.dims(node.out())
+    if before is None or after is None or not node.out().dtype.floating:
+        return []
+    first, second = ([known(s) for s in dims] for dims in (before, after))
+    if None in first or None in second:
+        return []
+    rows = [i for i, s in enumerate(first) if isinstance(s, Poly) and d.sizes.at(s) == 1]
+    kept = times(*(s for i, s in enumerate(first) if i not in rows))  # type: ignore[arg-type]
+    whole = times(*second)  # type: ignore[arg-type]
+    return rows if rows and kept == whole != times(*first) else []  # type: ignore[arg-type]
 
 
 def _over_rows(d: Dimensions, node: Node) -> set[int]:

@@ -9,6 +9,7 @@ where the batch begins and a variable's dimensions follow no batch; the ops in b
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ class Dimensions:
         self._only = only
         self.defaulted: dict[Unknown, None] = {}
         self.regrouped: list[tuple[Dims, Dims]] = []
-        self.doubtful: list[tuple[Dims, Dims, bool]] = []
+        self.doubtful: list[Doubt] = []
         self._folded: list[tuple[Elements, str]] = []
         self.nodes = dict.fromkeys(order)
         for node in order:
@@ -290,6 +291,23 @@ class Dimensions:
             for element, size in zip(elements, dims, strict=True):
                 if element is not None:
                     self.sizes.tie(element, size)
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Dimensions that a reshape makes of others, if it is what it looks like.
+
+    Attributes:
+        left: what it takes.
+        right: what it makes of them.
+        summed: whether sums over other dimensions are reshaped: one over the batch may have been left out beside them.
+        among: all that it makes, where dimensions beside these hold rows or may.
+    """
+
+    left: Dims
+    right: Dims
+    summed: bool = False
+    among: Dims = ()
 
 
 class Container:

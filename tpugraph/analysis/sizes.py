@@ -34,10 +34,9 @@ class Poly:
         return math.floor(found)
 
     def __str__(self) -> str:
-        names = [
-            f"{k}*b^{power}" if power > 1 else f"{k}*b" if power else f"{k}" for power, k in enumerate(self.c) if k
-        ]
-        return " + ".join(names).replace("1*b", "b")
+        powers = ["", "b", *(f"b^{power}" for power in range(2, len(self.c)))]
+        terms = [f"{k}" if not name else name if k == 1 else f"{k}*{name}" for k, name in zip(self.c, powers, strict=False) if k]
+        return " + ".join(terms)
 
 
 class Unknown:

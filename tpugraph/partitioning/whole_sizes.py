@@ -21,6 +21,8 @@ _TOLD_BOUNDS = frozenset(
 )
 """Ops told sizes that are not those of their output, where a negative one has a meaning."""
 
+_PADS = frozenset({"Pad", "PadV2"})
+
 _COMPARES = frozenset({"BroadcastGradientArgs"})
 """Ops that compare shapes, of which one may be that of the whole batch and the other that of a core's."""
 
@@ -153,7 +155,8 @@ class WholeSizes:
                 continue  # it depends on data
             if operand.node.op == "Const" and constant(operand.node).ravel().tolist() == value:
                 continue
-            array = np.asarray(value).reshape(() if operand.shape == () else (len(value),))
+            form = (-1, 2) if node.op in _PADS else () if operand.shape == () else (-1,)
+            array = np.asarray(value).reshape(form)
             made = collectives.instead(operand, array, name=f"{node.name}/of_all_cores")
             graph.set_input(node, index, made)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tpugraph.analysis.dimension_rules.arithmetic import product, total
-from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
-from tpugraph.analysis.sizes import Size, Unknown, follows_batch
+from tpugraph.analysis.dimensions import Dimensions, Dims, Doubt, Elements, fixed, rule
+from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
 from tpugraph.ir import Node
 
 
@@ -62,25 +62,47 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
             d.tie(before, after)
         return
     groups, left_over = _groups(d, before, after)
-    if groups and left_over != ((), ()) and d.ones and certain:  # any of these may be the rows
+    rows = [s for side in left_over for s in side if not isinstance(known(s), int)]
+    if groups and d.ones and rows and not (left_over[0] and summed):  # any of these may be the rows
+        d.doubtful.append(Doubt(*groups[-1], among=after))
         groups[-1] = (groups[-1][0] + left_over[0], groups[-1][1] + left_over[1])
         left_over = ((), ())
+    if d.ones and [d.sizes.at(s) for s in before] != [d.sizes.at(s) for s in after]:
+        joined = _with_rows_between(d, groups)
+        d.doubtful += [Doubt(left, right, among=after) for left, right in groups if (left, right) not in joined]
+        groups = joined
     for left, right in groups:
         if len(left) == len(right) == 1:
             if not d.ones or d.sizes.at(left[0]) != 1 or not summed or len(before) != len(after):
                 d.sizes.tie(left[0], right[0])
             else:
-                d.doubtful.append((left, right, False))
+                d.doubtful.append(Doubt(left, right))
             continue
         d.regrouped.append((left, right))
         summable = d.ones and any(d.sizes.at(s) == 1 for s in left)  # a sum that was left out was over one row
-        if certain or not summable or not any(follows_batch(s) for s in (*left, *right)):
+        if certain or not summable:
             d.sizes.product(left, right)
         else:
-            d.doubtful.append((left, right, summed))
-    for size in (*left_over[0], *left_over[1]):
-        if not follows_batch(size):
-            d.sizes.tie(size, 1)
+            d.doubtful.append(Doubt(left, right, summed))
+    for side in left_over:
+        if d.ones and side:
+            d.doubtful.append(Doubt(side, (), summed))
+            continue
+        for size in side:
+            if not follows_batch(size):
+                d.sizes.tie(size, 1)
+
+
+def _with_rows_between(d: Dimensions, groups: list[tuple[Dims, Dims]]) -> list[tuple[Dims, Dims]]:
+    """Groups of dimensions, where one row that stands between two of them may belong to either: both are one then."""
+    joined: list[tuple[Dims, Dims]] = []
+    for left, right in groups:
+        rows = any(not isinstance(known(side[0]), int) and d.sizes.at(side[0]) == 1 for side in (left, right))
+        if joined and rows and len(left) + len(right) > 2:
+            joined[-1] = (joined[-1][0] + left, joined[-1][1] + right)
+        else:
+            joined.append((left, right))
+    return joined
 
 
 def _groups(d: Dimensions, before: Dims, after: Dims) -> tuple[list[tuple[Dims, Dims]], tuple[Dims, Dims]]:

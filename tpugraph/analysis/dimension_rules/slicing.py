@@ -149,7 +149,7 @@ def strided(d: Dimensions, node: Node, dims: Dims, out: Tensor) -> Dims | None:
 
 def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> Size:
     """How many a slice takes of a dimension that may follow the batch."""
-    begin, end, step = (d.elements(t) for t in node.inputs[1:4])
+    begin, end, step = d.elements(node.inputs[1]), d.elements(node.inputs[2]), d.numbers(node.inputs[3])
     out = Unknown(value)
     if step is None or step[place] != 1:
         return out
@@ -185,7 +185,7 @@ def _grad_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
     """Whether the slice that a gradient belongs to took a whole dimension."""
     if place < 0:
         return True
-    begin, end, step = (d.elements(t) for t in node.inputs[1:4])
+    begin, end, step = d.elements(node.inputs[1]), d.elements(node.inputs[2]), d.numbers(node.inputs[3])
     from_start = bool(int(node.attr("begin_mask", 0)) >> place & 1) or bool(begin and begin[place] == 0)
     to_end = bool(int(node.attr("end_mask", 0)) >> place & 1)
     if not to_end and end is not None and end[place] is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.shared import SPREADS, root, unsettled
-from tpugraph.analysis.sizes import follows_batch
+from tpugraph.analysis.sizes import follows_batch, known
 
 
 def spread_rows(d: Dimensions) -> None:
@@ -26,14 +26,41 @@ def spread_rows(d: Dimensions) -> None:
                 d.sizes.tie(part, rows)  # type: ignore[arg-type]
 
 
+def parts_of_tables(d: Dimensions) -> None:
+    """What is sliced out of a dimension that does not follow the batch, or padded to one, does not follow it either."""
+    for node in d.order if d.ones else ():
+        if node.op not in _SLICES | _PADS:
+            continue
+        whole, part = (node.inputs[0], node.out()) if node.op in _SLICES else (node.out(), node.inputs[0])
+        dims, taken = d.dims(whole), d.dims(part)
+        for before, size in zip(dims or (), taken or (), strict=False):
+            one = unsettled(size) if isinstance(known(before), int) else None
+            if one is not None and dims is not None and taken is not None and len(dims) == len(taken):
+                d.sizes.tie(one, one.value)
+
+
+_SLICES = frozenset({"Slice", "StridedSlice"})
+_PADS = frozenset({"Pad", "PadV2"})
+
+
 def flattened(d: Dimensions) -> None:
     """A reshape of one row holds the row, where nothing says that TensorFlow left out a sum over it.
 
     What a gradient summed over other dimensions, and loses dimensions of size 1 then, was to be summed over the row too.
     """
-    for left, right, summed in d.doubtful:
-        if not any(unsettled(s) for s in (*left, *right)):
+    for doubt in d.doubtful:
+        open_left, open_right = (any(unsettled(s) for s in side) for side in (doubt.left, doubt.right))
+        if open_left == open_right or (open_left and not any(follows_batch(s) for s in doubt.right)):
             continue
-        gone = [s for s in left if summed and follows_batch(s) and d.sizes.at(s) == 1]
-        d.sizes.product([s for s in left if s not in gone], right)
+        rows = [s for s in doubt.left if follows_batch(s) and d.sizes.at(s) == 1]
+        if rows and any(follows_batch(s) and known(s) == known(rows[0]) for s in doubt.among):
+            continue  # they are there already
+        d.sizes.product([s for s in doubt.left if not doubt.summed or s not in rows], doubt.right)
+
+
+def reshaped(d: Dimensions) -> None:
+    """A reshape holds all elements, where nothing speaks of a batch."""
+    for doubt in d.doubtful:
+        if not doubt.among and any(unsettled(s) for s in (*doubt.left, *doubt.right)):
+            d.sizes.product(doubt.left, doubt.right)
     d.doubtful.clear()
