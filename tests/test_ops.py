@@ -221,6 +221,22 @@ def linearity_faults(case: Case) -> Iterator[str]:
                     yield f"linear in {sorted(some)} too"
 
 
+def broadcasting_faults(case: Case) -> Iterator[str]:
+    """What is false about whether an elementwise op takes operands of several shapes."""
+    values = case.values()
+    if case.record.dims != "elementwise" or len(values) < 2 or any(v.shape != values[0].shape for v in values):
+        return
+    if min(values[0].shape, default=0) < 2:
+        return
+    try:
+        case.run([values[0][:1], *values[1:]])
+        taken = True
+    except (tf.errors.OpError, ValueError):
+        taken = False
+    if taken != case.record.broadcasts:
+        yield f"operands of several shapes are {'taken' if taken else 'refused'}"
+
+
 # --------------------------------------------------------------------------- dimensions and linearity
 
 ELSEWHERE = set("""Enter Exit Merge NextIteration Switch RefEnter RefExit RefIdentity RefMerge RefNextIteration RefSwitch
@@ -234,7 +250,9 @@ TESTABLE = sorted(name for name in records() if cases(name) and name not in {*NO
 def test_dimensions_and_linearity_are_what_tensorflow_does(name: str) -> None:
     both = [replace(case, round=number) for case in cases(name) for number in (0, 1)[: 2 - case.compiled]]
     faults = [
-        f"{case.operands}: {fault}" for case in both for fault in (*dimension_faults(case), *linearity_faults(case))
+        f"{case.operands}: {fault}"
+        for case in both
+        for fault in (*dimension_faults(case), *linearity_faults(case), *broadcasting_faults(case))
     ]
     assert not faults, "\n".join(faults)
 

@@ -35,7 +35,11 @@ class Poly:
 
     def __str__(self) -> str:
         powers = ["", "b", *(f"b^{power}" for power in range(2, len(self.c)))]
-        terms = [f"{k}" if not name else name if k == 1 else f"{k}*{name}" for k, name in zip(self.c, powers, strict=False) if k]
+        terms = [
+            f"{k}" if not name else name if k == 1 else f"{k}*{name}"
+            for k, name in zip(self.c, powers, strict=False)
+            if k
+        ]
         return " + ".join(terms)
 
 

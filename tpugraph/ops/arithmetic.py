@@ -8,7 +8,8 @@ op = page("arithmetic", dims="elementwise")
 
 # --------------------------------------------------------------------------- linear in all operands together
 
-op("Add AddV2 Sub AddN Neg Conj Real Imag Complex", linear="all")
+op("AddN", linear="all", broadcasts=False)
+op("Add AddV2 Sub Neg Conj Real Imag Complex", linear="all")
 op("AccumulateNV2", linear="all", instead="tf.add_n")
 op("ZerosLike", linear="all", role="filled", differentiable=False)
 op("CheckNumerics", linear="all", role="check", alias="memory")
@@ -46,24 +47,26 @@ def _select(call: Call) -> str | None:
     return f"a, {row}, {row} -> {row}" if condition == 1 and row else "elementwise"
 
 
-op("Select", dims=_select, linear="1+2")
-op("ReluGrad Relu6Grad EluGrad SeluGrad LeakyReluGrad SoftplusGrad SoftsignGrad", linear="0")
-op("FakeQuantWithMinMaxArgsGradient", linear="0")
-op("TanhGrad SigmoidGrad SqrtGrad RsqrtGrad ReciprocalGrad", linear="1")
-op("InvGrad", linear="1", instead="tf.math.reciprocal")
+op("Select", dims=_select, linear="1+2", broadcasts=False)
+op("ReluGrad Relu6Grad EluGrad SeluGrad LeakyReluGrad SoftplusGrad SoftsignGrad", linear="0", broadcasts=False)
+op("FakeQuantWithMinMaxArgsGradient", linear="0", broadcasts=False)
+op("TanhGrad SigmoidGrad SqrtGrad RsqrtGrad ReciprocalGrad", linear="1", broadcasts=False)
+op("InvGrad", linear="1", broadcasts=False, instead="tf.math.reciprocal")
 
 # --------------------------------------------------------------------------- not linear
 
 op("OnesLike", role="filled", differentiable=False)
 op("Abs ComplexAbs Angle Acos Acosh Asin Asinh Atan Atan2 Atanh Cos Cosh Sin Sinh Tan Tanh")
-op("Erf Erfc Erfinv Ndtri Exp Expm1 Log Log1p Digamma Lgamma Polygamma Zeta Igamma Igammac IgammaGradA Betainc")
+op("Erf Erfc Erfinv Ndtri Exp Expm1 Log Log1p Digamma Lgamma Polygamma Zeta Igamma Igammac IgammaGradA")
+op("Betainc", broadcasts=False)
 op("BesselI0e BesselI1e RandomGammaGrad")
 _SPECIAL = "compute it in the input function; of the special functions XLA has i0e, i1e, lgamma, digamma, igamma, betainc, zeta"
 op("BesselI0 BesselI1 BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1", instead=_SPECIAL)
 op("Dawsn Expint FresnelCos FresnelSin Spence", instead=_SPECIAL)
 op("Inv Reciprocal Pow Rsqrt Sqrt Square SquaredDifference NextAfter")
 op("Elu LeakyRelu Relu Relu6 Selu Sigmoid Softplus Softsign")
-op("ClipByValue Maximum Minimum Mod TruncateDiv TruncateMod FloorMod")
+op("ClipByValue", broadcasts=False)
+op("Maximum Minimum Mod TruncateDiv TruncateMod FloorMod")
 op("FakeQuantWithMinMaxArgs")
 op("FakeQuantWithMinMaxVars", dims="..., -, - -> ...")
 op("FakeQuantWithMinMaxVarsGradient", dims="..., ..., -, - -> ..., , ", linear="0")
@@ -72,7 +75,7 @@ op("FakeQuantWithMinMaxVarsPerChannelGradient", dims="...c, ...c, c, c -> ...c, 
 op("Ceil Floor FloorDiv Rint Round Sign", differentiable=False)
 op("IsFinite IsInf IsNan LogicalAnd LogicalNot LogicalOr", differentiable=False)
 op("Equal NotEqual", differentiable=False)
-op("ApproximateEqual")
+op("ApproximateEqual", broadcasts=False)
 op("Less", differentiable=False, ordering=Ordering(0, 1, 0))
 op("LessEqual", differentiable=False, ordering=Ordering(0, 1, 1))
 op("Greater", differentiable=False, ordering=Ordering(1, 0, 0))

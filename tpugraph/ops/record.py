@@ -125,6 +125,7 @@ class Op:
         dims: the dimension signature, see above.
         linear: the operands in which the op is linear, see above.
         reduce_op: what joins the slices of a dimension that is reduced; None where nothing does.
+        broadcasts: False for an elementwise op that takes operands of one shape only, scalars apart.
         differentiable: False where TensorFlow passes no gradient through the op.
         alias: ``handle`` if the output is the same variable, resource or buffer as the first input; ``memory`` if the
             output may share the buffer of the first input.
@@ -160,6 +161,7 @@ class Op:
     dims: Rule = None
     linear: Rule = None
     reduce_op: Literal["sum", "mean", "max", "min", "prod", "all", "any", "norm"] | None = "sum"
+    broadcasts: bool = True
     differentiable: bool = True
     alias: Literal["handle", "memory"] | None = None
     writes: Write | None = None

@@ -6,8 +6,9 @@ from tpugraph.ops.record import page
 
 op = page("string", dims="elementwise")
 
+op("StringJoin", broadcasts=False)
 op(
-    "AsString EncodeBase64 StringJoin StringLength StringLower StringStrip StringToNumber StringUpper Substr UnicodeScript"
+    "AsString EncodeBase64 StringLength StringLower StringStrip StringToNumber StringUpper Substr UnicodeScript"
 )
 op("StringToHashBucket StringToHashBucketFast StringToHashBucketStrong StaticRegexFullMatch StaticRegexReplace")
 op("RegexFullMatch", dims="..., - -> ...")

@@ -50,7 +50,9 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     if dimensions.sizes.conflicts and rows > 1:  # a 1 may be half of two rows
         other = found(ones=True)
         dimensions = min(dimensions, other, key=lambda d: len(d.sizes.conflicts))
-    changed = count > 1 and dimensions.ones and one_row.keep_rows(graph, dimensions) + one_row.restore_sums(graph, dimensions)
+    changed = (
+        count > 1 and dimensions.ones and one_row.keep_rows(graph, dimensions) + one_row.restore_sums(graph, dimensions)
+    )
     if changed:
         order = analysis.loop_order(graph, analysis.cluster_nodes(graph))
         dimensions = found(ones=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 
+from tpugraph import ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.dimensions import Dimensions, Dims, rule
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch
@@ -18,7 +19,11 @@ def elementwise(d: Dimensions, node: Node) -> None:
     if not node.outputs:
         return
     out = node.out()
-    dims = d.broadcast([d.dims(t) for t in node.inputs])
+    shapes = [d.dims(t) for t in node.inputs]
+    if not ops.record(node.op).broadcasts:
+        for other in shapes[1:]:
+            d.tie(shapes[0], other)
+    dims = d.broadcast(shapes)
     for port in range(len(node.outputs)):
         d.set(node.out(port), dims)
     _levels(d, node, out)
