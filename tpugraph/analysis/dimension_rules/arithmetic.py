@@ -20,10 +20,12 @@ def elementwise(d: Dimensions, node: Node) -> None:
         return
     out = node.out()
     shapes = [d.dims(t) for t in node.inputs]
-    if not ops.record(node.op).broadcasts:
-        for other in shapes[1:]:
-            d.tie(shapes[0], other)
-    dims = d.broadcast(shapes)
+    if ops.record(node.op).broadcasts:
+        dims = d.broadcast(shapes)
+    else:
+        dims = max(shapes, key=lambda shape: -1 if shape is None else len(shape))  # a bound may be a scalar
+        for other in shapes:
+            d.tie(dims, other)
     for port in range(len(node.outputs)):
         d.set(node.out(port), dims)
     _levels(d, node, out)

@@ -61,6 +61,8 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
         if len(before) == len(after) and [d.sizes.at(s) for s in before] == [d.sizes.at(s) for s in after]:
             d.tie(before, after)
         return
+    if d.ones and summed and _broadcast_before(d, before, after):
+        return
     groups, left_over = _groups(d, before, after)
     rows = [s for side in left_over for s in side if not isinstance(known(s), int)]
     if groups and d.ones and rows and not (left_over[0] and summed):  # any of these may be the rows
@@ -73,7 +75,7 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
         groups = joined
     for left, right in groups:
         if len(left) == len(right) == 1:
-            if not d.ones or d.sizes.at(left[0]) != 1 or not summed or len(before) != len(after):
+            if not d.ones or certain or d.sizes.at(left[0]) != 1:
                 d.sizes.tie(left[0], right[0])
             else:
                 d.doubtful.append(Doubt(left, right))
@@ -91,6 +93,21 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
         for size in side:
             if not follows_batch(size):
                 d.sizes.tie(size, 1)
+
+
+def _broadcast_before(d: Dimensions, before: Dims, after: Dims) -> bool:
+    """Whether a gradient goes back to what was broadcast: to fewer dimensions, those in front having been summed over."""
+    kept = before[len(before) - len(after) :]
+    if len(after) >= len(before) or [d.sizes.at(s) for s in kept] != [d.sizes.at(s) for s in after]:
+        return False
+    if any(d.sizes.at(s) != 1 for s in before[: len(before) - len(after)]):
+        return False
+    for size, made in zip(kept, after, strict=True):
+        if d.sizes.at(size) != 1 or isinstance(known(size), int):
+            d.sizes.tie(size, made)
+        else:
+            d.doubtful.append(Doubt((size,), (made,)))
+    return True
 
 
 def _with_rows_between(d: Dimensions, groups: list[tuple[Dims, Dims]]) -> list[tuple[Dims, Dims]]:

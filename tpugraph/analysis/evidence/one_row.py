@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.shared import SPREADS, root, unsettled
 from tpugraph.analysis.sizes import follows_batch, known
+from tpugraph.ir import Node
 
 
 def spread_rows(d: Dimensions) -> None:
@@ -18,7 +20,7 @@ def spread_rows(d: Dimensions) -> None:
         for out, size in zip(dims or (), before or (), strict=False):
             if follows_batch(out) and unsettled(size):
                 d.sizes.tie(size, 1)  # a tile by 1 would do nothing
-    made = {root(s) for n in d.order if n.op in SPREADS for s in d.dims(n.out()) or () if unsettled(s)}
+    made = {root(s) for n in _spread(d) for s in d.dims(n.out()) or () if unsettled(s)}
     for parts in d.sizes.ones:
         rows = next((p for p in parts if follows_batch(p)), None)
         for part in parts if rows is not None else ():
@@ -26,9 +28,29 @@ def spread_rows(d: Dimensions) -> None:
                 d.sizes.tie(part, rows)  # type: ignore[arg-type]
 
 
+def _spread(d: Dimensions) -> list[Node]:
+    """The nodes that spread one value to many places, and those that scale, name or reshape what is spread."""
+    found = dict.fromkeys(n for n in d.order if n.op in SPREADS)
+    for node in d.order:
+        data = [t for t in node.inputs if d.dims(t) != ()]
+        if node.op in _HAND_ON and data and data[0].node in found and (len(data) == 1 or node.op == "Reshape"):
+            found[node] = None
+    return list(found)
+
+
+_HAND_ON = ops.IDENTITIES | {"Reshape", "Cast", "Mul", "RealDiv", "ExpandDims", "Neg"}
+
+
 def parts_of_tables(d: Dimensions) -> None:
-    """What is sliced out of a dimension that does not follow the batch, or padded to one, does not follow it either."""
+    """What is sliced out of a dimension that does not follow the batch, or padded to one, does not follow it either.
+
+    How many of the largest elements are taken is a number of the model, too, where it is written as a number.
+    """
     for node in d.order if d.ones else ():
+        if node.op in _CHOOSES:
+            for size in d.elements(node.inputs[1]) or ():
+                if unsettled(size) and node.inputs[1].node.op == "Const":
+                    d.sizes.tie(size, d.sizes.at(size))  # type: ignore[arg-type]
         if node.op not in _SLICES | _PADS:
             continue
         whole, part = (node.inputs[0], node.out()) if node.op in _SLICES else (node.out(), node.inputs[0])
@@ -40,6 +62,7 @@ def parts_of_tables(d: Dimensions) -> None:
 
 
 _SLICES = frozenset({"Slice", "StridedSlice"})
+_CHOOSES = frozenset({"TopK", "TopKV2"})
 _PADS = frozenset({"Pad", "PadV2"})
 
 
