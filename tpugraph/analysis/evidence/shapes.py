@@ -23,6 +23,8 @@ def whole_shapes(d: Dimensions) -> None:
         found = shapes.get(value)
         if not found or ((None in found or d.rows == 1) and not _taken_apart(tensor)):
             continue
+        if d.rows == 1:  # every 1 may be the row: it is the shape of what was made last before it, if of anything
+            found = _made_before(d, tensor, value)
         for element, sizes in zip(elements, zip(*(f for f in found if f is not None), strict=True), strict=False):
             one = unsettled(element)
             alike = {known(size) for size in sizes}
@@ -37,6 +39,19 @@ def _taken_apart(tensor: Tensor) -> bool:
     """Whether elements of a vector are read one by one, as those of a shape are."""
     taking = ("StridedSlice", "Slice", "GatherV2", "Prod", "Unpack")
     return any(use.index == 0 and use.node.op in taking for use in tensor.node.uses())
+
+
+def _made_before(d: Dimensions, shape: Tensor, value: tuple[int, ...]) -> list[Dims | None]:
+    """The last tensor of a static shape in front of a constant, in the order in which the graph was built."""
+    last: Dims | None = None
+    for node in d.graph:
+        if node is shape.node:
+            break
+        for port in range(len(node.outputs or ())) if node in d.nodes and node.op != "Const" else ():
+            dims = d.dims(node.out(port))
+            if dims is not None and tuple(d.sizes.at(s) for s in dims) == value:
+                last = dims
+    return [last] if last is not None and any(follows_batch(s) for s in last) else []
 
 
 def _shapes(d: Dimensions) -> dict[tuple[int, ...], list[Dims | None]]:
