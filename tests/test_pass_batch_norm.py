@@ -18,7 +18,7 @@ from passes.batch_norm import BatchNorm
 from tpugraph import graphdef, shapes, testing
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.compiler import convert
-from tpugraph.errors import ConversionError, GraphError, UsageError
+from tpugraph.errors import ConversionError, UsageError
 from tpugraph.ir import Graph
 
 
@@ -193,13 +193,9 @@ def compare(build: Callable[[], None], plain: Callable[[], None], cores: int, *,
     testing.assert_same_training(found, expected, relative=close, absolute=close / 10)
 
 
-ONE_ROW = pytest.param(8, 1, (1, 1, 3), marks=pytest.mark.xfail(strict=True, raises=GraphError,
-                       reason="the gradient of a mean over one row and one pixel: refused by the check of the result"))  # fmt: skip
-
-
 @pytest.mark.parametrize("resource", [False, True])
 @pytest.mark.parametrize(
-    ("cores", "rows", "shape"), [(2, 4, (2, 2, 3)), (4, 4, (2, 1, 2, 4)), (4, 2, (4, 4, 4)), ONE_ROW]
+    ("cores", "rows", "shape"), [(2, 4, (2, 2, 3)), (4, 4, (2, 1, 2, 4)), (4, 2, (4, 4, 4)), (8, 1, (1, 1, 3))]
 )
 def test_cores_normalise_by_the_whole_batch(cores: int, rows: int, shape: tuple[int, ...], resource: bool) -> None:
     compare(lambda: images(rows, shape=shape), lambda: images(rows * cores, shape=shape), cores, resource=resource)

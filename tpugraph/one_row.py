@@ -81,7 +81,7 @@ def _numbers(graph: Graph, node: Node, name: str, axes: list[int]) -> Tensor:
 def _summed_away(d: Dimensions, node: Node) -> list[int]:
     """The dimensions of one row that a reshape loses."""
     before, after = d.dims(node.inputs[0]), d.dims(node.out())
-    if before is None or after is None or not node.out().dtype.floating:
+    if before is None or after is None or len(after) > len(before) or not node.out().dtype.floating:
         return []
     first, second = ([known(s) for s in dims] for dims in (before, after))
     if None in first or None in second:

@@ -11,7 +11,14 @@ from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.counters import counts_of_rows, row_numbers
 from tpugraph.analysis.evidence.divisors import divided, divided_counts
 from tpugraph.analysis.evidence.loops import loop_limits
-from tpugraph.analysis.evidence.one_row import flattened, parts_of_tables, reshaped, spread_rows
+from tpugraph.analysis.evidence.one_row import (
+    flattened,
+    met_by_rows,
+    parts_of_tables,
+    reshaped,
+    spread_rows,
+    tiled_rows,
+)
 from tpugraph.analysis.evidence.reshapes import adjacent, even_parts, literal_factors, regrouped
 from tpugraph.analysis.evidence.shapes import whole_shapes
 from tpugraph.analysis.evidence.shared import unsettled
@@ -26,8 +33,9 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
         divisors: whether what divides a sum over the batch by exactly as many elements counts as their number, as it does in
             gradients: TensorFlow computes the factor of a mean's gradient when it builds a graph.
     """
-    settling = (spread_rows, parts_of_tables, flattened, regrouped, adjacent, literal_factors, whole_shapes, literal_factors, divided,
-                   loop_limits, counts_of_rows, divided_counts, even_parts, row_numbers, reshaped)  # fmt: skip
+    settling = (spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, literal_factors, whole_shapes,
+                literal_factors, divided, loop_limits, counts_of_rows, divided_counts, even_parts, row_numbers, met_by_rows,
+                tiled_rows, reshaped)  # fmt: skip
     for settle in settling:
         while divisors or settle is not divided:
             before = d.sizes.settled

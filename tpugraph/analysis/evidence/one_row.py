@@ -5,21 +5,39 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.shared import SPREADS, root, unsettled
-from tpugraph.analysis.sizes import follows_batch, known
-from tpugraph.ir import Node
+from tpugraph.analysis.sizes import follows_batch, known, values
+from tpugraph.ir import Node, Tensor
+
+
+def tiled_rows(d: Dimensions) -> None:
+    """The gradient of a reduction is tiled over the row where the reduction is over the rows, and keeps it elsewhere.
+
+    It is the reduction that makes what the tile begins with of what it ends with.
+    """
+    if d.rows > 1:
+        return
+    reduced: dict[tuple[tuple[int, ...], ...], set[bool]] = {}
+    for node in [n for n in d.order if n.op in ops.REDUCTIONS and len(n.inputs) == 2]:
+        axes, dims, out = d.numbers(node.inputs[1]), d.dims(node.inputs[0]), d.dims(node.out())
+        if dims and axes and out is not None:
+            gone = {axis % len(dims) for axis in axes}
+            over_rows = any(axis in gone for axis in d.axes(node.inputs[0]))
+            reduced.setdefault((values(dims, d.sizes), values(out, d.sizes)), set()).add(over_rows)
+    for node in [n for n in d.order if n.op == "Tile"]:
+        dims, before, source = d.dims(node.out()), d.dims(node.inputs[0]), _behind(node.inputs[0])
+        first = d.dims(source.inputs[0]) if source.op == "Reshape" else None
+        if dims is None or before is None or first is None:
+            continue
+        found = reduced.get((values(dims, d.sizes), values(first, d.sizes)), set())
+        for out, size in zip(dims, before, strict=False):
+            if follows_batch(out) and unsettled(size) and len(found) == 1:
+                d.sizes.tie(size, 1 if True in found else out)
 
 
 def spread_rows(d: Dimensions) -> None:
     """What is spread to one row, to meet the one row of a batch, is spread to the rows of the batch."""
     if d.rows > 1:
         return
-    for node in d.order:
-        dims, before = (d.dims(node.out()), d.dims(node.inputs[0])) if node.op == "Tile" else (None, None)
-        if dims and before and [d.sizes.at(s) for s in dims] != [d.sizes.at(s) for s in before]:
-            continue  # it has another dimension to spread
-        for out, size in zip(dims or (), before or (), strict=False):
-            if follows_batch(out) and unsettled(size):
-                d.sizes.tie(size, 1)  # a tile by 1 would do nothing
     made = {root(s) for n in _spread(d) for s in d.dims(n.out()) or () if unsettled(s)}
     for parts in d.sizes.ones:
         rows = next((p for p in parts if follows_batch(p)), None)
@@ -79,6 +97,33 @@ def flattened(d: Dimensions) -> None:
         if rows and any(follows_batch(s) and known(s) == known(rows[0]) for s in doubt.among):
             continue  # they are there already
         d.sizes.product([s for s in doubt.left if not doubt.summed or s not in rows], doubt.right)
+
+
+def met_by_rows(d: Dimensions) -> None:
+    """What is made of rows in a shape that is written out, and meets rows, has as many of them."""
+    if not d.ones:
+        return
+    made_of_rows = d.graph.descendants([n for n in d.order if any(map(d.axes, n.inputs))], data_only=True)
+    for node in d.order:
+        signature = d.signature(node)
+        if signature is None or not signature.elementwise or len(node.inputs) < 2:
+            continue
+        shapes = [d.dims(t) or () for t in node.inputs]
+        for tensor, shape in zip(node.inputs, shapes, strict=True):
+            source = _behind(tensor)
+            if source.op not in ops.SIZE_OPERANDS or source.op in _SLICES | SPREADS or source not in made_of_rows:
+                continue
+            for place in range(1, len(shape) + 1):
+                rows = next((s[-place] for s in shapes if len(s) >= place and follows_batch(s[-place])), None)
+                if rows is not None and unsettled(shape[-place]) and d.sizes.at(rows) == 1:
+                    d.sizes.tie(shape[-place], rows)
+
+
+def _behind(tensor: Tensor) -> Node:
+    node = tensor.node
+    while node.op in ops.IDENTITIES and node.inputs:
+        node = node.inputs[0].node
+    return node
 
 
 def reshaped(d: Dimensions) -> None:

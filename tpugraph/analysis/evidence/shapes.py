@@ -38,7 +38,9 @@ def whole_shapes(d: Dimensions) -> None:
 def _taken_apart(tensor: Tensor) -> bool:
     """Whether elements of a vector are read one by one, as those of a shape are."""
     taking = ("StridedSlice", "Slice", "GatherV2", "Prod", "Unpack")
-    return any(use.index == 0 and use.node.op in taking for use in tensor.node.uses())
+    readers = [use for use in tensor.node.uses() if use.index == 0]
+    readers += [use for cast in readers if cast.node.op == "Cast" for use in cast.node.uses() if use.index == 0]
+    return any(use.node.op in taking for use in readers)
 
 
 def _made_before(d: Dimensions, shape: Tensor, value: tuple[int, ...]) -> list[Dims | None]:

@@ -1,0 +1,141 @@
+"""What a reshape ties together: neighbouring dimensions that hold as many elements, whichever of them holds the rows."""
+
+from __future__ import annotations
+
+from tpugraph.analysis.dimensions import Dimensions, Dims, Doubt, Elements, rule
+from tpugraph.analysis.sizes import Unknown, follows_batch, known
+from tpugraph.ir import Node
+
+
+@rule("Reshape")
+def _reshape(d: Dimensions, node: Node) -> None:
+    source, target, out = *node.inputs[:2], node.out()
+    dims, wanted = d.dims(source), d.elements(target)
+    made = _opened(d, dims, wanted, d.fresh(out))
+    if made is not None:
+        d._dims[out] = made
+    if made is None:
+        return
+    if wanted is not None and len(wanted) == len(made):
+        for asked, size in zip(wanted, made, strict=True):
+            if asked is not None and d.sizes.at(asked) != -1:
+                d.sizes.tie(asked, size)
+    if dims is not None:
+        numbers = [d.sizes.at(w) for w in wanted or () if w is not None]
+        certain = -1 in numbers or not out.dtype.floating
+        _regroup(d, dims, made, certain=certain, summed=not certain and source.node.op == "Sum")
+    d.set_level(out, d.level(source))
+    elements = d.elements(source)
+    d.set_elements(out, elements)
+
+
+def _opened(d: Dimensions, dims: Dims | None, wanted: Elements | None, made: Dims | None) -> Dims | None:
+    """The dimensions of a reshape where TensorFlow leaves some open: from the number of elements."""
+    if made is None and wanted is not None:
+        made = tuple(Unknown(-1) for _ in wanted)
+    if made is None or dims is None or all(d.sizes.at(s) >= 0 for s in made) or any(d.sizes.at(s) < 0 for s in dims):
+        return made
+    values = [d.sizes.at(s) for s in made]
+    if wanted is not None and len(wanted) == len(made):
+        asked = [-1 if w is None else d.sizes.at(w) for w in wanted]
+        values = [a if v < 0 else v for v, a in zip(values, asked, strict=True)]
+    if values.count(-1) == 1:
+        whole, rest = 1, 1
+        for s in dims:
+            whole *= d.sizes.at(s)
+        for v in values:
+            rest *= v if v >= 0 else 1
+        values[values.index(-1)] = whole // max(rest, 1)
+    return tuple(Unknown(v) if d.sizes.at(s) < 0 else s for v, s in zip(values, made, strict=True))
+
+
+def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed: bool) -> None:
+    """The dimensions of both sides in the smallest groups that hold as many elements.
+
+    Of a batch of one row TensorFlow leaves out the sum that a gradient takes over it, and what looks like a reshape drops
+    the dimension of the batch; ``certain`` says that it is a reshape. Of such a batch it also takes sums that do nothing, and
+    what is ``summed`` may have the batch again.
+    """
+    if any(d.sizes.at(s) < 0 for s in (*before, *after)):
+        if len(before) == len(after) and [d.sizes.at(s) for s in before] == [d.sizes.at(s) for s in after]:
+            d.tie(before, after)
+        return
+    if d.ones and summed and _broadcast_before(d, before, after):
+        return
+    groups, left_over = _groups(d, before, after)
+    rows = [s for side in left_over for s in side if not isinstance(known(s), int)]
+    if groups and d.ones and rows and not (left_over[0] and summed):  # any of these may be the rows
+        d.doubtful.append(Doubt(*groups[-1], among=after))
+        groups[-1] = (groups[-1][0] + left_over[0], groups[-1][1] + left_over[1])
+        left_over = ((), ())
+    if d.ones and [d.sizes.at(s) for s in before] != [d.sizes.at(s) for s in after]:
+        joined = _with_rows_between(d, groups)
+        d.doubtful += [Doubt(left, right, among=after) for left, right in groups if (left, right) not in joined]
+        groups = joined
+    for left, right in groups:
+        if len(left) == len(right) == 1:
+            if not d.ones or certain or d.sizes.at(left[0]) != 1:
+                d.sizes.tie(left[0], right[0])
+            else:
+                d.doubtful.append(Doubt(left, right))
+            continue
+        d.regrouped.append((left, right))
+        summable = d.ones and any(d.sizes.at(s) == 1 for s in left)  # a sum that was left out was over one row
+        if certain or not summable:
+            d.sizes.product(left, right)
+        else:
+            d.doubtful.append(Doubt(left, right, summed))
+    for side in left_over:
+        if d.ones and side:
+            d.doubtful.append(Doubt(side, (), summed))
+            continue
+        for size in side:
+            if not follows_batch(size):
+                d.sizes.tie(size, 1)
+
+
+def _broadcast_before(d: Dimensions, before: Dims, after: Dims) -> bool:
+    """Whether a gradient goes back to what was broadcast: to fewer dimensions, those in front having been summed over."""
+    kept = before[len(before) - len(after) :]
+    if len(after) >= len(before) or [d.sizes.at(s) for s in kept] != [d.sizes.at(s) for s in after]:
+        return False
+    if any(d.sizes.at(s) != 1 for s in before[: len(before) - len(after)]):
+        return False
+    for size, made in zip(kept, after, strict=True):
+        if d.sizes.at(size) != 1 or isinstance(known(size), int):
+            d.sizes.tie(size, made)
+        else:
+            d.doubtful.append(Doubt((size,), (made,)))
+    return True
+
+
+def _with_rows_between(d: Dimensions, groups: list[tuple[Dims, Dims]]) -> list[tuple[Dims, Dims]]:
+    """Groups of dimensions, where one row that stands between two of them may belong to either: both are one then."""
+    joined: list[tuple[Dims, Dims]] = []
+    for left, right in groups:
+        rows = any(not isinstance(known(side[0]), int) and d.sizes.at(side[0]) == 1 for side in (left, right))
+        if joined and rows and len(left) + len(right) > 2:
+            joined[-1] = (joined[-1][0] + left, joined[-1][1] + right)
+        else:
+            joined.append((left, right))
+    return joined
+
+
+def _groups(d: Dimensions, before: Dims, after: Dims) -> tuple[list[tuple[Dims, Dims]], tuple[Dims, Dims]]:
+    """Neighbouring dimensions of both sides that hold as many elements, and those of size 1 behind the last of them."""
+    groups: list[tuple[Dims, Dims]] = []
+    i = j = 0
+    while i < len(before) and j < len(after):
+        first, second, a, b = i, j, d.sizes.at(before[i]), d.sizes.at(after[j])
+        i, j = i + 1, j + 1
+        while a != b:
+            if a < b and i < len(before):
+                a *= d.sizes.at(before[i])
+                i += 1
+            elif b < a and j < len(after):
+                b *= d.sizes.at(after[j])
+                j += 1
+            else:
+                return groups, ((), ())
+        groups.append((before[first:i], after[second:j]))
+    return groups, (before[i:], after[j:])
