@@ -16,22 +16,28 @@ def tiled_rows(d: Dimensions) -> None:
     """
     if d.rows > 1:
         return
-    reduced: dict[tuple[tuple[int, ...], ...], set[bool]] = {}
-    for node in [n for n in d.order if n.op in ops.REDUCTIONS and len(n.inputs) == 2]:
-        axes, dims, out = d.numbers(node.inputs[1]), d.dims(node.inputs[0]), d.dims(node.out())
-        if dims and axes and out is not None:
-            gone = {axis % len(dims) for axis in axes}
-            over_rows = any(axis in gone for axis in d.axes(node.inputs[0]))
-            reduced.setdefault((values(dims, d.sizes), values(out, d.sizes)), set()).add(over_rows)
+    reductions = _reductions(d)
     for node in [n for n in d.order if n.op == "Tile"]:
         dims, before, source = d.dims(node.out()), d.dims(node.inputs[0]), _behind(node.inputs[0])
         first = d.dims(source.inputs[0]) if source.op == "Reshape" else None
         if dims is None or before is None or first is None:
             continue
-        found = reduced.get((values(dims, d.sizes), values(first, d.sizes)), set())
+        found = reductions.get((values(dims, d.sizes), values(first, d.sizes)), set())
         for out, size in zip(dims, before, strict=False):
             if follows_batch(out) and unsettled(size) and len(found) == 1:
                 d.sizes.tie(size, 1 if True in found else out)
+
+
+def _reductions(d: Dimensions) -> dict[tuple[tuple[int, ...], ...], set[bool]]:
+    """Whether what reduces one static shape to another does so over the rows; both where some do and some do not."""
+    found: dict[tuple[tuple[int, ...], ...], set[bool]] = {}
+    for node in [n for n in d.order if n.op in ops.REDUCTIONS and len(n.inputs) == 2]:
+        axes, dims, out = d.numbers(node.inputs[1]), d.dims(node.inputs[0]), d.dims(node.out())
+        if dims and axes and out is not None:
+            gone = {axis % len(dims) for axis in axes}
+            over_rows = any(axis in gone for axis in d.axes(node.inputs[0]))
+            found.setdefault((values(dims, d.sizes), values(out, d.sizes)), set()).add(over_rows)
+    return found
 
 
 def spread_rows(d: Dimensions) -> None:
