@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tpugraph.analysis.dimensions import Dimensions, Dims
+from tpugraph.analysis.dimensions import Dimensions, Dims, constant
 from tpugraph.analysis.evidence.shared import unsettled
 from tpugraph.analysis.sizes import follows_batch, known
-from tpugraph.ir import Tensor
+from tpugraph.ir import Node, Tensor
 
 
 def whole_shapes(d: Dimensions) -> None:
@@ -18,13 +18,14 @@ def whole_shapes(d: Dimensions) -> None:
     if not vectors:
         return
     shapes = _shapes(d)
+    before = _made_before(d, [tensor.node for tensor, _ in vectors]) if d.rows == 1 else {}
     for tensor, elements in vectors:
         value = tuple(d.sizes.at(e) for e in elements if e is not None)
         found = shapes.get(value)
         if not found or ((None in found or d.rows == 1) and not _taken_apart(tensor)):
             continue
         if d.rows == 1:  # every 1 may be the row: it is the shape of what was made last before it, if of anything
-            found = _made_before(d, tensor, value)
+            found = before.get((tensor.node, value), [])
         for element, sizes in zip(elements, zip(*(f for f in found if f is not None), strict=True), strict=False):
             one = unsettled(element)
             alike = {known(size) for size in sizes}
@@ -43,17 +44,20 @@ def _taken_apart(tensor: Tensor) -> bool:
     return any(use.node.op in taking for use in readers)
 
 
-def _made_before(d: Dimensions, shape: Tensor, value: tuple[int, ...]) -> list[Dims | None]:
-    """The last tensor of a static shape in front of a constant, in the order in which the graph was built."""
-    last: Dims | None = None
+def _made_before(d: Dimensions, constants: list[Node]) -> dict[tuple[Node, tuple[int, ...]], list[Dims | None]]:
+    """By constant and its value, the last tensor of that shape in front of it, in the order in which the graph was built."""
+    last: dict[tuple[int, ...], Dims] = {}
+    found: dict[tuple[Node, tuple[int, ...]], list[Dims | None]] = {}
+    wanted = set(constants)
     for node in d.graph:
-        if node is shape.node:
-            break
-        for port in range(len(node.outputs or ())) if node in d.nodes and node.op != "Const" else ():
-            dims = d.dims(node.out(port))
-            if dims is not None and tuple(d.sizes.at(s) for s in dims) == value:
-                last = dims
-    return [last] if last is not None and any(follows_batch(s) for s in last) else []
+        if node in wanted:
+            value = tuple(int(v) for v in constant(node).ravel())
+            dims = last.get(value)
+            found[node, value] = [dims] if dims is not None and any(map(follows_batch, dims)) else []
+        elif node in d.nodes and node.op != "Const":
+            shapes = [d.dims(node.out(port)) for port in range(len(node.outputs or ()))]
+            last.update({tuple(map(d.sizes.at, dims)): dims for dims in shapes if dims is not None})
+    return found
 
 
 def _shapes(d: Dimensions) -> dict[tuple[int, ...], list[Dims | None]]:
