@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph import analysis
+from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.batched_input import batch_rows
 from tpugraph.errors import ConversionError, UsageError
@@ -72,19 +73,25 @@ class CrossReplicaSum(Pass):
     def solved(self, graph: Graph, rows: int) -> Demands:
         """The placements of the step and what it asks for, before anything is made in the graph."""
         made = [graph.facts.get(name, {}).get("sizes", {}) for name in ("batch-norm", "dense-rows")]
-        chosen = {**made[0], **made[1], **self._chosen(graph)}
+        chosen = {**made[0], **made[1], **self._chosen(graph, rows)}
         placing = analyse(graph, rows, self.num_replicas, policies={"batch_norm": self.batch_norm}, chosen=chosen)
         demands = Demands(placing)
         demands.solve()
         return demands
 
-    def _chosen(self, graph: Graph) -> dict[str, bool]:
+    def _chosen(self, graph: Graph, rows: int) -> dict[str, bool]:
         """The constants that the user settled: by name, whether they hold the size of the batch."""
         chosen = dict.fromkeys(self.literals, False) | dict.fromkeys(self.batch_constants, True)
         for name in chosen:
             if name not in graph or graph[name].op != "Const":
                 raise UsageError(f"there is no constant '{name}' in the step", origin=graph.source,
                                  fix="give the names of Const nodes, as the refusal that asked for them did")  # fmt: skip
+        for name in self.batch_constants:
+            value = constant(graph[name])
+            sizes = [*value.ravel().tolist(), *value.shape] if value.dtype.kind in "iuf" else list(value.shape)
+            if not any(size > 0 and size % rows == 0 for size in sizes):
+                raise UsageError(f"'{name}' holds no number of rows: {value.tolist()} is no multiple of the {rows} rows of a "
+                                 "core's batch", origin=graph.source, fix="leave it out of --batch_constants")  # fmt: skip
         both = set(self.literals) & set(self.batch_constants)
         if both:
             raise UsageError(

@@ -24,7 +24,7 @@ from models import (
 from passes.cross_replica_sum import CrossReplicaSum
 from tpugraph import testing
 from tpugraph.compiler import convert
-from tpugraph.errors import UsageError
+from tpugraph.errors import ConversionError, UsageError
 
 TWO = CrossReplicaSum(num_replicas=2)
 CLOSE = {"relative": 2e-5, "absolute": 2e-6}  # 4 cores sum 4 batches in another order
@@ -341,3 +341,36 @@ def test_rows_that_are_alike_go_to_places_that_differ(reduce: Callable[[Any], An
             finish(loss, optimizer)
 
     assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6, resource=True)
+
+
+# ------------------------------------------------------------------ constants in doubt
+
+
+def counted(rows: int) -> None:
+    """A counter that a constant is added to, as many as a batch has rows."""
+    loss = mean_loss(rows)
+    seen = variable("seen", (), trainable=False)
+    with tf.control_dependencies([tf1.assign_add(seen, tf.constant(4.0, name="four"))]):
+        loss = tf.identity(loss)
+    finish(loss, SGD(0.1))
+
+
+def seen(**options: Any) -> float:
+    found = testing.run_on_cores(trace(lambda: counted(4)), steps=3, num_replicas=2, **options)
+    return float(found.variables["seen"])
+
+
+def test_a_constant_in_doubt_is_refused_with_the_flags_that_settle_it() -> None:
+    with pytest.raises(ConversionError, match="a core's batch has 4 rows: if 'four' counts rows") as caught:
+        report(lambda: counted(4))
+    assert caught.value.fix == "--batch_constants=four if it counts rows, --literals=four if it does not"
+    assert seen(batch_constants=("four",)) - seen(literals=("four",)) == pytest.approx(3 * (8 - 4), rel=1e-6)
+
+
+def test_constants_that_cannot_be_settled_so_are_named() -> None:
+    with pytest.raises(UsageError, match="there is no constant 'five' in the step"):
+        report(lambda: counted(4), literals=("five",))
+    with pytest.raises(UsageError, match="'four' is named by --batch_constants and by --literals"):
+        report(lambda: counted(4), literals=("four",), batch_constants=("four",))
+    with pytest.raises(UsageError, match="'four' holds no number of rows: 4"):
+        report(lambda: counted(3), batch_constants=("four",))

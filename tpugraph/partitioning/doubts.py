@@ -27,7 +27,9 @@ def refuse_doubts(placing: Placing, count: int) -> None:
             continue
         elements = d.elements(node.inputs[fact.value])
         one = elements[0] if elements and len(elements) == 1 else None
-        if not isinstance(one, Unknown) or one.root() not in d.defaulted or one.value < 1 or one.value % d.rows:
+        if not isinstance(one, Unknown) or one.value < 1 or one.value % d.rows:
+            continue
+        if known(one) is not None and one.root() not in d.defaulted:
             continue
         name = constant_behind(node.inputs[fact.value]).name
         raise ConversionError(
