@@ -50,7 +50,7 @@ class WholeSizes:
         counted = self._shapes_of_whole()
         return [
             node for node in told
-            if node.op in _COMPARES or self._is_whole(node)
+            if self._is_whole(node)
             or any(node.inputs[i].node in counted for i in ops.SIZE_OPERANDS[node.op] if i < len(node.inputs))
         ]  # fmt: skip
 
