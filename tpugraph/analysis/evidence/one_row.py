@@ -73,8 +73,9 @@ def parts_of_tables(d: Dimensions) -> None:
     for node in d.order if d.ones else ():
         if node.op in _CHOOSES:
             for size in d.elements(node.inputs[1]) or ():
-                if unsettled(size) and node.inputs[1].node.op == "Const":
-                    d.sizes.tie(size, d.sizes.at(size))  # type: ignore[arg-type]
+                one = unsettled(size) if node.inputs[1].node.op == "Const" else None
+                if one is not None and (d.rows == 1 or one.value == 1):
+                    d.sizes.tie(one, one.value)
         if node.op not in _SLICES | _PADS:
             continue
         whole, part = (node.inputs[0], node.out()) if node.op in _SLICES else (node.out(), node.inputs[0])
