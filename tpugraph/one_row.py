@@ -24,7 +24,12 @@ NOTE = (
 _INT32 = attrs.dtype("int32")
 
 
-def keep_rows(graph: Graph, dimensions: Dimensions) -> int:
+def mend(graph: Graph, dimensions: Dimensions) -> int:
+    """Undo what TensorFlow did to sums over one row; returns how many nodes were changed or added."""
+    return _keep_rows(graph, dimensions) + _restore_sums(graph, dimensions)
+
+
+def _keep_rows(graph: Graph, dimensions: Dimensions) -> int:
     """Let sums that do nothing to one row do nothing to more rows either; returns how many were changed.
 
     Such a sum is read by reshapes alone, and what they make has the batch that the sum would take away.
@@ -48,7 +53,7 @@ def keep_rows(graph: Graph, dimensions: Dimensions) -> int:
     return changed
 
 
-def restore_sums(graph: Graph, dimensions: Dimensions) -> int:
+def _restore_sums(graph: Graph, dimensions: Dimensions) -> int:
     """Put back the sums over one row that TensorFlow left out before it reshaped a gradient; returns how many.
 
     What is reshaped has a dimension of one row, and what comes out holds as many elements without it: of more rows these

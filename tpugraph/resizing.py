@@ -12,7 +12,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import dimension_rules as _dimension_rules  # registers its rules
 from tpugraph.analysis import evidence
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, constant
-from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Known, Poly, Size, follows_batch, known
 from tpugraph.attrs import Shape
 from tpugraph.errors import ShapeError
 from tpugraph.ir import Graph, Node, Tensor
@@ -128,13 +128,9 @@ class Resizing:
         """Give the elements that follow the batch their new values; None where none does."""
         value, elements = constant(node), self.dims.elements(node.out())
         for index, size in enumerate(elements or ()):
-            if (
-                size is not None
-                and self._in_doubt(size)
-                and (
-                    _shapes_varying(node, index, self._varying)
-                    or (self.dims.sizes.at(size) == self.batch and _starts(node, self._varying))
-                )
+            if self.dims.in_doubt(size) and (
+                _shapes_varying(node, index, self._varying)
+                or (self.dims.sizes.at(size) == self.batch and _starts(node, self._varying))
             ):
                 raise self.uncertain(node, f"the constant {value.tolist()} may hold the batch at place {index}")
         if elements is None or not any(s is not None and follows_batch(s) for s in elements):
@@ -144,12 +140,6 @@ class Resizing:
         self.graph.set_attr(node, "value", new)
         self.graph.note(node, f"holds the batch: {value.tolist()} becomes {new.tolist()}")
         return [None if size is None else self._final(size) for size in elements]
-
-    def _in_doubt(self, size: Size) -> bool:
-        """Whether nothing speaks for a number, a multiple of the batch, being one of the model, or of the batch."""
-        if not isinstance(size, Unknown) or size.value < 1 or size.value % self.batch:
-            return False
-        return known(size) is None or size.root() in self.dims.defaulted
 
     def _resize(self, node: Node, dims: Dims) -> Dims:
         value = constant(node)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -151,6 +151,12 @@ class Dimensions:
             if one is not None and 0 <= self.sizes.at(one) < self.rows:  # too small for any number of rows
                 return self.sizes.at(one)
         return found
+
+    def in_doubt(self, size: Size | None) -> TypeGuard[Unknown]:
+        """Whether nothing speaks for a number, a multiple of the rows, being one of the model, or of the batch."""
+        if not isinstance(size, Unknown) or size.value < 1 or size.value % self.rows:
+            return False
+        return known(size) is None or size.root() in self.defaulted
 
     # ------------------------------------------------------------------ what rules say
 

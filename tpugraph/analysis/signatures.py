@@ -10,7 +10,7 @@ from tpugraph.ir import Node
 from tpugraph.ops.record import Call, Op
 
 Tokens = tuple[str, ...] | None
-"""The factors of one operand: letters, ``*``, and ``...`` in front; None for an operand that is no data."""
+"""The factors of one operand: letters, ``*`` or capitals, and ``...`` in front; None for an operand that is no data."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class Signature:
     linear: tuple[frozenset[int], ...]
     elementwise: bool
     sums: bool
+
+
+def whole(token: str) -> bool:
+    """Whether an op takes a dimension whole: ``*``, or a capital letter that has one size wherever it stands."""
+    return token == "*" or token.isupper()
 
 
 def of(node: Node) -> Signature | None:

@@ -172,6 +172,15 @@ TAKES_OUT = _role("take")
 SHAPE_OF = _role("shape")
 """Ops that read only the shape of their input."""
 
+SLICES = _role("slice")
+"""Ops that take a part of a value between bounds."""
+
+PADS = _role("pad")
+"""Ops that put elements around a value, as many as operand 1 says."""
+
+TOP_K = _role("top_k")
+"""Ops that take the largest elements."""
+
 FILLED_LIKE = _role("filled")
 """Ops whose elements are the same number whatever their input's are."""
 

@@ -64,8 +64,8 @@ op(
 
 # --------------------------------------------------------------------------- along one dimension
 
-op("TopK", dims="...* -> ...K, ...K")
-op("TopKV2", dims="...*, - -> ...K, ...K")
+op("TopK", role="top_k", dims="...* -> ...K, ...K")
+op("TopKV2", role="top_k", dims="...*, - -> ...K, ...K")
 op("NthElement", dims="...*, - -> ...")
 op("InTopK", dims="n*, n -> n", differentiable=False)
 op("InTopKV2", dims="n*, n, - -> n", differentiable=False)

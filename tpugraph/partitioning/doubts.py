@@ -27,17 +27,22 @@ def refuse_doubts(placing: Placing, count: int) -> None:
             continue
         elements = d.elements(node.inputs[fact.value])
         one = elements[0] if elements and len(elements) == 1 else None
-        if not isinstance(one, Unknown) or one.value < 1 or one.value % d.rows:
-            continue
-        if known(one) is not None and one.root() not in d.defaulted:
+        if not d.in_doubt(one):
             continue
         name = constant_behind(node.inputs[fact.value]).name
-        raise ConversionError(
+        raise _refusal(
+            placing, node, name, ("counts rows", "does not"),
             f"'{node.name}' adds {one.value} to a variable, and a core's batch has {d.rows} rows: if '{name}' counts rows, "
             f"the whole batch has {one.value * count} of them; if it is a number of the model, it stays {one.value}",
-            node=node, origin=placing.graph.source,
-            fix=f"--batch_constants={name} if it counts rows, --literals={name} if it does not",
         )  # fmt: skip
+
+
+def _refusal(placing: Placing, node: Node, name: str, readings: tuple[str, str], fault: str) -> ConversionError:
+    """The error of a constant with two readings, and the flags that choose one."""
+    return ConversionError(
+        fault, node=node, origin=placing.graph.source,
+        fix=f"--batch_constants={name} if it {readings[0]}, --literals={name} if it {readings[1]}",
+    )  # fmt: skip
 
 
 def _refuse_bounds(placing: Placing) -> None:
@@ -57,11 +62,10 @@ def _refuse_bounds(placing: Placing) -> None:
                          if n.op == "Const" and constant(n).size == 1 and constant(n).item() == d.rows]  # fmt: skip
                 if not names:
                     continue
-                raise ConversionError(
+                raise _refusal(
+                    placing, node, names[0], ("is the size of the batch", "is not"),
                     f"'{node.name}' ({node.op}) takes rows of the batch up to a number made of '{names[0]}', which is "
                     f"{d.rows}, as many as a core's batch has rows: if it is that, it grows with the whole batch",
-                    node=node, origin=placing.graph.source,
-                    fix=f"--batch_constants={names[0]} if it is the size of the batch, --literals={names[0]} if it is not",
                 )  # fmt: skip
 
 

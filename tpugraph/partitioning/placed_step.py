@@ -50,10 +50,7 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     if dimensions.sizes.conflicts and rows > 1:  # a 1 may be half of two rows
         other = found(ones=True)
         dimensions = min(dimensions, other, key=lambda d: len(d.sizes.conflicts))
-    changed = (
-        count > 1 and dimensions.ones and one_row.keep_rows(graph, dimensions) + one_row.restore_sums(graph, dimensions)
-    )
-    if changed:
+    if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
         order = analysis.loop_order(graph, analysis.cluster_nodes(graph))
         dimensions = found(ones=True)
     return Placing(graph, order, dimensions, placements, policies=policies)

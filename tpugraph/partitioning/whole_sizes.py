@@ -17,16 +17,12 @@ from tpugraph.collectives import Collectives
 from tpugraph.ir import Node, Tensor
 
 _TOLD_BOUNDS = frozenset(
-    """Pad PadV2 Slice StridedSlice StridedSliceGrad SplitV Range TensorListReserve BroadcastGradientArgs""".split()
+    {*ops.PADS, *ops.SLICES, "StridedSliceGrad", "SplitV", "Range", "TensorListReserve", "BroadcastGradientArgs"}
 )
 """Ops told sizes that are not those of their output, where a negative one has a meaning."""
 
-_PADS = frozenset({"Pad", "PadV2"})
-
 _COMPARES = frozenset({"BroadcastGradientArgs"})
 """Ops that compare shapes, of which one may be that of the whole batch and the other that of a core's."""
-
-_SHAPES = frozenset({"Shape", "ShapeN", "Size"})
 
 _TAKES = {"TensorArrayGatherV3": "element_shape", "TensorArrayConcatV3": "element_shape_except0"}
 """Ops that take elements out of a TensorArray, and the attribute that says their shape."""
@@ -59,7 +55,7 @@ class WholeSizes:
 
     def _shapes_of_whole(self) -> Mapping[Node, None]:
         """The nodes whose numbers are made of the shape of what holds the whole batch on every core."""
-        shapes = [n for n in self.placing.verdicts if n.op in _SHAPES and any(map(self._whole_axes, n.inputs))]
+        shapes = [n for n in self.placing.verdicts if n.op in ops.SHAPE_OF and any(map(self._whole_axes, n.inputs))]
         return self.placing.graph.descendants(shapes, data_only=True) if shapes else {}
 
     def tell_shapes(self) -> None:
@@ -155,7 +151,7 @@ class WholeSizes:
                 continue  # it depends on data
             if operand.node.op == "Const" and constant(operand.node).ravel().tolist() == value:
                 continue
-            form = (-1, 2) if node.op in _PADS else () if operand.shape == () else (-1,)
+            form = (-1, 2) if node.op in ops.PADS else () if operand.shape == () else (-1,)
             array = np.asarray(value).reshape(form)
             made = collectives.instead(operand, array, name=f"{node.name}/of_all_cores")
             graph.set_input(node, index, made)

@@ -12,10 +12,9 @@ def _reshape(d: Dimensions, node: Node) -> None:
     source, target, out = *node.inputs[:2], node.out()
     dims, wanted = d.dims(source), d.elements(target)
     made = _opened(d, dims, wanted, d.fresh(out))
-    if made is not None:
-        d._dims[out] = made
     if made is None:
         return
+    d._dims[out] = made
     if wanted is not None and len(wanted) == len(made):
         for asked, size in zip(wanted, made, strict=True):
             if asked is not None and d.sizes.at(asked) != -1:
@@ -25,8 +24,7 @@ def _reshape(d: Dimensions, node: Node) -> None:
         certain = -1 in numbers or not out.dtype.floating
         _regroup(d, dims, made, certain=certain, summed=not certain and source.node.op == "Sum")
     d.set_level(out, d.level(source))
-    elements = d.elements(source)
-    d.set_elements(out, elements)
+    d.set_elements(out, d.elements(source))
 
 
 def _opened(d: Dimensions, dims: Dims | None, wanted: Elements | None, made: Dims | None) -> Dims | None:

@@ -71,24 +71,19 @@ def parts_of_tables(d: Dimensions) -> None:
     How many of the largest elements are taken is a number of the model, too, where it is written as a number.
     """
     for node in d.order if d.ones else ():
-        if node.op in _CHOOSES:
+        if node.op in ops.TOP_K:
             for size in d.elements(node.inputs[1]) or ():
                 one = unsettled(size) if node.inputs[1].node.op == "Const" else None
                 if one is not None and (d.rows == 1 or one.value == 1):
                     d.sizes.tie(one, one.value)
-        if node.op not in _SLICES | _PADS:
+        if node.op not in ops.SLICES | ops.PADS:
             continue
-        whole, part = (node.inputs[0], node.out()) if node.op in _SLICES else (node.out(), node.inputs[0])
+        whole, part = (node.inputs[0], node.out()) if node.op in ops.SLICES else (node.out(), node.inputs[0])
         dims, taken = d.dims(whole), d.dims(part)
         for before, size in zip(dims or (), taken or (), strict=False):
             one = unsettled(size) if isinstance(known(before), int) else None
             if one is not None and dims is not None and taken is not None and len(dims) == len(taken):
                 d.sizes.tie(one, one.value)
-
-
-_SLICES = frozenset({"Slice", "StridedSlice"})
-_CHOOSES = frozenset({"TopK", "TopKV2"})
-_PADS = frozenset({"Pad", "PadV2"})
 
 
 def flattened(d: Dimensions) -> None:
@@ -118,7 +113,7 @@ def met_by_rows(d: Dimensions) -> None:
         shapes = [d.dims(t) or () for t in node.inputs]
         for tensor, shape in zip(node.inputs, shapes, strict=True):
             source = _behind(tensor)
-            if source.op not in ops.SIZE_OPERANDS or source.op in _SLICES | SPREADS or source not in made_of_rows:
+            if source.op not in ops.SIZE_OPERANDS or source.op in ops.SLICES | SPREADS or source not in made_of_rows:
                 continue
             for place in range(1, len(shape) + 1):
                 rows = next((s[-place] for s in shapes if len(s) >= place and follows_batch(s[-place])), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tpugraph.analysis import signatures
 from tpugraph.analysis.dimensions import Dimensions, fixed
 from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
@@ -75,11 +76,7 @@ def _contracted(d: Dimensions, node: Node) -> Size | None:
         dims = d.dims(tensor)
         if tokens is None or not dims or "..." in tokens:
             continue
-        gone = [
-            s
-            for letter, s in zip(tokens, dims, strict=False)
-            if letter not in kept and letter != "*" and not letter.isupper()
-        ]
+        gone = [s for t, s in zip(tokens, dims, strict=False) if t not in kept and not signatures.whole(t)]
         if any(follows_batch(s) for s in gone):
             return times(*(final(d, s) for s in gone))
     return None

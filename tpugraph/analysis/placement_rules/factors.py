@@ -228,7 +228,7 @@ def _tail(tokens: signatures.Tokens) -> int:
 
 def _letters(tokens: tuple[str, ...], rank: int, spread: int) -> list[str]:
     """A letter for each dimension, ``*`` for one taken whole; those in front that broadcast are numbered from the right."""
-    tokens = tuple("*" if letter.isupper() else letter for letter in tokens)
+    tokens = tuple("*" if signatures.whole(letter) else letter for letter in tokens)
     if tokens[:1] != ("...",):
         return list(tokens)
     tail = list(tokens[1:])
