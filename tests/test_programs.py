@@ -67,16 +67,35 @@ specs = st.fixed_dictionaries(
 )
 
 
-FOUND = """first=map_rows open=True|first=map_rows second=images|first=running_sum third=loop_fixed open=True
-    second=scan loss=softmax_of_rows open=True|first=loop_mean second=softmax_of_rows open=True|second=map_rows third=running_sum
-    second=loop_fixed third=softmax_of_rows|second=deviation third=loop_fixed loss=softmax_of_rows|other=top_k open=True
-    third=loop_mean other=pairs|second=regrouped|rows=1 first=experts|rows=1 first=attention|rows=1 first=best_rows
-    rows=1 first=gate_of_mean|rows=1 third=shared|rows=1 decay=True units=1|rows=1 loss=row_maxima|rows=1 loss=covariance
-    rows=1 loss=top_k|rows=1 front=positions time=1|rows=1 second=attention_of_rows units=1|rows=1 loss=slope"""
+FOUND = """
+first=map_rows open=True
+first=map_rows second=images
+first=running_sum third=loop_fixed open=True
+second=scan loss=softmax_of_rows open=True
+first=loop_mean second=softmax_of_rows open=True
+second=map_rows third=running_sum
+second=loop_fixed third=softmax_of_rows
+second=deviation third=loop_fixed loss=softmax_of_rows
+other=top_k open=True
+third=loop_mean other=pairs
+second=regrouped
+rows=1 first=experts
+rows=1 first=attention
+rows=1 first=best_rows
+rows=1 first=gate_of_mean
+rows=1 third=shared
+rows=1 decay=True units=1
+rows=1 loss=row_maxima
+rows=1 loss=covariance
+rows=1 loss=top_k
+rows=1 front=positions time=1
+rows=1 second=attention_of_rows units=1
+rows=1 loss=slope
+"""
 """Programs that campaigns found wrong once, simplified."""
 
 
-@pytest.mark.parametrize("spec", [line.strip() for line in FOUND.replace("\n", "|").split("|")])
+@pytest.mark.parametrize("spec", FOUND.strip().splitlines())
 def test_what_was_wrong_once_trains_as_the_whole_batch(spec: str) -> None:
     verdict = check(generated.made(generated.parse(spec)), 2)
     assert verdict.outcome == "equal", str(verdict)
