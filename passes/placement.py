@@ -70,12 +70,11 @@ def _clone_shared(graph: Graph, device: NodeSet, host: NodeSet, cut: list[Tensor
             fix="split it in two in the model function",
         )
     copies = graph.clone_subgraph(shared, lambda name: f"{name}/host")
-    for node in host:
-        if node in device:
-            continue
+    host_only = [node for node in host if node not in device]
+    for node in host_only:
         for index, tensor in enumerate(node.inputs):
             if tensor.node in copies:
                 graph.set_input(node, index, copies[tensor.node].out(tensor.port))
-        graph.set_controls(node, [copies.get(c, c) for c in node.controls])
+    graph.swap_controls(host_only, lambda control: (copies.get(control, control),))
     for copy in copies.values():
         host[copy] = None

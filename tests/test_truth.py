@@ -70,14 +70,19 @@ def test_one_core_trains_as_the_plain_graph(name: str, iterations: int) -> None:
 
 @pytest.mark.parametrize(("file", "iterations"), LOOPS)
 def test_batch_norm_on_eight_cores(file: str, iterations: int) -> None:
-    """Losses and variables as recorded at the whole batch; momenta to their first digits, as on one core."""
+    """Losses as recorded at the whole batch: those of the first steps closely, each of which follows from all variables.
+
+    Later ones and the variables at the end loosely: normalization spreads the last bits of a CPU's own convolutions.
+    """
     model = corpus("batch_norm")
     found = testing.run_on_cores(
         model.folder / file, steps=STEPS, num_replicas=8, checkpoint=model.checkpoint, iterations_per_loop=iterations
     )
-    np.testing.assert_allclose(found.losses, model.losses("global8"), rtol=1e-5)  # measured: 9e-7
+    recorded = model.losses("global8")
+    np.testing.assert_allclose(found.losses[:8], recorded[:8], rtol=5e-6)  # measured: 4e-7
+    np.testing.assert_allclose(found.losses, recorded, rtol=1e-3)  # measured: 9e-7, with AMX 5e-5
     for name, value in model.recorded("global8").variables.items():
-        close = 5e-2 if name.endswith("Momentum") else 1e-3  # measured: 6e-3 and 1.4e-4
+        close = 2.5e-1 if name.endswith("Momentum") else 2e-2  # measured: 6e-3 and 1.4e-4, with AMX 8.4e-2 and 5.7e-3
         np.testing.assert_allclose(found.variables[name], value, rtol=0, atol=close * np.abs(value).max(), err_msg=name)
 
 

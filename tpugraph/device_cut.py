@@ -208,8 +208,8 @@ class Step:
         """Device and host nodes of the step; uniform nodes that both need are in both."""
         crossing = set(cut)
         device: NodeSet = {}
-        waits: dict[Node, None] = {}
-        postponed: list[tuple[Node, Node]] = []
+        postponed: NodeSet = {}
+        walked: set[int] = set()  # nodes that wait for the same ones share a tuple
         stack = [
             node
             for node in self.roots
@@ -221,17 +221,20 @@ class Step:
                 continue
             device[node] = None
             stack.extend(t.node for t in node.inputs if t not in crossing)
+            if id(node.controls) in walked:
+                continue
+            walked.add(id(node.controls))
             for control in node.controls:
                 if control in self.upstream or (self._free(control) and control not in self.inside):
-                    postponed.append((node, control))
+                    postponed[control] = None
                 else:
                     stack.append(control)
-        for node, control in postponed:
-            if control in device:
-                continue
-            waits[control] = None
-            self.graph.remove_control(node, control)
-            self.graph.note(control, f"'{node.name}' waited for it; now the enqueue of the batch does")
+        waits = {control: None for control in postponed if control not in device}
+        for control in waits:
+            for node in control.control_uses():
+                if node in device:
+                    self.graph.remove_control(node, control)
+                    self.graph.note(control, f"'{node.name}' waited for it; now the enqueue of the batch does")
         host = self.graph.ancestors([*(t.node for t in cut), *waits])
         self.graph.facts["host-waits"] = {"nodes": [n.name for n in waits]}
         return device, host

@@ -226,16 +226,18 @@ def _wiring(wired: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, N
 
 
 def _waited(names: Sequence[str], by_name: Mapping[str, Node], node: Node, source: str) -> tuple[Node, ...]:
-    misplaced = next((name for name in names if not name.startswith("^")), None)
-    if misplaced is not None:
-        _producer(by_name, misplaced.partition(":")[0], node, source)
-        raise LoadError(
-            f"the input '{misplaced}' stands behind a control input, where TensorFlow takes none",
-            node=node,
-            origin=source,
-            fix="write the graph again",
-        )
-    return tuple(dict.fromkeys(_producer(by_name, name[1:], node, source) for name in names))
+    found = dict.fromkeys([by_name.get(name[1:]) if name[:1] == "^" else None for name in names])
+    if None not in found:
+        return tuple(found)  # type: ignore[arg-type]  # None is none of them
+    for name in names:
+        _producer(by_name, name.removeprefix("^").partition(":")[0], node, source)
+    misplaced = next(name for name in names if name[:1] != "^")
+    raise LoadError(
+        f"the input '{misplaced}' stands behind a control input, where TensorFlow takes none",
+        node=node,
+        origin=source,
+        fix="write the graph again",
+    )
 
 
 def _producer(by_name: Mapping[str, Node], name: str, consumer: Node, source: str) -> Node:

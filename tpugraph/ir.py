@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from tpugraph import attrs as attr_codec
@@ -172,7 +173,8 @@ class Graph(Links):
         """Take over freshly made nodes in bulk, as loading does: each with its inputs and controls."""
         for node, _, _ in wired:
             self._insert(node)
-        self._link_all(wired)
+        for node, inputs, controls in wired:
+            self._link(node, inputs, controls)
 
     def remove(self, node: Node) -> None:
         """Remove a node that nothing reads or waits for.
@@ -194,10 +196,11 @@ class Graph(Links):
             GraphError: a node outside the set uses one inside it.
         """
         doomed = dict.fromkeys(nodes)
-        for node in doomed:
-            outside = next((c for c in node.consumers() if c not in doomed), None)
-            if outside is not None:
-                raise GraphError(f"cannot remove a node that '{outside.name}' uses", node=node)
+        waits = {wait: node for node in doomed for wait in node._awaited}
+        used = chain(((c, node) for node in doomed for c, _ in node._uses), ((c, waits[w]) for w in waits for c in w.nodes))
+        for consumer, node in used:
+            if consumer not in doomed:
+                raise GraphError(f"cannot remove a node that '{consumer.name}' uses", node=node)
         for node in doomed:
             self._drop(node)
         self.edits.removed += len(doomed)
@@ -242,7 +245,8 @@ class Graph(Links):
 
     def add_controls(self, node: Node, controls: Iterable[Node]) -> None:
         """Let ``node`` wait for all of ``controls``; each that it did not wait for counts as an edit."""
-        new = [control for control in dict.fromkeys(controls) if node not in control._control_uses]
+        held = dict.fromkeys(node.controls)
+        new = [control for control in dict.fromkeys(controls) if control not in held]
         if not new:
             return
         self._check_members((node, *new), f"control inputs of '{node.name}'")
@@ -252,6 +256,26 @@ class Graph(Links):
     def remove_control(self, node: Node, control: Node) -> None:
         """Let ``node`` no longer wait for ``control``."""
         self.set_controls(node, [c for c in node.controls if c is not control])
+
+    def swap_controls(self, nodes: Iterable[Node], swap: Callable[[Node], Sequence[Node]]) -> int:
+        """Let each of ``nodes`` wait for ``swap(control)`` where it waits for ``control``; returns how many changed.
+
+        What many wait for together is looked at once.
+        """
+        swapped: dict[tuple[Node, ...], tuple[Node, ...]] = {}
+        changed = 0
+        for node in nodes:
+            if not node.controls:
+                continue
+            wanted = swapped.get(node.controls)
+            if wanted is None:
+                wanted = swapped[node.controls] = tuple(
+                    dict.fromkeys([other for control in node.controls for other in swap(control)])
+                )
+            if wanted != node.controls:
+                self.set_controls(node, wanted)
+                changed += 1
+        return changed
 
     def replace_uses(self, old: Tensor, new: Tensor, *, where: Callable[[Use], bool] | None = None) -> int:
         """Let the readers of ``old`` (those that ``where`` accepts) read ``new``; returns how many reads moved."""
@@ -264,12 +288,7 @@ class Graph(Links):
         """Let the nodes that wait for ``old`` wait for all of ``new``; returns how many nodes changed."""
         new = tuple(new)
         waiting = [node for node in old.control_uses() if node not in new]
-        for node in waiting:
-            swapped: list[Node] = []
-            for control in node.controls:
-                swapped.extend(new if control is old else (control,))
-            self.set_controls(node, swapped)
-        return len(waiting)
+        return self.swap_controls(waiting, lambda control: new if control is old else (control,))
 
     def insert_between(
         self,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping
-from itertools import chain, count
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from operator import attrgetter
 
 from tpugraph import ops
 from tpugraph.errors import GraphError
-from tpugraph.nodes import Node, Tensor, Use
+from tpugraph.nodes import Node, Tensor, Use, Wait
 
 _PLACE = attrgetter("_place")
 _new = tuple.__new__  # a third of the time of Use(...), which counts where every edge of a graph is made
@@ -23,7 +23,7 @@ class Links:
         self._next_suffix: dict[str, int] = {}
         self._of_op: dict[str, dict[Node, None]] = {}
         self._places = count()
-        self._groups: dict[tuple[Node, ...], tuple[Node, ...]] = {}  # nodes that wait for the same ones share a tuple
+        self._waits: dict[tuple[Node, ...], Wait] = {}
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -82,7 +82,7 @@ class Links:
             GraphError: a cycle that is no loop; the message names its nodes.
         """
         chosen = dict.fromkeys(self._nodes.values() if nodes is None else nodes)
-        groups = _Groups(None if nodes is None else chosen)
+        waits = _Waits(None if nodes is None else chosen)
         waiting: dict[Node, int] = {}
         ready: deque[Node] = deque()
         held: deque[Node] = deque()
@@ -91,7 +91,7 @@ class Links:
             if node.op in ops.MERGE:
                 producers = [p for p in producers if p.op not in ops.NEXT_ITERATION]
             edges = len(producers) if nodes is None else len([p for p in producers if p in chosen])
-            edges += bool(node.controls) and groups.waits(node)
+            edges += node._wait is not None and waits.pending(node, node._wait)
             if edges:
                 waiting[node] = edges
             else:
@@ -102,8 +102,8 @@ class Links:
             order.append(node)
             closes = node.op in ops.NEXT_ITERATION
             consumers = [consumer for consumer, _ in node._uses]
-            if node._control_uses:
-                consumers += groups.released(node)
+            if node._awaited:
+                consumers += waits.released(node)
             for consumer in consumers:
                 edges = waiting.get(consumer, 0)
                 if not edges or (closes and consumer.op in ops.MERGE):
@@ -123,10 +123,11 @@ class Links:
         Raises:
             GraphError: a cycle that is no loop; the message names its nodes.
         """
-        groups = _Groups(None)
-        waiting = {
-            node: len(node.inputs) + (bool(node.controls) and groups.waits(node)) for node in self._nodes.values()
-        }
+        waits = _Waits(None)
+        waiting = {node: len(node.inputs) for node in self._nodes.values()}
+        for wait in self._waits.values():
+            for node in wait.nodes:
+                waiting[node] += waits.pending(node, wait)
         for node in self.of_type(*ops.NEXT_ITERATION):
             for consumer, _ in node._uses:
                 if consumer.op in ops.MERGE:
@@ -140,7 +141,7 @@ class Links:
                 waiting[consumer] = edges = waiting[consumer] - 1
                 if not edges:
                     ready.append(consumer)
-            for consumer in groups.released(node) if node._control_uses else ():
+            for consumer in waits.released(node) if node._awaited else ():
                 if closes and consumer.op in ops.MERGE:
                     continue
                 waiting[consumer] = edges = waiting[consumer] - 1
@@ -153,17 +154,18 @@ class Links:
         """The nodes and all that they depend on (a dict used as an ordered set)."""
         seen = dict.fromkeys(nodes)
         stack = list(seen)
-        groups: set[int] = set()
+        walked: set[Wait] = set()
         while stack:
             node = stack.pop()
             for producer, _ in node.inputs:
                 if producer not in seen:
                     seen[producer] = None
                     stack.append(producer)
-            if data_only or id(node.controls) in groups:
+            wait = node._wait
+            if data_only or wait is None or wait in walked:
                 continue
-            groups.add(id(node.controls))
-            for control in node.controls:
+            walked.add(wait)
+            for control in wait.controls:
                 if control not in seen:
                     seen[control] = None
                     stack.append(control)
@@ -173,18 +175,21 @@ class Links:
         """The nodes and all that depends on them (a dict used as an ordered set)."""
         seen = dict.fromkeys(nodes)
         stack = list(seen)
+        walked: set[Wait] = set()
         while stack:
             node = stack.pop()
             for consumer, _ in node._uses:
                 if consumer not in seen:
                     seen[consumer] = None
                     stack.append(consumer)
-            if data_only:
+            if data_only or not node._awaited:
                 continue
-            for waiting in node._control_uses:
-                if waiting not in seen:
-                    seen[waiting] = None
-                    stack.append(waiting)
+            for wait in node._awaited.keys() - walked:
+                walked.add(wait)
+                for waiting in wait.nodes:
+                    if waiting not in seen:
+                        seen[waiting] = None
+                        stack.append(waiting)
         return seen
 
     # ------------------------------------------------------------------ links, for edits
@@ -206,35 +211,32 @@ class Links:
 
     def _link(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
         node.inputs = inputs
-        node.controls = self._groups.setdefault(controls, controls)
         for index, (producer, port) in enumerate(inputs):
             producer._uses[_new(Use, (node, index))] = port
-        for control in controls:
-            control._control_uses[node] = None
-
-    def _link_all(self, wired: Iterable[tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]]) -> None:
-        """Link new nodes; of those that wait for the same ones, each of these takes note at once."""
-        waiting: dict[tuple[Node, ...], dict[Node, None]] = {}
-        for node, inputs, controls in wired:
-            self._link(node, inputs, ())
-            if controls:
-                node.controls = self._groups.setdefault(controls, controls)
-                waiting.setdefault(node.controls, {})[node] = None
-        groups_of: dict[Node, list[dict[Node, None]]] = {}
-        for controls, nodes in waiting.items():
+        if not controls:
+            return
+        wait = self._waits.get(controls)
+        if wait is None:
+            wait = self._waits[controls] = Wait(controls)
             for control in controls:
-                groups_of.setdefault(control, []).append(nodes)
-        for control, groups in groups_of.items():
-            first, *others = groups
-            control._control_uses = first.copy() if not others else dict.fromkeys(sorted(chain(*groups), key=_PLACE))
+                control._awaited[wait] = None
+        node.controls = wait.controls
+        node._wait = wait
+        wait.nodes[node] = None
 
     def _unlink(self, node: Node) -> None:
         for index, tensor in enumerate(node.inputs):
             tensor.node._uses.pop(_new(Use, (node, index)), None)
-        for control in node.controls:
-            control._control_uses.pop(node, None)
         node.inputs = ()
-        node.controls = ()
+        wait = node._wait
+        if wait is None:
+            return
+        node.controls, node._wait = (), None
+        del wait.nodes[node]
+        if not wait.nodes:
+            del self._waits[wait.controls]
+            for control in wait.controls:
+                del control._awaited[wait]
 
     def _check_members(self, nodes: Iterable[Node], what: str) -> None:
         for node in nodes:
@@ -242,8 +244,8 @@ class Links:
                 raise GraphError(f"{what}: the node is not in this graph", node=node)
 
 
-class _Groups:
-    """The nodes that wait for the same ones, in an order: all of them are released by the last of these.
+class _Waits:
+    """The waits of a graph, in an order: all nodes of one are released by the last of those that they wait for.
 
     Thousands of nodes may wait for hundreds: each that comes is counted once, and not once for each that waits.
 
@@ -253,30 +255,41 @@ class _Groups:
 
     def __init__(self, chosen: Container[Node] | None) -> None:
         self._chosen = chosen
-        self._left: dict[tuple[int, bool], int] = {}  # by the shared tuple: how many are still to come
-        self._of: dict[Node, list[tuple[int, bool]]] = {}
+        self._left: dict[Wait, int] = {}  # how many are still to come
+        self._left_of: dict[Node, int] = {}  # the same for a merge, which does not wait for the end of its own loop
 
-    def waits(self, node: Node) -> bool:
+    def pending(self, node: Node, wait: Wait) -> bool:
         """Whether anything is to come that a node waits for."""
-        key = (id(node.controls), node.op in ops.MERGE)
-        if key not in self._left:
-            chosen = self._chosen
-            awaited = [c for c in node.controls if (chosen is None or c in chosen) and not is_back_edge(c, node)]
-            self._left[key] = len(awaited)
-            for control in awaited:
-                self._of.setdefault(control, []).append(key)
-        return self._left[key] > 0
+        if node.op in ops.MERGE:
+            left = self._left_of[node] = len([c for c in self._to_come(wait) if not is_back_edge(c, node)])
+            return left > 0
+        if wait not in self._left:
+            self._left[wait] = len(self._to_come(wait))
+        return self._left[wait] > 0
+
+    def _to_come(self, wait: Wait) -> Sequence[Node]:
+        chosen = self._chosen
+        return wait.controls if chosen is None else [control for control in wait.controls if control in chosen]
 
     def released(self, control: Node) -> list[Node]:
         """The nodes that wait for nothing any more, now that one more has come."""
-        finished = set()
-        for key in self._of.get(control, ()):
-            self._left[key] -= 1
-            if not self._left[key]:
-                finished.add(key)
-        if not finished:
-            return []
-        return [n for n in control._control_uses if (id(n.controls), n.op in ops.MERGE) in finished]
+        found: list[Node] = []
+        for wait in control._awaited:
+            left = self._left.get(wait)
+            if left is not None:
+                self._left[wait] = left - 1
+                if left == 1:
+                    found += [node for node in wait.nodes if node not in self._left_of] if self._left_of else wait.nodes
+            if self._left_of:
+                found += self._released_merges(control, wait)
+        return found
+
+    def _released_merges(self, control: Node, wait: Wait) -> Iterator[Node]:
+        for node in wait.nodes:
+            if node in self._left_of and not is_back_edge(control, node):
+                self._left_of[node] -= 1
+                if not self._left_of[node]:
+                    yield node
 
 
 def is_back_edge(producer: Node, consumer: Node) -> bool:

@@ -90,27 +90,48 @@ def _unread_scalars(graph: Graph, varying: dict[Node, None], moving: list[Node])
     """Losses by structure: a scalar of the input that covers the trained variables and that nothing computes on."""
     if any(node.outputs is None for node in varying):
         shapes.infer(graph)
-    trained = {v for node in moving for v in written_variables(node)[:1]}
     backward = graph.ancestors(moving, data_only=True)
+    candidates = [(position, node) for position, node in enumerate(varying) if node not in backward and _unread_scalar(node)]
+    trained = _bits(v for node in moving for v in written_variables(node)[:1])
+    apart = _bits(node for node in varying if node not in backward)
+    covered = _marks_in_cones(graph, [node for _, node in candidates], trained)
+    beside = _marks_in_cones(graph, [node for _, node in candidates if covered[node]], apart)
     found: list[tuple[tuple[int, int, int], Finding]] = []
-    for position, node in enumerate(varying):
-        readers = [use.node for use in node.uses() if use.node.op not in _LOOKS_ON]
-        if readers or node in backward or not node.outputs or len(node.outputs) != 1:
-            continue
-        kind, shape = node.outputs[0]
-        if not kind.floating or shape != ():
-            continue
-        cone = graph.ancestors([node], data_only=True)
-        covered = sum(1 for variable in trained if variable in cone)
-        apart = sum(1 for n in cone if n in varying and n not in backward)
-        if covered:
-            found.append(
-                (
-                    (covered, -apart, -position),
-                    Finding(node.name, f"a scalar of the input that reads {covered} trained variables"),
-                )
-            )
+    for position, node in candidates:
+        count = covered[node].bit_count()
+        if count:
+            rank = (count, -beside[node].bit_count(), -position)
+            found.append((rank, Finding(node.name, f"a scalar of the input that reads {count} trained variables")))
     return [finding for _, finding in sorted(found, key=lambda item: item[0], reverse=True)]
+
+
+def _unread_scalar(node: Node) -> bool:
+    """Whether a node yields one floating number that nothing computes on."""
+    if not node.outputs or len(node.outputs) != 1 or any(reader.op not in _LOOKS_ON for reader, _ in node.uses()):
+        return False
+    kind, shape = node.outputs[0]
+    return kind.floating and shape == ()
+
+
+def _bits(nodes: Iterable[Node]) -> dict[Node, int]:
+    """A bit for each node."""
+    return {node: 1 << number for number, node in enumerate(dict.fromkeys(nodes))}
+
+
+def _marks_in_cones(graph: Graph, nodes: list[Node], bits: dict[Node, int]) -> dict[Node, int]:
+    """Which of the nodes with bits each node is or depends on over data, for the nodes and all that they depend on."""
+    marks: dict[Node, int] = {}
+    order = graph.topological_order(graph.ancestors(nodes, data_only=True))
+    changed = True
+    while changed:  # what goes round in a loop is seen in its next round
+        changed = False
+        for node in order:
+            seen = bits.get(node, 0)
+            for producer, _ in node.inputs:
+                seen |= marks.get(producer, 0)
+            changed = changed or (node.op in ops.NEXT_ITERATION and seen != marks.get(node, 0))
+            marks[node] = seen
+    return marks
 
 
 def no_train_op(graph: Graph) -> RolesError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tpugraph import attrs as attr_codec
@@ -45,6 +46,21 @@ class Use(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a use
 
 
+class Wait:
+    """What nodes wait for together, and these nodes; thousands that wait for the same hundreds need no edge each.
+
+    Attributes:
+        controls: what is waited for.
+        nodes: who waits: their ``controls`` is the same tuple.
+    """
+
+    __slots__ = ("controls", "nodes")
+
+    def __init__(self, controls: tuple[Node, ...]) -> None:
+        self.controls = controls
+        self.nodes: dict[Node, None] = {}
+
+
 class Node:
     """One operation. Read its fields; change it through :class:`Graph` only.
 
@@ -61,9 +77,10 @@ class Node:
 
     __slots__ = (
         "_attrs",
-        "_control_uses",
+        "_awaited",
         "_place",
         "_uses",
+        "_wait",
         "_written",
         "controls",
         "device",
@@ -88,7 +105,8 @@ class Node:
         self._place = 0  # among the nodes of its graph
         self._uses: dict[Use, int] = {}
         self._written: Any = None  # as graphdef wrote it last, while op, inputs and attributes are those
-        self._control_uses: dict[Node, None] = {}
+        self._wait: Wait | None = None
+        self._awaited: dict[Wait, None] = {}
 
     def out(self, port: int = 0) -> Tensor:
         """Output ``port`` as a tensor."""
@@ -127,14 +145,14 @@ class Node:
         return sorted(set(self._uses.values()))
 
     def control_uses(self) -> list[Node]:
-        """The nodes that wait for this one, as a snapshot."""
-        return list(self._control_uses)
+        """The nodes that wait for this one, as a snapshot in graph order."""
+        return sorted([node for wait in self._awaited for node in wait.nodes], key=_PLACE)
 
     def consumers(self) -> list[Node]:
         """Every node that reads or waits for this one, each once."""
         found = dict.fromkeys([node for node, _ in self._uses])
-        if self._control_uses:
-            found.update(self._control_uses)
+        if self._awaited:
+            found.update(dict.fromkeys(self.control_uses()))
         return list(found)
 
     def producers(self) -> list[Node]:
@@ -146,3 +164,6 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self}>"
+
+
+_PLACE = attrgetter("_place")

@@ -27,20 +27,22 @@ class Writes:
                 self.of_variable[variable] = self.of_variable.get(variable, 0) | self._bit[node]
         self._before: dict[Node, int] = {}
         rounds: dict[str, int] = {}  # of a loop: what one round of it writes, which all that leaves the loop follows
+        upto: dict[Node, int] = {}  # what comes before a node, and itself
         groups: dict[int, int] = {}  # what comes before all that wait for the same nodes
         for node in order:
             frame = self._frame_of[node]
             seen = rounds.get(frame, 0) if node.op in ops.EXIT else 0
             for producer, _ in node.inputs:
-                seen |= self._before.get(producer, 0) | self._bit.get(producer, 0)
+                seen |= upto.get(producer, 0)
             group = id(node.controls)
             if group not in groups:
                 groups[group] = 0
                 for control in node.controls:
-                    groups[group] |= self._before.get(control, 0) | self._bit.get(control, 0)
+                    groups[group] |= upto.get(control, 0)
             seen |= groups[group]
             if seen:
                 self._before[node] = seen
+            upto[node] = seen | self._bit.get(node, 0)
             if node.op in ops.NEXT_ITERATION:
                 rounds[frame] = rounds.get(frame, 0) | seen
 

@@ -101,6 +101,8 @@ def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
             ends.setdefault(frame_of[node], []).append(node)
         elif node.op in ops.EXIT:
             leaves.setdefault(frame_of[node], []).append(node)
+    if not ends:
+        return graph.topological_order(nodes)
     waiting: dict[Node, int] = {}
     ready: deque[Node] = deque()
     for node in nodes:
