@@ -10,7 +10,7 @@ from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Rep
 from tpugraph.batched_input import batch_rows
 from tpugraph.errors import ConversionError, UsageError
 from tpugraph.ir import Graph, Tensor
-from tpugraph.partitioning import Demands, Partition, analyse, reduction, refuse_doubts
+from tpugraph.partitioning import Demands, Partition, analyse, literal_bounds, reduction, refuse_doubts
 from tpugraph.pipeline import Pass
 
 _CHOICES = {
@@ -53,6 +53,7 @@ class CrossReplicaSum(Pass):
             return
         step = Partition(self.solved(graph, rows).placing, self.num_replicas, self._scaling, self.varying_updates)
         facts["loss_reduction"], facts["reason"] = reduction(step.placing, loss)
+        bounds = literal_bounds(step.placing)
         if step.scaling is None:
             refuse_doubts(step.placing, self.num_replicas)
         else:
@@ -64,7 +65,7 @@ class CrossReplicaSum(Pass):
         facts["combined"] = step.made
         facts["gathered"] = step.gathered
         facts["unified"] = step.combined
-        facts["notes"] = step.notes()
+        facts["notes"] = [*step.notes(), *bounds]
 
     @property
     def _scaling(self) -> str | None:
@@ -88,10 +89,12 @@ class CrossReplicaSum(Pass):
                                  fix="give the names of Const nodes, as the refusal that asked for them did")  # fmt: skip
         for name in self.batch_constants:
             value = constant(graph[name])
-            sizes = [*value.ravel().tolist(), *value.shape] if value.dtype.kind in "iuf" else list(value.shape)
-            if not any(size > 0 and size % rows == 0 for size in sizes):
-                raise UsageError(f"'{name}' holds no number of rows: {value.tolist()} is no multiple of the {rows} rows of a "
-                                 "core's batch", origin=graph.source, fix="leave it out of --batch_constants")  # fmt: skip
+            numbers = value.ravel().tolist() if value.dtype.kind in "iuf" else []
+            share = len([number for number in numbers if number > 0]) == 1  # as half of the rows
+            if not share and not any(size > 0 and size % rows == 0 for size in (*numbers, *value.shape)):
+                raise UsageError(f"'{name}' holds no number of rows: {value.tolist()} has no multiple of the {rows} rows of a "
+                                 "core's batch, nor one number that may be a share of them",
+                                 origin=graph.source, fix="leave it out of --batch_constants")  # fmt: skip
         both = set(self.literals) & set(self.batch_constants)
         if both:
             raise UsageError(

@@ -21,15 +21,41 @@ class StaticShapes(Pass):
     ensures = ("shapes_known",)
 
     def run(self, graph: Graph) -> None:
+        ones = _ones_of_open_batches(graph)
         closed = [batch for node in graph.of_type(*ops.GET_NEXT) for batch in _close_batch(graph, node)]
         shapes.infer(graph)
         while shapes.tell_lookups(graph) + carried_shapes.tell(graph):
             shapes.infer(graph)
         folded, shape_of = _fold(graph)
-        graph.facts[self.name] = {"batches_closed": closed, "folded": folded, "shape_of": shape_of}
+        graph.facts[self.name] = {"batches_closed": closed, "folded": folded, "shape_of": shape_of, "ones": ones}
 
 
 # --------------------------------------------------------------------------- the batch dimension
+
+
+def _ones_of_open_batches(graph: Graph) -> dict[str, tuple[int, ...]] | None:
+    """By tensor the dimensions that are 1 while all batches are open; None where not all are, or have more rows than one.
+
+    When batches of one row are closed these stay what they are, numbers of the model, and no rows.
+    """
+    inputs = [shape for node in graph.of_type(*ops.GET_NEXT) for shape in node.attr("output_shapes")]
+    batchers = [n for n in graph.of_type(*ops.BATCHING) if (rows := _rows(n)) is not None and rows == 1]
+    if not batchers or any(shape is None or (shape and shape[0] is not None) for shape in inputs):
+        return None
+    shapes.infer(graph)
+    found: dict[str, tuple[int, ...]] = {}
+    for node in graph:
+        for port, (_, shape) in enumerate(node.outputs or ()):
+            axes = tuple(axis for axis, size in enumerate(shape or ()) if size == 1)
+            if axes:
+                found[str(node.out(port))] = axes
+    return found
+
+
+def _rows(dataset: Node) -> int | None:
+    """How many rows a dataset puts into a batch, where a constant says it."""
+    rows = dataset.inputs[ops.BATCHING[dataset.op][0]].node
+    return int(rows.attr("value").item()) if rows.op == "Const" and rows.attr("value").size == 1 else None
 
 
 def _close_batch(graph: Graph, get_next: Node) -> list[str]:
@@ -44,11 +70,9 @@ def _close_batch(graph: Graph, get_next: Node) -> list[str]:
         dataset = dataset.inputs[0].node
     if dataset is None or dataset.op not in ops.BATCHING:
         return []
-    size_operand, drop_operand = ops.BATCHING[dataset.op]
-    rows = dataset.inputs[size_operand].node
-    if drop_operand is None or rows.op != "Const" or rows.attr("value").size != 1:
+    drop_operand, size = ops.BATCHING[dataset.op][1], _rows(dataset)
+    if drop_operand is None or size is None:
         return []
-    size = int(rows.attr("value").item())
     graph.set_input(dataset, drop_operand % len(dataset.inputs), _constant(graph, dataset, np.asarray(True)).out())
     for node in (dataset, *chain, iterator, get_next):
         graph.set_attr(node, "output_shapes", [_with_batch(s, size) for s in node.attr("output_shapes")])

@@ -367,10 +367,31 @@ def test_a_constant_in_doubt_is_refused_with_the_flags_that_settle_it() -> None:
     assert seen(batch_constants=("four",)) - seen(literals=("four",)) == pytest.approx(3 * (8 - 4), rel=1e-6)
 
 
+def hardest(rows: int) -> None:
+    """The two hardest of four rows."""
+    finish(tf.reduce_mean(tf.nn.top_k(squared_error(*linear(rows)), tf.constant(2, name="many")).values), SGD(0.01))
+
+
+def two_numbers(rows: int) -> None:
+    """A counter that a vector is added to, neither of whose numbers is one of rows."""
+    loss = mean_loss(rows)
+    seen = variable("seen", (2,), trainable=False)
+    with tf.control_dependencies([tf1.assign_add(seen, tf.constant([5.0, 7.0], name="pair"))]):
+        loss = tf.identity(loss)
+    finish(loss, SGD(0.1))
+
+
+def test_a_constant_that_may_be_a_share_of_the_rows_is_a_number_of_the_model_and_the_report_says_so() -> None:
+    notes = report(lambda: hardest(4))["notes"]
+    assert [note for note in notes if "'TopKV2' (TopKV2) takes 2 of the 4 rows of a core's batch: read as a number of the model; "
+            "--batch_constants=many if it grows with the batch, --literals=many if it does not" in note]  # fmt: skip
+    assert not [n for n in report(lambda: hardest(4), literals=("many",))["notes"] if "many" in n]
+
+
 def test_constants_that_cannot_be_settled_so_are_named() -> None:
     with pytest.raises(UsageError, match="there is no constant 'five' in the step"):
         report(lambda: counted(4), literals=("five",))
     with pytest.raises(UsageError, match="'four' is named by --batch_constants and by --literals"):
         report(lambda: counted(4), literals=("four",), batch_constants=("four",))
-    with pytest.raises(UsageError, match="'four' holds no number of rows: 4"):
-        report(lambda: counted(3), batch_constants=("four",))
+    with pytest.raises(UsageError, match=r"'pair' holds no number of rows: \[5.0, 7.0\] has"):
+        report(lambda: two_numbers(4), batch_constants=("pair",))

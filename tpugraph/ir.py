@@ -197,7 +197,9 @@ class Graph(Links):
         """
         doomed = dict.fromkeys(nodes)
         waits = {wait: node for node in doomed for wait in node._awaited}
-        used = chain(((c, node) for node in doomed for c, _ in node._uses), ((c, waits[w]) for w in waits for c in w.nodes))
+        used = chain(
+            ((c, node) for node in doomed for c, _ in node._uses), ((c, waits[w]) for w in waits for c in w.nodes)
+        )
         for consumer, node in used:
             if consumer not in doomed:
                 raise GraphError(f"cannot remove a node that '{consumer.name}' uses", node=node)

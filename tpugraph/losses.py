@@ -91,7 +91,9 @@ def _unread_scalars(graph: Graph, varying: dict[Node, None], moving: list[Node])
     if any(node.outputs is None for node in varying):
         shapes.infer(graph)
     backward = graph.ancestors(moving, data_only=True)
-    candidates = [(position, node) for position, node in enumerate(varying) if node not in backward and _unread_scalar(node)]
+    candidates = [
+        (position, node) for position, node in enumerate(varying) if node not in backward and _unread_scalar(node)
+    ]
     trained = _bits(v for node in moving for v in written_variables(node)[:1])
     apart = _bits(node for node in varying if node not in backward)
     covered = _marks_in_cones(graph, [node for _, node in candidates], trained)

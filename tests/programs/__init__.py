@@ -22,7 +22,7 @@ from . import (
     shapes,
     statistics,
 )
-from .harness import Verdict, check, plain, trace, unmoved, unsteady
+from .harness import Verdict, check, constants_in_doubt, plain, trace, unmoved, unsteady
 from .parts import PROGRAMS, Program
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Program",
     "Verdict",
     "check",
+    "constants_in_doubt",
     "find",
     "generated",
     "named",

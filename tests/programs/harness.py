@@ -6,6 +6,7 @@ analysis cannot hide behind its own answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -219,6 +220,23 @@ def check(
     if verdict.outcome == "different" and (fault := unsteady(build, rows * cores, steps=steps, resource=resource)):
         return Verdict("invalid", f"a second run differs: {fault}")
     return verdict
+
+
+def constants_in_doubt(build: Program, cores: int) -> list[str]:
+    """The constants that a conversion says may be shares of the rows: in its report, and where one is settled, by its refusal."""
+    traced = trace(build, build.rows, resource=build.resource)
+    named: list[str] = []
+    while True:
+        graph = graphdef.from_graph_def(traced.graph.as_graph_def(), source="made.pb")
+        given = {"loss": traced.loss, "train_op": traced.train, "batch_constants": tuple(named)}
+        try:
+            words = " ".join(convert(graph, num_replicas=cores, **given).report["notes"])
+        except ConversionError as error:
+            words = error.fix or ""
+        more = [name for names in re.findall(r"--batch_constants=(\S+)", words) for name in names.split(",")]
+        if set(more) <= set(named):
+            return named
+        named = list(dict.fromkeys([*named, *more]))
 
 
 def unmoved(build: Program, *, resource: bool = False) -> list[str]:

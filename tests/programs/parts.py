@@ -27,7 +27,8 @@ class Program:
         rows: rows per core.
         steps: steps to train.
         sizes: what else ``build`` is given.
-        doubtful: whether a constant may be a size of the batch or not, so that a refusal is right as well.
+        doubtful: whether a constant may be a size of the batch or not, so that a refusal is right as well, and a result that is
+            right where the flag that the report names settles it.
         named: whether the conversion is told the loss and the train op, or has to find them.
         resource: whether its variables are resources.
     """

@@ -17,7 +17,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.rules import Rules
-from tpugraph.analysis.sizes import Poly, Relations, Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Poly, Relations, Size, Unknown, divide, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
 
 Dims = tuple[Size, ...]
@@ -51,6 +51,13 @@ class Dimensions:
         shape_of: constants that a shape was folded into, by name, with the tensor whose shape it is.
         chosen: constants that are settled: by name, whether they hold the size of the batch.
         only: the constants that may hold it at all; None where any may.
+        literal_ones: of tensors, by name, the dimensions of size 1 that are known to be no batch of one row, as the batch was
+            open when the graph was built; None where it was not.
+
+    Attributes:
+        sums_left_out: whether TensorFlow may have left out sums over one row: it does where it knows that the row is one.
+        defaulted: numbers that were taken for numbers of the model as nothing speaks for another reading.
+        shares: numbers that are no multiple of the rows and that ``chosen`` says to follow the batch, with their constants.
     """
 
     def __init__(
@@ -66,6 +73,7 @@ class Dimensions:
         only: Collection[str] | None = None,
         whole: int | None = None,
         ones: bool = False,
+        literal_ones: Mapping[str, Collection[int]] | None = None,
     ) -> None:
         self.graph = graph
         self.rows = rows
@@ -83,7 +91,10 @@ class Dimensions:
         self._shape_of = dict(shape_of or {})
         self._chosen = dict(chosen or {})
         self._only = only
+        self._literal_ones = dict(literal_ones or {})
+        self.sums_left_out = self.ones and literal_ones is None
         self.defaulted: dict[Unknown, None] = {}
+        self.shares: dict[int, str] = {}
         self.regrouped: list[tuple[Dims, Dims]] = []
         self.doubtful: list[Doubt] = []
         self._folded: list[tuple[Elements, str]] = []
@@ -152,6 +163,21 @@ class Dimensions:
                 return self.sizes.at(one)
         return found
 
+    def beside_shares(self) -> dict[str, int]:
+        """Constants with a number that another one holds as a share of the rows, and that nothing speaks for: in doubt, too.
+
+        These are sizes, and what a sum is divided by: TensorFlow makes a mean's gradient so.
+        """
+        return {
+            tensor.node.name: one.value
+            for tensor, elements in self._elements.items()
+            if tensor.node.op == "Const" and (not tensor.dtype.floating or any(
+                use.index == 1 and use.node.op in ops.DIVISIONS for use in tensor.node.uses()))
+            for one in elements or ()
+            if isinstance(one, Unknown) and one.value in self.shares
+            and (one.root() in self.defaulted or known(one) is None)
+        }  # fmt: skip
+
     def in_doubt(self, size: Size | None) -> TypeGuard[Unknown]:
         """Whether nothing speaks for a number, a multiple of the rows, being one of the model, or of the batch."""
         if not isinstance(size, Unknown) or size.value < 1 or size.value % self.rows:
@@ -178,9 +204,13 @@ class Dimensions:
         return self._dims[tensor]
 
     def set_elements(self, tensor: Tensor, elements: Elements | None) -> None:
-        """Say what the elements of an output are."""
-        if elements is not None and len(elements) <= _LONGEST:
-            self._elements[tensor] = elements
+        """Say what the elements of an output are, and with that how many there are."""
+        if elements is None or len(elements) > _LONGEST:
+            return
+        self._elements[tensor] = elements
+        dims = self._dims.get(tensor)
+        if dims is not None and len(dims) == 1 and self.sizes.at(dims[0]) < 0:
+            self._dims[tensor] = (len(elements),)
 
     def set_level(self, tensor: Tensor, value: float | int | bool | None) -> None:
         """Say that every element of an output is the same number."""
@@ -245,7 +275,11 @@ class Dimensions:
     def _static(self, tensor: Tensor, *, open_for_batch: bool) -> Dims | None:
         if tensor.node.outputs is None or tensor.shape is None:
             return None
-        return tuple(self._may_follow(d, tensor) if open_for_batch or d is None else int(d) for d in tensor.shape)
+        fixed = self._literal_ones.get(str(tensor), ()) if self._literal_ones else ()
+        return tuple(
+            self._may_follow(d, tensor) if (open_for_batch and axis not in fixed) or d is None else int(d)
+            for axis, d in enumerate(tensor.shape)
+        )
 
     def _may_follow(self, size: int | None, origin: object) -> Size:
         """A size that may follow the batch; of more than one row, one is no number of rows, unless rows are divided."""
@@ -257,27 +291,30 @@ class Dimensions:
         shape = tensor.shape
         if shape is None:
             return None
-        if self._settled(tensor) is False:
+        if self.settled(tensor.node.name) is False:
             return tuple(int(d or 0) for d in shape)
         return tuple(self._may_follow(d, tensor) for d in shape)
 
-    def _settled(self, tensor: Tensor) -> bool | None:
-        """Whether a constant holds the size of the batch, where that is settled."""
-        name = tensor.node.name
+    def settled(self, name: str) -> bool | None:
+        """Whether the constant of that name holds the size of the batch, where that is settled."""
         return False if self._only is not None and name not in self._only else self._chosen.get(name)
 
     def _constant_elements(self, tensor: Tensor) -> Elements | None:
         value = constant(tensor.node)
         if value.ndim > 1 or value.size > _LONGEST or value.dtype.name not in _NUMBERS:
             return None
-        chosen = self._settled(tensor)
+        chosen = self.settled(tensor.node.name)
         found: Elements = []
-        for index, number in enumerate(value.ravel().tolist()):
-            if not np.isfinite(number) or number != int(number):
-                return None
+        numbers = value.ravel().tolist()
+        if not all(np.isfinite(number) and number == int(number) for number in numbers):
+            return None
+        multiples = any(number > 0 and number % self.rows == 0 for number in numbers)
+        for index, number in enumerate(numbers):
             size = int(number)
-            if chosen and size % self.rows == 0 and size > 0:
-                found.append(Poly((0, size // self.rows)))
+            if chosen and size > 0 and (not multiples or size % self.rows == 0):
+                found.append(divide(Poly((0, size)), self.rows))
+                if size % self.rows:
+                    self.shares[size] = tensor.node.name
             else:
                 found.append(size if chosen is False else self._may_follow(size, (tensor, index)))
         source = self._shape_of.get(tensor.node.name)

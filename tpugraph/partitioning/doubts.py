@@ -2,15 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from tpugraph import ops
+from tpugraph.analysis.dimension_rules.slicing import places
 from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, Size, Unknown, known
 from tpugraph.errors import ConversionError
 from tpugraph.ir import Node, Tensor
+from tpugraph.state import written_variables
 
 _BOUNDS = {"StridedSlice": (1, 2), "Slice": (1, 2), "TopKV2": (1,)}
 """Ops that take some rows of a batch, and the operands that say which."""
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """One number that says which rows of the batch an op takes.
+
+    Attributes:
+        node: the op.
+        operand: the operand that holds the number.
+        place: its place there.
+        rows: the size of the dimension that rows are taken of.
+    """
+
+    node: Node
+    operand: Tensor
+    place: int
+    rows: Poly
+
+
+def _bounds(placing: Placing) -> Iterator[_Bound]:
+    """The numbers that say which rows of the batch are taken."""
+    for node in placing.verdicts:
+        operands = _BOUNDS.get(node.op)
+        dims = placing.dims(node.inputs[0]) if operands is not None else None
+        if operands is None or not dims:
+            continue
+        for operand in operands:
+            for place, axis in _axes(node, operand, len(dims)):
+                size = dims[axis]
+                if isinstance(size, Poly):
+                    yield _Bound(node, node.inputs[operand], place, size)
+
+
+def _axes(node: Node, operand: int, rank: int) -> Iterator[tuple[int, int]]:
+    """Each place of an operand whose number counts, with the dimension that it bounds."""
+    if node.op == "TopKV2":
+        yield 0, rank - 1
+    elif node.op == "Slice":
+        yield from ((axis, axis) for axis in range(rank))
+    else:
+        mask = int(node.attr("begin_mask" if operand == 1 else "end_mask", 0))
+        for axis, made, place in places(node, rank):
+            if axis is not None and made is not None and place >= 0 and not mask >> place & 1:
+                yield place, axis
 
 
 def refuse_doubts(placing: Placing, count: int) -> None:
@@ -20,10 +69,12 @@ def refuse_doubts(placing: Placing, count: int) -> None:
         ConversionError: it names the constant, what it decides, and the flags that settle it.
     """
     _refuse_bounds(placing)
-    d = placing.d
+    _refuse_beside_shares(placing)
+    d, graph = placing.d, placing.graph
+    step = None if graph.roles.step is None else graph.get(graph.roles.step.name)
     for node in placing.verdicts:
         fact = ops.WRITES.get(node.op)
-        if fact is None or not fact.additive or fact.rows is not None or d.rows == 1:
+        if fact is None or not fact.additive or fact.rows is not None or step in written_variables(node):
             continue
         elements = d.elements(node.inputs[fact.value])
         one = elements[0] if elements and len(elements) == 1 else None
@@ -48,25 +99,57 @@ def _refusal(placing: Placing, node: Node, name: str, readings: tuple[str, str],
 def _refuse_bounds(placing: Placing) -> None:
     """Refuse a number of rows that is computed from a constant of which nothing says whether it follows the batch."""
     d = placing.d
-    for node in placing.verdicts:
-        bounds = _BOUNDS.get(node.op)
-        dims = placing.dims(node.inputs[0]) if bounds is not None else None
-        if bounds is None or not dims or d.rows == 1:
+    for bound in _bounds(placing) if d.rows > 1 else ():
+        elements = d.elements(bound.operand) or ()
+        if bound.place >= len(elements) or not _in_doubt(placing, elements[bound.place]):
             continue
-        for index in bounds:
-            for place, size in enumerate(d.elements(node.inputs[index]) or ()):
-                axis = place if node.op != "TopKV2" else len(dims) - 1
-                if axis >= len(dims) or not isinstance(dims[axis], Poly) or not _in_doubt(placing, size):
-                    continue
-                names = [n.name for n in placing.graph.ancestors([node.inputs[index].node], data_only=True)
-                         if n.op == "Const" and constant(n).size == 1 and constant(n).item() == d.rows]  # fmt: skip
-                if not names:
-                    continue
-                raise _refusal(
-                    placing, node, names[0], ("is the size of the batch", "is not"),
-                    f"'{node.name}' ({node.op}) takes rows of the batch up to a number made of '{names[0]}', which is "
-                    f"{d.rows}, as many as a core's batch has rows: if it is that, it grows with the whole batch",
-                )  # fmt: skip
+        names = [n.name for n in placing.graph.ancestors([bound.operand.node], data_only=True)
+                 if n.op == "Const" and constant(n).size == 1 and constant(n).item() == d.rows]  # fmt: skip
+        if names:
+            raise _refusal(
+                placing, bound.node, names[0], ("is the size of the batch", "is not"),
+                f"'{bound.node.name}' ({bound.node.op}) takes rows of the batch up to a number made of '{names[0]}', which is "
+                f"{d.rows}, as many as a core's batch has rows: if it is that, it grows with the whole batch",
+            )  # fmt: skip
+
+
+def _refuse_beside_shares(placing: Placing) -> None:
+    """Refuse a number that is said to be a share of the rows in one constant, and that others hold of which nothing is said."""
+    d = placing.d
+    others = d.beside_shares()
+    if not others:
+        return
+    name, number = next(iter(others.items()))
+    said = [held for value, held in d.shares.items() if value in others.values()]
+    raise ConversionError(
+        f"'{name}' is {number} as '{d.shares[number]}', which --batch_constants says to be a share of the {d.rows} rows of a "
+        "core's batch: gradients hold the sizes of the forward step once more, and nothing says whether this is one",
+        node=name, origin=placing.graph.source,
+        fix=f"--batch_constants={','.join([*said, *others])} without those that are numbers of the model: these to --literals",
+    )  # fmt: skip
+
+
+def literal_bounds(placing: Placing) -> list[str]:
+    """What the user should know of: rows of the batch taken up to a constant that may be a share of them.
+
+    A constant that is smaller than the rows is read as a number of the model, as the graph says nothing else.
+    """
+    d = placing.d
+    found: dict[str, str] = {}
+    for bound in _bounds(placing) if d.rows > 1 else ():
+        behind, node = constant_behind(bound.operand), bound.node
+        if behind.op != "Const" or d.settled(behind.name) is not None:
+            continue
+        numbers = constant(behind).ravel().tolist()
+        number = numbers[bound.place] if bound.place < len(numbers) else 0
+        least = 1 if node.op == "TopKV2" else 2  # a slice from the second row on takes no share of them
+        if least <= number < bound.rows.at(d.rows):
+            found[behind.name] = (
+                f"'{node.name}' ({node.op}) takes {number} of the {bound.rows.at(d.rows)} rows of a core's batch: read as a "
+                f"number of the model; --batch_constants={behind.name} if it grows with the batch, "
+                f"--literals={behind.name} if it does not"
+            )
+    return list(found.values())
 
 
 def _in_doubt(placing: Placing, size: Size | None) -> bool:

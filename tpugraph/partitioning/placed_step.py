@@ -38,11 +38,15 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     if split:
         dims |= {graph[name].out(): held for name, held in split["held"].dims.items() if name in graph}
         sizes |= {graph[name].out(): held for name, held in split["held"].elements.items() if name in graph}
-    shape_of = graph.facts.get("static-shapes", {}).get("shape_of", {})
+    facts = graph.facts.get("static-shapes", {})
+    shape_of, literal_ones = facts.get("shape_of", {}), facts.get("ones")
+    only = split.get("constants")
+    if literal_ones is not None and only is None:  # no shape of the batch was a constant before
+        only = {*shape_of, *(chosen or ())}
 
     def found(ones: bool) -> Dimensions:
         made = Dimensions(graph, order, rows, dims, sizes, shape_of=shape_of, chosen=chosen, whole=rows * count,
-                          only=split.get("constants"), ones=ones)  # fmt: skip
+                          only=only, ones=ones, literal_ones=literal_ones)  # fmt: skip
         evidence.weigh(made)
         return made
 

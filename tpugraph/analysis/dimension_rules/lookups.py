@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpugraph.analysis.dimension_rules.arithmetic import difference
 from tpugraph.analysis.dimension_rules.reshaping import shaped_by
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
-from tpugraph.analysis.sizes import Size, Unknown, follows_batch
+from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.state import variable_of
 
@@ -66,10 +66,12 @@ def _range(d: Dimensions, node: Node) -> None:
         d.fresh(out)
         return
     first, last, step = (d.sizes.at(e) for e in ends)  # type: ignore[arg-type]
-    if step == 1:
+    if step == 1 and (not d.ones or isinstance(known(ends[2]), int)):  # type: ignore[arg-type]
         d.set(out, [difference(d, ends[1], ends[0])])  # type: ignore[arg-type]
     else:
-        d.fresh(out)
+        made = d.fresh(out)
+        if made and first == 0 and d.sizes.at(made[0]) * step == last:
+            d.sizes.product([made[0], ends[2]], [ends[1]])  # type: ignore[list-item]
     if step and not any(follows_batch(e) for e in ends) and len(range(first, last, step)) <= LONGEST:  # type: ignore[arg-type]
         d.set_elements(out, list(range(first, last, step)))
 

@@ -206,6 +206,8 @@ def _split(d: Dimensions, node: Node) -> None:
         piece = sizes[port] if sizes and sizes[port] is not None and d.sizes.at(sizes[port]) >= 0 else None  # type: ignore[arg-type]
         if piece is None:
             value = (out.shape or ())[at] if out.shape else None
+            if value is None and node.op == "Split" and d.sizes.at(dims[at]) >= 0:
+                value = d.sizes.at(dims[at]) // count
             piece = d._may_follow(value, out)
             if node.op == "Split" and not isinstance(dims[at], int):
                 d.sizes.product([dims[at]], [count, piece])

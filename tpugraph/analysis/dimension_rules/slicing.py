@@ -16,9 +16,13 @@ def _slice(d: Dimensions, node: Node) -> None:
     made = d.fresh(out)
     if dims is None:
         return
-    if made is None:
-        made = tuple(Unknown(-1) for _ in dims)
-        d._dims[out] = made
+    made = tuple(made or (Unknown(-1) for _ in dims))
+    if size and None not in size and len(size) == len(dims):
+        made = tuple(
+            Unknown(d.sizes.at(asked)) if d.sizes.at(one) < 0 <= d.sizes.at(asked) else one  # type: ignore[arg-type]
+            for one, asked in zip(made, size, strict=True)
+        )
+    d._dims[out] = made
     for axis, whole in enumerate(dims):
         asked = size[axis] if size and len(size) == len(dims) else None
         start = begin[axis] if begin and len(begin) == len(dims) else None
@@ -30,12 +34,20 @@ def _slice(d: Dimensions, node: Node) -> None:
             d.sizes.tie(made[axis], whole)
         if asked is not None and d.sizes.at(asked) != -1:
             d.sizes.tie(made[axis], asked)
+            if start is not None and _is_last_part(node):
+                d.sizes.sum([whole], [made[axis], start])
         elif asked is not None and start is not None and d.sizes.at(whole) >= 0:
             d.sizes.sum([whole], [made[axis], start])
     elements = d.elements(source)
     if elements is not None and begin and size and isinstance(begin[0], int):
         count = d.sizes.at(size[0]) if size[0] is not None else -1
         d.set_elements(out, elements[begin[0] : begin[0] + count if count >= 0 else None])
+
+
+def _is_last_part(node: Node) -> bool:
+    """Whether a slice takes the last of the parts that a tensor was joined of, as the gradient of a concatenation does."""
+    offsets = node.inputs[1]
+    return offsets.node.op == "ConcatOffset" and offsets.port == len(offsets.node.inputs) - 2
 
 
 @rule("StridedSlice")

@@ -115,6 +115,9 @@ def met_by_rows(d: Dimensions) -> None:
             source = _behind(tensor)
             if source.op not in ops.SIZE_OPERANDS or source.op in ops.SLICES | SPREADS or source not in made_of_rows:
                 continue
+            before = d.dims(source.inputs[0]) if source.op == "Reshape" else None
+            if before is not None and all(isinstance(known(s), int) for s in before):
+                continue  # what has no rows has none in another shape
             for place in range(1, len(shape) + 1):
                 rows = next((s[-place] for s in shapes if len(s) >= place and follows_batch(s[-place])), None)
                 if rows is not None and unsettled(shape[-place]) and d.sizes.at(rows) == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpugraph.analysis.dimensions import Dimensions, Dims
 from tpugraph.analysis.evidence.shared import final, root, unsettled
-from tpugraph.analysis.sizes import Poly, Size, follows_batch, known, times
+from tpugraph.analysis.sizes import Poly, Size, follows_batch, known, times, values
 
 
 def regrouped(d: Dimensions) -> None:
@@ -12,6 +12,7 @@ def regrouped(d: Dimensions) -> None:
 
     Dimensions that were put together and are taken apart again as they were are the same ones.
     """
+    _as_they_were(d)
     whole = {size: parts for parts, made in d.regrouped if len(made) == 1 for size in [root(made[0])]}
     whole |= {
         size: parts for made, parts in d.regrouped if len(made) == 1 and _parted(parts) for size in [root(made[0])]
@@ -41,6 +42,21 @@ def regrouped(d: Dimensions) -> None:
                 d.sizes.tie(one, Poly((0, value // d.rows)))
                 break
             start *= value
+
+
+def _as_they_were(d: Dimensions) -> None:
+    """Several dimensions that were made of several others, and are given their sizes again, as in a gradient."""
+    several = [pair for pair in d.regrouped if min(map(len, pair)) > 1]
+    ways = [*several, *((after, before) for before, after in several)]
+    made_of: dict[tuple[object, ...], list[Dims]] = {}
+    for before, after in ways:
+        if _parted(before) and _parted(after):
+            made_of.setdefault((*map(known, after), *values(before, d.sizes)), []).append(before)
+    for before, after in ways:
+        if _parted(before) and any(unsettled(size) for size in after):
+            found = made_of.get((*map(known, before), *values(after, d.sizes)), [])
+            if len({tuple(map(known, dims)) for dims in found}) == 1:
+                d.tie(after, found[0])
 
 
 def _parted(parts: Dims) -> bool:
