@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from passes import PASSES, PIPELINES
-from tpugraph import evaluation_roles, graphdef, ops, preconditions, roles, shapes
+from tpugraph import evaluation_roles, graphdef, one_row, ops, preconditions, roles, shapes
 from tpugraph.analysis import cluster_nodes
-from tpugraph.errors import ConversionError, UsageError
+from tpugraph.errors import ConversionError, GraphError, UsageError
 from tpugraph.findings import Roles
 from tpugraph.ir import Graph
 from tpugraph.pipeline import Pass, Pipeline, parse_passes
@@ -129,7 +129,12 @@ def _convert(
     preconditions.check(graph)
     pipeline = Pipeline(build_passes(options))
     pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after, progress=progress)
-    shapes.check(graph)
+    try:
+        shapes.check(graph)
+    except GraphError as error:
+        if graph.facts.get("cross-replica-sum", {}).get("batch_rows") == 1 and options.num_replicas > 1:
+            raise one_row.refusal(error.fault, error.node, graph.source) from error
+        raise
     graph.imported = None
     graph_def = graphdef.to_graph_def(graph)
     seconds = time.perf_counter() - started

@@ -13,6 +13,7 @@ from tpugraph import attrs
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Poly, follows_batch, known, times
+from tpugraph.errors import ConversionError
 from tpugraph.ir import Graph, Node, Tensor
 
 NOTE = (
@@ -22,6 +23,22 @@ NOTE = (
 """What the report says of such a batch."""
 
 _INT32 = attrs.dtype("int32")
+
+
+def refusal(what: str, node: object, origin: str) -> ConversionError:
+    """The error of a graph of one row in which the row and a number of the model cannot be told apart.
+
+    Args:
+        what: where they meet, as the end of a sentence.
+        node: the node.
+        origin: the graph.
+    """
+    return ConversionError(
+        f"a core's batch has one row, and the graph does not tell it from a number of the model: {what}",
+        node=node, origin=origin,
+        fix="write the graph with two rows a core or more, or with a batch that is open (drop_remainder=False); one core "
+        "alone (--num_replicas=1) trains it as it is",
+    )  # fmt: skip
 
 
 def mend(graph: Graph, dimensions: Dimensions) -> int:

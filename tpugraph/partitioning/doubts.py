@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tpugraph import ops
+from tpugraph import one_row, ops
 from tpugraph.analysis.dimension_rules.slicing import places
 from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Poly, Size, Unknown, known
+from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
 from tpugraph.errors import ConversionError
 from tpugraph.ir import Node, Tensor
 from tpugraph.state import written_variables
@@ -68,6 +68,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     Raises:
         ConversionError: it names the constant, what it decides, and the flags that settle it.
     """
+    _refuse_one_row(placing)
     _refuse_bounds(placing)
     _refuse_beside_shares(placing)
     d, graph = placing.d, placing.graph
@@ -88,6 +89,27 @@ def refuse_doubts(placing: Placing, count: int) -> None:
         )  # fmt: skip
 
 
+def _refuse_one_row(placing: Placing) -> None:
+    """Refuse a graph of one row in which numbers contradict each other, or a gradient has rows where its op says that none are."""
+    d, origin = placing.d, placing.graph.source
+    if not d.sums_left_out:
+        return
+    for node, one, other in d.sizes.conflicts:
+        if isinstance(node, Node) and node.outputs and not node.out().dtype.floating:
+            raise one_row.refusal(
+                f"a number is {one} by what it is computed of, and {other} by what reads it", node, origin
+            )
+    for node in (node for node in placing.verdicts if node.op == "StridedSliceGrad"):
+        made, grad = placing.dims(node.out()), placing.dims(node.inputs[4])
+        if made is None or grad is None:
+            continue
+        for axis, target, _ in places(node, len(made)):
+            if axis is None and target is not None and target < len(grad) and follows_batch(grad[target]):
+                raise one_row.refusal(
+                    "the gradient of pairs of rows leaves out a sum over one of the two", node, origin
+                )
+
+
 def _refusal(placing: Placing, node: Node, name: str, readings: tuple[str, str], fault: str) -> ConversionError:
     """The error of a constant with two readings, and the flags that choose one."""
     return ConversionError(
@@ -99,18 +121,26 @@ def _refusal(placing: Placing, node: Node, name: str, readings: tuple[str, str],
 def _refuse_bounds(placing: Placing) -> None:
     """Refuse a number of rows that is computed from a constant of which nothing says whether it follows the batch."""
     d = placing.d
-    for bound in _bounds(placing) if d.rows > 1 else ():
+    for bound in _bounds(placing):
         elements = d.elements(bound.operand) or ()
-        if bound.place >= len(elements) or not _in_doubt(placing, elements[bound.place]):
+        size = elements[bound.place] if bound.place < len(elements) else None
+        if not _in_doubt(placing, bound, size):
             continue
-        names = [n.name for n in placing.graph.ancestors([bound.operand.node], data_only=True)
-                 if n.op == "Const" and constant(n).size == 1 and constant(n).item() == d.rows]  # fmt: skip
-        if names:
+        name = _origin(placing, bound, size)
+        if name is not None:
             raise _refusal(
-                placing, bound.node, names[0], ("is the size of the batch", "is not"),
-                f"'{bound.node.name}' ({bound.node.op}) takes rows of the batch up to a number made of '{names[0]}', which is "
+                placing, bound.node, name, ("is the size of the batch", "is not"),
+                f"'{bound.node.name}' ({bound.node.op}) takes rows of the batch up to a number made of '{name}', which is "
                 f"{d.rows}, as many as a core's batch has rows: if it is that, it grows with the whole batch",
             )  # fmt: skip
+
+
+def _origin(placing: Placing, bound: _Bound, size: Size | None) -> str | None:
+    """The constant that a number is made of, by name."""
+    if isinstance(size, Unknown) and isinstance(size.origin, tuple):
+        return str(size.origin[0].node.name)
+    return next((n.name for n in placing.graph.ancestors([bound.operand.node], data_only=True)
+                 if n.op == "Const" and constant(n).size == 1 and constant(n).item() == placing.d.rows), None)  # fmt: skip
 
 
 def _refuse_beside_shares(placing: Placing) -> None:
@@ -152,9 +182,12 @@ def literal_bounds(placing: Placing) -> list[str]:
     return list(found.values())
 
 
-def _in_doubt(placing: Placing, size: Size | None) -> bool:
+def _in_doubt(placing: Placing, bound: _Bound, size: Size | None) -> bool:
     """Whether a number was taken for one of the model for want of evidence, and may follow the batch."""
     d = placing.d
+    if d.rows == 1:  # the largest of one row, or one row sorted
+        written = isinstance(size, Unknown) and isinstance(size.origin, tuple)
+        return d.sums_left_out and bound.node.op == "TopKV2" and written and known(size) == 1  # type: ignore[arg-type]
     if not isinstance(size, Unknown) or isinstance(known(size), Poly) or size.value < 1:
         return False
     return size.origin is None or (size.root() in d.defaulted and size.value % d.rows == 0)
