@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import attrs, batched_input, ops, shapes
+from tpugraph.analysis import signatures
 from tpugraph.errors import ShapeError
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.pipeline import Pass
@@ -208,7 +209,7 @@ def _zero_made_of_text(graph: Graph, count: Tensor, padded: list[Tensor], rows: 
         node.out()
         for node in (graph.descendants(texts, data_only=True) if texts else ())
         if any(t.dtype.name == "string" and (t.shape or (0,))[0] == rows for t in node.inputs)
-        and node.op in ops.ROW_BY_ROW
+        and _row_by_row(node)
         and node.out().dtype.size is not None
     ]
     for tensor in found:
@@ -223,6 +224,12 @@ def _zero_made_of_text(graph: Graph, count: Tensor, padded: list[Tensor], rows: 
             graph.set_input(use.node, use.index, kept)
         padded.append(true)  # keeps the rows apart like the batch itself
     return len(found)
+
+
+def _row_by_row(node: Node) -> bool:
+    """Whether an op makes each element, or row, of the element in the same place, as ops on text do."""
+    signature = signatures.of(node)
+    return signature is not None and any((tokens or ("",))[0] == "..." for tokens in signature.outputs)
 
 
 def _add(graph: Graph, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any]) -> Tensor:

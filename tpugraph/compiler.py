@@ -39,7 +39,8 @@ class ConvertOptions:
         loss_reduction: ``auto``, ``mean`` or ``sum``.
         varying_updates: ``mean``, ``replica0`` or ``error``: what is written where a policy lets cores differ.
         batch_norm: ``global`` (statistics of the whole batch) or ``per_core`` (each core its own, as is usual on a TPU).
-        batch_constants: names of constants that hold the size of the batch, where the compiler asks.
+        batch_constants: names of constants that hold the size of the batch or a share of it, where the compiler asks or
+            a note says that it takes them for numbers of the model.
         literals: names of constants that are numbers of the model, where the compiler asks.
         mode: ``train``, ``eval`` or ``predict``: what kind of graph the model is.
         metrics: of mode ``eval``: value tensor and update op of each metric by name; None finds them.

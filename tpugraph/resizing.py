@@ -15,7 +15,7 @@ from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, constant
 from tpugraph.analysis.sizes import Known, Poly, Size, follows_batch, known
 from tpugraph.attrs import Shape
 from tpugraph.errors import ShapeError
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir import Graph, Node, Tensor, Use
 
 _ = _dimension_rules
 
@@ -129,7 +129,7 @@ class Resizing:
         value, elements = constant(node), self.dims.elements(node.out())
         for index, size in enumerate(elements or ()):
             if self.dims.in_doubt(size) and (
-                _shapes_varying(node, index, self._varying)
+                _shapes_varying(node, self._varying)
                 or (self.dims.sizes.at(size) == self.batch and _starts(node, self._varying))
             ):
                 raise self.uncertain(node, f"the constant {value.tolist()} may hold the batch at place {index}")
@@ -160,19 +160,34 @@ def _starts(node: Node, varying: analysis.NodeSet) -> bool:
             follower = use.node
             if shaped and follower.op in ops.MERGE and follower in varying:
                 return True
-            shapes = follower.op in ops.TAKES_SIZES and use.index == ops.TAKES_SIZES[follower.op]
-            hands_on = ops.ENTER | ops.IDENTITIES if shaped else ops.HANDS_ON_SIZES | {"StridedSlice"}
+            shapes = _shapes(use)
+            hands_on = ops.ENTER | ops.IDENTITIES if shaped else _HAND_ON | {"StridedSlice"}
             if (shapes or follower.op in hands_on) and follower not in seen:
                 seen.add(follower)
                 stack.append((follower, shaped or shapes))
     return False
 
 
-def _shapes_varying(node: Node, index: int, varying: analysis.NodeSet) -> bool:
-    """Whether an element of a constant shapes a value of the batch (element by element through slices)."""
-    for use in node.uses():
-        if use.node.op in ops.TAKES_SIZES and use.index == ops.TAKES_SIZES[use.node.op] and use.node in varying:
-            return True
-        if use.node.op in ops.HANDS_ON_SIZES and _shapes_varying(use.node, index, varying):
-            return True
+def _shapes_varying(node: Node, varying: analysis.NodeSet) -> bool:
+    """Whether a constant shapes a value of the batch, put together with others."""
+    stack, seen = [node], {node}
+    while stack:
+        for use in stack.pop().uses():
+            if _shapes(use) and use.node in varying:
+                return True
+            if use.node.op in _HAND_ON and use.node not in seen:
+                seen.add(use.node)
+                stack.append(use.node)
     return False
+
+
+def _shapes(use: Use) -> bool:
+    """Whether an operand holds the sizes of the result."""
+    return _SHAPED_BY.get(use.node.op) == use.index
+
+
+_SHAPED_BY = {"Reshape": 1, "Tile": 1, "BroadcastTo": 1, "Slice": 2, "Conv2DBackpropInput": 0, "Fill": 0}
+"""Where a constant in doubt would change the shape of a result: of the size operands those that are a whole shape."""
+
+_HAND_ON = frozenset({"Pack", "ConcatV2", "Cast", "Identity", "ExpandDims"})
+"""Ops that vectors of sizes are put together with."""

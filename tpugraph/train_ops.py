@@ -57,7 +57,7 @@ def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
             continue
         if node.op in ops.BACKPROPAGATION:
             return True
-        if node.op in ops.MULTILINEAR - ops.ELEMENTWISE and not all(_hands_on(t.node, forward) for t in node.inputs):
+        if node.op in ops.LAYER_PRODUCTS and not all(_hands_on(t.node, forward) for t in node.inputs):
             return True
         made[node] = None
         pending += [tensor.node for tensor in node.inputs]

@@ -84,8 +84,8 @@ _EXACTNESS = (
         "global: statistics of the whole batch, as the plain graph has them; per_core: each core its own, without collectives",
         ("global", "per_core"),
     ),
-    Flag("batch_constants", "list", (), "constants that hold the size of the batch, where it asks", shown="NODE,..."),
-    Flag("literals", "list", (), "constants that are numbers of the model, where it asks", shown="NODE,..."),
+    Flag("batch_constants", "list", (), "constants that hold the size of the batch or a share of it", shown="NODE,..."),
+    Flag("literals", "list", (), "constants that are numbers of the model, whatever the batch", shown="NODE,..."),
 )
 _MODE = (
     Flag(

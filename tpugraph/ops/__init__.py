@@ -30,13 +30,6 @@ from tpugraph.ops import (
     tpu,
     variable,
 )
-from tpugraph.ops.legacy import APART as APART
-from tpugraph.ops.legacy import BACKPROPAGATION as BACKPROPAGATION
-from tpugraph.ops.legacy import FUNCTIONAL as FUNCTIONAL
-from tpugraph.ops.legacy import HANDS_ON_SIZES as HANDS_ON_SIZES
-from tpugraph.ops.legacy import MULTILINEAR as MULTILINEAR
-from tpugraph.ops.legacy import ROW_BY_ROW as ROW_BY_ROW
-from tpugraph.ops.legacy import TAKES_SIZES as TAKES_SIZES
 from tpugraph.ops.record import Batching, Call, Op, Ordering, Refusal, Role, Rule, Signature, Write, records
 
 __all__ = ["Batching", "Call", "Op", "Ordering", "Refusal", "Role", "Rule", "Signature", "Write", "records"]
@@ -76,6 +69,10 @@ EXIT = _role("exit")
 LOOP_COND = _role("loop_cond")
 CONTROL_FLOW = MERGE | SWITCH | NEXT_ITERATION | ENTER | EXIT | LOOP_COND | {"ControlTrigger"}
 CALLS = _role("call")
+FUNCTIONAL = _ops(lambda record: record.functional)
+APART: dict[str, tuple[str, str]] = _facts(lambda record: record.apart)
+"""Ops that hide the way from the input to the variables: what they do, and what to do about it."""
+
 """Ops that write what the functions they call write."""
 
 # --------------------------------------------------------------------------- variables
@@ -192,6 +189,12 @@ ELEMENTWISE = _ops(
 
 REDUCTIONS = _role("reduction")
 PRODUCTS = _role("product")
+BACKPROPAGATION = _ops(lambda record: record.backward)
+"""Ops that backpropagation is made of, and no processing of a gradient: behind one of them begins the raw gradient."""
+
+LAYER_PRODUCTS = _ops(lambda record: record.linear == "each") - ELEMENTWISE
+"""Products of whole layers: linear in each operand while the other is fixed, and not element by element."""
+
 DIVISIONS = _role("division")
 NO_GRADIENT = _ops(lambda record: not record.differentiable)
 """Ops through which no gradient flows."""

@@ -48,10 +48,15 @@ def _select(call: Call) -> str | None:
 
 
 op("Select", dims=_select, linear="1+2", broadcasts=False)
-op("ReluGrad Relu6Grad EluGrad SeluGrad LeakyReluGrad SoftplusGrad SoftsignGrad", linear="0", broadcasts=False)
+op(
+    "ReluGrad Relu6Grad EluGrad SeluGrad LeakyReluGrad SoftplusGrad SoftsignGrad",
+    linear="0",
+    broadcasts=False,
+    backward=True,
+)
 op("FakeQuantWithMinMaxArgsGradient", linear="0", broadcasts=False)
-op("TanhGrad SigmoidGrad SqrtGrad RsqrtGrad ReciprocalGrad", linear="1", broadcasts=False)
-op("InvGrad", linear="1", broadcasts=False, instead="tf.math.reciprocal")
+op("TanhGrad SigmoidGrad SqrtGrad RsqrtGrad ReciprocalGrad", linear="1", broadcasts=False, backward=True)
+op("InvGrad", linear="1", broadcasts=False, instead="tf.math.reciprocal", backward=True)
 
 # --------------------------------------------------------------------------- not linear
 

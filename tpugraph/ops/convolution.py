@@ -11,18 +11,32 @@ op = page("convolution")
 # --------------------------------------------------------------------------- convolutions
 
 op("Conv2D", dims=images("n**c, **co -> n**o"), linear="each", role="product")
-op("Conv2DBackpropInput", dims=images("-, **co, n**o -> n**c"), linear="1,2", constants=(0,), sizes=(0,))
-op("Conv2DBackpropFilter", dims=images("n**c, -, n**o -> **co"), linear="0,2", constants=(1,))
+op("Conv2DBackpropInput", dims=images("-, **co, n**o -> n**c"), linear="1,2", constants=(0,), sizes=(0,), backward=True)
+op("Conv2DBackpropFilter", dims=images("n**c, -, n**o -> **co"), linear="0,2", constants=(1,), backward=True)
 op("Conv3D", dims=images("n***c, ***co -> n***o"), linear="each", role="product")
-op("Conv3DBackpropInputV2", dims=images("-, ***co, n***o -> n***c"), linear="1,2", constants=(0,), sizes=(0,))
-op("Conv3DBackpropFilterV2", dims=images("n***c, -, n***o -> ***co"), linear="0,2", constants=(1,))
+op(
+    "Conv3DBackpropInputV2",
+    dims=images("-, ***co, n***o -> n***c"),
+    linear="1,2",
+    constants=(0,),
+    sizes=(0,),
+    backward=True,
+)
+op("Conv3DBackpropFilterV2", dims=images("n***c, -, n***o -> ***co"), linear="0,2", constants=(1,), backward=True)
 # the last dimension of the output of these is channels times multiplier
 op("DepthwiseConv2dNative", dims="n***, **** -> n***", linear="each", role="product")
-op("DepthwiseConv2dNativeBackpropInput", dims="-, ****, n*** -> n***", linear="1,2", constants=(0,), sizes=(0,))
-op("DepthwiseConv2dNativeBackpropFilter", dims="n***, -, n*** -> ****", linear="0,2", constants=(1,))
+op(
+    "DepthwiseConv2dNativeBackpropInput",
+    dims="-, ****, n*** -> n***",
+    linear="1,2",
+    constants=(0,),
+    sizes=(0,),
+    backward=True,
+)
+op("DepthwiseConv2dNativeBackpropFilter", dims="n***, -, n*** -> ****", linear="0,2", constants=(1,), backward=True)
 op("Dilation2D", dims="n**c, **c -> n**c")
-op("Dilation2DBackpropInput", dims="nHWc, **c, n**c -> nHWc", linear="2")
-op("Dilation2DBackpropFilter", dims="n**c, HWc, n**c -> HWc", linear="2")
+op("Dilation2DBackpropInput", dims="nHWc, **c, n**c -> nHWc", linear="2", backward=True)
+op("Dilation2DBackpropFilter", dims="n**c, HWc, n**c -> HWc", linear="2", backward=True)
 
 # --------------------------------------------------------------------------- pooling
 
@@ -41,18 +55,18 @@ def _pool(dims: str) -> Callable[[Call], str | None]:
 
 
 op("MaxPool", dims=_pool("n**c -> n**c"))
-op("MaxPoolGrad", dims=_pool("nHWc, nIJc, nIJc -> nHWc"), linear="2")
+op("MaxPoolGrad", dims=_pool("nHWc, nIJc, nIJc -> nHWc"), linear="2", backward=True)
 op("MaxPoolGradGrad", dims=_pool("nHWc, nIJc, nHWc -> nIJc"), linear="2")
 op("MaxPoolV2", dims="n***, -, - -> n***", constants=(1, 2))
 op("MaxPoolGradV2", dims="nHWC, nIJC, nIJC, -, - -> nHWC", linear="2", constants=(3, 4))
 op("MaxPoolGradGradV2", dims="nHWC, nIJC, nHWC, -, - -> nIJC", linear="2", constants=(3, 4))
 op("AvgPool", dims=_pool("n**c -> n**c"), linear="all")
-op("AvgPoolGrad", dims=_pool("-, n**c -> n**c"), linear="1", constants=(0,), sizes=(0,))
+op("AvgPoolGrad", dims=_pool("-, n**c -> n**c"), linear="1", constants=(0,), sizes=(0,), backward=True)
 op("MaxPool3D", dims=_pool("n***c -> n***c"))
-op("MaxPool3DGrad", dims=_pool("nFHWc, nGIJc, nGIJc -> nFHWc"), linear="2")
+op("MaxPool3DGrad", dims=_pool("nFHWc, nGIJc, nGIJc -> nFHWc"), linear="2", backward=True)
 op("MaxPool3DGradGrad", dims=_pool("nFHWc, nGIJc, nFHWc -> nGIJc"), linear="2")
 op("AvgPool3D", dims=_pool("n***c -> n***c"), linear="all")
-op("AvgPool3DGrad", dims=_pool("-, n***c -> n***c"), linear="1", constants=(0,), sizes=(0,))
+op("AvgPool3DGrad", dims=_pool("-, n***c -> n***c"), linear="1", constants=(0,), sizes=(0,), backward=True)
 
 
 def _argmax(dims: str) -> Callable[[Call], str]:
@@ -61,7 +75,7 @@ def _argmax(dims: str) -> Callable[[Call], str]:
 
 
 op("MaxPoolWithArgmax", dims=_argmax("n*** -> n***, n***"))
-op("MaxPoolGradWithArgmax", dims=_argmax("n***, n***, n*** -> n***"), linear="1")
+op("MaxPoolGradWithArgmax", dims=_argmax("n***, n***, n*** -> n***"), linear="1", backward=True)
 op("FractionalMaxPool FractionalAvgPool", instead="tf.nn.max_pool2d or tf.nn.avg_pool2d")
 
 # --------------------------------------------------------------------------- images
@@ -70,19 +84,20 @@ op("ExtractImagePatches SpaceToDepth DepthToSpace", dims="n*** -> n***", linear=
 op("SpaceToBatch BatchToSpace", dims="***c, - -> ***c", linear="0")
 op("SpaceToBatchND BatchToSpaceND", linear="0", constants=(1, 2))
 op("ResizeBilinear", dims="n**c, - -> n**c", linear="0", constants=(1,))
-op("ResizeBilinearGrad", dims="n**c, nHWc -> nHWc", linear="0")
+op("ResizeBilinearGrad", dims="n**c, nHWc -> nHWc", linear="0", backward=True)
 op("ResizeNearestNeighbor", dims="n**c, - -> n**c", linear="0", constants=(1,))
 op(
     "ResizeNearestNeighborGrad",
     dims="n**c, - -> n**c",
     linear="0",
     instead="tf.image.resize with method bilinear; or tf.repeat, whose gradient XLA has, for whole factors",
+    backward=True,
 )
 _RESIZE = "tf.image.resize with method bilinear or nearest, or resize in the input function"
 op("ResizeBicubic ResizeArea", dims="n**c, - -> n**c", linear="0", instead=_RESIZE)
-op("ResizeBicubicGrad", dims="n**c, nHWc -> nHWc", linear="0")
+op("ResizeBicubicGrad", dims="n**c, nHWc -> nHWc", linear="0", backward=True)
 op("CropAndResize", dims="***c, b*, b, - -> b**c", linear="0", instead=_RESIZE)
-op("CropAndResizeGradImage", dims="b**c, b*, b, - -> ***c", linear="0")
+op("CropAndResizeGradImage", dims="b**c, b*, b, - -> ***c", linear="0", backward=True)
 op("CropAndResizeGradBoxes", dims="b**c, ***c, b*, b -> b*", linear="0,1")
 op("ExtractGlimpse", instead=_RESIZE)
 op("AdjustContrastv2", dims="...HWc, - -> ...HWc", linear="0")

@@ -40,4 +40,7 @@ op("RepeatDataset ShuffleDataset ShuffleDatasetV2 ShuffleDatasetV3 ShuffleAndRep
 op("ShuffleAndRepeatDatasetV2 TakeDataset SkipDataset ShardDataset", elements="chosen")
 op("CacheDataset CacheDatasetV2", elements="cached")
 op("ConcatenateDataset FlatMapDataset ParallelMapDataset RangeDataset TensorDataset TensorSliceDataset")
-op("DeserializeIterator SerializeIterator OptionalGetValue Stage Unstage", host_only=False)
+op("DeserializeIterator SerializeIterator OptionalGetValue Stage", host_only=False)
+_STAGED = ("batches pass through a staging area", "read the iterator directly: the infeed stages the batches")
+op("Unstage", host_only=False, apart=_STAGED)
+op("MapUnstage OrderedMapUnstage", apart=_STAGED)

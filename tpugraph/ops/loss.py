@@ -6,10 +6,11 @@ from tpugraph.ops.record import page
 
 op = page("loss")
 
-op("SoftmaxCrossEntropyWithLogits", dims="nC, nC -> n, nC")
-op("SparseSoftmaxCrossEntropyWithLogits", dims="nC, n -> n, nC")
-op(
-    "CTCLoss CTCLossV2",
-    dims="***, **, *, * -> *, ***",
-    instead="tf.nn.ctc_loss with dense labels (labels of shape [batch, length], logit_length)",
-)
+op("SoftmaxCrossEntropyWithLogits", dims="nC, nC -> n, nC", backward=True)
+op("SparseSoftmaxCrossEntropyWithLogits", dims="nC, n -> n, nC", backward=True)
+_CTC = {
+    "dims": "***, **, *, * -> *, ***",
+    "instead": "tf.nn.ctc_loss with dense labels (labels of shape [batch, length], logit_length)",
+}
+op("CTCLoss", backward=True, **_CTC)
+op("CTCLossV2", **_CTC)

@@ -60,6 +60,7 @@ op(
     "BiasAdd",
     dims=lambda call: "nc..., c -> nc..." if call.attr("data_format", "") == "NCHW" else "...c, c -> ...c",
     linear="all",
+    backward=True,
 )
 
 # --------------------------------------------------------------------------- parts of matrices
@@ -77,7 +78,7 @@ op("MatrixDiagPart", dims="...** -> ...*", linear="all")
 op("MatrixDiagPartV2", dims=_one_diagonal(1, "...**, -,  -> ...*"), linear="0+2", constants=(1,))
 op("MatrixDiagPartV3", dims=_one_diagonal(1, "...**, -,  -> ...*"), linear="0+2", constants=(1, 2))
 op("MatrixSetDiag", dims="...IJ, ...* -> ...IJ", linear="all")
-op("MatrixSetDiagV2 MatrixSetDiagV3", dims=_one_diagonal(2, "...**, ...*, - -> ...**"), linear="0+1")
+op("MatrixSetDiagV2 MatrixSetDiagV3", dims=_one_diagonal(2, "...IJ, ...*, - -> ...IJ"), linear="0+1")
 op("Diag DiagPart", linear="all")
 
 # --------------------------------------------------------------------------- linear algebra
@@ -115,16 +116,18 @@ for _rank, _whole in (("", "I"), ("2D", "IJ"), ("3D", "IJK")):
 # --------------------------------------------------------------------------- recurrent cells
 
 op("GRUBlockCell", dims="b*, b*, **, **, *, * -> b*, b*, b*, b*")
-op("GRUBlockCellGrad", dims="b*, b*, **, **, *, *, b*, b*, b*, b* -> b*, b*, b*, b*", linear="9")
+op("GRUBlockCellGrad", dims="b*, b*, **, **, *, *, b*, b*, b*, b* -> b*, b*, b*, b*", linear="9", backward=True)
 op("LSTMBlockCell", dims="b*, b*, b*, **, *, *, *, * -> b*, b*, b*, b*, b*, b*, b*")
 op(
     "LSTMBlockCellGrad",
     dims="b*, b*, b*, **, *, *, *, *, b*, b*, b*, b*, b*, b*, b*, b* -> b*, b*, *, *, *",
     linear="14+15",
+    backward=True,
 )
 op("BlockLSTM BlockLSTMV2", dims="-, *b*, b*, b*, **, *, *, *, * -> *b*, *b*, *b*, *b*, *b*, *b*, *b*")
 op(
     "BlockLSTMGrad BlockLSTMGradV2",
     dims="-, *b*, b*, b*, **, *, *, *, *, *b*, *b*, *b*, *b*, *b*, *b*, *b*, *b*, *b* -> *b*, b*, b*, **, *, *, *, *",
     linear="16+17",
+    backward=True,
 )

@@ -45,7 +45,12 @@ op(
     dims=_batch_norm("X, c, c, c, c -> X, c, c, c, c, -", "X, c, c, c, c -> X, -, -, -, -, -"),
     linear=_affine,
 )
-op("FusedBatchNormGrad FusedBatchNormGradV2", dims=_batch_norm("X, X, c, c, c -> X, c, c, -, -"), linear="0")
-op("FusedBatchNormGradV3", dims=_batch_norm("X, X, c, c, c, - -> X, c, c, -, -"), linear="0")
+op(
+    "FusedBatchNormGrad FusedBatchNormGradV2",
+    dims=_batch_norm("X, X, c, c, c -> X, c, c, -, -"),
+    linear="0",
+    backward=True,
+)
+op("FusedBatchNormGradV3", dims=_batch_norm("X, X, c, c, c, - -> X, c, c, -, -"), linear="0", backward=True)
 op("LRN", dims="nhwC -> nhwC")
-op("LRNGrad", dims="nhwC, nhwC, nhwC -> nhwC", linear="0")
+op("LRNGrad", dims="nhwC, nhwC, nhwC -> nhwC", linear="0", backward=True)

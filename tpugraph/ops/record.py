@@ -128,6 +128,8 @@ class Op:
         reduce_op: what joins the slices of a dimension that is reduced; None where nothing does.
         broadcasts: False for an elementwise op that takes operands of one shape only, scalars apart.
         differentiable: False where TensorFlow passes no gradient through the op.
+        functional: whether the op loops or branches by functions that its attributes name.
+        backward: whether backpropagation is made of the op, and no processing of a gradient: behind it begins the raw gradient.
         alias: ``handle`` if the output is the same variable, resource or buffer as the first input; ``memory`` if the
             output may share the buffer of the first input.
         writes: which variables the op writes, and with what.
@@ -154,6 +156,7 @@ class Op:
         tpu_lacks: dtypes that a TPU has no op for though XLA takes them on a CPU; seen with libtpu 0.0.52.
         xla_refuses: an attribute value that XLA refuses.
         instead: what to write instead of the op, which XLA has no kernel for.
+        apart: of an op that hides the way from the input to the variables: what is done by it, and what to do about it.
     """
 
     name: str
@@ -164,6 +167,8 @@ class Op:
     reduce_op: Literal["sum", "mean", "max", "min", "prod", "all", "any", "norm"] | None = "sum"
     broadcasts: bool = True
     differentiable: bool = True
+    functional: bool = False
+    backward: bool = False
     alias: Literal["handle", "memory"] | None = None
     writes: Write | None = None
     effects: bool | None = None
@@ -185,6 +190,7 @@ class Op:
     tpu_lacks: frozenset[str] = frozenset()
     xla_refuses: Refusal | None = None
     instead: str | None = None
+    apart: tuple[str, str] | None = None
 
     def signature(self, call: Call) -> Signature | None:
         """The dimension signature of one use of the op; None where there is none, or for the word ``reduce``."""

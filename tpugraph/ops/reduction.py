@@ -21,6 +21,7 @@ op(
     "BiasAddGrad",
     dims=lambda call: "*c... -> c" if call.attr("data_format", "") == "NCHW" else "...c -> c",
     linear="all",
+    backward=True,
 )
 
 # --------------------------------------------------------------------------- segments
@@ -52,14 +53,21 @@ op("SegmentProd SegmentMin SegmentMax", dims=_rows("*+, * -> *+"), instead=_UNSO
 op("SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN", dims=_rows("*+, *, * -> *+"), linear="0", instead=_GATHER)
 op("SparseSegmentSumWithNumSegments", dims=_rows("*+, z, z, - -> *+"), linear="0")
 op("SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments", dims=_rows("*+, *, *, - -> *+"), linear="0")
-op("SparseSegmentSumGrad", dims=_rows("*+, z, z, - -> *+"), linear="0", rows_operand=3)
-op("SparseSegmentMeanGrad SparseSegmentSqrtNGrad", dims=_rows("*+, *, *, - -> *+"), linear="0", rows_operand=3)
+op("SparseSegmentSumGrad", dims=_rows("*+, z, z, - -> *+"), linear="0", rows_operand=3, backward=True)
+op(
+    "SparseSegmentMeanGrad SparseSegmentSqrtNGrad",
+    dims=_rows("*+, *, *, - -> *+"),
+    linear="0",
+    rows_operand=3,
+    backward=True,
+)
 op(
     "SparseSegmentSumGradV2 SparseSegmentMeanGradV2 SparseSegmentSqrtNGradV2",
     dims=_rows("*+, *, *, - -> *+, -"),
     linear="0",
     role="segment_gradient",
     sizes=(3,),
+    backward=True,
 )
 
 # --------------------------------------------------------------------------- along one dimension

@@ -20,7 +20,7 @@ def _times_dense(call: Call) -> str | None:
     return None if rank is None else f"z*, z, -, {'*' * rank} -> z"
 
 
-op("SparseTensorDenseMatMul", dims=_product, linear="1,3", instead=_INSTEAD)
+op("SparseTensorDenseMatMul", dims=_product, linear="1,3", instead=_INSTEAD, backward=True)
 op("SparseTensorDenseAdd", linear="1+3")
 op("SparseDenseCwiseMul", dims=_times_dense, linear="1,3")
 op("SparseDenseCwiseDiv", dims=_times_dense, linear="1")

@@ -82,3 +82,10 @@ optimizer("RMSProp", 3, 7, sparse=True)
 optimizer("CenteredRMSProp", 4, 8, sparse=True)
 optimizer("AddSign", 2, 6, sparse=False)
 optimizer("PowerSign", 2, 6, sparse=False)
+op(
+    "BoostedTreesUpdateEnsemble BoostedTreesUpdateEnsembleV2",
+    apart=(
+        "boosted trees are grown, not trained by gradients",
+        "a TPU has no kernels for them: train them on a CPU",
+    ),
+)

@@ -173,7 +173,7 @@ def literal_bounds(placing: Placing) -> list[str]:
         numbers = constant(behind).ravel().tolist()
         number = numbers[bound.place] if bound.place < len(numbers) else 0
         least = 1 if node.op == "TopKV2" else 2  # a slice from the second row on takes no share of them
-        if least <= number < bound.rows.at(d.rows):
+        if least <= number < bound.rows.at(d.rows) and not bound.rows.c[0]:
             found[behind.name] = (
                 f"'{node.name}' ({node.op}) takes {number} of the {bound.rows.at(d.rows)} rows of a core's batch: read as a "
                 f"number of the model; --batch_constants={behind.name} if it grows with the batch, "

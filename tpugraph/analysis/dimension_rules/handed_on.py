@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimension_rules.arithmetic import product, same_rows, total
-from tpugraph.analysis.dimensions import Dimensions, rule
+from tpugraph.analysis.dimension_rules.arithmetic import by_signature, product, same_rows, total
+from tpugraph.analysis.dimensions import Dimensions, fixed, rule
+from tpugraph.analysis.sizes import known
 from tpugraph.ir import Node, Tensor
 
 # --------------------------------------------------------------------------- alike
@@ -16,7 +17,7 @@ _SAME_VALUE = ops.IDENTITIES | ops.ENTER | ops.EXIT | {"CheckNumerics"}
 @rule("""Identity StopGradient PreventGradient Snapshot EnsureShape CheckNumerics CheckNumericsV2 RefIdentity Enter RefEnter
     Exit RefExit Print Sign_ InvertPermutation_ DeepCopy BitcastSame Relu_ ZerosLike OnesLike LoopCond Cumsum Cumprod
     CumulativeLogsumexp ReverseV2 Roll ReverseSequence AvgPoolGrad_ FusedAlike RandomShuffle CrossReplicaSum
-    TensorScatterUpdate TensorScatterAdd TensorScatterSub NextIteration RefNextIteration MatrixSetDiag""")
+    TensorScatterUpdate TensorScatterAdd TensorScatterSub NextIteration RefNextIteration""")
 def alike(d: Dimensions, node: Node) -> None:
     """The output is shaped as the first operand."""
     if not node.outputs:
@@ -180,6 +181,21 @@ def _diag(d: Dimensions, node: Node) -> None:
         d.fresh(out)
         return
     d.set(out, (*dims, *dims) if node.op == "Diag" else (*dims, dims[-1]))
+
+
+@rule("MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3")
+def _diagonal(d: Dimensions, node: Node) -> None:
+    """The main diagonal of a square matrix is as long as a side of it."""
+    by_signature(d, node)
+    sets = node.op.startswith("MatrixSetDiag")
+    matrix, diagonal = d.dims(node.inputs[0]), d.dims(node.inputs[1] if sets else node.out())
+    place = node.inputs[2 if sets else 1 :][:1] if node.op[-2] == "V" else ()
+    if matrix is None or diagonal is None or len(diagonal) != len(matrix) - 1 or (place and fixed(place[0]) != [0]):
+        return
+    sides = {known(size) for size in matrix[-2:]} - {None}
+    if len(sides) < 2 and d.sizes.at(matrix[-2]) == d.sizes.at(matrix[-1]) == d.sizes.at(diagonal[-1]):
+        d.sizes.tie(diagonal[-1], matrix[-2])
+        d.sizes.tie(diagonal[-1], matrix[-1])
 
 
 @rule("L2Loss")
