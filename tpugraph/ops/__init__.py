@@ -205,6 +205,9 @@ DYNAMIC_STITCHES = _role("stitch")
 SEGMENT_GRADS = _role("segment_gradient")
 """Gradients of sparse segment ops: rows, and the indices that they belong to."""
 
+BINS_OF: dict[str, int] = _facts(lambda record: record.bins_of)
+"""Ops that count elements of an operand in bins, or add up in bins what belongs to them, and which operand."""
+
 ROWS_OPERAND: dict[str, int] = _facts(lambda record: record.rows_operand)
 """Ops with an operand that says how many rows they make."""
 

@@ -73,7 +73,13 @@ def _one_diagonal(k: int, dims: str) -> Callable[[Call], str | None]:
 
 op("MatrixBandPart", dims="...IJ, -, - -> ...IJ", linear="0")
 op("MatrixDiag", dims="...I -> ...II", linear="all")
-op("MatrixDiagV2 MatrixDiagV3", dims=_one_diagonal(1, "...*, -, -, -,  -> ...**"), linear="0+4", constants=(1, 2, 3))
+op(
+    "MatrixDiagV2 MatrixDiagV3",
+    dims=_one_diagonal(1, "...*, -, -, -,  -> ...**"),
+    linear="0+4",
+    constants=(1, 2, 3),
+    sizes=(2, 3),
+)
 op("MatrixDiagPart", dims="...** -> ...*", linear="all")
 op("MatrixDiagPartV2", dims=_one_diagonal(1, "...**, -,  -> ...*"), linear="0+2", constants=(1,))
 op("MatrixDiagPartV3", dims=_one_diagonal(1, "...**, -,  -> ...*"), linear="0+2", constants=(1, 2))

@@ -146,6 +146,7 @@ class Op:
         elements: of a dataset op whose elements are those of another: all of them (``same``), a choice or another order
             (``chosen``), or kept (``cached``).
         measures: whether a dataset op only measures the stages before it.
+        bins_of: the operand whose elements the op counts, or adds up, in bins.
         rows_operand: the operand that says how many rows the output has.
         sizes: the other operands that hold sizes of the output, or bounds of what is taken: numbers of rows among them are
             those of a core or of the whole batch, as the output is.
@@ -182,6 +183,7 @@ class Op:
     batching: Batching | None = None
     elements: Literal["same", "chosen", "cached"] | None = None
     measures: bool = False
+    bins_of: int | None = None
     rows_operand: int | None = None
     sizes: tuple[int, ...] = ()
     ordering: Ordering | None = None

@@ -62,9 +62,21 @@ class WholeSizes:
         """Record the shapes that tensors with a whole batch have from now on."""
         for node in self.placing.verdicts:
             outputs = [(t.dtype, self._shape(t)) for t in map(node.out, range(len(node.outputs or ())))]
-            if outputs != node.outputs:
+            if outputs == node.outputs:
+                continue
+            if node.op == "Const":
+                self._widen(node, outputs[0][1])
+            else:
                 self.placing.graph.set_outputs(node, outputs)
         self._tell_containers()
+
+    def _widen(self, node: Node, shape: Shape) -> None:
+        """Give a constant of equal elements the size of the whole batch along dimensions that no core has rows of."""
+        value = constant(node)
+        if self.placing.d.level(node.out()) is None or not value.size or shape is None or None in shape:
+            return
+        self.placing.graph.set_attr(node, "value", np.full(shape, value.ravel()[0], value.dtype))
+        self.placing.graph.set_outputs(node, [(node.out().dtype, shape)])
 
     def _tell_containers(self) -> None:
         """Containers, and what is taken out of them, say which shape an element has."""
@@ -143,6 +155,8 @@ class WholeSizes:
                     told[index] = [at(s, rows) for s in sizes]
             if node.op == "StridedSliceGrad":
                 told[0] = shape
+        elif node.op in ("MatrixDiagV2", "MatrixDiagV3"):
+            told = {i: [shape[i - 4]] for i in (2, 3) if placing.d.numbers(node.inputs[i]) != [-1]}
         elif ops.SIZE_OPERANDS[node.op] == (0,) and node.op != "TensorArrayV3":
             told[0] = shape
         for index, value in told.items():

@@ -17,7 +17,7 @@ _SAME_VALUE = ops.IDENTITIES | ops.ENTER | ops.EXIT | {"CheckNumerics"}
 @rule("""Identity StopGradient PreventGradient Snapshot EnsureShape CheckNumerics CheckNumericsV2 RefIdentity Enter RefEnter
     Exit RefExit Print Sign_ InvertPermutation_ DeepCopy BitcastSame Relu_ ZerosLike OnesLike LoopCond Cumsum Cumprod
     CumulativeLogsumexp ReverseV2 Roll ReverseSequence AvgPoolGrad_ FusedAlike RandomShuffle CrossReplicaSum
-    TensorScatterUpdate TensorScatterAdd TensorScatterSub NextIteration RefNextIteration""")
+    NextIteration RefNextIteration""")
 def alike(d: Dimensions, node: Node) -> None:
     """The output is shaped as the first operand."""
     if not node.outputs:
@@ -181,6 +181,19 @@ def _diag(d: Dimensions, node: Node) -> None:
         d.fresh(out)
         return
     d.set(out, (*dims, *dims) if node.op == "Diag" else (*dims, dims[-1]))
+    if node.op != "Diag" and fixed(node.inputs[1]) == [0]:
+        for side in (d.elements(t) for t in node.inputs[2:4]):
+            if side and side[0] is not None and d.sizes.at(side[0]) != -1:
+                d.sizes.tie(side[0], dims[-1])
+
+
+@rule("TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMax TensorScatterMin")
+def _tensor_scatter(d: Dimensions, node: Node) -> None:
+    """The output is shaped as the first operand; each row of the indices has its update."""
+    d.set(node.out(), d.dims(node.inputs[0]))
+    places, updates = d.dims(node.inputs[1]), d.dims(node.inputs[2])
+    if places is not None and updates is not None and len(updates) >= len(places) - 1:
+        d.tie(places[:-1], updates[: len(places) - 1])
 
 
 @rule("MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3")

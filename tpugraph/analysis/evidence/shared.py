@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tpugraph import ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.dimensions import Dimensions, fixed
 from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known, times
@@ -56,6 +57,11 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
 
 def _summed(d: Dimensions, node: Node) -> Size | None:
     """How many elements a Sum makes one of, where the batch is among them."""
+    bins_of = ops.BINS_OF.get(node.op)
+    if bins_of is not None:
+        counted = d.dims(node.inputs[bins_of]) or ()
+        gone = list(counted[:-1] if node.op == "ScatterNd" else counted)  # its last dimension is a place
+        return times(*(final(d, s) for s in gone)) if any(follows_batch(s) for s in gone) else None
     if node.op not in ("Sum", "L2Loss"):
         return _contracted(d, node)
     dims = d.dims(node.inputs[0])

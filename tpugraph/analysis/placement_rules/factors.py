@@ -51,7 +51,8 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
     if entries is not None and rows is None:
         for i in data:
             counts = inputs[i] == Entries("shape") and entries.role != "shape"  # read as a number: that of all cores
-            if counts or isinstance(inputs[i], Partial | Sized):
+            apart = inputs[i] in _OF_ROWS and 0 < p.rank(node.inputs[i]) < rank  # along another dimension of the output
+            if counts or apart or isinstance(inputs[i], Partial | Sized):
                 wants[i] = REPLICATE
         return Verdict([_role_after(node, entries)] * count, wants, why="entry by entry")
     if rows is None:
@@ -74,6 +75,9 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
             wants[i] = REPLICATE
     made = replace(rows, shift=shift[0], along=shift[1]) if shift[0] else rows
     return Verdict([made] * count, wants, why="row by row")
+
+
+_OF_ROWS = (Entries("values"), Entries("distinct"))
 
 
 def _role_after(node: Node, entries: Entries) -> Entries:

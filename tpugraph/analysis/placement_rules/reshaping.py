@@ -32,6 +32,11 @@ def _moved(p: Placing, node: Node, inputs: list[Placement], place: int, source: 
     return Verdict([placement.at(place)] * len(node.outputs or ()), why="rows stay rows")
 
 
+def of_rows(placement: Placement) -> bool:
+    """Whether a value has entries of this core's rows along its first dimension, and is no size of them."""
+    return isinstance(placement, Entries) and placement.role in ("values", "distinct")
+
+
 def passed(p: Placing, node: Node, inputs: list[Placement], source: int = 0) -> Verdict | None:
     """What only rearranges elements makes of partial values partial values; None where the operand holds rows."""
     placement = inputs[source]
@@ -176,10 +181,12 @@ def _squeeze(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("ExpandDims")
 def _expand_dims(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    rows, axis = inputs[0], fixed(node.inputs[1])
+    if of_rows(rows) and (axis is None or axis[0] % (p.rank(node.inputs[0]) + 1) == 0):
+        return p.everywhere(node, inputs, "moves entries away from the first dimension")
     found = passed(p, node, inputs)
     if found is not None:
         return found
-    rows, axis = inputs[0], fixed(node.inputs[1])
     assert isinstance(rows, Shard)
     if axis is None:
         return p.everywhere(node, inputs, "adds a dimension at a place that is not known")
@@ -189,10 +196,12 @@ def _expand_dims(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("Transpose ConjugateTranspose")
 def _transpose(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    rows, order = inputs[0], p.d.numbers(node.inputs[1])
+    if of_rows(rows) and (order is None or order[0] != 0):
+        return p.everywhere(node, inputs, "moves entries away from the first dimension")
     found = passed(p, node, inputs)
     if found is not None:
         return found
-    rows, order = inputs[0], p.d.numbers(node.inputs[1])
     assert isinstance(rows, Shard)
     if order is None:
         return p.everywhere(node, inputs, "permutes dimensions in an order that is not known")
