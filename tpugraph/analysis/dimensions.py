@@ -163,6 +163,10 @@ class Dimensions:
                 return self.sizes.at(one)
         return found
 
+    def has_parts_of_one_row(self) -> bool:
+        """Whether a dimension that follows the batch is 1, as half of two rows is, or one row less: other ones may be, too."""
+        return any(self.sizes.at(s) == 1 and follows_batch(s) for dims in self._dims.values() for s in dims or ())
+
     def beside_shares(self) -> dict[str, int]:
         """Constants with a number that another one holds as a share of the rows, and that nothing speaks for: in doubt, too.
 

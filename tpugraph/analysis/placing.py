@@ -15,7 +15,7 @@ from tpugraph.analysis.dataflow import Solver
 from tpugraph.analysis.dimensions import Dimensions, constant
 from tpugraph.analysis.placements import REPLICATE, SIZED, Entries, Held, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.rules import Rules
-from tpugraph.analysis.sizes import Known, Poly, follows_batch, known
+from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
 
 
@@ -109,7 +109,7 @@ class Placing:
     def sizes(self, tensor: Tensor) -> list[Known] | None:
         """The elements of a tensor that is made of sizes; None where one is not known."""
         elements = self.d.elements(tensor)
-        if elements is None or None in elements:
+        if elements is None or any(map(depends_on_data, elements)):
             return None
         return [self.final(e) for e in elements]
 
@@ -199,7 +199,7 @@ class Placing:
             if not elements:
                 return None
             some = any(e is not None and follows_batch(e) for e in elements)
-            if None in elements and not some:
+            if any(map(depends_on_data, elements)) and not some:
                 return None
             follows = follows or some
         return follows
@@ -277,3 +277,8 @@ def shard_of(dims: Sequence[Known], axis: int) -> Shard | None:
 
 
 __all__ = ["RULES", "Entries", "Partial", "Placing", "Verdict", "constant", "rule", "shard_of"]
+
+
+def depends_on_data(size: Size | None) -> bool:
+    """Whether a size is only known when a step runs."""
+    return size is None or (isinstance(size, Unknown) and known(size) is None and size.value < 0)

@@ -197,6 +197,8 @@ class Relations:
             return self._agree(x, y)  # type: ignore[arg-type]
         if x.found is not None:
             return self._agree(x.found, y)  # type: ignore[arg-type]
+        if x.value < 0 and isinstance(y, int):
+            return None  # a size that depends on data is no number, and none that is made of it
         if x.value == self.at(y):
             x.found = y  # type: ignore[assignment]
             self.ties.append((a, b, self.place))

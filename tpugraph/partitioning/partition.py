@@ -21,6 +21,7 @@ from tpugraph.analysis.placements import (
     Sized,
 )
 from tpugraph.analysis.placing import Placing, Verdict
+from tpugraph.analysis.sizes import Poly, known
 from tpugraph.collectives import Collectives
 from tpugraph.errors import ConversionError
 from tpugraph.ir import Node, Tensor
@@ -83,8 +84,8 @@ class Partition:
             if tensor in placing.met and isinstance(want, Replicate):
                 continue
             self._edit(node, index, tensor, want, reduced)
-        for node in whole:
-            sizes.resize(node, self.collectives)
+        for node, is_whole in whole.items():
+            sizes.resize(node, self.collectives, whole=is_whole)
 
     def _draw_alike(self) -> None:
         """What all cores draw alike, and what meets rows, is what core 0 draws: each core has a stream of its own."""
@@ -189,6 +190,13 @@ class Partition:
         if not isinstance(placement, Sized):
             return tensor
         sizes = self.placing.sizes(tensor)
+        factors = self._factors(tensor) if sizes is None else None
+        if factors is not None:
+            kept = self.collectives.constant(
+                np.asarray(factors), tensor.dtype, tensor, name=f"{tensor.node.name}/cores"
+            )
+            return self.collectives.add("Mul", "of_all_cores", [tensor, kept], {"T": tensor.dtype}, tensor.dtype,
+                                        tensor.shape, tensor)  # fmt: skip
         if sizes is None:
             raise ConversionError(f"'{tensor}' is read as numbers, and holds sizes of the batch beside numbers that are not "
                                   "known", node=tensor.node, origin=self.placing.graph.source)  # fmt: skip
@@ -198,6 +206,16 @@ class Partition:
         self.placing.graph.note(tensor.node, f"counts the rows of all cores: {value.ravel().tolist()}")
         return self.collectives.instead(tensor, value.reshape([int(d or 0) for d in shape]),
                                         name=f"{tensor.node.name}/of_all_cores")  # fmt: skip
+
+    def _factors(self, tensor: Tensor) -> list[int] | None:
+        """How many times larger each number of a vector is for the whole batch; None where one is no multiple of the rows."""
+        found = []
+        for element in self.placing.d.elements(tensor) or (None,):
+            size = None if element is None else known(element)
+            if isinstance(size, Poly) and (len(size.c) != 2 or size.c[0]):
+                return None
+            found.append(self.count if isinstance(size, Poly) else 1)
+        return found if tensor.shape is not None and len(tensor.shape) == 1 else None
 
     def _gathered(self, node: Node, tensor: Tensor, source: Tensor, placement: Placement | None) -> Tensor:
         c = self.collectives

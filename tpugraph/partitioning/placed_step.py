@@ -51,9 +51,8 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
         return made
 
     dimensions = found(ones=False)
-    if dimensions.sizes.conflicts and rows > 1:  # a 1 may be half of two rows
-        other = found(ones=True)
-        dimensions = min(dimensions, other, key=lambda d: len(d.sizes.conflicts))
+    if rows > 1 and (dimensions.sizes.conflicts or dimensions.has_parts_of_one_row()):
+        dimensions = min(found(ones=True), dimensions, key=lambda d: len(d.sizes.conflicts))
     if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
         order = analysis.loop_order(graph, analysis.cluster_nodes(graph))
         dimensions = found(ones=True)

@@ -40,15 +40,18 @@ class WholeSizes:
     placing: Placing
     count: int
 
-    def readers(self) -> list[Node]:
-        """The nodes that are told sizes, and whose output, operands or sizes are of the whole batch."""
+    def readers(self) -> dict[Node, bool]:
+        """The nodes that are told sizes, and whose output, operands or sizes are of the whole batch.
+
+        True of those that have the whole batch in their output or in what they read, before their operands are edited.
+        """
         told = [node for node in self.placing.verdicts if node.op in ops.SIZE_OPERANDS and node.outputs]
         counted = self._shapes_of_whole()
-        return [
-            node for node in told
-            if self._is_whole(node)
+        return {
+            node: whole for node in told
+            if (whole := self._is_whole(node))
             or any(node.inputs[i].node in counted for i in ops.SIZE_OPERANDS[node.op] if i < len(node.inputs))
-        ]  # fmt: skip
+        }  # fmt: skip
 
     def _is_whole(self, node: Node) -> bool:
         return bool(self._whole_axes(node.out())) or self._reads_whole(node)
@@ -131,8 +134,8 @@ class WholeSizes:
         rows = self.placing.d.rows
         return [at(s, rows if a == own else rows * self.count) for a, s in enumerate(self.placing.dims(tensor) or [])]
 
-    def resize(self, node: Node, collectives: Collectives) -> None:
-        """Write the sizes anew that a node with a whole batch in its output is told."""
+    def resize(self, node: Node, collectives: Collectives, *, whole: bool) -> None:
+        """Write the sizes anew that a node is told; those of the whole batch where it has that, or reads it."""
         graph, placing = self.placing.graph, self.placing
         shape = self._local(node.out())
         told: dict[int, list[int]] = {}
@@ -148,7 +151,7 @@ class WholeSizes:
             axis = int(node.attr("axis", -1))
             told[1] = [shape[axis]]
         elif node.op in _TOLD_BOUNDS:
-            rows = placing.d.rows * (self.count if node.op in _COMPARES or self._is_whole(node) else 1)
+            rows = placing.d.rows * (self.count if node.op in _COMPARES or whole else 1)
             for index in ops.SIZE_OPERANDS[node.op]:
                 sizes = placing.sizes(node.inputs[index])
                 if sizes is not None and any(isinstance(s, Poly) for s in sizes):

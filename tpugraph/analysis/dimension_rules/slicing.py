@@ -163,9 +163,14 @@ def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> S
     """How many a slice takes of a dimension that may follow the batch."""
     begin, end, step = d.elements(node.inputs[1]), d.elements(node.inputs[2]), d.numbers(node.inputs[3])
     out = Unknown(value)
+    masks = {k: int(node.attr(f"{k}_mask", 0)) >> place & 1 for k in ("begin", "end")}
+    if step is not None and step[place] > 1 and masks["end"]:
+        skipped = 0 if masks["begin"] else begin[place] if begin else None
+        if isinstance(skipped, int) and skipped >= 0:  # every so many to the end
+            d.sizes.quotient(out, total(d, [whole, step[place] - 1 - skipped]), step[place])
+        return out
     if step is None or step[place] != 1:
         return out
-    masks = {k: int(node.attr(f"{k}_mask", 0)) >> place & 1 for k in ("begin", "end")}
     first = 0 if masks["begin"] else begin[place] if begin else None
     last = whole if masks["end"] else end[place] if end else None
     if first is None or last is None:

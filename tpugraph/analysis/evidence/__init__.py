@@ -35,7 +35,7 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     """
     settling = (spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, literal_factors, whole_shapes,
                 literal_factors, whole_shapes, spread_rows, tiled_rows, divided, loop_limits, counts_of_rows,
-                divided_counts, even_parts, row_numbers, met_by_rows, tiled_rows, reshaped)  # fmt: skip
+                divided_counts, even_parts, row_numbers, met_by_rows, tiled_rows, divided, reshaped)  # fmt: skip
     for settle in settling:
         while divisors or settle is not divided:
             before = d.sizes.settled

@@ -33,6 +33,9 @@ def counts_of_rows(d: Dimensions) -> None:
 _MOVED = frozenset({"Add", "AddV2", "Sub", "FloorMod", "Mod", "Minimum", "Maximum", "Less", "GreaterEqual", "Equal"})
 
 
+_SAME_NUMBERS = frozenset({"Cast", "Identity", "Reshape", "ExpandDims"})
+
+
 def row_numbers(d: Dimensions) -> None:
     """A number of rows that numbers of rows are moved by, or compared with, is that of the batch."""
     for node in d.order:
@@ -40,17 +43,22 @@ def row_numbers(d: Dimensions) -> None:
             continue
         count = (d.dims(node.out()) or (0,))[0]
         stack, seen = [node], {node}
+        numbers = {node}  # the numbers of rows as they are, of which the remainder by their count is nothing
         while stack:
-            for use in stack.pop().uses():
+            at = stack.pop()
+            for use in at.uses():
                 reader = use.node
                 if reader in seen or reader not in d.nodes:
                     continue
                 seen.add(reader)
-                if reader.op in _MOVED and len(reader.inputs) == 2:
+                if at in numbers and reader.op in _SAME_NUMBERS:
+                    numbers.add(reader)
+                remainder = at in numbers and reader.op in ("FloorMod", "Mod")
+                if reader.op in _MOVED and len(reader.inputs) == 2 and not remainder:
                     elements = d.elements(reader.inputs[1 - use.index])
                     one = unsettled(elements[0]) if elements and len(elements) == 1 else None
                     if one is not None and one.value == d.sizes.at(count):
                         d.sizes.tie(one, count)
                         d.reasons[one] = f"numbers of rows meet it in '{reader.name}'"
-                if reader.op in _MOVED | {"Cast", "Identity", "Reshape", "ExpandDims"}:
+                if reader.op in _MOVED | _SAME_NUMBERS:
                     stack.append(reader)

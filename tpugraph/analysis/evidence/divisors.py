@@ -15,28 +15,51 @@ from tpugraph.state import variable_of
 def divided(d: Dimensions) -> None:
     """What divides a sum over the batch, or what is spread over it, by exactly as many elements or rows, is their number.
 
-    Where the same constant divides single rows as well, it is a number of the model.
+    Where the same constant divides single rows as well, it is a number of the model. A mean's gradient divides what it spread
+    directly in front of it; what depends on that divides rows by it in gradients of the gradient, and says nothing.
     """
     found: dict[Unknown, Size | None] = {}
+    tiled: dict[Unknown, dict[Node, Size]] = {}
+    single: dict[Unknown, list[Node]] = {}
     for node in d.order:
         if node.op not in ops.DIVISIONS or len(node.inputs) != 2:
             continue
         elements = d.elements(node.inputs[1])
         divisor = unsettled(elements[0]) if elements and len(elements) == 1 else None
-        if divisor is None or divisor.value < 1 or found.get(divisor, divisor) is None:
+        if divisor is None or divisor.value < 1:
+            continue
+        spread_to = _tiled(d, node.inputs[0])
+        if spread_to is not None and follows_batch(spread_to) and d.sizes.at(spread_to) == divisor.value:
+            tiled.setdefault(divisor, {})[node] = spread_to
+        if found.get(divisor, divisor) is None:
+            single[divisor] += [node] if d.axes(node.inputs[0]) and node not in tiled.get(divisor, ()) else []
             continue
         counts = [c for c in _counts(d, node) if follows_batch(c)]
         count = next((c for c in (*counts, *([ROWS] if counts else [])) if d.sizes.at(c) == divisor.value), None)
         if count is not None:
             found[divisor] = count
         elif d.axes(node.inputs[0]):
-            found[divisor] = None  # single rows
+            found[divisor], single[divisor] = None, [node]
+    for divisor, by in tiled.items():
+        if found.get(divisor, divisor) is not None:
+            continue
+        behind = d.graph.descendants([node.inputs[0].node for node in by], data_only=True)
+        if all(node in behind for node in single[divisor]):
+            found[divisor] = next(iter(by.values()))
     for divisor, size in found.items():
         if size is not None and known(divisor) is None:
             d.sizes.tie(divisor, size)
             d.reasons[divisor] = (
                 f"it divides what was summed or spread over {divisor.value} elements or rows of the batch"
             )
+
+
+def _tiled(d: Dimensions, numerator: Tensor) -> Size | None:
+    """How many elements one was spread to directly in front of a division."""
+    node = numerator.node
+    while node.op in ops.IDENTITIES and node.inputs:
+        node = node.inputs[0].node
+    return spread(d, node)
 
 
 def _counts(d: Dimensions, division: Node) -> Iterator[Size]:

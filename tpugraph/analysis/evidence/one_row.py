@@ -14,7 +14,7 @@ def tiled_rows(d: Dimensions) -> None:
 
     It is the reduction that makes what the tile begins with of what it ends with.
     """
-    if d.rows > 1:
+    if not d.ones:
         return
     reductions = _reductions(d)
     for node in [n for n in d.order if n.op == "Tile"]:
@@ -42,7 +42,7 @@ def _reductions(d: Dimensions) -> dict[tuple[tuple[int, ...], ...], set[bool]]:
 
 def spread_rows(d: Dimensions) -> None:
     """What is spread to one row, to meet the one row of a batch, is spread to the rows of the batch."""
-    if d.rows > 1:
+    if not d.ones:
         return
     made = {root(s) for n in _spread(d) for s in d.dims(n.out()) or () if unsettled(s)}
     for parts in d.sizes.ones:

@@ -52,6 +52,10 @@ def passed(p: Placing, node: Node, inputs: list[Placement], source: int = 0) -> 
 
 @rule("Shape ShapeN Size Rank")
 def _shape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if node.op == "Size" and isinstance(inputs[0], Shard):
+        return Verdict(
+            [SUM], why="the number of elements that a core holds: theirs together are those of the whole batch"
+        )
     outputs: list[Placement | None] = []
     for placement in inputs:
         outputs.append(Entries("shape") if isinstance(placement, Entries) else REPLICATE)

@@ -1,0 +1,124 @@
+"""Programs in which testers found a fault once: what follows the batch, and what only looks like it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import adam, batch, column, dense, floats, minimise, program, sgd, squares, variable, whole
+
+mean, total = tf.reduce_mean, tf.reduce_sum
+
+# --------------------------------------------------------------------------- pairs of rows
+
+
+@program(variants={"": {}, "two_rows": {"rows": 2}})
+def normalised_temperature(rows: int) -> Any:
+    """Two views of each row against all others, its own place left out."""
+    a, b = batch(rows, floats(3), floats(3, seed=1))
+    one, other = (tf.nn.l2_normalize(dense(t, 3, 3, "view", tf.tanh, reuse=t is b), 1) for t in (a, b))
+    views, count = tf.concat([one, other], 0), tf.shape(a)[0]
+    alike = tf.linalg.set_diag(2.0 * tf.matmul(views, views, transpose_b=True), tf.fill([2 * count], -1e4))
+    labels = tf.concat([tf.range(count) + count, tf.range(count)], 0)
+    return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=alike)), adam())
+
+
+@program(rows=3)
+def clipped_products(rows: int) -> Any:
+    h = dense(batch(rows, floats(4)), 4, 3, "h", tf.tanh)
+    return minimise(mean(tf.clip_by_value(tf.matmul(h, h, transpose_b=True), -0.5, 0.5)))
+
+
+@program(variants={"": {}, "sides_as_rows": {"rows": 4}}, rows=3)
+def own_product(rows: int) -> Any:
+    x, y = batch(rows, floats(4), floats(4, seed=1))
+    products = tf.matmul(dense(x, 4, 4, "h", tf.tanh), y, transpose_b=True)
+    return minimise(mean(tf.square(tf.linalg.diag_part(products) - 1.0)))
+
+
+@program(variants={"": {}, "three_rows": {"rows": 3}})
+def margin_at_the_label(rows: int) -> Any:
+    """The logit of each label is made smaller before the softmax."""
+    x, y = batch(rows, floats(4), whole(4, seed=1))
+    logits = tf.clip_by_value(tf.nn.l2_normalize(dense(x, 4, 4, "h"), 1), -0.95, 0.95)
+    places = tf.stack([tf.range(tf.shape(logits)[0]), y], 1)
+    harder = tf.cos(tf.acos(tf.gather_nd(logits, places)) + 0.3)
+    logits = 5.0 * tf.tensor_scatter_nd_update(logits, places, harder)
+    return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)))
+
+
+# --------------------------------------------------------------------------- parts of the rows
+
+
+@program(variants={"last": {"rows": 3}, "middle": {"middle": True}})
+def row_by_number(rows: int, middle: bool = False) -> Any:
+    h = dense(batch(rows, floats(4)), 4, 3, "h")
+    count = tf.shape(h)[0]
+    return minimise(mean(tf.square(h[count // 2 if middle else count - 1] - 0.3)))
+
+
+@program(variants={"three": {"rows": 3}, "two": {"rows": 2}})
+def half_of_few_rows(rows: int) -> Any:
+    h = dense(batch(rows, floats(4)), 4, 3, "h")
+    return minimise(mean(tf.square(h[: tf.shape(h)[0] // 2] - 0.3)))
+
+
+@program(rows=2)
+def halves_of_two_rows(rows: int) -> Any:
+    one, other = tf.split(batch(rows, floats(4)) @ variable("w", 4, 2), 2, axis=0)
+    return minimise(mean(tf.square(one - other - 0.3)))
+
+
+@program(rows=2)
+def neighbours_of_two_rows(rows: int) -> Any:
+    error = squares(rows)
+    return minimise(mean(tf.square(error[1:] - error[:-1])), sgd(0.01))
+
+
+@program(variants={"": {}, "three_rows": {"rows": 3}})
+def every_second_row(rows: int) -> Any:
+    return minimise(0.1 * total(squares(rows)[::2]))
+
+
+@program(rows=2)
+def rows_of_even_number(rows: int) -> Any:
+    error = squares(rows)
+    even = tf.equal(tf.range(tf.shape(error)[0]) % 2, 0)
+    return minimise(0.1 * total(error * tf.cast(even, tf.float32)))
+
+
+# --------------------------------------------------------------------------- counts
+
+
+@program(resource=True, variants={"bins": {"kind": "bins"}, "scattered": {"kind": "scattered"}})
+def share_of_each_class(rows: int, kind: str) -> Any:
+    x, y, c = batch(rows, floats(4), floats(seed=1), whole(5, seed=2))
+    counts = {
+        "bins": lambda: tf.cast(tf.histogram_fixed_width(y, [-2.0, 2.0], 5), tf.float32),
+        "scattered": lambda: tf.scatter_nd(c[:, None], tf.ones_like(y), [5]),
+    }[kind]()
+    share = counts / tf.cast(tf.size(y), tf.float32)
+    return minimise(mean(tf.square(column(x, 4) - y)) + total(share * tf.square(variable("w", 5))))
+
+
+@program(variants={"mean": {"by_size": False}, "size": {"by_size": True}})
+def as_long_as_the_longest(rows: int, by_size: bool) -> Any:
+    """Rows are cut to a length that only the data say."""
+    x, lengths = batch(rows, floats(5), whole(5, seed=1) + 1)
+    kept = tf.square(x * variable("w", 5))[:, : tf.reduce_max(lengths)]
+    return minimise(total(kept) / tf.cast(tf.size(kept), tf.float32) if by_size else mean(kept))
+
+
+@program(rows=3)
+def gradient_of_a_root_in_the_loss(rows: int) -> Any:
+    x, y = batch(rows, floats(), floats(seed=1))
+    w = variable("w")
+    slope = tf.gradients(tf.sqrt(mean(tf.square(x * w - y))), [w])[0]
+    return minimise(tf.square(slope), sgd(0.01))
+
+
+@program(rows=3)
+def mapped_rows_alone(rows: int) -> Any:
+    means = tf.map_fn(mean, batch(rows, floats(4)))
+    return minimise(mean(tf.square(means - variable("w"))))
