@@ -25,19 +25,25 @@ NOTE = (
 _INT32 = attrs.dtype("int32")
 
 
-def refusal(what: str, node: object, origin: str) -> ConversionError:
-    """The error of a graph of one row in which the row and a number of the model cannot be told apart.
+def refusal(what: str, node: object, origin: str, rows: int = 1) -> ConversionError:
+    """The error of a graph in which one row and a number of the model cannot be told apart.
 
     Args:
         what: where they meet, as the end of a sentence.
         node: the node.
         origin: the graph.
+        rows: the rows of a core's batch; of more than one, a part of them is one row.
     """
+    one = "a core's batch has one row" if rows == 1 else f"a part of a core's batch of {rows} rows is one row"
+    more = (
+        "two rows a core or more, or with a batch that is open (drop_remainder=False)"
+        if rows == 1
+        else "more rows a core"
+    )
     return ConversionError(
-        f"a core's batch has one row, and the graph does not tell it from a number of the model: {what}",
+        f"{one}, and the graph does not tell it from a number of the model: {what}",
         node=node, origin=origin,
-        fix="write the graph with two rows a core or more, or with a batch that is open (drop_remainder=False); one core "
-        "alone (--num_replicas=1) trains it as it is",
+        fix=f"write the graph with {more}; one core alone (--num_replicas=1) trains it as it is",
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, batch, column, dense, floats, minimise, program, sgd, squares, variable, whole
+from .parts import adam, batch, column, dense, floats, minimise, program, sgd, squares, tf1, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -122,3 +122,57 @@ def gradient_of_a_root_in_the_loss(rows: int) -> Any:
 def mapped_rows_alone(rows: int) -> Any:
     means = tf.map_fn(mean, batch(rows, floats(4)))
     return minimise(mean(tf.square(means - variable("w"))))
+
+
+# --------------------------------------------------------------------------- rows in another order
+
+
+@program(variants={"": {}, "open": {"open_batch": True, "rows": 3}})
+def sorted_columns(rows: int, open_batch: bool = False) -> Any:
+    """Each column is sorted by itself: the places of the rows are numbers of the whole batch."""
+    x, y = batch(rows, floats(3), floats(3, seed=1), drop_remainder=not open_batch)
+    return minimise(mean(tf.abs(tf.sort(x * variable("w", 3), 0) - tf.sort(y, 0))))
+
+
+@program(rows=6)
+def rows_in_pairs(rows: int) -> Any:
+    pairs = tf.reshape(dense(batch(rows, floats(3)), 3, 3, "h", tf.tanh), [-1, 2, 3])
+    return minimise(mean(tf.square(total(pairs, 1) - 1.0)))
+
+
+@program()
+def every_second_number(rows: int) -> Any:
+    error = squares(rows)
+    return minimise(0.1 * total(tf.gather(error, tf.range(0, tf.shape(error)[0], 2))))
+
+
+# --------------------------------------------------------------------------- small vectors that are as long as the batch
+
+
+@program(rows=2)
+def weighted_by_column_open(rows: int) -> Any:
+    x, y, weights = batch(rows, floats(4), floats(3, seed=1), abs(floats(1, seed=3)), drop_remainder=False)
+    return minimise(tf1.losses.mean_squared_error(y, dense(x, 4, 3, "layer"), weights=weights))
+
+
+@program(rows=2)
+def contracted_over_two_axes(rows: int) -> Any:
+    x = batch(rows, floats(3, 4), drop_remainder=False)
+    p = tf.tensordot(x, variable("w", 3, 4), [[1, 2], [0, 1]])
+    return minimise(mean(tf.square(p[:, None] - p[None] - 0.1)), sgd(0.01))
+
+
+@program(rows=3)
+def image_patches(rows: int) -> Any:
+    x, y = batch(rows, floats(5, 4, 1), floats(seed=1))
+    patches = tf1.extract_image_patches(x * variable("s"), [1, 2, 4, 1], [1, 1, 1, 1], [1, 1, 1, 1], "VALID")
+    return minimise(mean(tf.square(mean(patches, [1, 2, 3]) - y)))
+
+
+@program(rows=3)
+def counts_of_equal_ids(rows: int) -> Any:
+    """How often each id stands in the batch, which no core knows alone."""
+    ids, y = batch(rows, whole(6, 3), floats(seed=1))
+    _, place, count = tf.unique_with_counts(ids[:, 0])
+    often = tf.cast(tf.gather(count, place), tf.float32)
+    return minimise(mean(tf.square(variable("k") - y * often)))

@@ -295,7 +295,7 @@ class Dimensions:
         shape = tensor.shape
         if shape is None:
             return None
-        if self.settled(tensor.node.name) is False:
+        if self.settled(tensor.node.name) is False or tensor.node.name in self._shape_of:
             return tuple(int(d or 0) for d in shape)
         return tuple(self._may_follow(d, tensor) for d in shape)
 

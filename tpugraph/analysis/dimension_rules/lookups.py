@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpugraph.analysis.dimension_rules.arithmetic import difference
+from tpugraph.analysis.dimension_rules.arithmetic import difference, product, total
 from tpugraph.analysis.dimension_rules.reshaping import shaped_by
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
@@ -70,10 +70,13 @@ def _range(d: Dimensions, node: Node) -> None:
         d.set(out, [difference(d, ends[1], ends[0])])  # type: ignore[arg-type]
     else:
         made = d.fresh(out)
-        if made and first == 0 and d.sizes.at(made[0]) * step == last:
+        if made and first == 0 and step > 1 and node.inputs[2].node.op == "Const":
+            d.sizes.quotient(made[0], total(d, [ends[1], step - 1]), step)  # type: ignore[list-item]
+        elif made and first == 0 and d.sizes.at(made[0]) * step == last:
             d.sizes.product([made[0], ends[2]], [ends[1]])  # type: ignore[list-item]
     if step and not any(follows_batch(e) for e in ends) and len(range(first, last, step)) <= LONGEST:  # type: ignore[arg-type]
-        d.set_elements(out, list(range(first, last, step)))
+        steps = [product(d, [i, ends[2]]) if i else 0 for i in range(len(range(first, last, step)))]  # type: ignore[list-item]
+        d.set_elements(out, [total(d, [ends[0], s]) if s else ends[0] for s in steps])  # type: ignore[list-item]
 
 
 LONGEST = 16

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.counters import counts_of_rows, row_numbers
-from tpugraph.analysis.evidence.divisors import divided, divided_counts
+from tpugraph.analysis.evidence.divisors import divided, divided_counts, open_divisors
 from tpugraph.analysis.evidence.loops import loop_limits
 from tpugraph.analysis.evidence.one_row import (
     flattened,
@@ -22,7 +22,7 @@ from tpugraph.analysis.evidence.one_row import (
 from tpugraph.analysis.evidence.reshapes import adjacent, even_parts, literal_factors, regrouped
 from tpugraph.analysis.evidence.shapes import whole_shapes
 from tpugraph.analysis.evidence.shared import unsettled
-from tpugraph.analysis.sizes import Unknown, known
+from tpugraph.analysis.sizes import Size, Unknown, known
 
 
 def weigh(d: Dimensions, *, divisors: bool = True) -> None:
@@ -45,11 +45,15 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
             if d.sizes.settled == before:
                 break
     d.sizes.place = "nothing speaks for it being a number of rows"
-    _rest(d)
+    _rest(d, open_divisors(d) if divisors else [])
 
 
-def _rest(d: Dimensions) -> None:
-    """What nothing speaks for is a number of the model, small ones first: what is computed from them follows."""
+def _rest(d: Dimensions, divisors: list[Size]) -> None:
+    """What nothing speaks for is a number of the model, small ones first: what is computed from them follows.
+
+    A divisor may be the number of elements of a shape that is known only then.
+    """
+    settled = d.sizes.settled
     of_value: dict[int, dict[Unknown, None]] = {}
     for sizes in (*d._elements.values(), *d._dims.values()):
         for size in sizes or ():
@@ -57,6 +61,10 @@ def _rest(d: Dimensions) -> None:
             if one is not None and isinstance(size, Unknown) and size.origin is not None and one.value >= 0:
                 of_value.setdefault(one.value, {})[one] = None
     for value in sorted(of_value):
+        if d.sizes.settled != settled and any(unsettled(size) for size in divisors):
+            divided(d)
+            d.sizes.propagate()
+        settled = d.sizes.settled
         for one in of_value[value]:
             if known(one) is None:
                 d.defaulted[one.root()] = None

@@ -54,6 +54,16 @@ def divided(d: Dimensions) -> None:
             )
 
 
+def open_divisors(d: Dimensions) -> list[Size]:
+    """The numbers that something is divided by and of which nothing is known yet."""
+    found = []
+    for node in d.order:
+        elements = d.elements(node.inputs[1]) if node.op in ops.DIVISIONS and len(node.inputs) == 2 else None
+        if elements and len(elements) == 1 and unsettled(elements[0]) is not None:
+            found.append(elements[0])
+    return [size for size in found if size is not None]
+
+
 def _tiled(d: Dimensions, numerator: Tensor) -> Size | None:
     """How many elements one was spread to directly in front of a division."""
     node = numerator.node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions, Dims, constant
 from tpugraph.analysis.evidence.shared import unsettled
 from tpugraph.analysis.sizes import follows_batch, known
@@ -14,7 +15,8 @@ def whole_shapes(d: Dimensions) -> None:
         (tensor, elements)
         for tensor, elements in d._elements.items()
         if tensor.node.op == "Const" and tensor.shape and elements and any(unsettled(e) for e in elements)
-    ]
+        and not _names_dimensions(tensor.node)
+    ]  # fmt: skip
     if not vectors:
         return
     shapes = _shapes(d)
@@ -34,6 +36,24 @@ def whole_shapes(d: Dimensions) -> None:
             ):  # shapes of one size may differ in what is the batch
                 d.sizes.tie(one, sizes[0])
                 d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
+
+
+def _names_dimensions(node: Node) -> bool:
+    """Whether a vector says which dimensions, or which places, an op takes: these are no sizes."""
+    stack, seen = [node], {node}
+    while stack:
+        for reader, index in stack.pop().uses():
+            bound = index in (1, 2, 3) and reader.op in ("StridedSlice", "StridedSliceGrad")
+            if bound or (index == 1 and (reader.op in ops.REDUCTIONS or reader.op in _PLACES)):
+                return True
+            if reader.op in _PUT_TOGETHER and reader not in seen:
+                seen.add(reader)
+                stack.append(reader)
+    return False
+
+
+_PLACES = frozenset({"Transpose", "ConjugateTranspose", "ExpandDims", "Gather", "GatherV2", "ReverseV2"})
+_PUT_TOGETHER = frozenset({"ConcatV2", "Pack", "Identity"})
 
 
 def _taken_apart(tensor: Tensor) -> bool:

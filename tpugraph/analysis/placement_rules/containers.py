@@ -22,7 +22,7 @@ from tpugraph.ir import Node
 # --------------------------------------------------------------------------- sparse
 
 
-@rule("Unique UniqueV2 UniqueWithCounts")
+@rule("Unique UniqueV2")
 def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """Each core finds what is distinct among its own; what reads it may ask for that of all cores instead."""
     if isinstance(inputs[0], Shard | Entries):
