@@ -95,7 +95,8 @@ def _refuse_one_row(placing: Placing) -> None:
     if not d.sums_left_out:
         return
     for node, one, other in d.sizes.conflicts:
-        if isinstance(node, Node) and node.outputs and not node.out().dtype.floating:
+        follows = isinstance(one, Poly) or isinstance(other, Poly)
+        if follows and isinstance(node, Node) and node.outputs and not node.out().dtype.floating:
             raise one_row.refusal(
                 f"a number is {one} by what it is computed of, and {other} by what reads it", node, origin
             )

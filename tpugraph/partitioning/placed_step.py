@@ -52,7 +52,9 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
 
     dimensions = found(ones=False)
     if rows > 1 and (dimensions.sizes.conflicts or dimensions.has_parts_of_one_row()):
-        dimensions = min(found(ones=True), dimensions, key=lambda d: len(d.sizes.conflicts))
+        other = found(ones=True)
+        if len(other.sizes.conflicts) < max(len(dimensions.sizes.conflicts), 1):
+            dimensions = other
     if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
         order = analysis.loop_order(graph, analysis.cluster_nodes(graph))
         dimensions = found(ones=True)
