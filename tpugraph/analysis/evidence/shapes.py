@@ -43,7 +43,8 @@ def _names_dimensions(node: Node) -> bool:
     stack, seen = [node], {node}
     while stack:
         for reader, index in stack.pop().uses():
-            bound = index in (1, 2, 3) and reader.op in ("StridedSlice", "StridedSliceGrad")
+            of_sizes = reader.op == "StridedSlice" and reader.inputs[0].node.op in ops.SHAPE_OF | {"Const"}
+            bound = of_sizes and index in (1, 2, 3)
             if bound or (index == 1 and (reader.op in ops.REDUCTIONS or reader.op in _PLACES)):
                 return True
             if reader.op in _PUT_TOGETHER and reader not in seen:
