@@ -39,8 +39,8 @@ def _ones_of_open_batches(graph: Graph) -> dict[str, tuple[int, ...]] | None:
     When batches of one row are closed these stay what they are, numbers of the model, and no rows.
     """
     inputs = [shape for node in graph.of_type(*ops.GET_NEXT) for shape in node.attr("output_shapes")]
-    batchers = [n for n in graph.of_type(*ops.BATCHING) if (rows := _rows(n)) is not None and rows == 1]
-    if not batchers or any(shape is None or (shape and shape[0] is not None) for shape in inputs):
+    one_row = any(_rows(batcher) == 1 for batcher in graph.of_type(*ops.BATCHING))
+    if not one_row or any(shape is None or (shape and shape[0] is not None) for shape in inputs):
         return None
     shapes.infer(graph)
     found: dict[str, tuple[int, ...]] = {}

@@ -9,19 +9,13 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from programs import COINCIDENCES, PROGRAMS, Program, check, constants_in_doubt, generated
-from programs.known import KNOWN
 
 LONG = ("albert", "bert", "gpt2", "xlnet")
 
 
-def params(programs: list[str], cores: int) -> list[Any]:
-    """The programs by name; what fails today is expected to, in the words of ``KNOWN``."""
-    found = []
-    for name in programs:
-        words = KNOWN.get(f"{name} at {cores}")
-        marks = [pytest.mark.xfail(reason=words, strict=True)] if words else []
-        found.append(pytest.param(name, marks=[*marks, pytest.mark.slow] if name.startswith(LONG) else marks))
-    return found
+def params(programs: list[str]) -> list[Any]:
+    """The programs by name; the transformers are slow."""
+    return [pytest.param(name, marks=pytest.mark.slow if name.startswith(LONG) else ()) for name in programs]
 
 
 def judge(program: Program, cores: int, **options: Any) -> None:
@@ -33,13 +27,13 @@ def judge(program: Program, cores: int, **options: Any) -> None:
     assert verdict.outcome in (("equal", "refused") if program.doubtful else ("equal",)), str(verdict)
 
 
-@pytest.mark.parametrize("name", params(sorted(PROGRAMS), 4))
+@pytest.mark.parametrize("name", params(sorted(PROGRAMS)))
 def test_cores_train_as_the_whole_batch(name: str) -> None:
     judge(PROGRAMS[name], 4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", params(sorted(PROGRAMS)[::4], 1))
+@pytest.mark.parametrize("name", params(sorted(PROGRAMS)[::4]))
 def test_one_core_trains_as_the_plain_graph(name: str) -> None:
     """Every fourth program, with variables that are resources; ``tools/campaign.py --named=. --cores=1`` runs them all."""
     judge(PROGRAMS[name], 1, resource=True)
@@ -48,7 +42,7 @@ def test_one_core_trains_as_the_plain_graph(name: str) -> None:
 TURNS = [name for place, name in enumerate(COINCIDENCES) if place % 4 == place // 4 % 4]
 
 
-@pytest.mark.parametrize("name", params(TURNS, 2))
+@pytest.mark.parametrize("name", params(TURNS))
 def test_sizes_that_agree_change_nothing(name: str) -> None:
     """Each pair of sizes in one of the transformers; ``tools/campaign.py --named=:`` runs all of them."""
     judge(COINCIDENCES[name], 2)

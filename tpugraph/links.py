@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from operator import attrgetter
 
 from tpugraph import ops
 from tpugraph.errors import GraphError
-from tpugraph.nodes import Node, Tensor, Use, Wait
+from tpugraph.nodes import PLACE, Node, Tensor, Use, Wait
 
-_PLACE = attrgetter("_place")
 _new = tuple.__new__  # a third of the time of Use(...), which counts where every edge of a graph is made
 
 
@@ -58,7 +56,7 @@ class Links:
     def of_type(self, *types: str) -> list[Node]:
         """The nodes with one of these op types, in graph order."""
         found = [node for op in dict.fromkeys(types) for node in self._of_op.get(op, ())]
-        found.sort(key=_PLACE)
+        found.sort(key=PLACE)
         return found
 
     def fresh_name(self, base: str) -> str:
@@ -82,7 +80,7 @@ class Links:
             GraphError: a cycle that is no loop; the message names its nodes.
         """
         chosen = dict.fromkeys(self._nodes.values() if nodes is None else nodes)
-        waits = _Waits(None if nodes is None else chosen)
+        countdown = _Countdown(None if nodes is None else chosen)
         waiting: dict[Node, int] = {}
         ready: deque[Node] = deque()
         held: deque[Node] = deque()
@@ -91,7 +89,7 @@ class Links:
             if node.op in ops.MERGE:
                 producers = [p for p in producers if p.op not in ops.NEXT_ITERATION]
             edges = len(producers) if nodes is None else len([p for p in producers if p in chosen])
-            edges += node._wait is not None and waits.pending(node, node._wait)
+            edges += node._wait is not None and countdown.pending(node, node._wait)
             if edges:
                 waiting[node] = edges
             else:
@@ -103,7 +101,7 @@ class Links:
             closes = node.op in ops.NEXT_ITERATION
             consumers = [consumer for consumer, _ in node._uses]
             if node._awaited:
-                consumers += waits.released(node)
+                consumers += countdown.released(node)
             for consumer in consumers:
                 edges = waiting.get(consumer, 0)
                 if not edges or (closes and consumer.op in ops.MERGE):
@@ -123,11 +121,11 @@ class Links:
         Raises:
             GraphError: a cycle that is no loop; the message names its nodes.
         """
-        waits = _Waits(None)
+        countdown = _Countdown(None)
         waiting = {node: len(node.inputs) for node in self._nodes.values()}
         for wait in self._waits.values():
             for node in wait.nodes:
-                waiting[node] += waits.pending(node, wait)
+                waiting[node] += countdown.pending(node, wait)
         for node in self.of_type(*ops.NEXT_ITERATION):
             for consumer, _ in node._uses:
                 if consumer.op in ops.MERGE:
@@ -141,7 +139,7 @@ class Links:
                 waiting[consumer] = edges = waiting[consumer] - 1
                 if not edges:
                     ready.append(consumer)
-            for consumer in waits.released(node) if node._awaited else ():
+            for consumer in countdown.released(node) if node._awaited else ():
                 if closes and consumer.op in ops.MERGE:
                     continue
                 waiting[consumer] = edges = waiting[consumer] - 1
@@ -244,7 +242,7 @@ class Links:
                 raise GraphError(f"{what}: the node is not in this graph", node=node)
 
 
-class _Waits:
+class _Countdown:
     """The waits of a graph, in an order: all nodes of one are released by the last of those that they wait for.
 
     Thousands of nodes may wait for hundreds: each that comes is counted once, and not once for each that waits.

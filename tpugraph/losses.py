@@ -9,7 +9,7 @@ from tpugraph import ops, shapes
 from tpugraph.errors import RolesError
 from tpugraph.findings import Finding, named
 from tpugraph.ir import Graph, Node
-from tpugraph.state import written_variables
+from tpugraph.state import reaching, written_variables
 
 _LOSS_TAG = re.compile(r"(?:.*/)?(?:loss|total_loss|batch_loss)(?:_(\d+))?$")
 
@@ -96,13 +96,13 @@ def _unread_scalars(graph: Graph, varying: dict[Node, None], moving: list[Node])
     ]
     trained = _bits(v for node in moving for v in written_variables(node)[:1])
     apart = _bits(node for node in varying if node not in backward)
-    covered = _marks_in_cones(graph, [node for _, node in candidates], trained)
-    beside = _marks_in_cones(graph, [node for _, node in candidates if covered[node]], apart)
+    covered = reaching(graph, [node for _, node in candidates], trained, data_only=True)
+    beside = reaching(graph, [node for _, node in candidates if covered.get(node)], apart, data_only=True)
     found: list[tuple[tuple[int, int, int], Finding]] = []
     for position, node in candidates:
-        count = covered[node].bit_count()
+        count = covered.get(node, 0).bit_count()
         if count:
-            rank = (count, -beside[node].bit_count(), -position)
+            rank = (count, -beside.get(node, 0).bit_count(), -position)
             found.append((rank, Finding(node.name, f"a scalar of the input that reads {count} trained variables")))
     return [finding for _, finding in sorted(found, key=lambda item: item[0], reverse=True)]
 
@@ -118,22 +118,6 @@ def _unread_scalar(node: Node) -> bool:
 def _bits(nodes: Iterable[Node]) -> dict[Node, int]:
     """A bit for each node."""
     return {node: 1 << number for number, node in enumerate(dict.fromkeys(nodes))}
-
-
-def _marks_in_cones(graph: Graph, nodes: list[Node], bits: dict[Node, int]) -> dict[Node, int]:
-    """Which of the nodes with bits each node is or depends on over data, for the nodes and all that they depend on."""
-    marks: dict[Node, int] = {}
-    order = graph.topological_order(graph.ancestors(nodes, data_only=True))
-    changed = True
-    while changed:  # what goes round in a loop is seen in its next round
-        changed = False
-        for node in order:
-            seen = bits.get(node, 0)
-            for producer, _ in node.inputs:
-                seen |= marks.get(producer, 0)
-            changed = changed or (node.op in ops.NEXT_ITERATION and seen != marks.get(node, 0))
-            marks[node] = seen
-    return marks
 
 
 def no_train_op(graph: Graph) -> RolesError:

@@ -16,6 +16,10 @@ Output = tuple[DType, Shape]
 """What is known of one output of a node: its dtype and its static shape."""
 
 
+PLACE = attrgetter("_place")
+"""What nodes are sorted by into the order of their graph."""
+
+
 class Tensor(NamedTuple):
     """One output of a node."""
 
@@ -146,7 +150,7 @@ class Node:
 
     def control_uses(self) -> list[Node]:
         """The nodes that wait for this one, as a snapshot in graph order."""
-        return sorted([node for wait in self._awaited for node in wait.nodes], key=_PLACE)
+        return sorted([node for wait in self._awaited for node in wait.nodes], key=PLACE)
 
     def consumers(self) -> list[Node]:
         """Every node that reads or waits for this one, each once."""
@@ -164,6 +168,3 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self}>"
-
-
-_PLACE = attrgetter("_place")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
@@ -58,28 +58,44 @@ def _reads_after(graph: Graph, writes: list[Node], reads: dict[Node, list[Node]]
             bit = bit_of.setdefault(variable, 1 << len(bit_of))
             written[write] = written.get(write, 0) | bit
     waiting = [(read, bit) for variable, bit in bit_of.items() for read in reads.get(variable, ()) if _waits(read)]
-    region = graph.ancestors(read for read, _ in waiting)
-    order = graph.topological_order(region) if waiting else []
-    before: dict[Node, int] = {}  # the variables that are written before a node runs
-    changed = bool(written.keys() & region.keys())
-    while changed:
-        changed = False
-        groups: dict[int, int] = {}  # of what nodes wait for in common
-        for node in order:
-            seen = groups.get(id(node.controls))
-            if seen is None:
-                seen = groups[id(node.controls)] = _union(node.controls, before, written)
-            seen |= _union([producer for producer, _ in node.inputs], before, written)
-            if seen != before.get(node, 0):
-                before[node] = seen
-                changed = changed or node.op in ops.NEXT_ITERATION
+    before = reaching(graph, [read for read, _ in waiting], written)
     return [read for read, bit in waiting if before.get(read, 0) & bit]
 
 
-def _union(producers: Iterable[Node], before: dict[Node, int], written: dict[Node, int]) -> int:
+def reaching(graph: Graph, nodes: list[Node], bits: Mapping[Node, int], *, data_only: bool = False) -> dict[Node, int]:
+    """The bits of all that a node depends on and of itself, for some nodes and all that they depend on; nothing where no bit is.
+
+    Args:
+        graph: the graph.
+        nodes: the nodes.
+        bits: the bits of those nodes that have any.
+        data_only: whether what a node waits for is no dependence.
+    """
+    region = graph.ancestors(nodes, data_only=data_only)
+    found: dict[Node, int] = {}
+    changed = bool(bits.keys() & region.keys())
+    order = graph.topological_order(region) if changed else []
+    while changed:  # what goes round in a loop is seen in its next round
+        changed = False
+        groups: dict[int, int] = {}  # of what nodes wait for in common
+        for node in order:
+            seen = bits.get(node, 0)
+            for producer, _ in node.inputs:
+                seen |= found.get(producer, 0)
+            if not data_only and node.controls:
+                group = groups.get(id(node.controls))
+                if group is None:
+                    group = groups[id(node.controls)] = _union(found.get(control, 0) for control in node.controls)
+                seen |= group
+            changed = changed or (node.op in ops.NEXT_ITERATION and seen != found.get(node, 0))
+            found[node] = seen
+    return found
+
+
+def _union(sets: Iterable[int]) -> int:
     found = 0
-    for producer in producers:
-        found |= before.get(producer, 0) | written.get(producer, 0)
+    for bits in sets:
+        found |= bits
     return found
 
 

@@ -295,11 +295,11 @@ class Dimensions:
         shape = tensor.shape
         if shape is None:
             return None
-        if self.settled(tensor.node.name) is False or tensor.node.name in self._shape_of:
+        if self.choice(tensor.node.name) is False or tensor.node.name in self._shape_of:
             return tuple(int(d or 0) for d in shape)
         return tuple(self._may_follow(d, tensor) for d in shape)
 
-    def settled(self, name: str) -> bool | None:
+    def choice(self, name: str) -> bool | None:
         """Whether the constant of that name holds the size of the batch, where that is settled."""
         return False if self._only is not None and name not in self._only else self._chosen.get(name)
 
@@ -307,7 +307,7 @@ class Dimensions:
         value = constant(tensor.node)
         if value.ndim > 1 or value.size > _LONGEST or value.dtype.name not in _NUMBERS:
             return None
-        chosen = self.settled(tensor.node.name)
+        chosen = self.choice(tensor.node.name)
         found: Elements = []
         numbers = value.ravel().tolist()
         if not all(np.isfinite(number) and number == int(number) for number in numbers):

@@ -132,3 +132,8 @@ REPLICATE = Replicate()
 SUM = Partial("sum")
 SIZED = Sized()
 SHARE = Share()
+
+
+def holds_entries(placement: Placement | None) -> bool:
+    """Whether the first dimension has entries of this core's rows; sizes and places of entries have none."""
+    return isinstance(placement, Entries) and placement.role in ("values", "distinct")

@@ -15,7 +15,7 @@ from tpugraph.analysis.dataflow import Solver
 from tpugraph.analysis.dimensions import Dimensions, constant
 from tpugraph.analysis.placements import REPLICATE, SIZED, Entries, Held, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.rules import Rules
-from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Known, Poly, depends_on_data, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
 
 
@@ -277,8 +277,3 @@ def shard_of(dims: Sequence[Known], axis: int) -> Shard | None:
 
 
 __all__ = ["RULES", "Entries", "Partial", "Placing", "Verdict", "constant", "rule", "shard_of"]
-
-
-def depends_on_data(size: Size | None) -> bool:
-    """Whether a size is only known when a step runs."""
-    return size is None or (isinstance(size, Unknown) and known(size) is None and size.value < 0)

@@ -143,6 +143,11 @@ def follows_batch(size: Size) -> bool:
     return isinstance(known(size), Poly)
 
 
+def depends_on_data(size: Size | None) -> bool:
+    """Whether a size is only known when a step runs."""
+    return size is None or (isinstance(size, Unknown) and known(size) is None and size.value < 0)
+
+
 class Relations:
     """All ties and relations between sizes.
 

@@ -30,9 +30,9 @@ from tpugraph.ops import (
     tpu,
     variable,
 )
-from tpugraph.ops.record import Batching, Call, Op, Ordering, Refusal, Role, Rule, Signature, Write, records
+from tpugraph.ops.record import Batching, Bins, Call, Op, Ordering, Refusal, Role, Rule, Signature, Write, records
 
-__all__ = ["Batching", "Call", "Op", "Ordering", "Refusal", "Role", "Rule", "Signature", "Write", "records"]
+__all__ = ["Batching", "Bins", "Call", "Op", "Ordering", "Refusal", "Role", "Rule", "Signature", "Write", "records"]
 PAGES = (arithmetic, container, control_flow, convolution, gather, host, input, loss, matrix, normalisation, random,
          reduction, shape, sparse, string, tpu, variable)  # fmt: skip
 """The pages; importing them makes the records."""
@@ -205,8 +205,8 @@ DYNAMIC_STITCHES = _role("stitch")
 SEGMENT_GRADS = _role("segment_gradient")
 """Gradients of sparse segment ops: rows, and the indices that they belong to."""
 
-BINS_OF: dict[str, int] = _facts(lambda record: record.bins_of)
-"""Ops that count elements of an operand in bins, or add up in bins what belongs to them, and which operand."""
+BINS: dict[str, Bins] = _facts(lambda record: record.bins)
+"""Ops that count elements of an operand in bins, or add up in bins what belongs to them."""
 
 ROWS_OPERAND: dict[str, int] = _facts(lambda record: record.rows_operand)
 """Ops with an operand that says how many rows they make."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpugraph.ops.record import Call, letters, page
+from tpugraph.ops.record import Bins, Call, letters, page
 
 op = page("gather")
 
@@ -24,7 +24,7 @@ def _stitched(call: Call) -> str:
 op("Gather", dims=_gather, linear="0")
 op("GatherV2", linear="0", constants=(2,))
 op("GatherNd", linear="0")
-op("ScatterNd", linear="1", constants=(2,), sizes=(2,), bins_of=0)
+op("ScatterNd", linear="1", constants=(2,), sizes=(2,), bins=Bins(0, places=True))
 op("TensorScatterAdd TensorScatterSub TensorScatterUpdate", linear="0+2")
 op("TensorScatterMax TensorScatterMin")
 op("DynamicStitch ParallelDynamicStitch", role="stitch", linear=_stitched, constants=lambda count: range(count // 2))

@@ -99,6 +99,13 @@ class Batching(NamedTuple):
     drop_remainder: int | None
 
 
+class Bins(NamedTuple):
+    """The operand with an element for each thing that is counted, or with the places of its bin along the last dimension."""
+
+    operand: int
+    places: bool = False
+
+
 class Ordering(NamedTuple):
     """A comparison: the operand that is the smaller one, the larger one, and 1 if they may be equal, else 0."""
 
@@ -146,7 +153,7 @@ class Op:
         elements: of a dataset op whose elements are those of another: all of them (``same``), a choice or another order
             (``chosen``), or kept (``cached``).
         measures: whether a dataset op only measures the stages before it.
-        bins_of: the operand whose elements the op counts, or adds up, in bins.
+        bins: how an op counts elements, or adds them up, in bins.
         rows_operand: the operand that says how many rows the output has.
         sizes: the other operands that hold sizes of the output, or bounds of what is taken: numbers of rows among them are
             those of a core or of the whole batch, as the output is.
@@ -183,7 +190,7 @@ class Op:
     batching: Batching | None = None
     elements: Literal["same", "chosen", "cached"] | None = None
     measures: bool = False
-    bins_of: int | None = None
+    bins: Bins | None = None
     rows_operand: int | None = None
     sizes: tuple[int, ...] = ()
     ordering: Ordering | None = None

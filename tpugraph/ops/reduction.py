@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tpugraph.ops.record import Call, floating, letters, page
+from tpugraph.ops.record import Bins, Call, floating, letters, page
 
 op = page("reduction")
 
@@ -80,5 +80,5 @@ op("InTopKV2", dims="n*, n, - -> n", differentiable=False)
 op("LowerBound UpperBound", dims="n*, nm -> nm")
 op("Cumsum", linear="0", constants=(1,))
 op("Cumprod CumulativeLogsumexp", constants=(1,))
-op("Bincount DenseBincount", linear="2", constants=(1,), bins_of=0)
-op("HistogramFixedWidth", bins_of=0, instead="tf.math.bincount of the bucket numbers with minlength and maxlength")
+op("Bincount DenseBincount", linear="2", constants=(1,), bins=Bins(0))
+op("HistogramFixedWidth", bins=Bins(0), instead="tf.math.bincount of the bucket numbers with minlength and maxlength")

@@ -71,6 +71,11 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     _refuse_one_row(placing)
     _refuse_bounds(placing)
     _refuse_beside_shares(placing)
+    _refuse_counters(placing, count)
+
+
+def _refuse_counters(placing: Placing, count: int) -> None:
+    """Refuse a constant that is added to a variable and may count rows; the step counter is known to count none."""
     d, graph = placing.d, placing.graph
     step = None if graph.roles.step is None else graph.get(graph.roles.step.name)
     for node in placing.verdicts:
@@ -97,18 +102,16 @@ def _refuse_one_row(placing: Placing) -> None:
     for node, one, other in d.sizes.conflicts:
         follows = isinstance(one, Poly) or isinstance(other, Poly)
         if follows and isinstance(node, Node) and node.outputs and not node.out().dtype.floating:
-            raise one_row.refusal(
-                f"a number is {one} by what it is computed of, and {other} by what reads it", node, origin
-            )
+            what = f"a number is {one} by what it is computed of, and {other} by what reads it"
+            raise one_row.refusal(what, node, origin, d.rows)
     for node in (node for node in placing.verdicts if node.op == "StridedSliceGrad"):
         made, grad = placing.dims(node.out()), placing.dims(node.inputs[4])
         if made is None or grad is None:
             continue
         for axis, target, _ in places(node, len(made)):
             if axis is None and target is not None and target < len(grad) and follows_batch(grad[target]):
-                raise one_row.refusal(
-                    "the gradient of pairs of rows leaves out a sum over one of the two", node, origin
-                )
+                what = "the gradient of pairs of rows leaves out a sum over one of the two"
+                raise one_row.refusal(what, node, origin, d.rows)
 
 
 def _refusal(placing: Placing, node: Node, name: str, readings: tuple[str, str], fault: str) -> ConversionError:
@@ -169,7 +172,7 @@ def literal_bounds(placing: Placing) -> list[str]:
     found: dict[str, str] = {}
     for bound in _bounds(placing) if d.rows > 1 else ():
         behind, node = constant_behind(bound.operand), bound.node
-        if behind.op != "Const" or d.settled(behind.name) is not None:
+        if behind.op != "Const" or d.choice(behind.name) is not None:
             continue
         numbers = constant(behind).ravel().tolist()
         number = numbers[bound.place] if bound.place < len(numbers) else 0

@@ -19,6 +19,7 @@ from tpugraph.analysis.placements import (
     Shard,
     Share,
     Sized,
+    holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict
 from tpugraph.analysis.sizes import Poly, known
@@ -241,7 +242,7 @@ class Partition:
         if placement == Entries("shape") and tensor.shape == () and self._counts_entries(tensor):
             self._note(tensor, f"the number of entries of all cores, for '{node.name}' ({node.op})")
             return c.sum(source)
-        if isinstance(placement, Entries) and placement.role in ("values", "distinct"):
+        if holds_entries(placement):
             self._note(tensor, f"the entries of all cores, for '{node.name}' ({node.op})")
             return c.gather_entries(source)
         if isinstance(placement, Partial):

@@ -22,7 +22,7 @@ from tpugraph.analysis.evidence.one_row import (
 from tpugraph.analysis.evidence.reshapes import adjacent, even_parts, literal_factors, regrouped
 from tpugraph.analysis.evidence.shapes import whole_shapes
 from tpugraph.analysis.evidence.shared import unsettled
-from tpugraph.analysis.sizes import Size, Unknown, known
+from tpugraph.analysis.sizes import Unknown, known
 
 
 def weigh(d: Dimensions, *, divisors: bool = True) -> None:
@@ -48,7 +48,7 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     _rest(d, open_divisors(d) if divisors else [])
 
 
-def _rest(d: Dimensions, divisors: list[Size]) -> None:
+def _rest(d: Dimensions, divisors: list[Unknown]) -> None:
     """What nothing speaks for is a number of the model, small ones first: what is computed from them follows.
 
     A divisor may be the number of elements of a shape that is known only then.

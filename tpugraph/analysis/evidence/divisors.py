@@ -21,13 +21,7 @@ def divided(d: Dimensions) -> None:
     found: dict[Unknown, Size | None] = {}
     tiled: dict[Unknown, dict[Node, Size]] = {}
     single: dict[Unknown, list[Node]] = {}
-    for node in d.order:
-        if node.op not in ops.DIVISIONS or len(node.inputs) != 2:
-            continue
-        elements = d.elements(node.inputs[1])
-        divisor = unsettled(elements[0]) if elements and len(elements) == 1 else None
-        if divisor is None or divisor.value < 1:
-            continue
+    for node, divisor in _divisions(d):
         spread_to = _tiled(d, node.inputs[0])
         if spread_to is not None and follows_batch(spread_to) and d.sizes.at(spread_to) == divisor.value:
             tiled.setdefault(divisor, {})[node] = spread_to
@@ -54,14 +48,18 @@ def divided(d: Dimensions) -> None:
             )
 
 
-def open_divisors(d: Dimensions) -> list[Size]:
+def open_divisors(d: Dimensions) -> list[Unknown]:
     """The numbers that something is divided by and of which nothing is known yet."""
-    found = []
+    return [divisor for _, divisor in _divisions(d)]
+
+
+def _divisions(d: Dimensions) -> Iterator[tuple[Node, Unknown]]:
+    """The divisions by a number of which nothing is known yet, with the number."""
     for node in d.order:
         elements = d.elements(node.inputs[1]) if node.op in ops.DIVISIONS and len(node.inputs) == 2 else None
-        if elements and len(elements) == 1 and unsettled(elements[0]) is not None:
-            found.append(elements[0])
-    return [size for size in found if size is not None]
+        divisor = unsettled(elements[0]) if elements and len(elements) == 1 else None
+        if divisor is not None and divisor.value >= 1:
+            yield node, divisor
 
 
 def _tiled(d: Dimensions, numerator: Tensor) -> Size | None:

@@ -44,8 +44,11 @@ def _names_dimensions(node: Node) -> bool:
     while stack:
         for reader, index in stack.pop().uses():
             of_sizes = reader.op == "StridedSlice" and reader.inputs[0].node.op in ops.SHAPE_OF | {"Const"}
-            bound = of_sizes and index in (1, 2, 3)
-            if bound or (index == 1 and (reader.op in ops.REDUCTIONS or reader.op in _PLACES)):
+            record = ops.record(reader.op)
+            constant_alone = (
+                index in record.constant_operands(len(reader.inputs)) and index not in record.size_operands()
+            )
+            if constant_alone or (of_sizes and index > 0) or (index == 1 and reader.op in ("Gather", "GatherV2")):
                 return True
             if reader.op in _PUT_TOGETHER and reader not in seen:
                 seen.add(reader)
@@ -53,7 +56,6 @@ def _names_dimensions(node: Node) -> bool:
     return False
 
 
-_PLACES = frozenset({"Transpose", "ConjugateTranspose", "ExpandDims", "Gather", "GatherV2", "ReverseV2"})
 _PUT_TOGETHER = frozenset({"ConcatV2", "Pack", "Identity"})
 
 

@@ -57,10 +57,10 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
 
 def _summed(d: Dimensions, node: Node) -> Size | None:
     """How many elements a Sum makes one of, where the batch is among them."""
-    bins_of = ops.BINS_OF.get(node.op)
-    if bins_of is not None:
-        counted = d.dims(node.inputs[bins_of]) or ()
-        gone = list(counted[:-1] if node.op == "ScatterNd" else counted)  # its last dimension is a place
+    bins = ops.BINS.get(node.op)
+    if bins is not None:
+        counted = d.dims(node.inputs[bins.operand]) or ()
+        gone = list(counted[:-1] if bins.places else counted)
         return times(*(final(d, s) for s in gone)) if any(follows_batch(s) for s in gone) else None
     if node.op not in ("Sum", "L2Loss"):
         return _contracted(d, node)

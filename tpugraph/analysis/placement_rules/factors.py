@@ -18,6 +18,7 @@ from tpugraph.analysis.placements import (
     Replicate,
     Shard,
     Sized,
+    holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule
 from tpugraph.analysis.sizes import follows_batch
@@ -51,7 +52,9 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
     if entries is not None and rows is None:
         for i in data:
             counts = inputs[i] == Entries("shape") and entries.role != "shape"  # read as a number: that of all cores
-            apart = inputs[i] in _OF_ROWS and 0 < p.rank(node.inputs[i]) < rank  # along another dimension of the output
+            apart = (
+                holds_entries(inputs[i]) and 0 < p.rank(node.inputs[i]) < rank
+            )  # along another dimension of the output
             if counts or apart or isinstance(inputs[i], Partial | Sized):
                 wants[i] = REPLICATE
         return Verdict([_role_after(node, entries)] * count, wants, why="entry by entry")
@@ -75,9 +78,6 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
             wants[i] = REPLICATE
     made = replace(rows, shift=shift[0], along=shift[1]) if shift[0] else rows
     return Verdict([made] * count, wants, why="row by row")
-
-
-_OF_ROWS = (Entries("values"), Entries("distinct"))
 
 
 def _role_after(node: Node, entries: Entries) -> Entries:

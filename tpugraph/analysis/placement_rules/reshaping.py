@@ -15,6 +15,7 @@ from tpugraph.analysis.placements import (
     Replicate,
     Shard,
     Sized,
+    holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
 from tpugraph.analysis.sizes import Known, Poly, divide, times
@@ -30,11 +31,6 @@ def _moved(p: Placing, node: Node, inputs: list[Placement], place: int, source: 
     if placement.along >= 0:
         return Verdict([placement.plain().at(place)] * len(node.outputs or ()), {source: placement.plain()})
     return Verdict([placement.at(place)] * len(node.outputs or ()), why="rows stay rows")
-
-
-def of_rows(placement: Placement) -> bool:
-    """Whether a value has entries of this core's rows along its first dimension, and is no size of them."""
-    return isinstance(placement, Entries) and placement.role in ("values", "distinct")
 
 
 def passed(p: Placing, node: Node, inputs: list[Placement], source: int = 0) -> Verdict | None:
@@ -186,7 +182,7 @@ def _squeeze(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("ExpandDims")
 def _expand_dims(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows, axis = inputs[0], fixed(node.inputs[1])
-    if of_rows(rows) and (axis is None or axis[0] % (p.rank(node.inputs[0]) + 1) == 0):
+    if holds_entries(rows) and (axis is None or axis[0] % (p.rank(node.inputs[0]) + 1) == 0):
         return p.everywhere(node, inputs, "moves entries away from the first dimension")
     found = passed(p, node, inputs)
     if found is not None:
@@ -201,7 +197,7 @@ def _expand_dims(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("Transpose ConjugateTranspose")
 def _transpose(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows, order = inputs[0], p.d.numbers(node.inputs[1])
-    if of_rows(rows) and (order is None or order[0] != 0):
+    if holds_entries(rows) and (order is None or order[0] != 0):
         return p.everywhere(node, inputs, "moves entries away from the first dimension")
     found = passed(p, node, inputs)
     if found is not None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tpugraph.analysis.dimension_rules.slicing import places, takes_whole
 from tpugraph.analysis.dimensions import fixed
-from tpugraph.analysis.placement_rules.reshaping import of_rows, passed
+from tpugraph.analysis.placement_rules.reshaping import passed
 from tpugraph.analysis.placements import (
     REPLICATE,
     SUM,
@@ -17,6 +17,7 @@ from tpugraph.analysis.placements import (
     Replicate,
     Shard,
     Sized,
+    holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
 from tpugraph.analysis.sizes import Known, Poly, add, divide
@@ -54,7 +55,7 @@ def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("StridedSlice")
 def _strided_slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    if of_rows(inputs[0]) and int(node.attr("new_axis_mask", 0)) & 1:
+    if holds_entries(inputs[0]) and int(node.attr("new_axis_mask", 0)) & 1:
         return p.everywhere(node, inputs, "moves entries away from the first dimension")
     if isinstance(inputs[0], Entries):
         first = fixed(node.inputs[1]) or [0]
