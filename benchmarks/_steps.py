@@ -16,8 +16,9 @@ import _measure
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import graphdef, roles
+from tpugraph import roles
 from tpugraph.compiler import convert
+from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
 
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"

@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 from _jax_steps import CLASSES, HEADS, LAYERS, RATE, WIDTH
 
-from tpugraph import graphdef
 from tpugraph.compiler import convert
-from tpugraph.runtime import bundling
-from tpugraph.runtime.bundle import Bundle
+from tpugraph.ir import graphdef
+from tpugraph.runtime.pjrt import bundling
+from tpugraph.runtime.pjrt.bundle import Bundle
 
 tf1 = tf.compat.v1
 

@@ -19,9 +19,9 @@ import _measure
 import numpy as np
 from _jax_steps import STEPS
 
-from tpugraph.runtime import bundle
-from tpugraph.runtime.bundle import Bundle
-from tpugraph.runtime.devices import Devices
+from tpugraph.runtime.pjrt import bundle
+from tpugraph.runtime.pjrt.bundle import Bundle
+from tpugraph.runtime.pjrt.devices import Devices
 
 LOOP = 20
 BOUND = 0.9

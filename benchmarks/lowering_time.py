@@ -21,9 +21,9 @@ import tensorflow as tf
 from _graphs import write_training_graph
 from tensorflow.python.eager import context
 
-from tpugraph import graphdef
 from tpugraph.compiler import convert
-from tpugraph.runtime import stablehlo
+from tpugraph.ir import graphdef
+from tpugraph.xla import stablehlo
 
 
 def main() -> int:

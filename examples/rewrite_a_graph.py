@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tpugraph
-from tpugraph import graphdef
+from tpugraph.ir import graphdef
 
 MODEL = Path(__file__).parent / "iris" / "model.ckpt-0.meta"
 

@@ -1,25 +1,25 @@
 """The passes, in the order in which ``convert`` runs them."""
 
-from passes.batch_norm import BatchNorm
-from passes.cross_replica_sum import CrossReplicaSum
-from passes.dense_rows import DenseRows
-from passes.entry_points import EntryPoints
-from passes.evaluation_entry_points import EvaluationEntryPoints
-from passes.evaluation_loop import EvaluationLoop
-from passes.gather_rows import GatherRows
-from passes.infeed import Infeed
-from passes.inline_functions import InlineFunctions
-from passes.outfeed import Outfeed
-from passes.pad_batches import PadBatches
-from passes.placement import Placement
-from passes.prune import Prune
-from passes.replicate import Replicate
-from passes.resource_variables import ResourceVariables
-from passes.separate_rows import SeparateRows
-from passes.split_batch import SplitBatch
-from passes.static_shapes import StaticShapes
-from passes.training_loop import TrainingLoop
-from tpugraph.pipeline import Pass
+from tpugraph.passes.batch_norm import BatchNorm
+from tpugraph.passes.cross_replica_sum import CrossReplicaSum
+from tpugraph.passes.dense_rows import DenseRows
+from tpugraph.passes.entry_points import EntryPoints
+from tpugraph.passes.evaluation_entry_points import EvaluationEntryPoints
+from tpugraph.passes.evaluation_loop import EvaluationLoop
+from tpugraph.passes.gather_rows import GatherRows
+from tpugraph.passes.infeed import Infeed
+from tpugraph.passes.inline_functions import InlineFunctions
+from tpugraph.passes.outfeed import Outfeed
+from tpugraph.passes.pad_batches import PadBatches
+from tpugraph.passes.placement import Placement
+from tpugraph.passes.prune import Prune
+from tpugraph.passes.replicate import Replicate
+from tpugraph.passes.resource_variables import ResourceVariables
+from tpugraph.passes.separate_rows import SeparateRows
+from tpugraph.passes.split_batch import SplitBatch
+from tpugraph.passes.static_shapes import StaticShapes
+from tpugraph.passes.training_loop import TrainingLoop
+from tpugraph.tpu.pipeline import Pass
 
 PASSES: tuple[type[Pass], ...] = (
     Prune,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tpugraph import analysis, attrs
-from tpugraph.collectives import Collectives
-from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.pipeline import Pass
+from tpugraph import analysis
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.partition.collectives import Collectives
+from tpugraph.tpu.pipeline import Pass
 
 _INT32, _FLOAT = attrs.dtype("int32"), attrs.dtype("float32")
 _FORWARD = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")

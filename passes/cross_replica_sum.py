@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph import analysis
+from tpugraph.analysis.batched_input import batch_rows
 from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Sized
-from tpugraph.batched_input import batch_rows
-from tpugraph.errors import ConversionError, UsageError
 from tpugraph.ir import Graph, Tensor
-from tpugraph.partitioning import Demands, Partition, analyse, literal_bounds, reduction, refuse_doubts
-from tpugraph.pipeline import Pass
+from tpugraph.partition import Demands, Partition, analyse, literal_bounds, reduction, refuse_doubts
+from tpugraph.support.errors import ConversionError, UsageError
+from tpugraph.tpu.pipeline import Pass
 
 _CHOICES = {
     "loss_reduction": ("auto", "mean", "sum"),

@@ -9,11 +9,11 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import signatures
-from tpugraph.dense_steps import DENSE, added_up, make_dense
+from tpugraph.analysis.shapes import byte_size, is_static
+from tpugraph.analysis.state import variable_of
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.pipeline import Pass
-from tpugraph.shapes import byte_size, is_static
-from tpugraph.state import variable_of
+from tpugraph.partition.dense_steps import DENSE, added_up, make_dense
+from tpugraph.tpu.pipeline import Pass
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph import attrs, ops
+from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster
-from tpugraph.checkpoints import add_checkpoint_ops
-from tpugraph.entries import add_init, add_read, add_result, add_step, add_system
-from tpugraph.ir import Graph
-from tpugraph.loops import local_variable
-from tpugraph.pipeline import Pass
+from tpugraph.control_flow.loops import local_variable
+from tpugraph.ir import Graph, attrs
+from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
+from tpugraph.tpu.entries import add_init, add_read, add_result, add_step, add_system
+from tpugraph.tpu.pipeline import Pass
 
 
 @dataclass(frozen=True)

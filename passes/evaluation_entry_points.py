@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 
 from tpugraph.analysis import HOST_DEVICE
-from tpugraph.checkpoints import add_checkpoint_ops
-from tpugraph.entries import add_init, add_result, add_step, add_system, local_initializers
 from tpugraph.ir import Graph
-from tpugraph.pipeline import Pass
+from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
+from tpugraph.tpu.entries import add_init, add_result, add_step, add_system, local_initializers
+from tpugraph.tpu.pipeline import Pass
 
 NAME = "_tpugraph_name"
 """Attribute that holds the name of a metric or prediction as the user knows it; a node's name takes fewer characters."""

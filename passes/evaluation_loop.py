@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph import attrs
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster
-from tpugraph.collecting import collect_in_loop
-from tpugraph.ir import Graph, Tensor
-from tpugraph.loops import Loop, enclose_step
-from tpugraph.pipeline import Pass
+from tpugraph.control_flow.loops import Loop, enclose_step
+from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.tpu.eval_outfeed import collect_in_loop
+from tpugraph.tpu.pipeline import Pass
 
 _INT32 = attrs.dtype("int32")
 

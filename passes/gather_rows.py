@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, attrs, ops, shapes
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE
-from tpugraph.host_tail import ALL_ROWS, TIMES
-from tpugraph.ir import Graph, Node, Output, Tensor
-from tpugraph.pipeline import Pass
+from tpugraph import analysis, ops
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, shapes
+from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.tpu.host_epilogue import ALL_ROWS, TIMES
+from tpugraph.tpu.pipeline import Pass
 
 _INT32 = attrs.dtype("int32")
 _BOOL = attrs.dtype("bool")

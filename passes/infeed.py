@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import attrs, ops
+from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, fed_to_device, in_cluster
-from tpugraph.bounds import bounded_shape
-from tpugraph.errors import ConversionError
-from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.pipeline import Pass
-from tpugraph.shapes import is_static
+from tpugraph.analysis.bounds import bounded_shape
+from tpugraph.analysis.shapes import is_static
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.support.errors import ConversionError
+from tpugraph.tpu.pipeline import Pass
 
 _INT32 = attrs.dtype("int32")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph import function_library, inlining, ops, optionals
-from tpugraph.inlining import CALLS, Call
-from tpugraph.ir import Graph, Node
-from tpugraph.lowering import Lowering
-from tpugraph.pipeline import Pass
+from tpugraph import ops
+from tpugraph.control_flow import inlining, optionals
+from tpugraph.control_flow.inlining import CALLS, Call
+from tpugraph.control_flow.lower_functional import Lowering
+from tpugraph.ir import Graph, Node, function_library
+from tpugraph.tpu.pipeline import Pass
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, attrs, shapes
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster
+from tpugraph import analysis
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.placements import REPLICATE
-from tpugraph.errors import ShapeError
-from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.known_values import known_value
-from tpugraph.outfeeding import HostSide
-from tpugraph.pipeline import Pass
+from tpugraph.analysis.values import known_value
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.support.errors import ShapeError
+from tpugraph.tpu.outfeeding import HostSide
+from tpugraph.tpu.pipeline import Pass
 
 _INT32 = attrs.dtype("int32")
 

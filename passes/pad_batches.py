@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import attrs, batched_input, ops, shapes
-from tpugraph.analysis import signatures
-from tpugraph.errors import ShapeError
-from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.pipeline import Pass
+from tpugraph import ops
+from tpugraph.analysis import batched_input, shapes, signatures
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.support.errors import ShapeError
+from tpugraph.tpu.pipeline import Pass
 
 _INT32 = attrs.dtype("int32")
 _INT64 = attrs.dtype("int64")

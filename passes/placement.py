@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tpugraph import ops, shapes
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, NodeSet
-from tpugraph.bounds import bounded_bytes
-from tpugraph.device_cut import Step
-from tpugraph.errors import ConversionError
-from tpugraph.host_rows import where_rows_meet
+from tpugraph import ops
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, NodeSet, shapes
+from tpugraph.analysis.bounds import bounded_bytes
 from tpugraph.ir import Graph, Tensor
-from tpugraph.pipeline import Pass
-from tpugraph.watching import Tail, detach_prints
+from tpugraph.support.errors import ConversionError
+from tpugraph.tpu.device_cut import Step
+from tpugraph.tpu.host_rows import where_rows_meet
+from tpugraph.tpu.observers import Tail, detach_prints
+from tpugraph.tpu.pipeline import Pass
 
 
 @dataclass(frozen=True)

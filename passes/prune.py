@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node
-from tpugraph.pipeline import Pass
+from tpugraph.tpu.pipeline import Pass
 
 
 @dataclass(frozen=True)

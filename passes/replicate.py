@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph import attrs
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, cluster_nodes
-from tpugraph.collectives import Collectives
-from tpugraph.ir import Graph, Tensor
-from tpugraph.pipeline import Pass
+from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.partition.collectives import Collectives
+from tpugraph.tpu.pipeline import Pass
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from tpugraph import analysis, attrs, ops
-from tpugraph.ir import Graph, Node, Tensor, Use
-from tpugraph.pipeline import Pass
-from tpugraph.state import variable_of
-from tpugraph.write_order import Writes
+from tpugraph import analysis, ops
+from tpugraph.analysis.state import variable_of
+from tpugraph.analysis.write_order import Writes
+from tpugraph.ir import Graph, Node, Tensor, Use, attrs
+from tpugraph.tpu.pipeline import Pass
 
 _HANDLE = attrs.dtype("resource")
 _REF_CONTROL_FLOW = ("RefEnter", "RefExit", "RefMerge", "RefNextIteration", "RefSwitch")

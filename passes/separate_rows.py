@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tpugraph import analysis, ops, shapes
-from tpugraph.analysis import NodeSet, minimum_cut, must_be_host
-from tpugraph.batch_constants import told
-from tpugraph.errors import ConversionError, ShapeError
-from tpugraph.host_tail import HostTail, goes_beside
+from tpugraph import analysis, ops
+from tpugraph.analysis import NodeSet, minimum_cut, must_be_host, shapes
+from tpugraph.analysis.batch_constants import told
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.own_rows import OwnRows
-from tpugraph.padded_batch import Batch
-from tpugraph.pipeline import Pass
+from tpugraph.support.errors import ConversionError, ShapeError
+from tpugraph.tpu.host_epilogue import HostTail, goes_beside
+from tpugraph.tpu.own_rows import OwnRows
+from tpugraph.tpu.padded_batch import Batch
+from tpugraph.tpu.pipeline import Pass
 
 
 @dataclass(frozen=True)

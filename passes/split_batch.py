@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpugraph import attrs, ops, shapes
-from tpugraph.analysis import HOST_DEVICE, in_cluster
+from tpugraph import ops
+from tpugraph.analysis import HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.dimensions import Dims
 from tpugraph.analysis.sizes import ROWS
-from tpugraph.errors import GraphError, ShapeError
-from tpugraph.ir import Graph, Tensor
-from tpugraph.pipeline import Pass
-from tpugraph.resizing import Resizing
+from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.partition.rebatch import Resizing
+from tpugraph.support.errors import GraphError, ShapeError
+from tpugraph.tpu.pipeline import Pass
 
 _INT32 = attrs.dtype("int32")
 _FIX = "--batch_mode=per_replica, which changes no constant"

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, attrs, carried_shapes, ops, shapes
-from tpugraph.attrs import Shape
-from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.pipeline import Pass
+from tpugraph import analysis, ops
+from tpugraph.analysis import carried_shapes, shapes
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.attrs import Shape
+from tpugraph.tpu.pipeline import Pass
 
 
 @dataclass(frozen=True)

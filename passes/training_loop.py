@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import attrs
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes
-from tpugraph.ir import Graph, Tensor
-from tpugraph.loops import Loop, enclose_step
-from tpugraph.outfeeding import read_in_loop
-from tpugraph.pipeline import Pass
+from tpugraph.control_flow.loops import Loop, enclose_step
+from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.tpu.outfeeding import read_in_loop
+from tpugraph.tpu.pipeline import Pass
 
 _INT32 = attrs.dtype("int32")
 

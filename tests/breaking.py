@@ -18,11 +18,10 @@ import numpy as np
 import tensorflow as tf
 
 from models import finish, linear, squared_error, trace, variable
-from tpugraph import graphdef
 from tpugraph.compiler import convert
-from tpugraph.errors import TpuGraphError
-from tpugraph.ir import Graph
-from tpugraph.runtime import stablehlo, topologies
+from tpugraph.ir import Graph, graphdef
+from tpugraph.support.errors import TpuGraphError
+from tpugraph.xla import stablehlo, topologies
 
 RECORDED = Path(__file__).parent / "data" / "breaking.json"
 OPTIONS = {"num_replicas": 8, "iterations_per_loop": 2}

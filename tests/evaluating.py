@@ -9,13 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from models import GOLDEN, tf1, variable
-from passes import WITHOUT_TRAINING
-from tpugraph import evaluation_roles, testing
-from tpugraph.findings import Roles
+from tpugraph import testing
+from tpugraph.analysis.shapes import import_graph
 from tpugraph.ir import Graph
-from tpugraph.pipeline import Pass
-from tpugraph.session_config import guarded
-from tpugraph.shapes import import_graph
+from tpugraph.ir.session_config import guarded
+from tpugraph.passes import WITHOUT_TRAINING
+from tpugraph.roles import evaluation_roles
+from tpugraph.roles.findings import Roles
+from tpugraph.tpu.pipeline import Pass
 
 ROLES: dict[str, Any] = {"eval": evaluation_roles.find_evaluation, "predict": evaluation_roles.find_prediction}
 

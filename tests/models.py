@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from passes import PASSES
-from tpugraph import graphdef, ops, roles, testing
-from tpugraph.findings import Roles
-from tpugraph.ir import Graph
-from tpugraph.pipeline import Pass
+from tpugraph import ops, roles, testing
+from tpugraph.ir import Graph, graphdef
+from tpugraph.passes import PASSES
+from tpugraph.roles.findings import Finding, Roles, Variable
 from tpugraph.testing import Training
+from tpugraph.tpu.pipeline import Pass
 
 DATA = Path(__file__).parent / "data"
 CORPUS = DATA / "corpus"
@@ -126,10 +126,8 @@ def variable(name: str, shape: tuple[int, ...], *, scale: float = 0.5, **options
 def by_hand(graph: Graph, *, loss: str = "loss", train: str = "train") -> Roles:
     """Roles for a graph of opaque ops, which no search would find."""
     assert {loss, train} <= {node.name for node in graph}
-    named = roles.Finding(loss, "by hand"), [roles.Finding(train, "by hand")]
-    return Roles(
-        named[0], named[1], None, [], {n.name: roles.Variable(n.name) for n in graph if n.op in ops.VARIABLES}, []
-    )
+    named = Finding(loss, "by hand"), [Finding(train, "by hand")]
+    return Roles(named[0], named[1], None, [], {n.name: Variable(n.name) for n in graph if n.op in ops.VARIABLES}, [])
 
 
 def passes_before(step: type[Pass], **values: Any) -> list[Pass]:

@@ -17,12 +17,13 @@ from unittest import mock
 import numpy as np
 
 from programs.harness import Traced, Training
-from tpugraph import graphdef
 from tpugraph.compiler import convert
-from tpugraph.runtime import compiled, xla
-from tpugraph.runtime.devices import Array, Devices, Placed
-from tpugraph.runtime.module import Module, Value
+from tpugraph.ir import graphdef
+from tpugraph.runtime.pjrt import compiled
+from tpugraph.runtime.pjrt.devices import Array, Devices, Placed
 from tpugraph.runtime.session import TPUSession
+from tpugraph.xla import jax_client
+from tpugraph.xla.module import Module, Value
 
 _COLLECTIVE = re.compile(r" (all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)(?:-start)?\(")
 
@@ -41,8 +42,8 @@ class Partitioned(Devices):
     def __init__(self, module: Module, count: int) -> None:
         assert module.num_replicas == 1
         self.module = module
-        self._jax = xla.load("jax", "pjrt")
-        client = xla.load("jaxlib.xla_client", "pjrt")
+        self._jax = jax_client.load("jax", "pjrt")
+        client = jax_client.load("jaxlib.xla_client", "pjrt")
         self._devices = self._local = self._find(client, "cpu", count)
         self.own, self.first, self.kind = [0], True, str(self._devices[0].device_kind)
         mesh = self._jax.sharding.Mesh(np.array(self._devices), ("rows",))
@@ -59,8 +60,8 @@ class Partitioned(Devices):
 
     def _with_shardings(self) -> Any:
         """The module with the sharding of each argument and result, in the words of XLA's partitioner GSPMD."""
-        ir = xla.load("jaxlib.mlir.ir", "pjrt")
-        parsed = xla.parse(self.module.code)
+        ir = jax_client.load("jaxlib.mlir.ir", "pjrt")
+        parsed = jax_client.parse(self.module.code)
         with parsed.context:
             main = next(f for f in parsed.body.operations if f.attributes["sym_name"].value == "main")
             for kind, values in (("arg_attrs", self.module.arguments), ("res_attrs", self.module.results)):

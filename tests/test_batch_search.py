@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 
 from models import ORACLE, corpus, finish, tf1, trace, variable
-from tpugraph import graphdef
-from tpugraph.compiler import convert
-from tpugraph.errors import ShapeError
-from tpugraph.ir import Graph
-from tpugraph.runtime import batch_search, foreign, stablehlo
+from tpugraph.compiler import adopt_tpu_estimator, convert
+from tpugraph.ir import Graph, graphdef
+from tpugraph.runtime import batch_search
 from tpugraph.runtime.batch_search import MOST, Try
+from tpugraph.support.errors import ShapeError
+from tpugraph.xla import stablehlo
 
 MEMORY = 16 * 2**30
 
@@ -70,7 +70,7 @@ def test_a_step_is_made_for_another_batch(name: str) -> None:
 
 def test_a_graph_of_tpu_estimator_takes_another_batch() -> None:
     graph = graphdef.load(ORACLE / "iris_tpu.pb")
-    foreign.add_entry_points(graph)
+    adopt_tpu_estimator.add_entry_points(graph)
     module = stablehlo.lower(batch_search.with_rows(graph, 5 * batch_search.rows_of(graph)))
     assert {v.shape[1] for v in module.arguments if v.kind == "infeed"} == {5 * batch_search.rows_of(graph)}
 

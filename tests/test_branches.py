@@ -9,12 +9,13 @@ import pytest
 import tensorflow as tf
 
 from models import by_hand
-from passes.resource_variables import ResourceVariables
 from programs import PROGRAMS, check
 from programs.harness import trace
 from programs.parts import after, batch, column, dense, floats, minimise, regression, sgd, state, tf1, variable
-from tpugraph import graphdef, testing
+from tpugraph import testing
 from tpugraph.compiler import convert
+from tpugraph.ir import graphdef
+from tpugraph.passes.resource_variables import ResourceVariables
 
 mean = tf.reduce_mean
 ENGINES: dict[str, dict[str, Any]] = {"one_loop": {}, "queues": {"queues": True}, "pjrt": {"engine": "pjrt"}}

@@ -19,9 +19,10 @@ import tensorflow as tf
 from models import corpus
 from tpugraph import cli
 from tpugraph.compiler import convert
-from tpugraph.errors import LoadError, RunError
-from tpugraph.runtime import bundle, bundling, pjrt
+from tpugraph.runtime import pjrt
+from tpugraph.runtime.pjrt import bundle, bundling
 from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import LoadError, RunError
 
 pytestmark = pytest.mark.slow
 

@@ -14,12 +14,13 @@ import tensorflow as tf
 import breaking
 from breaking import BREAKING, GOOD, OPTIONS, RECORDED
 from models import CORPUS, ORACLE, trace
-from tpugraph import analysis, cli, graphdef, ops
-from tpugraph.commands.check import lines
-from tpugraph.compiler import convert
-from tpugraph.errors import UsageError
-from tpugraph.runtime import check_constants, check_kernels, stablehlo
-from tpugraph.runtime.check import CAUSES, Diagnostic, Report, check
+from tpugraph import analysis, cli, ops
+from tpugraph.cli.check import lines
+from tpugraph.compiler import check_constants, check_kernels, convert
+from tpugraph.compiler.tpu_check import CAUSES, Diagnostic, Report, check
+from tpugraph.ir import graphdef
+from tpugraph.support.errors import UsageError
+from tpugraph.xla import stablehlo
 
 ROOT = Path(__file__).parents[1]
 IRIS = CORPUS / "iris_dnn" / "model.pb"

@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 
 import breaking
-from tpugraph import analysis, graphdef
+from tpugraph import analysis
 from tpugraph.compiler import convert
-from tpugraph.ir import Graph
-from tpugraph.runtime import stablehlo
-from tpugraph.runtime.check_alike import merge_alike
+from tpugraph.compiler.deduplicate import merge_alike
+from tpugraph.ir import Graph, graphdef
+from tpugraph.xla import stablehlo
 
 tf1 = tf.compat.v1
 

@@ -15,10 +15,10 @@ import pytest
 
 import tpugraph
 from tpugraph import cli
-from tpugraph.commands import flags, table
-from tpugraph.commands.training import LossFile
-from tpugraph.errors import UsageError
-from tpugraph.progress import Progress, duration
+from tpugraph.cli import flags, table
+from tpugraph.cli.training import LossFile
+from tpugraph.support.errors import UsageError
+from tpugraph.support.progress import Progress, duration
 
 ROOT = Path(__file__).parents[1]
 IRIS = Path(__file__).parent / "data" / "corpus" / "iris_dnn"
@@ -167,7 +167,7 @@ def test_a_failure_nobody_foresaw_is_a_block_too(
     def fail(*arguments: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(cli, "_dispatch", fail)
+    monkeypatch.setattr("tpugraph.cli.command_line._dispatch", fail)
     assert cli.main(["passes"]) == 1
     assert "error: KeyError: 'x'" in capsys.readouterr().err
     assert cli.main(["passes", "--traceback"]) == 1
@@ -178,7 +178,7 @@ def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_dispatch", interrupt)
+    monkeypatch.setattr("tpugraph.cli.command_line._dispatch", interrupt)
     assert cli.main(["passes"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 

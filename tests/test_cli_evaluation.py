@@ -10,7 +10,8 @@ import tensorflow as tf
 from evaluating import evaluation, plain_metrics, prediction
 
 from models import tf1, trace
-from tpugraph import cli, graphdef
+from tpugraph import cli
+from tpugraph.ir import graphdef
 
 
 @pytest.fixture

@@ -15,22 +15,24 @@ from pathlib import Path
 import pytest
 
 from models import CORPUS, ORACLE, corpus
-from tpugraph import cli, graphdef
-from tpugraph.commands.console import interruptible
-from tpugraph.compiler import convert
-from tpugraph.errors import RunError, UsageError
-from tpugraph.progress import Ticker
-from tpugraph.runtime import batch_search, foreign, layouts, results, stablehlo, topologies
-from tpugraph.runtime.module import Module
-from tpugraph.runtime.topologies import CHIPS, TOPOLOGIES, Compiled
-from tpugraph.runtime.xla import TooLarge
+from tpugraph import cli
+from tpugraph.cli.console import interruptible
+from tpugraph.compiler import adopt_tpu_estimator, convert
+from tpugraph.ir import graphdef
+from tpugraph.runtime import batch_search
+from tpugraph.support.errors import RunError, UsageError
+from tpugraph.support.progress import Ticker
+from tpugraph.xla import compile_cache, memory_layouts, stablehlo, topologies
+from tpugraph.xla.jax_client import TooLarge
+from tpugraph.xla.module import Module
+from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(results.FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv(compile_cache.FOLDER, str(tmp_path / "cache"))
 
 
 try:
@@ -106,7 +108,7 @@ def test_control_flow_compiles(name: str) -> None:
 @pytest.mark.parametrize("name", ["iris_tpu", "mnist_cnn_tpu", "batch_norm_tpu", "mnist_host_call_tpu"])
 def test_graphs_of_tpu_estimator_lower(name: str) -> None:
     graph = graphdef.load(ORACLE / f"{name}.pb")
-    foreign.add_entry_points(graph)
+    adopt_tpu_estimator.add_entry_points(graph)
     module = stablehlo.lower(graph)
     assert module.num_replicas == 8
     assert module.facts["all_reduces"] > 0
@@ -203,7 +205,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def answer(module: Module, topology: str) -> Compiled:
         found.append(topology)
         memory = dict.fromkeys(("arguments", "outputs", "aliased", "temporaries", "code"), len(found))
-        placed = layouts.Placed("node", "f32[2]{0:T(128)}", 512, 8)
+        placed = memory_layouts.Placed("node", "f32[2]{0:T(128)}", 512, 8)
         return Compiled(topology, 8, module.num_replicas, 1.5, memory, 2.0, 3.0, 4, 5, (placed,))
 
     monkeypatch.setattr(topologies, "compile_for", answer)
@@ -212,15 +214,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_same_module_is_compiled_once(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
-    first, known = results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
-    again, known_again = results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    first, known = compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    again, known_again = compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
     assert (first, known, known_again) == (again, False, True)
-    results.compile_once(Module(b"other", 8, 1, (), ()), "v3:2x2", notes.append)
-    results.compile_once(Module(b"code", 8, 1, (), ()), "v5e:2x4", notes.append)
+    compile_cache.compile_once(Module(b"other", 8, 1, (), ()), "v3:2x2", notes.append)
+    compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v5e:2x4", notes.append)
     monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_something=1")
-    results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
-    monkeypatch.setattr(results, "_version", lambda package: "99")
-    results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    monkeypatch.setattr(compile_cache, "_version", lambda package: "99")
+    compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
     assert asked == ["v3:2x2", "v3:2x2", "v5e:2x4", "v3:2x2", "v3:2x2"]
     assert notes == []
 
@@ -238,14 +240,14 @@ def test_the_same_module_is_compiled_once(asked: list[str], monkeypatch: pytest.
 def test_a_damaged_entry_is_told_and_made_anew(asked: list[str], damage: Callable[[str], str]) -> None:
     notes: list[str] = []
     module = Module(b"code", 8, 1, (), ())
-    results.compile_once(module, "v3:2x2", notes.append)
-    (entry,) = (results.folder() or Path()).glob("*.json")
+    compile_cache.compile_once(module, "v3:2x2", notes.append)
+    (entry,) = (compile_cache.folder() or Path()).glob("*.json")
     entry.write_text(damage(entry.read_text()))
-    _, known = results.compile_once(module, "v3:2x2", notes.append)
+    _, known = compile_cache.compile_once(module, "v3:2x2", notes.append)
     assert not known
     assert len(notes) == 1
     assert f"the cache entry '{entry}' is damaged" in notes[0]
-    assert results.compile_once(module, "v3:2x2", notes.append)[1]
+    assert compile_cache.compile_once(module, "v3:2x2", notes.append)[1]
     assert asked == ["v3:2x2"] * 2
 
 
@@ -253,18 +255,18 @@ def test_a_folder_that_cannot_be_written_is_told(
     asked: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(results.FOLDER, str(tmp_path / "file" / "below"))
+    monkeypatch.setenv(compile_cache.FOLDER, str(tmp_path / "file" / "below"))
     notes: list[str] = []
-    results.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
+    compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
     assert any("cannot be written" in note for note in notes)
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(results.FOLDER)
-    assert results.folder() == tmp_path / "tpugraph"
-    monkeypatch.setenv(results.FOLDER, "")
-    assert results.folder() is None
+    monkeypatch.delenv(compile_cache.FOLDER)
+    assert compile_cache.folder() == tmp_path / "tpugraph"
+    monkeypatch.setenv(compile_cache.FOLDER, "")
+    assert compile_cache.folder() is None
 
 
 def test_the_command_says_that_it_knew(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,7 +371,7 @@ def test_the_command_searches_the_largest_batch(small_core: None, capsys: pytest
 def test_a_batch_that_does_not_fit_says_which_would(small_core: None, capsys: pytest.CaptureFixture[str]) -> None:
     graph = convert(corpus("iris_dnn").graph()).graph_def
     wide = batch_search.with_rows(graphdef.from_graph_def(graph), 128)
-    path = Path(os.environ[results.FOLDER]).with_name("wide.pb")
+    path = Path(os.environ[compile_cache.FOLDER]).with_name("wide.pb")
     path.write_bytes(graphdef.to_graph_def(wide).SerializeToString())
     assert cli.main(["compile", str(path), "--topology=v3:2x2"]) == 1
     err = capsys.readouterr().err
@@ -401,7 +403,7 @@ ENTRY %main (a: f32[100,2]) -> f32[] {
 
 
 def test_tensors_with_their_padding() -> None:
-    found = {p.shape: (p.node, p.bytes, p.elements) for p in layouts.largest(HLO)}
+    found = {p.shape: (p.node, p.bytes, p.elements) for p in memory_layouts.largest(HLO)}
     assert found["f32[10,3]{1,0:T(8,128)}"] == ("sum", 16 * 128 * 4, 120)
     assert found["f32[3]{0:T(128)}"] == ("sum", 512, 12)
     assert found["bf16[64,100]{0,1:T(8,128)(2,1)}"] == ("dense/MatMul", 104 * 128 * 2, 64 * 100 * 2)
@@ -409,11 +411,11 @@ def test_tensors_with_their_padding() -> None:
 
 
 def test_arguments_are_among_the_largest_tensors_and_copies_of_them_are_not() -> None:
-    found = layouts.largest(HLO, ["count", "infeed 0"])
+    found = memory_layouts.largest(HLO, ["count", "infeed 0"])
     assert [(p.node, p.shape, p.on_chip) for p in found[:2]] == [
         ("", "f32[100,8]{1,0:T(8,128)S(1)}", True), ("infeed 0", "f32[100,2]{1,0:T(8,128)}", False)]  # fmt: skip
     assert sum(p.shape.startswith("f32[100,2]") for p in found) == 1
 
 
 def test_bytes_that_are_reduced_in_each_step() -> None:
-    assert layouts.all_reduce_bytes(HLO) == 120 + 12
+    assert memory_layouts.all_reduce_bytes(HLO) == 120 + 12

@@ -10,7 +10,7 @@ from models import Model, batches, corpus, family, finish, linear, rows_of, squa
 from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
-from tpugraph.runtime import dense, staged
+from tpugraph.runtime.emulator import dense, staged
 from tpugraph.runtime.session import TPUSession
 from tpugraph.testing import Training
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from models import CORPUS, corpus, family
-from tpugraph import graphdef
 from tpugraph.analysis import in_cluster
 from tpugraph.compiler import convert
-from tpugraph.graphdef import serialize
-from tpugraph.ir import Graph
-from tpugraph.program import Program
+from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.graphdef import serialize
 from tpugraph.testing import graph_text
+from tpugraph.tpu.program import Program
 
 NAMES = sorted(folder.name for folder in CORPUS.iterdir() if folder.is_dir())
 
@@ -38,7 +37,7 @@ def test_converting_a_family_twice_gives_the_same_bytes(name: str) -> None:
 def test_another_process_with_another_hash_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tpugraph import graphdef; from tpugraph.compiler import convert;"
-        "from tpugraph.runtime import stablehlo;"
+        "from tpugraph.xla import stablehlo;"
         "program = convert(sys.argv[1], num_replicas=8, iterations_per_loop=6); program.save(sys.argv[2]);"
         "Path(sys.argv[3]).write_bytes(stablehlo.lower(graphdef.from_graph_def(program.graph_def)).code)"
     )

@@ -12,7 +12,8 @@ from test_estimator_cores import COUNT, X, Y, on, tf1
 
 from closeness import assert_close
 from estimators import lines
-from tpugraph import EstimatorSpec, ModeKeys, TPUSession, convert, graphdef
+from tpugraph import EstimatorSpec, ModeKeys, TPUSession, convert
+from tpugraph.ir import graphdef
 
 WORDS, KEYS = [b"red", b"green", b"blue", b""], [b"red", b"no", b"blue"]
 fc, fc1 = tf.feature_column, tf1.feature_column

@@ -13,9 +13,9 @@ from evaluating import area, data, evaluation, plain_metrics, prediction, probab
 
 from models import corpus, finish, tf1, trace, variable
 from tpugraph import TPUSession, convert, testing
-from tpugraph.errors import ConversionError, RolesError, RunError, ShapeError, UsageError
-from tpugraph.evaluation_roles import find_prediction
 from tpugraph.ir import Graph
+from tpugraph.roles.evaluation_roles import find_prediction
+from tpugraph.support.errors import ConversionError, RolesError, RunError, ShapeError, UsageError
 
 
 def chances(count: int) -> np.ndarray:

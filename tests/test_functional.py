@@ -11,13 +11,14 @@ import tensorflow as tf
 
 from closeness import assert_close
 from models import trace
-from tpugraph import function_library, ops, shapes
-from tpugraph.errors import ConversionError
-from tpugraph.functional import raise_control_flow
-from tpugraph.ir import Graph
-from tpugraph.loop_shapes import within_loops
-from tpugraph.session_config import guarded
-from tpugraph.trips import bound_stacks, most_iterations
+from tpugraph import ops
+from tpugraph.analysis import shapes
+from tpugraph.analysis.loop_shapes import within_loops
+from tpugraph.analysis.trip_counts import bound_stacks, most_iterations
+from tpugraph.control_flow.functionalize_while import raise_control_flow
+from tpugraph.ir import Graph, function_library
+from tpugraph.ir.session_config import guarded
+from tpugraph.support.errors import ConversionError
 
 tf1 = tf.compat.v1
 

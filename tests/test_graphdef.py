@@ -10,8 +10,9 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from models import CORPUS, ORACLE, corpus, tf1
-from tpugraph import function_library, graphdef, testing
-from tpugraph.errors import LoadError
+from tpugraph import testing
+from tpugraph.ir import function_library, graphdef
+from tpugraph.support.errors import LoadError
 
 IRIS = corpus("iris_dnn").folder
 

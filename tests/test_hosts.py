@@ -23,9 +23,9 @@ import tpugraph
 from closeness import assert_close
 from tpugraph import cli
 from tpugraph.compiler import convert
-from tpugraph.runtime.masters import reach
+from tpugraph.runtime.cluster.masters import reach
+from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, host_devices, serve
 from tpugraph.runtime.session import TPUSession
-from tpugraph.runtime.workers import WorkerJob, answers, cluster_of, host_devices, serve
 
 pytestmark = pytest.mark.slow
 
@@ -187,7 +187,7 @@ def test_a_worker_that_dies_is_named_and_training_resumes(
         made.train(estimators.input_fn, steps=3)
         assert made.get_variable_value("global_step") == reached + 3
         made.close()
-        monkeypatch.setattr("tpugraph.runtime.workers._ANSWER_SECONDS", 1.0)
+        monkeypatch.setattr("tpugraph.runtime.cluster.workers._ANSWER_SECONDS", 1.0)
         check_a_worker_that_hangs(program, running)
 
 

@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 
 from models import corpus, trace
-from tpugraph import attrs, compiler, shapes, testing
-from tpugraph.errors import GraphError
-from tpugraph.imported import Imported
-from tpugraph.ir import Graph, Tensor
-from tpugraph.pipeline import Pass
+from tpugraph import compiler, testing
+from tpugraph.analysis import shapes
+from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.ir.imported import Imported
+from tpugraph.support.errors import GraphError
+from tpugraph.tpu.pipeline import Pass
 
 FLOAT, INT = attrs.dtype("float32"), attrs.dtype("int32")
 
@@ -114,7 +115,7 @@ def test_a_graph_that_tensorflow_refuses_is_not_written(
     how: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = compiler.build_passes
-    monkeypatch.setattr(compiler, "build_passes", lambda options: [*inner(options), Break(how)])
+    monkeypatch.setattr("tpugraph.compiler.conversion.build_passes", lambda options: [*inner(options), Break(how)])
     error = testing.assert_raises_block(
         compiler.convert, corpus("iris_dnn").graph(), words=["bad", *words], max_length=900, kind=GraphError
     )

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tpugraph import attrs, testing
-from tpugraph.errors import GraphError
-from tpugraph.invariants import INVARIANTS
-from tpugraph.ir import Edits, Graph, Tensor, Use
+from tpugraph import testing
+from tpugraph.ir import Edits, Graph, Tensor, Use, attrs
+from tpugraph.support.errors import GraphError
+from tpugraph.tpu.invariants import INVARIANTS
 
 CHAIN = """
     a = Test()

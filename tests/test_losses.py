@@ -13,8 +13,8 @@ import tensorflow as tf
 from models import assert_cores_are_the_whole_batch, batches, finish, rows_of, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.compiler import convert
-from tpugraph.errors import ConversionError
 from tpugraph.ir import Graph
+from tpugraph.support.errors import ConversionError
 
 CLOSE = {"relative": 2e-5, "absolute": 2e-6}
 mean, total = tf.reduce_mean, tf.reduce_sum

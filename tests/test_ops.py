@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from models import DATA
 from op_examples import Case, cases
-from tpugraph import graphdef, ops
+from tpugraph import ops
+from tpugraph.ir import graphdef
 from tpugraph.ops.record import Call, op, records
 
 _JOINED: dict[str | None, Callable[[Any, Any], Any]] = {

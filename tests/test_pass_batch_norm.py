@@ -14,12 +14,12 @@ import tensorflow as tf
 import tpugraph
 from estimators import input_fn
 from models import batches, check, family, finish, tf1, trace, variable
-from passes.batch_norm import BatchNorm
-from tpugraph import graphdef, shapes, testing
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph import testing
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, shapes
 from tpugraph.compiler import convert
-from tpugraph.errors import ConversionError, UsageError
-from tpugraph.ir import Graph
+from tpugraph.ir import Graph, graphdef
+from tpugraph.passes.batch_norm import BatchNorm
+from tpugraph.support.errors import ConversionError, UsageError
 
 
 def test_golden_step() -> None:

@@ -21,10 +21,10 @@ from models import (
     trace,
     variable,
 )
-from passes.cross_replica_sum import CrossReplicaSum
 from tpugraph import testing
 from tpugraph.compiler import convert
-from tpugraph.errors import ConversionError, UsageError
+from tpugraph.passes.cross_replica_sum import CrossReplicaSum
+from tpugraph.support.errors import ConversionError, UsageError
 
 TWO = CrossReplicaSum(num_replicas=2)
 CLOSE = {"relative": 2e-5, "absolute": 2e-6}  # 4 cores sum 4 batches in another order

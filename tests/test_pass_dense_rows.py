@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from models import assert_cores_are_the_whole_batch, batches, check, finish, tf1, trace, variable
-from passes.dense_rows import DenseRows
 from tpugraph.compiler import convert
-from tpugraph.program import Program
+from tpugraph.passes.dense_rows import DenseRows
+from tpugraph.tpu.program import Program
 
 SGD = tf1.train.GradientDescentOptimizer(0.1)
 ADAM = tf1.train.AdamOptimizer(0.05, epsilon=1e-3)

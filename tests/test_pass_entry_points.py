@@ -8,12 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from models import check, corpus, finish, linear, squared_error, tf1, trace
-from passes.entry_points import EntryPoints
-from tpugraph import graphdef, testing
+from tpugraph import testing
 from tpugraph.compiler import convert
-from tpugraph.errors import InvariantError
-from tpugraph.invariants import ENTRY_POINTS
+from tpugraph.ir import graphdef
+from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import InvariantError
+from tpugraph.tpu.invariants import ENTRY_POINTS
 
 
 def test_golden_step() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from evaluating import check
 
-from passes.evaluation_entry_points import EvaluationEntryPoints
-from tpugraph.invariants import ENTRY_POINTS_OF
+from tpugraph.passes.evaluation_entry_points import EvaluationEntryPoints
+from tpugraph.tpu.invariants import ENTRY_POINTS_OF
 
 
 def test_golden_step() -> None:

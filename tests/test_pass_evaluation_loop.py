@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from evaluating import check
 
-from passes.evaluation_loop import EvaluationLoop
 from tpugraph import analysis
+from tpugraph.passes.evaluation_loop import EvaluationLoop
 
 
 def test_golden_step() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evaluating import check
 
-from passes.gather_rows import GatherRows
+from tpugraph.passes.gather_rows import GatherRows
 
 
 def test_golden_step() -> None:

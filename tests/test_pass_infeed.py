@@ -16,10 +16,11 @@ from models import (
     trace,
     variable,
 )
-from passes.infeed import Infeed
-from tpugraph import graphdef, testing
+from tpugraph import testing
 from tpugraph.compiler import convert
-from tpugraph.errors import ConversionError
+from tpugraph.ir import graphdef
+from tpugraph.passes.infeed import Infeed
+from tpugraph.support.errors import ConversionError
 
 SGD = tf1.train.GradientDescentOptimizer
 

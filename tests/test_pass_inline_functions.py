@@ -21,14 +21,15 @@ from models import (
     trace,
     variable,
 )
-from passes.inline_functions import InlineFunctions
-from tpugraph import carried_shapes, function_library, ops, shapes, testing
+from tpugraph import ops, testing
+from tpugraph.analysis import carried_shapes, shapes
 from tpugraph.compiler import convert
-from tpugraph.errors import ConversionError
-from tpugraph.findings import Roles
-from tpugraph.inlining import CALLS
-from tpugraph.ir import Graph
+from tpugraph.control_flow.inlining import CALLS
+from tpugraph.ir import Graph, function_library
+from tpugraph.passes.inline_functions import InlineFunctions
+from tpugraph.roles.findings import Roles
 from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import ConversionError
 
 # --------------------------------------------------------------------------- golden text
 

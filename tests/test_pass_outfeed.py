@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from closeness import assert_close
 from models import batches, check, finish, rows_of, squared_error, tf1, trace, variable
-from passes.outfeed import Outfeed
 from tpugraph import testing
 from tpugraph.analysis import in_cluster
 from tpugraph.compiler import convert
+from tpugraph.passes.outfeed import Outfeed
 from tpugraph.runtime.session import TPUSession
 
 CORES, ROWS = 4, 4

@@ -11,9 +11,9 @@ import tensorflow as tf
 from evaluating import check, data, probabilities, take
 
 from models import rows_of, tf1, trace
-from passes.pad_batches import PadBatches
 from tpugraph import TPUSession, convert, testing
-from tpugraph.errors import ConversionError, ShapeError
+from tpugraph.passes.pad_batches import PadBatches
+from tpugraph.support.errors import ConversionError, ShapeError
 
 
 def test_golden_step() -> None:

@@ -21,12 +21,12 @@ from models import (
     trace,
     variable,
 )
-from passes.placement import Placement
 from tpugraph import roles, testing
 from tpugraph.analysis import HOST_DEVICE, in_cluster
 from tpugraph.compiler import convert
-from tpugraph.errors import ConversionError, ShapeError
 from tpugraph.ir import Graph
+from tpugraph.passes.placement import Placement
+from tpugraph.support.errors import ConversionError, ShapeError
 
 SGD = tf1.train.GradientDescentOptimizer
 

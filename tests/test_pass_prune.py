@@ -16,9 +16,9 @@ from models import (
     tf1,
     trace,
 )
-from passes.prune import Prune
 from tpugraph import roles, testing
-from tpugraph.errors import InvariantError
+from tpugraph.passes.prune import Prune
+from tpugraph.support.errors import InvariantError
 
 
 def test_golden_step() -> None:

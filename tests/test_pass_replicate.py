@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from models import assert_cores_are_the_whole_batch, check, finish, linear, squared_error, tf1
-from passes.replicate import Replicate
 from tpugraph import testing
 from tpugraph.analysis import CLUSTER_ATTR, in_cluster
+from tpugraph.passes.replicate import Replicate
 
 
 def test_golden_step() -> None:

@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from models import assert_cores_are_the_whole_batch, by_hand, check, finish, linear, squared_error, tf1, variable
-from passes.resource_variables import ResourceVariables
 from tpugraph import testing
-from tpugraph.errors import InvariantError
+from tpugraph.passes.resource_variables import ResourceVariables
+from tpugraph.support.errors import InvariantError
 
 
 def test_golden_step() -> None:

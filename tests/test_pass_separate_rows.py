@@ -9,10 +9,11 @@ import tensorflow as tf
 from evaluating import check, data, plain_metrics, take
 
 from models import tf1, trace, variable
-from passes.separate_rows import SeparateRows
-from tpugraph import TPUSession, convert, graphdef
+from tpugraph import TPUSession, convert
 from tpugraph.analysis import in_cluster
-from tpugraph.errors import ShapeError
+from tpugraph.ir import graphdef
+from tpugraph.passes.separate_rows import SeparateRows
+from tpugraph.support.errors import ShapeError
 
 
 def test_golden_step() -> None:

@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from models import CORPUS, Model, corpus, family, passes_before
 from models import check as check_golden
-from passes.split_batch import SplitBatch
 from tpugraph import roles, testing
 from tpugraph.compiler import convert
-from tpugraph.errors import ShapeError
 from tpugraph.ir import Edits
+from tpugraph.ir.session_config import guarded
+from tpugraph.passes.split_batch import SplitBatch
 from tpugraph.runtime.session import TPUSession
-from tpugraph.session_config import guarded
+from tpugraph.support.errors import ShapeError
 
 
 def test_golden_step() -> None:

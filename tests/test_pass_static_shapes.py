@@ -17,11 +17,11 @@ from models import (
     trace,
     variable,
 )
-from passes.static_shapes import StaticShapes
 from tpugraph import testing
 from tpugraph.compiler import convert
-from tpugraph.errors import GraphError, ShapeError
+from tpugraph.passes.static_shapes import StaticShapes
 from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import GraphError, ShapeError
 
 
 def test_golden_drop_remainder() -> None:

@@ -19,11 +19,11 @@ from models import (
     trace,
 )
 from models import variable as fixed
-from passes.training_loop import TrainingLoop
 from tpugraph import analysis, testing
 from tpugraph.compiler import convert
-from tpugraph.errors import InvariantError
+from tpugraph.passes.training_loop import TrainingLoop
 from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import InvariantError
 
 
 def test_golden_step() -> None:

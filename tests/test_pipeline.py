@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from models import corpus
-from passes import PASSES
 from tpugraph import roles, testing
 from tpugraph.compiler import ConvertOptions, build_passes, convert, passes_of
-from tpugraph.errors import ConversionError, GraphError, InvariantError, PipelineError, UsageError
-from tpugraph.invariants import INVARIANTS
 from tpugraph.ir import Graph
-from tpugraph.pipeline import Pass, Pipeline, parse_passes
+from tpugraph.passes import PASSES
+from tpugraph.support.errors import ConversionError, GraphError, InvariantError, PipelineError, UsageError
+from tpugraph.tpu.invariants import INVARIANTS
+from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def test_names_derive_from_classes_and_files() -> None:
     names = [cls.name for cls in PASSES]
     assert len(set(names)) == len(names)
     for cls in PASSES:
-        assert cls.__module__ == f"passes.{cls.name.replace('-', '_')}"
+        assert cls.__module__ == f"tpugraph.passes.{cls.name.replace('-', '_')}"
         assert cls.summary().endswith((".", "changes."))
         assert "\n" not in cls.summary()
 

@@ -16,14 +16,16 @@ from closeness import assert_close
 from models import CORPUS, batches, corpus, family, finish, rows_of, squared_error, trace, variable
 from tpugraph import cli
 from tpugraph.compiler import convert
-from tpugraph.errors import ConversionError, RunError, UsageError
 from tpugraph.ir import Graph
-from tpugraph.program import Program
-from tpugraph.runtime import compiled, engines, xla
-from tpugraph.runtime.compiled import CompiledLoop
-from tpugraph.runtime.devices import Devices
-from tpugraph.runtime.module import Module
+from tpugraph.runtime import engines
+from tpugraph.runtime.pjrt import compiled
+from tpugraph.runtime.pjrt.compiled import CompiledLoop
+from tpugraph.runtime.pjrt.devices import Devices
 from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import ConversionError, RunError, UsageError
+from tpugraph.tpu.program import Program
+from tpugraph.xla import jax_client
+from tpugraph.xla.module import Module
 
 pytestmark = pytest.mark.slow
 
@@ -364,7 +366,7 @@ def test_an_op_without_a_kernel_is_named() -> None:
 
 def test_a_missing_package_gives_the_pip_line() -> None:
     with pytest.raises(RunError, match="nothing_of_this_name is not installed") as caught:
-        xla.load("nothing_of_this_name.inside", "pjrt")
+        jax_client.load("nothing_of_this_name.inside", "pjrt")
     assert caught.value.fix == "python -m pip install 'tpugraph[pjrt]'"
 
 

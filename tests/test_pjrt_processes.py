@@ -16,9 +16,9 @@ import tensorflow as tf
 from models import corpus
 from tpugraph import cli
 from tpugraph.compiler import convert
-from tpugraph.errors import UsageError
-from tpugraph.runtime import devices
+from tpugraph.runtime.pjrt import devices
 from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import UsageError
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tpugraph.compiler import convert
-from tpugraph.errors import ConversionError, RolesError, TpuGraphError
+from tpugraph.support.errors import ConversionError, RolesError, TpuGraphError
 
 tf1 = tf.compat.v1
 

@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from models import assert_cores_are_the_whole_batch, batches, rows_of, tf1, trace, variable
-from tpugraph import graphdef, testing
+from tpugraph import testing
 from tpugraph.compiler import convert
-from tpugraph.errors import GraphError
-from tpugraph.graphdef import serialize
-from tpugraph.invariants import INVARIANTS
-from tpugraph.ir import Graph
+from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.graphdef import serialize
+from tpugraph.support.errors import GraphError
+from tpugraph.tpu.invariants import INVARIANTS
 
 # float32 sums in another order; the optimizers divide by small second moments, which enlarges that.
 RELATIVE, ABSOLUTE = 2e-4, 2e-5

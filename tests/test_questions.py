@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 
-from tpugraph import attrs
-from tpugraph.bounds import bounded_shape
-from tpugraph.ir import Graph, Tensor
-from tpugraph.known_values import known_value
-from tpugraph.trips import largest, smallest
+from tpugraph.analysis.bounds import bounded_shape
+from tpugraph.analysis.trip_counts import largest, smallest
+from tpugraph.analysis.values import known_value
+from tpugraph.ir import Graph, Tensor, attrs
 
 FLOAT, INT = attrs.dtype("float32"), attrs.dtype("int32")
 LONG = 5_000

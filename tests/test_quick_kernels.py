@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from models import trace
-from tpugraph import shapes
+from tpugraph.analysis import shapes
 from tpugraph.ir import Graph
-from tpugraph.runtime.quick_kernels import make_quick, reduce_over_all
-from tpugraph.session_config import guarded
+from tpugraph.ir.session_config import guarded
+from tpugraph.xla.legalize import make_quick, reduce_over_all
 
 VALUES = np.array([[-1.5, 0.0, 2.0, np.nan], [np.inf, -np.inf, 3.0, -0.0]])
 

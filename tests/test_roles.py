@@ -22,9 +22,10 @@ from models import (
     trace,
     variable,
 )
-from tpugraph import graphdef, roles, testing
-from tpugraph.errors import RolesError
-from tpugraph.ir import Graph
+from tpugraph import roles, testing
+from tpugraph.ir import Graph, graphdef
+from tpugraph.roles.findings import Finding
+from tpugraph.support.errors import RolesError
 
 SGD = tf1.train.GradientDescentOptimizer
 FAMILY_NAMES = sorted(f.name for f in FAMILIES.iterdir() if f.name != "gan_estimator")
@@ -128,7 +129,7 @@ def test_names_given_by_the_user_win() -> None:
     graph = corpus("iris_dnn").graph()
     loss = roles.find(graph).loss.name
     found = roles.find(graph, loss=f"{loss}:0", train_op="Adagrad/update")
-    assert found.loss == roles.Finding(loss, "named by the user")
+    assert found.loss == Finding(loss, "named by the user")
     assert [f.name for f in found.train_ops] == ["Adagrad/update"]
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpugraph import graphdef
 from tpugraph.compiler import convert
-from tpugraph.runtime import emulator, rows
+from tpugraph.ir import graphdef
+from tpugraph.runtime.emulator import emulation, rows
 from tpugraph.runtime.session import TPUSession
 
 tf1 = tf.compat.v1
@@ -78,7 +78,7 @@ def test_the_same_rows_in_the_same_order(name: str, loop: int) -> None:
 def test_the_numbers_of_the_next_loop_are_read_ahead(loop: int, ahead: int) -> None:
     change, _ = INPUTS["shuffled"]
     program = convert(graphdef.from_graph_def(plain(change)), num_replicas=2, iterations_per_loop=loop)
-    graph = emulator.lower(graphdef.from_graph_def(program.graph_def)).graph
+    graph = emulation.lower(graphdef.from_graph_def(program.graph_def)).graph
     reads = next(node for node in graph.of_type("PrefetchDataset") if node.uses())
     assert reads.inputs[1].node.attr("value") == ahead
     assert reads.inputs[0].node.op == "OptionsDataset"

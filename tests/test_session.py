@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tpugraph.graphdef as graphdef
 from models import CORPUS, DATA, finish, trace, variable
 from tpugraph.compiler import convert
-from tpugraph.errors import CheckpointError, RunError
 from tpugraph.ir import Graph
-from tpugraph.runtime import tpu
+from tpugraph.ir import graphdef as graphdef
+from tpugraph.runtime.cluster import tpu_master
 from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import CheckpointError, RunError
 
 IRIS = CORPUS / "iris_dnn"
 ORACLE = DATA / "oracle"
@@ -248,8 +248,8 @@ DEVICES = ["/job:worker/replica:0/task:0/device:CPU:0", "/job:worker/replica:0/t
 
 def test_on_a_tpu_the_graph_runs_on_the_job_that_has_the_cores() -> None:
     graph = graphdef.from_graph_def(convert(CORPUS / "lstm_dynamic" / "model.pb").graph_def)
-    assert tpu.present(DEVICES)
-    notes = tpu.prepare(graph, DEVICES)
+    assert tpu_master.present(DEVICES)
+    notes = tpu_master.prepare(graph, DEVICES)
     assert notes == ["dropped 1 Assert in the cluster: a TPU does not run them"]
     assert graph["tpugraph/configure"].device == "/job:worker/task:0/device:TPU_SYSTEM:0"
     assert not any("tpu_worker" in node.device for node in graph)
@@ -259,7 +259,7 @@ def test_on_a_tpu_the_graph_runs_on_the_job_that_has_the_cores() -> None:
 def test_a_tpu_with_too_few_cores_is_refused() -> None:
     graph = graphdef.from_graph_def(convert(iris()).graph_def)
     with pytest.raises(RunError, match="for 8 cores and the master has 2") as caught:
-        tpu.prepare(graph, DEVICES[:4])
+        tpu_master.prepare(graph, DEVICES[:4])
     assert "--num_replicas=2" in str(caught.value)
 
 

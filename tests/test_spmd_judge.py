@@ -17,7 +17,7 @@ from spmd import run_partitioned
 
 from programs import PROGRAMS, Program, plain, trace
 from programs.harness import Training, compare, run_on_cores
-from tpugraph.errors import TpuGraphError
+from tpugraph.support.errors import TpuGraphError
 
 try:
     import jax

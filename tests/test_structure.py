@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 
 from models import CORPUS, ORACLE, corpus
-from tpugraph import analysis, graphdef, ops
+from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER_ATTR, in_cluster
 from tpugraph.compiler import convert
-from tpugraph.invariants import ENTRY_POINTS
-from tpugraph.ir import Graph, Node
+from tpugraph.ir import Graph, Node, graphdef
+from tpugraph.tpu.invariants import ENTRY_POINTS
 
 CORES = 8
 MODELS = {"iris_dnn": "iris_tpu.pb", "mnist_cnn": "mnist_cnn_tpu.pb"}

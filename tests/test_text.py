@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from models import CORPUS, corpus, family
-from tpugraph import graphdef, testing
-from tpugraph.errors import LoadError
-from tpugraph.text import format_node
+from tpugraph import testing
+from tpugraph.ir import graphdef
+from tpugraph.ir.text import format_node
+from tpugraph.support.errors import LoadError
 
 LINES = [
     "x = Test()",

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpugraph import cli, verify
-from tpugraph.comparison import Comparison, relative
+from tpugraph import cli
 from tpugraph.compiler import ConvertOptions
-from tpugraph.plain import PlainRun, read_pieces
-from tpugraph.verify import Verification
+from tpugraph.testing import verification
+from tpugraph.testing.comparison import Comparison, relative
+from tpugraph.testing.plain_run import PlainRun, read_pieces
+from tpugraph.testing.verification import Verification
 
 CORPUS = Path(__file__).parent / "data" / "corpus"
 IRIS = CORPUS / "iris_dnn"
@@ -23,7 +24,7 @@ IRIS = CORPUS / "iris_dnn"
 def check(name: str, *, steps: int = 3, rebind: dict[str, str] | None = None, **options: Any) -> Verification:
     folder = CORPUS / name
     chosen = ConvertOptions(**{"num_replicas": 2, **options})
-    return verify.verify(str(folder / "model.pb"), steps, chosen, rebind=rebind)
+    return verification.verify(str(folder / "model.pb"), steps, chosen, rebind=rebind)
 
 
 def test_the_same_from_a_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,9 +10,10 @@ import pytest
 from models import CORPUS, tf1, trace, variable
 from programs import PROGRAMS
 from programs import trace as traced
-from tpugraph import cli, graphdef
-from tpugraph.commands import why
+from tpugraph import cli
+from tpugraph.cli import why
 from tpugraph.compiler import ConvertOptions, convert
+from tpugraph.ir import graphdef
 
 
 def told(model: Path, node: str, **options: Any) -> list[str]:

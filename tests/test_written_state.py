@@ -13,7 +13,7 @@ from closeness import assert_close
 from models import assert_cores_are_the_whole_batch, batches, finish, rows_of, squared_error, tf1, trace, variable
 from tpugraph import roles, testing
 from tpugraph.compiler import convert
-from tpugraph.errors import UsageError
+from tpugraph.support.errors import UsageError
 
 CORES, ROWS, STEPS = 4, 4, 3
 FEATURES, TARGETS = rows_of(96, 3)

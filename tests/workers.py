@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 _FORK = """
 import os, signal, sys
-from tpugraph.runtime.workers import serve
+from tpugraph.runtime.cluster.workers import serve
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in sys.stdin:
     index, *addresses = line.split()

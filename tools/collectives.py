@@ -66,7 +66,7 @@ class Model:
 def models() -> dict[str, Callable[[], Model]]:
     """The models by name, each made when it is asked for."""
     from models import corpus, family
-    from tpugraph import graphdef
+    from tpugraph.ir import graphdef
 
     recorded = {
         "iris (corpus `iris_dnn`)": corpus("iris_dnn"),
@@ -135,8 +135,8 @@ def row(name: str, model: Model) -> Row:
     """Convert a model, and count."""
     import tensorflow as tf
 
-    from tpugraph import graphdef
     from tpugraph.compiler import convert
+    from tpugraph.ir import graphdef
 
     with tf.Graph().as_default() as plain:
         tf.graph_util.import_graph_def(model.definition, name="")

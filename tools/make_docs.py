@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).absolute().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from house import House  # noqa: E402
 
 NOTICE = "<!-- Written by tools/make_docs.py. Change the docstrings, then run it again. -->"
-PACKAGES = ("tpugraph", "passes")
 PASSES_HEAD = f"""# The passes
 
 {NOTICE}
@@ -37,7 +38,7 @@ MODULES_PAGE_HEAD = f"""# The modules
 
 {NOTICE}
 
-Every module by layer, lowest layer first, with what it is for. A module imports from its own layer and those below it.
+Every module by room, lowest room first, with what it is for. A room imports from the floors below its own.
 The rules of the house: [architecture.md](architecture.md)."""
 SYMBOLS_HEAD = f"""# Public symbols
 
@@ -52,10 +53,10 @@ The names that users need. Each is loaded when it is first used: `import tpugrap
 MODULES_HEAD = """
 ## The modules that passes and programs use
 
-Lowest layer first. What only the session and the command line use is left out; the code has it."""
-LEFT_OUT = frozenset({"passes", "runtime", "estimator", "command"})
-"""Layers whose modules are the business of tpugraph alone, except these:"""
-KEPT = ("tpugraph/runtime/session.py", "tpugraph/trainings.py", "tpugraph/testing.py")
+Lowest room first. What only the session and the command line use is left out; the code has it."""
+LEFT_OUT = frozenset({"passes", "xla", "runtime", "estimator", "testing", "cli", "__init__.py", "__main__.py"})
+"""Rooms whose modules are the business of tpugraph alone, except these:"""
+KEPT = ("tpugraph/runtime/session.py", "tpugraph/testing/trainings.py", "tpugraph/testing/helpers.py")
 EXPLAINED = frozenset({"Graph", "Node", "Tensor", "Pass", "Pipeline", "Program", "TPUSession", "Replicas", "Loop"})
 """Classes whose public methods are listed as well."""
 
@@ -70,9 +71,9 @@ def documents() -> dict[str, str]:
 
 def passes_page() -> str:
     """The passes in the order of the pipeline, and the invariants that they require and ensure."""
-    from passes import PASSES, WITHOUT_TRAINING
     from tpugraph.compiler import passes_of
-    from tpugraph.invariants import INVARIANTS
+    from tpugraph.passes import PASSES, WITHOUT_TRAINING
+    from tpugraph.tpu.invariants import INVARIANTS
 
     more = tuple(cls for cls in WITHOUT_TRAINING if cls not in PASSES)
     lines = [PASSES_HEAD, *_table(passes_of())]
@@ -118,8 +119,15 @@ def _code(text: str) -> str:
 def modules_page() -> str:
     """Every module with the first paragraph of its docstring."""
     lines = [MODULES_PAGE_HEAD]
-    for layer, paths in _layers():
-        lines += ["", f"## {layer}", "", "| module | is |", "| --- | --- |"]
+    house = House(ROOT)
+    lines += ["", f"{house.summary()}.", "", "| floor | rooms | import |", "| --- | --- | --- |"]
+    arrows = house.arrows()
+    for floor, rooms in reversed(house.floors):
+        lines += [
+            f"| {floor} | `{room}` | {', '.join(f'`{below}`' for below in sorted(arrows[room]))} |" for room in rooms
+        ]
+    for _, room, paths in _rooms():
+        lines += ["", f"## {room}", "", "| module | is |", "| --- | --- |"]
         for path in paths:
             shown = path.relative_to(ROOT)
             summary = _first_line(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))
@@ -127,12 +135,12 @@ def modules_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _layers() -> Iterator[tuple[str, list[Path]]]:
-    """The layers and their modules, lowest first, as tools/bazel/layers.bzl has them."""
-    table = ast.parse((ROOT / "tools/bazel/layers.bzl").read_text(encoding="utf-8")).body
-    assigned = {ast.unparse(n.targets[0]): n.value for n in table if isinstance(n, ast.Assign)}
-    for layer, patterns in ast.literal_eval(assigned["LAYERS"]):
-        yield layer, [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+def _rooms() -> Iterator[tuple[str, str, list[Path]]]:
+    """The floors, the rooms on each and their modules, lowest first."""
+    house = House(ROOT)
+    for floor, rooms in house.floors:
+        for room in rooms:
+            yield floor, room, [house.paths[name] for name in house.modules(room)]
 
 
 # --------------------------------------------------------------------------- symbols
@@ -159,8 +167,8 @@ def _home(package: Any, name: str) -> tuple[str, str]:
 
 def _modules() -> Iterator[Path]:
     """The modules whose names are listed."""
-    for layer, paths in _layers():
-        if layer not in LEFT_OUT:
+    for _, room, paths in _rooms():
+        if room not in LEFT_OUT:
             yield from paths
     yield from (ROOT / name for name in KEPT)
 

@@ -17,12 +17,11 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tpugraph import graphdef
-from tpugraph.compiler import ConvertOptions, convert
-from tpugraph.errors import TpuGraphError
-from tpugraph.ir import Graph
-from tpugraph.runtime import foreign, stablehlo, topologies
-from tpugraph.runtime.check import check
+from tpugraph.compiler import ConvertOptions, adopt_tpu_estimator, convert
+from tpugraph.compiler.tpu_check import check
+from tpugraph.ir import Graph, graphdef
+from tpugraph.support.errors import TpuGraphError
+from tpugraph.xla import stablehlo, topologies
 
 TOPOLOGIES = ("v3:2x2", "v5e:2x4")
 COLUMNS = (
@@ -63,7 +62,7 @@ def verdict(graph: Graph) -> list[str]:
     if not graph.of_type("TPUReplicateMetadata"):
         graph = graphdef.from_graph_def(convert(graph, ConvertOptions(num_replicas=8)).graph_def, source=graph.source)
     if "tpugraph/train" not in graph:
-        foreign.add_entry_points(graph)
+        adopt_tpu_estimator.add_entry_points(graph)
     module = stablehlo.lower(graph)
     cells = [f"{sum(module.seconds.values()):.1f}"]
     for topology in TOPOLOGIES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tpugraph.errors import (
+from tpugraph.support.errors import (
     ArgumentError,
     ArgumentTypeError,
     CheckpointError,
@@ -28,22 +28,22 @@ from tpugraph.errors import (
 
 if TYPE_CHECKING:
     from tpugraph.compiler import ConvertOptions, convert
-    from tpugraph.estimator.estimator import TPUEstimator
+    from tpugraph.compiler.tpu_check import check
     from tpugraph.estimator.modes import ModeKeys
     from tpugraph.estimator.optimizer import CrossShardOptimizer
     from tpugraph.estimator.resolver import TPUClusterResolver
     from tpugraph.estimator.run_config import RunConfig
     from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec
     from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
+    from tpugraph.estimator.tpu_estimator import TPUEstimator
     from tpugraph.estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
     from tpugraph.estimator.warm_start import WarmStartSettings
-    from tpugraph.findings import Roles
-    from tpugraph.graphdef import load
     from tpugraph.ir import Graph, Node, Tensor
-    from tpugraph.pipeline import Pass, Pipeline
-    from tpugraph.program import Program
-    from tpugraph.runtime.check import check
+    from tpugraph.ir.graphdef import load
+    from tpugraph.roles.findings import Roles
     from tpugraph.runtime.session import TPUSession
+    from tpugraph.tpu.pipeline import Pass, Pipeline
+    from tpugraph.tpu.program import Program
 
 __version__ = "0.1.0"
 
@@ -56,27 +56,32 @@ _HOMES = {
     "InputPipelineConfig": "tpugraph.estimator.tpu_config",
     "ModeKeys": "tpugraph.estimator.modes",
     "Node": "tpugraph.ir",
-    "Pass": "tpugraph.pipeline",
-    "Pipeline": "tpugraph.pipeline",
-    "Program": "tpugraph.program",
-    "Roles": "tpugraph.findings",
+    "Pass": "tpugraph.tpu.pipeline",
+    "Pipeline": "tpugraph.tpu.pipeline",
+    "Program": "tpugraph.tpu.program",
+    "Roles": "tpugraph.roles.findings",
     "RunConfig": "tpugraph.estimator.run_config",
     "TPUClusterResolver": "tpugraph.estimator.resolver",
     "TPUConfig": "tpugraph.estimator.tpu_config",
-    "TPUEstimator": "tpugraph.estimator.estimator",
+    "TPUEstimator": "tpugraph.estimator.tpu_estimator",
     "TPUEstimatorSpec": "tpugraph.estimator.specs",
     "TPUSession": "tpugraph.runtime.session",
     "Tensor": "tpugraph.ir",
     "TrainSpec": "tpugraph.estimator.train_and_evaluate",
     "WarmStartSettings": "tpugraph.estimator.warm_start",
-    "check": "tpugraph.runtime.check",
+    "check": "tpugraph.compiler.tpu_check",
     "convert": "tpugraph.compiler",
-    "load": "tpugraph.graphdef",
+    "load": "tpugraph.ir.graphdef",
     "train_and_evaluate": "tpugraph.estimator.train_and_evaluate",
 }
 """Where the names live that are loaded on first use."""
 
-_MODULES = {"export": "tpugraph.estimator.export", "layers": "tpugraph.estimator.layers", "testing": "tpugraph.testing"}
+_MODULES = {
+    "export": "tpugraph.estimator.export",
+    "graphdef": "tpugraph.ir.graphdef",
+    "layers": "tpugraph.estimator.layers",
+    "testing": "tpugraph.testing",
+}
 """Where the modules live that are loaded on first use."""
 
 __all__ = [
@@ -119,6 +124,7 @@ __all__ = [
     "check",
     "convert",
     "export",
+    "graphdef",
     "layers",
     "load",
     "testing",

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import graphdef
 from tpugraph.compiler import convert
-from tpugraph.errors import ConversionError, RolesError
+from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import ConversionError, RolesError
 
 from .parts import STEPS, Program, tf1
 

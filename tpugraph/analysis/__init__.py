@@ -8,9 +8,9 @@ from itertools import chain
 from typing import Any
 
 from tpugraph import ops
-from tpugraph.flow import Network
+from tpugraph.analysis.shapes import is_static
 from tpugraph.ir import Graph, Node, Tensor, is_back_edge
-from tpugraph.shapes import is_static
+from tpugraph.support.max_flow import Network
 
 NodeSet = dict[Node, None]
 """An ordered set of nodes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from tpugraph.errors import ArgumentError, ArgumentTypeError
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 
 def whole(name: str, value: Any, *, least: int, example: str = "") -> int:

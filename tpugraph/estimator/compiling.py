@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tpugraph import compiler
-from tpugraph.errors import ArgumentError, RolesError, ShapeError, TpuGraphError
 from tpugraph.estimator.tracing import Traced
-from tpugraph.program import Program
+from tpugraph.support.errors import ArgumentError, RolesError, ShapeError, TpuGraphError
+from tpugraph.tpu.program import Program
 
 SINGLE = "predictions"
 """What a prediction is called that is a tensor of its own."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from tpugraph.errors import ArgumentError, ArgumentTypeError, RunError
 from tpugraph.estimator.arguments import whole
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.tpu_config import InputPipelineConfig
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
 
 _ARGUMENT = {
     ModeKeys.TRAIN: "train_batch_size",

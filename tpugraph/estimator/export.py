@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpugraph.errors import ArgumentError, ArgumentTypeError
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.reporting import say
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph.errors import RunError
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.tracing import Traced
+from tpugraph.support.errors import RunError
 
 tf1 = tf.compat.v1
 

@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.errors import RunError
+from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.session import TPUSession
-from tpugraph.session_config import guarded
+from tpugraph.support.errors import RunError
 
 tf1 = tf.compat.v1
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.errors import RunError
 from tpugraph.estimator.tracing import Traced
+from tpugraph.ir.session_config import guarded
+from tpugraph.runtime.cluster.workers import CLUSTER
 from tpugraph.runtime.failures import first_words
-from tpugraph.runtime.workers import CLUSTER
-from tpugraph.session_config import guarded
+from tpugraph.support.errors import RunError
 
 tf1 = tf.compat.v1
 _SECONDS = 20.0

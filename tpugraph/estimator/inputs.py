@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph.errors import ArgumentError, ArgumentTypeError
 from tpugraph.estimator.context import Batches
 from tpugraph.estimator.tpu_config import InputPipelineConfig
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
 

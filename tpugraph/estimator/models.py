@@ -8,19 +8,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.errors import ConversionError, RolesError
 from tpugraph.estimator.compiling import compile_beside
+from tpugraph.estimator.double_batch_trace import at_twice_the_rows
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
-from tpugraph.estimator.second_trace import at_twice_the_rows
 from tpugraph.estimator.tpu_config import loop_length
 from tpugraph.estimator.tracing import Fed, Request, Traced, trace_input, trace_model
-from tpugraph.program import Program
-from tpugraph.runtime.masters import reach
+from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import ConversionError, RolesError
+from tpugraph.tpu.program import Program
 
 _TIMED_LOOP = 100
 """Batches of a loop whose length is a time: evaluation and prediction do not measure their pace."""

@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.errors import NanLossDuringTrainingError, TpuGraphError
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.reporting import say
+from tpugraph.support.errors import NanLossDuringTrainingError, TpuGraphError
 
 tf1 = tf.compat.v1
 _SECONDS = 60.0

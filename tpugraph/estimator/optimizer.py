@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.errors import ArgumentError, ArgumentTypeError
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 COLLECTION = "tpugraph_cross_shard_reduction"
 """Graph collection with the reduction that each CrossShardOptimizer of the graph asked for."""

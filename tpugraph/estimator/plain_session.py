@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.errors import CheckpointError
 from tpugraph.estimator.tracing import Traced
-from tpugraph.session_config import guarded
+from tpugraph.ir.session_config import guarded
+from tpugraph.support.errors import CheckpointError
 
 tf1 = tf.compat.v1
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.errors import NanLossDuringTrainingError
-from tpugraph.estimator.goal import Goal
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.interrupt import Interrupt
 from tpugraph.estimator.reporting import Events, Meter, say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import PREFIX, first_checkpoint
+from tpugraph.estimator.stop_criterion import Goal
 from tpugraph.estimator.tracing import Traced
 from tpugraph.estimator.warm_start import WarmStartSettings
-from tpugraph.session_config import guarded
+from tpugraph.ir.session_config import guarded
+from tpugraph.support.errors import NanLossDuringTrainingError
 
 tf1 = tf.compat.v1
 

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from tpugraph.progress import Progress
+from tpugraph.support.progress import Progress
 
 tf1 = tf.compat.v1
 LOGGER = logging.getLogger("tpugraph")

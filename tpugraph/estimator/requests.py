@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tpugraph.errors import ArgumentError
 from tpugraph.estimator.arguments import whole
 from tpugraph.estimator.context import Batches, batches, check_batch_size
 from tpugraph.estimator.modes import ModeKeys
@@ -15,7 +14,8 @@ from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.tracing import Request
-from tpugraph.runtime.masters import reach
+from tpugraph.runtime.cluster.masters import reach
+from tpugraph.support.errors import ArgumentError
 
 _CORES = 8
 

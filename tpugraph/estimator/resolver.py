@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from tpugraph.errors import ArgumentError, ArgumentTypeError
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 _ADDRESSES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME")
 """Environment variables that name the TPU, first one first."""

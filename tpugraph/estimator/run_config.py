@@ -7,9 +7,9 @@ import inspect
 import os
 from typing import Any
 
-from tpugraph.errors import ArgumentError, ArgumentTypeError
 from tpugraph.estimator.arguments import number
 from tpugraph.estimator.tpu_config import TPUConfig
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 _SAVE_SECONDS = 600
 REPLACEABLE = (

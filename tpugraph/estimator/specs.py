@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpugraph.errors import ArgumentError, ArgumentTypeError
 from tpugraph.estimator.arguments import instance, one_of
 from tpugraph.estimator.modes import ALL_MODES, ModeKeys
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 
 class _EstimatorSpec(NamedTuple):

@@ -6,8 +6,8 @@ import re
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from tpugraph.errors import ArgumentError
 from tpugraph.estimator.arguments import one_of, whole
+from tpugraph.support.errors import ArgumentError
 
 _TIME = re.compile(r"([1-9]\d*)([smh]?)")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}

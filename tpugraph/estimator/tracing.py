@@ -10,11 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph import graphdef
-from tpugraph.batch_constants import AT_TWICE
-from tpugraph.errors import ArgumentError, ArgumentTypeError
+from tpugraph.analysis.batch_constants import AT_TWICE
+from tpugraph.compiler.preconditions import IN_PROCESS
 from tpugraph.estimator import inputs
-from tpugraph.estimator.calls import call_input_fn, call_model_fn, name_of, takes, watched, with_extras
 from tpugraph.estimator.context import Batches, TPUContext
 from tpugraph.estimator.fingerprint import fingerprint
 from tpugraph.estimator.modes import ModeKeys
@@ -22,8 +20,9 @@ from tpugraph.estimator.optimizer import COLLECTION, KINDS
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import EstimatorSpec
 from tpugraph.estimator.tpu_config import InputPipelineConfig
-from tpugraph.ir import Graph
-from tpugraph.preconditions import IN_PROCESS
+from tpugraph.estimator.user_functions import call_input_fn, call_model_fn, name_of, takes, watched, with_extras
+from tpugraph.ir import Graph, graphdef
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
 
@@ -68,7 +67,7 @@ class Traced:
         source: where the graph comes from, for messages.
         metrics: of an evaluation: the op that updates them, and their values by name.
         asked_rows: whether the model function may know the batch size from its params.
-        at_twice: of each constant its value in a trace with twice as many rows (see :mod:`tpugraph.batch_constants`).
+        at_twice: of each constant its value in a trace with twice as many rows (see :mod:`tpugraph.analysis.batch_constants`).
     """
 
     graph: Any

@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.errors import ArgumentError, ArgumentTypeError
 from tpugraph.estimator.arguments import instance, number, whole
-from tpugraph.estimator.estimator import TPUEstimator
 from tpugraph.estimator.saving import check_listeners
 from tpugraph.estimator.specs import hooks_of
+from tpugraph.estimator.tpu_estimator import TPUEstimator
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 
 class TrainSpec:

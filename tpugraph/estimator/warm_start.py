@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tpugraph.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from tpugraph.estimator.reporting import say
 from tpugraph.runtime import checkpoint
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError, CheckpointError
 
 if TYPE_CHECKING:
     from tpugraph.estimator.host_session import HostSession

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tpugraph import graphdef, shapes
-from tpugraph.analysis import in_cluster
+from tpugraph.analysis import in_cluster, shapes
 from tpugraph.analysis.sizes import ROWS
-from tpugraph.errors import GraphError, ShapeError
-from tpugraph.ir import Graph
-from tpugraph.resizing import Resizing
+from tpugraph.ir import Graph, graphdef
+from tpugraph.partition.rebatch import Resizing
+from tpugraph.support.errors import GraphError, ShapeError
 
 MOST = 2**22
 """The largest batch of a core that is tried, in rows."""

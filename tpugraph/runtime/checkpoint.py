@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph import files
-from tpugraph.errors import CheckpointError
 from tpugraph.ir import Graph
+from tpugraph.support import files
+from tpugraph.support.errors import CheckpointError
 
 KEEP = 5
 _INPUT = "tpugraph/input/"

@@ -6,8 +6,8 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
-from tpugraph.errors import TpuGraphError, UsageError
-from tpugraph.runtime import xla
+from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.xla import jax_client
 
 ENGINES = ("emulator", "pjrt", "auto")
 PLATFORMS = ("cpu", "gpu", "tpu")
@@ -98,7 +98,7 @@ def _by_devices(platform: str | None, num_replicas: int) -> Choice:
 
 def _count(platform: str) -> int:
     """How many devices of a kind jax sees."""
-    jax = xla.load("jax", "pjrt")
+    jax = jax_client.load("jax", "pjrt")
     try:
         return len(jax.devices(platform))
     except RuntimeError:  # jax's way to say that it has no such backend

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph.errors import RunError
 from tpugraph.ir import Graph
+from tpugraph.support.errors import RunError
 
 Run = Callable[[int, str, list[str]], list[Any]]
 """Runs a loop: its number of steps, the node that is the device's part, what to fetch of the host's part."""

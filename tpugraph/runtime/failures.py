@@ -7,9 +7,9 @@ import re
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.errors import RunError, TpuGraphError
-from tpugraph.runtime.end_of_data import OPTIONAL
-from tpugraph.runtime.rebind import missing_file_error
+from tpugraph.ir.file_names import missing_file_error
+from tpugraph.runtime.emulator.end_of_data import OPTIONAL
+from tpugraph.support.errors import RunError, TpuGraphError
 
 _NODE = re.compile(r"\[\[(?:\{\{node )?([^\]{}]+)")
 """A node in a message of TensorFlow: ``[[{{node NAME}}]]`` where it failed, ``[[NAME]]`` where that was called from."""

@@ -12,9 +12,9 @@ from functools import cache
 
 import tensorflow as tf
 
-from tpugraph import attrs, ops
-from tpugraph.attrs import Shape
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph import ops
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.attrs import Shape
 
 _VARIANT = attrs.dtype("variant")
 

@@ -11,17 +11,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import graphdef, shapes
-from tpugraph.errors import CheckpointError, RunError, TpuGraphError
-from tpugraph.ir import Graph
-from tpugraph.program import Program
-from tpugraph.runtime import checkpoint, emulator, engines, evaluation, failures, foreign, masters, parts, tpu
-from tpugraph.runtime.compiled import CompiledLoop, compile_loop
+from tpugraph.analysis import shapes
+from tpugraph.compiler import adopt_tpu_estimator
+from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.file_names import file_names, rebind_files
+from tpugraph.runtime import checkpoint, engines, evaluation, failures, loop_threads
+from tpugraph.runtime.cluster import masters, tpu_master
+from tpugraph.runtime.emulator import emulation
+from tpugraph.runtime.emulator.hosts import MIRROR
 from tpugraph.runtime.evaluation import Evaluated
-from tpugraph.runtime.hosts import MIRROR
 from tpugraph.runtime.pipelines import run_as_written
-from tpugraph.runtime.rebind import file_names, rebind_files
+from tpugraph.runtime.pjrt.compiled import CompiledLoop, compile_loop
 from tpugraph.runtime.variables import Variables
+from tpugraph.support.errors import CheckpointError, RunError, TpuGraphError
+from tpugraph.tpu.program import Program
 
 LoopCallback = Callable[[int, list[float]], None]
 """Called after each loop with the global step and the losses of its steps."""
@@ -76,7 +79,7 @@ class TPUSession:
     ) -> None:
         graph_def = _graph_def_of(program)
         graph = graphdef.from_graph_def(graph_def, source=_source_of(program))
-        if not emulator.is_tpu_graph(graph):
+        if not emulation.is_tpu_graph(graph):
             raise RunError(
                 "the graph is a plain graph, not a TPU graph",
                 origin=graph.source,
@@ -86,22 +89,22 @@ class TPUSession:
         self._files = file_names(graph)
         self._beside_training = evaluation.entry_points(graph)
         if "tpugraph/train" not in graph and not self._beside_training.device:
-            foreign.add_entry_points(graph)
+            adopt_tpu_estimator.add_entry_points(graph)
         reached = masters.reach(master, cluster, reach_seconds)
         self.on_tpu = reached.on_tpu
         self.num_hosts = reached.hosts
         if not reached.on_tpu:
             run_as_written(graph)
-        self.notes: list[str] = tpu.prepare(graph, reached.devices) if reached.on_tpu else reached.notes
+        self.notes: list[str] = tpu_master.prepare(graph, reached.devices) if reached.on_tpu else reached.notes
         self.num_replicas = _replicas(graph)
         chosen = engines.choose(engine, platform, num_replicas=self.num_replicas, on_tpu=self.on_tpu,
                                 hosts=self.num_hosts, trains=not self._beside_training.device)  # fmt: skip
         self._compiled: CompiledLoop | None = None
-        self.lowered: emulator.Lowered | None = None
+        self.lowered: emulation.Lowered | None = None
         if chosen.platform is not None:
             chosen, self._compiled = compile_loop(graph, chosen, seed=seed)
         if self._compiled is None and not self.on_tpu:
-            self.lowered = emulator.lower(graph, queues=queues, hosts=reached.hosts_for(graph))
+            self.lowered = emulation.lower(graph, queues=queues, hosts=reached.hosts_for(graph))
         self.report = {**chosen.as_dict(), **(self._compiled.report() if self._compiled else {})}
         self._source = graph.source
         self._saved_keys = checkpoint.keys_of(graph)
@@ -120,7 +123,7 @@ class TPUSession:
         self._known_names: set[str] | None = None
         self._variables = Variables(self._graph, reads, self._run)
         self._run(["tpugraph/configure"])
-        self._queue_runners = parts.QueueRunners(self._session, self.notes.append)
+        self._queue_runners = loop_threads.QueueRunners(self._session, self.notes.append)
 
     # ------------------------------------------------------------------ life
 
@@ -303,7 +306,7 @@ class TPUSession:
         ends = self._session.graph.get_operation_by_name("tpugraph/enqueue").control_inputs
         fed = [op.outputs[0] if op.outputs else op for op in ends]  # an error where the loop ends early, which no op is
         fetches: dict[str, Any] = {"infeed": fed, "device": f"{device}:0", "outfeed": fetched}
-        results, failure = parts.run_together(self._session, fetches)
+        results, failure = loop_threads.run_together(self._session, fetches)
         if failure is None:
             return list(results["outfeed"])
         self._closed = True

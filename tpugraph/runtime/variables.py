@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.errors import RunError
+from tpugraph.support.errors import RunError
 
 Run = Callable[[Any, Mapping[Any, Any] | None], Any]
 """Fetches, and what is fed to them."""

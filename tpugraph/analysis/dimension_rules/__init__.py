@@ -1,14 +1,23 @@
 """What each op ties together: dimensions of its operands and outputs, elements of small vectors made of sizes."""
 
 from tpugraph.analysis.dimension_rules import (
-    arithmetic,
-    containers,
-    handed_on,
-    lookups,
-    regrouping,
-    reshaping,
-    slicing,
-    state,
+    arithmetic_ties,
+    container_ties,
+    handed_on_ties,
+    lookup_ties,
+    regrouping_ties,
+    reshaping_ties,
+    slicing_ties,
+    state_ties,
 )
 
-__all__ = ["arithmetic", "containers", "handed_on", "lookups", "regrouping", "reshaping", "slicing", "state"]
+__all__ = [
+    "arithmetic_ties",
+    "container_ties",
+    "handed_on_ties",
+    "lookup_ties",
+    "regrouping_ties",
+    "reshaping_ties",
+    "slicing_ties",
+    "state_ties",
+]

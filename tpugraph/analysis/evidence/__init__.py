@@ -10,8 +10,9 @@ from __future__ import annotations
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.counters import counts_of_rows, row_numbers
 from tpugraph.analysis.evidence.divisors import divided, divided_counts, open_divisors
-from tpugraph.analysis.evidence.loops import loop_limits
-from tpugraph.analysis.evidence.one_row import (
+from tpugraph.analysis.evidence.loops_over_rows import loop_limits
+from tpugraph.analysis.evidence.reshapes import adjacent, even_parts, literal_factors, regrouped
+from tpugraph.analysis.evidence.single_rows import (
     flattened,
     met_by_rows,
     parts_of_tables,
@@ -19,9 +20,8 @@ from tpugraph.analysis.evidence.one_row import (
     spread_rows,
     tiled_rows,
 )
-from tpugraph.analysis.evidence.reshapes import adjacent, even_parts, literal_factors, regrouped
-from tpugraph.analysis.evidence.shapes import whole_shapes
-from tpugraph.analysis.evidence.shared import unsettled
+from tpugraph.analysis.evidence.summed import unsettled
+from tpugraph.analysis.evidence.whole_shapes import whole_shapes
 from tpugraph.analysis.sizes import Unknown, known
 
 

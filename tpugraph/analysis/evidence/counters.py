@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.shared import final, unsettled
+from tpugraph.analysis.evidence.summed import final, unsettled
 from tpugraph.analysis.sizes import follows_batch, times
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.shared import FARTHEST, LINEAR, back, spread, unsettled
+from tpugraph.analysis.evidence.summed import FARTHEST, LINEAR, back, spread, unsettled
 from tpugraph.analysis.sizes import ROWS, Size, Unknown, follows_batch, known
+from tpugraph.analysis.state import variable_of
 from tpugraph.ir import Node, Tensor
-from tpugraph.state import variable_of
 
 
 def divided(d: Dimensions) -> None:

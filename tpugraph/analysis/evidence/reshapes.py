@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpugraph.analysis.dimensions import Dimensions, Dims
-from tpugraph.analysis.evidence.shared import final, root, unsettled
+from tpugraph.analysis.evidence.summed import final, root, unsettled
 from tpugraph.analysis.sizes import Poly, Size, follows_batch, known, times, values
 
 

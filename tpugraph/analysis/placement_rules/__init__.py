@@ -1,5 +1,21 @@
 """How each op is partitioned over the cores."""
 
-from tpugraph.analysis.placement_rules import containers, factors, handed_on, lookups, reductions, reshaping, slicing
+from tpugraph.analysis.placement_rules import (
+    container_placements,
+    factor_placements,
+    handed_on_placements,
+    lookup_placements,
+    reduction_placements,
+    reshaping_placements,
+    slicing_placements,
+)
 
-__all__ = ["containers", "factors", "handed_on", "lookups", "reductions", "reshaping", "slicing"]
+__all__ = [
+    "container_placements",
+    "factor_placements",
+    "handed_on_placements",
+    "lookup_placements",
+    "reduction_placements",
+    "reshaping_placements",
+    "slicing_placements",
+]

@@ -1,0 +1,124 @@
+"""The input as a step reads it: the iterator, the datasets behind it, and the rows of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tpugraph import ops
+from tpugraph.analysis import fed_to_device
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.attrs import Shape
+from tpugraph.support.errors import ConversionError, ShapeError
+
+
+def take_of(graph: Graph) -> Node:
+    """The one op by which the step takes a batch from an iterator.
+
+    Raises:
+        ConversionError: a queue, or several iterators.
+    """
+    takes = [graph[finding.name] for finding in graph.roles.inputs]
+    queue = next((node for node in takes if node.op not in ops.GET_NEXT), None)
+    if queue is not None:
+        raise ConversionError(
+            f"the input is read by {queue.op}: where its data end cannot be told",
+            node=queue,
+            fix="read the input with tf.data: input_fn returns a Dataset",
+        )
+    if len(takes) != 1:
+        names = ", ".join(node.name for node in takes[:3]) or "none"
+        raise ConversionError(
+            f"the step takes {len(takes)} batches from iterators, not one: {names}",
+            node=takes[1] if takes else None,
+            fix="put the datasets together with tf.data.Dataset.zip, so that a step takes one batch",
+        )
+    return takes[0]
+
+
+def dataset_of(graph: Graph, take: Node) -> tuple[Node, Node]:
+    """The iterator and the dataset that it is made of."""
+    iterator = take.inputs[0].node
+    makers = [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR]
+    if iterator.op not in ops.ITERATORS or len(makers) != 1:
+        raise ConversionError(
+            f"'{iterator.name}' is an iterator of {len(makers)} datasets of the graph, not of one",
+            node=iterator,
+            fix="return the Dataset from input_fn, or use tf.compat.v1.data.make_initializable_iterator",
+        )
+    return iterator, makers[0].inputs[0].node
+
+
+def stages(dataset: Node) -> Iterator[Node]:
+    """The datasets from the last one back to the one that batches."""
+    node: Node | None = dataset
+    while node is not None:
+        yield node
+        sources = [t.node for t in node.inputs if ops.is_dataset(t.node.op)]
+        node = sources[0] if len(sources) == 1 and node.op not in ops.BATCHING else None
+
+
+def rows_of(graph: Graph, take: Node, batcher: Node | None) -> int:
+    """Rows of a full batch of one core: from the static shape, else from the dataset that batches."""
+    static = {shape[0] for shape in take.attr("output_shapes") if shape and shape[0] is not None}
+    if len(static) == 1:
+        return int(static.pop() or 0)
+    if batcher is not None:
+        size = batcher.inputs[ops.BATCHING[batcher.op][0]].node
+        if size.op == "Const":
+            return int(size.attr("value").item())
+    raise ShapeError(
+        "the number of rows of a batch is not known: the dataset does not batch, or its batch size is computed",
+        node=take,
+        fix="batch the dataset by a constant: dataset.batch(64)",
+    )
+
+
+def is_sparse(take: Node, index: int) -> bool:
+    """Whether part of a batch is a sparse tensor, which the dataset hands out in a wrapping."""
+    wrapped = take.attr("output_types")[index].name == "variant"
+    return wrapped and all(use.node.op == "DeserializeSparse" and rank_of(use.node) for use in take.uses(index))
+
+
+def rank_of(unwrapped: Node) -> int:
+    """The rank of an unwrapped sparse tensor; 0 where it is not known."""
+    shapes_known = unwrapped.attr("_output_shapes") if unwrapped.has_attr("_output_shapes") else [None]
+    return int((shapes_known[0] or (None, None))[1] or 0)
+
+
+def with_open_rows(graph: Graph, take: Node, index: int, shape: Shape) -> Shape:
+    """The shape with an open number of rows, none of a sparse tensor; refuses what cannot be padded."""
+    kind = take.attr("output_types")[index]
+    if is_sparse(take, index):
+        return None
+    if shape is None or not shape or kind.name in ("variant", "resource"):
+        what = "a ragged value" if kind.name == "variant" else "not a batch of rows"
+        raise ShapeError(
+            f"element {index} of the batch ({kind}, shape {shape}) is {what}, so it cannot be padded",
+            node=take,
+            fix="let the dataset make dense batches: parse and densify in map, then batch",
+        )
+    if None in shape[1:] and take.uses(index):
+        raise ShapeError(
+            f"element {index} of the batch has the open dimension {1 + shape[1:].index(None)} besides its rows",
+            node=take,
+            fix="give the dimension a fixed size in the dataset (padded_batch with padded_shapes, or reshape)",
+        )
+    return (None, *shape[1:])
+
+
+def batch_rows(graph: Graph) -> int | None:
+    """Rows of one core's batch: the commonest leading dimension of what crosses to the device."""
+    found = commonest_rows(fed_to_device(graph))
+    if found is not None:
+        return found
+    rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
+    return rows[0] if rows else None
+
+
+def commonest_rows(tensors: Iterable[Tensor]) -> int | None:
+    """The commonest leading dimension; of several, the largest. None where no tensor has one."""
+    counts: dict[int, int] = {}
+    for tensor in tensors:
+        if tensor.shape and tensor.shape[0]:
+            counts[tensor.shape[0]] = counts.get(tensor.shape[0], 0) + 1
+    return max(counts, key=lambda rows: (counts[rows], rows), default=None)

@@ -1,0 +1,91 @@
+"""Shapes of what loops carry, in values and in TensorLists, where TensorFlow's own inference leaves them open."""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis import shapes
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.attrs import Shape
+
+_HANDS_ON = ops.IDENTITIES | ops.SWITCH | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | {"TensorListPopBack"}
+"""Ops whose output is the list that they are given; a Merge has several."""
+
+_PUTS_IN = {"TensorListPushBack": 1, "TensorListSetItem": 2}
+"""Ops that put an element into a list, and the operand that is the element."""
+
+_EMPTY = {"EmptyTensorList": 0, "TensorListReserve": 0}
+"""Ops that make a list without elements, and the operand that is the shape of its elements."""
+
+_TAKES_OUT = {"TensorListPopBack": 1, "TensorListGetItem": 0, "TensorListStack": 0}
+"""Ops that take elements out of a list, and the output that has them."""
+
+
+def tell(graph: Graph) -> int:
+    """Say in ``_output_shapes`` what follows from the shapes that are known.
+
+    A value that comes into a loop with the shape that it has at the end of an iteration has it in all of them. What is
+    taken out of a list has the shape of what is put in, where that is one.
+
+    Returns:
+        How many nodes were told something new; the shapes of the graph are then to be inferred again.
+    """
+    told = {**_values(graph), **_elements(graph)}
+    for tensor, shape in told.items():
+        known = [held for _, held in tensor.node.outputs or ()]
+        known[tensor.port] = shape
+        graph.set_attr(tensor.node, "_output_shapes", known)
+    return len(told)
+
+
+def _values(graph: Graph) -> dict[Tensor, Shape]:
+    found: dict[Tensor, Shape] = {}
+    for merge in graph.of_type(*ops.MERGE):
+        enters = [t.node.inputs[0].shape for t in merge.inputs if t.node.op in ops.ENTER]
+        follows = [t.shape for t in merge.inputs if t.node.op in ops.NEXT_ITERATION]
+        known = enters == follows and len(enters) == 1 and shapes.is_static(enters[0])
+        if known and not shapes.is_static(merge.out().shape):
+            found[merge.out()] = enters[0]
+    return found
+
+
+def _elements(graph: Graph) -> dict[Tensor, Shape]:
+    found: dict[Tensor, Shape] = {}
+    for node in graph.of_type(*_TAKES_OUT):
+        taken = node.out(_TAKES_OUT[node.op])
+        shape = None if shapes.is_static(taken.shape) else _element(node.inputs[0])
+        if shape is not None and node.op == "TensorListStack":
+            number = int(node.attr("num_elements", -1))
+            shape = (taken.shape[0] if taken.shape else number if number >= 0 else None, *shape)
+        if shape is not None and shape != taken.shape:
+            found[taken] = shape
+    return found
+
+
+def _element(source: Tensor) -> Shape:
+    """The one shape of all that is put into a list on any way to ``source``, or None."""
+    found: set[Shape] = set()
+    seen: set[Node] = set()
+    stack = [source.node]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op in _EMPTY:
+            size = node.inputs[_EMPTY[node.op]].node
+            if size.op == "Const" and size.attr("value").ndim and (size.attr("value") >= 0).all():
+                found.add(tuple(int(d) for d in size.attr("value")))
+        elif node.op == "TensorListFromTensor":
+            whole = node.inputs[0].shape
+            found.add(whole[1:] if whole else None)
+        elif node.op in _PUTS_IN:
+            found.add(node.inputs[_PUTS_IN[node.op]].shape)
+            stack.append(node.inputs[0].node)
+        elif node.op in ops.MERGE:
+            stack += [tensor.node for tensor in node.inputs]
+        elif node.op in _HANDS_ON:
+            stack.append(node.inputs[0].node)
+        else:
+            return None
+    element = next(iter(found)) if len(found) == 1 else None
+    return element if shapes.is_static(element) else None

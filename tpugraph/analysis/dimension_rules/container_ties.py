@@ -1,0 +1,209 @@
+"""What TensorArrays, stacks and lists tie together."""
+
+from __future__ import annotations
+
+from tpugraph.analysis.dimension_rules.arithmetic_ties import product
+from tpugraph.analysis.dimension_rules.handed_on_ties import hand_on
+from tpugraph.analysis.dimensions import Container, Dimensions, Dims, rule
+from tpugraph.analysis.sizes import Size
+from tpugraph.ir import Node, Tensor
+
+# --------------------------------------------------------------------------- containers
+
+
+@rule("TensorArrayV3")
+def _array(d: Dimensions, node: Node) -> None:
+    handle = node.out()
+    d.handles[handle] = handle
+    held = d.containers[handle] = Container()
+    size = d.elements(node.inputs[0])
+    held.length = size[0] if size else None
+    d.fresh(handle)
+    d.set(node.out(1), ())
+
+
+@rule("TensorArrayGradV3")
+def _array_grad(d: Dimensions, node: Node) -> None:
+    d.handles[node.out()] = d.handles.get(node.inputs[0], node.out())
+    d.containers.setdefault(d.handles[node.out()], Container())
+    d.fresh(node.out())
+    d.set(node.out(1), ())
+
+
+@rule("StackV2 Stack")
+def _stack(d: Dimensions, node: Node) -> None:
+    d.handles[node.out()] = node.out()
+    d.containers[node.out()] = Container()
+    d.fresh(node.out())
+
+
+def _container(d: Dimensions, node: Node) -> Container | None:
+    root = d.handles.get(node.inputs[0])
+    return None if root is None else d.containers[root]
+
+
+def _holds(d: Dimensions, held: Container | None, dims: Dims | None) -> None:
+    if held is None or dims is None:
+        return
+    if held.dims is None:
+        held.dims = dims
+    d.tie(held.dims, dims)
+
+
+@rule("StackPushV2 StackPush")
+def _push(d: Dimensions, node: Node) -> None:
+    held, elements = _container(d, node), d.elements(node.inputs[1])
+    _holds(d, held, d.dims(node.inputs[1]))
+    d.set(node.out(), d.dims(node.inputs[1]))
+    d.set_elements(node.out(), elements)
+    if held is not None:
+        held.elements = elements if held.pushes == 0 else None
+        held.pushes += 1
+
+
+@rule("StackPopV2 StackPop TensorArrayReadV3")
+def _take(d: Dimensions, node: Node) -> None:
+    held = _container(d, node)
+    if held is not None and held.dims is not None:
+        d.set(node.out(), held.dims)
+        d.set_elements(node.out(), held.elements)
+    else:
+        _holds(d, held, d.fresh(node.out()))
+
+
+@rule("TensorArrayWriteV3")
+def _write(d: Dimensions, node: Node) -> None:
+    _holds(d, _container(d, node), d.dims(node.inputs[2]))
+    d.set(node.out(), ())
+
+
+@rule("TensorArrayScatterV3")
+def _array_scatter(d: Dimensions, node: Node) -> None:
+    held, dims = _container(d, node), d.dims(node.inputs[2])
+    d.set(node.out(), ())
+    if dims is None:
+        return
+    _holds(d, held, dims[1:])
+    indices = d.dims(node.inputs[1])
+    if indices:
+        d.sizes.tie(indices[0], dims[0])
+    if held is not None and held.length is not None:
+        d.sizes.tie(held.length, dims[0])
+
+
+@rule("TensorArrayGatherV3")
+def _array_gather(d: Dimensions, node: Node) -> None:
+    held, out = _container(d, node), node.out()
+    indices = d.dims(node.inputs[1])
+    if held is None or held.dims is None or not indices:
+        made = d.fresh(out)
+        if made:
+            _holds(d, held, made[1:])
+        return
+    length: Size = indices[0]
+    if held.length is not None and d.sizes.at(held.length) == d.sizes.at(length):
+        d.sizes.tie(held.length, length)
+    if d.sizes.at(length) < 0 and held.length is not None:
+        length = held.length
+    d.set(out, (length, *held.dims))
+
+
+@rule("TensorArrayConcatV3")
+def _array_concat(d: Dimensions, node: Node) -> None:
+    held, out = _container(d, node), node.out()
+    d.fresh(node.out(1))
+    if held is None or not held.dims or held.length is None:
+        d.fresh(out)
+        return
+    d.set(out, (product(d, [held.length, held.dims[0]]), *held.dims[1:]))
+
+
+@rule("TensorArraySizeV3")
+def _array_size(d: Dimensions, node: Node) -> None:
+    held = _container(d, node)
+    d.set(node.out(), ())
+    if held is not None and held.length is not None:
+        d.set_elements(node.out(), [held.length])
+
+
+# --------------------------------------------------------------------------- lists
+
+
+@rule("EmptyTensorList TensorListReserve")
+def _list(d: Dimensions, node: Node) -> None:
+    out = node.out()
+    d.handles[out] = out
+    held = d.containers[out] = Container()
+    if node.op == "TensorListReserve":
+        size = d.elements(node.inputs[1])
+        held.length = size[0] if size else None
+        shape = d.elements(node.inputs[0])
+        if shape is not None and None not in shape and all(d.sizes.at(s) >= 0 for s in shape):  # type: ignore[arg-type]
+            held.dims = tuple(shape)  # type: ignore[arg-type]
+    d.set(out, ())
+
+
+@rule("TensorListFromTensor")
+def _list_from(d: Dimensions, node: Node) -> None:
+    out = node.out()
+    d.handles[out] = out
+    held = d.containers[out] = Container()
+    dims = d.dims(node.inputs[0])
+    if dims:
+        held.dims, held.length = dims[1:], dims[0]
+    d.set(out, ())
+
+
+@rule("TensorListPushBack TensorListSetItem")
+def _list_put(d: Dimensions, node: Node) -> None:
+    value = node.inputs[1] if node.op == "TensorListPushBack" else node.inputs[2]
+    _holds(d, _container(d, node), d.dims(value))
+    hand_on(d, node.inputs[0], node.out())
+    d.set(node.out(), ())
+
+
+@rule("TensorListPopBack")
+def _list_pop(d: Dimensions, node: Node) -> None:
+    hand_on(d, node.inputs[0], node.out())
+    d.set(node.out(), ())
+    _list_read(d, node, node.out(1))
+
+
+@rule("TensorListGetItem")
+def _list_get(d: Dimensions, node: Node) -> None:
+    _list_read(d, node, node.out())
+
+
+def _list_read(d: Dimensions, node: Node, out: Tensor) -> None:
+    held = _container(d, node)
+    if held is not None and held.dims is not None:
+        d.set(out, held.dims)
+    else:
+        _holds(d, held, d.fresh(out))
+
+
+@rule("TensorListStack")
+def _list_stack(d: Dimensions, node: Node) -> None:
+    held, out = _container(d, node), node.out()
+    if held is None or held.dims is None or held.length is None:
+        made = d.fresh(out)
+        if made:
+            _holds(d, held, made[1:])
+        return
+    d.set(out, (held.length, *held.dims))
+
+
+@rule("TensorListLength")
+def _list_length(d: Dimensions, node: Node) -> None:
+    held = _container(d, node)
+    d.set(node.out(), ())
+    if held is not None and held.length is not None:
+        d.set_elements(node.out(), [held.length])
+
+
+@rule("TensorListElementShape")
+def _list_shape(d: Dimensions, node: Node) -> None:
+    held = _container(d, node)
+    d.fresh(node.out())
+    if held is not None and held.dims is not None:
+        d.set_elements(node.out(), list(held.dims))

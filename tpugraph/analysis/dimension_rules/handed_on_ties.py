@@ -1,0 +1,216 @@
+"""What ops that hand values on, choose and add them up tie together."""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis.dimension_rules.arithmetic_ties import by_signature, product, same_rows, total
+from tpugraph.analysis.dimensions import Dimensions, fixed, rule
+from tpugraph.analysis.sizes import known
+from tpugraph.ir import Node, Tensor
+
+# --------------------------------------------------------------------------- alike
+
+
+_SAME_VALUE = ops.IDENTITIES | ops.ENTER | ops.EXIT | {"CheckNumerics"}
+
+
+@rule("""Identity StopGradient PreventGradient Snapshot EnsureShape CheckNumerics CheckNumericsV2 RefIdentity Enter RefEnter
+    Exit RefExit Print Sign_ InvertPermutation_ DeepCopy BitcastSame Relu_ ZerosLike OnesLike LoopCond Cumsum Cumprod
+    CumulativeLogsumexp ReverseV2 Roll ReverseSequence AvgPoolGrad_ FusedAlike RandomShuffle CrossReplicaSum
+    NextIteration RefNextIteration""")
+def alike(d: Dimensions, node: Node) -> None:
+    """The output is shaped as the first operand."""
+    if not node.outputs:
+        return
+    source, out = node.inputs[0], node.out()
+    d.set(out, d.dims(source))
+    if node.op == "ZerosLike" or node.op == "OnesLike":
+        one = node.op == "OnesLike"
+        d.set_level(out, one if out.dtype.name == "bool" else int(one))
+        return
+    if node.op in _SAME_VALUE:
+        d.set_elements(out, d.elements(source))
+        d.set_level(out, d.level(source))
+        hand_on(d, source, out)
+        same_rows(d, node)
+    if node.op in ops.NEXT_ITERATION:
+        for use in node.uses():
+            if use.node.op in ops.MERGE:
+                d.tie(d.dims(source), d._dims.get(use.node.out()))
+
+
+@rule("IdentityN")
+def _identity_n(d: Dimensions, node: Node) -> None:
+    for port, tensor in enumerate(node.inputs):
+        d.set(node.out(port), d.dims(tensor))
+        d.set_elements(node.out(port), d.elements(tensor))
+        d.set_level(node.out(port), d.level(tensor))
+
+
+@rule("Merge RefMerge")
+def _merge(d: Dimensions, node: Node) -> None:
+    """The values that meet have one shape; what comes from the end of a loop's body is tied when the body was seen."""
+    ready = [t for t in node.inputs if t.node.op not in ops.NEXT_ITERATION]
+    known = [dims for dims in (d.dims(t) for t in ready) if dims is not None]
+    out = node.out()
+    if known and len({len(dims) for dims in known}) == 1:
+        values = {tuple(d.sizes.at(s) for s in dims) for dims in known}
+        d.set(out, known[0] if len(values) == 1 else None)
+        for dims in known[1:]:
+            d.tie(known[0], dims)
+    else:
+        d.fresh(out)
+    d.set(node.out(1), ())
+    for tensor in ready:
+        hand_on(d, tensor, out)
+
+
+@rule("Switch RefSwitch")
+def _switch(d: Dimensions, node: Node) -> None:
+    source = node.inputs[0]
+    for port in range(2):
+        d.set(node.out(port), d.dims(source))
+        if source.node.op not in ops.MERGE:
+            d.set_elements(node.out(port), d.elements(source))
+            d.set_level(node.out(port), d.level(source))
+        hand_on(d, source, node.out(port))
+
+
+def hand_on(d: Dimensions, source: Tensor, out: Tensor) -> None:
+    """Aliases of the handle of a container."""
+    if source in d.handles:
+        d.handles[out] = d.handles[source]
+
+
+# --------------------------------------------------------------------------- selecting, adding up
+
+
+@rule("Select")
+def _select(d: Dimensions, node: Node) -> None:
+    condition, a, b = (d.dims(t) for t in node.inputs)
+    d.tie(a, b)
+    if condition is not None and a is not None and condition:
+        if len(condition) == len(a):
+            d.tie(condition, a)
+        else:
+            d.tie(condition, a[:1])
+    d.set(node.out(), a if a is not None else b)
+    _choose(d, node)
+
+
+@rule("SelectV2")
+def _select_v2(d: Dimensions, node: Node) -> None:
+    d.set(node.out(), d.broadcast([d.dims(t) for t in node.inputs]))
+    _choose(d, node)
+
+
+def _choose(d: Dimensions, node: Node) -> None:
+    condition = d.level(node.inputs[0])
+    if condition is not None:
+        chosen = node.inputs[1 if condition else 2]
+        d.set_level(node.out(), d.level(chosen))
+        d.set_elements(node.out(), d.elements(chosen))
+
+
+@rule("BiasAdd BiasAddV1")
+def _bias_add(d: Dimensions, node: Node) -> None:
+    dims, bias = d.dims(node.inputs[0]), d.dims(node.inputs[1])
+    axis = 1 if node.attr("data_format", "NHWC") in ("NCHW", b"NCHW") else -1
+    if dims and bias:
+        d.sizes.tie(dims[axis], bias[0])
+    d.set(node.out(), dims)
+
+
+@rule("BiasAddGrad")
+def _bias_add_grad(d: Dimensions, node: Node) -> None:
+    dims = d.dims(node.inputs[0])
+    axis = 1 if node.attr("data_format", "NHWC") in ("NCHW", b"NCHW") else -1
+    d.set(node.out(), None if not dims else (dims[axis],))
+
+
+@rule("AvgPoolGrad AvgPool3DGrad")
+def _avg_pool_grad(d: Dimensions, node: Node) -> None:
+    out = node.out()
+    sizes, grad = d.elements(node.inputs[0]), d.dims(node.inputs[1])
+    if sizes is not None and None not in sizes:
+        d.set(out, sizes)  # type: ignore[arg-type]
+    dims = d.fresh(out)
+    if dims and grad:
+        d.sizes.tie(dims[0], grad[0])
+
+
+@rule("Sum Mean Max Min Prod All Any EuclideanNorm ArgMax ArgMin")
+def _reduction(d: Dimensions, node: Node) -> None:
+    source, out = node.inputs[0], node.out()
+    dims, axes = d.dims(source), d.numbers(node.inputs[1])
+    keep = bool(node.attr("keep_dims", False))
+    if dims is None or axes is None:
+        d.fresh(out)
+        return
+    gone = {a % len(dims) for a in axes} if dims else set()
+    d.tie(d.dims(node.inputs[1]), (len(axes),))  # how many dimensions go is no number of rows
+    d.set(out, [1 if i in gone else s for i, s in enumerate(dims) if keep or i not in gone])
+    elements, level = d.elements(source), d.level(source)
+    if node.op == "Prod" and elements is not None and None not in elements and (not dims or gone):
+        d.set_elements(out, [product(d, elements)])  # type: ignore[arg-type]
+    if node.op == "Sum" and elements is not None and None not in elements and len(dims) == 1 and gone:
+        d.set_elements(out, [total(d, elements)])  # type: ignore[arg-type]
+    if level is None:
+        return
+    if node.op in ("Max", "Min", "Mean", "All", "Any"):
+        d.set_level(out, level)
+    elif node.op == "Sum" and len(gone) == len(dims) and level == int(level) and level:
+        count = product(d, [int(level), *dims])
+        d.set_elements(out, [count])
+
+
+@rule("TopKV2")
+def _top_k(d: Dimensions, node: Node) -> None:
+    dims, many = d.dims(node.inputs[0]), d.elements(node.inputs[1])
+    for port in range(2):
+        if dims is None or not many or many[0] is None:
+            d.fresh(node.out(port))
+        else:
+            d.set(node.out(port), (*dims[:-1], many[0]))
+
+
+@rule("Diag MatrixDiagV2 MatrixDiagV3")
+def _diag(d: Dimensions, node: Node) -> None:
+    dims, out = d.dims(node.inputs[0]), node.out()
+    if dims is None or (node.op != "Diag" and len(out.shape or ()) != len(dims) + 1):
+        d.fresh(out)
+        return
+    d.set(out, (*dims, *dims) if node.op == "Diag" else (*dims, dims[-1]))
+    if node.op != "Diag" and fixed(node.inputs[1]) == [0]:
+        for side in (d.elements(t) for t in node.inputs[2:4]):
+            if side and side[0] is not None and d.sizes.at(side[0]) != -1:
+                d.sizes.tie(side[0], dims[-1])
+
+
+@rule("TensorScatterUpdate TensorScatterAdd TensorScatterSub TensorScatterMax TensorScatterMin")
+def _tensor_scatter(d: Dimensions, node: Node) -> None:
+    """The output is shaped as the first operand; each row of the indices has its update."""
+    d.set(node.out(), d.dims(node.inputs[0]))
+    places, updates = d.dims(node.inputs[1]), d.dims(node.inputs[2])
+    if places is not None and updates is not None and len(updates) >= len(places) - 1:
+        d.tie(places[:-1], updates[: len(places) - 1])
+
+
+@rule("MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3")
+def _diagonal(d: Dimensions, node: Node) -> None:
+    """The main diagonal of a square matrix is as long as a side of it."""
+    by_signature(d, node)
+    sets = node.op.startswith("MatrixSetDiag")
+    matrix, diagonal = d.dims(node.inputs[0]), d.dims(node.inputs[1] if sets else node.out())
+    place = node.inputs[2 if sets else 1 :][:1] if node.op[-2] == "V" else ()
+    if matrix is None or diagonal is None or len(diagonal) != len(matrix) - 1 or (place and fixed(place[0]) != [0]):
+        return
+    sides = {known(size) for size in matrix[-2:]} - {None}
+    if len(sides) < 2 and d.sizes.at(matrix[-2]) == d.sizes.at(matrix[-1]) == d.sizes.at(diagonal[-1]):
+        d.sizes.tie(diagonal[-1], matrix[-2])
+        d.sizes.tie(diagonal[-1], matrix[-1])
+
+
+@rule("L2Loss")
+def _l2_loss(d: Dimensions, node: Node) -> None:
+    d.set(node.out(), ())

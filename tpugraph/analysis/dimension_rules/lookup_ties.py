@@ -1,0 +1,217 @@
+"""What lookups, and entries of sparse rows, tie together."""
+
+from __future__ import annotations
+
+from tpugraph.analysis.dimension_rules.arithmetic_ties import difference, product, total
+from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
+from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
+from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
+from tpugraph.analysis.state import variable_of
+from tpugraph.ir import Node, Tensor
+
+# --------------------------------------------------------------------------- looking up
+
+
+@rule("GatherV2 Gather ResourceGather")
+def _gather(d: Dimensions, node: Node) -> None:
+    indices, out = node.inputs[1], node.out()
+    table = handle_dims(node.inputs[0]) if node.op == "ResourceGather" else d.dims(node.inputs[0])
+    numbers = d.dims(indices)
+    axis = (fixed(node.inputs[2]) or [0]) if node.op == "GatherV2" else [0]
+    spread = int(node.attr("batch_dims", 0))
+    if table is None or numbers is None:
+        d.fresh(out)
+        return
+    place = axis[0] % max(len(table), 1)
+    spread %= max(len(numbers), 1) if spread < 0 else spread + 1
+    for i in range(spread):
+        d.sizes.tie(table[i], numbers[i])
+    d.set(out, (*table[:place], *numbers[spread:], *table[place + 1 :]))
+    elements, picked = d.elements(node.inputs[0]) if node.op != "ResourceGather" else None, d.numbers(indices)
+    if elements is not None and len(table) == 1 and picked is not None and all(0 <= p < len(elements) for p in picked):
+        d.set_elements(out, [elements[p] for p in picked])
+
+
+def handle_dims(handle: Tensor) -> Dims | None:
+    """The dimensions of the variable that a handle is of."""
+    variable = variable_of(handle)
+    shape = variable.attr("shape") if variable is not None and variable.has_attr("shape") else None
+    return None if shape is None or None in shape else tuple(int(s) for s in shape)
+
+
+@rule("ReadVariableOp")
+def _read(d: Dimensions, node: Node) -> None:
+    shape = node.out().shape
+    d.set(node.out(), None if shape is None or None in shape else [int(s or 0) for s in shape])
+
+
+@rule("OneHot")
+def _one_hot(d: Dimensions, node: Node) -> None:
+    dims, out = d.dims(node.inputs[0]), node.out()
+    depth = d.elements(node.inputs[1])
+    if dims is None or not depth or depth[0] is None:
+        d.fresh(out)
+        return
+    axis = int(node.attr("axis", -1))
+    place = len(dims) if axis == -1 else axis
+    d.set(out, (*dims[:place], depth[0], *dims[place:]))
+
+
+@rule("Range")
+def _range(d: Dimensions, node: Node) -> None:
+    start, limit, delta = (d.elements(t) for t in node.inputs)
+    out = node.out()
+    ends = [e[0] if e else None for e in (start, limit, delta)]
+    if None in ends:
+        d.fresh(out)
+        return
+    first, last, step = (d.sizes.at(e) for e in ends)  # type: ignore[arg-type]
+    if step == 1 and (not d.ones or isinstance(known(ends[2]), int)):  # type: ignore[arg-type]
+        d.set(out, [difference(d, ends[1], ends[0])])  # type: ignore[arg-type]
+    else:
+        made = d.fresh(out)
+        if made and first == 0 and step > 1 and node.inputs[2].node.op == "Const":
+            d.sizes.quotient(made[0], total(d, [ends[1], step - 1]), step)  # type: ignore[list-item]
+        elif made and first == 0 and d.sizes.at(made[0]) * step == last:
+            d.sizes.product([made[0], ends[2]], [ends[1]])  # type: ignore[list-item]
+    if step and not any(follows_batch(e) for e in ends) and len(range(first, last, step)) <= LONGEST:  # type: ignore[arg-type]
+        steps = [product(d, [i, ends[2]]) if i else 0 for i in range(len(range(first, last, step)))]  # type: ignore[list-item]
+        d.set_elements(out, [total(d, [ends[0], s]) if s else ends[0] for s in steps])  # type: ignore[list-item]
+
+
+LONGEST = 16
+
+
+@rule("UnsortedSegmentSum UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd")
+def _unsorted_segment(d: Dimensions, node: Node) -> None:
+    data, ids = d.dims(node.inputs[0]), d.dims(node.inputs[1])
+    count = d.elements(node.inputs[2])
+    if data is None or ids is None:
+        d.fresh(node.out())
+        return
+    d.tie(data[: len(ids)], ids)
+    first = count[0] if count and count[0] is not None else None
+    if first is None:
+        shape = node.out().shape
+        first = d._may_follow(shape[0] if shape else None, node)
+    d.set(node.out(), (first, *data[len(ids) :]))
+
+
+@rule("ScatterNd")
+def _scatter_nd(d: Dimensions, node: Node) -> None:
+    shaped_by(d, node, 2)
+    numbers, updates = d.dims(node.inputs[0]), d.dims(node.inputs[1])
+    if numbers and updates is not None:
+        d.tie(numbers[:-1], updates[: len(numbers) - 1])
+
+
+@rule("GatherNd ResourceGatherNd")
+def _gather_nd(d: Dimensions, node: Node) -> None:
+    table = handle_dims(node.inputs[0]) if node.op == "ResourceGatherNd" else d.dims(node.inputs[0])
+    numbers = d.dims(node.inputs[1])
+    if table is None or numbers is None or not numbers or not isinstance(numbers[-1], int) or numbers[-1] < 0:
+        if numbers and isinstance(numbers[-1], Unknown) and table is not None and numbers[-1].value > 0:
+            d.set(node.out(), (*numbers[:-1], *table[numbers[-1].value :]))
+            return
+        d.fresh(node.out())
+        return
+    d.set(node.out(), (*numbers[:-1], *table[numbers[-1] :]))
+
+
+@rule("BroadcastGradientArgs")
+def _broadcast_gradient_args(d: Dimensions, node: Node) -> None:
+    """Two shapes that were broadcast together."""
+    a, b = d.elements(node.inputs[0]), d.elements(node.inputs[1])
+    if a is None or b is None or None in a or None in b:
+        for port in range(2):
+            d.fresh(node.out(port))
+        return
+    d.broadcast([tuple(a), tuple(b)])  # type: ignore[arg-type]
+    rank = max(len(a), len(b))
+    known_sides = [[s for s in side if s is not None] for side in (a, b)]
+    sides = [[1] * (rank - len(k)) + [d.sizes.at(s) if not follows_batch(s) else -1 for s in k] for k in known_sides]
+    for port, (own, other) in enumerate((sides, sides[::-1])):
+        axes: Elements = [i for i in range(rank) if own[i] == 1 and (other[i] != 1 or i >= 0)]
+        d.set(node.out(port), (len(axes),))
+        d._elements[node.out(port)] = axes
+
+
+# --------------------------------------------------------------------------- entries of sparse rows
+
+
+@rule("SparseReshape")
+def _sparse_reshape(d: Dimensions, node: Node) -> None:
+    for port in range(2):
+        d.fresh(node.out(port))
+    wanted = d.elements(node.inputs[2])
+    d.set_elements(node.out(1), wanted if wanted is not None else d.elements(node.inputs[1]))
+
+
+@rule("SparseFillEmptyRows")
+def _sparse_fill(d: Dimensions, node: Node) -> None:
+    shape = d.elements(node.inputs[2])
+    for port in (0, 1, 3):
+        d.fresh(node.out(port))
+    if shape and shape[0] is not None and d.sizes.at(shape[0]) >= 0:
+        d.set(node.out(2), (shape[0],))
+        d.rows_of_entries[node.out(0)] = shape[0]
+    else:
+        d.fresh(node.out(2))
+
+
+@rule("""SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SegmentSum SegmentMean SegmentMax SegmentMin
+    SegmentProd""")
+def _segments(d: Dimensions, node: Node) -> None:
+    data, rows = d.dims(node.inputs[0]), d.rows_of_entries.get(node.inputs[-1])
+    if data is None or rows is None:
+        d.fresh(node.out())
+        return
+    d.set(node.out(), (rows, *data[1:]))
+
+
+@rule("SparseToDense")
+def _sparse_to_dense(d: Dimensions, node: Node) -> None:
+    shaped_by(d, node, 1)
+
+
+@rule("DynamicPartition")
+def _dynamic_partition(d: Dimensions, node: Node) -> None:
+    data, which = d.dims(node.inputs[0]), d.dims(node.inputs[1])
+    if data is not None and which is not None:
+        d.tie(data[: len(which)], which)
+    for port in range(len(node.outputs or ())):
+        d.set(node.out(port), None if data is None or which is None else (Unknown(-1), *data[len(which) :]))
+
+
+@rule("DynamicStitch ParallelDynamicStitch")
+def _dynamic_stitch(d: Dimensions, node: Node) -> None:
+    """What was taken apart by numbers of places is put together again as it was."""
+    half = len(node.inputs) // 2
+    source, data = node.inputs[0].node, d.dims(node.inputs[half])
+    numbers = d.dims(node.inputs[0])
+    if (
+        source.op == "DynamicPartition"
+        and data is not None
+        and numbers is not None
+        and source.inputs[0].node.op == "Range"
+    ):
+        which = d.dims(source.inputs[1])
+        if which is not None:
+            d.set(node.out(), (*which, *data[len(numbers) :]))
+            return
+    d.fresh(node.out())
+    _stitch_numbers(d, node)
+
+
+def _stitch_numbers(d: Dimensions, node: Node) -> None:
+    """A small vector that is put together of others, as the shape of a mean's gradient is."""
+    half = len(node.inputs) // 2
+    found: dict[int, Size | None] = {}
+    for places, values in zip(node.inputs[:half], node.inputs[half:], strict=True):
+        d.tie(d.dims(places), d.dims(values))
+        numbers, elements = d.numbers(places), d.elements(values)
+        if numbers is None or elements is None or len(numbers) != len(elements):
+            return
+        found.update(zip(numbers, elements, strict=True))
+    if found and sorted(found) == list(range(len(found))):
+        d.set_elements(node.out(), [found[place] for place in range(len(found))])

@@ -1,0 +1,233 @@
+"""What ops that take parts of values tie together."""
+
+from __future__ import annotations
+
+from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows, total
+from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
+from tpugraph.analysis.dimensions import Dimensions, Dims, fixed, rule
+from tpugraph.analysis.sizes import Size, Unknown
+from tpugraph.ir import Node, Tensor
+
+
+@rule("Slice")
+def _slice(d: Dimensions, node: Node) -> None:
+    source, out = node.inputs[0], node.out()
+    dims, begin, size = d.dims(source), d.elements(node.inputs[1]), d.elements(node.inputs[2])
+    made = d.fresh(out)
+    if dims is None:
+        return
+    made = tuple(made or (Unknown(-1) for _ in dims))
+    if size and None not in size and len(size) == len(dims):
+        made = tuple(
+            Unknown(d.sizes.at(asked)) if d.sizes.at(one) < 0 <= d.sizes.at(asked) else one  # type: ignore[arg-type]
+            for one, asked in zip(made, size, strict=True)
+        )
+    d._dims[out] = made
+    for axis, whole in enumerate(dims):
+        asked = size[axis] if size and len(size) == len(dims) else None
+        start = begin[axis] if begin and len(begin) == len(dims) else None
+        if (
+            d.sizes.at(made[axis]) == d.sizes.at(whole)
+            and start == 0
+            and (asked is None or not isinstance(asked, int) or asked == -1)
+        ):
+            d.sizes.tie(made[axis], whole)
+        if asked is not None and d.sizes.at(asked) != -1:
+            d.sizes.tie(made[axis], asked)
+            if start is not None and _is_last_part(node):
+                d.sizes.sum([whole], [made[axis], start])
+        elif asked is not None and start is not None and d.sizes.at(whole) >= 0:
+            d.sizes.sum([whole], [made[axis], start])
+    elements = d.elements(source)
+    if elements is not None and begin and size and isinstance(begin[0], int):
+        count = d.sizes.at(size[0]) if size[0] is not None else -1
+        d.set_elements(out, elements[begin[0] : begin[0] + count if count >= 0 else None])
+
+
+def _is_last_part(node: Node) -> bool:
+    """Whether a slice takes the last of the parts that a tensor was joined of, as the gradient of a concatenation does."""
+    offsets = node.inputs[1]
+    return offsets.node.op == "ConcatOffset" and offsets.port == len(offsets.node.inputs) - 2
+
+
+@rule("StridedSlice")
+def _strided_slice(d: Dimensions, node: Node) -> None:
+    source, out = node.inputs[0], node.out()
+    dims = d.dims(source)
+    if dims is None:
+        d.fresh(out)
+        return
+    d.set(out, strided(d, node, dims, out))
+    same_rows(d, node)
+    elements = d.elements(source)
+    if elements is None:
+        d.set_level(out, d.level(source))
+        return
+    begin, end, step = (d.numbers(t) for t in node.inputs[1:4])
+    masks = {k: int(node.attr(f"{k}_mask", 0)) for k in ("begin", "end", "shrink_axis", "new_axis", "ellipsis")}
+    if begin is None or end is None or step is None or masks["new_axis"] or masks["ellipsis"] or len(begin) != 1:
+        return
+    if masks["shrink_axis"] & 1:
+        if -len(elements) <= begin[0] < len(elements):
+            d.set_elements(out, [elements[begin[0]]])
+        return
+    first = None if masks["begin"] & 1 else begin[0]
+    last = None if masks["end"] & 1 else end[0]
+    d.set_elements(out, elements[first : last : step[0]])
+
+
+def places(node: Node, rank: int) -> list[tuple[int | None, int | None, int]]:
+    """What becomes of each dimension: (dimension of the operand, dimension of the result, place in begin and end).
+
+    None for the operand is a new dimension, None for the result a dimension that goes; a place of -1 is a whole one.
+    """
+    lengths = (len(fixed(t) or []) or int((t.shape or (0,))[0] or 0) for t in node.inputs[1:4])
+    count = next((length for length in lengths if length), 0)  # in a loop not every operand may say
+    masks = {k: int(node.attr(f"{k}_mask", 0)) for k in ("shrink_axis", "new_axis", "ellipsis")}
+    used = sum(1 for i in range(count) if not (masks["new_axis"] >> i & 1) and not (masks["ellipsis"] >> i & 1))
+    found: list[tuple[int | None, int | None, int]] = []
+    axis = target = 0
+    for place in range(count):
+        if masks["ellipsis"] >> place & 1:
+            for _ in range(rank - used):
+                found.append((axis, target, -1))
+                axis, target = axis + 1, target + 1
+        elif masks["new_axis"] >> place & 1:
+            found.append((None, target, place))
+            target += 1
+        elif masks["shrink_axis"] >> place & 1:
+            found.append((axis, None, place))
+            axis += 1
+        else:
+            found.append((axis, target, place))
+            axis, target = axis + 1, target + 1
+    while axis < rank:
+        found.append((axis, target, -1))
+        axis, target = axis + 1, target + 1
+    return found
+
+
+def takes_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
+    """Whether a slice takes a dimension from its beginning to its end."""
+    if place < 0:
+        return True
+    begin, end, step = (d.numbers(t) for t in node.inputs[1:4])
+    bounds = d.elements(node.inputs[2])
+    from_start = bool(int(node.attr("begin_mask", 0)) >> place & 1) or (begin is not None and begin[place] == 0)
+    to_end = bool(int(node.attr("end_mask", 0)) >> place & 1)
+    if not to_end and end is not None and end[place] >= 0 and end[place] == d.sizes.at(size):
+        to_end = True
+    if not to_end and bounds is not None and bounds[place] is not None and not isinstance(size, int):
+        to_end = d.sizes.at(bounds[place]) == d.sizes.at(size)  # type: ignore[arg-type]
+    return from_start and to_end and step is not None and step[place] == 1
+
+
+def _turned_round(node: Node, place: int) -> bool:
+    """Whether a slice takes a whole dimension from its end to its beginning."""
+    step = fixed(node.inputs[3])
+    open_ends = int(node.attr("begin_mask", 0)) & int(node.attr("end_mask", 0))
+    return place >= 0 and step is not None and step[place] == -1 and bool(open_ends >> place & 1)
+
+
+def strided(d: Dimensions, node: Node, dims: Dims, out: Tensor) -> Dims | None:
+    """The dimensions of a strided slice of a tensor with some dimensions."""
+    static = out.shape
+    made: dict[int, Size] = {}
+    bounds = d.elements(node.inputs[2])
+    for axis, target, place in places(node, len(dims)):
+        if target is None:
+            continue
+        if axis is None:
+            made[target] = 1
+            continue
+        whole = dims[axis]
+        if _turned_round(node, place):
+            made[target] = whole
+            continue
+        if takes_whole(d, node, place, whole):
+            made[target] = whole
+            if place >= 0 and bounds is not None and not (int(node.attr("end_mask", 0)) >> place & 1):
+                bound = bounds[place]
+                if bound is not None:
+                    d.sizes.tie(bound, whole)
+            continue
+        value = static[target] if static is not None and target < len(static) else None
+        if isinstance(whole, int) or value is None:
+            made[target] = Unknown(-1) if value is None else int(value)
+            continue
+        made[target] = part_of(d, node, place, whole, int(value))
+    return tuple(made[i] for i in range(len(made)))
+
+
+def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> Size:
+    """How many a slice takes of a dimension that may follow the batch."""
+    begin, end, step = d.elements(node.inputs[1]), d.elements(node.inputs[2]), d.numbers(node.inputs[3])
+    out = Unknown(value)
+    masks = {k: int(node.attr(f"{k}_mask", 0)) >> place & 1 for k in ("begin", "end")}
+    if step is not None and step[place] > 1 and masks["end"]:
+        skipped = 0 if masks["begin"] else begin[place] if begin else None
+        if isinstance(skipped, int) and skipped >= 0:  # every so many to the end
+            d.sizes.quotient(out, total(d, [whole, step[place] - 1 - skipped]), step[place])
+        return out
+    if step is None or step[place] != 1:
+        return out
+    first = 0 if masks["begin"] else begin[place] if begin else None
+    last = whole if masks["end"] else end[place] if end else None
+    if first is None or last is None:
+        return out
+    if isinstance(first, int) and first < 0:
+        first = total(d, [whole, first])
+    if isinstance(last, int) and last < 0:
+        last = total(d, [whole, last])
+    d.sizes.sum([last], [out, first])
+    return out
+
+
+@rule("StridedSliceGrad")
+def _strided_slice_grad(d: Dimensions, node: Node) -> None:
+    shaped_by(d, node, 0)
+    dims, grad = d.dims(node.out()), d.dims(node.inputs[4])
+    if dims is None or grad is None:
+        return
+    for axis, target, place in places(node, len(dims)):
+        if axis is None or target is None or target >= len(grad):
+            continue
+        if _grad_whole(d, node, place, dims[axis]):
+            d.sizes.tie(dims[axis], grad[target])
+        elif not isinstance(dims[axis], int):
+            d.sizes.tie(part_of(d, node, place, dims[axis], d.sizes.at(grad[target])), grad[target])
+
+
+def _grad_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
+    """Whether the slice that a gradient belongs to took a whole dimension."""
+    if place < 0:
+        return True
+    begin, end, step = d.elements(node.inputs[1]), d.elements(node.inputs[2]), d.numbers(node.inputs[3])
+    from_start = bool(int(node.attr("begin_mask", 0)) >> place & 1) or bool(begin and begin[place] == 0)
+    to_end = bool(int(node.attr("end_mask", 0)) >> place & 1)
+    if not to_end and end is not None and end[place] is not None:
+        to_end = d.sizes.at(end[place]) == d.sizes.at(size)  # type: ignore[arg-type]
+    return from_start and to_end and bool(step and step[place] == 1)
+
+
+@rule("Pad PadV2 MirrorPad")
+def _pad(d: Dimensions, node: Node) -> None:
+    dims, amounts = d.dims(node.inputs[0]), d.elements(node.inputs[1])
+    numbers = fixed(node.inputs[1]) if amounts is None else None
+    if numbers is not None:
+        amounts = list(numbers)
+    if dims is None or amounts is None or None in amounts or len(amounts) != 2 * len(dims):
+        d.fresh(node.out())
+        return
+    pairs = [amounts[2 * i : 2 * i + 2] for i in range(len(dims))]
+    d.set(node.out(), [s if pair == [0, 0] else total(d, [s, *pair]) for s, pair in zip(dims, pairs, strict=True)])  # type: ignore[list-item]
+
+
+@rule("MirrorPadGrad")
+def _pad_grad(d: Dimensions, node: Node) -> None:
+    dims, amounts = d.dims(node.inputs[0]), fixed(node.inputs[1])
+    if dims is None or amounts is None:
+        d.fresh(node.out())
+        return
+    d.set(node.out(), [total(d, [s, -amounts[2 * i] - amounts[2 * i + 1]]) if amounts[2 * i] + amounts[2 * i + 1] else s
+                       for i, s in enumerate(dims)])  # fmt: skip

@@ -1,0 +1,42 @@
+"""What ops that write variables, and batch norms, tie together."""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis.dimension_rules.lookup_ties import handle_dims
+from tpugraph.analysis.dimensions import Dimensions, rule
+from tpugraph.ir import Node
+
+
+@rule(" ".join(ops.WRITES))
+def _writes(d: Dimensions, node: Node) -> None:
+    """What a variable is given has its shape."""
+    fact = ops.WRITES[node.op]
+    table = handle_dims(node.inputs[fact.variables[0]])
+    value = d.dims(node.inputs[fact.value])
+    if table is not None and value is not None and fact.rows is None:
+        d.tie(value, table)
+    if fact.rows is not None and value is not None:
+        numbers = d.dims(node.inputs[fact.rows])
+        if numbers is not None and "Nd" not in node.op:
+            d.tie(value[: len(numbers)], numbers)
+            d.tie(value[len(numbers) :], table[1:] if table is not None else None)
+    for port in range(len(node.outputs or ())):
+        d.fresh(node.out(port))
+
+
+@rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
+def _batch_norm(d: Dimensions, node: Node) -> None:
+    d.set(node.out(), d.dims(node.inputs[0]))
+    channels = d.dims(node.inputs[1])
+    for port in range(1, len(node.outputs or ())):
+        d.set(node.out(port), channels if port < 5 else None)
+
+
+@rule("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3")
+def _batch_norm_grad(d: Dimensions, node: Node) -> None:
+    d.tie(d.dims(node.inputs[0]), d.dims(node.inputs[1]))
+    d.set(node.out(), d.dims(node.inputs[1]))
+    channels = d.dims(node.inputs[2])
+    for port in range(1, len(node.outputs or ())):
+        d.set(node.out(port), channels if port < 3 else None)

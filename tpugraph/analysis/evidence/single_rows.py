@@ -1,0 +1,139 @@
+"""Evidence of batches of one row, where every 1 might be the batch."""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.summed import SPREADS, root, unsettled
+from tpugraph.analysis.sizes import follows_batch, known, values
+from tpugraph.ir import Node, Tensor
+
+
+def tiled_rows(d: Dimensions) -> None:
+    """The gradient of a reduction is tiled over the row where the reduction is over the rows, and keeps it elsewhere.
+
+    It is the reduction that makes what the tile begins with of what it ends with.
+    """
+    if not d.ones:
+        return
+    reductions = _reductions(d)
+    for node in [n for n in d.order if n.op == "Tile"]:
+        dims, before, source = d.dims(node.out()), d.dims(node.inputs[0]), _behind(node.inputs[0])
+        first = d.dims(source.inputs[0]) if source.op == "Reshape" else None
+        if dims is None or before is None or first is None:
+            continue
+        found = reductions.get((values(dims, d.sizes), values(first, d.sizes)), set())
+        for out, size in zip(dims, before, strict=False):
+            if follows_batch(out) and unsettled(size) and len(found) == 1:
+                d.sizes.tie(size, 1 if True in found else out)
+
+
+def _reductions(d: Dimensions) -> dict[tuple[tuple[int, ...], ...], set[bool]]:
+    """Whether what reduces one static shape to another does so over the rows; both where some do and some do not."""
+    found: dict[tuple[tuple[int, ...], ...], set[bool]] = {}
+    for node in [n for n in d.order if n.op in ops.REDUCTIONS and len(n.inputs) == 2]:
+        axes, dims, out = d.numbers(node.inputs[1]), d.dims(node.inputs[0]), d.dims(node.out())
+        if dims and axes and out is not None:
+            gone = {axis % len(dims) for axis in axes}
+            over_rows = any(axis in gone for axis in d.axes(node.inputs[0]))
+            found.setdefault((values(dims, d.sizes), values(out, d.sizes)), set()).add(over_rows)
+    return found
+
+
+def spread_rows(d: Dimensions) -> None:
+    """What is spread to one row, to meet the one row of a batch, is spread to the rows of the batch."""
+    if not d.ones:
+        return
+    made = {root(s) for n in _spread(d) for s in d.dims(n.out()) or () if unsettled(s)}
+    for parts in d.sizes.ones:
+        rows = next((p for p in parts if follows_batch(p)), None)
+        for part in parts if rows is not None else ():
+            if root(part) in made and unsettled(part):
+                d.sizes.tie(part, rows)  # type: ignore[arg-type]
+
+
+def _spread(d: Dimensions) -> list[Node]:
+    """The nodes that spread one value to many places, and those that scale, name or reshape what is spread."""
+    found = dict.fromkeys(n for n in d.order if n.op in SPREADS)
+    for node in d.order:
+        data = [t for t in node.inputs if d.dims(t) != ()]
+        if node.op in _HAND_ON and data and data[0].node in found and (len(data) == 1 or node.op == "Reshape"):
+            found[node] = None
+    return list(found)
+
+
+_HAND_ON = ops.IDENTITIES | {"Reshape", "Cast", "Mul", "RealDiv", "ExpandDims", "Neg"}
+
+
+def parts_of_tables(d: Dimensions) -> None:
+    """What is sliced out of a dimension that does not follow the batch, or padded to one, does not follow it either.
+
+    How many of the largest elements are taken is a number of the model, too, where it is written as a number.
+    """
+    for node in d.order if d.ones else ():
+        if node.op in ops.TOP_K:
+            for size in d.elements(node.inputs[1]) or ():
+                one = unsettled(size) if node.inputs[1].node.op == "Const" else None
+                if one is not None and one.value == 1:
+                    d.sizes.tie(one, one.value)
+        if node.op not in ops.SLICES | ops.PADS:
+            continue
+        whole, part = (node.inputs[0], node.out()) if node.op in ops.SLICES else (node.out(), node.inputs[0])
+        dims, taken = d.dims(whole), d.dims(part)
+        for before, size in zip(dims or (), taken or (), strict=False):
+            one = unsettled(size) if isinstance(known(before), int) else None
+            if one is not None and dims is not None and taken is not None and len(dims) == len(taken):
+                d.sizes.tie(one, one.value)
+
+
+def flattened(d: Dimensions) -> None:
+    """A reshape of one row holds the row, where nothing says that TensorFlow left out a sum over it.
+
+    What a gradient summed over other dimensions, and loses dimensions of size 1 then, was to be summed over the row too.
+    """
+    for doubt in d.doubtful:
+        open_left, open_right = (any(unsettled(s) for s in side) for side in (doubt.left, doubt.right))
+        if open_left == open_right or (open_left and not any(follows_batch(s) for s in doubt.right)):
+            continue
+        rows = [s for s in doubt.left if follows_batch(s) and d.sizes.at(s) == 1]
+        if rows and any(follows_batch(s) and known(s) == known(rows[0]) for s in doubt.among):
+            continue  # they are there already
+        d.sizes.product([s for s in doubt.left if not doubt.summed or s not in rows], doubt.right)
+
+
+def met_by_rows(d: Dimensions) -> None:
+    """What is made of rows in a shape that is written out, and meets rows, has as many of them."""
+    if not d.ones:
+        return
+    made_of_rows = d.graph.descendants([n for n in d.order if any(map(d.axes, n.inputs))], data_only=True)
+    for node in d.order:
+        signature = d.signature(node)
+        if signature is None or not signature.elementwise or len(node.inputs) < 2:
+            continue
+        shapes = [d.dims(t) or () for t in node.inputs]
+        for tensor, shape in zip(node.inputs, shapes, strict=True):
+            source = _behind(tensor)
+            if source.op not in ops.SIZE_OPERANDS or source.op in ops.SLICES | SPREADS or source not in made_of_rows:
+                continue
+            before = d.dims(source.inputs[0]) if source.op == "Reshape" else None
+            if before is not None and all(isinstance(known(s), int) for s in before):
+                continue  # what has no rows has none in another shape
+            for place in range(1, len(shape) + 1):
+                rows = next((s[-place] for s in shapes if len(s) >= place and follows_batch(s[-place])), None)
+                if rows is not None and unsettled(shape[-place]) and d.sizes.at(rows) == 1:
+                    d.sizes.tie(shape[-place], rows)
+
+
+def _behind(tensor: Tensor) -> Node:
+    node = tensor.node
+    while node.op in ops.IDENTITIES and node.inputs:
+        node = node.inputs[0].node
+    return node
+
+
+def reshaped(d: Dimensions) -> None:
+    """A reshape holds all elements, where nothing speaks of a batch."""
+    for doubt in d.doubtful:
+        if not doubt.among and any(unsettled(s) for s in (*doubt.left, *doubt.right)):
+            d.sizes.product(doubt.left, doubt.right)
+    d.doubtful.clear()

@@ -1,0 +1,97 @@
+"""Evidence of vectors that are the whole shape of a tensor."""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis.dimensions import Dimensions, Dims, constant
+from tpugraph.analysis.evidence.summed import unsettled
+from tpugraph.analysis.sizes import follows_batch, known
+from tpugraph.ir import Node, Tensor
+
+
+def whole_shapes(d: Dimensions) -> None:
+    """A vector that equals the static shape of a tensor with a batch, and of no other tensor, is that shape."""
+    vectors = [
+        (tensor, elements)
+        for tensor, elements in d._elements.items()
+        if tensor.node.op == "Const" and tensor.shape and elements and any(unsettled(e) for e in elements)
+        and not _names_dimensions(tensor.node)
+    ]  # fmt: skip
+    if not vectors:
+        return
+    shapes = _shapes(d)
+    before = _made_before(d, [tensor.node for tensor, _ in vectors]) if d.rows == 1 else {}
+    for tensor, elements in vectors:
+        value = tuple(d.sizes.at(e) for e in elements if e is not None)
+        found = shapes.get(value)
+        if not found or ((None in found or d.rows == 1) and not _taken_apart(tensor)):
+            continue
+        if d.rows == 1:  # every 1 may be the row: it is the shape of what was made last before it, if of anything
+            found = before.get((tensor.node, value), [])
+        for element, sizes in zip(elements, zip(*(f for f in found if f is not None), strict=True), strict=False):
+            one = unsettled(element)
+            alike = {known(size) for size in sizes}
+            if (
+                one is not None and len(alike) == 1 and None not in alike
+            ):  # shapes of one size may differ in what is the batch
+                d.sizes.tie(one, sizes[0])
+                d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
+
+
+def _names_dimensions(node: Node) -> bool:
+    """Whether a vector says which dimensions, or which places, an op takes: these are no sizes."""
+    stack, seen = [node], {node}
+    while stack:
+        for reader, index in stack.pop().uses():
+            of_sizes = reader.op == "StridedSlice" and reader.inputs[0].node.op in ops.SHAPE_OF | {"Const"}
+            record = ops.record(reader.op)
+            constant_alone = (
+                index in record.constant_operands(len(reader.inputs)) and index not in record.size_operands()
+            )
+            if constant_alone or (of_sizes and index > 0) or (index == 1 and reader.op in ("Gather", "GatherV2")):
+                return True
+            if reader.op in _PUT_TOGETHER and reader not in seen:
+                seen.add(reader)
+                stack.append(reader)
+    return False
+
+
+_PUT_TOGETHER = frozenset({"ConcatV2", "Pack", "Identity"})
+
+
+def _taken_apart(tensor: Tensor) -> bool:
+    """Whether elements of a vector are read one by one, as those of a shape are."""
+    taking = ("StridedSlice", "Slice", "GatherV2", "Prod", "Unpack")
+    readers = [use for use in tensor.node.uses() if use.index == 0]
+    readers += [use for cast in readers if cast.node.op == "Cast" for use in cast.node.uses() if use.index == 0]
+    return any(use.node.op in taking for use in readers)
+
+
+def _made_before(d: Dimensions, constants: list[Node]) -> dict[tuple[Node, tuple[int, ...]], list[Dims | None]]:
+    """By constant and its value, the last tensor of that shape in front of it, in the order in which the graph was built."""
+    last: dict[tuple[int, ...], Dims] = {}
+    found: dict[tuple[Node, tuple[int, ...]], list[Dims | None]] = {}
+    wanted = set(constants)
+    for node in d.graph:
+        if node in wanted:
+            value = tuple(int(v) for v in constant(node).ravel())
+            dims = last.get(value)
+            found[node, value] = [dims] if dims is not None and any(map(follows_batch, dims)) else []
+        elif node in d.nodes and node.op != "Const":
+            shapes = [d.dims(node.out(port)) for port in range(len(node.outputs or ()))]
+            last.update({tuple(map(d.sizes.at, dims)): dims for dims in shapes if dims is not None})
+    return found
+
+
+def _shapes(d: Dimensions) -> dict[tuple[int, ...], list[Dims | None]]:
+    """The tensors with a batch, by static shape; None beside them where one without a batch has the same shape."""
+    found: dict[tuple[int, ...], list[Dims | None]] = {}
+    for tensor, dims in d._dims.items():
+        if not dims or tensor.node.op == "Const":
+            continue
+        value = tuple(d.sizes.at(s) for s in dims)
+        if any(follows_batch(s) for s in dims):
+            found.setdefault(value, []).append(dims)
+        elif tensor.dtype.floating:
+            found.setdefault(value, []).append(None)
+    return found

@@ -1,0 +1,191 @@
+"""How lookups are partitioned."""
+
+from __future__ import annotations
+
+from tpugraph.analysis.dimensions import fixed
+from tpugraph.analysis.placement_rules.container_placements import entries_to
+from tpugraph.analysis.placements import REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
+from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
+from tpugraph.ir import Node
+
+
+@rule("GatherV2 Gather ResourceGather")
+def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    table, numbers = inputs[0], inputs[1]
+    axis = (fixed(node.inputs[2]) or [0])[0] if node.op == "GatherV2" else 0
+    rank = p.rank(node.inputs[0]) if node.op != "ResourceGather" else 1
+    axis %= max(rank, 1)
+    spread = int(node.attr("batch_dims", 0))
+    spread += p.rank(node.inputs[1]) if spread < 0 else 0
+    if isinstance(table, Entries) or isinstance(numbers, Entries):
+        return _gather_entries(p, node, inputs, axis)
+    wants: dict[int, Placement] = {}
+    if isinstance(table, Shard):
+        if isinstance(numbers, Shard) and table.axis < spread and numbers.axis == table.axis:
+            return Verdict([table], why="row by row")
+        if (
+            isinstance(numbers, Shard)
+            and table.axis == axis
+            and numbers.shift == table.inner
+            and table.outer == 1
+            and not spread
+        ):
+            return Verdict([numbers.plain().at(axis + numbers.axis)], why="numbers of this core's own rows")
+        if table.axis != axis and isinstance(numbers, Replicate) and table.axis >= spread:
+            moved = table.axis if table.axis < axis else table.axis + p.rank(node.inputs[1]) - spread - 1
+            return Verdict([table.at(moved)], why="rows stay rows")
+        wants[0] = REPLICATE
+    elif isinstance(table, Partial | Sized):
+        if isinstance(numbers, Replicate) and table == SUM:
+            return Verdict([SUM], why="picks elements")
+        wants[0] = REPLICATE
+    if isinstance(numbers, Shard):
+        if numbers.shift:
+            wants[1] = numbers.plain()
+        return Verdict([numbers.plain().at(axis + numbers.axis - spread if numbers.axis >= spread else numbers.axis)],
+                       wants, why="rows of a table by this core's numbers")  # fmt: skip
+    if not isinstance(numbers, Replicate):
+        wants[1] = REPLICATE
+    return Verdict([REPLICATE], wants)
+
+
+def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) -> Verdict:
+    """A table by entries, or what belongs to this core's rows by their places."""
+    table, numbers = inputs[0], inputs[1]
+    if isinstance(numbers, Entries):
+        if isinstance(table, Replicate):
+            return Verdict([Entries("values")], why="rows of a table by entries")
+        if numbers.role == "local" and isinstance(table, Shard | Entries):
+            return Verdict([Entries(table.role if isinstance(table, Entries) else "values")], why="places on this core")
+        return Verdict([Entries("values")], {0: REPLICATE}, why="rows of a table by entries")
+    if isinstance(numbers, Shard) and isinstance(table, Entries):
+        return Verdict([numbers.at(axis + numbers.axis)], why="places on this core")
+    return p.everywhere(node, inputs, "picks entries by numbers of the whole batch")
+
+
+@rule("GatherNd ResourceGatherNd")
+def _gather_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    table, numbers = inputs
+    if isinstance(numbers, Entries):
+        if isinstance(table, Replicate) or numbers.role == "local":
+            return Verdict([Entries("values")], why="places on this core")
+        return p.everywhere(node, inputs, "picks places of the whole batch")
+    if isinstance(numbers, Shard):
+        last = numbers.along == p.rank(node.inputs[1]) - 1
+        own = isinstance(table, Shard) and table.axis == 0 and last and numbers.shift[0] == table.inner  # type: ignore[index]
+        if own and not any(numbers.shift[1:]):  # type: ignore[index]
+            return Verdict([numbers.plain()], why="places in this core's own rows")
+        if numbers.axis == p.rank(node.inputs[1]) - 1:
+            return p.everywhere(node, inputs, "picks places of the whole batch")
+        wants: dict[int, Placement] = {} if isinstance(table, Replicate) else {0: REPLICATE}
+        if numbers.shift:
+            wants[1] = numbers.plain()
+        return Verdict([numbers.plain()], wants, why="places of a table by this core's numbers")
+    wants = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate)}
+    return Verdict([REPLICATE], wants)
+
+
+@rule("OneHot")
+def _one_hot(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    rows = inputs[0]
+    wants: dict[int, Placement] = {i: REPLICATE for i in (2, 3) if not isinstance(inputs[i], Replicate)}
+    if isinstance(rows, Entries):
+        return Verdict([rows], wants)
+    if not isinstance(rows, Shard):
+        return Verdict([REPLICATE], wants | ({} if isinstance(rows, Replicate) else {0: REPLICATE}))
+    if rows.shift:
+        wants[0] = rows.plain()
+    axis = int(node.attr("axis", -1))
+    axis = p.rank(node.inputs[0]) if axis == -1 else axis
+    return Verdict([rows.plain().at(rows.axis + (axis <= rows.axis))], wants, why="row by row")
+
+
+@rule("ScatterNd")
+def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    numbers, updates = inputs[0], inputs[1]
+    if isinstance(numbers, Entries) or isinstance(updates, Entries):
+        return entries_to(p, node, inputs)
+    if isinstance(numbers, Shard):
+        if not isinstance(updates, Shard) and isinstance(updates, Partial):
+            return p.everywhere(node, inputs, "puts values of all cores at places")
+        out = p.dims(node.out())
+        rows = shard_of(out, 0) if out else None
+        if rows is not None and isinstance(numbers.shift, tuple) and numbers.shift[0] == rows.inner:
+            return Verdict([rows], why="places in this core's own rows")
+        wants: dict[int, Placement] = {}
+        if numbers.shift:
+            wants[0] = numbers.plain()
+        if not isinstance(updates, Shard):
+            wants[1] = numbers.plain()
+        return Verdict([SUM], wants, why="adds the rows up at places")
+    if isinstance(updates, Shard):
+        return (
+            Verdict([SUM], {0: updates.at(0)}, why="adds the rows up at places")
+            if updates.axis == 0
+            else p.everywhere(node, inputs, "puts rows at places")
+        )
+    if updates == SUM and isinstance(numbers, Replicate):
+        return Verdict([SUM], why="linear in a part of a sum")
+    return p.everywhere(node, inputs, "puts values at places")
+
+
+@rule("UnsortedSegmentSum")
+def _unsorted_segment_sum(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    data, ids, count = inputs
+    if isinstance(ids, Replicate) and isinstance(data, Replicate | Partial):
+        return Verdict(
+            [data if data in (SUM, REPLICATE) else REPLICATE], {} if data in (SUM, REPLICATE) else {0: REPLICATE}
+        )
+    if isinstance(ids, Replicate):
+        return p.everywhere(node, inputs, "adds rows up at numbers of the whole batch")
+    whole = p.dims(node.out())
+    own = shard_of(whole, 0) if whole else None
+    if isinstance(ids, Entries) and ids.role == "local" and own is not None:
+        return Verdict([own], {} if isinstance(data, Entries) else {0: ids}, why="adds up in this core's own rows")
+    if isinstance(count, Entries) or (isinstance(ids, Entries) and ids.role == "local"):
+        wants: dict[int, Placement] = {} if isinstance(data, Shard | Entries) else {0: ids}
+        return Verdict([Entries("values")], wants, why="adds up at places on this core")
+    if isinstance(ids, Entries):
+        return Verdict([SUM], why="adds the entries up at places")
+    if isinstance(ids, Shard):
+        if not isinstance(data, Shard | Entries):
+            if isinstance(data, Replicate):
+                return Verdict([SUM], {0: ids.plain()}, why="adds the rows up at places")
+            return p.everywhere(node, inputs, "adds values up at numbers of rows")
+        if data != ids.plain() and data != ids:
+            return p.everywhere(node, inputs, "adds values up at numbers of rows")
+        out = p.dims(node.out())
+        rows = shard_of(out, 0) if out else None
+        if rows is not None and ids.shift == rows.inner:
+            return Verdict([rows], why="places in this core's own rows")
+        wants = {1: ids.plain()} if ids.shift else {}
+        return Verdict([SUM], wants, why="adds the rows up at places")
+    return p.everywhere(node, inputs, "adds values up at numbers of rows")
+
+
+@rule("DynamicPartition")
+def _dynamic_partition(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    data, which = inputs
+    count = len(node.outputs or ())
+    if isinstance(which, Shard | Entries) and isinstance(data, Shard | Entries):
+        local = (isinstance(data, Shard) and data.shift) or (isinstance(data, Entries) and data.role == "local")
+        return Verdict([Entries("local" if local else "values")] * count, why="entries of this core's rows")
+    return p.everywhere(node, inputs, "divides values of the whole batch")
+
+
+@rule("DynamicStitch ParallelDynamicStitch")
+def _dynamic_stitch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    half = len(inputs) // 2
+    if all(isinstance(s, Entries) and s.role == "local" for s in inputs[:half]):
+        layout = _partitioned_from(p, node.inputs[0].node)
+        return Verdict([layout or Entries("values")], why="entries at their places on this core")
+    if all(isinstance(s, Replicate | Sized) for s in inputs):
+        return Verdict([REPLICATE], {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Sized)})
+    return p.everywhere(node, inputs, "puts values at places")
+
+
+def _partitioned_from(p: Placing, node: Node) -> Placement | None:
+    if node.op != "DynamicPartition":
+        return None
+    which = p.read(node.inputs[1])
+    return which.plain() if isinstance(which, Shard) else which

@@ -1,0 +1,145 @@
+"""How ops are partitioned that take parts of values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tpugraph.analysis.dimension_rules.slicing_ties import places, takes_whole
+from tpugraph.analysis.dimensions import fixed
+from tpugraph.analysis.placement_rules.reshaping_placements import passed
+from tpugraph.analysis.placements import (
+    REPLICATE,
+    SUM,
+    Entries,
+    Partial,
+    PerCore,
+    Placement,
+    Replicate,
+    Shard,
+    Sized,
+    holds_entries,
+)
+from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
+from tpugraph.analysis.sizes import Known, Poly, add, divide
+from tpugraph.ir import Node
+
+
+def _pieces(p: Placing, rows: Shard, start: Known, size: Known) -> Shard | None:
+    """The rows that a slice of whole batches holds; None where it cuts a batch."""
+    batch = Poly((0, rows.inner))
+    first, count = divide(start, batch) if start else 0, divide(size, batch)
+    if isinstance(first, int) and isinstance(count, int) and count >= 1:
+        return replace(rows, outer=count)
+    return None
+
+
+@rule("Slice")
+def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if isinstance(inputs[0], Entries):
+        return Verdict([inputs[0]])
+    found = passed(p, node, inputs)
+    if found is not None:
+        return found if all(isinstance(s, Replicate | Sized) for s in inputs[1:]) else p.everywhere(node, inputs, "")
+    rows, dims, out = inputs[0], p.dims(node.inputs[0]), p.dims(node.out())
+    assert isinstance(rows, Shard)
+    if dims is not None and out is not None:
+        if dims[rows.axis] == out[rows.axis]:
+            return Verdict([rows], why="rows stay rows")
+        begin = p.sizes(node.inputs[1])
+        if begin is not None:
+            piece = _pieces(p, rows, begin[rows.axis], out[rows.axis])
+            if piece is not None:
+                return Verdict([piece], why="whole batches")
+    return p.everywhere(node, inputs, "takes some rows of the batch")
+
+
+@rule("StridedSlice")
+def _strided_slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if holds_entries(inputs[0]) and int(node.attr("new_axis_mask", 0)) & 1:
+        return p.everywhere(node, inputs, "moves entries away from the first dimension")
+    if isinstance(inputs[0], Entries):
+        first = fixed(node.inputs[1]) or [0]
+        last = inputs[0]
+        if last.role == "local" and len(first) > 1 and first[1] != 0:
+            last = Entries("values")
+        return Verdict([last])
+    found = passed(p, node, inputs)
+    if found is not None:
+        return (
+            found
+            if all(isinstance(s, Replicate | Sized) for s in inputs[1:])
+            else p.everywhere(node, inputs, "slices at places of its own")
+        )
+    rows, dims = inputs[0], p.d.dims(node.inputs[0])
+    assert isinstance(rows, Shard)
+    if dims is None:
+        return p.everywhere(node, inputs, "slices dimensions that are not known")
+    for axis, target, place in places(node, len(dims)):
+        if axis != rows.axis:
+            continue
+        if target is not None and takes_whole(p.d, node, place, dims[axis]):
+            out: Shard | None = replace(rows, axis=target)
+            if rows.along >= 0:
+                out = _column_shift(node, rows, target, len(dims))
+            if out is None:
+                return Verdict([rows.plain().at(target)], {0: rows.plain()}, why="rows stay rows")
+            return Verdict([out], why="rows stay rows")
+        begin, after = p.sizes(node.inputs[1]), p.dims(node.out())
+        if target is not None and begin is not None and after is not None and place >= 0:
+            start: Known = 0 if int(node.attr("begin_mask", 0)) >> place & 1 else begin[place]
+            if isinstance(start, int) and start < 0:
+                start = add(p.final(dims[axis]), start)
+            piece = _pieces(p, rows, start, after[target])
+            if piece is not None and (fixed(node.inputs[3]) or [0])[place] == 1:
+                return Verdict([piece.at(target)], why="whole batches")
+    return p.everywhere(node, inputs, "takes some rows of the batch")
+
+
+def _column_shift(node: Node, rows: Shard, target: int, rank: int) -> Shard | None:
+    """What a slice takes of numbers whose shifts differ along a dimension: one place of it, or all."""
+    begin = fixed(node.inputs[1])
+    assert isinstance(rows.shift, tuple)
+    for axis, there, place in places(node, rank):
+        if axis == rows.along:
+            if there is None and begin is not None:
+                return replace(rows.plain(), axis=target, shift=rows.shift[begin[place]])
+            return replace(rows, axis=target, along=there) if there is not None and place < 0 else None
+    return None
+
+
+@rule("StridedSliceGrad")
+def _strided_slice_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    grad = inputs[4]
+    if isinstance(grad, Partial | Replicate | PerCore):
+        return Verdict([grad], why="the same elements and zeros")
+    if not isinstance(grad, Shard):
+        return p.everywhere(node, inputs, "puts entries at places")
+    dims, given = p.dims(node.out()), p.dims(node.inputs[4])
+    if dims is None or given is None:
+        return p.everywhere(node, inputs, "puts rows at places that are not known")
+    for axis, target, _ in places(node, len(dims)):
+        if target == grad.axis and axis is not None:
+            if dims[axis] == given[target]:
+                return Verdict([grad.at(axis)], why="rows stay rows")
+            whole = shard_of(dims, axis)
+            if whole is not None and whole.inner % grad.inner == 0 and not grad.shift:
+                return Verdict([Shard(axis, whole.inner // grad.inner, grad.inner)], why="whole batches")
+    return p.everywhere(node, inputs, "puts rows at places of the whole batch")
+
+
+@rule("Pad PadV2 MirrorPad MirrorPadGrad")
+def _pad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    source = inputs[0]
+    if isinstance(source, Shard):
+        before, after = p.dims(node.inputs[0]), p.dims(node.out())
+        if before is not None and after is not None:
+            if before[source.axis] == after[source.axis]:
+                return Verdict([source.plain()], {0: source.plain()} if source.shift else {}, why="rows stay rows")
+            whole = shard_of(after, source.axis)
+            if node.op == "Pad" and whole is not None and whole.inner % source.inner == 0 and not source.shift:
+                return Verdict([Shard(source.axis, whole.inner // source.inner, source.inner)], why="whole batches")
+        return p.everywhere(node, inputs, "adds rows to the batch")
+    if isinstance(source, Partial) and node.op in ("Pad", "MirrorPad", "MirrorPadGrad") and source == SUM:
+        return Verdict([source], why="the same elements and zeros")
+    return Verdict([source] if isinstance(source, PerCore) else [REPLICATE],
+                   {} if isinstance(source, Replicate | PerCore) else {0: REPLICATE})  # fmt: skip

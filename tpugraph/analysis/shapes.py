@@ -1,0 +1,138 @@
+"""Static shapes: TensorFlow's own shape functions run over a Graph, and questions about the result."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.ir import Graph, Tensor, graphdef
+from tpugraph.ir.attrs import Shape
+from tpugraph.ir.imported import REFUSALS, Imported, output
+from tpugraph.support.errors import GraphError
+
+_NODE_IN_MESSAGE = re.compile(r"\{\{node ([^}]+)\}\}|[Nn]ode '([^']+)'|node ([\w./-]+)")
+
+
+def infer(graph: Graph) -> None:
+    """Record dtype and shape of every output in the graph; what was not edited since the last time is not asked again.
+
+    Raises:
+        GraphError: TensorFlow refuses the graph; its words and the node are given.
+    """
+    found = _imported(graph)
+    if found is not None:
+        for node in graph:
+            graph.set_outputs(node, found.outputs(node))
+        return
+    operations = import_graph(graph).get_operations()
+    for operation in operations:
+        made = [output(t.dtype.as_datatype_enum, *_dims(t.shape)) for t in operation.outputs]
+        graph.set_outputs(graph[operation.name], made)
+
+
+def check(graph: Graph) -> None:
+    """See that TensorFlow takes the graph: its attributes, its dtypes and shapes by TensorFlow's own inference, no cycle but loops.
+
+    Raises:
+        GraphError: it does not; its words are given, the node, and which pass made that for which node of the user's.
+    """
+    try:
+        graph.check_order()
+    except GraphError as error:
+        error.origin = graph.source
+        raise
+    if _imported(graph) is None:
+        import_graph(graph)
+
+
+def _imported(graph: Graph) -> Imported | None:
+    """The graph as TensorFlow's C interface imports it; None where that fails, for any reason."""
+    held: Imported = graph.imported or Imported(graph)
+    graph.imported = None
+    try:
+        held.update()
+    except REFUSALS:
+        return None
+    graph.imported = held
+    return held
+
+
+def _dims(shape: tf.TensorShape) -> tuple[tuple[int | None, ...], bool]:
+    return ((), True) if shape.rank is None else (tuple(shape.as_list()), False)
+
+
+def import_graph(graph: Graph) -> tf.Graph:
+    """The graph imported into a new ``tf.Graph``, under the same names.
+
+    Raises:
+        GraphError: TensorFlow refuses it.
+    """
+    return import_graph_def(graphdef.to_graph_def(graph), source=graph.source, graph=graph)
+
+
+def import_graph_def(graph_def: Any, *, source: str = "", graph: Graph | None = None) -> tf.Graph:
+    """A GraphDef imported into a new ``tf.Graph``; TensorFlow's refusal becomes a GraphError."""
+    target = tf.Graph()
+    try:
+        with target.as_default(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tf.compat.v1.import_graph_def(graph_def, name="")
+    except (ValueError, TypeError, tf.errors.OpError) as error:
+        raise _refused(str(error), source, graph) from error
+    return target
+
+
+def _refused(words: str, source: str, graph: Graph | None) -> GraphError:
+    """TensorFlow's refusal, with the node that its words name."""
+    names = [group for match in _NODE_IN_MESSAGE.finditer(words) for group in match.groups() if group]
+    name = next((name for name in names if graph is not None and name in graph), names[0] if names else None)
+    node = None if name is None or graph is None else graph.get(name)
+    origin, fix = source, None
+    if node is not None and node.made_by is not None:
+        origin = f"{source}, made by {node.made_by}" + (f" for '{node.origin}'" if node.origin else "")
+        fix = f"the fault is that of the pass {node.made_by}: report it with the graph, or leave it out with --passes"
+    elif name is not None:
+        fix = f"`tpugraph inspect MODEL --why={name}` shows the node: correct it where the graph is written"
+    text = " ".join(words.partition("; NodeDef:")[0].split())
+    return GraphError(f"TensorFlow refuses the graph: {text[:300]}", node=node or name, origin=origin, fix=fix)
+
+
+def is_static(shape: Shape) -> bool:
+    """Whether rank and every dimension are known."""
+    return shape is not None and None not in shape
+
+
+def element_count(shape: Shape) -> int | None:
+    """The number of elements, or None where the shape is open."""
+    if shape is None or None in shape:
+        return None
+    count = 1
+    for dim in shape:
+        count *= dim or 0
+    return count
+
+
+def byte_size(tensor: Tensor) -> int | None:
+    """Bytes of a tensor, or None where shape or element size is open."""
+    count, size = element_count(tensor.shape), tensor.dtype.size
+    return None if count is None or size is None else count * size
+
+
+def open_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Those whose shape is not fully known."""
+    return [tensor for tensor in tensors if not is_static(tensor.shape)]
+
+
+def tell_lookups(graph: Graph) -> int:
+    """A table finds a value for each key; TensorFlow's shape function does not say so. Returns how many it was told."""
+    count = 0
+    for node in graph.of_type("LookupTableFindV2", "LookupTableFind"):
+        keys = node.inputs[1]
+        if node.out().shape is None and keys.shape is not None:
+            graph.set_attr(node, "_output_shapes", [keys.shape])
+            count += 1
+    return count

@@ -1,0 +1,251 @@
+"""How often a loop runs: the training loop, and at most a TF1 loop of the model, with stacks of that size for its gradient.
+
+The gradient of a loop keeps what the loop computed on stacks, which TensorFlow lets grow. A compiler for static shapes
+needs their size: the most iterations that the loop can have, read from its condition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tpugraph import analysis, ops
+from tpugraph.analysis.questions import Answer, Rule, ask
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.support.errors import ConversionError
+
+NESTED = (
+    "the gradient of a loop within a loop keeps stacks on a stack, which no compiler for static shapes takes",
+    "unroll the inner loop, or compute it without tf.while_loop",
+)
+"""Fault and fix of a loop within a loop whose gradient needs what the inner one computed."""
+
+_INT32 = attrs.dtype("int32")
+_PASSES_ON = ops.IDENTITIES | ops.ENTER | {"Cast"}
+
+
+def steps_per_loop(graph: Graph) -> int:
+    """The steps of a training loop, as the graph was converted; 0 where it does not say."""
+    first = graph.get("tpugraph/iterations_per_loop/Initializer")
+    return 0 if first is None or first.op != "Const" else int(first.attr("value"))
+
+
+_SIZE = {"StackV2": 0, "EmptyTensorList": 1}
+"""What the gradient of a loop keeps things on, and the operand that is its size."""
+
+_SAME_LIST = ops.IDENTITIES | ops.CONTROL_FLOW | {"TensorListPushBack", "TensorListPopBack"}
+"""Ops whose output is the list that is their first operand, or any operand of a Merge."""
+
+
+def bound_stacks(graph: Graph) -> int:
+    """Give every stack and list that a loop pushes to the size that its number of iterations needs; returns how many.
+
+    Loops within loops push to the same stack before anything is popped, so that their numbers multiply.
+
+    Raises:
+        ConversionError: a loop with a gradient has no known most number of iterations, or stacks of stacks.
+    """
+    if not graph.of_type(*_SIZE):
+        return 0
+    frame_of = analysis.frames(graph)
+    around = _frames_around(graph, frame_of)
+    conditions = {frame_of[node]: node for node in graph.of_type(*ops.LOOP_COND)}
+    sized = 0
+    for stack in graph.of_type(*_SIZE):
+        if stack.op == "StackV2" and stack.attr("elem_type").name == "resource":
+            fault, fix = NESTED
+            raise ConversionError(fault, node=stack, fix=fix)
+        size = _constant(stack.inputs[_SIZE[stack.op]])
+        pushes = [frame_of[node] for node in _pushes(graph, stack)]
+        if not pushes or (size is not None and size >= 0):
+            continue
+        most = 1
+        for name in dict.fromkeys(pushes):
+            loops = _between(name, frame_of[stack], around)
+            most = max(most, math.prod(_bound(loop, conditions[loop]) for loop in loops))
+        value = graph.add(
+            "Const", f"{stack.name}/size", attrs={"dtype": _INT32, "value": np.int32(most)},
+            controls=stack.inputs[_SIZE[stack.op]].node.controls, outputs=[(_INT32, ())], source=stack,
+        )  # fmt: skip
+        graph.set_input(stack, _SIZE[stack.op], value.out())
+        sized += 1
+    return sized
+
+
+def _pushes(graph: Graph, stack: Node) -> list[Node]:
+    """What pushes to a stack, which is a resource, or to a list, which is a value."""
+    if stack.op == "StackV2":
+        return [node for node in graph.descendants([stack], data_only=True) if node.op == "StackPushV2"]
+    same = {stack: None}
+    pending = [stack]
+    while pending:
+        node = pending.pop()
+        for use in node.uses(0 if node.op == "TensorListPopBack" else None):
+            first = use.index == 0 or use.node.op in ops.MERGE
+            if first and use.node.op in _SAME_LIST and use.node not in same:
+                same[use.node] = None
+                pending.append(use.node)
+    return [node for node in same if node.op == "TensorListPushBack"]
+
+
+def _frames_around(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
+    """The frame that each frame is in."""
+    around = {"": ""}
+    for enter in (node for node in graph.topological_order() if node.op in ops.ENTER):
+        outer = (around[frame_of[p]] if p.op in ops.EXIT else frame_of[p] for p in enter.producers())
+        around.setdefault(frame_of[enter], next((name for name in outer if name), ""))
+    return around
+
+
+def _between(frame: str, outermost: str, around: dict[str, str]) -> list[str]:
+    """A frame and those around it, up to one that is not counted."""
+    found = []
+    while frame and frame != outermost:
+        found.append(frame)
+        frame = around[frame]
+    return found
+
+
+def _bound(loop: str, condition: Node) -> int:
+    most = most_iterations(condition)
+    if most == math.inf:
+        raise ConversionError(
+            f"the loop '{loop}' has a gradient, and nothing says how often it runs at most",
+            node=condition, fix="give tf.while_loop maximum_iterations, or compare its counter with a constant",
+        )  # fmt: skip
+    return int(most)
+
+
+def most_iterations(condition: Node) -> float:
+    """The most iterations of the loop with this LoopCond; infinity where nothing is known."""
+    most = math.inf  # what holds while several tests hold ends with the first of them
+    stack, seen = [condition.inputs[0]], set[Tensor]()
+    while stack:
+        test = stack.pop()
+        if test in seen:
+            continue
+        seen.add(test)
+        node = test.node
+        if node.op in ops.IDENTITIES:
+            stack.append(node.inputs[0])
+        elif node.op == "LogicalAnd":
+            stack += node.inputs
+        elif node.op in ops.ORDERINGS:
+            small, large, inclusive = ops.ORDERINGS[node.op]
+            lower, upper = node.inputs[small], node.inputs[large]
+            up = steps_of(lower) is not None
+            bound = _counted(lower, upper, inclusive, up=True) if up else _counted(upper, lower, inclusive, up=False)
+            most = min(most, bound)
+    return most
+
+
+def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> float:
+    step, first = steps_of(counter), _first(counter)
+    if step is None or first is None or step * (1 if up else -1) <= 0:
+        return math.inf
+    last = largest(limit) if up else smallest(limit)
+    start = smallest(first) if up else largest(first)
+    if math.isinf(last) or math.isinf(start):
+        return math.inf
+    distance = (last - start if up else start - last) + inclusive
+    return max(0, math.ceil(distance / abs(step)))
+
+
+def steps_of(counter: Tensor) -> float | None:
+    """By how much a carried counter changes in an iteration."""
+    merge = counter.node
+    if merge.op not in ops.MERGE or len(merge.inputs) != 2 or merge.inputs[1].node.op not in ops.NEXT_ITERATION:
+        return None
+    following = merge.inputs[1].node.inputs[0].node
+    while following.op in ops.IDENTITIES:
+        following = following.inputs[0].node
+    if following.op not in ("Add", "AddV2", "Sub"):
+        return None
+    step = _constant(following.inputs[1])
+    if step is None or not _is_carried(following.inputs[0], merge):
+        return None
+    return -step if following.op == "Sub" else step
+
+
+def _is_carried(tensor: Tensor, merge: Node) -> bool:
+    while tensor.node.op in ops.IDENTITIES:
+        tensor = tensor.node.inputs[0]
+    return tensor.node.op in ops.SWITCH and tensor.port == 1 and tensor.node.inputs[0].node is merge
+
+
+def _first(counter: Tensor) -> Tensor | None:
+    merge = counter.node
+    return merge.inputs[0] if merge.op in ops.MERGE and merge.inputs[0].node.op in ops.ENTER else None
+
+
+def largest(tensor: Tensor) -> float:
+    """The largest value that an integer scalar can have, as far as constants say; infinity where they do not."""
+    found: float | None = ask(_largest, tensor)
+    return math.inf if found is None else found
+
+
+def smallest(tensor: Tensor) -> float:
+    """The smallest value that an integer scalar can have; minus infinity where constants do not say."""
+    found: float | None = ask(_smallest, tensor)
+    return -math.inf if found is None else found
+
+
+def _largest(tensor: Tensor) -> Answer:
+    return _extreme(tensor, _largest, math.inf)
+
+
+def _smallest(tensor: Tensor) -> Answer:
+    return _extreme(tensor, _smallest, -math.inf)
+
+
+def _extreme(tensor: Tensor, of_operand: Rule, unknown: float) -> Answer:
+    node = tensor.node
+    known = _whole_number(node)
+    if known is not None:
+        return known
+    put_together = _PUT_TOGETHER.get(node.op)
+    if put_together is None:
+        return unknown
+    operands = []
+    for operand in node.inputs:
+        value = yield of_operand, operand
+        operands.append(unknown if value is None else value)
+    return put_together(operands)
+
+
+_PUT_TOGETHER: dict[str, Callable[[list[float]], float]] = {
+    **dict.fromkeys(_PASSES_ON, min),  # of one operand
+    "Minimum": min,
+    "Maximum": max,
+    "Add": sum,
+    "AddV2": sum,
+}
+
+
+def _constant(tensor: Tensor) -> float | None:
+    node = tensor.node
+    while node.op in _PASSES_ON:
+        node = node.inputs[0].node
+    return _whole_number(node)
+
+
+def _whole_number(node: Node) -> float | None:
+    value = _folded(node)
+    if value is None:
+        return None
+    return value.item() if value.size == 1 and value.dtype.kind in "iu" else None
+
+
+def _folded(node: Node) -> np.ndarray[Any, Any] | None:
+    """The value of a constant, or of one element of a constant shape."""
+    if node.op == "Const":
+        value: np.ndarray[Any, Any] = node.attr("value")
+        return value
+    if node.op != "StridedSlice" or any(t.node.op != "Const" for t in node.inputs):
+        return None
+    whole, begin, _, _ = (t.node.attr("value") for t in node.inputs)
+    alone = node.attr("shrink_axis_mask") == 1 and begin.size == 1 and not node.attr("begin_mask")
+    return whole[begin[0]] if alone and whole.ndim == 1 else None

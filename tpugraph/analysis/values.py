@@ -1,0 +1,90 @@
+"""Small whole-number values that are made of constants and static shapes by the ops that shape arithmetic uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis import shapes
+from tpugraph.analysis.questions import Answer, ask
+from tpugraph.ir import Node, Tensor
+
+_LARGEST = 2**20
+"""Elements of an operand: shape arithmetic has few."""
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": np.add,
+    "AddV2": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Maximum": np.maximum,
+    "Minimum": np.minimum,
+    "FloorDiv": np.floor_divide,
+}
+
+
+def known_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
+    """The value of a tensor where constants and static shapes alone decide it, else None."""
+    value: np.ndarray[Any, Any] | None = ask(_value, tensor)
+    return value
+
+
+def _value(tensor: Tensor) -> Answer:
+    node = tensor.node
+    if node.op == "Const":
+        return np.asarray(node.attr("value"))
+    if node.op == "Rank":
+        shape = node.inputs[0].shape
+        return None if shape is None else np.asarray(len(shape))
+    if node.op in ("Shape", "Size"):
+        return _of_shape(node)
+    if node.op not in _COMPUTED:
+        return None
+    operands = []
+    for operand in node.inputs:
+        value = yield _value, operand
+        if value is None or value.size > _LARGEST:
+            return None
+        operands.append(value)
+    return _COMPUTED[node.op](node, operands)
+
+
+def _of_shape(node: Node) -> np.ndarray[Any, Any] | None:
+    shape = node.inputs[0].shape
+    if not shapes.is_static(shape):
+        return None
+    return np.asarray(shape if node.op == "Shape" else shapes.element_count(shape))
+
+
+def _slice(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
+    source, begin, end, strides = operands
+    if len(begin) != 1 or node.attr("new_axis_mask", 0) or node.attr("ellipsis_mask", 0) or source.ndim != 1:
+        return None
+    if node.attr("shrink_axis_mask", 0) & 1:
+        return np.asarray(source[begin[0]])
+    first = None if node.attr("begin_mask", 0) & 1 else begin[0]
+    last = None if node.attr("end_mask", 0) & 1 else end[0]
+    return np.asarray(source[first : last : strides[0]])
+
+
+def _binary(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
+    return np.asarray(_BINARY[node.op](*operands))
+
+
+def _same(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
+    return np.asarray(operands[0])
+
+
+_COMPUTED: dict[str, Callable[[Node, list[Any]], np.ndarray[Any, Any] | None]] = {
+    **dict.fromkeys(_BINARY, _binary),
+    **dict.fromkeys([*ops.IDENTITIES, "Enter", "Cast"], _same),
+    "Range": lambda node, operands: np.arange(*operands),
+    "ConcatV2": lambda node, operands: np.concatenate(operands[:-1]),
+    "Pack": lambda node, operands: np.stack(operands) if node.attr("axis", 0) == 0 else None,
+    "StridedSlice": _slice,
+    "ExpandDims": lambda node, operands: np.expand_dims(operands[0], int(operands[1])),
+    "Reshape": lambda node, operands: operands[0].reshape(operands[1]),
+    "Prod": lambda node, operands: np.asarray(operands[0].prod()) if operands[0].ndim == 1 else None,
+}

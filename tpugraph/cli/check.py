@@ -1,0 +1,75 @@
+"""``tpugraph check``: whether a graph can run on a TPU and which nodes stop it, without a TPU and without libtpu."""
+
+from __future__ import annotations
+
+import time
+
+from tpugraph import compiler
+from tpugraph.cli import programs
+from tpugraph.cli.console import Console, Outcome
+from tpugraph.cli.flags import Parsed
+from tpugraph.compiler.tpu_check import CAUSES, Diagnostic, Report, check
+from tpugraph.ir import graphdef
+from tpugraph.support.errors import UsageError
+
+_MOST = 4
+
+
+def run(flags: Parsed, console: Console) -> Outcome:
+    """Check MODEL and print what stops it, grouped by cause."""
+    least = flags["fail_under"]
+    if least is not None and least > 100:
+        raise UsageError(
+            f"--fail_under={least:g} is more than all nodes", fix="a share in percent, such as --fail_under=99.5"
+        )
+    started = time.perf_counter()
+    graph = graphdef.load(flags.model)
+    loaded = time.perf_counter() - started
+    if graph.of_type("TPUReplicateMetadata"):
+        programs.refuse_late(flags)
+    report = check(graph, compiler.ConvertOptions(**flags.options()))
+    report.seconds["load"] = loaded
+    for line in lines(report):
+        console.say(line)
+    enough = report.converted and least is not None and report.percent >= least
+    return Outcome(report.as_dict(), code=0 if report.compiles or enough else 1)
+
+
+def lines(report: Report) -> list[str]:
+    """The report, readable: the verdict, then the findings by cause and op type."""
+    said = [_verdict(report)]
+    groups: dict[tuple[str, str], list[Diagnostic]] = {}
+    for finding in report.findings:
+        groups.setdefault((finding.cause, finding.op), []).append(finding)
+    heading = ""
+    for (cause, _), findings in groups.items():
+        if cause != heading:
+            heading = cause
+            said += ["", CAUSES[cause]]
+        said += _group(findings)
+    return said
+
+
+def _verdict(report: Report) -> str:
+    count = f"{report.device_nodes:,} nodes on the device"
+    if report.compiles:
+        how = "" if report.lowered else ", by the tables; XLA is asked of training graphs only"
+        return f"can run on a TPU: {count}, nothing against any of them{how}"
+    stopping = len({finding.node for finding in report.stopping})
+    share = f"; {report.percent:.1f} % of {count} can compile" if report.device_nodes else ""
+    return f"cannot run on a TPU: {stopping} node{'s' if stopping > 1 else ''} in the way{share}"
+
+
+def _group(findings: list[Diagnostic]) -> list[str]:
+    """Findings of one cause and op type; each sentence and fix once."""
+    said = []
+    for fault in dict.fromkeys(finding.fault for finding in findings):
+        alike = [finding for finding in findings if finding.fault == fault]
+        said.append(f"  {fault}")
+        named = [finding for finding in alike if finding.node]
+        for finding in named[:_MOST]:
+            said.append(f"    node  {finding.node}" + (f" ({finding.origin})" if finding.origin else ""))
+        if len(named) > _MOST:
+            said.append(f"    node  ... and {len(named) - _MOST:,} more; --json lists all")
+        said += [f"    fix   {fix}" for fix in dict.fromkeys(finding.fix for finding in alike) if fix]
+    return said

@@ -1,0 +1,115 @@
+"""The ``tpugraph`` command: finds the command, runs it, and turns every failure into one block and an exit code."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from tpugraph import __version__
+from tpugraph.cli.console import Console, Outcome, load_tensorflow
+from tpugraph.cli.table import COMMANDS, Command
+from tpugraph.support.errors import TpuGraphError, UsageError
+
+FAILED = 1
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code.
+
+    Args:
+        arguments: what follows the program's name; the process's own arguments when None.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    console = Console(machine_readable="--json" in words)
+    try:
+        outcome = _dispatch(words, console)
+        console.result(outcome.result)
+        sys.stdout.flush()
+        return outcome.code
+    except TpuGraphError as error:
+        return _fail(console, error, with_traceback="--traceback" in words)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as error:
+        return _fail(console, _unforeseen(error), with_traceback="--traceback" in words)
+
+
+def _dispatch(words: list[str], console: Console) -> Outcome:
+    from tpugraph.cli.flags import help_of, overview  # not there where a bundle alone is run, without dependencies
+
+    name = words[0] if words else "--help"
+    if name in ("--version", "version"):
+        console.say(f"tpugraph {__version__}")
+        return Outcome({"version": __version__})
+    if name in ("-h", "--help", "--helpfull", "help"):
+        named = COMMANDS.get(words[1]) if len(words) > 1 else None
+        console.say(help_of(named) if named else overview())
+        return Outcome(code=0 if words else FAILED)
+    command = COMMANDS.get(name)
+    if command is None:
+        raise _unknown_command(name)
+    return _run(command, words[1:], console)
+
+
+def _run(command: Command, words: list[str], console: Console) -> Outcome:
+    from tpugraph.cli.flags import help_of, parse
+
+    if {"-h", "--help", "--helpfull"} & set(words):
+        console.say(help_of(command))
+        return Outcome()
+    flags = parse(command, words)
+    console.machine_readable = flags["json"]
+    load_tensorflow()
+    module = importlib.import_module(f"tpugraph.cli.{command.name}")
+    outcome: Outcome = module.run(flags, console)
+    return outcome
+
+
+def _unknown_command(name: str) -> UsageError:
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    if near:
+        fix = f"did you mean 'tpugraph {near[0]}'?"
+    elif os.path.exists(name):
+        fix = f"tpugraph convert {name}"
+    else:
+        fix = f"one of {', '.join(COMMANDS)}"
+    what = "a flag before the command" if name.startswith("-") else "no command"
+    return UsageError(f"'{name}' is {what}", fix=fix)
+
+
+def _fail(console: Console, error: TpuGraphError, *, with_traceback: bool) -> int:
+    if with_traceback:
+        traceback.print_exception(error)
+    print(error.block(), file=sys.stderr, flush=True)
+    console.result({"error": error.as_dict()})
+    return FAILED
+
+
+def _unforeseen(error: Exception) -> TpuGraphError:
+    """A failure that nobody foresaw, as a block: its words and the line of tpugraph that it came from."""
+    words = next(iter(str(error).splitlines()), "")
+    if isinstance(error, ModuleNotFoundError):
+        found = TpuGraphError(f"{error.name} is not installed", fix="python -m pip install tpugraph; a bundle needs jax and "
+                              "NumPy alone: tpugraph.runtime.pjrt.load")  # fmt: skip
+    elif isinstance(error, MemoryError):
+        found = TpuGraphError("the machine has too little memory", fix="use fewer cores or a smaller batch")
+    elif isinstance(error, OSError) and error.filename:
+        found = TpuGraphError(f"'{error.filename}': {error.strerror}", fix="check the path and its permissions")
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if "tpugraph" in frame.filename or "passes" in frame.filename]
+        place = f"{os.path.basename(own[-1].filename)}:{own[-1].lineno}" if own else None
+        found = TpuGraphError(f"{type(error).__name__}: {words[:300]}", origin=place,
+                              fix="this should not happen: report it with what --traceback prints")  # fmt: skip
+    found.__cause__ = error
+    return found

@@ -1,0 +1,81 @@
+"""``tpugraph convert``: a plain training graph in, a TPU graph out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tpugraph import compiler
+from tpugraph.cli.console import Console, Outcome
+from tpugraph.cli.flags import Parsed
+from tpugraph.ir import graphdef
+from tpugraph.support.errors import UsageError
+
+
+def run(flags: Parsed, console: Console) -> Outcome:
+    """Convert MODEL and write the result, unless it is a dry run."""
+    options = compiler.ConvertOptions(**flags.options())
+    model = Path(flags.model)
+    output, report = places(model, flags["output"], flags["report"])
+    if not flags["dry_run"]:
+        _check_places(model, output, report)
+    program = compiler.convert(model, options)
+    console.say(program.summary())
+    if flags["dry_run"]:
+        console.say("nothing was written: --dry_run")
+        return Outcome({"output": None, "report": program.report})
+    program.save(output, report=report)
+    console.say(f"wrote {output} ({output.stat().st_size:,} bytes)" + (f" and {report}" if report else ""))
+    return Outcome({"output": str(output), "report": program.report})
+
+
+def places(model: Path, output: str | None, report: str | None) -> tuple[Path, Path | None]:
+    """Where the graph and the report go: beside a file, or into the current folder where MODEL is a folder."""
+    if output is not None:
+        target = Path(output)
+    elif model.is_dir():
+        target = Path(f"{model.resolve().name}_tpu.pb")
+    else:
+        target = model.with_name(f"{model.stem}_tpu.pb")
+    return target, None if report is None else Path(report)
+
+
+def _check_places(model: Path, output: Path, report: Path | None) -> None:
+    """Refuse at once what could not be written, or would overwrite the input, after a long conversion."""
+    source = graphdef.sniff(model).path if model.is_dir() else model
+    for flag, place in (("--output", output), ("--report", report)):
+        if place is None:
+            continue
+        check_writable(place, flag)
+        if place.exists() and source.exists() and place.samefile(source):
+            raise UsageError(f"{flag}={place} would overwrite the input", fix="choose another name with -o OUT.pb"
+                             if flag == "--output" else "choose another name for the report")  # fmt: skip
+    if report is not None and report.resolve() == output.resolve():
+        raise UsageError(f"--report={report} would overwrite the output", fix="choose another name for the report")
+
+
+def check_writable(place: Path, flag: str) -> None:
+    """Check that a file can be made at a place.
+
+    Raises:
+        UsageError: the place is a folder, or its folder is not there or not writable.
+    """
+    if place.is_dir():
+        raise UsageError(f"{flag}={place} is a folder", fix=f"name a file in it: {flag}={place / 'NAME'}")
+    if not place.parent.is_dir():
+        raise UsageError(f"the folder of {flag}={place} is not there", fix=f"mkdir -p {place.parent}")
+    if not os.access(place.parent, os.W_OK):
+        raise UsageError(f"the folder of {flag}={place} cannot be written to", fix="choose another place")
+
+
+def check_folder(place: Path, flag: str) -> None:
+    """Check that a place is a folder that can be written to, or that one can be made there.
+
+    Raises:
+        UsageError: something that is no folder is there or on the way to it, or the folder is not writable.
+    """
+    there = next(path for path in (place, *place.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise UsageError(f"{flag}={place} cannot be made: '{there}' is no folder", fix="choose another place")
+    if not os.access(there, os.W_OK):
+        raise UsageError(f"{flag}={place} cannot be written to", fix="choose another place")

@@ -1,0 +1,105 @@
+"""Evaluation and prediction from the command line: metrics as a table, predictions as lines of JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import tensorflow as tf
+
+from tpugraph.cli import programs
+from tpugraph.cli.console import Console, Outcome
+from tpugraph.cli.convert import check_writable
+from tpugraph.cli.flags import Parsed, rebinds
+from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import UsageError
+
+_TRAINING_ONLY = ("losses", "save_steps", "max_steps")
+
+
+def run(mode: str, flags: Parsed, console: Console) -> Outcome:
+    """Evaluate MODEL, or predict with it."""
+    for name in _TRAINING_ONLY:
+        if flags[name] is not None:
+            raise UsageError(f"--{name} is for training", fix=f"leave it out with --mode={mode}")
+    if mode == "predict":
+        return _predict(flags, console)
+    if flags["output"] is not None:
+        raise UsageError("--output is for predictions", fix="--json prints the metrics as one object")
+    with _session(flags, console) as session:
+        started = time.monotonic()
+        found = session.evaluate(flags["steps"])
+        seconds = time.monotonic() - started
+        console.say(f"evaluated {found.examples:,} examples in {found.steps:,} steps, {seconds:.1f} s")
+        width = max(map(len, found), default=0)
+        for name in sorted(found):
+            console.say(f"{name:<{width}}  {_shown(found[name])}")
+        return Outcome({"metrics": {name: plain(value) for name, value in found.items()}, "examples": found.examples,
+                        "steps": found.steps, "global_step": session.global_step, "model": flags.model,
+                        "seconds": round(seconds, 3), "notes": session.notes})  # fmt: skip
+
+
+def _predict(flags: Parsed, console: Console) -> Outcome:
+    if flags["output"] is None and flags["json"]:
+        raise UsageError(
+            "--json and the predictions both ask for stdout", fix="--output=FILE.jsonl for the predictions"
+        )
+    if flags["steps"] is not None:
+        raise UsageError("--steps does not go with predictions: every example gets its own", fix="leave it out")
+    if flags["output"] is not None:
+        check_writable(Path(flags["output"]), "--output")
+    else:
+        console = Console(machine_readable=True)  # readable lines go to stderr
+    with _session(flags, console) as session, _opened(flags["output"]) as file:
+        count = 0
+        for row in session.predict():
+            file.write(json.dumps({name: plain(value) for name, value in row.items()}) + "\n")
+            count += 1
+    console.say(f"predicted {count:,} examples" + (f", wrote {flags['output']}" if flags["output"] else ""))
+    return Outcome({"examples": count, "output": flags["output"], "model": flags.model, "notes": session.notes})
+
+
+@contextlib.contextmanager
+def _session(flags: Parsed, console: Console) -> Iterator[TPUSession]:
+    """A session with restored variables."""
+    source = flags["checkpoint"] or flags["model_dir"]
+    if source is None:
+        raise UsageError("the variables come from a checkpoint", fix="--checkpoint=PREFIX or --model_dir=DIR")
+    program = programs.load(flags, console)
+    with TPUSession(program, master=flags["master"], rebind=rebinds(flags["rebind"])) as session:
+        step = session.restore(source)
+        name = tf.train.latest_checkpoint(source) or source if Path(source).is_dir() else source
+        console.say(f"restored {name}" + (f" at step {step:,}" if step >= 0 else ""))
+        yield session
+
+
+@contextlib.contextmanager
+def _opened(path: str | None) -> Iterator[TextIO]:
+    if path is None:
+        yield sys.stdout
+        return
+    with Path(path).open("w", encoding="utf-8") as file:
+        yield file
+
+
+def plain(value: Any) -> Any:
+    """A value in a form that JSON has: arrays as lists, bytes as text, no number as null."""
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, np.ndarray):
+        return [plain(item) for item in value] if value.shape else plain(value.item())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.7g}" if isinstance(value, float) else " ".join(str(value).split())

@@ -1,0 +1,24 @@
+"""``tpugraph passes``: the pipeline as a table."""
+
+from __future__ import annotations
+
+import textwrap
+
+from tpugraph import compiler
+from tpugraph.cli.console import Console, Outcome
+from tpugraph.cli.flags import Parsed
+from tpugraph.passes import PIPELINES
+
+
+def run(flags: Parsed, console: Console) -> Outcome:
+    """Print each pass: its name, parameters, requirements, promises and sentence."""
+    table = compiler.passes_of(PIPELINES[flags["mode"]])
+    for number, entry in enumerate(table, 1):
+        parameters = ",".join(f"{key}={value}" for key, value in entry["parameters"].items())
+        console.say(f"{number:>2}  {entry['name']}" + (f"{{{parameters}}}" if parameters else ""))
+        for line in textwrap.wrap(entry["summary"], 100):
+            console.say(f"      {line}")
+        for label in ("requires", "ensures"):
+            if entry[label]:
+                console.say(f"      {label:<9}{', '.join(entry[label])}")
+    return Outcome({"passes": table})

@@ -1,0 +1,244 @@
+"""Training from the command line: losses on file, checkpoints at loop ends, progress, and an answer to signals."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tpugraph.cli.console import Console
+from tpugraph.cli.convert import check_writable
+from tpugraph.runtime.session import TPUSession
+from tpugraph.support import files
+from tpugraph.support.errors import RunError
+from tpugraph.support.progress import Progress
+
+_SAVE_SECONDS = 600.0
+_PATIENCE = 20.0
+"""How long the loop at work may go on after the first signal, in seconds."""
+
+
+# --------------------------------------------------------------------------- losses
+
+
+class LossFile:
+    """The file with a line per step; it is opened at the first loop's end, so that a failed start leaves it alone.
+
+    Args:
+        path: the file, or None to write nothing.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._path = None if path is None else Path(path)
+        self._opened = False
+        if self._path is not None:
+            check_writable(self._path, "--losses")
+
+    def write(self, first_step: int, losses: list[float]) -> None:
+        """Add the losses of consecutive steps and flush."""
+        if self._path is None or not losses:
+            return
+        lines = [f'{{"step": {first_step + i}, "loss": {_number(loss)}}}\n' for i, loss in enumerate(losses)]
+        try:
+            if not self._opened:
+                files.write_atomically(self._path, "".join(self._kept(first_step)).encode())
+                self._opened = True
+            with self._path.open("a") as file:
+                file.writelines(lines)
+        except OSError as error:
+            raise RunError(
+                f"--losses={self._path} cannot be written: {error.strerror}", fix="check the free space"
+            ) from error
+
+    def _kept(self, first_step: int) -> list[str]:
+        """The lines of an earlier run that this one goes on from."""
+        if self._path is None or first_step <= 1 or not self._path.exists():
+            return []
+        kept = []
+        for line in self._path.read_text(errors="replace").splitlines(keepends=True):
+            try:
+                if json.loads(line)["step"] < first_step:
+                    kept.append(line)
+            except (ValueError, KeyError, TypeError):
+                continue
+        return kept
+
+
+def _number(loss: float) -> str:
+    return repr(loss) if math.isfinite(loss) else "null"
+
+
+# --------------------------------------------------------------------------- training
+
+
+class _Stopped(Exception):
+    """Raised at a loop's end after a signal."""
+
+
+class Training:
+    """Trains in a thread of its own, so that signals are answered while a loop runs.
+
+    Args:
+        session: an initialised session.
+        console: where to print.
+        steps: number of steps.
+        losses: where each step's loss goes.
+        model_dir: where checkpoints go, or None.
+        save_steps: steps between checkpoints; by the clock when None.
+    """
+
+    def __init__(self, session: TPUSession, console: Console, steps: int, losses: LossFile, model_dir: str | None,
+                 save_steps: int | None) -> None:  # fmt: skip
+        self.session = session
+        self.console = console
+        self.steps = steps
+        self.losses = losses
+        self.model_dir = model_dir
+        self.save_steps = save_steps
+        self.done = 0
+        self.checkpoint: str | None = None
+        self.first_loss: float | None = None
+        self.last_loss: float | None = None
+        self.seconds = 0.0
+        self._counted = session.global_step >= 0
+        self._begin = max(session.global_step, 0)
+        self._saved_at = 0
+        self._saved_when = time.monotonic()
+        self._notes_said = len(session.notes)
+        self._signals: list[int] = []
+        self._finite = True
+        self._progress = Progress(console.stream, steps)
+
+    @property
+    def step(self) -> int:
+        """The global step; counted here for a graph without a counter of its own."""
+        return self._begin + self.done
+
+    def run(self) -> int:
+        """Train to the end, the end of the data or a signal; returns the exit code."""
+        started = time.monotonic()
+        failure: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self.session.train(self.steps, on_loop=self._after_loop)
+            except BaseException as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=work, name="tpugraph-train", daemon=True)
+        with _SignalsTo(self._on_signal):
+            thread.start()
+            first_signal = 0.0
+            while thread.is_alive():
+                thread.join(0.1)
+                first_signal = first_signal or (time.monotonic() if self._signals else 0.0)
+                if len(self._signals) > 1 or (first_signal and time.monotonic() - first_signal > _PATIENCE):
+                    return self._abandon(thread)
+            self.seconds = time.monotonic() - started
+            self._progress.close()
+            if failure and not isinstance(failure[0], _Stopped):
+                raise failure[0]
+            if self.model_dir is not None and (self._saved_at != self.done or self.checkpoint is None):
+                self._save()
+        self._say_notes()
+        self._say_end()
+        return 128 + self._signals[0] if self._signals else 0
+
+    def summary(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "steps": self.done,
+            "global_step": self.step,
+            "first_loss": self.first_loss,
+            "last_loss": self.last_loss,
+            "num_replicas": self.session.num_replicas,
+            "seconds": round(self.seconds, 3),
+            "steps_per_second": round(self.done / self.seconds, 3) if self.seconds else None,
+            "checkpoint": self.checkpoint,
+            "interrupted": bool(self._signals),
+        }
+
+    def _after_loop(self, global_step: int, losses: list[float]) -> None:
+        first = self.step + 1 if not self._counted else global_step - len(losses) + 1
+        self.losses.write(first, losses)
+        self.done += len(losses)
+        if losses:
+            self.first_loss = losses[0] if self.first_loss is None else self.first_loss
+            self.last_loss = losses[-1]
+            self._progress.update(self.done, losses[-1])
+            self._check_finite(first, losses)
+        if self._signals:
+            raise _Stopped
+        if self._due():
+            self._save()
+
+    def _check_finite(self, first: int, losses: list[float]) -> None:
+        bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
+        if bad is not None and self._finite:
+            self._finite = False
+            self._progress.message(f"note: the loss is {losses[bad]} at step {first + bad:,}")
+
+    def _due(self) -> bool:
+        if self.model_dir is None or self.done >= self.steps:
+            return False
+        if self.save_steps is not None:
+            return self.done - self._saved_at >= self.save_steps
+        return time.monotonic() - self._saved_when >= _SAVE_SECONDS
+
+    def _save(self) -> None:
+        assert self.model_dir is not None
+        self.checkpoint = self.session.save(os.path.join(self.model_dir, "model.ckpt"))
+        self._saved_at, self._saved_when = self.done, time.monotonic()
+        self._say_notes()
+
+    def _say_notes(self) -> None:
+        for note in dict.fromkeys(self.session.notes[self._notes_said :]):
+            if note not in self.session.notes[: self._notes_said]:
+                self._progress.message(f"note: {note}")
+        self._notes_said = len(self.session.notes)
+
+    def _say_end(self) -> None:
+        rate = f" in {self.seconds:.1f} s ({self.done / self.seconds:,.1f} steps/s)" if self.seconds else ""
+        loss = "" if self.last_loss is None else f", loss {self.last_loss:.6g}"
+        stopped = f"{signal.Signals(self._signals[0]).name}: stopped after " if self._signals else "trained "
+        self.console.say(f"{stopped}{self.done:,} steps{rate}{loss}")
+        if self.checkpoint is not None:
+            self.console.say(f"saved {self.checkpoint}")
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals.append(number)
+        if len(self._signals) == 1:
+            self._progress.message("stopping at the end of this loop; once more to stop at once")
+
+    def _abandon(self, thread: threading.Thread) -> int:
+        """Give up the loop at work; the last checkpoint stays as it is."""
+        self._progress.close()
+        self.session.close()
+        thread.join(5)
+        kept = f"the last checkpoint is {self.checkpoint}" if self.checkpoint else "no checkpoint was written"
+        self.console.say(f"stopped in the middle of a loop after {self.done:,} steps; {kept}")
+        return 128 + self._signals[0]
+
+
+class _SignalsTo:
+    """Sends SIGINT and SIGTERM to a handler for the time of a block, where the caller is the main thread."""
+
+    def __init__(self, handler: Callable[[int, FrameType | None], None]) -> None:
+        self._handler = handler
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handler)
+
+    def __exit__(self, *error: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)

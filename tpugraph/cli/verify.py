@@ -1,0 +1,78 @@
+"""``tpugraph verify``: the plain graph against the converted one, as a table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+
+from tpugraph.cli.console import Console, Outcome
+from tpugraph.cli.flags import Parsed, rebinds
+from tpugraph.compiler import ConvertOptions
+from tpugraph.ir import graphdef
+from tpugraph.support.errors import UsageError
+from tpugraph.testing.comparison import Comparison
+from tpugraph.testing.verification import Verification, verify
+
+
+def run(flags: Parsed, console: Console) -> Outcome:
+    """Compare and print; the exit code is 1 where something differs by more than ``--tolerance``."""
+    model, steps = flags.model, flags["steps"]
+    names = rebinds(flags["rebind"])
+    if graphdef.load(model).of_type("TPUReplicateMetadata"):
+        raise UsageError(f"'{model}' is converted already; there is no plain graph to compare it with",
+                         fix="give the plain graph")  # fmt: skip
+    options = ConvertOptions(**flags.options())
+    terminal = console.stream.isatty()
+
+    def progress(text: str) -> None:
+        if terminal:
+            console.say(f"running: {text}")
+
+    found = verify(model, steps, options, checkpoint_path=flags["checkpoint"], rebind=names,
+                   tolerance=flags["tolerance"], progress=progress)  # fmt: skip
+    console.say(f"{model}: {steps} steps, {found.batch}, tolerance {found.tolerance:g}")
+    console.say(table(found))
+    for note in dict.fromkeys(found.notes):
+        console.say(f"note: {note}")
+    console.say(verdict(found))
+    result = {"ok": found.ok, "model": model, "steps": steps, "tolerance": found.tolerance,
+              "comparisons": [asdict(c) | {"ok": c.within(found.tolerance)} for c in found.comparisons],
+              "notes": found.notes}  # fmt: skip
+    return Outcome(result, 0 if found.ok else 1)
+
+
+def table(found: Verification) -> str:
+    """The comparisons, one line each."""
+    rows: list[tuple[str, ...]] = [("compared", "steps", "loss by", "most different variable", "by", "")]
+    rows += [_row(comparison, found.tolerance) for comparison in found.comparisons if not comparison.skipped]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += [f"{c.what}: not compared, {c.skipped}" for c in found.comparisons if c.skipped]
+    return "\n".join(lines)
+
+
+def _row(comparison: Comparison, tolerance: float) -> tuple[str, ...]:
+    by = _number(comparison.difference) if comparison.variable else "-"
+    verdict = "ok" if comparison.within(tolerance) else "DIFFERS"
+    name = comparison.variable if comparison.difference else "none" if comparison.variable else "-"
+    return (comparison.what, str(comparison.steps), _number(comparison.loss), name, by, verdict)
+
+
+def _number(value: float) -> str:
+    return "not finite" if math.isinf(value) else "0" if value == 0 else f"{value:.1e}"
+
+
+def verdict(found: Verification) -> str:
+    """The result in one sentence."""
+    if found.ok:
+        compared = [c for c in found.comparisons if not c.skipped]
+        worst = max((c for c in compared if c.variable), key=lambda c: c.difference, default=None)
+        if worst is None:
+            return "nothing could be compared"
+        if worst.difference == 0:
+            return "the same: no variable differs at all"
+        return f"the same: '{worst.variable}' differs most, by {_number(worst.difference)} ({worst.what})"
+    worst = max(found.comparisons, key=lambda c: max(c.difference, c.loss))
+    if worst.difference >= worst.loss:
+        return f"NOT the same: '{worst.variable}' differs most, by {_number(worst.difference)} ({worst.what})"
+    return f"NOT the same: the loss differs by {_number(worst.loss)} ({worst.what})"

@@ -1,0 +1,196 @@
+"""All that is known about one node: its roles, where its value lives and why, what the passes said of it and made of it."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import asdict
+from typing import Any
+
+from tpugraph import compiler
+from tpugraph.analysis import in_cluster
+from tpugraph.analysis.batched_input import batch_rows
+from tpugraph.analysis.because import Because, Reason
+from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.text import format_node, format_output
+from tpugraph.passes.cross_replica_sum import CrossReplicaSum
+from tpugraph.roles.findings import Finding, Roles
+from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.tpu.pipeline import Pipeline
+
+_MOST = 12
+
+
+def explain(model: str, name: str, options: compiler.ConvertOptions, *, everything: bool = False) -> dict[str, Any]:
+    """Convert a graph in memory and follow one node through it.
+
+    Args:
+        model: the graph's file or folder.
+        name: the node.
+        options: of the conversion.
+        everything: give all reasons for where its value lives, where else one is followed back to the input.
+
+    Raises:
+        UsageError: the node is neither in the graph nor in the converted one.
+    """
+    graph = graphdef.load(model)
+    name = name.removeprefix("^").partition(":")[0]
+    before = graph.get(name)
+    found: dict[str, Any] = {"node": name, "text": None if before is None else format_node(before), "roles": [],
+                             "notes": [], "removed_by": None, "converted": None, "made_by": None, "origin": None,
+                             "made_for_it": [], "side": None, "lives": [], "error": None}  # fmt: skip
+    if before is not None:
+        found["readers"] = [consumer.name for consumer in before.consumers()][:_MOST]
+    if not graph.of_type("TPUReplicateMetadata"):
+        _follow(graph, name, options, found, everything)
+    after = graph.get(name)
+    if before is None and after is None:
+        raise UsageError(f"there is no node '{name}' in the graph", origin=model, fix=_near(graph, name))
+    if after is not None:
+        found["side"] = "device" if in_cluster(after) else "host"
+        found["converted"] = format_node(after)
+        found["made_by"], found["origin"] = after.made_by, after.origin
+    found["made_for_it"] = [f"{node.name} ({node.made_by})" for node in graph if node.origin == name]
+    return found
+
+
+def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: dict[str, Any], everything: bool) -> None:
+    """Run the pipeline and note when the node is lost, and where its value lives when that is decided."""
+    there = name in graph
+    at_work: list[str] = []
+    passes = compiler.build_passes(options)
+    partition = next((step for step in passes if isinstance(step, CrossReplicaSum)), None)
+
+    def look(step: str, number: int, count: int) -> None:
+        if there and name not in graph and at_work and found["removed_by"] is None:
+            found["removed_by"] = at_work[-1]
+        at_work.append(step)
+        if partition is not None and step == partition.name:
+            found["lives"] = _lives(graph, name, partition, everything)
+
+    try:
+        graph.roles = compiler.find_roles(graph, options)
+        found["roles"] = _roles_of(graph.roles, name)
+        Pipeline(passes).run(graph, progress=look)
+    except TpuGraphError as error:
+        found["error"] = error.as_dict()
+    look("", 0, 0)
+    for note in graph.notes:
+        if note.node == name:
+            found["notes"].append(f"{note.stage}: {note.text}")
+        elif f"'{name}'" in note.text:
+            found["notes"].append(f"{note.stage}: '{note.node}' {note.text}")
+    for stage, facts in graph.facts.items():
+        dropped = facts.get("dropped")
+        if isinstance(dropped, dict) and name in dropped and not any("dropped" in note for note in found["notes"]):
+            found["notes"].append(f"{stage}: dropped: {dropped[name]}")
+
+
+def _lives(graph: Graph, name: str, partition: CrossReplicaSum, everything: bool) -> list[dict[str, Any]]:
+    """Of each value that a node on the device makes, its batch dimensions, its placement, and the reasons.
+
+    Of a node that makes none, such as an update, it is the values that it reads; of one that a pass took apart, those that
+    the cores combine.
+    """
+    rows = batch_rows(graph)
+    stands = [graph[name]] if name in graph else [node for node in graph if node.origin == name]
+    if rows is None or partition.num_replicas == 1 or not any(map(in_cluster, stands)):
+        return []
+    demands = partition.solved(graph, rows)
+    because = Because(demands.placing, demands.asking)
+    tensors = [tensor for node in stands if in_cluster(node) for tensor in because.values_of(node)]
+    if name not in graph:
+        tensors = because.combined(tensors) or tensors[:1]
+    return [
+        {
+            "tensor": str(tensor),
+            "is": format_output(tensor.node.output(tensor.port)),
+            "everything": everything,
+            "dimensions": because.dimensions(tensor),
+            "chain": [asdict(reason) for reason in because.chain(tensor, everything=everything)],
+        }
+        for tensor in tensors
+    ]
+
+
+def _roles_of(found: Roles, name: str) -> list[str]:
+    named: dict[str, list[Finding]] = {
+        "loss": [found.loss],
+        "train op": found.train_ops,
+        "step counter": [] if found.step is None else [found.step],
+        "input": found.inputs,
+        "update": found.updates,
+        "summary": found.summaries,
+        "metric": found.metrics,
+        "saver": found.savers,
+        **{f"candidate for {role}": others for role, others in found.other_candidates.items()},
+    }
+    texts = [f"{role}: {f.reason}" for role, findings in named.items() for f in findings if _is(f.name, name)]
+    variable = found.variables.get(name)
+    if variable is not None:
+        key = f"saved as '{variable.key}'" if variable.key is not None else "not saved"
+        start = f", first value by '{variable.initializer}'" if variable.initializer else ""
+        texts.append(f"variable: {'trained' if variable.trained else 'not trained'}, {key}{start}")
+    for role, names in (("initialiser of a table", found.table_initializers),
+                        ("initialiser of the input", found.iterator_initializers)):  # fmt: skip
+        if name in names:
+            texts.append(role)
+    texts += [f"initialiser of '{v.name}'" for v in found.variables.values() if v.initializer == name]
+    return texts
+
+
+def _is(tensor: str, name: str) -> bool:
+    return tensor.partition(":")[0] == name
+
+
+def _near(graph: Graph, name: str) -> str:
+    last = name.rpartition("/")[2]
+    near = [node.name for node in graph if last and last in node.name][:4]
+    near = near or difflib.get_close_matches(name, [node.name for node in graph], n=3)
+    return f"did you mean {' or '.join(near)}?" if near else "`tpugraph inspect MODEL` shows the names of the roles"
+
+
+def describe(found: dict[str, Any]) -> str:
+    """The same, readable."""
+    lines = []
+    if found["text"]:
+        lines.append(found["text"])
+        readers = found.get("readers")
+        lines.append(f"  read by   {', '.join(readers)}" if readers else "  read by   nothing")
+    else:
+        lines.append(f"{found['node']} is not in the plain graph")
+    lines += [f"  role      {text}" for text in found["roles"]]
+    for value in found["lives"]:
+        lines += _value_lines(value)
+    lines += [f"  note      {text}" for text in found["notes"]]
+    if found["removed_by"]:
+        what = "the training step does not need it" if found["removed_by"] == "prune" else "see `tpugraph passes`"
+        lines.append(f"  removed   by {found['removed_by']}: {what}")
+    if found["made_by"]:
+        origin = f", for '{found['origin']}'" if found["origin"] else ""
+        lines.append(f"  made by   {found['made_by']}{origin}")
+    if found["side"]:
+        lines.append(f"  runs on   the {found['side']}")
+    if found["converted"] and found["converted"] != found["text"]:
+        lines.append(f"  became    {found['converted']}")
+    made = found["made_for_it"]
+    lines += [f"  made for it  {text}" for text in made[:_MOST]]
+    if len(made) > _MOST:
+        lines.append(f"  made for it  ... and {len(made) - _MOST} more")
+    if found["error"]:
+        stage = f"{found['error']['stage']}: " if found["error"]["stage"] else ""
+        lines.append(f"  conversion stops: {stage}{found['error']['fault']}")
+    return "\n".join(lines)
+
+
+def _value_lines(value: dict[str, Any]) -> list[str]:
+    """Where a value lives, and the chain of reasons, from the value back to the input."""
+    chain = [Reason(**link) for link in value["chain"]]
+    lines = [f"  value     {value['tensor']} : {value['is']}"]
+    lines += [f"    batch   {text}" for text in value["dimensions"]]
+    for place, link in enumerate(chain):
+        following = {after.tensor for after in chain[place + 1 : place + 2]}
+        others = [f"'{name}'" for name in link.operands if value["everything"] or name not in following]
+        also = "from" if value["everything"] else "also"
+        beside = f" ({also} {', '.join(others)})" if others and following else ""
+        lines.append(f"    {'lives' if not place else 'since':<8}{link}{beside}")
+    return lines

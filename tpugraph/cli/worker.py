@@ -1,0 +1,23 @@
+"""``tpugraph worker``: one of the processes whose cores a training on several hosts shares."""
+
+from __future__ import annotations
+
+import signal
+
+from tpugraph.cli.console import Console, Outcome
+from tpugraph.cli.flags import Parsed
+from tpugraph.runtime.cluster import workers
+from tpugraph.support.errors import UsageError
+
+
+def run(flags: Parsed, console: Console) -> Outcome:
+    """Serve until a signal ends the process."""
+    if not flags["workers"]:
+        raise UsageError("'tpugraph worker' needs the addresses of all workers",
+                         fix="tpugraph worker --workers=10.0.0.2:8470,10.0.0.3:8470 --task=0")  # fmt: skip
+    server = workers.serve(flags["workers"], flags["task"])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # the server waits outside of Python, which could not answer
+    console.say(f"worker {flags['task']} of {len(flags['workers'])} serves at {flags['workers'][flags['task']]}")
+    server.join()
+    return Outcome({})

@@ -1,0 +1,19 @@
+"""The compiler: options, conversion, the check for TPUs, and TPU graphs that TPUEstimator built."""
+
+from tpugraph.compiler.conversion import (
+    ConvertOptions,
+    build_passes,
+    collectives,
+    convert,
+    find_roles,
+    passes_of,
+)
+
+__all__ = [
+    "ConvertOptions",
+    "build_passes",
+    "collectives",
+    "convert",
+    "find_roles",
+    "passes_of",
+]

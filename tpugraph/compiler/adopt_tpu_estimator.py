@@ -1,0 +1,192 @@
+"""TPU graphs that TPUEstimator built: give them the entry points of a converted graph; one session runs both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tpugraph import analysis, ops, roles
+from tpugraph.analysis import CLUSTER_ATTR, HOST_DEVICE, in_cluster, shapes
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.passes.entry_points import EntryPoints
+from tpugraph.roles.findings import Finding, Roles
+from tpugraph.support.errors import RunError
+from tpugraph.tpu.outfeeding import MADE_BY, HostSide, read_in_loop
+
+_INT32 = attrs.dtype("int32")
+_RESOURCE = attrs.dtype("resource")
+DEFAULT_ITERATIONS = 100
+"""Steps per loop where the graph does not say: TPUEstimator sets the number at run time."""
+
+
+def add_entry_points(graph: Graph) -> None:
+    """Add configure, init, enqueue, train, dequeue, save, restore and shutdown to a TPUEstimator training graph.
+
+    The graph's loss of each step (core 0's own in TPUEstimator) becomes the mean over the cores: it is added to what
+    the cluster sends over its outfeed.
+
+    Raises:
+        RunError: the graph is no training graph of the documented form.
+    """
+    shapes.infer(graph)
+    graph.stage = MADE_BY
+    limit, condition = _limit(graph)
+    graph.roles = _roles(graph)
+    loss = _carried_loss(graph, condition)
+    _send_loss(graph, loss)
+    _name_limit(graph, limit)
+    _read_outfeed(graph, limit)
+    results = graph.roles.results
+    output = _one(graph, "TPUReplicatedOutput")
+    results["train"] = str(output.out())
+    results["enqueue"] = _end_of(graph, graph.of_type("InfeedEnqueueTuple")).name
+    graph.stage = None
+    EntryPoints().run(graph)
+
+
+def _one(graph: Graph, op: str) -> Node:
+    found = graph.of_type(op)
+    if len(found) != 1:
+        raise RunError(
+            f"the graph has {len(found)} {op}, not one",
+            origin=graph.source,
+            fix="give a training graph that TPUEstimator wrote for one host",
+        )
+    return found[0]
+
+
+def _limit(graph: Graph) -> tuple[Node, Node]:
+    """The variable that holds the number of iterations, and the condition of the device loop."""
+    for condition in graph.of_type(*ops.LOOP_COND):
+        less = condition.inputs[0].node
+        if not in_cluster(condition) or less.op != "Less":
+            continue
+        node = less.inputs[1].node
+        while node.op in ops.ENTER | ops.READS | ops.IDENTITIES:
+            node = node.inputs[0].node
+        if node.op in ops.RESOURCE_VARIABLES:
+            return node, condition
+    raise RunError(
+        "the cluster has no loop over a number of iterations that a variable holds",
+        origin=graph.source,
+        fix="only training graphs run so far; evaluation and prediction graphs loop otherwise",
+    )
+
+
+def _roles(graph: Graph) -> Roles:
+    writes = [node for node in graph if node.op in ops.WRITES]
+    cluster = {node: None for node in graph if in_cluster(node)}
+    restored = graph.descendants(graph.of_type(*ops.RESTORES), data_only=True)
+    return Roles(
+        loss=Finding("", "the loop carries it"),
+        train_ops=[],
+        step=roles.find_step(graph, writes, cluster),
+        inputs=[],
+        variables=roles.find_variables(graph, writes, cluster, restored, []),
+        updates=[],
+        table_initializers=[n.name for n in graph.of_type(*ops.TABLE_INITIALIZERS)],
+        iterator_initializers=[n.name for n in graph.of_type(*ops.MAKE_ITERATOR)],
+    )
+
+
+def _carried_loss(graph: Graph, condition: Node) -> Tensor:
+    """The float scalar that the device loop carries from step to step."""
+    for use in condition.uses():
+        merge = use.node.inputs[0].node if use.node.op in ops.SWITCH else None
+        if merge is None or merge.op not in ops.MERGE or not merge.out().dtype.floating:
+            continue
+        following = next((t.node for t in merge.inputs if t.node.op in ops.NEXT_ITERATION), None)
+        if following is not None:
+            return following.inputs[0]
+    raise RunError("the device loop carries no loss", node=condition, origin=graph.source)
+
+
+def _send_loss(graph: Graph, loss: Tensor) -> None:
+    """Append this core's share of the loss to the outfeed tuple."""
+    enqueue = _one(graph, "OutfeedEnqueueTuple")
+    count = _one(graph, "TPUReplicateMetadata").attr("num_replicas")
+    source = loss.node
+    # The carried value waits for the outfeed; what it copies does not.
+    while source.op in ops.IDENTITIES and enqueue in source.controls:
+        loss = source.inputs[0]
+        source = loss.node
+    mark = {CLUSTER_ATTR: enqueue.attr(CLUSTER_ATTR)}
+    kind = loss.dtype
+
+    def constant(name: str, value: np.ndarray, of: attrs.DType) -> Tensor:
+        return graph.add(
+            "Const",
+            f"tpugraph/{name}",
+            controls=[source],
+            outputs=[(of, value.shape)],
+            attrs={"dtype": of, "value": value, **mark},
+        ).out()
+
+    share = graph.add(
+        "Mul",
+        "tpugraph/share",
+        [loss, constant("cores", np.asarray(1.0 / count, kind.name), kind)],
+        attrs={"T": kind, **mark},
+        outputs=[(kind, loss.shape)],
+    )
+    vector = graph.add(
+        "Reshape",
+        "tpugraph/vector",
+        [share.out(), constant("one", np.ones(1, "int32"), _INT32)],
+        attrs={"T": kind, "Tshape": _INT32, **mark},
+        outputs=[(kind, (1,))],
+    )
+    graph.set_attr(enqueue, "dtypes", [*enqueue.attr("dtypes"), kind])
+    graph.set_inputs(enqueue, [*enqueue.inputs, vector.out()])
+    for dequeue in graph.of_type("OutfeedDequeueTuple"):
+        shapes_held = [attrs.encode(s) if s is not None else s for s in dequeue.attr("shapes")]
+        graph.set_attr(dequeue, "dtypes", [*dequeue.attr("dtypes"), kind])
+        graph.set_attr(dequeue, "shapes", [*shapes_held, (1,)])
+        graph.set_outputs(dequeue, [*(dequeue.outputs or []), (kind, (1,))])
+
+
+def _name_limit(graph: Graph, limit: Node) -> None:
+    first = graph.add(
+        "Const",
+        "tpugraph/iterations_per_loop/Initializer",
+        outputs=[(_INT32, ())],
+        attrs={"dtype": _INT32, "value": np.asarray(DEFAULT_ITERATIONS, "int32")},
+    )
+    assign = graph.add(
+        "AssignVariableOp",
+        "tpugraph/iterations_per_loop/Assign",
+        [limit.out(), first.out()],
+        attrs={"dtype": _INT32},
+        outputs=[],
+    )
+    graph.add(
+        "Identity", "tpugraph/iterations_per_loop", [limit.out()], attrs={"T": _RESOURCE}, outputs=[(_RESOURCE, ())]
+    )
+    graph.roles.results["limit_init"] = assign.name
+
+
+def _read_outfeed(graph: Graph, limit: Node) -> None:
+    """Read the outfeed in a loop; host functions of the user's see what the last step of a loop sent."""
+    dequeues = sorted(graph.of_type("OutfeedDequeueTuple"), key=lambda n: n.attr("device_ordinal", 0))
+    if not dequeues:
+        raise RunError("nothing reads the outfeed", origin=graph.source)
+    if any(analysis.frames(graph)[node] for node in dequeues):
+        raise RunError("the outfeed is read in a loop of an unknown form", node=dequeues[0])
+    for node in dequeues:
+        node.made_by = MADE_BY
+        graph.set_device(node, HOST_DEVICE)
+        for waiting in node.control_uses():
+            graph.remove_control(waiting, node)
+    loss = HostSide(graph, dequeues).total(len(dequeues[0].outputs or []) - 1)
+    graph.roles.step_loss = str(loss)
+    read_in_loop(graph, limit.out())
+
+
+def _end_of(graph: Graph, enqueues: Iterable[Node]) -> Node:
+    """The Exit of the loop around the enqueue ops."""
+    frame_of = analysis.frames(graph)
+    frames = {frame_of[node] for node in enqueues}
+    if len(frames) != 1 or not (frame := frames.pop()):
+        raise RunError("the infeed is not written in one loop", origin=graph.source)
+    return next(node for node in graph.of_type(*ops.EXIT) if frame_of[node] == frame)

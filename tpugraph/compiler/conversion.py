@@ -1,0 +1,257 @@
+"""The compiler: a plain training graph in, a Program out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tpugraph import ops, roles
+from tpugraph.analysis import cluster_nodes, shapes
+from tpugraph.compiler import preconditions
+from tpugraph.ir import Graph, graphdef
+from tpugraph.partition import one_row
+from tpugraph.passes import PASSES, PIPELINES
+from tpugraph.roles import evaluation_roles
+from tpugraph.roles.findings import Roles
+from tpugraph.support.errors import ConversionError, GraphError, UsageError
+from tpugraph.support.garbage import without_garbage_collection
+from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
+from tpugraph.tpu.program import Program
+
+MOST_ITERATIONS = 2**31 - 1
+"""The loop of the converted graph counts in int32."""
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """How to convert.
+
+    Attributes:
+        num_replicas: number of cores.
+        iterations_per_loop: steps per Session.run.
+        batch_mode: ``per_replica`` (each core takes batches of the traced size) or ``global`` (the traced batch is
+            split).
+        train_op: name of the train op (or several, separated by commas); None finds it.
+        loss: name of the loss; None finds it.
+        loss_reduction: ``auto``, ``mean`` or ``sum``.
+        varying_updates: ``mean``, ``replica0`` or ``error``: what is written where a policy lets cores differ.
+        batch_norm: ``global`` (statistics of the whole batch) or ``per_core`` (each core its own, as is usual on a TPU).
+        batch_constants: names of constants that hold the size of the batch or a share of it, where the compiler asks or
+            a note says that it takes them for numbers of the model.
+        literals: names of constants that are numbers of the model, where the compiler asks.
+        mode: ``train``, ``eval`` or ``predict``: what kind of graph the model is.
+        metrics: of mode ``eval``: value tensor and update op of each metric by name; None finds them.
+        predictions: of mode ``predict``: the tensor of each prediction by name; None finds them.
+        passes: the pipeline as text; None is the default one.
+        dump_dir: folder for numbered dumps.
+        dump_after: passes to dump after; all when empty.
+    """
+
+    num_replicas: int = 8
+    iterations_per_loop: int = 100
+    batch_mode: str = "per_replica"
+    train_op: str | None = None
+    loss: str | None = None
+    loss_reduction: str = "auto"
+    varying_updates: str = "mean"
+    batch_norm: str = "global"
+    batch_constants: tuple[str, ...] = ()
+    literals: tuple[str, ...] = ()
+    mode: str = "train"
+    metrics: Mapping[str, tuple[str, str]] | None = None
+    predictions: Mapping[str, str] | None = None
+    passes: str | None = None
+    dump_dir: str | None = None
+    dump_after: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("num_replicas", "iterations_per_loop"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name} is {value!r}, but must be a whole number of at least 1", fix=f"--{name}=8")
+        if self.iterations_per_loop > MOST_ITERATIONS:
+            raise UsageError(f"iterations_per_loop is {self.iterations_per_loop:,}, but a loop counts in 32 bits",
+                             fix=f"--iterations_per_loop={MOST_ITERATIONS} or less")  # fmt: skip
+        if self.dump_after and self.dump_dir is None:
+            raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR")
+        if self.batch_mode not in ("per_replica", "global"):
+            raise UsageError(f"'{self.batch_mode}' is no batch mode", fix="--batch_mode=per_replica or global")
+        if self.batch_norm not in ("global", "per_core"):
+            raise UsageError(f"'{self.batch_norm}' is no batch_norm", fix="--batch_norm=global or per_core")
+        if self.mode not in PIPELINES:
+            raise UsageError(f"'{self.mode}' is no mode", fix="--mode=train, eval or predict")
+        if self.mode != "train" and self.batch_mode != "per_replica":
+            raise UsageError(f"--batch_mode={self.batch_mode} does not go with --mode={self.mode}",
+                             fix="--batch_mode=per_replica: each core takes batches of the traced size")  # fmt: skip
+        for name, mode in (("metrics", "eval"), ("predictions", "predict"), ("train_op", "train")):
+            if getattr(self, name) is not None and self.mode != mode:
+                raise UsageError(f"--{name} does not go with --mode={self.mode}", fix=f"--mode={mode}, or leave it out")
+
+
+def convert(
+    model: str | os.PathLike[str] | Graph,
+    options: ConvertOptions | None = None,
+    *,
+    progress: Callable[[str, int, int], None] | None = None,
+    **fields: Any,
+) -> Program:
+    """Convert a plain Estimator graph into a TPU graph: one that trains, or with ``mode`` one that evaluates or predicts.
+
+    Args:
+        model: a path (see :func:`tpugraph.ir.graphdef.load`) or a Graph, which is rewritten in place.
+        options: the options; or give their fields as keyword arguments.
+        progress: called before each pass with its name, its number and the number of passes.
+        **fields: fields of :class:`ConvertOptions`.
+
+    Raises:
+        TpuGraphError: the graph cannot be loaded, understood or rewritten; nothing is written.
+    """
+    if options is not None and fields:
+        raise UsageError("give either options or keyword arguments, not both")
+    with without_garbage_collection():
+        return _convert(model, options or ConvertOptions(**fields), progress)
+
+
+def _convert(
+    model: str | os.PathLike[str] | Graph, options: ConvertOptions, progress: Callable[[str, int, int], None] | None
+) -> Program:
+    started = time.perf_counter()
+    graph = model if isinstance(model, Graph) else graphdef.load(model)
+    if graph.of_type("TPUReplicateMetadata"):
+        raise ConversionError("the graph is a TPU graph already", origin=graph.source, fix="run it: tpugraph run MODEL")
+    size = len(graph)
+    preconditions.check_constants(graph)
+    if graph.roles is None:
+        graph.roles = find_roles(graph, options)
+    predictions = dict(graph.roles.predictions)
+    preconditions.check(graph)
+    pipeline = Pipeline(build_passes(options))
+    pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after, progress=progress)
+    try:
+        shapes.check(graph)
+    except GraphError as error:
+        if graph.facts.get("cross-replica-sum", {}).get("batch_rows") == 1 and options.num_replicas > 1:
+            raise one_row.refusal(error.fault, error.node, graph.source) from error
+        raise
+    graph.imported = None
+    graph_def = graphdef.to_graph_def(graph)
+    seconds = time.perf_counter() - started
+    return Program(graph_def, _report(graph, options, pipeline, size, seconds) | {"predictions": predictions})
+
+
+def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
+    """The roles of a plain graph in the mode of the options.
+
+    Raises:
+        RolesError: the graph is of another kind, or what it is for cannot be told.
+    """
+    if options.mode == "eval":
+        return evaluation_roles.find_evaluation(graph, metrics=options.metrics, loss=options.loss)
+    if options.mode == "predict":
+        return evaluation_roles.find_prediction(graph, predictions=options.predictions)
+    return roles.find(graph, train_op=options.train_op, loss=options.loss)
+
+
+def build_passes(options: ConvertOptions) -> list[Pass]:
+    """The passes that the options ask for, with their parameters."""
+    values = asdict(options)
+    if options.passes is not None:
+        return parse_passes(options.passes, PIPELINES[options.mode], values)
+    return [cls(**{key: values[key] for key in cls.parameters() if key in values}) for cls in PIPELINES[options.mode]]
+
+
+# --------------------------------------------------------------------------- report
+
+
+def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int, seconds: float) -> dict[str, Any]:
+    found, facts, device = graph.roles, graph.facts, cluster_nodes(graph)
+    placement = facts.get("placement", {})
+    outfeed = facts.get("outfeed") or facts.get("gather-rows", {})
+    cores = options.num_replicas
+    per_core = 1 if options.batch_mode == "global" else cores
+    naive = placement.get("naive_bytes", 0)
+    return {
+        "source": Path(graph.source).name if graph.source else "",
+        "mode": options.mode,
+        "num_replicas": cores,
+        "iterations_per_loop": options.iterations_per_loop,
+        "batch": _batch(graph, options),
+        "nodes": {"input": size, "output": len(graph), "device": len(device)},
+        "loss": asdict(found.loss),
+        "metrics": found.values,
+        "train_ops": [asdict(f) for f in found.train_ops],
+        "step": None if found.step is None else asdict(found.step),
+        "inputs": [asdict(f) for f in found.inputs],
+        "trained": found.trained,
+        "variables": {name: {"key": v.key, "trained": v.trained} for name, v in found.variables.items()},
+        "reduction": {key: facts.get("cross-replica-sum", {}).get(key) for key in ("loss_reduction", "reason")},
+        "collectives": collectives(graph),
+        "varying_updates": facts.get("cross-replica-sum", {}).get("unified", {}),
+        "bytes_per_step": {
+            "infeed": placement.get("infeed_bytes", 0) * per_core,
+            "infeed_naive": None if naive is None else naive * per_core,
+            "infeed_tensors": placement.get("infeed_tensors", {}),
+            "outfeed": outfeed.get("outfeed_bytes", 0),
+            "outfeed_tensors": outfeed.get("outfeed_tensors", {}),
+        },
+        "host_ops": dict(Counter(n.op for n in graph if n not in device and ops.is_host_only(n.op))),
+        "dropped": placement.get("dropped", {}),
+        "complete": bool(graph.of_type("TPUReplicateMetadata")),
+        "passes": [trace.as_dict() for trace in pipeline.trace],
+        "notes": _notes(graph),
+        "why": [{"stage": n.stage, "node": n.node, "text": n.text} for n in graph.notes],
+        "seconds": round(seconds, 4),
+    }
+
+
+def collectives(graph: Graph) -> dict[str, Any]:
+    """What the cores combine in each step: how many sums, how many bytes of a core, which tensors, and what is gathered."""
+    facts = graph.facts.get("cross-replica-sum", {})
+    sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by == "cross-replica-sum"]
+    return {
+        "sums": len(sums),
+        "bytes": sum(shapes.byte_size(node.out()) or 0 for node in sums),
+        "combined": facts.get("combined", {}),
+        "gathered": facts.get("gathered", {}),
+    }
+
+
+def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
+    cores = options.num_replicas
+    rows = graph.facts.get("cross-replica-sum", {}).get("batch_rows") or graph.roles.batch_rows or None
+    if rows is None:
+        return {"per_core": None, "global": None, "line": f"{cores} cores"}
+    return {"per_core": rows, "global": rows * cores, "line": f"global batch {rows * cores} = {cores} cores x {rows}"}
+
+
+def _notes(graph: Graph) -> list[str]:
+    notes = list(graph.facts.get("static-shapes", {}).get("batches_closed", []))
+    for name in ("preconditions", "cross-replica-sum"):
+        notes += graph.facts.get(name, {}).get("notes", [])
+    padding = graph.facts.get("pad-batches", {})
+    notes.extend(padding.get("notes", []))
+    if padding.get("endless"):
+        notes.append("the dataset repeats for ever: say how many steps to run")
+    notes.extend(graph.facts.get("separate-rows", {}).get("models_on_host", [])[:5])
+    if any(graph[f.name].op in ops.DEQUEUES for f in graph.roles.inputs if f.name in graph):
+        notes.append("the input is a queue: its position cannot be saved in a checkpoint")
+    return notes
+
+
+def passes_of(spec: Sequence[type[Pass]] = PASSES) -> list[dict[str, Any]]:
+    """The pipeline as data: name, parameters, requires, ensures and one sentence per pass."""
+    return [
+        {
+            "name": cls.name,
+            "parameters": cls.parameters(),
+            "requires": list(cls.requires),
+            "ensures": list(cls.ensures),
+            "summary": cls.summary(),
+        }
+        for cls in spec
+    ]

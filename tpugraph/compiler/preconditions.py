@@ -1,0 +1,139 @@
+"""What a graph must be before it can be converted: no Python, no feeds, a gradient for what it trains."""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis.state import written_variables
+from tpugraph.ir import Graph, Node, attrs, function_library
+from tpugraph.support.errors import ConversionError, LoadError, RolesError
+
+IN_PROCESS = "in-process"
+"""Fact of a graph that runs in the process that made it: the Python functions that it calls are there."""
+
+
+def check_constants(graph: Graph) -> None:
+    """Refuse a graph with a constant that does not hold what it declares, before anything reads it.
+
+    Raises:
+        LoadError: a constant whose content has another length than its shape and dtype make.
+    """
+    for node in graph.of_type("Const"):
+        value = node.raw_attrs.get("value")
+        fault = None if value is None else attrs.damage(value)
+        if fault is not None:
+            raise LoadError(
+                f"the constant '{node.name}' is damaged: it holds {fault}",
+                node=node,
+                origin=graph.source,
+                fix="write the graph again, or copy the file again: it is cut off or was edited by hand",
+            )
+
+
+def check(graph: Graph) -> None:
+    """Refuse a graph, with roles, that cannot be converted whatever the options; what only looks odd is noted.
+
+    Raises:
+        ConversionError: Python functions or fed placeholders in the step.
+        RolesError: a trained variable whose gradient is None.
+    """
+    step = graph.ancestors(graph[name] for name in graph.roles.roots)
+    if not graph.facts.get(IN_PROCESS):
+        _refuse_python(graph, step)
+    _refuse_fed(graph, step)
+    if graph.roles.mode == "train":
+        _look_at_none_gradients(graph, step)
+
+
+def _refuse_python(graph: Graph, step: dict[Node, None]) -> None:
+    for node in step:
+        if node.op in ops.PYTHON:
+            raise ConversionError(
+                f"{node.op} calls a Python function of the program that wrote the graph; a file does not hold it",
+                node=node,
+                origin=graph.source,
+                fix="replace tf.py_func by TensorFlow ops, or convert inside the program that defines the function",
+            )
+    for name, function in function_library.functions_named(graph).items():
+        for definition in function.node_def:
+            if definition.op in ops.PYTHON:
+                raise ConversionError(
+                    f"{definition.op} in the dataset function '{name}' calls Python; a file does not hold it",
+                    node=definition.name,
+                    origin=graph.source,
+                    fix="replace from_generator and py_func by TensorFlow ops, or convert inside the program",
+                )
+
+
+def _refuse_fed(graph: Graph, step: dict[Node, None]) -> None:
+    fed = [node for node in step if node.op in ops.PLACEHOLDERS]
+    if fed:
+        more = f" (and {len(fed) - 1} more)" if len(fed) > 1 else ""
+        raise ConversionError(
+            f"the step is fed from outside through '{fed[0].name}'{more}; a file does not hold what is fed",
+            node=fed[0],
+            origin=graph.source,
+            fix="read the input with tf.data or queues in the graph, as Estimator's input_fn does",
+        )
+
+
+def _look_at_none_gradients(graph: Graph, step: dict[Node, None]) -> None:
+    """Variables that the loss reads through ops without a gradient only: training would leave them alone.
+
+    The collection of trainable variables says which were meant to be trained. A bare GraphDef does not tell them from
+    those made with ``trainable=False``: there it is a note.
+    """
+    found = graph.roles
+    loss = graph.tensor(found.loss.name).node
+    forward = graph.ancestors([loss], data_only=True)
+    trainable = graph.collections.get("trainable_variables")
+    notes = []
+    for name in _never_written(graph, step) if trainable is None else trainable:
+        variable = graph.get(name)
+        if variable is None or name not in found.variables or found.variables[name].trained:
+            continue
+        blocker = _blocked_by(variable, loss, forward)
+        if blocker is None:
+            continue
+        if trainable is None:
+            notes.append(f"'{name}' keeps its value: the loss reads it through '{blocker.name}', which has no gradient")
+            continue
+        raise RolesError(
+            f"the gradient of the trainable variable '{name}' is None: the loss reads it only through "
+            f"'{blocker.name}', which has no gradient",
+            node=variable,
+            origin=graph.source,
+            fix=f"give '{name}' a differentiable path to the loss, or make it with trainable=False",
+        )
+    graph.facts["preconditions"] = {"notes": notes}
+
+
+def _never_written(graph: Graph, step: dict[Node, None]) -> list[str]:
+    """The variables of floating point that the step reads and does not write."""
+    written = {variable for node in step for variable in written_variables(node)}
+    held = (graph[name] for name in graph.roles.variables)
+    return [node.name for node in held if node in step and node not in written and node.attr("dtype").floating]
+
+
+def _blocked_by(variable: Node, loss: Node, forward: dict[Node, None]) -> Node | None:
+    """The op that stops the gradient on every path from the variable to the loss; None where one gets through."""
+    if variable not in forward:
+        return None
+    blocker: Node | None = None
+    stack, seen = [variable], {variable}
+    while stack:
+        node = stack.pop()
+        if node is loss:
+            return None
+        for use in node.uses():
+            if use.node not in forward or use.node in seen:
+                continue
+            seen.add(use.node)
+            if use.node.op in ops.NO_GRADIENT or _casts_to_whole(use.node):
+                blocker = blocker or use.node
+            else:
+                stack.append(use.node)
+    return blocker
+
+
+def _casts_to_whole(node: Node) -> bool:
+    return node.op == "Cast" and not node.attr("DstT").floating

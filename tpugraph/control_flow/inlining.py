@@ -1,0 +1,201 @@
+"""A call of a library function replaced by the nodes of its body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tpugraph import analysis, ops
+from tpugraph.control_flow import functionalize_cond
+from tpugraph.ir import Graph, Node, Tensor, function_library, is_back_edge
+from tpugraph.ir import attrs as attr_codec
+from tpugraph.ir.attrs import DType
+from tpugraph.ir.function_library import ARGUMENT, Body
+from tpugraph.support.errors import ConversionError
+
+CALLS = {
+    "While": ("cond", "body"),
+    "StatelessWhile": ("cond", "body"),
+    "If": ("then_branch", "else_branch"),
+    "StatelessIf": ("then_branch", "else_branch"),
+    "Case": ("branches",),
+    "StatelessCase": ("branches",),
+    "PartitionedCall": ("f",),
+    "StatefulPartitionedCall": ("f",),
+}
+"""Ops that call functions, and the attributes that name them. A function's name can be an op type too."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A node that calls functions, and where it stands.
+
+    Attributes:
+        node: the node.
+        scope: what the names of the nodes that replace it begin with.
+        pivot: what a node without inputs has to wait for, so that it runs just when the call would: in a loop once in
+            each iteration, in a conditional in its branch. Empty outside of loops and conditionals.
+        inside: the functions whose bodies the call comes from, outermost first.
+        gates: whether a result has to wait for what the body does beside it.
+    """
+
+    node: Node
+    scope: str
+    pivot: tuple[Node, ...] = ()
+    inside: tuple[str, ...] = ()
+    gates: bool = True
+
+    @property
+    def starts(self) -> tuple[Node, ...]:
+        """What the body's first nodes wait for."""
+        return self.node.controls or self.pivot
+
+    def part(self, node: Node, pivot: Iterable[Node], *, gates: bool = True) -> Call:
+        """A call that was made to replace a part of this one."""
+        return Call(node, self.scope, tuple(pivot), self.inside, gates)
+
+
+def calls_of(graph: Graph, nodes: Iterable[Node]) -> list[Call]:
+    """The nodes that call functions; ``SymbolicGradient``, which makes a function of another one, is none of them."""
+    functions = function_library.functions_named(graph)
+    found = [node for node in nodes if node.op in CALLS or node.op in functions]
+    held = _held(graph) if found else {}
+    return [Call(node, node.name, _pivot(graph, node) if node in held else ()) for node in found]
+
+
+def body_of(graph: Graph, call: Call, name: str) -> Body:
+    """The body of a function that a node calls.
+
+    Raises:
+        ConversionError: there is no such function, or it calls itself.
+    """
+    if name in call.inside:
+        chain = " -> ".join([*call.inside[call.inside.index(name) :], name])
+        raise ConversionError(f"the function '{name}' calls itself: {chain}", node=call.node, origin=graph.source,
+                              fix="write the recursion as a loop, with tf.while_loop")  # fmt: skip
+    return function_library.function_body(graph, name, call.node)
+
+
+def is_constant(tensor: Tensor) -> bool:
+    """Whether a loop has the value in every iteration, even in the one that does not take place."""
+    return tensor.node.op in ops.ENTER and bool(tensor.node.attr("is_constant"))
+
+
+def identity(graph: Graph, tensor: Tensor, kind: DType, name: str, call: Call, controls: Iterable[Node] = ()) -> Tensor:
+    """The same value under another name, once ``controls`` have run."""
+    node = graph.add("Identity", name, [tensor], controls=controls, attrs={"T": kind}, device=call.node.device,
+                     source=call.node)  # fmt: skip
+    return node.out()
+
+
+def inline(graph: Graph, call: Call, name: str) -> list[Call]:
+    """Replace a node that calls the function ``name`` by its body; returns the calls in the body.
+
+    The node itself is left without uses. What waited for it waits for what the body does and reads.
+    """
+    body, node = body_of(graph, call, name), call.node
+    ends = [n for n in body.graph if n in body.must_run or (n.op != ARGUMENT and _acts(n))]
+    wanted = body.graph.ancestors([*(tensor.node for tensor in body.results), *ends])
+    inner = calls_of(body.graph, [n for n in body.graph if n in wanted])
+    wanted.update(dict.fromkeys(pivot for found in inner for pivot in found.pivot))
+    given = dict(zip(body.arguments, node.inputs, strict=True))
+    if node.controls:
+        for argument, kind in zip(body.arguments, body.types, strict=True):
+            if argument in wanted:
+                label = f"{call.scope}/{argument.name}"
+                given[argument] = identity(graph, given[argument], kind, label, call, node.controls)
+    copies = _copy(graph, call, name, body.graph, wanted, given)
+    effects = [n for n in ends if n in body.must_run or has_effects(n)] if call.gates else []
+    for port, result in enumerate(body.results):
+        value = _found(result, given, copies)
+        before = body.graph.ancestors([result.node]) if effects and node.uses(port) else effects
+        missing = [copies[n] for n in effects if n not in before]
+        if missing:
+            value = identity(graph, value, body.result_types[port], f"{call.scope}/result", call, missing)
+        graph.replace_uses(node.out(port), value)
+    graph.replace_control_uses(node, [copies[n] for n in ends] or call.starts)
+    functions = (*call.inside, name)
+    return [
+        Call(copies[c.node], copies[c.node].name, tuple(copies[p] for p in c.pivot) or call.starts, functions)
+        for c in inner
+    ]
+
+
+def has_effects(node: Node) -> bool:
+    """Whether a node has to run where nothing reads it."""
+    return functionalize_cond.has_effects(node) and node.op not in ops.RANDOM
+
+
+def _acts(node: Node) -> bool:
+    """Whether it matters when a node runs: it has effects, or it reads what effects change."""
+    return ops.is_stateful(node.op) and node.op not in ops.RESOURCE_VARIABLES | ops.RANDOM
+
+
+def _copy(
+    graph: Graph, call: Call, name: str, body: Graph, wanted: Mapping[Node, Any], given: Mapping[Node, Tensor]
+) -> dict[Node, Node]:
+    """Copy the nodes of a body that are wanted; ``given`` holds the arguments."""
+    copies: dict[Node, Node] = {}
+    closing: list[tuple[Node, int]] = []
+    for node in body.topological_order([n for n in wanted if n.op != ARGUMENT]):
+        inputs: list[Tensor] = []
+        for index, tensor in enumerate(node.inputs):
+            if is_back_edge(tensor.node, node):  # not copied yet: the other input of the Merge stands in
+                closing.append((node, index))
+                tensor = next(t for t in node.inputs if not is_back_edge(t.node, node))
+            inputs.append(_found(tensor, given, copies))
+        attributes = {key: value for key, value in node.raw_attrs.items() if key != "_class"}
+        if node.op in ops.ENTER:
+            attributes["frame_name"] = f"{call.scope}/{name}/{node.attr('frame_name')}"
+        controls = [copies[c] for c in node.controls if c in copies] or waits(inputs, call.starts)
+        copies[node] = graph.add(node.op, f"{call.scope}/{node.name}", inputs, controls=controls, attrs=attributes,
+                                 device=node.device or call.node.device, source=call.node)  # fmt: skip
+    for node, index in closing:
+        graph.set_input(copies[node], index, _found(node.inputs[index], given, copies))
+    return copies
+
+
+def _found(tensor: Tensor, given: Mapping[Node, Tensor], copies: Mapping[Node, Node]) -> Tensor:
+    """What stands for a tensor of the body."""
+    return given[tensor.node] if tensor.node in given else copies[tensor.node].out(tensor.port)
+
+
+def waits(inputs: Iterable[Tensor], starts: tuple[Node, ...]) -> tuple[Node, ...]:
+    """What a node waits for that has no inputs, or only such as a loop has in the iteration that does not take place."""
+    return starts if all(is_constant(tensor) for tensor in inputs) else ()
+
+
+# --------------------------------------------------------------------------- calls in loops and conditionals of TF1
+
+
+def _held(graph: Graph) -> dict[Node, Any]:
+    """The nodes in loops and conditionals of TF1."""
+    frame_of = analysis.frames(graph)
+    return {**analysis.conditional(graph), **{node: None for node, frame in frame_of.items() if frame}}
+
+
+def _pivot(graph: Graph, node: Node) -> tuple[Node, ...]:
+    """What runs just when the call does: what it waits for, or else its first argument."""
+    if node.controls or not node.inputs:
+        return node.controls
+    kind = input_types(graph, node)[0]
+    return (graph.add("Identity", f"{node.name}/pivot", node.inputs[:1], attrs={"T": kind}, device=node.device,
+                      source=node),)  # fmt: skip
+
+
+def input_types(graph: Graph, node: Node) -> list[DType]:
+    """The dtypes of the inputs of a node that calls functions."""
+    if node.op not in CALLS:
+        return function_library.function_body(graph, node.op, node).types
+    if node.op in ("While", "StatelessWhile"):
+        return list(node.attr("T"))
+    decides = {"If": node.attr("Tcond"), "Case": attr_codec.dtype("int32")}.get(node.op.removeprefix("Stateless"))
+    return [*([decides] if decides else []), *node.attr("Tin")]
+
+
+def output_types(graph: Graph, node: Node) -> list[DType]:
+    """The dtypes of the outputs of a node that calls functions."""
+    if node.op not in CALLS:
+        return function_library.function_body(graph, node.op, node).result_types
+    return list(node.attr("T" if node.op in ("While", "StatelessWhile") else "Tout"))

@@ -1,0 +1,186 @@
+"""Functional control flow lowered to that of TF1: a While becomes a loop frame, an If and a Case become Switch and Merge.
+
+The functions of conditions, bodies and branches stay calls, which :mod:`tpugraph.control_flow.inlining` replaces. The other way round
+is :mod:`tpugraph.control_flow.functionalize_while`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tpugraph.control_flow import inlining
+from tpugraph.control_flow.inlining import Call
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.attrs import DType, Func, Shape
+from tpugraph.ir.function_library import Body
+
+_BOOL = attrs.dtype("bool")
+_INT32 = attrs.dtype("int32")
+_NUMBER = "_tpugraph_first_branch"
+"""Attribute of a Case that is left of another one: which number its first branch has."""
+
+
+class Lowering:
+    """Replaces one While, If or Case by control flow of TF1; the node itself is left without uses.
+
+    Args:
+        graph: the graph.
+        call: the node.
+
+    Attributes:
+        calls: the calls that are left.
+    """
+
+    def __init__(self, graph: Graph, call: Call) -> None:
+        self.graph = graph
+        self.call = call
+        self.node = call.node
+        self.calls: list[Call] = []
+
+    # ------------------------------------------------------------------ loops
+
+    def loop(self) -> None:
+        """Each value that a loop carries: Enter, Merge with NextIteration, Switch on the condition, Exit.
+
+        What every iteration hands on as it is enters as a constant. An iteration begins, and the loop ends, only after
+        what the one before did: the value that the condition reads waits for it.
+
+        Raises:
+            ConversionError: a function is not there, or calls itself.
+        """
+        node, types = self.node, self.node.attr("T")
+        condition, body = (inlining.body_of(self.graph, self.call, node.attr(key).name) for key in ("cond", "body"))
+        origins = [_origin(result) for result in body.results]
+        carried = [i for i, argument in enumerate(body.arguments) if origins[i] is not argument]
+        fixed = {argument for i, argument in enumerate(body.arguments) if i not in carried}
+        first = next((i for i in carried if _reads(condition, i)), carried[0] if carried else 0)
+        now = [
+            self._add("Enter", [tensor], types[i], self._starts(tensor), is_constant=i not in carried,
+                      frame_name=node.name, parallel_iterations=node.attr("parallel_iterations", 10))
+            for i, tensor in enumerate(node.inputs)
+        ]  # fmt: skip
+        for i in carried:
+            now[i] = self._add("Merge", [now[i], now[i]], types[i], N=2, shapes=[body.shapes[i], ()])
+        merges = list(now)
+        tested = self._call(node.attr("cond"), now, types, [_BOOL], now[first].node, gates=False)
+        test = self._add("LoopCond", [tested.out()])
+        switches = {i: self._add("Switch", [now[i], test], types[i]).node for i in carried}
+        for i in carried:
+            now[i] = self._add("Identity", [switches[i].out(1)], types[i])
+        pivot = now[first].node
+        done = self._call(node.attr("body"), now, types, types, pivot, gates=False)
+        for i in carried:
+            waits = [done] if i == first else [pivot] if origins[i] in fixed else []
+            closing = self._add("NextIteration", [done.out(i)], types[i], waits)
+            self.graph.set_input(merges[i].node, 1, closing)
+        shapes = node.attr("output_shapes") or [None] * len(types)
+        exits = {i: self._add("Exit", [switches[i].out()], types[i], shapes=[shapes[i]]) for i in carried}
+        effects = exits and (body.must_run or any(map(inlining.has_effects, body.graph)))
+        for i, tensor in enumerate(node.inputs):
+            left = exits.get(i, tensor)
+            if effects and i not in exits:
+                left = self._add("Identity", [tensor], types[i], [exits[first].node])
+            self.graph.replace_uses(node.out(i), left)
+        self.graph.replace_control_uses(node, [exits[first].node] if exits else [])
+
+    # ------------------------------------------------------------------ conditionals
+
+    def conditional(self) -> None:
+        """Both branches behind Switches on the predicate, and a Merge of each result."""
+        kind = self.node.attr("Tcond")
+        given, starts = self.node.inputs[:1], self._starts(self.node.inputs[0])
+        truth = (
+            self._add("Identity", given, _BOOL, starts) if kind == _BOOL else self._add("ToBool", given, kind, starts)
+        )
+        self._branch(
+            truth,
+            self.node.inputs[1:],
+            lambda given, pivot: self._branch_call(self.node.attr("then_branch"), given, pivot),
+            lambda given, pivot: self._branch_call(self.node.attr("else_branch"), given, pivot),
+        )
+
+    def case(self) -> None:
+        """The first branch where the index is its number, else a Case of the others.
+
+        An index that is out of range takes the last branch, as TensorFlow has it.
+        """
+        node, functions, number = self.node, self.node.attr("branches"), self.node.attr(_NUMBER, 0)
+        index = self._add("Identity", node.inputs[:1], _INT32, self._starts(node.inputs[0]))
+        if len(functions) == 1:
+            only = self._branch_call(functions[0], node.inputs[1:], index.node)
+            for port in range(len(node.attr("Tout"))):
+                self.graph.replace_uses(node.out(port), only.out(port))
+            self.graph.replace_control_uses(node, [only])
+            return
+        held = self._add("Const", [], None, [index.node], dtype=_INT32, value=np.int32(number))
+        first = self._add("Equal", [index, held], _INT32)
+
+        def others(given: Sequence[Tensor], pivot: Node) -> Node:
+            left = self._add("Switch", [index, first], _INT32)
+            attributes = {key: node.raw_attrs[key] for key in ("Tin", "Tout", "output_shapes") if node.has_attr(key)}
+            attributes |= {"branches": functions[1:], _NUMBER: number + 1}
+            rest = self.graph.add(node.op, f"{self.call.scope}/{node.op}", [left, *given], attrs=attributes,
+                                  device=node.device, source=node)  # fmt: skip
+            self.calls.append(self.call.part(rest, [pivot]))
+            return rest
+
+        self._branch(first, node.inputs[1:], lambda given, p: self._branch_call(functions[0], given, p), others)
+
+    def _branch(self, truth: Tensor, given: Sequence[Tensor], then: _Branch, other: _Branch) -> None:
+        node, kinds = self.node, self.node.attr("Tout")
+        decided = self._add("Switch", [truth, truth], _BOOL).node
+        switches = [self._add("Switch", [t, truth], kind).node for t, kind in zip(given, node.attr("Tin"), strict=True)]
+        pivots = [self._add("Identity", [decided.out(side)], _BOOL).node for side in (0, 1)]
+        calls = [make([s.out(side) for s in switches], pivots[side]) for side, make in enumerate((other, then))]
+        shapes = node.attr("output_shapes") or [None] * len(kinds)
+        for port, kind in enumerate(kinds):
+            joined = self._add("Merge", [call.out(port) for call in calls], kind, N=2, shapes=[shapes[port], ()])
+            self.graph.replace_uses(node.out(port), joined)
+        if node.control_uses():
+            ends = [self._add("Identity", [p.out()], _BOOL, [call]) for p, call in zip(pivots, calls, strict=True)]
+            self.graph.replace_control_uses(node, [self._add("Merge", ends, _BOOL, N=2).node])
+
+    # ------------------------------------------------------------------ parts
+
+    def _starts(self, tensor: Tensor) -> tuple[Node, ...]:
+        return self.node.controls or inlining.waits([tensor], self.call.pivot)
+
+    def _branch_call(self, function: Func, given: Sequence[Tensor], pivot: Node) -> Node:
+        return self._call(function, given, self.node.attr("Tin"), self.node.attr("Tout"), pivot)
+
+    def _call(self, function: Func, given: Sequence[Tensor], types: list[DType], results: list[DType], pivot: Node,
+              *, gates: bool = True) -> Node:  # fmt: skip
+        made = self.graph.add("PartitionedCall", f"{self.call.scope}/{function.name}", given, device=self.node.device,
+                              attrs={"Tin": types, "Tout": results, "f": function}, source=self.node)  # fmt: skip
+        self.calls.append(self.call.part(made, [pivot], gates=gates))
+        return made
+
+    def _add(self, op: str, inputs: Sequence[Tensor], kind: DType | None = None, controls: Sequence[Node] = (), *,
+             shapes: Sequence[Shape] = (), **attributes: Any) -> Tensor:  # fmt: skip
+        """Add a node named after its op; ``shapes`` are those of its outputs, where the first of them is known."""
+        if kind is not None:
+            attributes["T"] = kind
+        if shapes and shapes[0] is not None:
+            attributes["_output_shapes"] = list(shapes)
+        made = self.graph.add(op, f"{self.call.scope}/{op}", inputs, controls=controls, attrs=attributes,
+                              device=self.node.device, source=self.node)  # fmt: skip
+        return made.out()
+
+
+_Branch = Callable[[Sequence[Tensor], Node], Node]
+"""Makes the node that stands for a branch, given its arguments and its pivot."""
+
+
+def _origin(tensor: Tensor) -> Node:
+    """Where a result of a body comes from, behind identities."""
+    while tensor.node.op == "Identity" and not tensor.node.controls:
+        tensor = tensor.node.inputs[0]
+    return tensor.node
+
+
+def _reads(body: Body, index: int) -> bool:
+    """Whether the results depend on an argument."""
+    return body.arguments[index] in body.graph.ancestors(tensor.node for tensor in body.results)

@@ -1,0 +1,182 @@
+"""Evaluation: metrics over the batches of an input, every example once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpugraph.estimator.compiling import metric_names
+from tpugraph.estimator.hooks import LoopHooks
+from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.input_faults import explained
+from tpugraph.estimator.models import CoresModel
+from tpugraph.estimator.plain_session import HookedRuns, PlainModel
+from tpugraph.estimator.reporting import Events, say
+from tpugraph.estimator.tracing import Traced
+from tpugraph.support.errors import ArgumentError, RunError
+
+tf1 = tf.compat.v1
+
+
+def check_names(traced: Traced) -> None:
+    """Refuse metrics that have the name of one that is always there.
+
+    Raises:
+        ArgumentError: the model has a metric that is called ``loss`` or ``global_step``.
+    """
+    taken = {"loss", "global_step"} & set(traced.spec.eval_metric_ops)
+    if taken:
+        raise ArgumentError(f"the metric '{taken.pop()}' has the name of one that is always there", fix="rename it")
+
+
+def add_metrics(traced: Traced) -> None:
+    """Add the mean of the loss to the metrics, and the op that updates them all.
+
+    Raises:
+        ArgumentError: the model has a metric that is called ``loss`` or ``global_step``.
+    """
+    check_names(traced)
+    with traced.graph.as_default():
+        metrics = {**traced.spec.eval_metric_ops, "loss": tf1.metrics.mean(traced.spec.loss)}
+        update = tf.group(*(pair[1] for pair in metrics.values()))
+        values = {key: pair[0] for key, pair in metrics.items()}
+        traced.metrics = update, {**values, "global_step": tf1.train.get_global_step()}
+
+
+# --------------------------------------------------------------------------- on cores
+
+
+def evaluate_on_cores(
+    model: CoresModel, checkpoint: str | None, steps: int | None, hooks: Sequence[Any], folder: str
+) -> dict[str, Any] | None:
+    """Evaluate a converted model at a checkpoint, and write the metrics to an event file.
+
+    Hooks are called around each loop, as in training; metrics are handed to them as they are behind the loop.
+
+    Args:
+        model: the model.
+        checkpoint: its prefix; first values where None.
+        steps: at most so many global batches; all of the data where None.
+        hooks: session hooks.
+        folder: where the event file goes.
+
+    Returns:
+        The metrics; None where a hook asks for what the cores do not hand out, which a line says.
+
+    Raises:
+        RunError: the input is empty.
+    """
+    traced, session = model.traced, model.session
+    metrics = metric_names(traced.spec.eval_metric_ops)
+    around = LoopHooks(hooks, traced, [traced.spec.loss, *(pair[1] for pair in traced.spec.eval_metric_ops.values())])
+    with traced.graph.as_default():
+        around.begin()
+        model.start(checkpoint)
+        if hooks:
+            around.after_create_session(model.host)
+        loops, result, tried = session.evaluating(steps), None, 0
+        while not around.stop_requested:
+            if hooks:
+                around.before_loop(model.host)
+                if result is None and around.wants_batches(model.host, "evaluation"):
+                    return None
+            tried += min(session.iterations_per_loop, steps or session.iterations_per_loop)
+            with explained(traced, tried):
+                part = next(loops, None)
+            if part is None:
+                break
+            result = part
+            if hooks:
+                known = {value: result[name] for name, (value, _) in metrics.items()}
+                around.after_loop(model.host, {traced.loss: np.float32(result.last_loss), **known})
+        if hooks:
+            around.end(model.host)
+    if result is None:
+        raise RunError("a hook stopped the evaluation before its first batch", origin=traced.source)
+    if steps is not None and result.steps < steps:
+        say(f"the data ended after {result.steps:,} of {steps:,} batches")
+    found = {**result, "global_step": np.int64(session.global_step)}
+    done = f"{result.examples:,} examples in {_batches(result.steps)} on {_cores(session.num_replicas)}"
+    return _report(folder, traced, found, done, checkpoint)
+
+
+def _cores(count: int) -> str:
+    return f"{count} core{'s' if count > 1 else ''}"
+
+
+# --------------------------------------------------------------------------- on this machine
+
+
+def evaluate(
+    model: PlainModel, checkpoint: str | None, steps: int | None, hooks: Sequence[Any], folder: str
+) -> dict[str, Any]:
+    """Evaluate a plain model at a checkpoint, and write the metrics to an event file.
+
+    Args:
+        model: the model, with its metrics.
+        checkpoint: its prefix; first values where None.
+        steps: at most so many batches; all of the data where None.
+        hooks: session hooks.
+        folder: where the event file goes.
+
+    Raises:
+        ArgumentError: the value of a metric reads another batch, and there is none.
+        RunError: the input is empty.
+    """
+    update, values = model.traced.metrics
+    runs = HookedRuns(model.session, hooks)
+    runs.begin()
+    model.start(checkpoint)
+    runs.started()
+    done = 0
+    try:
+        while (steps is None or done < steps) and not runs.stop_requested:
+            with explained(model.traced, done + 1):
+                runs.run(update)
+            done += 1
+    except tf.errors.OutOfRangeError:
+        if not done:
+            raise RunError("the input of the evaluation is empty", origin=model.traced.source) from None
+        if steps is not None:
+            say(f"the data ended after {done:,} of {steps:,} batches")
+    try:
+        found = dict(model.session.run(values))
+    except tf.errors.OutOfRangeError as error:
+        raise _reads_a_batch(model.traced, values) from error
+    runs.end()
+    return _report(folder, model.traced, found, _batches(done), checkpoint)
+
+
+def _reads_a_batch(traced: Traced, values: dict[str, Any]) -> ArgumentError:
+    """The error where values of metrics are not made of what they accumulated."""
+    with HostSession(traced.graph) as host:
+        reading = [key for key, value in values.items() if host.takes_input(value)]
+    return ArgumentError(
+        f"the value of the metric '{', '.join(reading)}' reads another batch behind the last one",
+        origin=traced.source,
+        fix="a metric is a pair: its value reads variables, and its update op writes what a batch adds to them",
+    )
+
+
+def _batches(count: int) -> str:
+    return f"{count:,} batch{'es' if count > 1 else ''}"
+
+
+# --------------------------------------------------------------------------- what people see
+
+
+def _report(folder: str, traced: Traced, found: dict[str, Any], done: str, checkpoint: str | None) -> dict[str, Any]:
+    """Say the metrics, and write them to an event file as Estimator does."""
+    events, step = Events(folder, traced.graph), int(found["global_step"])
+    events.results(step, {key: value for key, value in found.items() if key != "global_step"}, checkpoint)
+    events.close()
+    shown = ", ".join(
+        f"{key} {value:.6g}"
+        for key, value in sorted(found.items())
+        if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiub" and key != "global_step"
+    )
+    say(f"evaluated {done} at step {step:,}: {shown}")
+    return found

@@ -1,0 +1,180 @@
+"""Calls of the user's functions, with the arguments that they take."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
+
+_MODEL_ARGUMENTS = ("features", "labels", "mode", "params", "config")
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of the parameters that a function still takes by name (``self`` and those bound by partial left out)."""
+    found = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        bound = isinstance(function, functools.partial) and parameter.name in function.keywords
+        if not bound:
+            found.append(parameter.name)
+    return tuple(found)
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function takes an argument by name."""
+    kinds = [p.kind for p in inspect.signature(function).parameters.values()]
+    return name in parameters_of(function) or inspect.Parameter.VAR_KEYWORD in kinds
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """A function's name for messages."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    return getattr(inner, "__qualname__", type(inner).__name__).rpartition("<locals>.")[2]
+
+
+def check_model_fn(model_fn: Any, params: Any) -> None:
+    """A model function takes features, and nothing that is not known.
+
+    Raises:
+        ArgumentError: no function, no ``features``, unknown arguments, or ``params`` given that it does not take.
+    """
+    if model_fn is None:
+        raise ArgumentError("model_fn is None", fix="TPUEstimator(model_fn=...)")
+    if not callable(model_fn):
+        raise ArgumentTypeError(f"model_fn must be a function, but is {model_fn!r}")
+    names = parameters_of(model_fn)
+    if "features" not in names:
+        raise ArgumentError(f"model_fn '{name_of(model_fn)}' takes no argument 'features', but {list(names)}")
+    unknown = [name for name in names if name not in _MODEL_ARGUMENTS]
+    if unknown:
+        raise ArgumentError(
+            f"model_fn '{name_of(model_fn)}' takes {unknown}, which TPUEstimator does not know",
+            fix=f"it may take {', '.join(_MODEL_ARGUMENTS)}; pass others in params",
+        )
+    if params and not takes(model_fn, "params"):
+        raise ArgumentError(
+            f"model_fn '{name_of(model_fn)}' takes no argument 'params', but params are given",
+            fix="def model_fn(features, labels, mode, params)",
+        )
+
+
+def with_extras(params: Any, **extras: Any) -> Any:
+    """A deep copy of the user's params with some keys set; None values are left out."""
+    copied = copy.deepcopy(params) if params is not None else {}
+    for key, value in extras.items():
+        if value is None:
+            continue
+        if hasattr(copied, "add_hparam") and key not in copied:
+            copied.add_hparam(key, value)
+        elif hasattr(copied, "set_hparam"):
+            copied.set_hparam(key, value)
+        else:
+            copied[key] = value
+    return copied
+
+
+def watched(params: Any) -> Any:
+    """The same params, which note in ``asked_rows`` whether their batch size was read; only a dict can be watched."""
+    return _WatchedParams(params) if type(params) is dict else params
+
+
+class _WatchedParams(dict[str, Any]):
+    """Params of a model function. Whoever takes all of them has asked for the batch size too."""
+
+    asked_rows = False
+
+    def __getitem__(self, key: str) -> Any:
+        self.asked_rows |= key == "batch_size"
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked_rows |= key == "batch_size"
+        return super().get(key, default)
+
+    def __iter__(self) -> Iterator[str]:
+        self.asked_rows = True
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        self.asked_rows = True
+        return super().keys()
+
+    def values(self) -> Any:
+        self.asked_rows = True
+        return super().values()
+
+    def items(self) -> Any:
+        self.asked_rows = True
+        return super().items()
+
+    def copy(self) -> Any:
+        self.asked_rows = True
+        return super().copy()
+
+    def pop(self, *arguments: Any) -> Any:
+        self.asked_rows = True
+        return super().pop(*arguments)
+
+    def setdefault(self, *arguments: Any) -> Any:
+        self.asked_rows = True
+        return super().setdefault(*arguments)
+
+    def __or__(self, other: Any) -> Any:
+        self.asked_rows = True
+        return super().__or__(other)
+
+    def __ror__(self, other: Any) -> Any:
+        self.asked_rows = True
+        return super().__ror__(other)
+
+
+def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:
+    """What the input function returns.
+
+    Raises:
+        ArgumentTypeError: no function, or one that takes other arguments.
+    """
+    if not callable(input_fn):
+        raise ArgumentTypeError(f"input_fn must be a function, but is {input_fn!r}")
+    given = {"mode": mode, "params": params, "config": config}
+    wanted = {name: value for name, value in given.items() if takes(input_fn, name)}
+    needed = [p.name for p in inspect.signature(input_fn).parameters.values()
+              if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and p.name not in wanted]  # fmt: skip
+    if needed:
+        raise ArgumentTypeError(
+            f"input_fn '{name_of(input_fn)}' takes {needed}, which TPUEstimator does not know",
+            fix="it may take params, mode, config; wrap it: lambda params: input_fn(..., params['batch_size'])",
+        )
+    return input_fn(**wanted)
+
+
+def call_model_fn(model_fn: Any, features: Any, labels: Any, mode: str, params: Any, config: Any) -> EstimatorSpec:
+    """The spec that the model function returns, as a plain one.
+
+    Raises:
+        ArgumentError: labels that it does not take, or something that is no spec.
+    """
+    given = {"mode": mode, "params": params, "config": config}
+    wanted = {name: value for name, value in given.items() if takes(model_fn, name)}
+    if takes(model_fn, "labels"):
+        wanted["labels"] = labels
+    elif labels is not None:
+        raise ArgumentError(
+            f"model_fn '{name_of(model_fn)}' takes no argument 'labels', but input_fn returns labels",
+            fix="def model_fn(features, labels, mode, params), or return features alone",
+        )
+    spec = model_fn(features=features, **wanted)
+    if isinstance(spec, TPUEstimatorSpec):
+        return spec.as_estimator_spec()
+    if not isinstance(spec, EstimatorSpec):
+        raise ArgumentError(
+            f"model_fn '{name_of(model_fn)}' returned {spec!r} ({type(spec).__name__}), which is no spec",
+            fix="return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)",
+        )
+    return spec

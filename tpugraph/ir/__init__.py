@@ -1,0 +1,5 @@
+"""The graph that passes rewrite, its text form, and the door between it and TensorFlow's files."""
+
+from tpugraph.ir.graph import Edits, Graph, Node, Output, Tensor, Use, is_back_edge
+
+__all__ = ["Edits", "Graph", "Node", "Output", "Tensor", "Use", "is_back_edge"]

@@ -1,0 +1,243 @@
+"""The function library of a graph: functions by name, function bodies as graphs, nodes as a function or a graph of their own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensorflow.core.framework import function_pb2, graph_pb2
+
+from tpugraph import ops
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir import attrs as attr_codec
+from tpugraph.ir.attrs import DType, Func, Shape
+from tpugraph.support.errors import ConversionError
+
+_KEPT_IN_FUNCTIONS = frozenset({"_xla_propagate_compile_time_consts"})
+"""Attributes of no op definition that mean something to XLA."""
+
+
+def functions_named(graph: Graph) -> dict[str, Any]:
+    """The library functions by name."""
+    return {} if graph.library is None else {f.signature.name: f for f in graph.library.function}
+
+
+ARGUMENT = "Placeholder"
+"""What stands for an argument in the graph of a function body."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a library function does, as a graph to read from.
+
+    Attributes:
+        graph: the nodes of the body, and one of op ``ARGUMENT`` for each argument.
+        arguments: the nodes that stand for the arguments, in order.
+        types: the dtype of each argument.
+        shapes: the shape of each argument where the function was written; None where that is not known.
+        results: what the function returns, in order.
+        result_types: the dtype of each result.
+        must_run: the nodes that the function names as its control outputs.
+    """
+
+    graph: Graph
+    arguments: list[Node]
+    types: list[DType]
+    shapes: list[Shape]
+    results: list[Tensor]
+    result_types: list[DType]
+    must_run: list[Node]
+
+
+def function_body(graph: Graph, name: str, call: Node) -> Body:
+    """The body of a library function.
+
+    Args:
+        graph: the graph whose library holds the function.
+        name: the function's name.
+        call: the node that calls it: gives the attributes of a function that leaves some open.
+
+    Raises:
+        ConversionError: there is no such function.
+    """
+    library = functions_named(graph)
+    if name not in library:
+        raise ConversionError(f"the function '{name}' is not in the graph's library", node=call, origin=graph.source,
+                              fix="write the graph again, together with its functions")  # fmt: skip
+    function = library[name]
+    body = Graph()
+    body.library, body.source = graph.library, graph.source
+    arguments = [Node(ARGUMENT, argument.name, "", {}) for argument in function.signature.input_arg]
+    nodes = {node.name: node for node in arguments}
+    for definition in function.node_def:
+        given = {key: _given(value, call) for key, value in definition.attr.items()}
+        nodes[definition.name] = Node(definition.op, definition.name, definition.device, given)
+    inputs = {definition.name: definition.input for definition in function.node_def}
+    places: dict[Node, dict[str, int]] = {}
+
+    def tensor(text: str) -> Tensor:
+        label, _, rest = text.partition(":")
+        output, _, index = rest.partition(":")
+        if nodes[label] not in places:
+            places[nodes[label]] = _first_ports(nodes[label], library)
+        return Tensor(nodes[label], places[nodes[label]].get(output, 0) + int(index or 0))
+
+    def wired(node: Node) -> tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]:
+        texts = inputs.get(node.name, ())
+        controls = dict.fromkeys(nodes[text[1:]] for text in texts if text[0] == "^")
+        return node, tuple(tensor(text) for text in texts if text[0] != "^"), tuple(controls)
+
+    body.adopt([wired(node) for node in nodes.values()])
+    return Body(
+        body,
+        arguments,
+        [_type_of(argument, call) for argument in function.signature.input_arg],
+        _argument_shapes(function),
+        [tensor(function.ret[result.name]) for result in function.signature.output_arg],
+        [_type_of(result, call) for result in function.signature.output_arg],
+        [nodes[function.control_ret[label]] for label in function.signature.control_output],
+    )
+
+
+def _given(value: Any, call: Node) -> Any:
+    """An attribute of a body; one that the function leaves open is an attribute of the call."""
+    return call.raw_attrs[value.placeholder] if value.WhichOneof("value") == "placeholder" else value
+
+
+def _type_of(argument: Any, call: Node) -> DType:
+    return attr_codec.dtype(argument.type) if argument.type else call.attr(argument.type_attr)
+
+
+def _argument_shapes(function: Any) -> list[Shape]:
+    count = len(function.signature.input_arg)
+    if "_input_shapes" in function.attr:
+        held = attr_codec.decode(function.attr["_input_shapes"])
+        return held if len(held) == count else [None] * count
+    told = [function.arg_attr[i].attr if i in function.arg_attr else {} for i in range(count)]
+    return [attr_codec.decode(t["_output_shapes"])[0] if "_output_shapes" in t else None for t in told]
+
+
+def _first_ports(node: Node, library: Mapping[str, Any]) -> dict[str, int]:
+    """The number of the first tensor of each output of a node, by the output's name."""
+    if node.op in library:
+        return {output.name: port for port, output in enumerate(library[node.op].signature.output_arg)}
+    if node.op == ARGUMENT:
+        return {}
+    names = [text.rpartition(":")[0] for text in _output_names(node)]
+    return {name: names.index(name) for name in names}
+
+
+def remove_unused(graph: Graph) -> int:
+    """Remove the functions that no node and no function that is used refers to; returns how many."""
+    library = functions_named(graph)
+    gradients = {} if graph.library is None else {g.function_name: g.gradient_func for g in graph.library.gradient}
+    pending = [name for node in graph for name in (node.op, *_referred(node.raw_attrs.values()))]
+    used: dict[str, None] = {}
+    while pending:
+        name = pending.pop()
+        if name in library and name not in used:
+            used[name] = None
+            pending.append(gradients.get(name, name))
+            for definition in library[name].node_def:
+                pending += [definition.op, *_referred(definition.attr.values())]
+    if len(used) < len(library):
+        kept = function_pb2.FunctionDefLibrary()
+        kept.function.extend(function for name, function in library.items() if name in used)
+        kept.gradient.extend(g for g in graph.library.gradient if g.function_name in used)
+        graph.library = kept
+    return len(library) - len(used)
+
+
+def _referred(values: Any) -> list[str]:
+    """The functions that attributes name."""
+    found = [attr_codec.decode(v) for v in values if v.WhichOneof("value") == "func" or v.list.func]
+    return [
+        func.name for held in found for func in (held if isinstance(held, list) else [held]) if isinstance(func, Func)
+    ]
+
+
+def add_function(
+    graph: Graph,
+    name: str,
+    nodes: Sequence[Node],
+    arguments: Sequence[Tensor],
+    results: Sequence[Tensor],
+    constants: Mapping[Tensor, Node],
+    *,
+    keep_names: bool = False,
+) -> str:
+    """Add a function with copies of nodes to the library, marked to be compiled by XLA; returns its name.
+
+    Args:
+        graph: the graph.
+        name: the name wished for.
+        nodes: its body; every op that writes is run.
+        arguments: what the body reads from outside, in order.
+        results: what the function returns, in order.
+        constants: of other tensors that the body reads: the constant that is copied into the body.
+        keep_names: name the nodes of the body as in the graph, for messages about it, and not by short numbers.
+    """
+    library = function_pb2.FunctionDefLibrary()
+    if graph.library is not None:
+        library.CopyFrom(graph.library)
+    taken = {function.signature.name for function in library.function}
+    name = next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(1))) if n not in taken)
+    function = library.function.add()
+    signature = function.signature
+    signature.name, signature.is_stateful = name, True
+    for key in ("_XlaMustCompile", "_noinline"):
+        function.attr[key].b = True
+    names: dict[Tensor, str] = {}
+    for index, tensor in enumerate(arguments):
+        signature.input_arg.add(name=f"in{index}", type=tensor.dtype.number)
+        names[tensor] = f"in{index}"
+    body = dict.fromkeys([*constants.values(), *nodes])
+    own = {node: node.name if keep_names else f"n{index}" for index, node in enumerate(body)}
+    for node, label in own.items():
+        names.update((node.out(port), f"{label}:{text}") for port, text in enumerate(_output_names(node)))
+    names.update((tensor, names[node.out()]) for tensor, node in constants.items())
+    for node, label in own.items():
+        inputs = [names[t] for t in node.inputs] + [f"^{own[c]}" for c in node.controls if c in own]
+        definition = function.node_def.add(name=label, op=node.op, input=inputs)
+        for key, value in node.raw_attrs.items():
+            if key[0] != "_" or key in _KEPT_IN_FUNCTIONS:
+                definition.attr[key].CopyFrom(value)
+        if node.op in ops.WRITES or node.op in ops.CALLS:
+            signature.control_output.append(label)
+            function.control_ret[label] = label
+    for index, tensor in enumerate(results):
+        signature.output_arg.add(name=f"out{index}", type=tensor.dtype.number)
+        function.ret[f"out{index}"] = names[tensor]
+    graph.library = library
+    return name
+
+
+def _output_names(node: Node) -> list[str]:
+    """The outputs of a node as a function body writes them."""
+    names: list[str] = []
+    for output in ops.op_def(node.op).output_arg:
+        count = 1
+        if output.number_attr:
+            count = node.attr(output.number_attr)
+        elif output.type_list_attr:
+            count = len(node.attr(output.type_list_attr))
+        names.extend(f"{output.name}:{index}" for index in range(count))
+    return names
+
+
+def sub_graph_def(names: Mapping[Node, str], inputs: Mapping[Tensor, str]) -> Any:
+    """A GraphDef of some nodes under other names, without control edges; what they read from outside has the names given.
+
+    Identities in all but name become identities.
+    """
+    graph_def = graph_pb2.GraphDef()
+    for node, name in names.items():
+        texts = [f"{names[t.node]}:{t.port}" if t.node in names else inputs[t] for t in node.inputs]
+        op = "Identity" if node.op in ("PreventGradient", "StopGradient", "Snapshot") else node.op
+        definition = graph_def.node.add(name=name, op=op, input=texts)
+        for key, value in node.raw_attrs.items():
+            if key[0] != "_" and key != "message":
+                definition.attr[key].CopyFrom(value)
+    return graph_def

@@ -1,0 +1,454 @@
+"""The graph that passes rewrite: nodes, tensors, use-lists, control edges.
+
+Every edit is a method of :class:`Graph`, which checks before it changes anything, counts the edit and records which
+pass made a node and from which node of the user's graph it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from tpugraph.ir import attrs as attr_codec
+from tpugraph.ir.links import Links, is_back_edge
+from tpugraph.ir.node import Node, Output, Tensor, Use
+from tpugraph.support.errors import GraphError
+
+__all__ = ["Edits", "Graph", "Node", "Note", "Output", "Tensor", "Use", "is_back_edge"]
+
+
+@dataclass
+class Edits:
+    """How often a graph was edited."""
+
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+
+    def since(self, before: Edits) -> Edits:
+        """The edits made after ``before`` was taken."""
+        return Edits(self.added - before.added, self.removed - before.removed, self.changed - before.changed)
+
+    def __str__(self) -> str:
+        return f"+{self.added} -{self.removed} ~{self.changed}"
+
+
+@dataclass(frozen=True)
+class Note:
+    """Why a pass did, or did not do, something to a node; answers ``tpugraph inspect --why``."""
+
+    stage: str
+    node: str
+    text: str
+
+
+class Graph(Links):
+    """A dataflow graph with TF1 loops (one back edge each, NextIteration to Merge).
+
+    Attributes:
+        library: the function library, opaque to passes (``graphdef`` and ``function_library`` read it), or None.
+        versions: the producer versions, opaque.
+        roles: what :func:`tpugraph.roles.find` said about the graph, or None.
+        collections: collections of a MetaGraphDef, by key, as lists of node or tensor names.
+        source: the file or folder the graph came from, for messages.
+        stage: name of the pass at work; new nodes are marked with it.
+        notes: what passes said about nodes, in order.
+        facts: what passes measured, by pass name, for the report.
+        imported: what TensorFlow knows of the graph, opaque (:mod:`tpugraph.analysis.shapes` keeps it here), or None.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._touched: dict[Node, None] = {}
+        self._unproven: dict[Node, None] = {}
+        self._remembered: dict[str, tuple[tuple[int, int, int, int], dict[Node, Any]]] = {}
+        self._verified: dict[str, tuple[int, int, int, int, int]] = {}
+        self._inferred = 0
+        self._marked = 0
+        self._with_attr: dict[str, tuple[tuple[int, int, int, int], dict[Node, None]]] = {}
+        self.edits = Edits()
+        self.library: Any = None
+        self.versions: Any = None
+        self.roles: Any = None
+        self.collections: dict[str, list[str]] = {}
+        self.source = ""
+        self.stage: str | None = None
+        self.notes: list[Note] = []
+        self.facts: dict[str, dict[str, Any]] = {}
+        self.imported: Any = None
+
+    # ------------------------------------------------------------------ what holds for as long as nothing is edited
+
+    def verified(self, name: str) -> bool:
+        """Whether :meth:`set_verified` was called with that name and nothing was edited since."""
+        return self._verified.get(name) == (*self._state(), id(self.roles))
+
+    def set_verified(self, name: str) -> None:
+        """Record that an invariant holds for the graph as it is."""
+        self._verified[name] = (*self._state(), id(self.roles))
+
+    def _state(self) -> tuple[int, int, int, int]:
+        return (self.edits.added, self.edits.removed, self.edits.changed, self._inferred)
+
+    def remember(self, key: str, make: Callable[[Graph], dict[Node, Any]]) -> dict[Node, Any]:
+        """What ``make(graph)`` says of the graph; computed once for as long as nothing is edited."""
+        state = self._state()
+        held = self._remembered.get(key)
+        if held is None or held[0] != state:
+            held = self._remembered[key] = (state, make(self))
+        return dict(held[1])
+
+    def with_attr(self, name: str) -> dict[Node, None]:
+        """The nodes that have a ``_`` attribute, in the order of the graph; computed once for as long as none is set."""
+        state = (self.edits.added, self.edits.removed, self._marked, len(self))
+        held = self._with_attr.get(name)
+        if held is None or held[0] != state:
+            found = {node: None for node in self._nodes.values() if name in node._attrs}
+            held = self._with_attr[name] = (state, found)
+        return dict(held[1])
+
+    def take_touched(self) -> list[Node]:
+        """The nodes added or changed since the last call that are still in the graph; a ``_`` attribute is no change."""
+        held = self._nodes
+        touched = [node for node in self._touched if held.get(node.name) is node]
+        self._touched.clear()
+        return touched
+
+    def take_unproven(self) -> list[Node]:
+        """The nodes whose dtypes and shapes may be others than at the last call: new ones, and edited ones.
+
+        Control edges, devices and most ``_`` attributes say nothing about either.
+        """
+        held = self._nodes
+        unproven = [node for node in self._unproven if held.get(node.name) is node]
+        self._unproven.clear()
+        return unproven
+
+    # ------------------------------------------------------------------ editing
+
+    def add(
+        self,
+        op: str,
+        name: str,
+        inputs: Sequence[Tensor] = (),
+        *,
+        controls: Iterable[Node] = (),
+        attrs: Mapping[str, Any] | None = None,
+        device: str = "",
+        outputs: Sequence[Output] | None = None,
+        source: Node | None = None,
+    ) -> Node:
+        """Add a node under a fresh name made from ``name``.
+
+        Args:
+            op: the op type.
+            name: the name wished for; a suffix is added where it is taken.
+            inputs: data inputs.
+            controls: nodes to wait for.
+            attrs: attributes as Python values or protobufs.
+            device: device string.
+            outputs: dtype and shape of each output, where known.
+            source: the node for whose sake this one is made (provenance).
+
+        Raises:
+            GraphError: an input that is not in this graph.
+        """
+        controls = tuple(dict.fromkeys(controls))
+        self._check_members([*[t.node for t in inputs], *controls], f"new node '{name}'")
+        encoded = {key: attr_codec.encode(value) for key, value in (attrs or {}).items()}
+        node = Node(op, self.fresh_name(name), device, encoded)
+        node.outputs = None if outputs is None else list(outputs)
+        node.made_by = self.stage
+        node.origin = None if source is None else (source.origin or source.name)
+        self._insert(node)
+        self._link(node, tuple(inputs), controls)
+        self.edits.added += 1
+        self._touched[node] = None
+        self._unprove(node)
+        return node
+
+    def adopt(self, wired: Sequence[tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]]) -> None:
+        """Take over freshly made nodes in bulk, as loading does: each with its inputs and controls."""
+        for node, _, _ in wired:
+            self._insert(node)
+        for node, inputs, controls in wired:
+            self._link(node, inputs, controls)
+
+    def remove(self, node: Node) -> None:
+        """Remove a node that nothing reads or waits for.
+
+        Raises:
+            GraphError: uses remain.
+        """
+        self._check_members((node,), "removal")
+        others = [c for c in node.consumers() if c is not node]
+        if others:
+            raise GraphError(f"cannot remove a node with {len(others)} uses, one by '{others[0].name}'", node=node)
+        self._drop(node)
+        self.edits.removed += 1
+
+    def remove_all(self, nodes: Iterable[Node]) -> int:
+        """Remove nodes together; uses among them are no hindrance. Returns how many.
+
+        Raises:
+            GraphError: a node outside the set uses one inside it.
+        """
+        doomed = dict.fromkeys(nodes)
+        waits = {wait: node for node in doomed for wait in node._awaited}
+        used = chain(
+            ((c, node) for node in doomed for c, _ in node._uses), ((c, waits[w]) for w in waits for c in w.nodes)
+        )
+        for consumer, node in used:
+            if consumer not in doomed:
+                raise GraphError(f"cannot remove a node that '{consumer.name}' uses", node=node)
+        for node in doomed:
+            self._drop(node)
+        self.edits.removed += len(doomed)
+        return len(doomed)
+
+    def remove_dead(self, keep: Iterable[Node]) -> int:
+        """Remove every node that none of ``keep`` depends on; returns how many."""
+        alive = self.ancestors(keep)
+        return self.remove_all(node for node in self if node not in alive)
+
+    def set_input(self, node: Node, index: int, tensor: Tensor) -> None:
+        """Let input ``index`` of ``node`` read ``tensor``."""
+        self._check_members((node, tensor.node), f"input {index} of '{node.name}'")
+        if not 0 <= index < len(node.inputs):
+            raise GraphError(f"there is no input {index}", node=node)
+        if node.inputs[index] == tensor:
+            return
+        use = Use(node, index)
+        del node.inputs[index].node._uses[use]
+        tensor.node._uses[use] = tensor.port
+        node.inputs = (*node.inputs[:index], tensor, *node.inputs[index + 1 :])
+        self._unprove(node)
+        self._changed(node)
+
+    def set_inputs(self, node: Node, inputs: Sequence[Tensor]) -> None:
+        """Replace all data inputs of ``node``."""
+        self._check_members((node, *(t.node for t in inputs)), f"inputs of '{node.name}'")
+        self._relink(node, tuple(inputs), node.controls)
+        self._unprove(node)
+
+    def set_controls(self, node: Node, controls: Iterable[Node]) -> None:
+        """Replace all control inputs of ``node``."""
+        wanted = tuple(dict.fromkeys(controls))
+        if wanted == node.controls:
+            return
+        self._check_members((node, *wanted), f"control inputs of '{node.name}'")
+        self._relink(node, node.inputs, wanted)
+
+    def add_control(self, node: Node, control: Node) -> None:
+        """Let ``node`` wait for ``control``; nothing happens where it does already."""
+        self.add_controls(node, (control,))
+
+    def add_controls(self, node: Node, controls: Iterable[Node]) -> None:
+        """Let ``node`` wait for all of ``controls``; each that it did not wait for counts as an edit."""
+        held = dict.fromkeys(node.controls)
+        new = [control for control in dict.fromkeys(controls) if control not in held]
+        if not new:
+            return
+        self._check_members((node, *new), f"control inputs of '{node.name}'")
+        self._relink(node, node.inputs, (*node.controls, *new))
+        self.edits.changed += len(new) - 1
+
+    def remove_control(self, node: Node, control: Node) -> None:
+        """Let ``node`` no longer wait for ``control``."""
+        self.set_controls(node, [c for c in node.controls if c is not control])
+
+    def swap_controls(self, nodes: Iterable[Node], swap: Callable[[Node], Sequence[Node]]) -> int:
+        """Let each of ``nodes`` wait for ``swap(control)`` where it waits for ``control``; returns how many changed.
+
+        What many wait for together is looked at once.
+        """
+        swapped: dict[tuple[Node, ...], tuple[Node, ...]] = {}
+        changed = 0
+        for node in nodes:
+            if not node.controls:
+                continue
+            wanted = swapped.get(node.controls)
+            if wanted is None:
+                wanted = swapped[node.controls] = tuple(
+                    dict.fromkeys([other for control in node.controls for other in swap(control)])
+                )
+            if wanted != node.controls:
+                self.set_controls(node, wanted)
+                changed += 1
+        return changed
+
+    def replace_uses(self, old: Tensor, new: Tensor, *, where: Callable[[Use], bool] | None = None) -> int:
+        """Let the readers of ``old`` (those that ``where`` accepts) read ``new``; returns how many reads moved."""
+        uses = [use for use in old.node.uses(old.port) if where is None or where(use)]
+        for use in uses:
+            self.set_input(use.node, use.index, new)
+        return len(uses)
+
+    def replace_control_uses(self, old: Node, new: Iterable[Node]) -> int:
+        """Let the nodes that wait for ``old`` wait for all of ``new``; returns how many nodes changed."""
+        new = tuple(new)
+        waiting = [node for node in old.control_uses() if node not in new]
+        return self.swap_controls(waiting, lambda control: new if control is old else (control,))
+
+    def insert_between(
+        self,
+        tensor: Tensor,
+        op: str,
+        name: str,
+        *,
+        extra_inputs: Sequence[Tensor] = (),
+        attrs: Mapping[str, Any] | None = None,
+        controls: Iterable[Node] = (),
+        outputs: Sequence[Output] | None = None,
+        where: Callable[[Use], bool] | None = None,
+    ) -> Node:
+        """Put a new node behind ``tensor``: it reads the tensor (and ``extra_inputs``), the readers read it instead."""
+        uses = [use for use in tensor.node.uses(tensor.port) if where is None or where(use)]
+        if outputs is None and tensor.node.outputs is not None:
+            outputs = [tensor.node.output(tensor.port)]
+        node = self.add(
+            op,
+            name,
+            [tensor, *extra_inputs],
+            attrs=attrs,
+            controls=controls,
+            outputs=outputs,
+            device=tensor.node.device,
+            source=tensor.node,
+        )
+        for use in uses:
+            self.set_input(use.node, use.index, node.out())
+        return node
+
+    def retype(
+        self,
+        node: Node,
+        op: str,
+        *,
+        inputs: Sequence[Tensor] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        outputs: Sequence[Output] | None = None,
+    ) -> None:
+        """Turn ``node`` into another op under the same name; ``attrs`` replaces all attributes but ``_`` ones."""
+        self._check_members((node, *(t.node for t in inputs or ())), f"new inputs of '{node.name}'")
+        self._set_op(node, op)
+        self._unprove(node)
+        self._marked += 1
+        if attrs is not None:
+            kept = {key: held for key, held in node._attrs.items() if key[0] == "_" and key != "_output_shapes"}
+            node._attrs = kept | {key: attr_codec.encode(value) for key, value in attrs.items()}
+        if outputs is not None:
+            node.outputs = list(outputs)
+        if inputs is not None:
+            self._relink(node, tuple(inputs), node.controls)
+            return
+        self._changed(node)
+
+    def set_attr(self, node: Node, name: str, value: Any) -> None:
+        """Set one attribute; None removes it."""
+        self.set_attr_of((node,), name, value)
+
+    def set_attr_of(self, nodes: Iterable[Node], name: str, value: Any) -> None:
+        """Set one attribute of many nodes; None removes it."""
+        nodes = list(nodes)
+        self._check_members(nodes, f"attribute '{name}'")
+        encoded = None if value is None else attr_codec.encode(value)
+        for node in nodes:
+            attrs = dict(node._attrs)
+            attrs.pop(name, None)
+            if encoded is not None:
+                attrs[name] = encoded
+            node._attrs = attrs
+        self.edits.changed += len(nodes)
+        self._marked += 1
+        if name[0] != "_":
+            self._touched.update(dict.fromkeys(nodes))
+        if name[0] != "_" or name == "_output_shapes":
+            for node in nodes:
+                self._unprove(node)
+
+    def set_device(self, node: Node, device: str) -> None:
+        """Ask for a device; "" asks for none."""
+        self.set_device_of((node,), device)
+
+    def set_device_of(self, nodes: Iterable[Node], device: str) -> None:
+        """Ask for a device for many nodes; "" asks for none."""
+        others = [node for node in nodes if node.device != device]
+        self._check_members(others, "device")
+        for node in others:
+            node.device = device
+        self.edits.changed += len(others)
+
+    def set_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
+        """Record dtype and shape of each output; this is knowledge about the graph, not an edit of it."""
+        node.outputs = list(outputs)
+        self._inferred += 1
+
+    def clone_subgraph(
+        self,
+        nodes: Iterable[Node],
+        rename: Callable[[str], str],
+        *,
+        replace: Mapping[Tensor, Tensor] | None = None,
+        replace_controls: Mapping[Node, Sequence[Node]] | None = None,
+    ) -> dict[Node, Node]:
+        """Copy nodes; edges among them lead to the copies, other edges stay or follow the replacements.
+
+        Args:
+            nodes: what to copy.
+            rename: the name wished for a copy, from the original's name.
+            replace: tensors to read instead, by the original tensor.
+            replace_controls: nodes to wait for instead, by the original node.
+
+        Returns:
+            The copy of each node.
+        """
+        replace = replace or {}
+        replace_controls = replace_controls or {}
+        chosen = list(dict.fromkeys(nodes))
+        copies: dict[Node, Node] = {}
+        for node in chosen:
+            copy = Node(node.op, self.fresh_name(rename(node.name)), node.device, dict(node._attrs))
+            copy.outputs = node.outputs
+            copy.made_by = self.stage
+            copy.origin = node.origin or node.name
+            self._insert(copy)
+            copies[node] = copy
+        for node in chosen:
+            inputs = tuple(
+                replace[t] if t in replace else Tensor(copies.get(t.node, t.node), t.port) for t in node.inputs
+            )
+            controls: dict[Node, None] = {}
+            for control in node.controls:
+                if control in replace_controls:
+                    controls.update(dict.fromkeys(replace_controls[control]))
+                else:
+                    controls[copies.get(control, control)] = None
+            self._link(copies[node], inputs, tuple(controls))
+            self._touched[copies[node]] = None
+            self._unprove(copies[node])
+        self.edits.added += len(chosen)
+        return copies
+
+    def note(self, node: Node | str, text: str) -> None:
+        """Record what the pass at work did with a node, or why it left it alone."""
+        self.notes.append(Note(self.stage or "", node if isinstance(node, str) else node.name, text))
+
+    def _insert(self, node: Node) -> None:
+        super()._insert(node)
+        self._inferred += 1
+
+    def _relink(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
+        self._unlink(node)
+        self._link(node, inputs, controls)
+        self._changed(node)
+
+    def _unprove(self, node: Node) -> None:
+        self._unproven[node] = None
+        node._written = None
+
+    def _changed(self, node: Node) -> None:
+        self.edits.changed += 1
+        self._touched[node] = None

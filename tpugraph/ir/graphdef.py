@@ -1,0 +1,380 @@
+"""The door between files and :class:`~tpugraph.ir.Graph`: GraphDef, MetaGraphDef, SavedModel, Estimator folders.
+
+The kind of a file is told from its content, never from its name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError, Message
+from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+from tpugraph import ops
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.support import files
+from tpugraph.support.errors import LoadError
+
+_COLLECTIONS = (
+    "train_op",
+    "losses",
+    "trainable_variables",
+    "variables",
+    "local_variables",
+    "global_step",
+    "summaries",
+    "queue_runners",
+    "update_ops",
+    "savers",
+    "table_initializer",
+    "init_op",
+    "local_init_op",
+)
+_MAX_BYTES = 2**31 - 1  # the protobuf limit
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a path held: a protobuf of one kind and the file it was read from."""
+
+    kind: str
+    graph_def: Any
+    meta: Any
+    path: Path
+
+
+def load(path: str | os.PathLike[str]) -> Graph:
+    """Read a graph from a file or folder.
+
+    Args:
+        path: a GraphDef (binary or text), a MetaGraphDef, a SavedModel (file or folder) or an Estimator's model_dir
+            (its newest ``.meta``, else ``graph.pbtxt``).
+
+    Raises:
+        LoadError: nothing there, not a graph, or a graph that is not well formed.
+    """
+    loaded = sniff(Path(path))
+    graph = from_graph_def(loaded.graph_def, source=str(path))
+    if loaded.meta is not None:
+        graph.collections = _collections(loaded.meta)
+    return graph
+
+
+def sniff(path: Path) -> Loaded:
+    """Tell what a path holds and parse it; see :func:`load`."""
+    if path.is_dir():
+        return _sniff_folder(path)
+    if not path.exists():
+        raise LoadError(f"there is no file '{path}'", fix="check the path")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LoadError(f"'{path}' cannot be read: {error.strerror}", fix="check the file's permissions") from error
+    if not data:
+        raise LoadError(f"'{path}' is empty", fix="copy the file again")
+    found = _sniff_text(data) if _is_text(data) else _sniff_binary(data)
+    if found is None:
+        raise LoadError(
+            f"'{path}' is {_describe(data)}",
+            fix="give a GraphDef (.pb, .pbtxt), a MetaGraphDef (.meta), a SavedModel or a model_dir",
+        )
+    kind, message = found
+    meta = message.meta_graphs[0] if kind == "SavedModel" else message if kind == "MetaGraphDef" else None
+    return Loaded(kind, message if meta is None else meta.graph_def, meta, path)
+
+
+def _sniff_folder(path: Path) -> Loaded:
+    for name in ("saved_model.pb", "saved_model.pbtxt"):
+        if (path / name).exists():
+            return sniff(path / name)
+    metas = sorted(path.glob("*.meta"), key=lambda p: (p.stat().st_mtime, _step_of(p)))
+    if metas:
+        return sniff(metas[-1])
+    for name in ("graph.pbtxt", "model.pb"):
+        if (path / name).exists():
+            return sniff(path / name)
+    raise LoadError(
+        f"the folder '{path}' holds no graph",
+        fix="give a model_dir with a .meta or graph.pbtxt file, a SavedModel folder, or a file",
+    )
+
+
+def _step_of(path: Path) -> int:
+    digits = path.stem.rpartition("-")[2]
+    return int(digits) if digits.isdigit() else -1
+
+
+def _is_text(data: bytes) -> bool:
+    head = data[:4096]
+    return b"\0" not in head and not any(b < 9 for b in head)
+
+
+def _sniff_text(data: bytes) -> tuple[str, Any] | None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    # The first field of a SavedModel, a MetaGraphDef and a GraphDef tells them apart.
+    head = text.lstrip()[:200]
+    kinds: list[tuple[str, Any]] = [("GraphDef", graph_pb2.GraphDef)]
+    if head.startswith(("saved_model_schema_version", "meta_graphs")):
+        kinds = [("SavedModel", saved_model_pb2.SavedModel)]
+    elif head.startswith(("meta_info_def", "graph_def")):
+        kinds = [("MetaGraphDef", meta_graph_pb2.MetaGraphDef)]
+    for kind, message_type in kinds:
+        message = message_type()
+        try:
+            text_format.Parse(text, message)
+        except text_format.ParseError:
+            continue
+        if _plausible(kind, message):
+            return kind, message
+    return None
+
+
+def _sniff_binary(data: bytes) -> tuple[str, Any] | None:
+    kinds: tuple[tuple[str, Any], ...] = (
+        ("GraphDef", graph_pb2.GraphDef),
+        ("MetaGraphDef", meta_graph_pb2.MetaGraphDef),
+        ("SavedModel", saved_model_pb2.SavedModel),
+    )
+    for kind, message_type in kinds:
+        message = message_type()
+        try:
+            message.ParseFromString(data)
+        except (DecodeError, RuntimeError):
+            continue
+        if _plausible(kind, message):
+            return kind, message
+    return None
+
+
+def _plausible(kind: str, message: Any) -> bool:
+    if kind == "SavedModel":
+        return bool(message.meta_graphs) and _plausible("MetaGraphDef", message.meta_graphs[0])
+    graph_def = message.graph_def if kind == "MetaGraphDef" else message
+    return bool(graph_def.node) and all(node.name and node.op for node in graph_def.node)
+
+
+def _describe(data: bytes) -> str:
+    """What a file that is no graph seems to be."""
+    if data.startswith(b"\x89HDF"):
+        return "an HDF5 file (Keras weights), not a graph"
+    if data.startswith(b"PK\x03\x04"):
+        return "a zip archive, not a graph"
+    if _is_text(data):
+        return "text, but not a graph in text form (it may be cut off)"
+    return "not a graph (it may be cut off, or another kind of file)"
+
+
+# --------------------------------------------------------------------------- protobuf -> Graph
+
+
+def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
+    """A Graph of a GraphDef.
+
+    Raises:
+        LoadError: two nodes of one name, an input that is not there, or an op that this TensorFlow does not know.
+    """
+    graph = Graph()
+    graph.source = source
+    graph.library = graph_def.library
+    graph.versions = graph_def.versions
+    by_name: dict[str, Node] = {}
+    wired: list[tuple[Node, Sequence[str]]] = []
+    for definition in graph_def.node:
+        name = definition.name
+        if name in by_name:
+            raise LoadError(f"two nodes have the name '{name}'", node=name, origin=source, fix="write the graph again")
+        attributes = definition.attr
+        node = by_name[name] = Node(
+            definition.op, name, definition.device, {key: attributes[key] for key in attributes}
+        )
+        wired.append((node, definition.input[:]))
+    _check_ops_known(by_name.values(), graph_def.library, source)
+    graph.adopt(list(_wiring(wired, by_name, source)))
+    return graph
+
+
+_Wired = tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]
+
+
+def _wiring(wired: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, Node], source: str) -> Iterator[_Wired]:
+    """Each node with its inputs and what it waits for; what many nodes name alike is looked up once."""
+    tensors: dict[str, Tensor] = {}
+    waits: dict[tuple[str, ...], tuple[Node, ...]] = {}
+    for node, texts in wired:
+        inputs: list[Tensor] = []
+        controls: tuple[Node, ...] = ()
+        for index, text in enumerate(texts):
+            tensor = tensors.get(text)
+            if tensor is None:
+                if text.startswith("^"):
+                    names = tuple(texts[index:])
+                    controls = waits.get(names) or waits.setdefault(names, _waited(names, by_name, node, source))
+                    break
+                base, _, port = text.rpartition(":")
+                producer = by_name.get(text) or _producer(by_name, base or text, node, source)
+                tensor = tensors[text] = Tensor(producer, int(port) if base else 0)
+            inputs.append(tensor)
+        yield node, tuple(inputs), controls
+
+
+def _waited(names: Sequence[str], by_name: Mapping[str, Node], node: Node, source: str) -> tuple[Node, ...]:
+    found = dict.fromkeys([by_name.get(name[1:]) if name[:1] == "^" else None for name in names])
+    if None not in found:
+        return tuple(found)  # type: ignore[arg-type]  # None is none of them
+    for name in names:
+        _producer(by_name, name.removeprefix("^").partition(":")[0], node, source)
+    misplaced = next(name for name in names if name[:1] != "^")
+    raise LoadError(
+        f"the input '{misplaced}' stands behind a control input, where TensorFlow takes none",
+        node=node,
+        origin=source,
+        fix="write the graph again",
+    )
+
+
+def _producer(by_name: Mapping[str, Node], name: str, consumer: Node, source: str) -> Node:
+    producer = by_name.get(name)
+    if producer is None:
+        raise LoadError(
+            f"the input '{name}' is not in the graph",
+            node=consumer,
+            origin=source,
+            fix="the file is cut off or was edited by hand: write it again",
+        )
+    return producer
+
+
+def _check_ops_known(nodes: Any, library: Any, source: str) -> None:
+    functions = {function.signature.name for function in library.function}
+    unknown: dict[str, Node] = {}
+    for node in nodes:
+        if node.op not in unknown and node.op not in functions and ops.op_def(node.op) is None:
+            unknown[node.op] = node
+    if unknown:
+        import tensorflow as tf
+
+        names = ", ".join(sorted(unknown))
+        raise LoadError(
+            f"this TensorFlow ({tf.__version__}) does not know the op{'s' if len(unknown) > 1 else ''} {names}",
+            node=next(iter(unknown.values())),
+            origin=source,
+            fix="load its library with tf.load_op_library before converting, or remove it from the graph",
+        )
+
+
+def _collections(meta: Any) -> dict[str, list[str]]:
+    """Collections as names; protobuf entries (variables, queue runners) are given by their first name."""
+    from tensorflow.core.framework import variable_pb2
+    from tensorflow.core.protobuf import queue_runner_pb2
+
+    found: dict[str, list[str]] = {}
+    for key, collection in meta.collection_def.items():
+        if key not in _COLLECTIONS:
+            continue
+        if collection.WhichOneof("kind") == "node_list":
+            found[key] = list(collection.node_list.value)
+        elif collection.WhichOneof("kind") == "bytes_list" and key in ("queue_runners",):
+            runners = [queue_runner_pb2.QueueRunnerDef.FromString(v) for v in collection.bytes_list.value]
+            found[key] = [name for runner in runners for name in runner.enqueue_op_name]
+        elif collection.WhichOneof("kind") == "bytes_list" and key != "savers":
+            found[key] = [
+                variable_pb2.VariableDef.FromString(v).variable_name.removesuffix(":0")
+                for v in collection.bytes_list.value
+            ]
+    return found
+
+
+# --------------------------------------------------------------------------- Graph -> protobuf
+
+
+def to_graph_def(graph: Graph) -> Any:
+    """The GraphDef of a graph, nodes in graph order, control inputs last."""
+    graph_def = _without_nodes(graph)
+    add = graph_def.node.add
+    groups: dict[int, list[str]] = {}  # the control inputs of all that wait for the same nodes
+    for node in graph:
+        definition = add()
+        if node._written is None:
+            _write(definition, node)
+        else:
+            definition.CopyFrom(node._written)
+        if node.device:
+            definition.device = node.device
+        if node.controls:
+            group = groups.get(id(node.controls))
+            if group is None:
+                group = groups[id(node.controls)] = [f"^{control.name}" for control in node.controls]
+            definition.input.extend(group)
+        for key, value in node._attrs.items():
+            if key[0] == "_" and key != _TOLD_SHAPES:
+                definition.attr[key].CopyFrom(value)
+    return graph_def
+
+
+def definitions(graph: Graph, nodes: Sequence[Node]) -> Any:
+    """Some nodes as a GraphDef, as far as dtypes and shapes depend on it: without devices and control inputs."""
+    graph_def = _without_nodes(graph)
+    add = graph_def.node.add
+    for node in nodes:
+        node._written = definition = add()
+        _write(definition, node)
+    return graph_def
+
+
+_TOLD_SHAPES = "_output_shapes"
+
+
+def _write(definition: Any, node: Node) -> None:
+    """All of a node that dtypes and shapes depend on."""
+    definition.name = node.name
+    definition.op = node.op
+    if node.inputs:
+        definition.input.extend([f"{maker.name}:{port}" if port else maker.name for maker, port in node.inputs])
+    attributes = definition.attr
+    for key, value in node._attrs.items():
+        if key[0] != "_" or key == _TOLD_SHAPES:
+            attributes[key].CopyFrom(value)
+
+
+def _without_nodes(graph: Graph) -> Any:
+    graph_def = graph_pb2.GraphDef()
+    if graph.library is not None:
+        graph_def.library.CopyFrom(graph.library)
+    if graph.versions is not None:
+        graph_def.versions.CopyFrom(graph.versions)
+    return graph_def
+
+
+def serialize(message: Message) -> bytes:
+    """The bytes of a protobuf, the same for the same content.
+
+    Raises:
+        LoadError: more than 2 GiB, which a protobuf cannot hold; the biggest constants are named.
+    """
+    size = message.ByteSize()
+    if size > _MAX_BYTES:
+        raise LoadError(
+            f"the graph has {size / 2**30:.2f} GiB, more than the 2 GiB that a GraphDef can hold",
+            fix="read the data from files instead of constants: " + ", ".join(biggest_constants(message)),
+        )
+    return message.SerializeToString(deterministic=True)
+
+
+def biggest_constants(graph_def: Any, count: int = 3) -> list[str]:
+    """The names of the biggest constants with their sizes."""
+    constants = sorted((n for n in graph_def.node if n.op == "Const"), key=lambda n: -n.ByteSize())
+    return [f"{n.name} ({n.ByteSize() / 2**20:.1f} MiB)" for n in constants[:count]]
+
+
+def save(graph: Graph, path: str | os.PathLike[str]) -> None:
+    """Write a graph as a binary GraphDef; the file is whole or not there."""
+    files.write_atomically(Path(path), serialize(to_graph_def(graph)))

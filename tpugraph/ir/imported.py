@@ -1,0 +1,127 @@
+"""A graph as TensorFlow imported it, kept beside a Graph: what was edited is imported again, and nothing else.
+
+This takes TensorFlow's import by its C interface, which makes no Python object of an operation. It is private, and it is
+only a quick way: where it is missing or refuses the graph, the public way of :mod:`tpugraph.analysis.shapes` gives the result or the
+error. Control edges and devices are left out, which say nothing about dtypes and shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.client import pywrap_tf_session as native
+from tensorflow.python.framework import c_api_util
+from tensorflow.python.framework.ops import SymbolicTensor
+
+from tpugraph.ir import Graph, Node, Output, graphdef
+from tpugraph.ir import attrs as attr_codec
+
+REFUSALS = (AttributeError, TypeError, ValueError, RuntimeError, tf.errors.OpError)
+"""What is raised where TensorFlow refuses a graph, or is another TensorFlow than this module knows."""
+
+_VALUES = frozenset({"int32", "int64", "bool", "string", "resource", "variant"})
+"""Dtypes of what shapes are computed from: another value, or another handle, may change shapes further on."""
+
+
+class Imported:
+    """What TensorFlow knows of the nodes of a graph.
+
+    Args:
+        graph: the graph; :meth:`update` follows its edits.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._target = tf.Graph()
+        self._rounds = 0
+        self._operations: dict[Node, Any] = {}  # as TensorFlow's C interface holds them
+        self._outputs: dict[Node, list[Output]] = {}
+
+    def update(self) -> None:
+        """Import what was added or changed since the last call, and all whose shapes that changes.
+
+        Raises:
+            REFUSALS: TensorFlow refuses it; this object is of no use any more.
+        """
+        edited = self._graph.take_unproven()
+        pending = list(self._graph) if not self._operations else _with_readers_of_values(edited)
+        while pending:
+            readers = self._readers(pending)
+            before = {node: self.outputs(node) for node in readers}
+            self._import(pending)
+            changed = (node for node in readers if self.outputs(node) != before[node])
+            pending = _with_readers_of_values(dict.fromkeys(reader for node in changed for reader in readers[node]))
+
+    def outputs(self, node: Node) -> list[Output]:
+        """Dtype and shape of each output of a node."""
+        found = self._outputs.get(node)
+        if found is None:
+            operation = native.PyOperation(self._operations[node], SymbolicTensor)
+            operation.graph = self._target
+            operation._init_outputs()
+            found = self._outputs[node] = []
+            for tensor in operation.outputs:
+                dims, unknown_rank = tensor._shape
+                found.append(output(tensor._dtype.as_datatype_enum, tuple(dims), unknown_rank))
+        return found
+
+    def _readers(self, nodes: list[Node]) -> dict[Node, list[Node]]:
+        """Of those nodes that were imported before, what reads them and is not imported with them."""
+        inside = set(nodes)
+        found: dict[Node, list[Node]] = {}
+        for node in nodes:
+            if node in self._operations:
+                readers = [reader for reader, _ in node._uses if reader not in inside]
+                if readers:
+                    found[node] = readers
+        return found
+
+    def _import(self, nodes: list[Node]) -> None:
+        scoped = c_api_util.ScopedTFImportGraphDefOptions()  # frees what it holds when it goes
+        self._rounds += 1
+        native.TF_ImportGraphDefOptionsSetPrefix(scoped.options, f"r{self._rounds}")
+        for node in nodes:
+            native.TF_ImportGraphDefOptionsAddReturnOperation(scoped.options, node.name)
+        if self._operations:
+            self._lead_to_held(scoped.options, nodes)
+        definition = graphdef.definitions(self._graph, nodes)
+        with self._target._c_graph.get() as held:
+            found = native.TF_GraphImportGraphDefWithResultsNoSerialization(held, definition, scoped.options)
+            results = c_api_util.ScopedTFImportGraphDefResults(found)
+            made = native.TF_ImportGraphDefResultsReturnOperations(results.results)
+        for node, operation in zip(nodes, made, strict=True):
+            self._operations[node] = operation
+            self._outputs.pop(node, None)
+
+    def _lead_to_held(self, options: Any, nodes: list[Node]) -> None:
+        """Let what the nodes read of others be what was imported before."""
+        inside = set(nodes)
+        for producer, port in {tensor for node in nodes for tensor in node.inputs if tensor[0] not in inside}:
+            held = native.TF_Output()
+            held.oper = self._operations[producer]
+            held.index = port
+            native.TF_ImportGraphDefOptionsAddInputMapping(options, producer.name, port, held)
+
+
+def _with_readers_of_values(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes, and what reads values of theirs that shapes may be computed from."""
+    found = dict.fromkeys(nodes)
+    stack = list(found)
+    while stack:
+        node = stack.pop()
+        outputs = node.outputs
+        for (reader, _), port in node._uses.items():
+            if reader not in found and (outputs is None or port >= len(outputs) or outputs[port][0].name in _VALUES):
+                found[reader] = None
+                stack.append(reader)
+    return list(found)
+
+
+@cache
+def output(kind: int, dims: tuple[int | None, ...], unknown_rank: bool) -> Output:
+    """One object for all outputs alike: a graph has few shapes and many tensors."""
+    shape = None if unknown_rank else tuple(None if d is None or d < 0 else d for d in dims)
+    return attr_codec.dtype(kind), shape

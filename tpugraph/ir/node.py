@@ -1,0 +1,170 @@
+"""Nodes and tensors: what a graph is made of, with the use-list of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from tpugraph.ir import attrs as attr_codec
+from tpugraph.ir.attrs import DType, Shape
+from tpugraph.support.errors import GraphError
+
+_new = tuple.__new__  # a third of the time of Tensor(...), which counts where tensors of every node are made
+
+Output = tuple[DType, Shape]
+"""What is known of one output of a node: its dtype and its static shape."""
+
+
+PLACE = attrgetter("_place")
+"""What nodes are sorted by into the order of their graph."""
+
+
+class Tensor(NamedTuple):
+    """One output of a node."""
+
+    node: Node
+    port: int
+
+    @property
+    def dtype(self) -> DType:
+        """The element type; raises GraphError before shape inference."""
+        return self.node.output(self.port)[0]
+
+    @property
+    def shape(self) -> Shape:
+        """The static shape; raises GraphError before shape inference."""
+        return self.node.output(self.port)[1]
+
+    def __str__(self) -> str:
+        return self.node.name if self.port == 0 else f"{self.node.name}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+class Use(NamedTuple):
+    """One place where a tensor is read: input ``index`` of ``node``."""
+
+    node: Node
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a use
+
+
+class Wait:
+    """What nodes wait for together, and these nodes; thousands that wait for the same hundreds need no edge each.
+
+    Attributes:
+        controls: what is waited for.
+        nodes: who waits: their ``controls`` is the same tuple.
+    """
+
+    __slots__ = ("controls", "nodes")
+
+    def __init__(self, controls: tuple[Node, ...]) -> None:
+        self.controls = controls
+        self.nodes: dict[Node, None] = {}
+
+
+class Node:
+    """One operation. Read its fields; change it through :class:`Graph` only.
+
+    Attributes:
+        name: unique within the graph.
+        op: the op type.
+        device: the device string, "" where none is asked for.
+        inputs: data inputs, in order.
+        controls: nodes that must run before, in order.
+        outputs: dtype and shape of each output, or None before shape inference.
+        origin: name of the node in the user's graph that this one was made for, or None for an original node.
+        made_by: name of the pass that made it, or None.
+    """
+
+    __slots__ = (
+        "_attrs",
+        "_awaited",
+        "_place",
+        "_uses",
+        "_wait",
+        "_written",
+        "controls",
+        "device",
+        "inputs",
+        "made_by",
+        "name",
+        "op",
+        "origin",
+        "outputs",
+    )
+
+    def __init__(self, op: str, name: str, device: str, attrs: dict[str, Any]) -> None:
+        self.op = op
+        self.name = name
+        self.device = device
+        self._attrs = attrs
+        self.inputs: tuple[Tensor, ...] = ()
+        self.controls: tuple[Node, ...] = ()
+        self.outputs: list[Output] | None = None
+        self.origin: str | None = None
+        self.made_by: str | None = None
+        self._place = 0  # among the nodes of its graph
+        self._uses: dict[Use, int] = {}
+        self._written: Any = None  # as graphdef wrote it last, while op, inputs and attributes are those
+        self._wait: Wait | None = None
+        self._awaited: dict[Wait, None] = {}
+
+    def out(self, port: int = 0) -> Tensor:
+        """Output ``port`` as a tensor."""
+        return _new(Tensor, (self, port))
+
+    def output(self, port: int) -> Output:
+        """Dtype and shape of output ``port``.
+
+        Raises:
+            GraphError: shapes were not inferred, or there is no such output.
+        """
+        if self.outputs is None or port >= len(self.outputs):
+            raise GraphError(f"nothing is known of output {port}", node=self)
+        return self.outputs[port]
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """The Python value of attribute ``name`` (see :func:`tpugraph.ir.attrs.decode`)."""
+        value = self._attrs.get(name)
+        return default if value is None else attr_codec.decode(value)
+
+    def has_attr(self, name: str) -> bool:
+        """Whether the attribute is set."""
+        return name in self._attrs
+
+    @property
+    def raw_attrs(self) -> Mapping[str, Any]:
+        """Attributes as protobufs, read-only."""
+        return self._attrs
+
+    def uses(self, port: int | None = None) -> list[Use]:
+        """The reads of one output, or of all of them, as a snapshot: editing while iterating is safe."""
+        return [use for use, p in self._uses.items() if port is None or p == port]
+
+    def used_ports(self) -> list[int]:
+        """The outputs that something reads, in ascending order."""
+        return sorted(set(self._uses.values()))
+
+    def control_uses(self) -> list[Node]:
+        """The nodes that wait for this one, as a snapshot in graph order."""
+        return sorted([node for wait in self._awaited for node in wait.nodes], key=PLACE)
+
+    def consumers(self) -> list[Node]:
+        """Every node that reads or waits for this one, each once."""
+        found = dict.fromkeys([node for node, _ in self._uses])
+        if self._awaited:
+            found.update(dict.fromkeys(self.control_uses()))
+        return list(found)
+
+    def producers(self) -> list[Node]:
+        """Every node that this one reads or waits for, each once."""
+        return list(dict.fromkeys([*[t.node for t in self.inputs], *self.controls]))
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.op})"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"

@@ -1,0 +1,191 @@
+"""Graphs as text, one line per node; prints and parses back.
+
+    dense/MatMul = MatMul(x:1, dense/kernel/read) ^init {transpose_a: false} @/device:CPU:0 : float32[16,10]
+
+The form serves golden tests, dumps and ``inspect``; big constants are shown by shape and digest and do not parse back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tpugraph.ir import Graph, Node, Output, Tensor
+from tpugraph.ir import attrs as attr_codec
+from tpugraph.ir.attrs import DType, Func
+from tpugraph.support.errors import LoadError
+
+_LARGEST_CONSTANT = 64  # elements; larger ones are shown by digest
+
+
+def format_graph(graph: Graph, nodes: Iterable[Node] | None = None, *, outputs: bool = True) -> str:
+    """The graph as text, in graph order; ``nodes`` limits it to some of its nodes."""
+    lines = [format_node(node, outputs=outputs) for node in (graph if nodes is None else nodes)]
+    return "\n".join(lines) + ("\n" if lines else "")
+
+
+def format_node(node: Node, *, outputs: bool = True) -> str:
+    """One node as one line."""
+    parts = [f"{node.name} = {node.op}({', '.join(map(str, node.inputs))})"]
+    parts.extend(f"^{control.name}" for control in node.controls)
+    if node.raw_attrs:
+        shown = ", ".join(f"{key}: {_format_value(node.attr(key))}" for key in sorted(node.raw_attrs))
+        parts.append("{" + shown + "}")
+    if node.device:
+        parts.append(f"@{node.device}")
+    if outputs and node.outputs:
+        parts.append(": " + ", ".join(format_output(output) for output in node.outputs))
+    return " ".join(parts)
+
+
+def format_output(output: Output) -> str:
+    """Dtype and shape, such as ``float32[16,?]``; ``float32[...]`` where the rank is unknown."""
+    kind, shape = output
+    dims = "..." if shape is None else ",".join("?" if d is None else str(d) for d in shape)
+    return f"{kind}[{dims}]"
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        kind = value.dtype.name
+        dims = ",".join(map(str, value.shape))
+        if value.size > _LARGEST_CONSTANT:
+            raw = repr(value.tolist()).encode() if value.dtype == object else np.ascontiguousarray(value).tobytes()
+            return f"{kind}[{dims}]#{hashlib.sha256(raw).hexdigest()[:12]}"
+        listed = value.tolist()
+        if value.dtype == object:
+            listed = json.loads(json.dumps(listed, default=lambda b: b.decode("latin-1")))
+        return f"{kind}[{dims}]{json.dumps(listed)}"
+    if isinstance(value, DType):
+        return str(value)
+    if isinstance(value, tuple):
+        return "[" + ",".join("?" if d is None else str(d) for d in value) + "]"
+    if value is None:
+        return "[...]"
+    if isinstance(value, Func):
+        return f"&{value.name}"
+    if isinstance(value, bytes):
+        return json.dumps(value.decode("latin-1"))
+    if isinstance(value, list):
+        return "(" + "; ".join(_format_value(item) for item in value) + ")"
+    return json.dumps(value)
+
+
+# --------------------------------------------------------------------------- parsing
+
+_LINE = re.compile(
+    r"(?P<name>[^\s=]+) = (?P<op>\w+)\((?P<inputs>[^)]*)\)(?P<controls>(?: \^\S+)*)"
+    r"(?: \{(?P<attrs>.*)\})?(?: @(?P<device>\S+))?(?: : (?P<outputs>.+))?$"
+)
+_OUTPUT = re.compile(r"(\w+)\[([^\]]*)\]")
+
+
+def parse_graph(text: str) -> Graph:
+    """A graph from its text; the inverse of :func:`format_graph`. Blank lines and ``#`` lines are skipped.
+
+    Raises:
+        LoadError: a line that is not a node, with its number.
+    """
+    graph = Graph()
+    wiring: list[tuple[Node, str, str]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        match = _LINE.match(line)
+        if match is None:
+            raise LoadError(
+                f"line {number} is not a node: {line[:60]}", fix="write 'name = Op(inputs) ^controls {attrs}'"
+            )
+        attrs = _parse_attrs(match["attrs"] or "", number)
+        node = graph.add(match["op"], match["name"], attrs=attrs, device=match["device"] or "")
+        if match["outputs"]:
+            node.outputs = [_parse_output(kind, dims) for kind, dims in _OUTPUT.findall(match["outputs"])]
+        wiring.append((node, match["inputs"], match["controls"]))
+    for node, inputs, controls in wiring:
+        tensors = [_find(graph, name.strip()) for name in inputs.split(",") if name.strip()]
+        graph.set_inputs(node, tensors)
+        graph.set_controls(node, [_find(graph, name[1:]).node for name in controls.split()])
+    graph.edits = type(graph.edits)()
+    graph.take_touched()
+    return graph
+
+
+def _find(graph: Graph, name: str) -> Tensor:
+    if name in graph:
+        return graph[name].out()
+    node, _, port = name.rpartition(":")
+    return graph[node or name].out(int(port) if node else 0)
+
+
+def _parse_output(kind: str, dims: str) -> Output:
+    return attr_codec.dtype(kind), _parse_shape(dims)
+
+
+def _parse_shape(dims: str) -> tuple[int | None, ...] | None:
+    if dims == "...":
+        return None
+    return tuple(None if d == "?" else int(d) for d in dims.split(",") if d)
+
+
+def _parse_attrs(text: str, number: int) -> dict[str, Any]:
+    attrs: dict[str, Any] = {}
+    for item in _split(text, ","):
+        key, _, value = item.partition(":")
+        attrs[key.strip()] = _parse_value(value.strip(), number)
+    return attrs
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Split at a separator outside brackets and strings."""
+    items: list[str] = []
+    depth, quoted, start = 0, False, 0
+    for i, char in enumerate(text):
+        if char == '"' and text[i - 1] != "\\":
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif char in "[({":
+            depth += 1
+        elif char in "])}":
+            depth -= 1
+        elif char == separator and not depth:
+            items.append(text[start:i].strip())
+            start = i + 1
+    items.append(text[start:].strip())
+    return [item for item in items if item]
+
+
+_ARRAY = re.compile(r"(\w+)\[([\d,]*)\](.+)$")
+
+
+def _parse_value(text: str, number: int) -> Any:
+    if text.startswith("("):
+        return [_parse_value(item, number) for item in _split(text[1:-1], ";")]
+    if text.startswith("&"):
+        return Func(text[1:])
+    array = _ARRAY.match(text)
+    if array and array[3].startswith("#"):
+        raise LoadError(f"line {number}: a constant shown by its digest cannot be read back")
+    if array:
+        shape = [int(d) for d in array[2].split(",") if d]
+        return np.array(json.loads(array[3]), dtype=array[1]).reshape(shape)
+    if text.startswith("["):
+        return attr_codec.AttrValue(shape=attr_codec.encode(()).shape) if text == "[]" else _shape_attr(text)
+    if re.fullmatch(r"[a-z]\w*", text) and text not in ("true", "false"):
+        return attr_codec.dtype(text)
+    return json.loads(text)
+
+
+def _shape_attr(text: str) -> Any:
+    shape = _parse_shape(text[1:-1])
+    if shape is None:
+        unknown = attr_codec.AttrValue()
+        unknown.shape.unknown_rank = True
+        return unknown
+    return shape

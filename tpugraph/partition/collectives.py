@@ -1,0 +1,325 @@
+"""Collectives as nodes of the cluster: sums, extremes, gathers, this core's rows, shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph.analysis.bounds import bounded_shape
+from tpugraph.analysis.placements import Shard
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.attrs import DType, Shape
+from tpugraph.support.errors import ConversionError
+
+_INT32 = attrs.dtype("int32")
+_INT64 = attrs.dtype("int64")
+_BOOL = attrs.dtype("bool")
+_FLOAT = attrs.dtype("float32")
+_REPLICA_ID = "tpugraph/replica_id"
+
+
+class Collectives:
+    """Combines values over the cores, inside the cluster.
+
+    Args:
+        graph: the graph.
+        count: number of cores.
+        flat: whether all values that are combined are outside of loops and branches.
+    """
+
+    def __init__(self, graph: Graph, count: int, *, flat: bool = False) -> None:
+        self.graph = graph
+        self.count = count
+        self._frame_of = {} if flat else analysis.frames(graph)
+        self._conditional = {} if flat else analysis.conditional(graph)
+        self._outer = nesting(graph, self._frame_of)
+        self._id: Tensor | None = None
+        self._entered: dict[tuple[Tensor, str], Tensor] = {}
+        self._constants: dict[tuple[str, bytes, tuple[int, ...]], Tensor] = {}
+
+    # ------------------------------------------------------------------ what cores combine
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over the cores.
+
+        Raises:
+            ConversionError: values of that dtype cannot be summed over cores.
+        """
+        kind = tensor.dtype
+        wire = self._wire(kind)
+        if wire is None:
+            raise ConversionError(f"a value of dtype {kind} cannot be summed over cores", node=tensor.node,
+                                  origin=self.graph.source, fix="cast it to float32 first")  # fmt: skip
+        groups = self.constant([list(range(self.count))], _INT32, tensor, name="CrossReplicaSum/group_assignment")
+        sent = self.cast(tensor, wire)
+        total = self.add("CrossReplicaSum", "CrossReplicaSum", [sent, groups], {"T": wire}, wire, tensor.shape, tensor)
+        return self.cast(total, kind)
+
+    def _wire(self, kind: DType) -> DType | None:
+        """The dtype in which cores sum values of a dtype."""
+        if kind.name in ops.REDUCE_DTYPES:
+            return kind
+        return _INT32 if kind.name in ("int64", "bool", "int8", "uint8", "int16", "uint16") else None
+
+    def extreme(self, tensor: Tensor, op: str) -> Tensor:
+        """The largest (``max``) or smallest (``min``) value over the cores, element by element; of flags any, or all."""
+        kind = tensor.dtype
+        numbers = self.cast(tensor, _INT32) if kind.name in ("bool", "int64") else tensor
+        every = self.stack(numbers)
+        axis = self.constant([0], _INT32, tensor)
+        name = {"max": "Max", "min": "Min"}[op]
+        found = self.add(name, f"{tensor.node.name}/of_all_cores", [every, axis],
+                         {"T": numbers.dtype, "Tidx": _INT32, "keep_dims": False}, numbers.dtype, tensor.shape, tensor)  # fmt: skip
+        return self.cast(found, kind)
+
+    def stack(self, tensor: Tensor) -> Tensor:
+        """What each core holds, along a new dimension 0, on every core."""
+        kind, shape = tensor.dtype, _static(self.graph, tensor)
+        wide = self.reshape(tensor, [1, *shape])
+        if kind.name in ("bool", "int64"):
+            return self.cast(self.sum(self._at_own_place(self.cast(wide, _INT32), shape)), kind)
+        return self.sum(self._at_own_place(wide, shape))
+
+    def _at_own_place(self, wide: Tensor, shape: Sequence[int]) -> Tensor:
+        """Zeros but at this core's place; what is no number elsewhere does no harm there."""
+        kind, whole = wide.dtype, (self.count, *shape)
+        numbers = self.constant(np.arange(self.count, dtype="int32").reshape(-1, *[1] * len(shape)), _INT32, wide)
+        own = self.add("Equal", f"{wide.node.name}/own_place", [numbers, self.own_id(wide)],
+                       {"T": _INT32, "incompatible_shape_error": True}, _BOOL, (self.count, *[1] * len(shape)), wide)  # fmt: skip
+        zero = self.constant(np.zeros(()), kind, wide)
+        return self.add("SelectV2", f"{wide.node.name}/spread", [own, wide, zero], {"T": kind}, kind, whole, wide)
+
+    def gather(self, tensor: Tensor, rows: Shard) -> Tensor:
+        """The rows of all cores, in the order of the whole batch, on every core."""
+        shape = _static(self.graph, tensor)
+        every = self.stack(tensor)
+        local = shape[rows.axis] // rows.outer
+        apart = [*shape[: rows.axis], rows.outer, local, *shape[rows.axis + 1 :]]
+        if math.prod(apart[: rows.axis + 1]) != 1:
+            split = self.reshape(every, [self.count, *apart])
+            order = [*range(1, rows.axis + 2), 0, *range(rows.axis + 2, len(apart) + 1)]
+            every = self.transpose(split, order)
+        whole = [*shape[: rows.axis], shape[rows.axis] * self.count, *shape[rows.axis + 1 :]]
+        return self.reshape(every, whole)
+
+    def own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
+        """This core's rows of a value that every core holds whole."""
+        shape = _static(self.graph, tensor)
+        piece = shape[rows.axis] // rows.outer // self.count
+        apart = tensor
+        axis = rows.axis
+        if rows.outer > 1:
+            apart = self.reshape(tensor, [*shape[:axis], rows.outer, shape[axis] // rows.outer, *shape[axis + 1 :]])
+            axis += 1
+        rank = len(apart.shape or ())
+        unit = np.zeros(rank, "int32")
+        unit[axis] = piece
+        begin = self.add("Mul", f"{tensor.node.name}/begin", [self.constant(unit, _INT32, tensor), self.own_id(tensor)],
+                         {"T": _INT32}, _INT32, (rank,), tensor)  # fmt: skip
+        size = [int(d or 0) for d in apart.shape or ()]
+        size[axis] = piece
+        cut = self.add("Slice", f"{tensor.node.name}/own_rows", [apart, begin, self.constant(size, _INT32, tensor)],
+                       {"T": tensor.dtype, "Index": _INT32}, tensor.dtype, tuple(size), tensor)  # fmt: skip
+        if rows.outer == 1:
+            return cut
+        return self.reshape(cut, [*shape[: rows.axis], rows.outer * piece, *shape[rows.axis + 1 :]])
+
+    def share(self, tensor: Tensor) -> Tensor:
+        """A part of a replicated value; the parts of all cores sum up to it. Of whole numbers core 0 has all."""
+        kind = tensor.dtype
+        if kind.floating:
+            return self.scaled(tensor, 1.0 / self.count)
+        return self.first(tensor)
+
+    def scaled(self, tensor: Tensor, factor: float) -> Tensor:
+        """A tensor times a number."""
+        number = self.constant(np.asarray(factor), tensor.dtype, tensor)
+        return self.add("Mul", f"{tensor.node.name}/share", [tensor, number], {"T": tensor.dtype}, tensor.dtype,
+                        tensor.shape, tensor)  # fmt: skip
+
+    def first(self, tensor: Tensor) -> Tensor:
+        """The value on core 0, zeros on all others."""
+        zero = self.constant(np.zeros(()), tensor.dtype, tensor)
+        own = self.add("Equal", f"{tensor.node.name}/on_core_0", [self.own_id(tensor), self.constant(0, _INT32, tensor)],
+                       {"T": _INT32, "incompatible_shape_error": True}, _BOOL, (), tensor)  # fmt: skip
+        return self.add("SelectV2", f"{tensor.node.name}/of_core_0", [own, tensor, zero], {"T": tensor.dtype},
+                        tensor.dtype, tensor.shape, tensor)  # fmt: skip
+
+    def numbered(self, tensor: Tensor, shift: int | np.ndarray[Any, Any]) -> Tensor:
+        """Numbers of this core's rows as those of the whole batch; ``shift`` is how many a core has, and broadcasts."""
+        kind = tensor.dtype
+        step = self.constant(np.asarray(shift), kind, tensor)
+        own = self.cast(self.own_id(tensor), kind)
+        shape = np.shape(shift)
+        offset = self.add("Mul", f"{tensor.node.name}/offset", [step, own], {"T": kind}, kind, shape, tensor)
+        return self.add("AddV2", f"{tensor.node.name}/of_the_batch", [tensor, offset], {"T": kind}, kind, tensor.shape,
+                        tensor)  # fmt: skip
+
+    # ------------------------------------------------------------------ any number of entries
+
+    def gather_entries(self, tensor: Tensor) -> Tensor:
+        """The entries of all cores, however many each has: padded to their bound, gathered, the padding taken out.
+
+        Raises:
+            ConversionError: their number has no known bound.
+        """
+        bound = bounded_shape(tensor)
+        if bound is None or None in bound or not bound:
+            raise ConversionError(f"the number of rows of '{tensor}' has no known upper bound", node=tensor.node,
+                                  origin=self.graph.source,
+                                  fix="give the sparse input a fixed number of values per batch")  # fmt: skip
+        limit = int(bound[0] or 0)
+        if tensor.shape is not None and tensor.shape[0] == limit:
+            return self.gather(tensor, Shard(0))
+        shape = self.add("Shape", f"{tensor.node.name}/shape", [tensor], {"T": tensor.dtype, "out_type": _INT32}, _INT32,
+                         (len(bound),), tensor)  # fmt: skip
+        ends = [self.constant([v], _INT32, tensor) for v in (0, 1, 1)]
+        count = self.add(
+            "StridedSlice", f"{tensor.node.name}/rows", [shape, *ends], attrs.first_element(), _INT32, (), tensor
+        )
+        missing = self.add("Sub", f"{tensor.node.name}/missing", [self.constant(limit, _INT32, tensor), count],
+                           {"T": _INT32}, _INT32, (), tensor)  # fmt: skip
+        first = self.add("Pack", f"{tensor.node.name}/padding/0", [self.constant(0, _INT32, tensor), missing],
+                         {"N": 2, "T": _INT32, "axis": 0}, _INT32, (2,), tensor)  # fmt: skip
+        rest = [self.constant([0, 0], _INT32, tensor) for _ in bound[1:]]
+        padding = self.add("Pack", f"{tensor.node.name}/padding", [first, *rest], {"N": len(bound), "T": _INT32, "axis": 0},
+                           _INT32, (len(bound), 2), tensor)  # fmt: skip
+        padded = self.add("Pad", f"{tensor.node.name}/padded", [tensor, padding],
+                          {"T": tensor.dtype, "Tpaddings": _INT32}, tensor.dtype, bound, tensor)  # fmt: skip
+        every = self.gather(padded, Shard(0))
+        counts = self.stack(count)
+        used = self.add("Less", f"{tensor.node.name}/used",
+                        [self.constant(np.arange(limit)[None, :], _INT32, tensor), self.reshape(counts, [self.count, 1])],
+                        {"T": _INT32}, _BOOL, (self.count, limit), tensor)  # fmt: skip
+        flat = self.reshape(used, [self.count * limit])
+        where = self.add("Where", f"{tensor.node.name}/where", [flat], {"T": _BOOL}, _INT64, (None, 1), tensor)
+        return self.add("GatherNd", f"{tensor.node.name}/gathered", [every, where],
+                        {"Tparams": tensor.dtype, "Tindices": _INT64}, tensor.dtype, (None, *bound[1:]), tensor)  # fmt: skip
+
+    # ------------------------------------------------------------------ nodes beside a tensor
+
+    def add(self, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any], kind: DType, shape: Shape,
+            near: Tensor) -> Tensor:  # fmt: skip
+        """A node of the cluster, made for ``near``, in its loop and branch."""
+        node = self.graph.add(op, name, inputs, attrs={**attributes, CLUSTER_ATTR: CLUSTER}, outputs=[(kind, shape)],
+                              source=near.node)  # fmt: skip
+        frame = self._frame_of.get(near.node, "")
+        if near.node.op in ops.EXIT:
+            frame = self._outer.get(frame, "")
+        self._frame_of[node] = frame
+        if near.node in self._conditional or near.node.op in ops.SWITCH:
+            self._conditional[node] = None
+        return node.out()
+
+    def instead(self, tensor: Tensor, value: Any, *, name: str) -> Tensor:
+        """A constant that is read instead of a tensor, after all that the tensor's node waits for."""
+        made = self.constant(value, tensor.dtype, tensor, name=name, alone=True)
+        if tensor.node.op != "Const" or tensor.node.controls:
+            self.graph.add_control(made.node, tensor.node)
+        return made
+
+    def constant(self, value: Any, kind: DType, near: Tensor, *, name: str = "", alone: bool = False) -> Tensor:
+        """A constant beside a tensor; outside of loops and branches one for all that are alike, unless it is to be alone."""
+        array = np.asarray(value)
+        if kind.name == "bfloat16":
+            return self.cast(self.constant(array.astype("float32"), _FLOAT, near), kind)
+        array = array.astype(kind.name)
+        inside = bool(self._frame(near)) or near.node in self._conditional or near.node.op in ops.SWITCH
+        key = (kind.name, array.tobytes(), array.shape)
+        if not inside and not alone and key in self._constants:
+            return self._constants[key]
+        node = self.graph.add("Const", name or f"{near.node.name}/const", controls=[near.node] if inside else [],
+                              attrs={"dtype": kind, "value": array, CLUSTER_ATTR: CLUSTER},
+                              outputs=[(kind, array.shape)], source=near.node)  # fmt: skip
+        self._frame_of[node] = self._frame(near)
+        if not inside:
+            if not alone:
+                self._constants[key] = node.out()
+        elif near.node in self._conditional or near.node.op in ops.SWITCH:
+            self._conditional[node] = None
+        return node.out()
+
+    def cast(self, tensor: Tensor, kind: DType) -> Tensor:
+        """A tensor in another dtype."""
+        if tensor.dtype == kind:
+            return tensor
+        return self.add("Cast", f"{tensor.node.name}/{kind.name}", [tensor],
+                        {"SrcT": tensor.dtype, "DstT": kind, "Truncate": False}, kind, tensor.shape, tensor)  # fmt: skip
+
+    def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        """A tensor in another shape of as many elements."""
+        if tensor.shape == tuple(shape):
+            return tensor
+        target = self.constant(np.asarray(shape, "int32"), _INT32, tensor)
+        return self.add("Reshape", f"{tensor.node.name}/reshaped", [tensor, target],
+                        {"T": tensor.dtype, "Tshape": _INT32}, tensor.dtype, tuple(shape), tensor)  # fmt: skip
+
+    def transpose(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
+        """A tensor with its dimensions in another order."""
+        shape = tuple((tensor.shape or ())[a] for a in order)
+        target = self.constant(np.asarray(order, "int32"), _INT32, tensor)
+        return self.add("Transpose", f"{tensor.node.name}/transposed", [tensor, target],
+                        {"T": tensor.dtype, "Tperm": _INT32}, tensor.dtype, shape, tensor)  # fmt: skip
+
+    def own_id(self, near: Tensor) -> Tensor:
+        """The number of this core, in the loop of a tensor."""
+        if self._id is None:
+            self._id = self._make_id(near)
+        chain: list[str] = []
+        frame = self._frame(near)
+        while frame:
+            chain.append(frame)
+            frame = self._outer.get(frame, "")
+        found = self._id
+        for frame in reversed(chain):
+            key = (self._id, frame)
+            if key not in self._entered:
+                node = self.graph.add("Enter", f"{self._id.node.name}/enter", [found],
+                                      attrs={"T": _INT32, "frame_name": frame, "is_constant": True,
+                                             "parallel_iterations": 10, CLUSTER_ATTR: CLUSTER},
+                                      outputs=[(_INT32, ())], source=near.node)  # fmt: skip
+                self._frame_of[node] = frame
+                self._entered[key] = node.out()
+            found = self._entered[key]
+        return found
+
+    def _frame(self, near: Tensor) -> str:
+        frame = self._frame_of.get(near.node, "")
+        return self._outer.get(frame, "") if near.node.op in ops.EXIT else frame
+
+    def _make_id(self, near: Tensor) -> Tensor:
+        """An argument of the cluster, as TPUEstimator passes it."""
+        graph, source = self.graph, near.node
+        ids = [graph.add("Const", f"{_REPLICA_ID}/{r}", attrs={"dtype": _INT32, "value": np.int32(r)},
+                         outputs=[(_INT32, ())], source=source).out() for r in range(self.count)]  # fmt: skip
+        merged = graph.add("TPUReplicatedInput", _REPLICA_ID, ids, attrs={"N": self.count, "T": _INT32},
+                           outputs=[(_INT32, ())], source=source)  # fmt: skip
+        node = graph.add("Identity", "replica/id", [merged.out()], outputs=[(_INT32, ())], source=source,
+                         attrs={"T": _INT32, "_tpu_input_identity": True, CLUSTER_ATTR: CLUSTER})  # fmt: skip
+        return node.out()
+
+
+def _static(graph: Graph, tensor: Tensor) -> list[int]:
+    shape = tensor.shape
+    if shape is None or None in shape:
+        raise ConversionError(f"the rows of '{tensor}' are read by all cores, and its shape is open", node=tensor.node,
+                              origin=graph.source, fix="give it a fixed shape")  # fmt: skip
+    return [int(d or 0) for d in shape]
+
+
+def nesting(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
+    """The frame around each loop."""
+    found: dict[str, str] = {}
+    for enter in graph.of_type(*ops.ENTER) if frame_of else ():
+        source = enter.inputs[0].node
+        around = frame_of.get(source, "")
+        if source.op in ops.EXIT:
+            around = ""
+        if enter.attr("frame_name") not in found or around:
+            found[enter.attr("frame_name")] = around
+    return found

@@ -1,0 +1,71 @@
+"""What readers ask for otherwise than it is, solved together with the placements until none asks for more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tpugraph import ops
+from tpugraph.analysis.placements import Entries, Partial, Replicate
+from tpugraph.analysis.placing import Placing
+from tpugraph.ir import Node, Tensor
+from tpugraph.partition.reduction_places import cheapest
+from tpugraph.support.errors import ConversionError
+
+
+@dataclass
+class Demands:
+    """The demands of one step.
+
+    Attributes:
+        placing: the analysis.
+        asking: of partial values that are read whole, the first node that does.
+    """
+
+    placing: Placing
+    asking: dict[Tensor, Node] = field(default_factory=dict)
+
+    def solve(self) -> None:
+        """Find placements and the tensors that are reduced, until no reader asks for more."""
+        placing = self.placing
+        placing.solve()
+        for _ in range(12):
+            if self._pin():
+                placing.solve()
+                continue
+            placing.met = {t: None for t in placing.met if isinstance(placing.made(t), Partial)}
+            asked = self._asked()
+            if not asked:
+                return
+            placing.meet(cheapest(placing, asked))
+        raise ConversionError("the placements of the step do not settle", origin=placing.graph.source)
+
+    def _asked(self) -> list[Tensor]:
+        """The partial sums and extremes that a reader wants whole."""
+        found: dict[Tensor, None] = {}
+        for node, verdict in self.placing.verdicts.items():
+            for index, want in verdict.wants.items():
+                tensor = node.inputs[index]
+                if isinstance(want, Replicate) and isinstance(self.placing.read(tensor), Partial):
+                    found[tensor] = None
+                    self.asking.setdefault(tensor, node)
+        return list(found)
+
+    def _pin(self) -> bool:
+        """What a write asks of distinct entries is asked of what they are made from, so that each stays there once."""
+        new = False
+        for node, verdict in list(self.placing.verdicts.items()):
+            if node.op not in ops.WRITES:
+                continue
+            for index, want in verdict.wants.items():
+                if isinstance(want, Replicate) and isinstance(self.placing.read(node.inputs[index]), Entries):
+                    maker = self._distinct(node.inputs[index])
+                    if maker is not None and maker not in self.placing.pinned:
+                        self.placing.pinned.add(maker)
+                        new = True
+        return new
+
+    def _distinct(self, tensor: Tensor) -> Node | None:
+        node = tensor.node
+        while node.op in ops.IDENTITIES | {"Reshape", "Cast", "StridedSlice"} and node.inputs:
+            node = node.inputs[0].node
+        return node if node.op in ("Unique", "UniqueV2") else None

@@ -1,0 +1,179 @@
+"""Shapes and sizes of what holds the whole batch on every core: written anew in the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis.dimensions import constant
+from tpugraph.analysis.placements import Held, Partial, Replicate, Shard
+from tpugraph.analysis.placing import Placing
+from tpugraph.analysis.sizes import Known, Poly
+from tpugraph.ir import Node, Tensor, attrs
+from tpugraph.ir.attrs import Shape
+from tpugraph.partition.collectives import Collectives
+
+_TOLD_BOUNDS = frozenset(
+    {*ops.PADS, *ops.SLICES, "StridedSliceGrad", "SplitV", "Range", "TensorListReserve", "BroadcastGradientArgs"}
+)
+"""Ops told sizes that are not those of their output, where a negative one has a meaning."""
+
+_COMPARES = frozenset({"BroadcastGradientArgs"})
+"""Ops that compare shapes, of which one may be that of the whole batch and the other that of a core's."""
+
+_TAKES = {"TensorArrayGatherV3": "element_shape", "TensorArrayConcatV3": "element_shape_except0"}
+"""Ops that take elements out of a TensorArray, and the attribute that says their shape."""
+
+
+@dataclass(frozen=True)
+class WholeSizes:
+    """The sizes of one step on so many cores.
+
+    Attributes:
+        placing: the solved analysis.
+        count: number of cores.
+    """
+
+    placing: Placing
+    count: int
+
+    def readers(self) -> dict[Node, bool]:
+        """The nodes that are told sizes, and whose output, operands or sizes are of the whole batch.
+
+        True of those that have the whole batch in their output or in what they read, before their operands are edited.
+        """
+        told = [node for node in self.placing.verdicts if node.op in ops.SIZE_OPERANDS and node.outputs]
+        counted = self._shapes_of_whole()
+        return {
+            node: whole for node in told
+            if (whole := self._is_whole(node))
+            or any(node.inputs[i].node in counted for i in ops.SIZE_OPERANDS[node.op] if i < len(node.inputs))
+        }  # fmt: skip
+
+    def _is_whole(self, node: Node) -> bool:
+        return bool(self._whole_axes(node.out())) or self._reads_whole(node)
+
+    def _shapes_of_whole(self) -> Mapping[Node, None]:
+        """The nodes whose numbers are made of the shape of what holds the whole batch on every core."""
+        shapes = [n for n in self.placing.verdicts if n.op in ops.SHAPE_OF and any(map(self._whole_axes, n.inputs))]
+        return self.placing.graph.descendants(shapes, data_only=True) if shapes else {}
+
+    def tell_shapes(self) -> None:
+        """Record the shapes that tensors with a whole batch have from now on."""
+        for node in self.placing.verdicts:
+            outputs = [(t.dtype, self._shape(t)) for t in map(node.out, range(len(node.outputs or ())))]
+            if outputs == node.outputs:
+                continue
+            if node.op == "Const":
+                self._widen(node, outputs[0][1])
+            else:
+                self.placing.graph.set_outputs(node, outputs)
+        self._tell_containers()
+
+    def _widen(self, node: Node, shape: Shape) -> None:
+        """Give a constant of equal elements the size of the whole batch along dimensions that no core has rows of."""
+        value = constant(node)
+        if self.placing.d.level(node.out()) is None or not value.size or shape is None or None in shape:
+            return
+        self.placing.graph.set_attr(node, "value", np.full(shape, value.ravel()[0], value.dtype))
+        self.placing.graph.set_outputs(node, [(node.out().dtype, shape)])
+
+    def _tell_containers(self) -> None:
+        """Containers, and what is taken out of them, say which shape an element has."""
+        placing = self.placing
+        for node in placing.verdicts:
+            handle = node.out() if node.op == "TensorArrayV3" else node.inputs[0] if node.op in _TAKES else None
+            if handle is None or not node.has_attr(_TAKES.get(node.op, "element_shape")):
+                continue
+            placement = placing.read(handle)
+            held = placing.d.containers.get(placing.d.handles.get(handle, handle))
+            element = placing.held.get(placement.key) if isinstance(placement, Held) else None
+            if held is None or held.dims is None:
+                continue
+            own = element.axis if isinstance(element, Shard) else None
+            dims = [placing.final(s) for s in held.dims]
+            if not any(isinstance(s, Poly) and a != own for a, s in enumerate(dims)):
+                continue
+            rows = placing.d.rows
+            local = tuple(at(s, rows if a == own else rows * self.count) for a, s in enumerate(dims))
+            name = _TAKES.get(node.op, "element_shape")
+            placing.graph.set_attr(node, name, attrs.encode(local[1:] if name.endswith("except0") else local))
+
+    def _shape(self, tensor: Tensor) -> Shape:
+        if tensor.shape is not None and None not in tensor.shape and not self._whole_axes(tensor):
+            return tensor.shape
+        dims = self.placing.d.dims(tensor)
+        if dims is None:
+            return tensor.shape
+        return tuple(s if s >= 0 else None for s in self._local(tensor))
+
+    def _reads_whole(self, node: Node) -> bool:
+        """Whether an operand is read with the whole batch in it."""
+        wants = self.placing.verdicts[node].wants
+        for index, tensor in enumerate(node.inputs):
+            placement = wants.get(index, self.placing.read(tensor))
+            if isinstance(placement, Replicate | Partial) and any(
+                isinstance(s, Poly) for s in self.placing.dims(tensor) or []
+            ):
+                return True
+        return False
+
+    def _whole_axes(self, tensor: Tensor) -> list[int]:
+        axes = self.placing.d.axes(tensor)
+        placement = self.placing.made(tensor) if axes else None
+        own = placement.axis if isinstance(placement, Shard) else None
+        return [a for a in axes if a != own]
+
+    def _local(self, tensor: Tensor) -> list[int]:
+        """The dimensions that a tensor has on a core."""
+        placement = self.placing.made(tensor) or self.placing.read(tensor)
+        own = placement.axis if isinstance(placement, Shard) else None
+        rows = self.placing.d.rows
+        return [at(s, rows if a == own else rows * self.count) for a, s in enumerate(self.placing.dims(tensor) or [])]
+
+    def resize(self, node: Node, collectives: Collectives, *, whole: bool) -> None:
+        """Write the sizes anew that a node is told; those of the whole batch where it has that, or reads it."""
+        graph, placing = self.placing.graph, self.placing
+        shape = self._local(node.out())
+        told: dict[int, list[int]] = {}
+        if node.op == "Tile":
+            told[1] = [a // max(b, 1) for a, b in zip(shape, self._local(node.inputs[0]), strict=True)]
+        elif node.op in ("Reshape", "BroadcastTo", "SparseToDense"):
+            told[1] = shape
+        elif node.op == "ScatterNd":
+            told[2] = shape
+        elif node.op.startswith("UnsortedSegment"):
+            told[2] = shape[:1]
+        elif node.op == "OneHot":
+            axis = int(node.attr("axis", -1))
+            told[1] = [shape[axis]]
+        elif node.op in _TOLD_BOUNDS:
+            rows = placing.d.rows * (self.count if node.op in _COMPARES or whole else 1)
+            for index in ops.SIZE_OPERANDS[node.op]:
+                sizes = placing.sizes(node.inputs[index])
+                if sizes is not None and any(isinstance(s, Poly) for s in sizes):
+                    told[index] = [at(s, rows) for s in sizes]
+            if node.op == "StridedSliceGrad":
+                told[0] = shape
+        elif node.op in ("MatrixDiagV2", "MatrixDiagV3"):
+            told = {i: [shape[i - 4]] for i in (2, 3) if placing.d.numbers(node.inputs[i]) != [-1]}
+        elif ops.SIZE_OPERANDS[node.op] == (0,) and node.op != "TensorArrayV3":
+            told[0] = shape
+        for index, value in told.items():
+            operand = node.inputs[index]
+            if (value is shape or node.op not in _TOLD_BOUNDS) and min(value, default=0) < 0:
+                continue  # it depends on data
+            if operand.node.op == "Const" and constant(operand.node).ravel().tolist() == value:
+                continue
+            form = (-1, 2) if node.op in ops.PADS else () if operand.shape == () else (-1,)
+            array = np.asarray(value).reshape(form)
+            made = collectives.instead(operand, array, name=f"{node.name}/of_all_cores")
+            graph.set_input(node, index, made)
+
+
+def at(size: Known, rows: int) -> int:
+    """A size for a number of rows."""
+    return size.at(rows) if isinstance(size, Poly) else int(size)

@@ -1,0 +1,161 @@
+"""Roles: which node is the loss, the train op, the step counter, the input, an update - found by structure.
+
+Collections and names are hints that rank candidates; they never decide alone, since real graphs mislead (the
+``train_op`` collection holds optimizer ops, not the train op; the iterator's initialiser is in no collection).
+"""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis.state import feeding, flows_from, variable_of, written_variables
+from tpugraph.ir import Graph, Node
+from tpugraph.roles.findings import Finding, Roles, Variable, named
+from tpugraph.roles.losses import find_loss
+from tpugraph.roles.train_ops import check_gradients, find_train_op, find_updates, no_update
+
+
+def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) -> Roles:
+    """Find the roles of a plain training graph.
+
+    Args:
+        graph: the graph as loaded.
+        train_op: name of the train op, or several separated by commas; found by structure when None.
+        loss: name of the loss tensor; found by structure when None.
+
+    Raises:
+        RolesError: no training step, several that compete, or a name that is not in the graph.
+    """
+    writes = [node for node in graph if node.op in ops.WRITES]
+    inputs = [node for node in graph if node.op in ops.INPUTS]
+    varying = flows_from(graph, inputs)
+    restored = graph.descendants(graph.of_type(*ops.RESTORES), data_only=True)
+    moving = [node for node in writes if node in varying and node not in restored]
+    loss_finding, loss_others = find_loss(graph, varying, moving, loss)
+    updates = find_updates(graph, moving, graph.tensor(loss_finding.name))
+    if train_op is None:
+        train_ops, train_others = find_train_op(graph, updates, writes)
+    else:
+        train_ops, train_others = [named(graph, name, "train op") for name in train_op.split(",")], []
+    cone = graph.ancestors(graph[finding.name] for finding in train_ops)
+    updates = [node for node in updates if node in cone]
+    beside = feeding(graph, [node for node in moving if node in cone], updates, graph.tensor(loss_finding.name))
+    if not updates:
+        raise no_update(graph, train_ops, inputs, writes, cone)
+    check_gradients(graph, graph.tensor(loss_finding.name), cone, updates)
+    variables = find_variables(graph, writes, cone, restored, updates)
+    return Roles(
+        loss=loss_finding,
+        train_ops=train_ops,
+        step=find_step(graph, writes, cone),
+        inputs=[Finding(n.name, input_reason(n)) for n in inputs if n in cone],
+        variables=variables,
+        updates=[Finding(n.name, _update_reason(n)) for n in (*updates, *beside)],
+        summaries=_summaries(graph),
+        metrics=[Finding(n.name, "accumulates batch values outside the train op") for n in moving if n not in cone],
+        savers=[Finding(n.name, "writes the checkpoint") for n in graph.of_type("SaveV2")],
+        table_initializers=[n.name for n in graph.of_type(*ops.TABLE_INITIALIZERS)],
+        iterator_initializers=[n.name for n in graph.of_type(*ops.MAKE_ITERATOR)],
+        enqueues=[n.name for n in graph.of_type(*ops.ENQUEUES)],
+        other_candidates={"train_op": train_others, "loss": loss_others},
+    )
+
+
+def find_step(graph: Graph, writes: list[Node], cone: dict[Node, None]) -> Finding | None:
+    """The step counter: a whole scalar variable that one of ``writes`` within ``cone`` increments by one, or None."""
+    hinted = {name.partition(":")[0] for name in graph.collections.get("global_step", [])}
+    found: list[tuple[tuple[bool, bool, bool, int], Finding]] = []
+    for position, node in enumerate(writes):
+        if node not in cone or ops.WRITES[node.op].kind != "assign":
+            continue
+        variables = written_variables(node)
+        if not variables or not _adds_one(node):
+            continue
+        variable = variables[0]
+        kind = variable.attr("dtype")
+        if kind is None or kind.floating or variable.attr("shape") != ():
+            continue
+        rank = (variable.name in hinted, variable.name == "global_step", kind.name == "int64", -position)
+        found.append((rank, Finding(variable.name, f"a scalar {kind} that '{node.name}' increments by one")))
+    return max(found, key=lambda item: item[0])[1] if found else None
+
+
+def _adds_one(node: Node) -> bool:
+    value = node.inputs[1].node
+    if node.op in ("AssignAdd", "AssignAddVariableOp"):
+        return value.op == "Const" and value.attr("value").size == 1 and value.attr("value").item() == 1
+    if node.op in ("Assign", "AssignVariableOp") and value.op in ("Add", "AddV2"):
+        return any(
+            t.node.op == "Const" and t.node.attr("value").size == 1 and t.node.attr("value").item() == 1
+            for t in value.inputs
+        )
+    return False
+
+
+def find_variables(
+    graph: Graph, writes: list[Node], cone: dict[Node, None], restored: dict[Node, None], updates: list[Node]
+) -> dict[str, Variable]:
+    """All variables by name, with initialiser, checkpoint key and slice (from the saver), and whether they are trained.
+
+    Args:
+        graph: the graph.
+        writes: its variable-writing nodes.
+        cone: the nodes of the training step; writes in it are no initialisers.
+        restored: the nodes that depend on a restored value.
+        updates: the writes that train.
+    """
+    variables = {node.name: Variable(node.name) for node in graph.of_type(*ops.VARIABLES)}
+    for node in writes:
+        written = written_variables(node)
+        if node in cone or node in restored or ops.WRITES[node.op].kind != "assign" or not written:
+            continue
+        variable = variables[written[0].name]
+        if variable.initializer is None and node.op in ("Assign", "AssignVariableOp"):
+            variable.initializer = node.name
+    for node in updates:
+        fact = ops.WRITES[node.op]
+        target = variable_of(node.inputs[fact.variables[0]])
+        if target is not None:
+            variables[target.name].trained = True
+    for node in graph.of_type("SaveV2"):
+        _read_saver(node, variables)
+    return variables
+
+
+def _read_saver(save: Node, variables: dict[str, Variable]) -> None:
+    names, slices = save.inputs[1].node, save.inputs[2].node
+    if names.op != "Const" or slices.op != "Const":
+        return
+    entries = zip(names.attr("value").tolist(), slices.attr("value").tolist(), save.inputs[3:], strict=True)
+    for key, piece, tensor in entries:
+        source = tensor
+        while source.node.op in ops.READS | ops.IDENTITIES | {"Cast"}:
+            source = source.node.inputs[0]
+        variable = variable_of(source)
+        if variable is not None:
+            variables[variable.name].key = key.decode()
+            variables[variable.name].slice = piece.decode()
+
+
+def _summaries(graph: Graph) -> list[Finding]:
+    merged = [n for n in graph.of_type("MergeSummary") if not any(u.node.op == "MergeSummary" for u in n.uses())]
+    if merged:
+        best = max(merged, key=lambda n: len(n.inputs))
+        return [Finding(best.name, f"merges {len(best.inputs)} summaries")]
+    return [Finding(n.name, "a summary") for n in graph.of_type(*(ops.SUMMARIES - {"MergeSummary"}))]
+
+
+def input_reason(node: Node) -> str:
+    """How an input op gets its batch."""
+    if node.op in ops.GET_NEXT:
+        return "takes the next batch from an iterator"
+    if node.op in ops.DEQUEUES:
+        return "takes the next batch from a queue"
+    return "is fed from outside"
+
+
+def _update_reason(node: Node) -> str:
+    fact = ops.WRITES[node.op]
+    names = ", ".join(v.name for v in written_variables(node))
+    if fact.kind == "apply":
+        return f"optimizer step on {names}"
+    return f"writes {names}, which the loss reads, from the input"

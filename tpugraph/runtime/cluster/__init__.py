@@ -1,0 +1,1 @@
+"""Where a session runs when it is not in this process: workers, and masters with TPUs."""

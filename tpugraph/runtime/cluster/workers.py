@@ -1,0 +1,274 @@
+"""A cluster of workers: TensorFlow servers, one per host, of which one session uses all.
+
+A wait on a cluster may last for ever without a word. So every run has a deadline without progress, the workers are asked
+all the while whether they are alive, and what fails names the worker that is silent.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.ir.session_config import guarded
+from tpugraph.support.errors import RunError, UsageError
+
+tf1 = tf.compat.v1
+
+PATIENCE = 300.0
+"""Seconds that may pass without a finished step, where the session's configuration has no operation_timeout_in_ms."""
+
+CLUSTER = "cluster"
+"""The stage of an error whose cause is a worker."""
+
+_PROBE_SECONDS = 1.0
+_ANSWER_SECONDS = 5.0
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS = 4
+_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.InternalError, tf.errors.UnknownError,
+         tf.errors.CancelledError, tf.errors.DeadlineExceededError, tf.errors.FailedPreconditionError,
+         tf.errors.NotFoundError)  # fmt: skip
+"""What a session says when a worker is lost; the worker itself is asked then."""
+
+
+@dataclass(frozen=True)
+class WorkerJob:
+    """The workers.
+
+    Attributes:
+        job: the name of their job.
+        addresses: of each task its ``host:port``.
+    """
+
+    job: str
+    addresses: tuple[str, ...]
+
+    @property
+    def master(self) -> str:
+        """The address for the session: that of the first worker."""
+        return f"grpc://{self.addresses[0]}"
+
+    def name(self, task: int) -> str:
+        """A worker, for messages."""
+        return f"worker {task} (grpc://{self.addresses[task]})" if task < len(self.addresses) else f"worker {task}"
+
+    def silent(self, seconds: float = _ANSWER_SECONDS) -> list[int]:
+        """The workers that do not answer."""
+        return [task for task, address in enumerate(self.addresses) if not answers(address, seconds)]
+
+    def wait(self, seconds: float) -> None:
+        """Wait until all workers answer.
+
+        Raises:
+            RunError: they do not within this time; they are named.
+        """
+        until = time.monotonic() + seconds
+        while silent := self.silent():
+            if time.monotonic() >= until:
+                raise RunError(
+                    f"{_listed([self.name(task) for task in silent])} of {len(self.addresses)} does not answer",
+                    stage=CLUSTER,
+                    fix="start a server there: tpugraph.runtime.cluster.workers.serve([addresses of all], index).join()",
+                )
+            time.sleep(min(_PROBE_SECONDS, max(until - time.monotonic(), 0.0)))
+
+
+def cluster_of(value: Any) -> WorkerJob | None:
+    """The workers of a ``tf.train.ClusterSpec``, a dict of jobs, or a list of addresses; None of None.
+
+    Raises:
+        UsageError: it has no workers, or none of this form.
+    """
+    if value is None or isinstance(value, WorkerJob):
+        return value
+    if isinstance(value, (list, tuple)):
+        jobs: dict[str, Any] = {"worker": list(value)}
+    elif isinstance(value, (dict, tf.train.ClusterSpec)):
+        jobs = tf.train.ClusterSpec(value).as_dict()
+    else:
+        raise UsageError(f"cluster is {value!r}", fix='cluster={"worker": ["10.0.0.2:8470", "10.0.0.3:8470"]}')
+    job = "worker" if "worker" in jobs else next(iter(jobs), "")
+    found = tuple(str(address).removeprefix("grpc://") for address in jobs.get(job, ()))
+    if not found:
+        raise UsageError("the cluster has no workers", fix='cluster={"worker": ["10.0.0.2:8470", "10.0.0.3:8470"]}')
+    return WorkerJob(job, found)
+
+
+def answers(address: str, seconds: float = _ANSWER_SECONDS) -> bool:
+    """Whether a server of gRPC answers: it greets whoever connects, as long as its process runs."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=seconds) as connection:
+            connection.sendall(_HELLO)
+            found = connection.recv(9)
+            return len(found) > 3 and found[3] == _SETTINGS
+    except (OSError, ValueError):
+        return False
+
+
+def serve(workers: Sequence[str], index: int, *, job: str = "worker", config: Any = None) -> Any:
+    """Start the server of one worker in this process.
+
+    Args:
+        workers: the addresses of all workers, the same list on each.
+        index: which of them this is.
+        job: the name of their job.
+        config: a ``tf.compat.v1.ConfigProto``.
+
+    Returns:
+        The running ``tf.distribute.Server``; its ``join()`` waits for ever.
+
+    Raises:
+        UsageError: no such index.
+        RunError: it cannot start, its port is taken for example.
+    """
+    if not 0 <= index < len(workers):
+        raise UsageError(f"there is no worker {index} among {len(workers)}", fix=f"0 to {len(workers) - 1}")
+    addresses = [address.removeprefix("grpc://") for address in workers]
+    try:
+        return tf.distribute.Server({job: addresses}, job_name=job, task_index=index, config=configured(config, job))
+    except tf.errors.OpError as error:
+        raise RunError(f"worker {index} cannot serve at {addresses[index]}: {error.message}",
+                       fix="see that nothing else listens on that port") from error  # fmt: skip
+
+
+def configured(config: Any, job: str) -> Any:
+    """A session's or server's configuration, with the worker that leads the collectives; it must be the same in both."""
+    made = guarded(config)
+    made.experimental.collective_group_leader = f"/job:{job}/replica:0/task:0"
+    made.isolate_session_state = True
+    made.operation_timeout_in_ms = 0  # it bounds the time without progress, not that of a whole loop
+    return made
+
+
+def host_devices(devices: Sequence[str]) -> tuple[str, ...]:
+    """The CPU of each task among the names of a master's devices, in the order of the tasks."""
+    found: dict[int, str] = {}
+    for name in devices:
+        match = re.search(r"/task:(\d+)/device:CPU:0$", name)
+        if match and "/job:localhost/" not in name:
+            found[int(match[1])] = name
+    return tuple(found[task] for task in sorted(found))
+
+
+class WatchedSession:
+    """A ``tf.compat.v1.Session`` on a cluster, none of whose runs waits for a worker that is gone.
+
+    Args:
+        cluster: the workers; the first one alone where only the master is known.
+        graph: the ``tf.Graph``.
+        config: a ``tf.compat.v1.ConfigProto``; its operation_timeout_in_ms is the time that may pass without progress.
+        progress: name of a tensor that changes while a run gets on.
+    """
+
+    def __init__(self, cluster: WorkerJob, graph: Any, config: Any = None, *, progress: str | None = None) -> None:
+        self._cluster = cluster
+        self.graph = graph
+        self._progress = progress
+        limit = 0 if config is None else config.operation_timeout_in_ms
+        self._patience = limit / 1000 if limit else PATIENCE
+        self._lost = False
+        self._session = tf1.Session(cluster.master, graph=graph, config=configured(config, cluster.job))
+
+    def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
+        """As ``tf.compat.v1.Session.run``.
+
+        Raises:
+            RunError: a worker is gone, or nothing went on for too long.
+        """
+        if self._lost:
+            raise RunError("the session has lost a worker", stage=CLUSTER, fix="open a new one when all workers answer")
+        return self._watch(lambda: self._session.run(fetches, feed_dict))
+
+    def make_callable(self, fetches: Any, feed_list: Sequence[Any] = ()) -> Callable[..., Any]:
+        """As ``tf.compat.v1.Session.make_callable``."""
+        return lambda *values: self.run(fetches, dict(zip(feed_list, values, strict=True)))
+
+    def close(self) -> None:
+        """Release it; without waiting where a worker is gone."""
+
+        def release() -> None:
+            with suppress(tf.errors.OpError):  # the worker that held it may be another by now
+                self._session.close()
+
+        closing = threading.Thread(target=release, daemon=True, name="tpugraph-close")
+        closing.start()
+        closing.join(0.0 if self._lost else _ANSWER_SECONDS)
+
+    def _watch(self, work: Callable[[], Any]) -> Any:
+        found: list[Any] = []
+        failed: list[BaseException] = []
+        done = threading.Event()
+
+        def run() -> None:
+            try:
+                found.append(work())
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                done.set()
+
+        threading.Thread(target=run, daemon=True, name="tpugraph-cluster").start()
+        silent: set[int] = set()
+        moved, seen = time.monotonic(), None
+        while not done.wait(_PROBE_SECONDS):
+            again = set(self._cluster.silent())
+            if silent & again:
+                self._lose(sorted(silent & again))
+            silent = again
+            step = self._step() if time.monotonic() - moved > self._patience / 4 else seen
+            if step != seen:
+                moved, seen = time.monotonic(), step
+            if time.monotonic() - moved > self._patience:
+                self._lost = True
+                raise RunError(
+                    f"no step was finished in {self._patience:g} s, though all {len(self._cluster.addresses)} workers answer",
+                    stage=CLUSTER,
+                    fix="start the workers with tpugraph.runtime.cluster.workers.serve (others lack collective_group_leader), "
+                    "or set operation_timeout_in_ms in the session_config where a step takes longer",
+                )
+        if not failed:
+            return found[0]
+        if isinstance(failed[0], _LOST):
+            self._find_lost(failed[0])
+        raise failed[0]
+
+    def _step(self) -> Any:
+        """How far a run has got; None where that is not known."""
+        if self._progress is None:
+            return None
+        try:
+            return self._session.run(self._progress, options=tf1.RunOptions(timeout_in_ms=2000))
+        except tf.errors.OpError:
+            return None
+
+    def _find_lost(self, error: BaseException) -> None:
+        """Raise where the cause of an error is a worker that is gone; it may have come back already."""
+        silent = self._cluster.silent(2.0)
+        if silent:
+            self._lose(silent, error)
+        text = str(error)
+        if isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)) or "incarnation" in text:
+            match = re.search(r"/task:(\d+)", text)
+            self._lose([int(match[1])] if match else [], error)
+
+    def _lose(self, tasks: Sequence[int], cause: BaseException | None = None) -> None:
+        self._lost = True
+        who = _listed([self._cluster.name(task) for task in tasks]) if tasks else "a worker"
+        told = "" if cause is None else f" ({type(cause).__name__})"
+        raise RunError(
+            f"{who} was lost during the run{told}",
+            stage=CLUSTER,
+            fix="start it again; training goes on from the last checkpoint",
+        ) from cause
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")

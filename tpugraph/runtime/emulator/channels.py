@@ -1,0 +1,234 @@
+"""Infeed and outfeed of the emulator: direct dataflow in one loop where possible, else a queue per core.
+
+Two loops can be one when both run ``i < limit`` over the same limit variable. Then their frames are united: the host's
+part of an iteration runs in the device's iteration, and no value is copied through a queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpugraph import analysis, ops
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.runtime.emulator.copies import Copies
+from tpugraph.runtime.emulator.end_of_data import stop_at_end_of_data
+from tpugraph.runtime.emulator.host_list import Hosts
+from tpugraph.runtime.emulator.reads import read_together
+from tpugraph.support.errors import RunError
+
+_RESOURCE = attrs.dtype("resource")
+
+
+def connect(graph: Graph, copies: Copies, *, queues: bool = False, hosts: Hosts | None = None) -> bool:
+    """Join both sides of infeed and outfeed; returns whether one loop does everything.
+
+    Args:
+        graph: the graph, with the replica-varying part copied.
+        copies: the copies.
+        queues: keep the loops apart and join them by queues, as a TPU does.
+        hosts: the hosts, where there are many.
+    """
+    frame_of = analysis.frames(graph)
+    takes = _cluster_ops(graph, "InfeedDequeueTuple", copies)
+    gives = _cluster_ops(graph, "OutfeedEnqueueTuple", copies)
+    puts = _by_core(graph.of_type("InfeedEnqueueTuple"))
+    gets = _by_core(graph.of_type("OutfeedDequeueTuple"))
+    boundary = takes[:1] or gives[:1]
+    if not boundary:
+        return False
+    device = _find_loop(graph, frame_of, frame_of[boundary[0]])
+    fed = not queues and _unite(graph, frame_of, device, puts)
+    read = not queues and _unite(graph, frame_of, device, gets)
+    for core, take in enumerate(takes):
+        if core not in puts:
+            raise RunError(f"nothing is enqueued for core {core}", node=take)
+        if fed:
+            _direct(graph, puts[core], take, device)
+        else:
+            _queue(graph, f"tpugraph/infeed/queue/{core}", [puts[core]], [take], capacity=4)
+    if gives and not read:
+        gives += [_again(graph, gives[0]) for _ in range(len(gets) - len(gives))]
+    for core in gets if gives else ():
+        source = gives[core] if len(gives) > 1 else gives[0]
+        if read:
+            _direct_out(graph, source, gets[core])
+        else:
+            _queue(graph, f"tpugraph/outfeed/queue/{core}", [source], [gets[core]], capacity=-1)
+    for give in gives if read else ():
+        _drop_sink(graph, give, device)
+    if fed and device is not None:
+        frame_of = analysis.frames(graph)
+        for queue in graph.of_type("FIFOQueueV2") if read else ():
+            _direct_beside(graph, queue, frame_of, device)
+        takes = [node for node in graph.of_type("IteratorGetNext") if frame_of[node] == device.frame]
+        read_together(graph, takes, hosts)
+        stop_at_end_of_data(graph, device.condition)
+    return fed and (read or not gives)
+
+
+@dataclass(frozen=True)
+class _WhileLoop:
+    """The parts of a loop ``while i < limit``."""
+
+    frame: str
+    condition: Node
+    counter: Node
+    limit: Node
+
+    def body_counter(self) -> Node:
+        """The Identity that runs once per iteration."""
+        switch = next(u.node for u in self.counter.uses(0) if u.node.op in ops.SWITCH)
+        found = next((u.node for u in switch.uses(1) if u.node.op == "Identity"), None)
+        if found is None:
+            raise RunError("the loop has no pivot", node=switch)
+        return found
+
+    def next_iteration(self) -> Node:
+        """What closes the counter's cycle."""
+        return self.counter.inputs[1].node
+
+
+def _again(graph: Graph, give: Node) -> Node:
+    """A uniform value is sent once per core all the same."""
+    copy = graph.clone_subgraph([give], lambda name: f"{name}/again")[give]
+    for waiting in give.control_uses():
+        graph.add_control(waiting, copy)
+    return copy
+
+
+def _cluster_ops(graph: Graph, op: str, copies: Copies) -> list[Node]:
+    found = [node for node in graph.of_type(op) if copies.core_of(node) == 0]
+    if len(found) > 1:
+        raise RunError(f"the cluster has {len(found)} {op}, not one", node=found[0])
+    return copies.nodes(found[0]) if found and copies.varies(found[0]) else found
+
+
+def _by_core(nodes: list[Node]) -> dict[int, Node]:
+    return {node.attr("device_ordinal", 0): node for node in nodes}
+
+
+def _find_loop(graph: Graph, frame_of: dict[Node, str], frame: str) -> _WhileLoop | None:
+    if not frame:
+        return None
+    for condition in graph.of_type(*ops.LOOP_COND):
+        if frame_of.get(condition) != frame:
+            continue
+        less = condition.inputs[0].node
+        if less.op != "Less" or less.inputs[0].node.op not in ops.MERGE:
+            return None
+        limit = _source(less.inputs[1])
+        return None if limit is None else _WhileLoop(frame, condition, less.inputs[0].node, limit)
+    return None
+
+
+def _source(tensor: Tensor) -> Node | None:
+    """The variable that a limit is read from."""
+    node = tensor.node
+    while node.op in ops.ENTER | ops.READS | ops.IDENTITIES:
+        node = node.inputs[0].node
+    return node if node.op in ops.RESOURCE_VARIABLES else None
+
+
+def _unite(graph: Graph, frame_of: dict[Node, str], device: _WhileLoop | None, nodes: dict[int, Node]) -> bool:
+    """Let the loop around ``nodes`` be the device loop; returns False where they are not in a like loop."""
+    frames = {frame_of[node] for node in nodes.values()}
+    if device is None or len(frames) != 1:
+        return False
+    host = _find_loop(graph, frame_of, frames.pop())
+    if host is None or host.limit is not device.limit:
+        return False
+    for node in graph.of_type(*ops.ENTER):
+        if node.attr("frame_name") == host.frame:
+            graph.set_attr(node, "frame_name", device.frame)
+            graph.set_attr(node, "parallel_iterations", 1)
+    for use in host.condition.uses():
+        graph.set_input(use.node, use.index, device.condition.out())
+    pivot, own = device.body_counter(), host.body_counter()
+    graph.replace_control_uses(own, [pivot])
+    graph.replace_uses(own.out(), pivot.out(), where=lambda use: not _closes(use.node, host))
+    return True
+
+
+def _closes(node: Node, loop: _WhileLoop) -> bool:
+    """Whether a node is the increment of the loop's own counter."""
+    return any(use.node is loop.next_iteration() for use in node.uses())
+
+
+def _direct(graph: Graph, put: Node, take: Node, device: _WhileLoop | None) -> None:
+    for port, tensor in enumerate(put.inputs):
+        graph.replace_uses(take.out(port), tensor)
+    graph.replace_control_uses(take, [t.node for t in put.inputs[:1]])
+    graph.remove(take)
+    _drop_sink(graph, put, device)
+
+
+def _direct_out(graph: Graph, give: Node, get: Node) -> None:
+    for port, tensor in enumerate(give.inputs):
+        graph.replace_uses(get.out(port), tensor)
+    graph.replace_control_uses(get, [t.node for t in give.inputs[:1]])
+    graph.remove(get)
+
+
+def _direct_beside(graph: Graph, queue: Node, frame_of: dict[Node, str], device: _WhileLoop) -> None:
+    """What goes from host to host beside the device goes directly where both ends are in the one loop."""
+    enters = [node for node in queue.consumers() if node.op in ops.ENTER]
+    ends = {use.node.op: use.node for node in [queue, *enters] for use in node.uses() if use.node not in enters}
+    put, get = ends.get("QueueEnqueueV2"), ends.get("QueueDequeueV2")
+    if put is None or get is None or {frame_of[put], frame_of[get]} != {device.frame}:
+        return
+    for port, tensor in enumerate(put.inputs[1:]):
+        graph.replace_uses(get.out(port), tensor)
+    graph.replace_control_uses(get, [t.node for t in put.inputs[1:2]])
+    graph.remove(get)
+    _drop_sink(graph, put, device)
+    for enter in enters:
+        graph.replace_control_uses(enter, [])
+    graph.remove_all([*enters, queue])
+
+
+def _drop_sink(graph: Graph, sink: Node, device: _WhileLoop | None) -> None:
+    """Remove a node that only consumes; what it waited for still runs in each iteration."""
+    waits = list(sink.controls)
+    graph.replace_control_uses(sink, [*waits, *(t.node for t in sink.inputs)])
+    graph.remove(sink)
+    if device is not None:
+        for node in waits:
+            if node is not device.body_counter():
+                graph.add_control(device.next_iteration(), node)
+
+
+def _queue(graph: Graph, name: str, puts: list[Node], gets: list[Node], *, capacity: int) -> None:
+    kinds = puts[0].attr("dtypes")
+    queue = graph.add(
+        "FIFOQueueV2",
+        name,
+        outputs=[(_RESOURCE, ())],
+        attrs={"component_types": kinds, "shapes": [], "capacity": capacity, "shared_name": name, "container": ""},
+    )
+    for put in puts:
+        handle = _handle(graph, queue, put)
+        inputs = list(put.inputs)
+        graph.retype(put, "QueueEnqueueV2", inputs=[handle, *inputs], attrs={"Tcomponents": kinds, "timeout_ms": -1})
+    for get in gets:
+        outputs = get.outputs
+        graph.retype(
+            get,
+            "QueueDequeueV2",
+            inputs=[_handle(graph, queue, get)],
+            attrs={"component_types": kinds, "timeout_ms": -1},
+            outputs=outputs,
+        )
+
+
+def _handle(graph: Graph, queue: Node, user: Node) -> Tensor:
+    """The queue's handle in the frame of its user."""
+    frame = analysis.frames(graph)[user]
+    if not frame:
+        return queue.out()
+    return graph.add(
+        "Enter",
+        f"{queue.name}/Enter",
+        [queue.out()],
+        outputs=[(_RESOURCE, ())],
+        attrs={"T": _RESOURCE, "frame_name": frame, "is_constant": True, "parallel_iterations": 1},
+    ).out()

@@ -1,0 +1,266 @@
+"""Many hosts: one loop whose body has a part on each of them.
+
+The replicas are dealt out to the hosts. What is uniform exists once per host: variables, their updates, constants. A sum
+over the replicas is a sum over those of a host, then CollectiveReduceV2 over the hosts (or a sum on the first one, see
+:func:`tpugraph.runtime.cluster.worker_collectives.work`). The loop itself, the outfeed and
+everything outside the loop are on the first host; variables of the others follow its own through ``tpugraph/mirror``.
+
+All parts are in one frame: collectives find each other by their key and the frame's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import NodeSet, in_cluster
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.runtime.emulator.copies import Copies
+from tpugraph.runtime.emulator.host_list import Hosts
+from tpugraph.support.errors import RunError
+
+MIRROR = "tpugraph/mirror"
+"""Gives the variables of all hosts the values of those on the first one."""
+
+_INT32 = attrs.dtype("int32")
+_KINDS = frozenset({"float16", "bfloat16", "float32", "float64", "int32", "int64"})
+_HANDLES = frozenset({"resource", "variant"})
+_ONCE = ops.GET_NEXT | ops.DEQUEUES | ops.PYTHON | {"OptionalGetValue"}
+
+
+def spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts) -> None:
+    """Put the parts of the fused loop on their hosts, and give each node its device.
+
+    Args:
+        graph: the lowered graph; every CrossReplicaSum is an AddN of the replicas' parts.
+        copies: what exists once per replica.
+        sums: what was a CrossReplicaSum.
+        hosts: the hosts.
+
+    Raises:
+        RunError: the loop cannot be shared.
+    """
+    frame_of = analysis.frames(graph)
+    sums = [node for node in sums if node.op == "AddN" and frame_of[node]]
+    if not sums:
+        raise RunError("nothing is summed over the cores, so there is nothing for several hosts to agree on",
+                       origin=graph.source)  # fmt: skip
+    frame = frame_of[sums[0]]
+    for node in sums:
+        if frame_of[node] != frame:
+            raise RunError("a sum over the cores inside a loop of the model cannot be taken over several hosts",
+                           node=node, fix="run it on one host")  # fmt: skip
+    _leave_position_out(graph)
+    _place_replicas(graph, copies, hosts)
+    mirrored, alone = _what_hosts_need(graph, frame, frame_of, hosts)
+    for host, nodes in alone.items():
+        hosts.put(nodes, host)
+    sums = [node for node in sums if node in mirrored]
+    parts = {node: list(node.inputs) for node in sums}
+    if hosts.collectives:
+        reductions = [_reduce(graph, node, number, hosts, mirrored) for number, node in enumerate(sums)]
+    else:
+        reductions, parts = [], {}
+        for node in sums:
+            _gather(graph, node, hosts, mirrored)
+    branches = _branches(mirrored)
+    ends = [n for n in mirrored if (n.op in ops.WRITES or n in reductions) and n not in branches]
+    for node in mirrored:
+        graph.set_controls(node, [c for c in node.controls if not hosts.at.get(c)])
+    variables = _handles(graph, mirrored)
+    done = []
+    for host in hosts.others:
+        made = _copy(graph, frame, mirrored, variables, host, hosts)
+        for total, of_all in parts.items():
+            _sum_parts(graph, made[total], of_all[host * hosts.cores : (host + 1) * hosts.cores])
+        done.append(graph.add("NoOp", f"tpugraph/host_{host}/step", controls=[made[n] for n in ends], outputs=[]))
+        hosts.put([done[-1]], host)
+    for node in graph.of_type(*ops.NEXT_ITERATION):
+        if frame_of.get(node) == frame and node not in hosts.at:
+            graph.add_controls(node, [*reductions, *done])
+    _add_mirror(graph, variables, hosts)
+    for node in graph:
+        graph.set_device(node, hosts.devices[hosts.at.get(node, 0)])
+
+
+def _leave_position_out(graph: Graph) -> None:
+    """Each host's input has a position of its own; a checkpoint holds none of them."""
+    gone = graph.of_type("SerializeIterator", "DeserializeIterator")
+    for entry in ("tpugraph/save_with_input", "tpugraph/restore_input"):
+        if entry in graph and gone:
+            graph.remove_all([n for n in graph if n.name == entry or n.name.startswith(f"{entry}/")])
+
+
+# --------------------------------------------------------------------------- what goes where
+
+
+def _place_replicas(graph: Graph, copies: Copies, hosts: Hosts) -> None:
+    for node, core in copies.cores().items():
+        if node in graph:
+            hosts.at[node] = hosts.of_core(core)
+    for node in graph.topological_order():
+        if node not in hosts.at:
+            host = next((hosts.at[t.node] for t in node.inputs
+                         if t.dtype.name in _HANDLES and hosts.at.get(t.node)), 0)  # fmt: skip
+            if host:
+                hosts.at[node] = host
+
+
+def _what_hosts_need(graph: Graph, frame: str, frame_of: dict[Node, str],
+                     hosts: Hosts) -> tuple[NodeSet, dict[int, list[Node]]]:  # fmt: skip
+    """The nodes of the loop that several hosts need, and those that one host alone needs."""
+    updates = [n for n in graph if n.op in ops.WRITES and in_cluster(n) and frame_of[n] and n not in hosts.at]
+    wanted: dict[Node, set[int]] = {}
+    for host in range(hosts.count):
+        stack = [n for n, place in hosts.at.items() if place == host and frame_of.get(n)]
+        stack += updates
+        for node in updates:
+            wanted.setdefault(node, set()).add(host)
+        while stack:
+            for before in stack.pop().producers():
+                if before in hosts.at or not frame_of[before] or _drives(before, frame, frame_of):
+                    continue
+                if before.op in _ONCE or host in wanted.setdefault(before, set()):
+                    continue
+                wanted[before].add(host)
+                stack.append(before)
+    alone: dict[int, list[Node]] = {}
+    mirrored: NodeSet = {}
+    for node in graph:
+        needing = wanted.get(node, set())
+        if len(needing) == 1:
+            alone.setdefault(next(iter(needing)), []).append(node)
+        elif needing and node.op not in ops.RANDOM:
+            mirrored[node] = None
+    return mirrored, alone
+
+
+def _drives(node: Node, frame: str, frame_of: dict[Node, str]) -> bool:
+    """Whether a node is part of the loop itself, which is on the first host."""
+    if frame_of[node] != frame:
+        return False
+    if node.op in ops.SWITCH:
+        return node.inputs[1].node.op in ops.LOOP_COND
+    if node.op in ops.MERGE:
+        return any(t.node.op in ops.NEXT_ITERATION for t in node.inputs)
+    return node.op in ops.LOOP_COND | ops.NEXT_ITERATION | ops.EXIT
+
+
+def _branches(mirrored: NodeSet) -> NodeSet:
+    """What is in one branch of a condition of the step."""
+    stack = [n for n in mirrored if n.op in ops.SWITCH]
+    found: NodeSet = {}
+    while stack:
+        for node in stack.pop().consumers():
+            if node in mirrored and node not in found and node.op not in ops.MERGE | ops.EXIT:
+                found[node] = None
+                stack.append(node)
+    return found
+
+
+# --------------------------------------------------------------------------- sums over the hosts
+
+
+def _reduce(graph: Graph, total: Node, number: int, hosts: Hosts, mirrored: NodeSet) -> Node:
+    """Sum the first host's parts, then over the hosts; the copies of the other hosts sum their own."""
+    kind, shape = total.attr("T"), total.out().shape
+    if kind.name not in _KINDS:
+        raise RunError(f"values of {kind.name} cannot be summed over several hosts", node=total)
+    users = total.uses()
+    _sum_parts(graph, total, list(total.inputs[: hosts.cores]))
+    numbers = [_integer(graph, total, value) for value in (hosts.count, hosts.key, number + 1)]
+    reduced = graph.add(
+        "CollectiveReduceV2",
+        f"{total.name}/hosts",
+        [total.out(), *(n.out() for n in numbers)],
+        attrs={"T": kind, "merge_op": "Add", "final_op": "Id", "communication_hint": "auto", "timeout_seconds": 0.0,
+               "is_stateless": False, "Nordering_token": 0, "max_subdivs_per_device": -1},
+        outputs=[(kind, shape)],
+    )  # fmt: skip
+    for use in users:
+        graph.set_input(use.node, use.index, reduced.out())
+    graph.replace_control_uses(total, [reduced])
+    for node in numbers:
+        graph.set_controls(node, [total])
+    mirrored.update(dict.fromkeys([*numbers, reduced]))
+    return reduced
+
+
+def _gather(graph: Graph, total: Node, hosts: Hosts, mirrored: NodeSet) -> None:
+    """Sum each host's parts there, and the sums of the hosts on the first one, where all read it."""
+    parts = list(total.inputs)
+    of_host = []
+    for host in range(hosts.count):
+        part = graph.add("AddN", f"{total.name}/of_host", parts[:1], attrs={"T": total.attr("T"), "N": 1},
+                         outputs=[total.output(0)])  # fmt: skip
+        _sum_parts(graph, part, parts[host * hosts.cores : (host + 1) * hosts.cores])
+        hosts.put([part] if host else [], host)
+        of_host.append(part.out())
+    _sum_parts(graph, total, of_host)
+    del mirrored[total]
+
+
+def _sum_parts(graph: Graph, total: Node, parts: list[Tensor]) -> None:
+    kind = total.attr("T")
+    if len(parts) == 1:
+        graph.retype(total, "Identity", inputs=parts, attrs={"T": kind})
+    else:
+        graph.retype(total, "AddN", inputs=parts, attrs={"T": kind, "N": len(parts)})
+
+
+def _integer(graph: Graph, near: Node, value: int) -> Node:
+    return graph.add("Const", f"{near.name}/hosts/key", controls=[near],
+                     attrs={"dtype": _INT32, "value": np.asarray(value, "int32")}, outputs=[(_INT32, ())])  # fmt: skip
+
+
+# --------------------------------------------------------------------------- what each host has of its own
+
+
+def _handles(graph: Graph, mirrored: NodeSet) -> NodeSet:
+    """The handles outside the loop that mirrored nodes use."""
+    found: NodeSet = {}
+    for entry in mirrored:
+        if entry.op in ops.ENTER and entry.inputs[0].dtype.name == "resource":
+            source = entry.inputs[0].node
+            if source.op not in ops.RESOURCE_VARIABLES | ops.TABLES:
+                raise RunError(f"the {source.op} that the step uses cannot exist on several hosts", node=source,
+                               origin=graph.source)  # fmt: skip
+            found[source] = None
+    return found
+
+
+def _copy(graph: Graph, frame: str, mirrored: NodeSet, handles: Iterable[Node], host: int,
+          hosts: Hosts) -> dict[Node, Node]:  # fmt: skip
+    """A host's own copy of what is mirrored; what is on that host reads it."""
+    own = {handle.out(): hosts.copy_outside(graph, handle, host).out() for handle in handles}
+    made = graph.clone_subgraph(mirrored, lambda name: f"{name}/host_{host}", replace=own)
+    for node, copy in made.items():
+        if node.op in ops.ENTER and node.attr("frame_name") != frame:
+            graph.set_attr(copy, "frame_name", f"{node.attr('frame_name')}/host_{host}")
+    for node in [n for n, place in hosts.at.items() if place == host and n in graph]:
+        for index, tensor in enumerate(node.inputs):
+            if tensor.node in made:
+                graph.set_input(node, index, made[tensor.node].out(tensor.port))
+        if any(c in made for c in node.controls):
+            graph.set_controls(node, [made.get(c, c) for c in node.controls])
+    hosts.put(made.values(), host)
+    return made
+
+
+def _add_mirror(graph: Graph, handles: Iterable[Node], hosts: Hosts) -> None:
+    """The op that gives the variables of all hosts the values of the first one's."""
+    updates = []
+    for handle in handles:
+        if handle.op not in ops.RESOURCE_VARIABLES:
+            continue
+        kind = handle.attr("dtype")
+        value = graph.add("ReadVariableOp", f"{MIRROR}/read", [handle.out()], attrs={"dtype": kind},
+                          outputs=[(kind, handle.attr("shape"))])  # fmt: skip
+        for host in hosts.others:
+            own = hosts.copies[host][handle]
+            updates.append(graph.add("AssignVariableOp", f"{MIRROR}/assign", [own.out(), value.out()],
+                                     attrs={"dtype": kind}, outputs=[]))  # fmt: skip
+            hosts.put(updates[-1:], host)
+    graph.add("NoOp", MIRROR, controls=updates, outputs=[])

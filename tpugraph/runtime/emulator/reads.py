@@ -1,0 +1,202 @@
+"""One read of the input per step, instead of one per core; on many hosts one per host, each from its own pipeline.
+
+The cores' batches of a step become one element of the dataset, by a Batch at its end, and are taken apart again without
+a copy. On many hosts each gets a pipeline of its own and of each step its cores' share of it, so that all hosts together
+see what one host with as many cores sees.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis.shapes import element_count, is_static
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.runtime.emulator.batches import whole_batches
+from tpugraph.runtime.emulator.host_list import Hosts
+from tpugraph.runtime.emulator.rows import read_by_number
+
+MOST_BYTES = 256 * 2**10
+"""Batches of one core that are bigger are read one by one on one host: copying them costs more than a read."""
+
+_INT64 = attrs.dtype("int64")
+_BOOL = attrs.dtype("bool")
+_VARIANT = attrs.dtype("variant")
+
+
+def read_together(graph: Graph, takes: list[Node], hosts: Hosts | None = None) -> list[Node]:
+    """Let the cores' reads of one step become one read, of each iterator where that is possible.
+
+    Args:
+        graph: the graph.
+        takes: all reads of the loop, in the order of the cores.
+        hosts: the hosts, where there are many.
+
+    Returns:
+        The reads that are as they were.
+    """
+    groups: dict[Node | None, list[Node]] = {}
+    for take in takes:
+        groups.setdefault(_iterator(take), []).append(take)
+    left: list[Node] = []
+    for iterator, group in groups.items():
+        maker = None if iterator is None else _maker(graph, iterator, group)
+        if iterator is None or maker is None:
+            left += group
+        elif hosts is not None:
+            left += _per_host(graph, iterator, maker, group, hosts)
+        elif whole_batches(graph, maker, len(group)):
+            _read_once(graph, iterator, group)
+        elif (rows := read_by_number(graph, maker, group[0], len(group))) is not None:
+            _read_rows(graph, iterator, group, rows)
+        elif _batch(graph, maker, group):
+            _read_once(graph, iterator, group)
+        else:
+            left += group
+    return left
+
+
+def _maker(graph: Graph, iterator: Node, takes: list[Node]) -> Node | None:
+    """What gives the iterator its dataset, where these reads are all that there are and their shapes are known."""
+    makers = [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR]
+    static = all(is_static(shape) for shape in takes[0].attr("output_shapes"))
+    in_order = all(before in after.controls for before, after in itertools.pairwise(takes))
+    fits = len(makers) == 1 and static and in_order and not _other_reads(iterator, takes)
+    return makers[0] if fits else None
+
+
+def _iterator(take: Node) -> Node | None:
+    node = take.inputs[0].node
+    while node.op in ops.ENTER | ops.IDENTITIES:
+        node = node.inputs[0].node
+    return node if node.op in ops.ITERATORS else None
+
+
+def _other_reads(iterator: Node, takes: list[Node]) -> bool:
+    stack = [iterator]
+    while stack:
+        for use in stack.pop().uses():
+            if use.node.op in ops.GET_NEXT and use.node not in takes:
+                return True
+            if use.node.op in ops.ENTER | ops.IDENTITIES:
+                stack.append(use.node)
+    return False
+
+
+# --------------------------------------------------------------------------- the dataset
+
+
+def _batch(graph: Graph, maker: Node, takes: list[Node]) -> bool:
+    """Batch the dataset by the number of reads, where its elements are small."""
+    sizes = [(element_count(shape) or 0) * (kind.size or math.inf) for kind, shape in takes[0].outputs or ()]
+    if sum(sizes) > MOST_BYTES:
+        return False
+    _append_batch(graph, maker, takes)
+    return True
+
+
+def _append_batch(graph: Graph, maker: Node, takes: list[Node]) -> Node:
+    outputs = takes[0].outputs or []
+    shapes = [(len(takes), *(shape or ())) for _, shape in outputs]
+    extra = [_constant(graph, maker, np.int64(len(takes))), _constant(graph, maker, np.bool_(True))]
+    dataset = graph.add(
+        "BatchDatasetV2",
+        "tpugraph/reads/of_a_step",
+        [maker.inputs[0], *(node.out() for node in extra)],
+        attrs={"output_types": [kind for kind, _ in outputs], "output_shapes": shapes, "metadata": "",
+               "parallel_copy": False},
+        outputs=[(_VARIANT, ())],
+    )  # fmt: skip
+    graph.set_input(maker, 0, dataset.out())
+    return dataset
+
+
+def _append_shard(graph: Graph, maker: Node, host: int, hosts: Hosts) -> None:
+    """Of each run of as many elements as there are hosts let the dataset give the one of this host."""
+    before = maker.inputs[0]
+    kept = {name: before.node.attr(name) for name in ("output_types", "output_shapes")}
+    extra = [_constant(graph, maker, np.int64(hosts.count)), _constant(graph, maker, np.int64(host))]
+    shard = graph.add("ShardDataset", "tpugraph/reads/of_the_host", [before, *(node.out() for node in extra)],
+                      attrs={**kept, "require_non_empty": False, "metadata": ""}, outputs=[(_VARIANT, ())])  # fmt: skip
+    graph.set_input(maker, 0, shard.out())
+    hosts.put([shard, *extra] if host else [], host)
+
+
+def _constant(graph: Graph, maker: Node, value: np.generic) -> Node:
+    kind = attrs.dtype(value.dtype.name)
+    return graph.add("Const", "tpugraph/reads/value", attrs={"dtype": kind, "value": value}, outputs=[(kind, ())],
+                     source=maker)  # fmt: skip
+
+
+# --------------------------------------------------------------------------- the reads
+
+
+def _read_once(graph: Graph, iterator: Node, takes: list[Node]) -> None:
+    """Let the first read take the batches of all these cores."""
+    first, cores = takes[0], len(takes)
+    before = first.outputs or []
+    shapes: list[attrs.Shape] = [(cores, *(shape or ())) for _, shape in before]
+    graph.set_attr(iterator, "output_shapes", shapes)
+    pieces = []
+    for port, (kind, shape) in enumerate(before):
+        piece = graph.add("Unpack", f"{first.name}/core", [first.out(port)], attrs={"T": kind, "num": cores, "axis": 0},
+                          outputs=[(kind, shape)] * cores, source=first)  # fmt: skip
+        pieces.append(piece)
+    for core, take in enumerate(takes):
+        for port, piece in enumerate(pieces):
+            graph.replace_uses(take.out(port), piece.out(core), where=lambda use: use.node not in pieces)
+    for take in takes[1:]:
+        graph.replace_control_uses(take, [first])
+    graph.remove_all(takes[1:])
+    graph.set_attr(first, "output_shapes", shapes)
+    graph.set_outputs(first, [(kind, shape) for (kind, _), shape in zip(before, shapes, strict=True)])
+
+
+def _read_rows(graph: Graph, iterator: Node, takes: list[Node], rows: list[Tensor]) -> None:
+    """Let the reads be the cores' parts of stacked rows."""
+    read = rows[0].node.inputs[1].node
+    graph.set_attr(iterator, "output_types", [_INT64])
+    graph.set_attr(iterator, "output_shapes", read.attr("output_shapes"))
+    for port, stacked in enumerate(rows):
+        kind, shape = takes[0].output(port)
+        piece = graph.add("Unpack", f"{takes[0].name}/core", [stacked],
+                          attrs={"T": kind, "num": len(takes), "axis": 0}, outputs=[(kind, shape)] * len(takes),
+                          source=takes[0])  # fmt: skip
+        for core, take in enumerate(takes):
+            graph.replace_uses(take.out(port), piece.out(core))
+    for take in takes:
+        graph.replace_control_uses(take, [read])
+    graph.remove_all(takes)
+
+
+def _per_host(graph: Graph, iterator: Node, maker: Node, takes: list[Node], hosts: Hosts) -> list[Node]:
+    """A pipeline and a read for each host; where a host has not the same number of reads, they stay as they are."""
+    if len(takes) != hosts.replicas or not all(kind.name != "resource" for kind, _ in takes[0].outputs or ()):
+        return takes
+    _append_batch(graph, maker, takes[: hosts.cores])
+    own = {host: hosts.copy_iterator(graph, iterator, maker, host) for host in hosts.others}
+    for host in range(hosts.count):
+        first = host * hosts.cores
+        share = takes[first : first + hosts.cores]
+        source, made = own.get(host, (iterator, maker))
+        _append_shard(graph, made, host, hosts)
+        if host:
+            graph.remove_control(share[0], takes[first - 1])
+            _read_from(graph, share, source, hosts, host)
+    for host in range(hosts.count):
+        share = takes[host * hosts.cores : (host + 1) * hosts.cores]
+        _read_once(graph, own[host][0] if host else iterator, share)
+    return []
+
+
+def _read_from(graph: Graph, takes: list[Node], iterator: Node, hosts: Hosts, host: int) -> None:
+    """Let reads read the iterator of another host."""
+    entry = takes[0].inputs[0].node
+    made = graph.clone_subgraph([entry], lambda name: f"{name}/host_{host}")[entry]
+    graph.set_input(made, 0, iterator.out())
+    for take in takes:
+        graph.set_input(take, 0, made.out())
+    hosts.put([made, takes[0]], host)

@@ -1,0 +1,167 @@
+"""Rows of data that the graph holds itself, read by their numbers.
+
+A pipeline such as ``from_tensor_slices(constants).shuffle(n).repeat().batch(b)`` carries each row, tensor by tensor,
+through every stage. Where the stages only choose and order rows, the numbers of the rows go through them instead, and
+the rows of all cores of a step are gathered from the constants in one go: the same rows in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis.trip_counts import steps_per_loop
+from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
+from tpugraph.runtime.emulator.batches import scalar
+from tpugraph.runtime.pipelines import as_written
+
+AHEAD = 64
+"""Steps whose row numbers are read ahead at least."""
+
+MOST_AHEAD = 2**20
+"""Row numbers that are read ahead at most beyond that: 8 MiB."""
+
+_INT32 = attrs.dtype("int32")
+_INT64 = attrs.dtype("int64")
+_VARIANT = attrs.dtype("variant")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Constant rows, the stages that order them (the last one first), and how many make up a batch of one core."""
+
+    constants: list[Node]
+    stages: list[Node]
+    count: int
+    batch: int
+    core: int
+
+
+def read_by_number(graph: Graph, maker: Node, take: Node, cores: int) -> list[Tensor] | None:
+    """Let an iterator give the row numbers of a step; returns the rows of all cores, stacked, for each component.
+
+    Args:
+        graph: the graph.
+        maker: what gives the iterator its dataset.
+        take: the first core's read; it becomes the read of all.
+        cores: number of cores.
+    """
+    rows = _rows(graph, maker.inputs[0].node)
+    if rows is None:
+        return None
+    dataset = _numbers(graph, maker, rows, cores)
+    graph.set_input(maker, 0, dataset)
+    shape = (cores, rows.core)
+    numbers = graph.add("IteratorGetNext", f"{take.name}/numbers", [take.inputs[0]], controls=take.controls,
+                        attrs={"output_types": [_INT64], "output_shapes": [shape]}, outputs=[(_INT64, shape)],
+                        source=take)  # fmt: skip
+    return [_gather(graph, take, numbers, port, constant) for port, constant in enumerate(rows.constants)]
+
+
+def _rows(graph: Graph, node: Node) -> _Rows | None:
+    core = None
+    while node.op in ops.SAME_ELEMENTS or node.op == "RebatchDatasetV2" or _maps_to_itself(graph, node):
+        if node.op == "RebatchDatasetV2":
+            sizes = scalar(node.inputs[1].node)
+            if core is not None or sizes is None or not scalar(node.inputs[2].node):
+                return None
+            core = sizes
+        node = node.inputs[0].node
+    if node.op != "BatchDatasetV2" or not scalar(node.inputs[2].node):
+        return None
+    batch = scalar(node.inputs[1].node)
+    stages: list[Node] = []
+    node = node.inputs[0].node
+    while node.op in ops.CHOSEN_ELEMENTS:
+        stages.append(node)
+        node = node.inputs[0].node
+    if node.op != "TensorSliceDataset" or node.attr("is_files", False) or not batch:
+        return None
+    constants = [t.node for t in node.inputs]
+    if any(c.op != "Const" or not c.attr("value").shape for c in constants):
+        return None
+    return _Rows(constants, stages, len(constants[0].attr("value")), batch, core or batch)
+
+
+def _maps_to_itself(graph: Graph, node: Node) -> bool:
+    """Whether a dataset is a map whose function returns its arguments; TensorFlow puts one before a rebatch."""
+    if node.op != "MapDataset" or len(node.inputs) != 1:
+        return False
+    function = function_library.functions_named(graph)[node.attr("f").name]
+    passed = {n.name: n.input[0] for n in function.node_def if n.op == "Identity"}
+    ends = []
+    for output in function.signature.output_arg:
+        source = function.ret[output.name]
+        while source.partition(":")[0] in passed:
+            source = passed[source.partition(":")[0]]
+        ends.append(source)
+    return ends == [argument.name for argument in function.signature.input_arg]
+
+
+def _numbers(graph: Graph, maker: Node, rows: _Rows, cores: int) -> Tensor:
+    """The dataset of row numbers, a step's at a time."""
+    scalars = {"output_types": [_INT64], "output_shapes": [()], "metadata": ""}
+    ends = [_outside(graph, maker, np.int64(value)) for value in (0, rows.count, 1)]
+    dataset = graph.add("RangeDataset", "tpugraph/rows", ends, attrs={**scalars, "replicate_on_split": False},
+                        outputs=[(_VARIANT, ())], source=maker)  # fmt: skip
+    for stage in reversed(rows.stages):
+        made = graph.clone_subgraph([stage], lambda name: f"tpugraph/rows/{name}")[stage]
+        graph.set_input(made, 0, dataset.out())
+        graph.set_attr(made, "output_types", [_INT64])
+        graph.set_attr(made, "output_shapes", [()])
+        dataset = made
+    true = _outside(graph, maker, np.bool_(True))
+    stages: list[tuple[str, int, attrs.Shape]] = [("BatchDatasetV2", cores, (cores, rows.core))]
+    if rows.batch % (cores * rows.core) and rows.batch != rows.core:
+        stages = [("BatchDatasetV2", rows.batch, (rows.batch,)), ("RebatchDatasetV2", rows.core, (rows.core,)), *stages]
+    else:
+        stages = [("BatchDatasetV2", rows.core, (rows.core,)), *stages]
+    for op, size, shape in stages:
+        value = np.int64(size) if op == "BatchDatasetV2" else np.array([size], "int64")
+        extra = {"parallel_copy": False, "metadata": ""} if op == "BatchDatasetV2" else {}
+        dataset = graph.add(op, "tpugraph/rows/of_a_step", [dataset.out(), _outside(graph, maker, value), true],
+                            attrs={"output_types": [_INT64], "output_shapes": [shape], **extra},
+                            outputs=[(_VARIANT, ())], source=maker)  # fmt: skip
+    # The stages do so little that measuring them costs more than they do.
+    dataset = as_written(
+        graph, maker, dataset.out(), [_INT64], [(cores, rows.core)], name="tpugraph/rows/as_it_is", rewrite=False
+    )
+    # The numbers of the next loop are drawn while the steps of this one run.
+    loop = min(steps_per_loop(graph), MOST_AHEAD // (cores * rows.core))
+    ahead = _outside(graph, maker, np.int64(max(AHEAD, loop)))
+    return graph.add("PrefetchDataset", "tpugraph/rows/ahead", [dataset.out(), ahead],
+                     attrs={"output_types": [_INT64], "output_shapes": [(cores, rows.core)], "slack_period": 0,
+                            "legacy_autotune": True, "buffer_size_min": 0, "metadata": ""},
+                     outputs=[(_VARIANT, ())], source=maker).out()  # fmt: skip
+
+
+def _gather(graph: Graph, take: Node, numbers: Node, port: int, constant: Node) -> Tensor:
+    kind, shape = take.output(port)
+    ends = []
+    for value, of in ((constant.attr("value"), kind), (np.zeros((), "int32"), _INT32)):
+        held = graph.add("Const", "tpugraph/rows/held", attrs={"dtype": of, "value": value},
+                         outputs=[(of, value.shape)], source=take)  # fmt: skip
+        ends.append(_entered(graph, take, held))
+    return graph.add("GatherV2", f"{take.name}/rows", [ends[0], numbers.out(), ends[1]],
+                     attrs={"Tparams": kind, "Tindices": _INT64, "Taxis": _INT32, "batch_dims": 0},
+                     outputs=[(kind, (*(numbers.out().shape or ()), *(shape or ())[1:]))], source=take).out()  # fmt: skip
+
+
+def _entered(graph: Graph, take: Node, held: Node) -> Tensor:
+    """A constant as the loop of the read sees it."""
+    entry = take.inputs[0].node
+    if entry.op not in ops.ENTER:
+        return held.out()
+    made = graph.clone_subgraph([entry], lambda name: f"{held.name}/Enter")[entry]
+    kept = {key: value for key, value in made.raw_attrs.items() if key[0] != "_"}
+    kind = {**kept, "T": held.attr("dtype")}
+    graph.retype(made, entry.op, inputs=[held.out()], attrs=kind, outputs=[held.output(0)])
+    return made.out()
+
+
+def _outside(graph: Graph, maker: Node, value: np.ndarray | np.generic) -> Tensor:
+    kind = attrs.dtype(value.dtype.name)
+    return graph.add("Const", "tpugraph/rows/value", attrs={"dtype": kind, "value": np.asarray(value)},
+                     outputs=[(kind, value.shape)], source=maker).out()  # fmt: skip

@@ -1,0 +1,207 @@
+"""The copies of N cores as one computation on stacked values.
+
+``tf.vectorized_map`` knows for some hundred ops how they work on values with a leading dimension of cores: a MatMul with
+a variable becomes one MatMul on the rows of all cores. What it has no rule for, or rules that XLA does not compile, stays
+copied core by core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpugraph import ops
+from tpugraph.analysis import NodeSet
+from tpugraph.analysis.values import known_value
+from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
+from tpugraph.runtime.emulator.copies import Copies
+
+_INT32 = attrs.dtype("int32")
+
+
+def stack(graph: Graph, copies: Copies, chosen: NodeSet, compiled: Collection[str]) -> NodeSet:
+    """Replace the copies among the chosen nodes by stacked ones; returns what is chosen then.
+
+    Args:
+        graph: the lowered graph.
+        copies: which nodes are copies of each other.
+        chosen: ops that are going to be compiled together; they have no effect but writes.
+        compiled: the op types that may be made.
+    """
+    part = _part(graph, copies, chosen) if copies.count > 1 else None
+    if part is None:
+        return chosen
+    made = _vectorize(part, copies.count)
+    if made is None or any(op.type not in compiled and op.type != "Placeholder" for op in made.operations):
+        return chosen
+    return _replace(graph, copies, chosen, part, made)
+
+
+@dataclass
+class _Part:
+    """What is copied, by its node of core 0, and what it reads and gives."""
+
+    nodes: list[Node]
+    same: list[Tensor]  # read by all cores alike
+    per_core: dict[Tensor, list[Tensor]]  # of what core 0 reads: what each core reads
+    results: list[Tensor]
+
+
+@dataclass
+class _Made:
+    operations: list[Any]
+    same: list[Any]
+    per_core: list[Any]
+    results: list[Any]
+
+
+def _part(graph: Graph, copies: Copies, chosen: NodeSet) -> _Part | None:
+    """The copied nodes that lie before anything the cores share again; None where there are none, or no simple ones."""
+    inside: NodeSet = {}
+    behind: NodeSet = {}  # what follows the copied nodes without being one
+    for node in graph.topological_order(chosen):
+        group = copies.nodes(node) if copies.varies(node) else [node]
+        if len(group) > 1 and group[0] is not node:
+            if group[0] not in inside:
+                behind[node] = None
+            continue
+        producers = [t.node for t in node.inputs]
+        copied = len(group) > 1 and all(n in chosen for n in group) and node.op not in ops.WRITES and bool(producers)
+        if copied and not any(p in behind for p in producers):
+            inside[node] = None
+        elif any(p in behind or copies.nodes(p)[0] in inside for p in producers if copies.varies(p) or p in behind):
+            behind[node] = None
+    same: dict[Tensor, None] = {}
+    per_core: dict[Tensor, list[Tensor]] = {}
+    for node in inside:
+        for index, tensor in enumerate(node.inputs):
+            each = [copy.inputs[index] for copy in copies.nodes(node)]
+            if tensor.node in inside:
+                if each != [copies.tensor(tensor, core) for core in range(copies.count)]:
+                    return None
+            elif all(t == tensor for t in each):
+                same[tensor] = None
+            elif per_core.setdefault(tensor, each) != each:
+                return None
+    if not per_core or any(t.dtype.name == "resource" for t in (*same, *per_core)):
+        return None
+    group_of = {copy: node for node in inside for copy in copies.nodes(node)}
+    results = [node.out(port) for node in inside
+               for port in sorted({p for copy in copies.nodes(node) for p in copy.used_ports()})
+               if any(use.node not in group_of for copy in copies.nodes(node) for use in copy.uses(port))]  # fmt: skip
+    return _Part(list(inside), list(same), per_core, results) if results else None
+
+
+def _vectorize(part: _Part, count: int) -> _Made | None:
+    """The part on stacked values, as TensorFlow ops; None where there is no rule for an op."""
+    names = {t: f"same{i}:0" for i, t in enumerate(part.same)} | {t: f"core{i}:0" for i, t in enumerate(part.per_core)}
+    own = {node: f"n{i}" for i, node in enumerate(part.nodes)}
+    definition = function_library.sub_graph_def(own, names)
+    v1 = tf.compat.v1
+    with tf.Graph().as_default() as graph:
+        same = [_given(t) for t in part.same]
+        per_core = [v1.placeholder(t.dtype.name, (count, *(t.shape or ()))) for t in part.per_core]
+
+        def one_core(values: list[Any]) -> list[Any]:
+            given = [*zip(part.same, same, strict=True), *zip(part.per_core, values, strict=True)]
+            wanted = [f"{own[t.node]}:{t.port}" for t in part.results]
+            read = {names[t]: value for t, value in given}
+            found: list[Any] = v1.import_graph_def(definition, input_map=read, return_elements=wanted, name="core")
+            return found
+
+        try:
+            results = tf.vectorized_map(one_core, per_core, fallback_to_while_loop=False)
+        except (ValueError, TypeError, NotImplementedError, tf.errors.OpError):
+            return None
+        needed: dict[Any, None] = {}
+        pending = [t.op for t in results]
+        while pending:
+            operation = pending.pop()
+            if operation not in needed:
+                needed[operation] = None
+                pending.extend(t.op for t in operation.inputs)
+        fits = all(t.shape[0] == count for t in results)
+        return _Made([op for op in graph.get_operations() if op in needed], same, per_core, results) if fits else None
+
+
+def _given(tensor: Tensor) -> Any:
+    """What all cores read alike: a constant, so that shapes are known (of a sum over computed axes too), or a placeholder."""
+    value = known_value(tensor)
+    if value is not None:
+        return tf.constant(value, tensor.dtype.name)
+    return tf.compat.v1.placeholder(tensor.dtype.name, tensor.shape)
+
+
+def _replace(graph: Graph, copies: Copies, chosen: NodeSet, part: _Part, made: _Made) -> NodeSet:
+    anchor = next(iter(part.per_core)).node  # runs in each step
+    new: NodeSet = {}
+
+    def add(op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any], outputs: list[Any]) -> Node:
+        node = graph.add(op, f"tpugraph/stacked/{name}", inputs, attrs=attributes, outputs=outputs,
+                         controls=() if inputs else [anchor])  # fmt: skip
+        new[node] = None
+        return node
+
+    held = {
+        value.ref(): tensor
+        for value, tensor in zip(made.same, part.same, strict=True)
+        if value.op.type == "Placeholder"
+    }
+    for value, each in zip(made.per_core, part.per_core.values(), strict=True):
+        held[value.ref()] = _stacked_input(each, add)
+    for operation in made.operations:
+        if operation.type == "Placeholder":
+            continue
+        inputs = [held[t.ref()] for t in operation.inputs]
+        outputs = [_known(t) for t in operation.outputs]
+        node = add(operation.type, operation.name, inputs, dict(operation.node_def.attr), outputs)
+        held.update((t.ref(), node.out(port)) for port, t in enumerate(operation.outputs))
+    gone = {copy: None for node in part.nodes for copy in copies.nodes(node)}
+    for tensor, value in zip(part.results, made.results, strict=True):
+        _deliver(graph, copies, tensor, held[value.ref()], gone, add)
+    for waiting in dict.fromkeys(w for node in gone for w in node.control_uses() if w not in gone):
+        kept = [c for c in waiting.controls if c not in gone]
+        graph.set_controls(waiting, kept if kept or waiting.inputs else [anchor])
+    graph.remove_all(gone)
+    return {node: None for node in (*chosen, *new) if node not in gone and node in graph}
+
+
+def _known(tensor: Any) -> tuple[attrs.DType, attrs.Shape]:
+    shape = tensor.shape
+    return attrs.dtype(tensor.dtype.as_datatype_enum), None if shape.rank is None else tuple(shape.as_list())
+
+
+def _stacked_input(each: list[Tensor], add: Any) -> Tensor:
+    source = each[0].node
+    if (
+        source.op == "Unpack"
+        and source.attr("axis", 0) == 0
+        and each == [source.out(i) for i in range(source.attr("num"))]
+    ):
+        return source.inputs[0]
+    kind, shape = each[0].dtype, each[0].shape
+    packed: Node = add(
+        "Pack", "input", each, {"N": len(each), "T": kind, "axis": 0}, [(kind, (len(each), *(shape or ())))]
+    )
+    return packed.out()
+
+
+def _deliver(graph: Graph, copies: Copies, tensor: Tensor, value: Tensor, gone: NodeSet, add: Any) -> None:
+    """Let the readers of the copies read the stacked value: sums over the cores as a whole, others their core's part."""
+    each = [copies.tensor(tensor, core) for core in range(copies.count)]
+    kind, shape = tensor.dtype, tensor.shape or ()
+    for use in each[0].node.uses(tensor.port):
+        if use.node.op == "AddN" and list(use.node.inputs) == each:
+            axis = add("Const", "cores", [], {"dtype": _INT32, "value": np.zeros(1, "int32")}, [(_INT32, (1,))])
+            graph.retype(
+                use.node, "Sum", inputs=[value, axis.out()], attrs={"T": kind, "Tidx": _INT32, "keep_dims": False}
+            )
+    if not any(use.node not in gone for t in each for use in t.node.uses(t.port)):
+        return
+    pieces = add("Unpack", "core", [value], {"T": kind, "num": copies.count, "axis": 0}, [(kind, shape)] * copies.count)
+    for core, old in enumerate(each):
+        graph.replace_uses(old, pieces.out(core), where=lambda use: use.node not in gone)

@@ -1,0 +1,223 @@
+"""The engine ``pjrt`` of a TPUSession: the whole loop compiled for PJRT devices, with real all-reduces between cores.
+
+TensorFlow reads the input and keeps the variables for checkpoints; the devices do the steps. Variables are moved only
+when one side needs what the other has changed, and input is read one loop ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpugraph import ops
+from tpugraph.analysis import shapes
+from tpugraph.ir import Graph, graphdef
+from tpugraph.runtime.engines import Choice
+from tpugraph.runtime.pjrt.devices import Devices, joined
+from tpugraph.runtime.pjrt.host_part import COUNT, LIMIT, take_host_part
+from tpugraph.runtime.pjrt.prefetch import Ahead
+from tpugraph.support.errors import RunError, TpuGraphError
+from tpugraph.xla import stablehlo
+
+Array = np.ndarray[Any, Any]
+Run = Callable[[Any, Mapping[str, Any] | None], Any]
+"""Runs fetches with feeds in the TensorFlow session."""
+
+GLOBAL_STEP = "tpugraph/global_step:0"
+
+
+def compile_loop(graph: Graph, chosen: Choice, *, seed: int) -> tuple[Choice, CompiledLoop | None]:
+    """The loop of a TPU graph that has its entry points, on the devices that were chosen.
+
+    Args:
+        graph: the graph; what is left of it is the host's part.
+        chosen: the engine ``pjrt`` and a platform.
+        seed: of the random streams of the cores.
+
+    Returns:
+        The choice and the loop. Where the devices cannot run the graph and nobody named the engine: the emulator as the
+        choice, with the reason, and None; the graph is as it was.
+
+    Raises:
+        ConversionError: control flow that no compiler takes.
+        RunError: jax is not installed, or a compiler refuses the graph; the node is named. Both only where the engine was
+            named, or processes were joined: the emulator would let each train for itself.
+    """
+    try:
+        devices = _compile(graph, chosen.platform or "cpu")
+    except TpuGraphError as error:
+        if chosen.asked_for or joined():
+            raise
+        return chosen.instead(error), None
+    return chosen, CompiledLoop(graph, devices, seed=seed)
+
+
+def _compile(graph: Graph, platform: str) -> Devices:
+    if any(node.outputs is None for node in graph):
+        shapes.infer(graph)
+    copy = graphdef.from_graph_def(graphdef.to_graph_def(graph), source=graph.source)
+    return Devices(stablehlo.lower(copy), platform=platform)
+
+
+class CompiledLoop:
+    """A TPU graph's loop on PJRT devices, one per core, and its host part in TensorFlow.
+
+    Args:
+        graph: the TPU graph with its entry points and shapes; what is left of it is the host's part.
+        devices: its cluster, compiled.
+        seed: of the random streams of the cores.
+
+    Raises:
+        RunError: the host's part has another form than tpugraph and TPUEstimator give it.
+    """
+
+    def __init__(self, graph: Graph, devices: Devices, *, seed: int) -> None:
+        self.module = devices.module
+        self.devices = devices
+        self._seed = seed
+        self._host = take_host_part(graph, self.module.iterations)
+        self._host_values = [value.name for value in self.module.arguments if value.kind == "host"]
+        self._counts = _variables_behind(graph, GLOBAL_STEP)
+        self._on_devices = False  # the devices have what TensorFlow has, or newer
+        self._stale: set[str] = set()  # what the devices have newer than TensorFlow
+        self._no_position = ""  # why the input's position cannot be held
+        self._ahead = Ahead(self.devices, self._read, self._hold)
+
+    def attach(self, graph: Any, run: Run, set_limit: Callable[[int], None]) -> None:
+        """Take the TensorFlow graph that the host's part was imported as.
+
+        Args:
+            graph: the graph.
+            run: runs it; raises RunError.
+            set_limit: sets the number of steps of the loop over the outfeed.
+        """
+        self._run = run
+        self._set_limit = set_limit
+        self._reads: dict[str, Any] = {}
+        self._writes: dict[str, tuple[Any, Any]] = {}
+        with graph.as_default():
+            for value in self.module.arguments:
+                if value.kind != "variable":
+                    continue
+                handle = graph.get_operation_by_name(value.name).outputs[0]
+                kind = tf.as_dtype(value.dtype)
+                self._reads[value.name] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind)
+                if value.name in self.devices.written:
+                    fed = tf.compat.v1.placeholder(kind, value.shape)
+                    self._writes[value.name] = fed, tf.raw_ops.AssignVariableOp(resource=handle, value=fed)
+
+    def report(self) -> dict[str, Any]:
+        """What runs the steps, for the session's report."""
+        return {
+            "devices": self.devices.kind,
+            "processes": self.devices.processes,
+            "lowering_seconds": round(sum(self.module.seconds.values()), 3),
+            "compile_seconds": round(self.devices.seconds, 3),
+        }
+
+    # ------------------------------------------------------------------ variables on both sides
+
+    def to_host(self, fetch: Any = None) -> None:
+        """Give TensorFlow the newest values of the variables that a fetch needs: all, but for the step counter."""
+        counts = isinstance(fetch, str) and fetch == GLOBAL_STEP
+        names = self._stale & self._counts if counts else set(self._stale)
+        if names:
+            values = self.devices.get(sorted(names))
+            feed = {self._writes[name][0]: value for name, value in values.items()}
+            self._run([self._writes[name][1] for name in values], feed)
+            self._stale -= names
+
+    def variables_changed(self) -> None:
+        """TensorFlow has given variables other values."""
+        self._on_devices = False
+
+    def input_changed(self) -> None:
+        """The input is at another position."""
+        self._ahead.forget()
+
+    def close(self) -> None:
+        """End what reads the input."""
+        self._ahead.close()
+
+    def _to_devices(self) -> None:
+        if not self._on_devices:
+            self.devices.put(self._run(self._reads, None))
+            self._on_devices = True
+
+    # ------------------------------------------------------------------ input
+
+    def fitting(self, count: int) -> int:
+        """How many of ``count`` steps the next loop has."""
+        return self._ahead.fitting(count)
+
+    def hold_position(self) -> str:
+        """See that a checkpoint holds the input's position behind the last loop; returns why it cannot, else ""."""
+        if self._ahead.parted:
+            return "a loop took a part of what was read for it"
+        if not self._ahead.waiting:  # else it was held before more was read
+            self._hold()
+        return self._no_position
+
+    def _hold(self) -> None:
+        if self._host.positions and not self._no_position:
+            try:
+                self._run(self._host.positions, None)
+            except RunError as error:  # an input without a state that can be written, which training does not need
+                self._no_position = error.fault
+
+    def _read(self, count: int) -> tuple[int, list[list[Array]]]:
+        """The batches of so many steps, for the cores of this process; the others' are read and left."""
+        if not self._host.staged:
+            return count, [[] for _ in self.devices.own]
+        names = [name for core in self.devices.own for name in self._host.staged[core]]
+        steps, *found = self._run([COUNT + ":0", *names], {LIMIT + ":0": count})
+        width = len(self._host.staged[0])
+        return int(steps), [found[start : start + width] for start in range(0, len(found), width)]
+
+    # ------------------------------------------------------------------ steps
+
+    def loop(self, count: int, following: int, done: int, *, summaries: bool) -> tuple[list[float], bytes | None]:
+        """Run a loop, and read the input of the next one meanwhile.
+
+        Args:
+            count: number of steps.
+            following: steps of the next loop, 0 if none is known.
+            done: steps that were trained before.
+            summaries: whether the graph's merged summaries are wanted.
+
+        Returns:
+            The loss of each step, fewer where the data ended; the summaries of the last step.
+        """
+        self._to_devices()
+        staged = self._ahead.take(count)
+        if not staged.steps:
+            return [], None
+        if staged.steps == count:
+            self._ahead.begin(following)
+        host = (
+            dict(zip(self._host_values, self._run(self._host_values, None), strict=True)) if self._host_values else {}
+        )
+        sent, outputs = self.devices.run(staged.steps, (self._seed, done), staged.placed, host)
+        self._stale.update(self.devices.written)
+        self._set_limit(staged.steps)
+        return self._deliver(sent, outputs, summaries=summaries)
+
+    def _deliver(
+        self, sent: list[list[Array]], outputs: dict[str, Array], *, summaries: bool
+    ) -> tuple[list[float], bytes | None]:
+        """Let the host's part read what the cores sent."""
+        feed = {name: array for names, arrays in zip(self._host.outfeed, sent, strict=True)
+                for name, array in zip(names, arrays, strict=True)}  # fmt: skip
+        first = next(iter(outputs.values()), np.zeros((), np.float32))
+        feed |= {place: outputs.get(name, first) for name, place in self._host.outputs.items()}
+        losses, *more = self._run(["tpugraph/dequeue:0", *(["tpugraph/summaries:0"] if summaries else [])], feed)
+        return [float(loss) for loss in losses], more[0] if more else None
+
+
+def _variables_behind(graph: Graph, tensor: str) -> set[str]:
+    """The names of the variables that a tensor is made of."""
+    before = graph.ancestors([graph.tensor(tensor).node])
+    return {node.name for node in before if node.op in ops.RESOURCE_VARIABLES}

@@ -1,0 +1,225 @@
+"""A compiled module on the devices of a PJRT client: jax and NumPy only, no TensorFlow.
+
+Where several processes were joined, by :func:`join` or ``jax.distributed.initialize``, the module spans the devices of
+all of them. Each process gives the batches of its own cores, and all get what every core sent.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tpugraph.support.errors import RunError, UsageError
+from tpugraph.xla import jax_client
+from tpugraph.xla.module import Module, Value
+
+Array = np.ndarray[Any, Any]
+Placed = list[Any]
+"""Of each infeed argument, a jax.Array that is spread over the cores."""
+
+
+def join(coordinator: str, processes: int, process: int, *, platform: str, cores: int, seconds: int = 300) -> None:
+    """Join this process with others, before anything asks jax for devices.
+
+    Args:
+        coordinator: address of process 0, as host:port, the same for all.
+        processes: how many there are.
+        process: the number of this one.
+        platform: of the devices.
+        cores: of all processes together; on ``cpu`` each makes its share of virtual ones.
+        seconds: how long the others are waited for.
+
+    Raises:
+        UsageError: the cores cannot be dealt out evenly, or there is no such process.
+        RunError: jax is not installed, or not all processes come in time.
+    """
+    if not 0 <= process < processes:
+        raise UsageError(f"there is no process {process} of {processes}", fix=f"0 to {processes - 1}")
+    if cores % processes:
+        raise UsageError(f"{cores} cores cannot be dealt out to {processes} processes",
+                         fix=f"convert with --num_replicas={-(-cores // processes) * processes}")  # fmt: skip
+    jax = jax_client.load("jax", "pjrt")
+    if platform == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_num_cpu_devices", cores // processes)
+    try:
+        jax.distributed.initialize(coordinator, processes, process, initialization_timeout=seconds)
+    except (RuntimeError, ValueError) as error:
+        raise RunError(f"process {process} cannot join the others at {coordinator}: {str(error).splitlines()[0][:200]}",
+                       fix="start all processes with the same coordinator, which process 0 listens at") from error  # fmt: skip
+
+
+def joined() -> bool:
+    """Whether this process was joined with others."""
+    jax = sys.modules.get("jax")  # who has not imported it has joined nobody
+    return jax is not None and bool(jax.distributed.is_initialized())
+
+
+class Devices:
+    """A module compiled for N devices, and its variables on them.
+
+    Args:
+        module: the program of each core.
+        platform: ``cpu`` makes as many virtual devices as the module has cores, unless processes were joined; ``gpu`` and
+            ``tpu`` take real ones.
+
+    Attributes:
+        seconds: how long the compiler took.
+        own: the numbers of the cores that this process drives.
+        first: whether this process drives core 0.
+        kind: what the devices call themselves.
+
+    Raises:
+        RunError: jax is not installed, there are too few devices, or the compiler refuses the module.
+    """
+
+    def __init__(self, module: Module, *, platform: str = "cpu") -> None:
+        self.module = module
+        self._jax = jax_client.load("jax", "pjrt")
+        client = jax_client.load("jaxlib.xla_client", "pjrt")
+        self._devices = self._find(client, platform, module.num_replicas)
+        here = self._devices[0].client.process_index()
+        self.own = [core for core, device in enumerate(self._devices) if device.process_index == here]
+        if not self.own:
+            raise RunError(f"process {here} has none of the {module.num_replicas} cores of the program",
+                           fix="convert with --num_replicas equal to the devices of all processes")  # fmt: skip
+        self.first = 0 in self.own
+        self._local = [self._devices[core] for core in self.own]
+        self.kind = str(self._devices[0].device_kind)
+        mesh = self._jax.sharding.Mesh(np.array(self._devices), ("core",))
+        spec = self._jax.sharding.PartitionSpec
+        self._same = self._jax.sharding.NamedSharding(mesh, spec())
+        self._split = self._jax.sharding.NamedSharding(mesh, spec("core"))
+        self._variables: dict[str, Any] = {}
+        started = time.perf_counter()
+        try:
+            self._run = self._devices[0].client.compile_and_load(
+                jax_client.parse(module.code),
+                client.DeviceList(tuple(self._devices)),
+                jax_client.options(module.num_replicas, self._devices),
+            )
+        except self._jax.errors.JaxRuntimeError as error:
+            raise jax_client.refused(error, platform) from error
+        self.seconds = time.perf_counter() - started
+
+    def _find(self, client: Any, platform: str, count: int) -> list[Any]:
+        if platform == "cpu" and not joined():
+            return list(client.make_cpu_client(num_devices=count).devices())
+        try:
+            found = self._jax.devices(platform)
+        except RuntimeError as error:
+            fix = "python -m pip install 'jax[cuda12]', or platform='cpu'" if platform == "gpu" else "platform='cpu'"
+            raise RunError(f"jax finds no {platform}: {str(error).splitlines()[0]}", fix=fix) from error
+        if len(found) < count or (joined() and len(found) != count):
+            raise RunError(f"the program is for {count} cores, and there are {len(found)} devices",
+                           fix=f"convert with --num_replicas={len(found)}")  # fmt: skip
+        return sorted(found, key=lambda device: (device.process_index, device.id))[:count]
+
+    @property
+    def processes(self) -> int:
+        """Number of processes that the devices belong to."""
+        return len({device.process_index for device in self._devices})
+
+    # ------------------------------------------------------------------ variables
+
+    def put(self, values: Mapping[str, Array]) -> None:
+        """Give every core these values of variables; those that are not named keep what they have."""
+        for value in self._of("variable"):
+            if value.name in values:
+                self._variables[value.name] = self._everywhere(np.asarray(values[value.name], value.dtype))
+
+    def get(self, names: Sequence[str] | None = None) -> dict[str, Array]:
+        """The values of variables, as the first core of this process has them."""
+        wanted = [v.name for v in self._of("variable")] if names is None else names
+        return {name: np.asarray(self._variables[name].addressable_shards[0].data) for name in wanted}
+
+    @property
+    def written(self) -> list[str]:
+        """The variables that a run changes."""
+        return [value.name for value in self.module.results if value.kind == "variable"]
+
+    # ------------------------------------------------------------------ running
+
+    def stage(self, infeed: Sequence[Sequence[Array]]) -> Placed:
+        """Put batches on the devices, from any thread and while another call runs.
+
+        Args:
+            infeed: of each core of this process, its staged batches, each [iterations, ...].
+        """
+        cores, placed = len(self._devices), []
+        for value, parts in zip(self._of("infeed"), zip(*infeed, strict=True), strict=True):
+            shape = (cores * value.shape[0], *value.shape[1:])
+            placed.append(self._place([np.asarray(part, value.dtype) for part in parts], self._split, shape))
+        return placed
+
+    def run(
+        self,
+        count: int,
+        seed: tuple[int, int],
+        infeed: Placed,
+        host: Mapping[str, Array] | None = None,
+    ) -> tuple[list[list[Array]], dict[str, Array]]:
+        """Run steps, and wait for what they send.
+
+        Args:
+            count: number of steps, at most the module's iterations.
+            seed: of the random streams: a seed and the number of the first step.
+            infeed: what :meth:`stage` made.
+            host: values of the host by name.
+
+        Returns:
+            Of every core what it sent, each [iterations, ...]; and what the cluster returned, the same on all cores.
+        """
+        staged = iter(infeed)
+        arguments = []
+        for value in self.module.arguments:
+            if value.kind == "variable":
+                arguments.append(self._variables[value.name])
+            elif value.kind == "infeed":
+                arguments.append(next(staged))
+            else:
+                given = {"count": count, "seed": seed}.get(value.kind)
+                arguments.append(self._everywhere(np.asarray((host or {})[value.name] if given is None else given,
+                                                             value.dtype)))  # fmt: skip
+        return self._results(self._run.execute_sharded(arguments).disassemble_into_single_device_arrays())
+
+    def _results(self, found: Sequence[Sequence[Any]]) -> tuple[list[list[Array]], dict[str, Array]]:
+        sent: list[list[Array]] = [[] for _ in self._devices]
+        outputs: dict[str, Array] = {}
+        for value, arrays in zip(self.module.results, found, strict=True):
+            if value.kind == "variable":
+                self._variables[value.name] = self._join(value.shape, self._same, arrays)
+        for value, arrays in zip(self.module.results, found, strict=True):
+            if value.kind == "outfeed":
+                for core, array in enumerate(self._of_all_cores(np.stack([np.asarray(a) for a in arrays]))):
+                    sent[core].append(array)
+            elif value.kind == "output":
+                outputs[value.name] = np.asarray(arrays[0])
+        return sent, outputs
+
+    def _of_all_cores(self, own: Array) -> Array:
+        """What all cores sent, [cores, ...], of what the cores of this process did."""
+        if self.processes == 1:
+            return own
+        gather = jax_client.load("jax.experimental.multihost_utils", "pjrt").process_allgather
+        with self._jax.enable_x64(True):
+            return np.asarray(gather(own, tiled=True))
+
+    def _everywhere(self, array: Array) -> Any:
+        return self._place([array] * len(self._local), self._same, array.shape)
+
+    def _place(self, parts: Sequence[Array], sharding: Any, shape: tuple[int, ...]) -> Any:
+        with self._jax.enable_x64(True):
+            held = [self._jax.device_put(part, device) for part, device in zip(parts, self._local, strict=True)]
+        return self._join(shape, sharding, held)
+
+    def _join(self, shape: tuple[int, ...], sharding: Any, parts: Sequence[Any]) -> Any:
+        with self._jax.enable_x64(True):
+            return self._jax.make_array_from_single_device_arrays(shape, sharding, list(parts))
+
+    def _of(self, kind: str) -> list[Value]:
+        return [value for value in self.module.arguments if value.kind == kind]

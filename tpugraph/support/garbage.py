@@ -1,0 +1,22 @@
+"""Python's garbage collector, kept out of the way of what makes many long-lived objects."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector while many long-lived objects are made: it would walk them all again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            if not gc.get_freeze_count():
+                gc.freeze()  # together: what was made here counts as old, and is not walked at once
+                gc.unfreeze()
+            gc.enable()

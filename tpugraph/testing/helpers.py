@@ -1,0 +1,244 @@
+"""Graphs as text, one pass against golden text, errors as blocks."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tpugraph.ir import Edits, Graph, text
+from tpugraph.roles.findings import Roles
+from tpugraph.support.errors import TpuGraphError
+from tpugraph.tpu.pipeline import Pass, Pipeline
+
+UPDATE_VARIABLE = "TPUGRAPH_UPDATE_GOLDEN"
+"""Where this environment variable is 1, :func:`check_golden` writes what it finds instead of comparing."""
+
+
+# --------------------------------------------------------------------------- text
+
+
+def graph_text(graph: Graph, *, outputs: bool = True) -> str:
+    """A graph as text, one line per node in graph order.
+
+    Args:
+        graph: the graph.
+        outputs: whether to show dtype and shape of outputs where they are known.
+
+    Example:
+        >>> print(graph_text(parse("x = Test()")), end="")
+        x = Test()
+    """
+    return text.format_graph(graph, outputs=outputs)
+
+
+def parse(source: str) -> Graph:
+    """A graph from its text; blank lines and lines that start with ``#`` are skipped, indentation is ignored.
+
+    Example:
+        >>> len(parse("x = Test()\\ny = Test(x) ^x {T: float32}"))
+        2
+
+    Raises:
+        LoadError: a line that is no node.
+    """
+    return text.parse_graph(source)
+
+
+# --------------------------------------------------------------------------- passes
+
+
+RolesSpec = Roles | Callable[[Graph], Roles] | None
+"""Roles, a function that finds or builds them, or None to leave them unknown."""
+
+
+def run_pass(step: Pass, graph: Graph, *, roles: RolesSpec = None, after: Sequence[Pass] = ()) -> Edits:
+    """Run one pass with the pipeline's checks of ``ensures`` and of the graph's form; returns the pass's own edits.
+
+    Args:
+        step: the pass.
+        graph: the graph, rewritten in place.
+        roles: the roles of the graph; ``roles.find`` is a function that finds them.
+        after: passes to run before it, whose edits do not count.
+
+    Example:
+        >>> from tpugraph.passes.prune import Prune
+        >>> from tpugraph import roles
+        >>> graph = graphdef.load("model.pb")  # doctest: +SKIP
+        >>> print(run_pass(Prune(), graph, roles=roles.find))  # doctest: +SKIP
+        +0 -102 ~0
+    """
+    if roles is not None:
+        graph.roles = roles(graph) if callable(roles) else roles
+    pipeline = Pipeline([*after, step], given=_everything_required([*after, step]))
+    pipeline.run(graph)
+    return pipeline.trace[-1].edits
+
+
+def _everything_required(steps: Sequence[Pass]) -> set[str]:
+    """A pass is tested alone: what it requires is taken as given (and still checked on the graph)."""
+    return {name for step in steps for name in step.requires}
+
+
+def check_pass(
+    step: Pass,
+    before: str | Graph,
+    after: str,
+    *,
+    edits: str | None = None,
+    roles: RolesSpec = None,
+    outputs: bool = False,
+) -> Graph:
+    """Run one pass and compare the result with golden text.
+
+    Args:
+        step: the pass.
+        before: the graph, or its text.
+        after: the text of the graph afterwards; indentation, blank lines and comments do not matter.
+        edits: the edits that the pass must count, such as ``"+1 -0 ~2"``; not checked when None.
+        roles: the roles of the graph, see :func:`run_pass`.
+        outputs: whether dtype and shape of outputs are compared.
+
+    Returns:
+        The graph afterwards.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Rename(Pass):
+        ...     "Old ops are new."
+        ...     def run(self, graph):
+        ...         for node in graph.of_type("Old"):
+        ...             graph.retype(node, "New")
+        >>> _ = check_pass(Rename(), "x = Old()", "x = New()", edits="+0 -0 ~1")
+
+    Raises:
+        AssertionError: the text differs (a diff is shown), or the edits do.
+    """
+    graph = parse(before) if isinstance(before, str) else before
+    counted = run_pass(step, graph, roles=roles)
+    wanted = [line for line in (line.strip() for line in after.splitlines()) if line and not line.startswith("#")]
+    _compare(step.name, wanted, graph_text(graph, outputs=outputs).splitlines())
+    if edits is not None and str(counted) != edits:
+        raise AssertionError(f"{step.name} made the edits {counted}, not {edits}")
+    return graph
+
+
+def _compare(name: str, wanted: Sequence[str], found: Sequence[str]) -> None:
+    if list(wanted) == list(found):
+        return
+    diff = "\n".join(difflib.unified_diff(wanted, found, "golden", f"after {name}", lineterm="", n=2))
+    raise AssertionError(f"the graph after {name} is not the golden one:\n{diff}")
+
+
+def check_golden(
+    step: Pass,
+    path: str | os.PathLike[str],
+    *,
+    roles: RolesSpec = None,
+    after: Sequence[Pass] = (),
+) -> Graph:
+    """Run one pass on the graph of a golden file and compare with what the file says of the result.
+
+    The file has two sections. The first is the graph, in text form. The second begins with ``=== after`` and holds
+    the whole graph afterwards, or with ``=== diff`` and holds only the lines that went (``-``) and came (``+``); its
+    headline ends with the pass's edits. With ``TPUGRAPH_UPDATE_GOLDEN=1`` the second section is written
+    anew: review it.
+
+        # What this case shows.
+        x = Old()
+        === after +0 -0 ~1
+        x = New()
+
+    Example:
+        >>> check_golden(MyPass(), "tests/golden/my-pass/simple.txt")  # doctest: +SKIP
+
+    Args:
+        step: the pass.
+        path: the golden file.
+        roles: the roles of the graph, see :func:`run_pass`.
+        after: passes to run before it.
+
+    Returns:
+        The graph afterwards.
+
+    Raises:
+        AssertionError: the result differs; a diff is shown.
+    """
+    place = Path(path)
+    source, mark, rest = place.read_text(encoding="utf-8").partition("\n=== ")
+    if not mark:
+        source, rest = source.rstrip("\n"), "after"
+    headline, _, body = rest.partition("\n")
+    kind = headline.split()[0]
+    if kind not in ("after", "diff"):
+        raise AssertionError(f"{place}: the section '{kind}' is neither 'after' nor 'diff'")
+    graph = parse(source)
+    if roles is not None:
+        graph.roles = roles(graph) if callable(roles) else roles
+    if after:
+        Pipeline(after, given=_everything_required(after)).run(graph)
+    before = graph_text(graph, outputs=kind == "diff").splitlines()
+    counted = run_pass(step, graph)
+    found = graph_text(graph, outputs=kind == "diff").splitlines()
+    if kind == "diff":
+        found = _changes(before, found)
+    section = [f"{kind} {counted}", *found]
+    if os.environ.get(UPDATE_VARIABLE) == "1":
+        place.write_text(source + "\n=== " + "\n".join(section) + "\n", encoding="utf-8")
+        return graph
+    _compare(f"{step.name} ({place.name})", [headline, *body.splitlines()], section)
+    return graph
+
+
+def _changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The lines that went and those that came, without the rest."""
+    lines = difflib.unified_diff(before, after, lineterm="", n=0)
+    return [f"{line[0]} {line[1:]}" for line in lines if not line.startswith(("---", "+++", "@@"))]
+
+
+# --------------------------------------------------------------------------- errors
+
+
+def assert_raises_block(
+    function: Callable[..., object],
+    *args: Any,
+    words: Sequence[str],
+    max_length: int,
+    kind: type[TpuGraphError] = TpuGraphError,
+    **options: Any,
+) -> TpuGraphError:
+    """Call a function that must fail with one clear error block.
+
+    Args:
+        function: what to call.
+        *args: its arguments.
+        words: texts that the block must hold: the fault, the node, the fix.
+        max_length: the most characters that the block may have.
+        kind: the class of the error.
+        **options: keyword arguments of the function.
+
+    Returns:
+        The error.
+
+    Example:
+        >>> _ = assert_raises_block(parse, "no node", words=["line 1 is not a node"], max_length=200)
+
+    Raises:
+        AssertionError: no error, another error, a missing text, or a longer block.
+    """
+    try:
+        function(*args, **options)
+    except TpuGraphError as error:
+        block = error.block()
+        if not isinstance(error, kind):
+            raise AssertionError(f"a {type(error).__name__}, not a {kind.__name__}: {block}") from error
+        missing = [word for word in words if word not in block]
+        if missing:
+            raise AssertionError(f"the error does not say {missing[0]!r}:\n{block}") from error
+        if len(block) > max_length:
+            raise AssertionError(f"the error has {len(block)} characters, more than {max_length}:\n{block}") from error
+        return error
+    raise AssertionError(f"no error, though one was to say {words[0]!r}" if words else "no error")

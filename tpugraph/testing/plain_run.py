@@ -1,0 +1,293 @@
+"""Runs the plain graph with TensorFlow alone, one Session.run per step: what a converted graph is compared with."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpugraph import ops, roles
+from tpugraph.analysis import shapes
+from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.file_names import file_names, missing_file_error
+from tpugraph.ir.session_config import guarded
+from tpugraph.roles.findings import Roles
+from tpugraph.runtime.pipelines import run_as_written
+from tpugraph.support.errors import RunError, TpuGraphError
+
+Values = dict[str, np.ndarray[Any, Any]]
+"""Variables by their name in the graph."""
+
+
+class PlainRun:
+    """A plain training graph, ready to run.
+
+    Args:
+        graph: the graph as loaded.
+        train_op: name of the train op; found by structure when None.
+        loss: name of the loss; found by structure when None.
+
+    Raises:
+        TpuGraphError: the roles cannot be told, or TensorFlow refuses the graph.
+    """
+
+    def __init__(self, graph: Graph, *, train_op: str | None = None, loss: str | None = None) -> None:
+        self.graph = graph
+        self.roles = roles.find(graph, train_op=train_op, loss=loss)
+        self._loss = graph.tensor(self.roles.loss.name)
+        copy = graphdef.from_graph_def(graphdef.to_graph_def(graph), source=graph.source)
+        run_as_written(copy)  # the same elements; closing the session never waits for the measuring
+        self._target = shapes.import_graph(copy)
+        self._session: Any = None
+        self._reads: dict[str, Any] = {}
+        self._assigns: dict[str, tuple[Any, Any]] = {}
+        with self._target.as_default():
+            for name in self.roles.variables:
+                handle = self._target.get_operation_by_name(name).outputs[0]
+                if graph[name].op in ops.RESOURCE_VARIABLES:
+                    kind = tf.as_dtype(graph[name].raw_attrs["dtype"].type)
+                    handle = tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind)
+                self._reads[name] = handle
+
+    def close(self) -> None:
+        """Release the session."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    # ------------------------------------------------------------------ questions
+
+    def random_ops(self) -> list[str]:
+        """The random ops of the step, without those of initialisers."""
+        roots = [self.graph[finding.name] for finding in self.roles.train_ops]
+        return [node.name for node in self.graph.ancestors([*roots, self._loss.node]) if node.op in ops.RANDOM]
+
+    def has_queues(self) -> bool:
+        """Whether the step reads a queue."""
+        return any(self.graph[finding.name].op in ops.DEQUEUES for finding in self.roles.inputs)
+
+    def why_loss_is_not_pure(self, kind: str) -> str:
+        """Why the loss of several batches is not the mean or sum of their losses; "" where it is."""
+        cone = self.graph.ancestors([self._loss.node])
+        write = next((node for node in cone if node.op in ops.WRITES), None)
+        if write is not None:
+            return f"computing the loss runs '{write.name}', which writes a variable"
+        if kind == "sum":
+            varying = self.graph.descendants([self.graph[f.name] for f in self.roles.inputs], data_only=True)
+            for node in cone:
+                uniform = node in varying and node.op in ("Add", "AddV2", "AddN") and node.outputs is not None
+                if uniform and any(t.node not in varying and t.shape == () for t in node.inputs):
+                    return f"'{node.name}' adds a term that does not depend on the data and counts once"
+        return ""
+
+    # ------------------------------------------------------------------ running
+
+    def initial_values(self, names: Sequence[str]) -> Values:
+        """The first values of some variables."""
+        self._open({})
+        return self._values(names)
+
+    def train(self, steps: int, start: Mapping[str, Any], *, micro_batches: int = 1) -> tuple[list[float], Values]:
+        """Train from given values; returns the loss of each step and the variables after them.
+
+        Args:
+            steps: number of steps; fewer are run where the data ends.
+            start: values of some variables by name; the others start as the graph says.
+            micro_batches: batches per step. With more than one, their gradients are computed one batch after the other at
+                the same variables, averaged, and fed to the optimizer's apply ops in place of their own.
+
+        Raises:
+            TpuGraphError: a step fails, or gradients of several batches cannot be fed (an optimizer of other ops).
+        """
+        self._open(start)
+        step = self._step if micro_batches == 1 else self._averaged_step(micro_batches)
+        losses: list[float] = []
+        while len(losses) < steps:
+            try:
+                losses.append(step())
+            except tf.errors.OutOfRangeError:
+                break
+        return losses, self._values(list(self._reads))
+
+    def _step(self) -> float:
+        return float(self._run([self._tensor(str(self._loss)), *self._train_ops()])[0])
+
+    def _averaged_step(self, micro_batches: int) -> Callable[[], float]:
+        gradients = self._gradients()
+
+        def step() -> float:
+            parts = [self._run([self._tensor(str(self._loss)), *gradients]) for _ in range(micro_batches)]
+            feed = {gradient: np.mean([part[i] for part in parts], axis=0, dtype=np.float64)
+                    for i, gradient in enumerate(gradients, 1)}  # fmt: skip
+            self._run(self._train_ops(), feed)
+            return float(np.mean([part[0] for part in parts]))
+
+        return step
+
+    def _gradients(self) -> list[Any]:
+        """The gradient operands of the optimizer's dense apply ops."""
+        found: dict[str, None] = {}
+        for finding in self.roles.updates:
+            node = self.graph[finding.name]
+            fact = ops.WRITES[node.op]
+            if fact.kind != "apply" or fact.rows is not None:
+                raise RunError("this op is no dense optimizer op: gradients of several batches cannot be fed to it",
+                               node=node, origin=self.graph.source)  # fmt: skip
+            found[str(node.inputs[fact.value])] = None
+        return [self._tensor(name) for name in found]
+
+    def _train_ops(self) -> list[Any]:
+        return [self._operation(finding.name) for finding in self.roles.train_ops]
+
+    def losses(self, count: int, start: Mapping[str, Any]) -> list[float]:
+        """The losses of the first batches at given values; nothing is trained."""
+        self._open(start)
+        found: list[float] = []
+        while len(found) < count:
+            try:
+                found.append(float(self._run(self._tensor(str(self._loss)))))
+            except tf.errors.OutOfRangeError:
+                break
+        return found
+
+    def _open(self, start: Mapping[str, Any]) -> None:
+        """A new session with initialised variables, tables and input."""
+        self.close()
+        self._session = tf.compat.v1.Session(graph=self._target, config=guarded())
+        for initializer in self._initializers():
+            self._run(self._operation(initializer))
+        for name, value in start.items():
+            given, assign = self._assign(name, np.shape(value))
+            self._run(assign, {given: value})
+        for names in (self.roles.table_initializers, self.roles.iterator_initializers):
+            self._run([self._operation(name) for name in names])
+        for name in self.roles.enqueues:
+            session, operation = self._session, self._operation(name)
+            threading.Thread(target=_fill, args=(session, operation, self._target), daemon=True).start()
+
+    def _assign(self, name: str, shape: Sequence[int]) -> tuple[Any, Any]:
+        """A placeholder, and the op that gives its value to a variable."""
+        if name not in self._assigns:
+            handle = self._target.get_operation_by_name(name).outputs[0]
+            with self._target.as_default():
+                given = tf.compat.v1.placeholder(handle.op.get_attr("dtype"), shape)
+                resource = self.graph[name].op in ops.RESOURCE_VARIABLES
+                assign = (tf.raw_ops.AssignVariableOp(resource=handle, value=given) if resource
+                          else tf.raw_ops.Assign(ref=handle, value=given).op)  # fmt: skip
+            self._assigns[name] = given, assign
+        return self._assigns[name]
+
+    def _initializers(self) -> list[str]:
+        """Those of variables that read no other variable come first (an average starts as its weight, say)."""
+        names = [v.initializer for v in self.roles.variables.values() if v.initializer is not None]
+        position = {node: i for i, node in enumerate(self.graph.topological_order())}
+
+        def depth(name: str) -> tuple[int, int]:
+            node = self.graph[name.partition(":")[0]]
+            return sum(n.op in ops.VARIABLES for n in self.graph.ancestors([node])), position[node]
+
+        return sorted(names, key=depth)
+
+    def _values(self, names: Sequence[str]) -> Values:
+        """The values of the variables among the names that have one."""
+        found: Values = {}
+        for name in names:
+            try:
+                found[name] = np.asarray(self._session.run(self._reads[name]))
+            except tf.errors.FailedPreconditionError:  # never initialised, so the step does not read it
+                continue
+        return found
+
+    def _tensor(self, name: str) -> Any:
+        return self._target.get_tensor_by_name(name if ":" in name else f"{name}:0")
+
+    def _operation(self, name: str) -> Any:
+        return self._target.get_operation_by_name(name.partition(":")[0])
+
+    def _run(self, fetch: Any, feed: Mapping[Any, Any] | None = None) -> Any:
+        try:
+            return self._session.run(fetch, feed_dict=feed)
+        except tf.errors.OutOfRangeError:
+            raise
+        except (tf.errors.OpError, RuntimeError) as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: BaseException) -> TpuGraphError:
+        missing = missing_file_error(str(error), self.graph.source, file_names(self.graph))
+        if missing is not None:
+            return missing
+        words = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        node = getattr(getattr(error, "op", None), "name", None)
+        return RunError(f"the plain graph fails: {words[:300]}", node=node, origin=self.graph.source)
+
+
+def _fill(session: Any, enqueue: Any, graph: Any) -> None:
+    """Fill a queue until its input ends, then close it, as a queue runner does."""
+    try:
+        while True:
+            session.run(enqueue)
+    except (tf.errors.OutOfRangeError, tf.errors.CancelledError, RuntimeError):
+        closes = [
+            op for op in graph.get_operations() if op.type in ops.QUEUE_CLOSES and op.inputs[0] is enqueue.inputs[0]
+        ]
+        try:
+            if closes:
+                session.run(closes[0])
+        except (tf.errors.OpError, RuntimeError):
+            return  # the session is closed
+
+
+# --------------------------------------------------------------------------- checkpoints
+
+
+def checkpoint_values(found: Roles, path: str | os.PathLike[str]) -> Values:
+    """What a checkpoint holds for the variables of a graph, by name; of a partitioned variable each piece its part."""
+    return read_pieces(path, {v.name: (v.key, v.slice) for v in found.variables.values() if v.key is not None})
+
+
+def read_pieces(path: str | os.PathLike[str], pieces: Mapping[str, tuple[str, str]]) -> Values:
+    """The parts of a checkpoint that are asked for, each a key and a slice such as ``20 4 0,10:0,4`` (empty for all of it).
+
+    No more is read than that: TensorFlow 1 can save a slot of a partitioned variable as one part of a whole whose other
+    parts are nowhere, and then refuses the whole.
+    """
+    kinds = tf.train.load_checkpoint(str(path)).get_variable_to_dtype_map()
+    keys, slices = [key for key, _ in pieces.values()], [part for _, part in pieces.values()]
+    if not keys:
+        return {}
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        read = tf.raw_ops.RestoreV2(
+            prefix=str(path),
+            tensor_names=keys,
+            shape_and_slices=slices,
+            dtypes=[kinds.get(key, tf.float32) for key in keys],
+        )
+        return dict(zip(pieces, session.run(read), strict=True))
+
+
+def by_key(found: Roles, values: Mapping[str, Any]) -> Values:
+    """Values of variables by their keys in checkpoints; the pieces of a partitioned variable are put together."""
+    saved = any(v.key for v in found.variables.values())
+    whole: Values = {}
+    for variable in found.variables.values():
+        if variable.name not in values or (saved and variable.key is None):
+            continue
+        key, value = variable.key or variable.name, values[variable.name]
+        if not variable.slice:
+            whole[key] = value
+            continue
+        dims = [int(n) for n in variable.slice.split()[:-1]]
+        _piece(whole.setdefault(key, np.zeros(dims, value.dtype)), variable.slice)[...] = value
+    return whole
+
+
+def _piece(value: Any, piece: str) -> Any:
+    """The part of a partitioned variable that ``piece`` (such as ``20 4 0,10:0,4``) names."""
+    if not piece:
+        return value
+    parts = [[int(n) for n in part.split(",")] for part in piece.split()[-1].replace("-", "0,-1").split(":")]
+    return value[tuple(slice(start, None if size < 0 else start + size) for start, size in parts)]

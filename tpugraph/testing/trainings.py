@@ -1,0 +1,177 @@
+"""Training on emulated cores, training by TensorFlow alone, and the comparison of both."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpugraph.compiler import convert
+from tpugraph.ir import Graph, graphdef
+from tpugraph.runtime.session import TPUSession
+from tpugraph.testing.plain_run import PlainRun, by_key, checkpoint_values
+from tpugraph.tpu.program import Program
+
+Model = Graph | Program | str | os.PathLike[str]
+"""A graph, a converted graph, or the file or folder that holds one."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What training gave.
+
+    Attributes:
+        losses: the loss of each step.
+        variables: the value of each variable that a checkpoint holds, by its key in checkpoints.
+    """
+
+    losses: list[float]
+    variables: dict[str, np.ndarray[Any, Any]]
+
+
+def run_on_cores(
+    model: Model,
+    *,
+    steps: int,
+    num_replicas: int,
+    checkpoint: str | os.PathLike[str] | None = None,
+    rebind: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Training:
+    """Convert a graph (unless it was converted already) and train it on emulated cores.
+
+    Args:
+        model: a plain graph, a Program, or the path of either.
+        steps: number of steps.
+        num_replicas: number of cores; a converted graph has to be for as many.
+        checkpoint: where to start; the graph's own initial values when None.
+        rebind: file names in the graph to replace, old name to new.
+        **options: options of :func:`tpugraph.convert`; ``iterations_per_loop`` is ``steps`` by default.
+
+    Example:
+        >>> run_on_cores("model.pb", steps=3, num_replicas=8).losses  # doctest: +SKIP
+        [2.31, 2.29, 2.12]
+
+    Raises:
+        TpuGraphError: from conversion or from the session.
+    """
+    program = model if isinstance(model, Program) else _converted(model, steps, num_replicas, options)
+    with TPUSession(program, rebind=rebind) as session, tempfile.TemporaryDirectory() as folder:
+        if session.num_replicas != num_replicas:
+            raise AssertionError(f"the graph is for {session.num_replicas} cores, not {num_replicas}")
+        if checkpoint is None:
+            session.initialize()
+        else:
+            session.restore(checkpoint)
+        losses = session.train(steps)
+        reader = tf.train.load_checkpoint(session.save(Path(folder, "model.ckpt")))
+        variables = {key: np.asarray(reader.get_tensor(key)) for key in reader.get_variable_to_dtype_map()
+                     if not key.startswith("tpugraph/")}  # fmt: skip
+    return Training(losses, variables)
+
+
+def _converted(
+    model: Graph | str | os.PathLike[str], steps: int, num_replicas: int, options: dict[str, Any]
+) -> Program:
+    graph = model if isinstance(model, Graph) else graphdef.load(model)
+    if graph.of_type("TPUReplicateMetadata"):
+        return Program(graphdef.to_graph_def(graph), {"source": graph.source})
+    options = {"iterations_per_loop": max(steps, 1), **options}
+    return convert(graph, num_replicas=num_replicas, **options)
+
+
+def run_plain(
+    model: Graph | str | os.PathLike[str],
+    *,
+    steps: int,
+    checkpoint: str | os.PathLike[str] | None = None,
+    micro_batches: int = 1,
+    loss: str | None = None,
+    train_op: str | None = None,
+) -> Training:
+    """Train a plain graph with TensorFlow itself, one ``Session.run`` a step: the reference for emulated cores.
+
+    With ``micro_batches`` a step takes that many batches: their gradients are computed one batch after the other at the
+    same variables, averaged, and fed to the optimizer's apply ops in place of their own. That is what a step on as many
+    cores means for a loss that is a mean and for gradients that the optimizer takes as they are.
+
+    Args:
+        model: the plain graph, or its path.
+        steps: number of steps.
+        checkpoint: where to start; the graph's own initial values when None.
+        micro_batches: batches per step.
+        loss: name of the loss; found when None.
+        train_op: name of the train op; found when None.
+
+    Example:
+        >>> run_plain("model.pb", steps=3, micro_batches=8).losses  # doctest: +SKIP
+        [2.31, 2.29, 2.12]
+
+    Raises:
+        TpuGraphError: the graph cannot be read or its roles cannot be found.
+    """
+    plain = PlainRun(model if isinstance(model, Graph) else graphdef.load(model), loss=loss, train_op=train_op)
+    start = {} if checkpoint is None else checkpoint_values(plain.roles, checkpoint)
+    try:
+        losses, values = plain.train(steps, start, micro_batches=micro_batches)
+    finally:
+        plain.close()
+    return Training(losses, by_key(plain.roles, values))
+
+
+def assert_same_training(
+    actual: Training,
+    expected: Training,
+    *,
+    relative: float,
+    absolute: float,
+    ignore: Sequence[str] = (),
+) -> None:
+    """Compare losses and variables of two trainings; the tolerances have no default, so that each test states its own.
+
+    Args:
+        actual: what is tested.
+        expected: the reference; every variable it has is compared.
+        relative: allowed difference of each number, relative to the expected one.
+        absolute: allowed difference beside it.
+        ignore: checkpoint keys to leave out.
+
+    Example:
+        >>> one = Training([0.5], {"w": np.ones(2)})
+        >>> assert_same_training(one, one, relative=1e-6, absolute=0.0)
+
+    Raises:
+        AssertionError: the worst loss or variable, with its difference.
+    """
+    if len(actual.losses) != len(expected.losses):
+        raise AssertionError(f"{len(actual.losses)} losses, not {len(expected.losses)}")
+    _assert_close("the losses", np.asarray(actual.losses), np.asarray(expected.losses), relative, absolute)
+    missing = sorted(set(expected.variables) - set(actual.variables) - set(ignore))
+    if missing:
+        raise AssertionError(f"variables are missing: {', '.join(missing[:5])}")
+    for key in sorted(set(expected.variables) - set(ignore)):
+        _assert_close(f"the variable '{key}'", actual.variables[key], expected.variables[key], relative, absolute)
+
+
+def _assert_close(what: str, actual: Any, expected: Any, relative: float, absolute: float) -> None:
+    if actual.shape != expected.shape:
+        raise AssertionError(f"{what} has the shape {actual.shape}, not {expected.shape}")
+    if not actual.size:
+        return
+    if actual.dtype.kind not in "fiub" or actual.dtype.kind in "iub":
+        if not np.array_equal(actual, expected):
+            raise AssertionError(f"{what} is {actual.ravel()[:4]}, not {expected.ravel()[:4]}")
+        return
+    excess = np.abs(actual.astype("float64") - expected) - (absolute + relative * np.abs(expected))
+    if not np.all(excess <= 0):  # a NaN is no smaller than anything
+        place = np.unravel_index(int(np.argmax(np.where(np.isnan(excess), np.inf, excess))), actual.shape)
+        raise AssertionError(
+            f"{what} at {tuple(int(i) for i in place)} is {actual[place]!s}, not {expected[place]!s} "
+            f"(allowed: {relative:g} relative + {absolute:g})"
+        )

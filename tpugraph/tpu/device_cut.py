@@ -1,0 +1,254 @@
+"""Where a step is cut between host and device: the minimum cut in bytes between what each side must do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import NodeSet, minimum_cut, must_be_host, shapes
+from tpugraph.analysis.bounds import Known, bounded_bytes
+from tpugraph.analysis.sides import sides
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.attrs import Shape
+from tpugraph.support.errors import ConversionError, ShapeError
+
+
+class Step:
+    """The training step: what the train op and the loss need.
+
+    Attributes:
+        cone: its nodes.
+        roots: the nodes that it is run for.
+        variables: the handles of the variables.
+        lookups: reads of rows of variables that the host does in front of the device.
+        trained: what depends on a variable that the device reads.
+        derived: what depends on something that only a host can do.
+        moved: host ops that only watch the step, taken out of it.
+        fed: the tensors that the input yields.
+
+    Raises:
+        ConversionError: an op that only a host can run is in the middle of the step.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.roots = [graph[name] for name in graph.roles.device_ends or graph.roles.roots]
+        self.cone = graph.ancestors(self.roots)
+        variables = [node for node in self.cone if node.op in ops.RESOURCE_VARIABLES]
+        self.variables = dict.fromkeys(variables)
+        self.lookups = self._endless_lookups()
+        reads = {use.node: None for node in variables for use in node.uses() if use.node not in self.lookups}
+        self.trained: NodeSet = {**self.variables, **graph.descendants(reads, data_only=True)}
+        self._whole_loops()
+        self.after_variables: NodeSet = graph.descendants([n for n in self.trained if n not in self.variables])
+        self.moved: list[Node] = []
+        self._move_aside()
+        host_only = [n for n in self.cone if n not in self.trained and (n in self.lookups or must_be_host(n))]
+        self.upstream = {n: None for n in graph.ancestors(host_only) if n in self.cone and n not in self.variables}
+        self.derived: NodeSet = graph.descendants(host_only)
+        self.fed = [node.out(port) for node in self.cone if node.op in ops.INPUTS for port in node.used_ports()]
+
+    def _endless_lookups(self) -> NodeSet:
+        """Of evaluation and prediction the lookups by indices without a largest size, as of lists of any length.
+
+        No infeed takes the indices. Nothing writes the variable meanwhile, so that the host may look them up as well: what
+        crosses is what it makes of each row's entries.
+        """
+        if not self.graph.roles.device_ends:
+            return {}
+        found = {n: None for n in self.cone if n.op in ops.GATHERS and n.inputs[0].node in self.variables
+                 and bounded_bytes(n.inputs[1]) is None}  # fmt: skip
+        for node in found:
+            self.graph.note(node, "looks up lists of any length: runs on the host in front of the device")
+        return found
+
+    def _whole_loops(self) -> None:
+        """A loop that reads a variable anywhere is on the device as a whole."""
+        self.inside = {**analysis.conditional(self.graph), **dict.fromkeys(sides(self.graph))}
+        frame_of = analysis.frames(self.graph)
+        self.inside.update((n, None) for n in self.cone if frame_of[n])
+        while True:
+            touched = {frame_of[n] for n in self.trained if frame_of[n]}
+            missing = [n for n in self.cone if frame_of[n] in touched and n not in self.trained]
+            if not missing:
+                return
+            self.trained.update(self.graph.descendants(missing, data_only=True))
+
+    def _free(self, node: Node) -> bool:
+        """Whether a node comes from the input and does not follow a variable, not even by a control edge."""
+        return node in self.derived and node not in self.after_variables
+
+    def _move_aside(self) -> None:
+        """Host ops that depend on variables: those that only watch move behind the device, others are an error."""
+        for node in [n for n in self.cone if n in self.trained and must_be_host(n)]:
+            readers = [use.node for use in node.uses() if use.node in self.cone and not must_be_host(use.node)]
+            if readers:
+                raise ConversionError(
+                    f"the op {node.op} runs on a host only, but is in the middle of the step: "
+                    f"'{readers[0].name}' on the device reads it and it depends on variables",
+                    node=node,
+                    fix="compute it in the input pipeline, replace it by TensorFlow ops, or drop it from the train op",
+                )
+            for waiting in node.control_uses():
+                self.graph.remove_control(waiting, node)
+            self.graph.note(node, "only watches the step: runs on the host behind the outfeed")
+            self.moved.append(node)
+        if self.moved:
+            self.cone = self.graph.ancestors(self.roots)
+
+    def free(self) -> list[Node]:
+        """The nodes between the input and the device that may run on either side."""
+        bound = (self.upstream, self.trained, self.variables)
+        return [n for n in self.cone if n in self.derived and not any(n in nodes for nodes in bound)]
+
+    def minimum_cut(self, on_device: Iterable[Node] = ()) -> list[Tensor]:
+        """The tensors that cross from host to device, so that as few bytes as possible do.
+
+        Args:
+            on_device: free nodes that belong on the device.
+
+        Raises:
+            ShapeError: no infeed takes what has to cross.
+            ConversionError: a host op depends on what the device computes.
+        """
+        edges: list[tuple[Tensor, Tensor]] = []
+        capacity: dict[Tensor, int] = {}
+        sources: dict[Tensor, None] = {}
+        sinks: dict[Tensor, None] = {}
+        bounds: Known = {}
+        meeting = list(on_device)
+        behind = self.graph.descendants(meeting)
+        for node in self.cone:
+            if node not in self.derived or node in self.trained or node in self.variables:
+                continue
+            for tensor in self._handed_on(node):
+                bound = self._bound_to_place(node) or (node in behind and node not in self.upstream)
+                size = None if bound else bounded_bytes(tensor, bounds)
+                if size is not None and tensor.dtype.name in ops.INFEED_DTYPES:
+                    capacity[tensor] = size
+                if node in self.upstream:
+                    sources[tensor] = None
+                for reader in self._readers(tensor):
+                    if reader in self.trained and reader in self.cone:
+                        sinks[tensor] = None
+                    elif reader in self.cone and reader not in self.upstream:
+                        edges.extend((tensor, other) for other in self._handed_on(reader))
+                        if reader in self.roots:
+                            sinks[tensor] = None
+        for node in self.cone:  # what the host makes of constants alone may be the root of all input
+            if node in self.upstream and node in self.trained:
+                raise ConversionError("a host op depends on what the device computes", node=node)
+        if not sinks:
+            return []
+        found = minimum_cut(edges, capacity, sources, sinks)
+        if found is None and meeting:  # what they read cannot cross
+            for node in meeting:
+                self.graph.note(
+                    node, "reads several rows, and what it reads cannot cross: each core's host gives it its own"
+                )
+            return self.minimum_cut()
+        if found is None:
+            raise self._uncut_error(sources, sinks, capacity)
+        return found[1]
+
+    def _handed_on(self, node: Node) -> list[Tensor]:
+        """The values that others read; the first one too where a step ends with the node or others in its branch wait for it."""
+        ports = dict.fromkeys(node.used_ports())
+        if node in self.roots or (node in self.inside and node.control_uses()):
+            ports[0] = None
+        return [node.out(port) for port in ports] if node.op != "NoOp" or node in self.inside else []
+
+    def _readers(self, tensor: Tensor) -> list[Node]:
+        """What reads a value; what waits for the branch or the loop that it is in must be on the same side as well."""
+        node = tensor.node
+        readers = [use.node for use in node.uses(tensor.port)]
+        return [*readers, *node.control_uses()] if node in self.inside and node not in self.upstream else readers
+
+    def _bound_to_place(self, node: Node) -> bool:
+        """Whether the node's value cannot leave its side: it may be dead, is in a loop, or goes with a container."""
+        return node in self.inside or (
+            ops.is_stateful(node.op) and not must_be_host(node) and node.op not in ops.RANDOM
+        )
+
+    def _uncut_error(
+        self, sources: Iterable[Tensor], sinks: Iterable[Tensor], capacity: dict[Tensor, int]
+    ) -> ShapeError:
+        for tensor in (*sinks, *sources):
+            if tensor in capacity or tensor.node.op == "NoOp":
+                continue
+            kind, shape = tensor.dtype, tensor.shape
+            if self._bound_to_place(tensor.node) and shapes.is_static(shape):
+                return ShapeError(
+                    f"'{tensor}' must cross to the device, but it is in a branch or a loop, or goes with a container",
+                    node=tensor.node,
+                    origin=self.graph.source,
+                    fix="compute in front of it what only a host can",
+                )
+            if kind.name not in ops.INFEED_DTYPES:
+                return ShapeError(
+                    f"'{tensor}' of dtype {kind} must cross to the device, and an infeed takes no {kind}",
+                    node=tensor.node,
+                    origin=self.graph.source,
+                    fix="cast it to int32 or float32 in the input pipeline"
+                    if kind.size
+                    else "keep strings in the input pipeline",
+                )
+            axis = 0 if shape is None else shape.index(None)
+            opened = _opener(tensor)
+            return ShapeError(
+                f"'{tensor}' must cross to the device, but its shape {_show(shape)} is open in dimension {axis}, "
+                f"opened by '{opened}'",
+                node=tensor.node,
+                origin=self.graph.source,
+                fix="batch with drop_remainder=True, or give the dimension a fixed size (padded_batch, set_shape)",
+            )
+        return ShapeError("the input cannot be cut from the step", origin=self.graph.source)
+
+    def split(self, cut: list[Tensor]) -> tuple[NodeSet, NodeSet]:
+        """Device and host nodes of the step; uniform nodes that both need are in both."""
+        crossing = set(cut)
+        device: NodeSet = {}
+        postponed: NodeSet = {}
+        walked: set[int] = set()  # nodes that wait for the same ones share a tuple
+        stack = [
+            node
+            for node in self.roots
+            if not (node in self.derived and node not in self.trained and node.out() in crossing)
+        ]
+        while stack:
+            node = stack.pop()
+            if node in device or node in self.variables:
+                continue
+            device[node] = None
+            stack.extend(t.node for t in node.inputs if t not in crossing)
+            if id(node.controls) in walked:
+                continue
+            walked.add(id(node.controls))
+            for control in node.controls:
+                if control in self.upstream or (self._free(control) and control not in self.inside):
+                    postponed[control] = None
+                else:
+                    stack.append(control)
+        waits = {control: None for control in postponed if control not in device}
+        for control in waits:
+            for node in control.control_uses():
+                if node in device:
+                    self.graph.remove_control(node, control)
+                    self.graph.note(control, f"'{node.name}' waited for it; now the enqueue of the batch does")
+        host = self.graph.ancestors([*(t.node for t in cut), *waits])
+        self.graph.facts["host-waits"] = {"nodes": [n.name for n in waits]}
+        return device, host
+
+
+def _opener(tensor: Tensor) -> str:
+    """The op furthest up whose output has an open dimension."""
+    node = tensor.node
+    while True:
+        open_inputs = [t for t in node.inputs if t.dtype.size is not None and not shapes.is_static(t.shape)]
+        if not open_inputs:
+            return str(node)
+        node = open_inputs[0].node
+
+
+def _show(shape: Shape) -> str:
+    return "of unknown rank" if shape is None else "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"

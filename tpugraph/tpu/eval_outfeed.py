@@ -1,0 +1,169 @@
+"""The outfeed loop of evaluation and prediction: metrics are updated step by step, losses and predictions collected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import HOST_DEVICE, NodeSet, in_cluster
+from tpugraph.analysis.state import variable_of, written_variables
+from tpugraph.control_flow.loops import Loop
+from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+
+_INT32 = attrs.dtype("int32")
+_INT64 = attrs.dtype("int64")
+_FLOAT = attrs.dtype("float32")
+_BOOL = attrs.dtype("bool")
+_RESOURCE = attrs.dtype("resource")
+
+
+def collect_in_loop(graph: Graph, limit: Tensor) -> None:
+    """Put the host's part behind the outfeed into its loop.
+
+    Leaves in ``roles.results``: ``counts`` (steps and examples of the loop, int64 [2]), ``losses`` (one per step, where
+    there is a loss) and ``prediction/NAME`` (the rows of all steps).
+    """
+    roles, results = graph.roles, graph.roles.results
+    rows, some, pivot = graph.tensor(results["rows"]), graph.tensor(results["some"]), graph[results["pivot"]]
+    body = _body(graph, [rows.node, some.node, pivot])
+    _free_values(graph, dict.fromkeys(body))
+    stacks: dict[str, _Stack] = {}
+    if roles.loss.name:
+        stacks["losses"] = _Stack(graph, "losses", _scalar(graph, graph.tensor(roles.loss.name)))
+    for name, text in roles.predictions.items():
+        stacks[f"prediction/{name}"] = _Stack(graph, f"predictions/{len(stacks)}", graph.tensor(text))
+    loop = Loop(graph, "tpugraph/outfeed/while", limit, device=HOST_DEVICE)
+    step_index, step = loop.carry(_constant(graph, np.int32(0)))
+    seen_index, seen = loop.carry(_constant(graph, np.int64(0)))
+    loop.enclose(body)
+    made: list[Node] = []
+
+    def add(
+        op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any], *outputs: Output, after: Any = ()
+    ) -> Tensor:
+        node = graph.add(op, f"tpugraph/outfeed/{name}", inputs, attrs=attributes, controls=after,
+                         device=HOST_DEVICE, outputs=list(outputs))  # fmt: skip
+        made.append(node)
+        return node.out()
+
+    one = add("Cast", "step", [some], {"SrcT": _BOOL, "DstT": _INT32, "Truncate": False}, (_INT32, ()))
+    more = add("Cast", "examples", [rows], {"SrcT": _INT32, "DstT": _INT64, "Truncate": False}, (_INT64, ()))
+    loop.update(seen_index, add("AddV2", "seen", [seen, more], {"T": _INT64}, (_INT64, ())))
+    flows = {}
+    for name, stack in stacks.items():
+        index, flow = loop.carry(stack.array.out(1))
+        flows[name] = index
+        written = add("TensorArrayWriteV3", f"{stack.name}/write", [loop.enter(stack.array.out(0)), step, stack.value, flow],
+                      {"T": stack.value.dtype}, (_FLOAT, ()))  # fmt: skip
+        kept = add("Switch", f"{stack.name}/none", [flow, some], {"T": _FLOAT}, (_FLOAT, ()), (_FLOAT, ()))
+        both = add("Merge", f"{stack.name}/flow", [kept, written], {"T": _FLOAT, "N": 2}, (_FLOAT, ()), (_INT32, ()))
+        loop.update(index, both)
+    updated = add("Identity", "updated", [Tensor(pivot, 0)], {"T": _INT32}, (_INT32, ()),
+                  after=[graph[f.name] for f in roles.updates])  # fmt: skip
+    none = add("Switch", "none", [rows, some], {"T": _INT32}, (_INT32, ()), (_INT32, ()))
+    done = add("Merge", "done", [none, updated], {"T": _INT32, "N": 2}, (_INT32, ()), (_INT32, ()))
+    loop.update(step_index, add("AddV2", "steps", [step, one], {"T": _INT32}, (_INT32, ()), after=[done.node]))
+    loop.enclose(made)
+    exits = loop.close()
+    results["counts"] = str(_counts(graph, exits[step_index], exits[seen_index]))
+    for name, stack in stacks.items():
+        results[name] = str(stack.read(exits[flows[name]], exits[step_index], joined=name != "losses"))
+
+
+def _body(graph: Graph, always: list[Node]) -> list[Node]:
+    """What runs in every step: what depends on the outfeed, on variables that the step writes, or is random."""
+    roles = graph.roles
+    cone = graph.ancestors([*(graph[name] for name in roles.roots), *always])
+    host = [n for n in cone if not in_cluster(n)]
+    written = {v for n in host for v in written_variables(n)}
+    starts = [n for n in host if n.op in ops.RANDOM | {"OutfeedDequeueTuple", "QueueDequeueV2"} or n.op in ops.WRITES]
+    starts += [n for n in host if n.op in ops.READS | ops.GATHERS and variable_of(n.inputs[0]) in written]
+    moving = graph.descendants(starts)
+    found: NodeSet = {n: None for n in host if n in moving}
+    frame_of = analysis.frames(graph)
+    touched = {frame_of[n] for n in found} - {""}
+    found.update((n, None) for n in host if frame_of[n] in touched)
+    return list(found)
+
+
+def _free_values(graph: Graph, body: NodeSet) -> None:
+    """Values of metrics are read behind the loop: what they share with the step is made once more for them."""
+    ends = [graph.tensor(name).node for name in graph.roles.values.values()]
+    asked = graph.ancestors(ends, data_only=True)
+    shared = [node for node in asked if node in body]
+    copies = graph.clone_subgraph(shared, lambda name: f"{name}/behind")
+    for copy in copies.values():
+        graph.set_controls(copy, [])
+    for node in asked:
+        for index, tensor in enumerate(node.inputs if node not in body else ()):
+            if tensor.node in copies:
+                graph.set_input(node, index, copies[tensor.node].out(tensor.port))
+    for name, text in graph.roles.values.items():
+        tensor = graph.tensor(text)
+        if tensor.node in copies:
+            graph.roles.values[name] = str(copies[tensor.node].out(tensor.port))
+
+
+def _scalar(graph: Graph, loss: Tensor) -> Tensor:
+    if loss.shape is None:  # loops leave the rank open; a loss is one number
+        graph.set_outputs(loss.node, [(loss.dtype, ())])
+    return loss
+
+
+class _Stack:
+    """A list of what the steps give."""
+
+    def __init__(self, graph: Graph, name: str, value: Tensor) -> None:
+        self.graph = graph
+        self.name = name
+        self.value = value
+        self.shape = None if value.shape is None else (None, *value.shape[1:]) if value.shape else ()
+        self.array = graph.add(
+            "TensorArrayV3",
+            f"tpugraph/outfeed/{name}",
+            [_constant(graph, np.int32(0))],
+            device=HOST_DEVICE,
+            attrs={
+                "dtype": value.dtype,
+                "element_shape": attrs.encode(None if self.shape is None else self.shape),
+                "dynamic_size": True,
+                "clear_after_read": True,
+                "identical_element_shapes": False,
+                "tensor_array_name": "",
+            },
+            outputs=[(_RESOURCE, (2,)), (_FLOAT, ())],
+        )
+
+    def read(self, flow: Tensor, count: Tensor, *, joined: bool) -> Tensor:
+        """The list as one tensor: elements joined at dimension 0, or stacked."""
+        kind, handle = self.value.dtype, self.array.out(0)
+        if joined:
+            rest = None if self.shape is None else self.shape[1:]
+            attributes = {"dtype": kind, "element_shape_except0": attrs.encode(rest)}
+            return self._add("TensorArrayConcatV3", "concat", [handle, flow], attributes,
+                             [(kind, self.shape), (_INT64, (None,))])  # fmt: skip
+        ends = [_constant(self.graph, np.int32(value)) for value in (0, 1)]
+        indices = self._add("Range", "indices", [ends[0], count, ends[1]], {"Tidx": _INT32}, [(_INT32, (None,))])
+        attributes = {"dtype": kind, "element_shape": attrs.encode(())}
+        return self._add("TensorArrayGatherV3", "gather", [handle, indices, flow], attributes, [(kind, (None,))])
+
+    def _add(
+        self, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any], outputs: list[Output]
+    ) -> Tensor:
+        name = f"tpugraph/outfeed/{self.name}/{name}"
+        return self.graph.add(op, name, inputs, attrs=attributes, device=HOST_DEVICE, outputs=outputs).out()
+
+
+def _counts(graph: Graph, steps: Tensor, examples: Tensor) -> Tensor:
+    wide = graph.add("Cast", "tpugraph/outfeed/steps/wide", [steps], device=HOST_DEVICE, outputs=[(_INT64, ())],
+                     attrs={"SrcT": _INT32, "DstT": _INT64, "Truncate": False})  # fmt: skip
+    return graph.add("Pack", "tpugraph/outfeed/counts", [wide.out(), examples], device=HOST_DEVICE,
+                     attrs={"T": _INT64, "N": 2, "axis": 0}, outputs=[(_INT64, (2,))]).out()  # fmt: skip
+
+
+def _constant(graph: Graph, value: np.generic) -> Tensor:
+    kind = attrs.dtype(value.dtype.name)
+    return graph.add("Const", "tpugraph/outfeed/const", attrs={"dtype": kind, "value": np.asarray(value)},
+                     device=HOST_DEVICE, outputs=[(kind, ())]).out()  # fmt: skip

@@ -1,0 +1,270 @@
+"""Named checks over a graph. A pass names those it needs and those it promises; the pipeline checks both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import NodeSet, in_cluster
+from tpugraph.analysis.shapes import is_static
+from tpugraph.ir import Graph, Node
+from tpugraph.support.errors import InvariantError
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One place where an invariant does not hold."""
+
+    node: Node | None
+    fault: str
+    fix: str | None = None
+
+
+Check = Callable[[Graph], Iterable[Violation]]
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """A named property of a graph."""
+
+    name: str
+    meaning: str
+    check: Check
+
+    def verify(self, graph: Graph, stage: str) -> None:
+        """Raise where the invariant does not hold.
+
+        Raises:
+            InvariantError: the first violation, and how many more there are.
+        """
+        if graph.verified(self.name):
+            return  # nothing was edited since it held
+        violations = list(self.check(graph))
+        if not violations:
+            graph.set_verified(self.name)
+            return
+        first = violations[0]
+        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+        origin = graph.source
+        if first.node is not None and first.node.origin:
+            origin = f"{graph.source}, made for '{first.node.origin}' by {first.node.made_by}"
+        raise InvariantError(
+            f"{self.name}: {first.fault}{more}", node=first.node, origin=origin, fix=first.fix, stage=stage
+        )
+
+
+INVARIANTS: dict[str, Invariant] = {}
+"""All invariants by name."""
+
+
+def _invariant(check: Check) -> Check:
+    """Register a check under its function's name; its docstring is the meaning."""
+    name = check.__name__.lstrip("_")
+    INVARIANTS[name] = Invariant(name, (check.__doc__ or "").strip().rstrip("."), check)
+    return check
+
+
+@_invariant
+def _well_formed(graph: Graph) -> Iterator[Violation]:
+    """Every edge leads to a node of the graph, use-lists agree with inputs, no attribute is missing."""
+    for node in graph.take_touched():
+        for index, (producer, port) in enumerate(node.inputs):
+            if graph.get(producer.name) is not producer:
+                yield Violation(node, f"input {index} reads '{node.inputs[index]}', which was removed")
+            elif producer.outputs is not None and port >= len(producer.outputs):
+                fault = f"input {index} reads '{node.inputs[index]}', but that node has {len(producer.outputs)} outputs"
+                yield Violation(node, fault)
+        for control in node.controls:
+            if graph.get(control.name) is not control:
+                yield Violation(node, f"waits for '{control.name}', which was removed")
+        required = ops.required_attrs(node.op)
+        if required <= node.raw_attrs.keys():
+            continue
+        for name in sorted(required.difference(node.raw_attrs)):
+            yield Violation(node, f"the attribute '{name}' is missing")
+
+
+@_invariant
+def _roles_known(graph: Graph) -> Iterator[Violation]:
+    """The roles were found and their nodes are in the graph."""
+    if graph.roles is None:
+        yield Violation(None, "the roles of the graph are not known", "call tpugraph.roles.find first")
+        return
+    for name in graph.roles.roots:
+        if name not in graph:
+            yield Violation(None, f"'{name}' is no longer in the graph")
+
+
+@_invariant
+def _resource_variables(graph: Graph) -> Iterator[Violation]:
+    """No ref variable is left."""
+    for node in graph.of_type(*ops.REF_VARIABLES):
+        yield Violation(node, "is a ref variable", "run the pass resource-variables")
+
+
+@_invariant
+def _shapes_known(graph: Graph) -> Iterator[Violation]:
+    """Dtype and shape of every output were inferred."""
+    for node in graph:
+        if node.outputs is None:
+            yield Violation(node, "nothing is known of its outputs")
+
+
+@_invariant
+def _placed(graph: Graph) -> Iterator[Violation]:
+    """Every node is on the host or on the device, and no host op is on the device."""
+    device = analysis.cluster_nodes(graph)
+    for node in device:
+        if ops.is_host_only(node.op):
+            yield Violation(node, "runs on a host only, but is placed on the device")
+    if not device:
+        yield Violation(None, "no node is placed on the device", "run the pass placement")
+
+
+@_invariant
+def _rows_separate(graph: Graph) -> Iterator[Violation]:
+    """The host reads what cores compute as the rows of all cores only."""
+    ends = [graph.get(name) for name in graph.roles.device_ends]
+    if not ends:
+        yield Violation(None, "it is not known where the device's part of the step ends", "run the pass separate-rows")
+    for node in ends:
+        for use in node.uses() if node is not None else []:
+            if use.node.op != "PlaceholderWithDefault":
+                yield Violation(use.node, "reads the rows of one core")
+
+
+@_invariant
+def _static_infeed(graph: Graph) -> Iterator[Violation]:
+    """What crosses from the host to the device has a fixed shape and a dtype that an infeed takes."""
+    for node in graph.of_type("InfeedDequeueTuple"):
+        for kind, shape in node.outputs or []:
+            if not is_static(shape):
+                yield Violation(node, f"an infeed tensor has the open shape {shape}")
+            if kind.name not in ops.INFEED_DTYPES:
+                yield Violation(node, f"an infeed takes no {kind}")
+
+
+@_invariant
+def _gradients_reduced(graph: Graph) -> Iterator[Violation]:
+    """Every write of a trained variable is uniform: it depends on the input through a CrossReplicaSum only."""
+    varying = _varying(graph)
+    for name in graph.roles.trained:
+        for use in _handle_uses(graph[name]):
+            fact = ops.WRITES.get(use.op)
+            if fact is not None and in_cluster(use) and use in varying:
+                yield Violation(use, f"the update of '{name}' differs between cores", _UPDATE_FIX)
+
+
+@_invariant
+def _uniform_writes(graph: Graph) -> Iterator[Violation]:
+    """Every variable write in the step is uniform."""
+    for node in _varying(graph):
+        if node.op in ops.WRITES and in_cluster(node):
+            yield Violation(node, "writes a value that differs between cores", "run the pass cross-replica-sum")
+
+
+def _varying(graph: Graph) -> NodeSet:
+    """The nodes whose values differ between cores: none where there is one core."""
+    alone = graph.facts.get("cross-replica-sum", {}).get("cores") == 1
+    return {} if alone else analysis.replica_varying(graph)
+
+
+_UPDATE_FIX = (
+    "besides its gradient, the update depends on the batch (a rate or a condition made of this step's loss, say): "
+    "use the step counter or a variable for it, and run cross-replica-sum before"
+)
+
+
+def _handle_uses(variable: Node) -> list[Node]:
+    found: dict[Node, None] = {}
+    stack = [variable]
+    while stack:
+        for use in stack.pop().uses():
+            if use.node in found:
+                continue
+            found[use.node] = None
+            if use.node.op in ops.HANDLE_ALIASES:
+                stack.append(use.node)
+    return list(found)
+
+
+@_invariant
+def _fed_by_infeed(graph: Graph) -> Iterator[Violation]:
+    """The device reads the host through the infeed, loop constants and cluster arguments only."""
+    device = analysis.cluster_nodes(graph)
+    groups: set[int] = set()  # nodes that wait for the same ones share a tuple
+    for node in device:
+        for tensor in node.inputs:
+            other = tensor.node
+            if other in device or other.op in ops.RESOURCE_VARIABLES or other.op == "TPUReplicatedInput":
+                continue
+            yield Violation(node, f"reads '{tensor}', which is on the host", "run the pass infeed")
+        if id(node.controls) in groups:
+            continue
+        for control in node.controls:
+            if control not in device:
+                yield Violation(node, f"waits for '{control.name}', which is on the host", "run the pass infeed")
+        groups.add(id(node.controls))
+
+
+@_invariant
+def _fed_to_outfeed(graph: Graph) -> Iterator[Violation]:
+    """The host reads the device through the outfeed and cluster outputs only."""
+    device = analysis.cluster_nodes(graph)
+    for node in graph:
+        if node in device or node.op in ("TPUReplicatedOutput", "TPUCompilationResult"):
+            continue
+        for tensor in node.inputs:
+            if tensor.node in device:
+                yield Violation(node, f"reads '{tensor}', which is on the device", "run the pass outfeed")
+        for control in node.controls:
+            if control in device:
+                yield Violation(node, f"waits for '{control.name}', which is on the device", "run the pass outfeed")
+
+
+@_invariant
+def _in_loop(graph: Graph) -> Iterator[Violation]:
+    """The training step is inside the device loop."""
+    for node in graph.of_type("InfeedDequeueTuple", "OutfeedEnqueueTuple"):
+        if not analysis.in_loop(node):
+            yield Violation(node, "is outside the device loop", "run the pass training-loop")
+
+
+@_invariant
+def _replicated(graph: Graph) -> Iterator[Violation]:
+    """One cluster with its TPUReplicateMetadata; every output leaves it through a TPUReplicatedOutput."""
+    metadata = graph.of_type("TPUReplicateMetadata")
+    if len(metadata) != 1:
+        yield Violation(None, f"the graph has {len(metadata)} TPUReplicateMetadata, not one", "run the pass replicate")
+    for node in graph.of_type("TPUReplicatedOutput"):
+        if not node.inputs[0].node.has_attr("_tpu_output_identity"):
+            yield Violation(node, "its input is not marked as a cluster output")
+
+
+@_invariant
+def _entry_points(graph: Graph) -> Iterator[Violation]:
+    """The entry points that a session runs are there under their fixed names."""
+    for name in ENTRY_POINTS_OF[graph.roles.mode]:
+        if name not in graph:
+            yield Violation(None, f"there is no '{name}'", "run the pass entry-points")
+
+
+_EVERY_MODE = (
+    "tpugraph/configure",
+    "tpugraph/shutdown",
+    "tpugraph/init",
+    "tpugraph/iterations_per_loop",
+    "tpugraph/enqueue",
+    "tpugraph/dequeue",
+    "tpugraph/global_step",
+)
+ENTRY_POINTS = (*_EVERY_MODE, "tpugraph/train", "tpugraph/loss")
+"""Fixed node names of a converted training graph."""
+
+ENTRY_POINTS_OF = {
+    "train": ENTRY_POINTS,
+    "eval": (*_EVERY_MODE, "tpugraph/evaluate", "tpugraph/init_metrics", "tpugraph/restart_input"),
+    "predict": (*_EVERY_MODE, "tpugraph/predict", "tpugraph/restart_input"),
+}
+"""Fixed node names of a converted graph, by mode."""

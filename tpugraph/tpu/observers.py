@@ -1,0 +1,197 @@
+"""Summaries, metrics and printing: what only watches a step, on the device where each core can do it, else behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tpugraph import ops
+from tpugraph.analysis import NodeSet, must_be_host, shapes
+from tpugraph.analysis.sides import NONE, Side, sides
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.tpu.device_cut import Step
+
+_MAY_NOT_RUN = "it is in a branch, which may not run"
+
+
+def detach_prints(graph: Graph) -> dict[str, str]:
+    """A Print hands its input on; the step keeps the value, a copy that prints runs behind the device.
+
+    Returns:
+        What prints in a branch, with the reason why it is dropped: the outfeed sends what is there in every step.
+    """
+    for node in graph.of_type("Print"):
+        graph.replace_uses(node.out(), node.inputs[0])
+        graph.replace_control_uses(node, [node.inputs[0].node])
+        loss = graph.roles.loss
+        if loss.name == node.name:
+            graph.roles.loss = type(loss)(str(node.inputs[0]), loss.reason)
+        graph.note(node, "prints behind the outfeed, once per loop")
+    dropped = {}
+    for node in [node for node in graph.of_type(*ops.PRINTS) if node in sides(graph)]:
+        for waiting in node.control_uses():
+            _wait_for_branch(graph, waiting, node)
+        graph.note(node, f"dropped: {_MAY_NOT_RUN}")
+        dropped[node.name] = _MAY_NOT_RUN
+        _remove(graph, [node])
+    return dropped
+
+
+def _wait_for_branch(graph: Graph, waiting: Node, node: Node) -> None:
+    """Let a node wait no longer for another, but be in no fewer branches for that."""
+    before = sides(graph).get(waiting, NONE)
+    graph.remove_control(waiting, node)
+    for side in before - sides(graph).get(waiting, NONE):
+        graph.add_control(waiting, _pivot(graph, side, node))
+
+
+def _pivot(graph: Graph, side: Side, near: Node) -> Node:
+    """A node that runs where a side of a branch does."""
+    predicate, port = side
+    kind = predicate.dtype
+    switch = graph.add("Switch", f"{near.name}/branch", [predicate, predicate], attrs={"T": kind},
+                       outputs=[(kind, ())] * 2, source=near)  # fmt: skip
+    return graph.add("Identity", f"{near.name}/pivot", [switch.out(port)], attrs={"T": kind}, outputs=[(kind, ())],
+                     source=near)  # fmt: skip
+
+
+def _remove(graph: Graph, doomed: Iterable[Node]) -> list[Node]:
+    """Remove nodes, and what only they needed; returns all of them."""
+    roles = graph.roles
+    wanted = {*roles.roots, *roles.variables, *(graph.tensor(v).node.name for v in roles.values.values())}
+    wanted |= {f.name for found in (roles.summaries, roles.metrics, roles.updates, roles.inputs) for f in found}
+    removed = list(doomed)
+    producers = [p for node in removed for p in node.producers()]
+    graph.remove_all(removed)
+    while producers:
+        node = producers.pop()
+        if node in graph and not node.consumers() and node.name not in wanted:
+            producers.extend(node.producers())
+            graph.remove(node)
+            removed.append(node)
+    return removed
+
+
+class Tail:
+    """What watches the step, placed.
+
+    Attributes:
+        dropped: what cannot be fed, by name, with the reason.
+    """
+
+    def __init__(self, graph: Graph, step: Step, device: NodeSet, cut: list[Tensor]) -> None:
+        self.graph = graph
+        self.step = step
+        self.device = device
+        self.arriving = set(cut)
+        self.dropped: dict[str, str] = {}
+
+    def place(self) -> None:
+        """Put what each core can do for its own rows on the device, and let the host read the rest."""
+        graph, roles = self.graph, self.graph.roles
+        side_of = sides(graph)
+        watching = graph.ancestors(graph[f.name] for f in roles.summaries if f.name in graph)
+        for node in [*(n for n in watching if n.op in ops.SUMMARIES and n.op != "MergeSummary"), *self.step.moved]:
+            if node in side_of and node in graph:
+                self._drop(node, _MAY_NOT_RUN)
+        self.step.moved = [node for node in self.step.moved if node in graph]
+        roots = [graph[f.name] for f in roles.summaries if f.name in graph]
+        roots += self.step.moved + graph.of_type("Print")
+        placed = {**self.step.cone, **self.device}
+        tail = {n: None for n in graph.ancestors(roots) if n not in placed}
+        own = [n for n in tail if n.op in ops.RESOURCE_VARIABLES]  # metric variables
+        host_side = graph.descendants([*own, *(n for n in tail if must_be_host(n))])
+        for node in graph.topological_order(tail):
+            if node in host_side or node.op in ops.RESOURCE_VARIABLES:
+                continue
+            if self._can_be_device(node):
+                self.device[node] = None
+        roles.tail = [n.name for n in tail if n in host_side and n not in self.device]
+        for node in [n for n in tail if n not in self.device]:
+            if node in graph:
+                self._feed(node, tail)
+
+    def _can_be_device(self, node: Node) -> bool:
+        """Whether a node computes on device values (and constants), so that each core can do it for its own shard."""
+        if must_be_host(node) or node.op in ops.CONTROL_FLOW:
+            return False
+        if not any(p in self.device for p in node.producers()):
+            return False
+        return all(self._on_device(t) or self._take_along(t.node) for t in node.inputs)
+
+    def _on_device(self, tensor: Tensor) -> bool:
+        node = tensor.node
+        return node in self.device or node.op in ops.RESOURCE_VARIABLES or tensor in self.arriving
+
+    def _take_along(self, node: Node) -> bool:
+        """Uniform nodes without inputs of their own come along to the device."""
+        cone = [n for n in self.graph.ancestors([node]) if n not in self.device]
+        if len(cone) > 50 or any(ops.is_stateful(n.op) or must_be_host(n) for n in cone):
+            return False
+        self.device.update(dict.fromkeys(cone))
+        return True
+
+    def _feed(self, node: Node, tail: NodeSet) -> None:
+        """Let a host node of the tail read what it can: device tensors cross later, uniform ones are copied."""
+        for index, tensor in enumerate(node.inputs):
+            producer = tensor.node
+            if (producer in tail and producer not in self.device) or producer.op in ops.RESOURCE_VARIABLES:
+                continue
+            uniform = self._uniform_cone(producer)
+            if uniform is not None:
+                copies = self.graph.clone_subgraph(uniform, lambda name: f"{name}/tail")
+                self.graph.set_input(node, index, copies[producer].out(tensor.port))
+            elif tensor in self.arriving:
+                self.graph.set_input(node, index, self._back_from_device(tensor))
+            elif producer not in self.device:
+                self._drop(node, f"it needs '{tensor}', which stays on the host in front of the device")
+                return
+            elif not shapes.is_static(tensor.shape):
+                self._drop(node, f"it needs '{tensor}', whose shape is open")
+                return
+        self.graph.set_controls(node, [c for c in node.controls if c in tail and c not in self.device])
+
+    def _back_from_device(self, tensor: Tensor) -> Tensor:
+        """A batch that the host sent to the device comes back with the outfeed, next to what was made of it."""
+        copy = self.graph.add(
+            "Identity",
+            f"{tensor.node.name}/back",
+            [tensor],
+            attrs={"T": tensor.dtype},
+            outputs=[(tensor.dtype, tensor.shape)],
+            source=tensor.node,
+        )
+        self.device[copy] = None
+        return copy.out()
+
+    def _uniform_cone(self, node: Node) -> list[Node] | None:
+        """The node and its producers if they are constants and plain variable reads, which the host can do itself."""
+        cone = list(self.graph.ancestors([node], data_only=True))
+        if len(cone) > 50:
+            return None
+        for n in cone:
+            if n.op in ops.RESOURCE_VARIABLES:
+                continue
+            if n in self.step.derived or (ops.is_stateful(n.op) and n.op not in ops.READS) or must_be_host(n):
+                return None
+            if n.op in ops.READS and n.controls:
+                return None
+            if n.op in ops.CONTROL_FLOW:
+                return None
+        return [n for n in cone if n.op not in ops.RESOURCE_VARIABLES]
+
+    def _drop(self, node: Node, reason: str) -> None:
+        """Take a node that cannot be fed out of the merged summary."""
+        doomed = self.graph.descendants([node])
+        for merge in [n for n in doomed if n.op == "MergeSummary"]:
+            kept = [t for t in merge.inputs if t.node not in doomed]
+            doomed.pop(merge)
+            self.graph.set_inputs(merge, kept)
+            self.graph.set_attr(merge, "N", len(kept))
+        for gone in doomed:
+            self.dropped[gone.name] = reason
+            self.graph.note(gone, f"dropped: {reason}")
+        for gone in _remove(self.graph, doomed):
+            self.device.pop(gone, None)
+        roles = self.graph.roles
+        roles.summaries = [f for f in roles.summaries if f.name in self.graph and self.graph[f.name].inputs]
+        roles.tail = [name for name in roles.tail if name in self.graph]

@@ -1,0 +1,215 @@
+"""Passes and the pipeline that runs them: order proven before running, invariants checked around every pass."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tpugraph.ir import Edits, Graph, text
+from tpugraph.support.errors import PipelineError, TpuGraphError, UsageError
+from tpugraph.tpu.invariants import INVARIANTS
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One rewrite of a graph. Fields of a subclass are its parameters; its docstring says what is true afterwards.
+
+    Attributes:
+        name: the name on the command line and in dumps.
+        requires: invariants that must hold before.
+        ensures: invariants that hold after, until a later pass names them in ``breaks``.
+        breaks: invariants that this pass gives up.
+    """
+
+    name: ClassVar[str]
+    requires: ClassVar[tuple[str, ...]] = ()
+    ensures: ClassVar[tuple[str, ...]] = ()
+    breaks: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+
+    def run(self, graph: Graph) -> None:
+        """Rewrite the graph in place."""
+        raise NotImplementedError
+
+    @classmethod
+    def summary(cls) -> str:
+        """The docstring's first sentence."""
+        return " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+
+    @classmethod
+    def parameters(cls) -> dict[str, Any]:
+        """Parameter names and their defaults."""
+        return {f.name: f.default for f in fields(cls)}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one pass did: its edits, its seconds, the size of the graph after it."""
+
+    name: str
+    edits: Edits
+    seconds: float
+    nodes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the report."""
+        return {
+            "name": self.name,
+            "added": self.edits.added,
+            "removed": self.edits.removed,
+            "changed": self.edits.changed,
+            "seconds": round(self.seconds, 6),
+            "nodes": self.nodes,
+        }
+
+
+class Pipeline:
+    """Passes in order.
+
+    Args:
+        passes: the passes, run once each, in this order.
+        given: invariants that the input graph holds already.
+
+    Raises:
+        PipelineError: a pass requires what neither the input nor an earlier pass gives.
+    """
+
+    def __init__(self, passes: Sequence[Pass], *, given: Iterable[str] = ("roles_known",)) -> None:
+        self.passes = tuple(passes)
+        self.trace: list[Trace] = []
+        self._given = frozenset(given)
+        self._prove_order()
+
+    def _prove_order(self) -> None:
+        held = set(self._given) | {"well_formed"}
+        for step in self.passes:
+            unknown = {*step.requires, *step.ensures, *step.breaks} - INVARIANTS.keys()
+            if unknown:
+                raise PipelineError(f"the pass '{step.name}' names an invariant that does not exist: {min(unknown)}")
+            missing = [name for name in step.requires if name not in held]
+            if missing:
+                earlier = [p.name for p in self.passes if missing[0] in p.ensures]
+                fix = f"run '{earlier[0]}' before it" if earlier else "add the pass that ensures it"
+                raise PipelineError(
+                    f"the pass '{step.name}' requires '{missing[0]}', which nothing before it ensures", fix=fix
+                )
+            held = (held - set(step.breaks)) | set(step.ensures)
+
+    def run(
+        self,
+        graph: Graph,
+        *,
+        dump_dir: str | Path | None = None,
+        dump_after: Sequence[str] = (),
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> Graph:
+        """Run all passes on the graph, in place.
+
+        Args:
+            graph: the graph; its roles must be known where a pass requires it.
+            dump_dir: folder for numbered text dumps; none are written without it.
+            dump_after: names of the passes to dump after; all when empty.
+            progress: called with the pass's name, its number and the number of passes.
+
+        Returns:
+            The same graph.
+
+        Raises:
+            TpuGraphError: from a pass or from a check, with the pass's name.
+        """
+        unknown = set(dump_after) - {step.name for step in self.passes}
+        if unknown:
+            raise UsageError(
+                f"--dump_after names no pass of this pipeline: {min(unknown)}", fix="`tpugraph passes` lists them"
+            )
+        self.trace = []
+        _dump(graph, dump_dir, 0, "input")
+        for number, step in enumerate(self.passes, 1):
+            if progress is not None:
+                progress(step.name, number, len(self.passes))
+            self._run_one(step, graph)
+            if not dump_after or step.name in dump_after:
+                _dump(graph, dump_dir, number, step.name)
+        return graph
+
+    def _run_one(self, step: Pass, graph: Graph) -> None:
+        started = time.perf_counter()
+        before = Edits(graph.edits.added, graph.edits.removed, graph.edits.changed)
+        graph.stage = step.name
+        try:
+            for name in step.requires:
+                INVARIANTS[name].verify(graph, f"before {step.name}")
+            step.run(graph)
+            for name in ("well_formed", *step.ensures):
+                INVARIANTS[name].verify(graph, f"after {step.name}")
+        except TpuGraphError as error:
+            if error.stage is None:
+                error.stage = step.name
+            if error.origin is None:
+                error.origin = graph.source or None
+            raise
+        finally:
+            graph.stage = None
+        seconds = time.perf_counter() - started
+        self.trace.append(Trace(step.name, graph.edits.since(before), seconds, len(graph)))
+
+
+def _dump(graph: Graph, folder: str | Path | None, number: int, name: str) -> None:
+    if folder is None:
+        return
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number:02}_{name}.txt").write_text(text.format_graph(graph))
+    except OSError as error:
+        raise UsageError(
+            f"the dump cannot be written to '{place}': {error.strerror}", fix="choose another --dump_dir"
+        ) from error
+
+
+def parse_passes(spec: str, known: Sequence[type[Pass]], defaults: dict[str, Any]) -> list[Pass]:
+    """Passes from text such as ``prune,static-shapes,replicate{num_replicas=8}``.
+
+    Args:
+        spec: names in order, each with optional parameters in braces.
+        known: the pass classes.
+        defaults: values for parameters that the text leaves out, by parameter name.
+
+    Raises:
+        UsageError: an unknown pass or parameter, or a value of the wrong type.
+    """
+    by_name = {step.name: step for step in known}
+    passes = []
+    for match in re.finditer(r"\s*([\w-]+)(?:\{([^}]*)\})?\s*(?:,|$)", spec):
+        cls = by_name.get(match[1])
+        if cls is None:
+            raise UsageError(f"there is no pass '{match[1]}'", fix=f"one of {', '.join(by_name)}")
+        values = {key: defaults[key] for key in cls.parameters() if key in defaults}
+        for item in filter(None, (match[2] or "").split(",")):
+            key, _, value = item.partition("=")
+            values[key.strip()] = _convert(cls, key.strip(), value.strip())
+        passes.append(cls(**values))
+    if not passes:
+        raise UsageError(f"'{spec}' names no pass", fix=f"one of {', '.join(by_name)}")
+    return passes
+
+
+def _convert(cls: type[Pass], key: str, value: str) -> Any:
+    parameters = cls.parameters()
+    if key not in parameters:
+        known = ", ".join(parameters) or "none"
+        raise UsageError(f"the pass '{cls.name}' has no parameter '{key}'", fix=f"its parameters: {known}")
+    kind = type(parameters[key])
+    try:
+        return value.lower() in ("1", "true", "yes") if kind is bool else kind(value)
+    except ValueError as error:
+        raise UsageError(
+            f"'{value}' is no {kind.__name__} for {cls.name}.{key}", fix=f"{key}={parameters[key]}"
+        ) from error

@@ -1,0 +1,145 @@
+"""Program: a TPU graph with its report; what ``convert`` returns and a session runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tpugraph.ir import graphdef
+from tpugraph.support import files
+from tpugraph.support.errors import LoadError
+
+
+@dataclass
+class Program:
+    """A converted graph.
+
+    Attributes:
+        graph_def: the TPU graph; it needs no side file.
+        report: what was found and done, as plain dicts and lists (JSON).
+    """
+
+    graph_def: Any
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, path: str | os.PathLike[str], *, report: str | os.PathLike[str] | None = None) -> None:
+        """Write the graph as a binary GraphDef, and the report as JSON where asked; neither is there unless both are whole.
+
+        Raises:
+            LoadError: the place cannot be written.
+        """
+        contents = {Path(path): graphdef.serialize(self.graph_def)}
+        if report is not None:
+            contents[Path(report)] = (json.dumps(self.report, indent=1, sort_keys=True) + "\n").encode()
+        files.write_together(contents)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Program:
+        """Read a converted graph back.
+
+        Raises:
+            LoadError: no file, not a graph, or a graph that was not converted.
+        """
+        loaded = graphdef.sniff(Path(path))
+        if not any(node.op == "TPUReplicateMetadata" for node in loaded.graph_def.node):
+            raise LoadError(
+                f"'{path}' is a plain graph, not a TPU graph", fix="convert it first: tpugraph convert MODEL"
+            )
+        return cls(loaded.graph_def, {"source": str(path)})
+
+    def summary(self) -> str:
+        """The report as a few readable lines."""
+        return "\n".join(_summary_lines(self.report))
+
+
+def naive_cut(size: int | None) -> str:
+    """What it would take to send the whole batch as the input yields it; an infeed takes no strings and no open shapes."""
+    return "no naive cut: the input has strings or open shapes" if size is None else f"naive cut {size:,}"
+
+
+def _summary_lines(report: dict[str, Any]) -> list[str]:
+    if "batch" not in report:
+        return [f"TPU graph {report.get('source', '')}".rstrip()]
+    if not report["complete"]:
+        return _partial_lines(report)
+    batch, traffic = report["batch"], report["bytes_per_step"]
+    if report.get("mode", "train") != "train":
+        return _summary_beside_training(report)
+    lines = [
+        f"converted {report['source']}: {report['nodes']['input']:,} nodes -> {report['nodes']['output']:,} "
+        f"({report['nodes']['device']:,} on the device) in {report['seconds']:.2f} s",
+        batch["line"],
+        f"loss        {report['loss']['name']} ({report['loss']['reason']})",
+        f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
+        *_combined_lines(report),
+        f"infeed      {traffic['infeed']:,} bytes per step ({naive_cut(traffic['infeed_naive'])})",
+        f"outfeed     {traffic['outfeed']:,} bytes per step",
+        f"loop        {report['iterations_per_loop']} steps per Session.run",
+    ]
+    lines.extend(_host_ops(report["host_ops"]))
+    for name, reason in list(report["dropped"].items())[:5]:
+        lines.append(f"dropped     {name}: {reason}")
+    for name, how in report["varying_updates"].items():
+        lines.append(f"combined    {name}: {how} over cores")
+    lines.extend(f"note        {note}" for note in report["notes"])
+    return lines
+
+
+def _combined_lines(report: dict[str, Any]) -> list[str]:
+    """How the loss combines over the cores, and what the cores combine in each step."""
+    found = report["reduction"]
+    if found["loss_reduction"] is None:
+        return []
+    return [f"reduction   {found['loss_reduction']}: {found['reason']}", *collective_lines(report["collectives"])]
+
+
+def collective_lines(found: dict[str, Any]) -> list[str]:
+    """What the cores combine in each step; rows that are gathered have a line each."""
+    if not found["sums"]:
+        return []
+    count = "1 sum" if found["sums"] == 1 else f"{found['sums']:,} sums"
+    gathered = [f"gathered    {tensor}: {words}" for tensor, words in found["gathered"].items()]
+    return [f"collectives {count}, {found['bytes']:,} bytes per step", *gathered]
+
+
+def _partial_lines(report: dict[str, Any]) -> list[str]:
+    """What is true of a graph that only some passes rewrote."""
+    count, ran = report["nodes"], ", ".join(trace["name"] for trace in report["passes"]) or "none"
+    lines = [
+        f"partly rewritten {report['source']}: {count['input']:,} nodes -> {count['output']:,} in {report['seconds']:.2f} s",
+        f"passes      {ran}",
+        "no TPU graph: the passes that --passes leaves out were not run, and `tpugraph run` takes it for a plain graph",
+        f"loss        {report['loss']['name']} ({report['loss']['reason']})",
+        f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
+    ]
+    lines.extend(_combined_lines(report))
+    lines.extend(f"note        {note}" for note in report["notes"])
+    return lines
+
+
+def _host_ops(host: dict[str, int]) -> list[str]:
+    shown = ", ".join(f"{op} {count}" for op, count in sorted(host.items(), key=lambda i: (-i[1], i[0]))[:8])
+    return [f"host ops    {shown}{', ...' if len(host) > 8 else ''}"] if host else []
+
+
+def _summary_beside_training(report: dict[str, Any]) -> list[str]:
+    """The lines of an evaluation or prediction graph."""
+    batch, traffic = report["batch"], report["bytes_per_step"]
+    lines = [
+        f"converted {report['source']}: {report['nodes']['input']:,} nodes -> {report['nodes']['output']:,} "
+        f"({report['nodes']['device']:,} on the device) in {report['seconds']:.2f} s",
+        batch["line"],
+    ]
+    if report["loss"]["name"]:
+        lines.append(f"loss        {report['loss']['name']} ({report['loss']['reason']})")
+    lines.extend(f"metric      {name} = {tensor}" for name, tensor in report["metrics"].items())
+    lines.extend(f"prediction  {name} = {tensor}" for name, tensor in report["predictions"].items())
+    lines.append(f"infeed      {traffic['infeed']:,} bytes per step")
+    lines.append(f"outfeed     {traffic['outfeed']:,} bytes per step")
+    lines.append(f"loop        {report['iterations_per_loop']} steps per Session.run")
+    lines.extend(_host_ops(report["host_ops"]))
+    lines.extend(f"note        {note}" for note in report["notes"])
+    return lines

@@ -1,0 +1,38 @@
+"""Values whose size the data decide: which nodes make them, and which of these is behind a node that XLA has no form for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tpugraph import ops
+from tpugraph.analysis import shapes
+from tpugraph.ir import Graph, Node
+
+
+class DataSized:
+    """The nodes of a cluster whose results have an open shape though what they read has none, and all that follows them.
+
+    Args:
+        graph: the cluster alone, its shapes known.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._followers = {
+            node.name: {follower.name for follower in graph.descendants([node], data_only=True)}
+            for node in graph
+            if node.op not in ops.CONTAINERS | ops.CONTROL_FLOW and _opens(node)
+        }
+
+    def behind(self, name: str) -> str:
+        """The first node that decides the size of a node's operands; the node itself where none is known to."""
+        return next((source for source, reached in self._followers.items() if name in reached), name)
+
+
+def _opens(node: Node) -> bool:
+    given = (tensor.shape for tensor in node.inputs)
+    made = (shape for _, shape in node.outputs or ())
+    return not _all_static(made) and _all_static(given)
+
+
+def _all_static(found: Iterable[tuple[int | None, ...] | None]) -> bool:
+    return all(shapes.is_static(shape) for shape in found)

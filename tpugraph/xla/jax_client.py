@@ -1,0 +1,138 @@
+"""The door to jax: modules, devices and compilers of XLA. Imports jax and libtpu when they are needed, not before."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from typing import Any
+
+import numpy as np
+
+from tpugraph.support.errors import RunError
+
+
+def load(name: str, extra: str) -> Any:
+    """Import a module of an optional package.
+
+    Args:
+        name: the module.
+        extra: the extra of tpugraph that brings the package.
+
+    Raises:
+        RunError: the package is not installed; the pip line is given.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise RunError(f"{package} is not installed", fix=f"python -m pip install 'tpugraph[{extra}]'") from error
+
+
+def need(extra: str, *packages: str) -> None:
+    """Check that optional packages are installed, without importing them.
+
+    Raises:
+        RunError: one is not; the pip line is given.
+    """
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            raise RunError(f"{package} is not installed", fix=f"python -m pip install 'tpugraph[{extra}]'")
+
+
+def parse(code: bytes) -> Any:
+    """A StableHLO module as jax's MLIR has it, in a context of its own.
+
+    TensorFlow's bridge leaves ``mhlo.copy`` ops, which mean nothing and which the compilers for TPU do not take. It numbers
+    the channels of all-reduces anew in each function, so that two may share one; a sum over all replicas needs none.
+    """
+    ir = load("jaxlib.mlir.ir", "pjrt")
+    with load("jax.interpreters.mlir", "pjrt").make_ir_context() as context:
+        try:
+            module = ir.Module.parse(code, context)
+        except ir.MLIRError as error:
+            raise _unreadable(str(error)) from error
+        copies: list[Any] = []
+        _find(module.operation, "mhlo.copy", copies)
+        for operation in copies:
+            operation.results[0].replace_all_uses_with(operation.operands[0])
+            operation.erase()
+        sums: list[Any] = []
+        _find(module.operation, "stablehlo.all_reduce", sums)
+        for operation in sums:
+            if "channel_handle" in operation.attributes:
+                del operation.attributes["channel_handle"]
+    return module
+
+
+def _unreadable(text: str) -> RunError:
+    """A module that jax's MLIR does not take: of another version, or one that contradicts itself at a node."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = next((line for line in lines if line.startswith("error:")), lines[0] if lines else "")
+    named = _PLACE.search(said)
+    return RunError(f"jax cannot read the module: {said.removeprefix('error:').strip()[:300]}",
+                    node=named.group(1) if named else None,
+                    fix="update jax, or write it again with a TensorFlow that is no newer than this jax")  # fmt: skip
+
+
+def _find(operation: Any, name: str, found: list[Any]) -> None:
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                if inner.operation.name == name:
+                    found.append(inner.operation)
+                _find(inner.operation, name, found)
+
+
+def options(num_replicas: int, devices: list[Any]) -> Any:
+    """Compile options for one replica per device."""
+    client = load("jaxlib.xla_client", "pjrt")
+    made = client.CompileOptions()
+    made.num_replicas, made.num_partitions = num_replicas, 1
+    ids = np.array([device.id for device in devices]).reshape(num_replicas, 1)
+    made.device_assignment = client.DeviceAssignment.create(ids)
+    return made
+
+
+class TooLarge(RunError):
+    """A step that needs more memory than a core has.
+
+    Attributes:
+        needed: bytes.
+        available: bytes.
+    """
+
+    def __init__(self, target: str, what: str, needed: int, available: int, node: str | None) -> None:
+        super().__init__(
+            f"the step does not fit on a core of {target}: it needs {needed / 2**30:,.2f} GiB for {what}, which is "
+            f"{(needed - available) / 2**30:,.2f} GiB more than the {available / 2**30:,.2f} GiB that there are",
+            node=node,
+            fix="a smaller batch, or fewer steps per call: --iterations_per_loop",
+        )
+        self.needed = needed
+        self.available = available
+
+
+def _bytes(text: str) -> int:
+    """The bytes of a size as XLA writes it, such as ``21.03G``."""
+    return int(float(text.rstrip("KMGT")) * 1024 ** ("KMGT".find(text[-1]) + 1))
+
+
+def refused(error: Exception, target: str) -> RunError:
+    """The compiler's complaint as an error that names the node it is about, where it says so."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    named = _OP_NAME.search(text)
+    node = named.group(1) if named else None
+    full = _TOO_LARGE.search(text)
+    if full:
+        return TooLarge(target, full.group(1) or "its tensors", _bytes(full.group(2)), _bytes(full.group(3)), node)
+    first = lines[0][:300] if lines else type(error).__name__
+    return RunError(f"the compiler for {target} refuses the step: {first}", node=node)
+
+
+_OP_NAME = re.compile(r'op_name="([^";]+)')
+_PLACE = re.compile(r'fused\["([^"]+)"')
+_TOO_LARGE = re.compile(
+    r"total memory required(?: for ([\w ]+?))? \(([\d.]+[KMGT]?)\) exceeds available HBM \(([\d.]+[KMGT]?)\)"
+)

@@ -1,0 +1,339 @@
+"""The cluster of a TPU graph cut out as one function of a core: (count, seed, staged infeed, variables) to results.
+
+The device loop reads each batch of its infeed from a buffer that holds those of all its iterations, and writes what it
+sends over its outfeed to row i of another. What the host has to do with it is arguments and results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster, shapes
+from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.ir.attrs import DType, Shape
+from tpugraph.support.errors import RunError
+
+_INT32 = attrs.dtype("int32")
+_MARK = {CLUSTER_ATTR: CLUSTER}
+
+
+@dataclass
+class Cluster:
+    """The function of one core, as a graph that still has TF1 control flow.
+
+    Attributes:
+        graph: nothing but the cluster, its arguments as Placeholders.
+        num_replicas: the number of cores.
+        iterations: the most iterations of its loop, the rows of all buffers.
+        count: the argument that says how many iterations to run, int32 [].
+        infeed: the staged batches, each [iterations, ...] of one core.
+        variables: the handles by the variable's name.
+        host: other values that the host gives, by name.
+        outfeed: what is sent each step, each [iterations, ...] of one core.
+        outputs: what the cluster returns after the loop, by the name of the tensor in the TPU graph.
+        written: the names of the variables that it writes, in the order of ``variables``.
+        frame: the frame of its loop.
+        number: the number of the iteration, inside the loop, int32 [].
+        streams: its random ops, and whether each core draws values of its own.
+    """
+
+    graph: Graph
+    num_replicas: int
+    iterations: int
+    count: Tensor
+    frame: str
+    number: Tensor
+    streams: dict[Node, bool]
+    infeed: list[Tensor] = field(default_factory=list)
+    variables: dict[str, Tensor] = field(default_factory=dict)
+    host: dict[str, Tensor] = field(default_factory=dict)
+    outfeed: list[Tensor] = field(default_factory=list)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
+
+
+def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
+    """Cut the cluster out of a TPU graph that has its entry points, in place.
+
+    Args:
+        graph: the TPU graph; shapes are inferred where they are not known.
+        iterations: rows of the buffers; the graph's own iterations_per_loop if not given.
+
+    Raises:
+        RunError: no cluster of the documented form.
+    """
+    _drop_unread(graph)
+    if any(node.outputs is None for node in graph):
+        shapes.infer(graph)
+    metadata = _one(graph, "TPUReplicateMetadata")
+    if metadata.attr("num_cores_per_replica", 1) != 1:
+        raise RunError("a replica that spans several cores cannot be compiled", node=metadata)
+    rows = iterations or int(graph["tpugraph/iterations_per_loop/Initializer"].attr("value"))
+    limit = _variable(graph["tpugraph/iterations_per_loop"].out())
+    count = _argument(graph, "count", (_INT32, ()))
+    loop = _device_loop(graph, limit)
+    varying = analysis.replica_varying(graph)
+    streams = {node: node in varying for node in graph.of_type(*ops.RANDOM) if in_cluster(node)}
+    found = Cluster(graph, metadata.attr("num_replicas"), rows, count, loop.frame, loop.number, streams)
+    found.outputs = _outputs(graph)
+    _take_count(graph, limit, count)
+    _take_infeed(found, loop)
+    _give_outfeed(found, loop)
+    _take_values(found)
+    _drop_host(found)
+    return found
+
+
+def _drop_unread(graph: Graph) -> None:
+    """Remove at once what the cluster has nothing to do with, such as initializers and savers: half of a big graph."""
+    wanted = [node for node in graph if in_cluster(node)]
+    wanted += graph.of_type("TPUReplicateMetadata", "TPUReplicatedOutput", "OutfeedDequeueTuple")
+    wanted += [node for name in _KEPT if (node := graph.get(name)) is not None]
+    graph.remove_dead(wanted)
+
+
+_KEPT = ("tpugraph/iterations_per_loop", "tpugraph/iterations_per_loop/Initializer")
+
+
+def _one(graph: Graph, op: str) -> Node:
+    nodes = graph.of_type(op)
+    if len(nodes) != 1:
+        raise RunError(f"the graph has {len(nodes)} {op}, not one", origin=graph.source,
+                       fix="convert the graph first: tpugraph convert MODEL")  # fmt: skip
+    return nodes[0]
+
+
+def _argument(graph: Graph, name: str, like: Output) -> Tensor:
+    attributes = {"dtype": like[0], "shape": like[1], **_MARK}
+    return graph.add("Placeholder", f"tpugraph/argument/{name}", attrs=attributes, outputs=[like]).out()
+
+
+def _variable(tensor: Tensor) -> Node:
+    """The variable behind a handle."""
+    node = tensor.node
+    while node.op in ops.IDENTITIES | ops.ENTER | {"TPUReplicatedInput"}:
+        node = node.inputs[0].node
+    return node
+
+
+def _outputs(graph: Graph) -> dict[str, Tensor]:
+    """What the cluster returns; one of its cores' values stands for all."""
+    found = {}
+    for node in graph.of_type("TPUReplicatedOutput"):
+        value = node.inputs[0]
+        found[str(node.out())] = value
+    return found
+
+
+# --------------------------------------------------------------------------- the device loop
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """The loop of the device: its frame, condition and the number of the iteration inside its body."""
+
+    frame: str
+    condition: Node
+    number: Tensor
+
+
+def _device_loop(graph: Graph, limit: Node) -> _Loop:
+    frame_of = analysis.frames(graph)
+    for condition in graph.of_type(*ops.LOOP_COND):
+        less = condition.inputs[0].node
+        if not in_cluster(condition) or less.op != "Less" or not _reads(less.inputs[1], limit):
+            continue
+        switch = next((u.node for u in less.inputs[0].node.uses(0) if u.node.op in ops.SWITCH), None)
+        if switch is not None:
+            return _Loop(frame_of[condition], condition, switch.out(1))
+    raise RunError("the cluster has no loop over its number of iterations", origin=graph.source,
+                   fix="give a training graph that tpugraph or TPUEstimator made")  # fmt: skip
+
+
+def _reads(tensor: Tensor, limit: Node) -> bool:
+    node = tensor.node
+    while node.op in ops.IDENTITIES | ops.ENTER | ops.READS:
+        node = node.inputs[0].node
+    return node is limit
+
+
+def _take_count(graph: Graph, limit: Node, count: Tensor) -> None:
+    """Let the cluster read the number of iterations from the argument instead of the variable."""
+    for node in _aliases(limit):
+        if node.op in ops.READS:
+            graph.retype(node, "Identity", attrs={"T": _INT32}, outputs=[(_INT32, ())])
+        elif node.op in ops.ENTER:
+            graph.set_attr(node, "T", _INT32)
+            graph.set_outputs(node, [(_INT32, ())])
+    graph.replace_uses(limit.out(), count, where=lambda use: in_cluster(use.node))
+
+
+def _aliases(handle: Node) -> Iterator[Node]:
+    """What reads a handle in the cluster, through the ops that hand it on."""
+    stack = [handle]
+    while stack:
+        for use in stack.pop().uses():
+            if in_cluster(use.node) or use.node.op in ("TPUReplicatedInput", *ops.IDENTITIES):
+                yield use.node
+                if use.node.op in ops.HANDLE_ALIASES | {"TPUReplicatedInput"}:
+                    stack.append(use.node)
+
+
+# --------------------------------------------------------------------------- infeed and outfeed
+
+
+def _take_infeed(found: Cluster, loop: _Loop) -> None:
+    graph = found.graph
+    for take in graph.of_type("InfeedDequeueTuple"):
+        for port, (kind, shape) in enumerate(take.outputs or ()):
+            _check_static(take, kind, shape)
+            buffer = _argument(graph, f"infeed_{port}", (kind, (found.iterations, *(shape or ()))))
+            found.infeed.append(buffer)
+            axis = _constant(graph, loop, np.int32(0))
+            batch = _add(graph, "GatherV2", [_entered(graph, loop, buffer), loop.number, axis], (kind, shape),
+                         {"Tparams": kind, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0})  # fmt: skip
+            graph.replace_uses(take.out(port), batch)
+        graph.replace_control_uses(take, [loop.number.node])
+        graph.remove(take)
+
+
+def _check_static(node: Node, kind: DType, shape: Shape) -> None:
+    if not shapes.is_static(shape) or kind.size is None:
+        raise RunError(f"a tensor of the infeed or outfeed is {kind}{shape}: its size is not known", node=node)
+
+
+def _give_outfeed(found: Cluster, loop: _Loop) -> None:
+    graph = found.graph
+    for give in graph.of_type("OutfeedEnqueueTuple"):
+        for tensor in give.inputs:
+            known = shapes.element_count(tensor.shape) is not None
+            shape = tensor.shape if known else _sent_shape(graph, give, tensor)
+            _check_static(give, tensor.dtype, shape)
+            found.outfeed.append(_stacked(found, loop, tensor, shape or ()))
+        graph.replace_control_uses(give, give.controls)
+        graph.remove(give)
+
+
+def _sent_shape(graph: Graph, give: Node, tensor: Tensor) -> Shape:
+    """The shape that the host expects, where inference inside the cluster leaves it open."""
+    expected = next((d.attr("shapes") for d in graph.of_type("OutfeedDequeueTuple")), None) or []
+    index = list(give.inputs).index(tensor)
+    return expected[index] if index < len(expected) else None
+
+
+def _stacked(found: Cluster, loop: _Loop, tensor: Tensor, shape: tuple[int | None, ...]) -> Tensor:
+    """The values of all iterations, [iterations, ...]; zeros where an iteration did not take place."""
+    graph, kind = found.graph, tensor.dtype
+    whole: Output = (kind, (found.iterations, *shape))
+    size = _constant(graph, None, np.asarray(whole[1], "int32"))
+    zero = _constant(graph, None, np.zeros((), kind.name))
+    empty = _add(graph, "Fill", [size, zero], whole, {"T": kind, "index_type": _INT32})
+    entry = _entered(graph, loop, empty, constant=False)
+    merge = graph.add("Merge", "tpugraph/outfeed/Merge", [entry, entry], attrs={"T": kind, "N": 2, **_MARK},
+                      outputs=[whole, (_INT32, ())])  # fmt: skip
+    switch = graph.add("Switch", "tpugraph/outfeed/Switch", [merge.out(), loop.condition.out()],
+                       attrs={"T": kind, **_MARK}, outputs=[whole, whole])  # fmt: skip
+    front = _constant(graph, loop, np.int32(0))
+    row = _add(graph, "ExpandDims", [tensor, front], (kind, (1, *shape)), {"T": kind, "Tdim": _INT32})
+    zeros = [_constant(graph, loop, np.int32(0)) for _ in shape]
+    start = _add(graph, "Pack", [loop.number, *zeros], (_INT32, (1 + len(zeros),)),
+                 {"N": 1 + len(zeros), "T": _INT32, "axis": 0})  # fmt: skip
+    written = _add(graph, "XlaDynamicUpdateSlice", [switch.out(1), row, start], whole,
+                   {"T": kind, "Tindices": _INT32})  # fmt: skip
+    graph.set_input(merge, 1, _add(graph, "NextIteration", [written], whole, {"T": kind}))
+    return _add(graph, "Exit", [switch.out(0)], whole, {"T": kind})
+
+
+def _entered(graph: Graph, loop: _Loop, tensor: Tensor, *, constant: bool = True) -> Tensor:
+    attributes = {"T": tensor.dtype, "frame_name": loop.frame, "is_constant": constant, "parallel_iterations": 1}
+    return _add(graph, "Enter", [tensor], (tensor.dtype, tensor.shape), attributes)
+
+
+def _constant(graph: Graph, loop: _Loop | None, value: np.ndarray[Any, Any] | np.generic) -> Tensor:
+    kind = attrs.dtype(value.dtype.name)
+    pivot = [] if loop is None else [_add(graph, "Identity", [loop.number], (_INT32, ()), {"T": _INT32}).node]
+    return graph.add("Const", "tpugraph/staged/Const", attrs={"dtype": kind, "value": np.asarray(value), **_MARK},
+                     controls=pivot, outputs=[(kind, value.shape)]).out()  # fmt: skip
+
+
+def _add(graph: Graph, op: str, inputs: Sequence[Tensor], output: Output, attributes: dict[str, Any]) -> Tensor:
+    return graph.add(op, f"tpugraph/staged/{op}", inputs, attrs={**attributes, **_MARK}, outputs=[output]).out()
+
+
+# --------------------------------------------------------------------------- everything else from outside
+
+
+def _take_values(found: Cluster) -> None:
+    """Make arguments of the variables and values that the cluster reads from outside; constants go inside."""
+    graph = found.graph
+    variables = graph.of_type(*ops.RESOURCE_VARIABLES)
+    for node in graph.of_type("TPUReplicatedInput"):
+        sources = {_variable(tensor) for tensor in node.inputs}
+        shared = next(iter(sources)).out() if len(sources) == 1 and sources & set(variables) else node.inputs[0]
+        alike = len(sources) == 1 or len(set(node.inputs)) == 1
+        graph.replace_uses(node.out(), shared if alike else _own_value(graph, node))
+    for tensor in _read_from_outside(found):
+        source = tensor.node
+        if source.op in ops.RESOURCE_VARIABLES:
+            like: Output = (tensor.dtype, ())
+            found.variables[source.name] = argument = _argument(graph, source.name, like)
+            argument.node.origin = source.name
+            if _is_written(source):
+                found.written.append(source.name)
+        else:
+            known: Output = (tensor.dtype, tensor.shape)
+            if not shapes.is_static(tensor.shape) or tensor.dtype.size is None:
+                raise RunError("the device reads a value of the host whose size is not known", node=source)
+            found.host[str(tensor)] = argument = _argument(graph, f"host/{source.name}", known)
+        graph.replace_uses(tensor, argument, where=lambda use: in_cluster(use.node))
+
+
+def _own_value(graph: Graph, node: Node) -> Tensor:
+    """The core's own of the constants that the cores are given, such as its number."""
+    if any(t.node.op != "Const" for t in node.inputs):
+        raise RunError("each core is given another value of the host, which a compiled step does not take", node=node)
+    values = np.stack([t.node.attr("value") for t in node.inputs])
+    kind, table, core = node.inputs[0].dtype, _constant(graph, None, values), core_number(graph)
+    kinds = {"Tparams": kind, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0}
+    axis = _constant(graph, None, np.int32(0))
+    return _add(graph, "GatherV2", [table, core, axis], (kind, values.shape[1:]), kinds)
+
+
+def core_number(graph: Graph) -> Tensor:
+    """The number of the core that runs the function, int32 []."""
+    return _add(graph, "XlaReplicaId", [], (_INT32, ()), {})
+
+
+def _read_from_outside(found: Cluster) -> list[Tensor]:
+    ours = {node for node in found.graph if in_cluster(node)}
+    reads = dict.fromkeys(t for node in ours for t in node.inputs if t.node not in ours and t.node.op != "Const")
+    order = {node: index for index, node in enumerate(found.graph)}
+    return sorted(reads, key=lambda t: (order[t.node], t.port))
+
+
+def _is_written(variable: Node) -> bool:
+    """Whether an op of the cluster writes the variable."""
+    return any(
+        use.index in ops.WRITES[use.node.op].variables
+        for alias in [variable, *_aliases(variable)]
+        for use in alias.uses()
+        if use.node.op in ops.WRITES and in_cluster(use.node)
+    )
+
+
+def _drop_host(found: Cluster) -> None:
+    """Remove everything that is not in the cluster, and the marks of the TPU system."""
+    graph = found.graph
+    for node in graph.of_type("TPUReplicateMetadata", "TPUCompilationResult"):
+        graph.replace_control_uses(node, [])
+    keep = {node for node in graph if in_cluster(node)}
+    keep |= {t.node for node in keep for t in node.inputs if t.node.op == "Const"}
+    keep -= {node for node in keep if node.op in ("TPUReplicateMetadata", "TPUCompilationResult")}
+    for node in keep:
+        graph.set_controls(node, [c for c in node.controls if c in keep])
+    graph.remove_all(node for node in graph if node not in keep)

@@ -1,0 +1,185 @@
+"""The TPUs that a module can be compiled for, none of which need be there: libtpu from PyPI holds their compiler."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tpugraph.support.errors import RunError, UsageError
+from tpugraph.xla import jax_client, memory_layouts
+from tpugraph.xla.module import Module
+
+GIB = 2**30
+LIBRARY = "TPU_LIBRARY_PATH"
+"""Environment variable: the file of another libtpu than the installed one."""
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What one core of a TPU generation has, where a core is what runs one replica.
+
+    Attributes:
+        hbm: bytes of memory.
+        flops: peak operations per second in bfloat16.
+        bandwidth: peak bytes per second of its memory.
+    """
+
+    hbm: int
+    flops: float
+    bandwidth: float
+
+
+CHIPS = {
+    "v2": Chip(8 * GIB, 23e12, 350e9),
+    "v3": Chip(16 * GIB, 61.5e12, 450e9),
+    "v4": Chip(16 * GIB, 137.5e12, 614e9),
+    "v5e": Chip(16 * GIB, 197e12, 819e9),
+    "v5p": Chip(95 * GIB, 459e12, 2765e9),
+    "v6e": Chip(32 * GIB, 918e12, 1640e9),
+}
+"""By generation. v2 to v4 have two cores per chip, so these are halves of what a chip has.
+
+From the pages of each generation in the Cloud TPU documentation (cloud.google.com/tpu/docs/v3 and so on), per chip: v2
+46 teraflops in bfloat16, 16 GiB, 700 GB/s; v3 123, 32, 900; v4 275, 32, 1228; v5e 197, 16, 819; v5p 459, 95, 2765; v6e
+918, 32, 1640.
+"""
+
+TOPOLOGIES: dict[str, int] = {
+    "v2:2x2": 8, "v2:4x4": 32,
+    "v3:2x2": 8, "v3:4x4": 32, "v3:4x8": 64, "v3:8x8": 128,
+    "v4:1x1x1": 2, "v4:2x2x1": 8, "v4:2x2x2": 16, "v4:2x2x4": 32, "v4:2x4x4": 64, "v4:4x4x4": 128,
+    "v5e:1x1": 1, "v5e:2x2": 4, "v5e:2x4": 8, "v5e:4x4": 16, "v5e:4x8": 32, "v5e:8x8": 64, "v5e:8x16": 128,
+    "v5e:16x16": 256,
+    "v5p:1x1x1": 1, "v5p:2x2x1": 4, "v5p:2x2x2": 8, "v5p:2x2x4": 16, "v5p:2x4x4": 32, "v5p:4x4x4": 64,
+    "v6e:1x1": 1, "v6e:2x2": 4, "v6e:2x4": 8, "v6e:4x4": 16, "v6e:4x8": 32, "v6e:8x8": 64, "v6e:8x16": 128,
+    "v6e:16x16": 256,
+}  # fmt: skip
+"""The topologies that libtpu 0.0.52 was seen to compile for, with their cores."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler made of a module for one core, and what it says of it.
+
+    Attributes:
+        topology: for which TPU.
+        cores: its cores, of which the module uses ``num_replicas``.
+        num_replicas: the replicas.
+        seconds: how long it took.
+        memory: bytes by kind: ``arguments``, ``outputs``, ``aliased`` (outputs in the place of arguments),
+            ``temporaries``, ``code``.
+        flops: floating point operations of one step (the loop's body counted once).
+        bytes_accessed: bytes read and written in one step, by the compiler's count.
+        all_reduce_bytes: bytes that each core gives to sums over the cores in one step.
+        infeed_bytes: bytes of one step's batch on one core.
+        tensors: the largest tensors, as the core lays them out.
+    """
+
+    topology: str
+    cores: int
+    num_replicas: int
+    seconds: float
+    memory: dict[str, int]
+    flops: float
+    bytes_accessed: float
+    all_reduce_bytes: int
+    infeed_bytes: int
+    tensors: tuple[memory_layouts.Placed, ...]
+
+    @property
+    def chip(self) -> Chip:
+        """The peaks of one core."""
+        return CHIPS[self.topology.partition(":")[0]]
+
+    @property
+    def peak(self) -> int:
+        """Bytes of memory that one core needs."""
+        held = self.memory
+        return held["arguments"] + held["outputs"] - held["aliased"] + held["temporaries"] + held["code"]
+
+    @property
+    def step_seconds(self) -> float:
+        """The least time of one step that the peaks of the core allow."""
+        return max(self.flops / self.chip.flops, self.bytes_accessed / self.chip.bandwidth)
+
+    @property
+    def share_of_peak(self) -> float:
+        """The share of the core's peak operations per second that a step of that time makes use of, 0 to 1."""
+        return self.flops / self.chip.flops / self.step_seconds if self.step_seconds else 0.0
+
+    @property
+    def bound_by(self) -> str:
+        """What the least time comes from: ``compute`` or ``memory``."""
+        slower = self.flops / self.chip.flops > self.bytes_accessed / self.chip.bandwidth
+        return "compute" if slower else "memory"
+
+
+def check(topology: str, num_replicas: int) -> None:
+    """Check that a topology is known and has a core for each replica.
+
+    Raises:
+        UsageError: it is not, or has fewer.
+    """
+    if topology not in TOPOLOGIES:
+        raise UsageError(f"there is no topology '{topology}'", fix=f"one of {', '.join(TOPOLOGIES)}")
+    cores = TOPOLOGIES[topology]
+    if num_replicas > cores:
+        enough = [t for t, n in TOPOLOGIES.items() if n >= num_replicas and t.split(":")[0] == topology.split(":")[0]]
+        larger = f"--topology={enough[0]}, or " if enough else ""
+        raise UsageError(f"{topology} has {cores} cores, and the graph has {num_replicas} replicas",
+                         fix=f"{larger}convert with --num_replicas={cores}")  # fmt: skip
+
+
+def compile_for(module: Module, topology: str) -> Compiled:
+    """Compile a module with the real compiler for a TPU that need not be there.
+
+    Raises:
+        RunError: jax or libtpu is not installed, or the compiler refuses the module; the node is named.
+        UsageError: the topology is unknown or too small.
+    """
+    check(topology, module.num_replicas)
+    devices = _devices(topology)
+    used = devices[: module.num_replicas]
+    client = jax_client.load("jaxlib.xla_client", "tpu")
+    parsed = jax_client.parse(module.code)
+    started = time.perf_counter()
+    try:
+        executable = used[0].client.compile(
+            parsed, client.DeviceList(tuple(used)), jax_client.options(module.num_replicas, used)
+        )
+    except jax_client.load("jax", "tpu").errors.JaxRuntimeError as error:
+        raise jax_client.refused(error, topology) from error
+    seconds = time.perf_counter() - started
+    stats, costs = executable.get_compiled_memory_stats(), executable.cost_analysis()
+    text = executable.hlo_modules()[0].to_string()
+    memory = {
+        "arguments": stats.argument_size_in_bytes,
+        "outputs": stats.output_size_in_bytes,
+        "aliased": stats.alias_size_in_bytes,
+        "temporaries": stats.temp_size_in_bytes,
+        "code": stats.generated_code_size_in_bytes,
+    }
+    infeed = sum(v.bytes for v in module.arguments if v.kind == "infeed") // module.iterations
+    return Compiled(
+        topology, len(devices), module.num_replicas, seconds, memory, float(costs.get("flops", 0)),
+        float(costs.get("bytes accessed", 0)), memory_layouts.all_reduce_bytes(text), infeed,
+        memory_layouts.largest(text, [v.name if v.kind == "variable" else f"{v.kind} {v.name}" for v in module.arguments]),
+    )  # fmt: skip
+
+
+def _devices(topology: str) -> list[Any]:
+    jax_client.load("libtpu", "tpu")
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # do not look for a TPU machine's metadata server
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # only devices must not be shared, and none is used
+    found = jax_client.load("jax.experimental.topologies", "tpu")
+    try:
+        return list(found.get_topology_desc(platform="tpu", topology_name=topology).devices)
+    except jax_client.load("jax", "tpu").errors.JaxRuntimeError as error:
+        said = str(error).splitlines()[0][:200]
+        if own := os.environ.get(LIBRARY):
+            raise RunError(f"the compiler that {LIBRARY}={own} names has no topology '{topology}': {said}",
+                           fix=f"unset {LIBRARY}: the installed libtpu is taken") from error  # fmt: skip
+        raise RunError(f"libtpu has no topology '{topology}': {said}",
+                       fix="python -m pip install -U libtpu") from error  # fmt: skip
