@@ -350,7 +350,7 @@ def test_signatures_fit_the_nodes_of_real_graphs() -> None:
             record = ops.record(node.op)
             assert all(together <= set(range(len(shapes))) for together in record.linear_in(call)), node
             assert set(record.constant_operands(len(shapes))) <= set(range(len(shapes))), node
-            told = [node.inputs[i] for i in record.size_operands()]
+            told = [node.inputs[i] for i in record.size_operands(len(node.inputs))]
             assert all(t.node.outputs is None or t.dtype.name in ("int32", "int64") for t in told), node
             signature = record.signature(call)
             if signature is not None:

@@ -29,6 +29,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 ENGINES = {"emulator": {}, "queues": {"queues": True}, "pjrt": {"engine": "pjrt", "platform": "cpu"}}
 OUTCOMES = ("equal", "different", "refused", "crashed", "invalid")
+_LIFETIME = 200  # programs; TensorFlow keeps some megabytes of each
 
 
 def serve(connection: Connection, session: dict[str, Any]) -> None:
@@ -51,9 +52,13 @@ class Judge:
     def __init__(self, seconds: float, session: dict[str, Any]) -> None:
         self._seconds, self._session = seconds, session
         self._process: Any = None
+        self._judged = 0
 
     def verdict(self, program: str, cores: int) -> tuple[str, str]:
         """Outcome and words for a program at a number of cores."""
+        if self._judged % _LIFETIME == 0:
+            self.close()
+        self._judged += 1
         if self._process is None:
             self._start()
         self._connection.send((program, cores))

@@ -187,7 +187,7 @@ class Placing:
 
     def is_shape_operand(self, node: Node, index: int, placement: Placement) -> bool:
         """Whether an operand is a size that is written anew where the output is whole."""
-        return isinstance(placement, Sized) and index in ops.SIZE_OPERANDS.get(node.op, ())
+        return isinstance(placement, Sized) and index in ops.record(node.op).size_operands(len(node.inputs))
 
     def _made_of_sizes(self, node: Node) -> bool | None:
         """Of outputs whose numbers are all known when the graph is converted, whether some follow the batch; else None."""

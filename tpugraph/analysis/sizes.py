@@ -43,6 +43,9 @@ class Poly:
         return " + ".join(terms)
 
 
+_BATCH = Poly((0, 1))
+
+
 class Unknown:
     """A size whose value in the traced graph is known, and not yet whether it follows the batch."""
 
@@ -257,14 +260,20 @@ class Relations:
                 if len(opened) == 1 and (kind == "product" or opened[0].value % self.rows or self.rows == 1):
                     self.tie(opened[0], opened[0].value)
 
-    def even_parts(self) -> None:
-        """Unknown addends of one value that make up a size of the batch are equal parts of it."""
+    def even_parts(self, *, batches: bool = False) -> None:
+        """Unknown addends of one value that make up a size of the batch are equal parts of it.
+
+        Args:
+            batches: only where each part is a whole batch then, of as many rows as the addends say.
+        """
         for kind, left, right, _ in self._pending:
             for whole, parts in ((left, right), (right, left)) if kind == "sum" else ():
                 value = known(whole[0]) if len(whole) == 1 else None
                 if not isinstance(value, Poly) or len(parts) < 2 or any(known(p) is not None for p in parts):
                     continue
                 share = divide(value, len(parts))
+                if batches and (share != _BATCH or self.at(parts[0]) != self.rows):
+                    continue
                 if len({self.at(p) for p in parts}) == 1 and isinstance(share, Poly):
                     for part in parts:
                         self.tie(part, share)

@@ -211,8 +211,8 @@ BINS: dict[str, Bins] = _facts(lambda record: record.bins)
 ROWS_OPERAND: dict[str, int] = _facts(lambda record: record.rows_operand)
 """Ops with an operand that says how many rows they make."""
 
-SIZE_OPERANDS: dict[str, tuple[int, ...]] = _facts(lambda record: record.size_operands() or None)
-"""Ops with operands that hold sizes of what they make, and which."""
+TOLD_SIZES = _ops(lambda record: bool(record.sizes) or record.rows_operand is not None)
+"""Ops with operands that hold sizes."""
 
 ORDERINGS: dict[str, Ordering] = _facts(lambda record: record.ordering)
 """Comparisons: which operand is the smaller one, which the larger, whether they may be equal."""

@@ -192,7 +192,7 @@ class Op:
     measures: bool = False
     bins: Bins | None = None
     rows_operand: int | None = None
-    sizes: tuple[int, ...] = ()
+    sizes: tuple[int, ...] | Callable[[int], Iterable[int]] = ()
     ordering: Ordering | None = None
     constants: tuple[int, ...] | Callable[[int], Iterable[int]] = ()
     dtypes: frozenset[str] | None = None
@@ -216,9 +216,11 @@ class Op:
         found = self.constants(count) if callable(self.constants) else self.constants
         return tuple(i % count for i in found) if count else ()
 
-    def size_operands(self) -> tuple[int, ...]:
-        """The operands that hold sizes of the output."""
-        return self.sizes if self.rows_operand is None else (self.rows_operand, *self.sizes)
+    def size_operands(self, count: int) -> tuple[int, ...]:
+        """The operands that hold sizes, of a node with so many operands."""
+        sizes = tuple(self.sizes(count) if callable(self.sizes) else self.sizes)
+        found = sizes if self.rows_operand is None else (self.rows_operand, *sizes)
+        return tuple(index for index in found if index < count)
 
     def linear_in(self, call: Call) -> tuple[frozenset[int], ...]:
         """The sets of operands in which one use of the op is linear: in those of a set together, the others fixed."""

@@ -17,7 +17,16 @@ from tpugraph.ir.attrs import Shape
 from tpugraph.partition.collectives import Collectives
 
 _TOLD_BOUNDS = frozenset(
-    {*ops.PADS, *ops.SLICES, "StridedSliceGrad", "SplitV", "Range", "TensorListReserve", "BroadcastGradientArgs"}
+    {
+        *ops.PADS,
+        *ops.SLICES,
+        "StridedSliceGrad",
+        "SplitV",
+        "Range",
+        "TensorListReserve",
+        "BroadcastGradientArgs",
+        "ConcatOffset",
+    }
 )
 """Ops told sizes that are not those of their output, where a negative one has a meaning."""
 
@@ -45,12 +54,12 @@ class WholeSizes:
 
         True of those that have the whole batch in their output or in what they read, before their operands are edited.
         """
-        told = [node for node in self.placing.verdicts if node.op in ops.SIZE_OPERANDS and node.outputs]
+        told = [node for node in self.placing.verdicts if node.op in ops.TOLD_SIZES and node.outputs]
         counted = self._shapes_of_whole()
         return {
             node: whole for node in told
             if (whole := self._is_whole(node))
-            or any(node.inputs[i].node in counted for i in ops.SIZE_OPERANDS[node.op] if i < len(node.inputs))
+            or any(node.inputs[i].node in counted for i in _size_operands(node))
         }  # fmt: skip
 
     def _is_whole(self, node: Node) -> bool:
@@ -152,7 +161,7 @@ class WholeSizes:
             told[1] = [shape[axis]]
         elif node.op in _TOLD_BOUNDS:
             rows = placing.d.rows * (self.count if node.op in _COMPARES or whole else 1)
-            for index in ops.SIZE_OPERANDS[node.op]:
+            for index in _size_operands(node):
                 sizes = placing.sizes(node.inputs[index])
                 if sizes is not None and any(isinstance(s, Poly) for s in sizes):
                     told[index] = [at(s, rows) for s in sizes]
@@ -160,7 +169,7 @@ class WholeSizes:
                 told[0] = shape
         elif node.op in ("MatrixDiagV2", "MatrixDiagV3"):
             told = {i: [shape[i - 4]] for i in (2, 3) if placing.d.numbers(node.inputs[i]) != [-1]}
-        elif ops.SIZE_OPERANDS[node.op] == (0,) and node.op != "TensorArrayV3":
+        elif _size_operands(node) == (0,) and node.op != "TensorArrayV3":
             told[0] = shape
         for index, value in told.items():
             operand = node.inputs[index]
@@ -172,6 +181,10 @@ class WholeSizes:
             array = np.asarray(value).reshape(form)
             made = collectives.instead(operand, array, name=f"{node.name}/of_all_cores")
             graph.set_input(node, index, made)
+
+
+def _size_operands(node: Node) -> tuple[int, ...]:
+    return ops.record(node.op).size_operands(len(node.inputs))
 
 
 def at(size: Known, rows: int) -> int:

@@ -93,6 +93,11 @@ def literal_factors(d: Dimensions) -> None:
     d.sizes.literal_factors()
 
 
+def joined_batches(d: Dimensions) -> None:
+    """Parts of as many rows as the batch has that make up as many batches as there are parts are a batch each."""
+    d.sizes.even_parts(batches=True)
+
+
 def even_parts(d: Dimensions) -> None:
     """Parts of one size that make up a number of rows together hold as many of them each."""
     d.sizes.even_parts()

@@ -113,7 +113,7 @@ def met_by_rows(d: Dimensions) -> None:
         shapes = [d.dims(t) or () for t in node.inputs]
         for tensor, shape in zip(node.inputs, shapes, strict=True):
             source = _behind(tensor)
-            if source.op not in ops.SIZE_OPERANDS or source.op in ops.SLICES | SPREADS or source not in made_of_rows:
+            if source.op not in ops.TOLD_SIZES or source.op in ops.SLICES | SPREADS or source not in made_of_rows:
                 continue
             before = d.dims(source.inputs[0]) if source.op == "Reshape" else None
             if before is not None and all(isinstance(known(s), int) for s in before):

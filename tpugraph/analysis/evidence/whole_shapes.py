@@ -45,9 +45,9 @@ def _names_dimensions(node: Node) -> bool:
         for reader, index in stack.pop().uses():
             of_sizes = reader.op == "StridedSlice" and reader.inputs[0].node.op in ops.SHAPE_OF | {"Const"}
             record = ops.record(reader.op)
-            constant_alone = (
-                index in record.constant_operands(len(reader.inputs)) and index not in record.size_operands()
-            )
+            constant_alone = index in record.constant_operands(
+                len(reader.inputs)
+            ) and index not in record.size_operands(len(reader.inputs))
             if constant_alone or (of_sizes and index > 0) or (index == 1 and reader.op in ("Gather", "GatherV2")):
                 return True
             if reader.op in _PUT_TOGETHER and reader not in seen:
