@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tpugraph import analysis
+from tpugraph.analysis.step import Literals, add_literals
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.partition.collectives import Collectives
 from tpugraph.tpu.pipeline import Pass
@@ -28,6 +29,7 @@ class BatchNorm(Pass):
 
     requires = ("placed", "shapes_known")
     ensures = ("placed", "shapes_known")
+    gives = (Literals,)
 
     def run(self, graph: Graph) -> None:
         if self.batch_norm != "global" or self.num_replicas == 1:
@@ -46,7 +48,7 @@ class BatchNorm(Pass):
                 graph.note(node, "taken apart: the cores combine its statistics over the batch")
         graph.remove_all(taken)
         made = [n.name for n in graph.of_type("Const") if n.made_by == self.name]
-        graph.facts[self.name] = {"taken_apart": [n.name for n in taken], "sizes": dict.fromkeys(made, False)}
+        add_literals(graph, made)
 
 
 class _Parts:

@@ -8,6 +8,7 @@ from tpugraph import analysis
 from tpugraph.analysis.batched_input import batch_rows
 from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Sized
+from tpugraph.analysis.step import ClosedShapes, Literals, Partitioned, SplitConstants
 from tpugraph.ir import Graph, Tensor
 from tpugraph.partition import Demands, Partition, analyse, literal_bounds, reduction, refuse_doubts
 from tpugraph.support.errors import ConversionError, UsageError
@@ -37,6 +38,8 @@ class CrossReplicaSum(Pass):
 
     requires = ("placed", "shapes_known")
     ensures = ("gradients_reduced", "uniform_writes")
+    reads_if_given = (ClosedShapes, SplitConstants, Literals)
+    gives = (Partitioned,)
 
     def run(self, graph: Graph) -> None:
         for name, choices in _CHOICES.items():
@@ -45,27 +48,23 @@ class CrossReplicaSum(Pass):
                                  fix=f"--{name}={', '.join(choices[:-1])} or {choices[-1]}")  # fmt: skip
         loss = graph.tensor(graph.roles.loss.name)
         rows = batch_rows(graph)
-        facts = graph.facts[self.name] = {"cores": self.num_replicas, "batch_rows": rows, "notes": [],
-                                           "leaving": {}, "combined": {}, "gathered": {}, "unified": {}}  # fmt: skip
         if self.num_replicas == 1 or rows is None:
-            graph.roles.loss_share = str(loss)
-            facts |= {"loss_reduction": "whole", "reason": "one core has the whole batch"}
+            graph.keep(Partitioned(self.num_replicas, rows, str(loss)))
             return
         step = Partition(self.solved(graph, rows).placing, self.num_replicas, self._scaling, self.varying_updates)
-        facts["loss_reduction"], facts["reason"] = reduction(step.placing, loss)
+        how, reason = reduction(step.placing, loss)
         bounds = literal_bounds(step.placing)
         if step.scaling is None:
             refuse_doubts(step.placing, self.num_replicas)
         else:
             step.override(loss)
-            facts["loss_reduction"], facts["reason"] = self.loss_reduction, "chosen with --loss_reduction"
+            how, reason = self.loss_reduction, "chosen with --loss_reduction"
         step.apply()
-        graph.roles.loss_share = str(_share_of_loss(step, loss))
-        facts["leaving"] = {str(t): p for t, p in _leaving(graph, step).items()}
-        facts["combined"] = step.made
-        facts["gathered"] = step.gathered
-        facts["unified"] = step.combined
-        facts["notes"] = [*step.notes(), *bounds]
+        share = str(_share_of_loss(step, loss))
+        leaving = {str(t): p for t, p in _leaving(graph, step).items()}
+        notes = (*step.notes(), *bounds)
+        graph.keep(Partitioned(self.num_replicas, rows, share, how, reason, notes, leaving, step.made, step.gathered,
+                               step.combined))  # fmt: skip
 
     @property
     def _scaling(self) -> str | None:
@@ -73,9 +72,10 @@ class CrossReplicaSum(Pass):
 
     def solved(self, graph: Graph, rows: int) -> Demands:
         """The placements of the step and what it asks for, before anything is made in the graph."""
-        made = [graph.facts.get(name, {}).get("sizes", {}) for name in ("batch-norm", "dense-rows")]
-        chosen = {**made[0], **made[1], **self._chosen(graph, rows)}
-        placing = analyse(graph, rows, self.num_replicas, policies={"batch_norm": self.batch_norm}, chosen=chosen)
+        made = graph.kept(Literals) or Literals()
+        chosen = {**dict.fromkeys(made.names, False), **self._chosen(graph, rows)}
+        placing = analyse(graph, rows, self.num_replicas, policies={"batch_norm": self.batch_norm}, chosen=chosen,
+                          split=graph.kept(SplitConstants))  # fmt: skip
         demands = Demands(placing)
         demands.solve()
         return demands

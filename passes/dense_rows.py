@@ -11,6 +11,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.shapes import byte_size, is_static
 from tpugraph.analysis.state import variable_of
+from tpugraph.analysis.step import Literals, add_literals
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.partition.dense_steps import DENSE, added_up, make_dense
 from tpugraph.tpu.pipeline import Pass
@@ -28,6 +29,8 @@ class DenseRows(Pass):
 
     requires = ("placed", "shapes_known")
     ensures = ("placed", "shapes_known")
+    reads_if_given = (Literals,)
+    gives = (Literals,)
 
     def run(self, graph: Graph) -> None:
         device = analysis.cluster_nodes(graph)
@@ -41,7 +44,7 @@ class DenseRows(Pass):
             if rows.values.node in varying and rows.dense_bytes < rows.gathered_bytes(self.num_replicas):
                 parts.make_dense(rows)
         made = [n.name for n in graph.of_type("Const") if n.made_by == self.name]
-        graph.facts[self.name] = {"dense": parts.dense, "sizes": dict.fromkeys(made, False)}
+        add_literals(graph, made)
 
 
 @dataclass(frozen=True)
@@ -159,16 +162,11 @@ def _counts(node: Node, total: Node) -> bool:
 
 
 class _Parts:
-    """Makes updates dense.
-
-    Attributes:
-        dense: the updates that were made dense, by name, with the bytes that a core sends.
-    """
+    """Makes updates dense."""
 
     def __init__(self, graph: Graph, cores: int) -> None:
         self.graph = graph
         self.cores = cores
-        self.dense: dict[str, int] = {}
 
     def make_dense(self, rows: _Rows) -> None:
         """Add rows up in the shape of the variable, and let the updates read that."""
@@ -182,7 +180,6 @@ class _Parts:
             self.graph.set_outputs(node, [(node.out().dtype, rows.shape)])
         for step in rows.steps:
             make_dense(self.graph, step, dense if rows.total is None else step.inputs[ops.WRITES[step.op].value])
-            self.dense[step.name] = rows.dense_bytes
             self.graph.note(step, words)
         if rows.total is not None and rows.unique is not None:
             self.graph.replace_control_uses(rows.total, [dense.node])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster
+from tpugraph.analysis.step import Cut, Results
 from tpugraph.control_flow.loops import local_variable
 from tpugraph.ir import Graph, attrs
 from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
@@ -19,10 +20,12 @@ class EntryPoints(Pass):
 
     requires = ("replicated",)
     ensures = ("entry_points",)
+    reads = (Results,)
+    reads_if_given = (Cut,)
 
     def run(self, graph: Graph) -> None:
-        roles = graph.roles
-        results = roles.results
+        roles, results, cut = graph.roles, graph.result(Results), graph.kept(Cut)
+        tail = cut.tail if cut is not None else ()
         add_system(graph)
         loss = graph.tensor(results["last_loss"])
         handle, first = local_variable(graph, "tpugraph/last_loss", 0.0, loss.dtype)
@@ -39,7 +42,7 @@ class EntryPoints(Pass):
         watched = [
             n
             for n in graph
-            if (n.op in ops.PRINTS or n.name in roles.tail)
+            if (n.op in ops.PRINTS or n.name in tail)
             and not in_cluster(n)
             and n.op not in ops.SUMMARIES
             and not n.consumers()
@@ -50,8 +53,7 @@ class EntryPoints(Pass):
         if roles.summaries:
             self._summaries(graph)
         add_init(graph, [first, graph[results["limit_init"]]])
-        saved = add_checkpoint_ops(graph)
-        graph.facts[self.name] = {"saved_variables": saved}
+        add_checkpoint_ops(graph)
 
     def _summaries(self, graph: Graph) -> None:
         tensors = [graph[f.name].out() for f in graph.roles.summaries]

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tpugraph.analysis import HOST_DEVICE
+from tpugraph.analysis.step import Results
 from tpugraph.ir import Graph
 from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
 from tpugraph.tpu.entries import add_init, add_result, add_step, add_system, local_initializers
@@ -26,9 +27,10 @@ class EvaluationEntryPoints(Pass):
 
     requires = ("replicated",)
     ensures = ("entry_points",)
+    reads = (Results,)
 
     def run(self, graph: Graph) -> None:
-        roles, results = graph.roles, graph.roles.results
+        roles, results = graph.roles, graph.result(Results)
         add_system(graph)
         add_result(graph, _ENTRY[roles.mode], graph.tensor(results["train"]))
         graph.add("NoOp", "tpugraph/enqueue", controls=[graph[results["enqueue"]]], device=HOST_DEVICE, outputs=[])
@@ -45,8 +47,7 @@ class EvaluationEntryPoints(Pass):
         iterators = [graph[name] for name in roles.iterator_initializers]
         graph.add("NoOp", "tpugraph/restart_input", controls=iterators, device=HOST_DEVICE, outputs=[])
         add_init(graph, [graph[results["limit_init"]]])
-        saved = add_checkpoint_ops(graph)
-        graph.facts[self.name] = {"saved_variables": saved}
+        add_checkpoint_ops(graph)
 
 
 def _named(graph: Graph, scope: str, name: str, tensor: str) -> None:

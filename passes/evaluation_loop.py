@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster
+from tpugraph.analysis.step import Enqueues, Outfed, Results
 from tpugraph.control_flow.loops import Loop, enclose_step
 from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.tpu.eval_outfeed import collect_in_loop
@@ -25,10 +26,11 @@ class EvaluationLoop(Pass):
 
     requires = ("static_infeed", "fed_to_outfeed", "fed_by_infeed")
     ensures = ("in_loop",)
+    reads = (Enqueues, Outfed)
+    gives = (Results,)
 
     def run(self, graph: Graph) -> None:
         enclose_step(graph, self.iterations_per_loop, _device_loop, collect_in_loop)
-        graph.facts[self.name] = {"iterations_per_loop": self.iterations_per_loop}
 
 
 def _device_loop(graph: Graph, limit: Tensor) -> Tensor:
@@ -36,5 +38,5 @@ def _device_loop(graph: Graph, limit: Tensor) -> Tensor:
     body = [n for n in graph if in_cluster(n) and not n.has_attr("_tpu_input_identity")]
     loop = Loop(graph, "tpugraph/device/while", limit, attributes={CLUSTER_ATTR: CLUSTER})
     loop.enclose(body)
-    loop.finish_after([graph[graph.roles.outfeed]])
+    loop.finish_after([graph[graph.result(Outfed).enqueue]])
     return loop.close()[0]

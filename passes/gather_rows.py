@@ -9,6 +9,8 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, shapes
+from tpugraph.analysis.step import DeviceEnds, Outfed, Queues, Results
+from tpugraph.control_flow.loops import add_results
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.tpu.host_epilogue import ALL_ROWS, TIMES
 from tpugraph.tpu.pipeline import Pass
@@ -30,9 +32,12 @@ class GatherRows(Pass):
 
     requires = ("placed", "rows_separate")
     ensures = ("fed_to_outfeed",)
+    reads = (DeviceEnds,)
+    gives = (Outfed, Queues, Results)
 
     def run(self, graph: Graph) -> None:
-        ends = [graph[name] for name in graph.roles.device_ends]
+        found = graph.result(DeviceEnds)
+        ends = [graph[name] for name in found.nodes]
         sent = [_at_least_vector(graph, end.out()) for end in ends]
         enqueue = graph.add(
             "OutfeedEnqueueTuple",
@@ -42,8 +47,7 @@ class GatherRows(Pass):
             device=CORE_DEVICE,
             outputs=[],
         )
-        graph.roles.outfeed = enqueue.name
-        beside = [graph[name] for name in graph.roles.beside]
+        beside = [graph[name] for name in found.beside]
         nodes = [_dequeue(graph, sent, core) for core in range(self.num_replicas)]
         arriving = [[node.out(index) for node in nodes] for index in range(len(sent))]
         arriving += _arriving_beside(graph, [end.out() for end in beside], self.num_replicas)
@@ -56,11 +60,7 @@ class GatherRows(Pass):
         host.guard_writes()
         size = sum(shapes.byte_size(t) or 0 for t in sent)
         names = {end.origin or end.name: "rows of all cores" for end in ends[1:]}
-        graph.facts[self.name] = {
-            "beside": [end.origin or end.name for end in beside],
-            "outfeed_tensors": names,
-            "outfeed_bytes": size * self.num_replicas,
-        }
+        graph.keep(Outfed(enqueue.name, names, size * self.num_replicas))
 
 
 class _Host:
@@ -73,11 +73,10 @@ class _Host:
         self._sizes: dict[tuple[int, int, int], Tensor] = {}
         total = self._total()
         some = self._add("Greater", "any", [total, self._constant(0)], {"T": _INT32}, (_BOOL, ()))
-        graph.roles.results |= {"rows": str(total), "some": str(some)}
         self.some = some
         self.total = self._if_any(total)
         self.pivot = self._add("Identity", "pivot", [self.total], {"T": _INT32}, (_INT32, ())).node
-        graph.roles.results["pivot"] = self.pivot.name
+        add_results(graph, rows=str(total), some=str(some), pivot=self.pivot.name)
 
     def gathered(self, index: int, what: Node) -> Tensor:
         """The true rows of all cores; for index 0 how many they are."""
@@ -167,7 +166,7 @@ def _arriving_beside(graph: Graph, ends: list[Tensor], cores: int) -> list[list[
     if not ends:
         return []
     kinds, outputs = [t.dtype for t in ends], [(t.dtype, t.shape) for t in ends]
-    nodes = []
+    nodes, queues = [], []
     for core in range(cores):
         name = f"tpugraph/beside/queue/{core}"
         queue = graph.add(
@@ -180,7 +179,8 @@ def _arriving_beside(graph: Graph, ends: list[Tensor], cores: int) -> list[list[
         kept = {"component_types": kinds, "timeout_ms": -1}
         nodes.append(graph.add("QueueDequeueV2", f"tpugraph/beside/dequeue/{core}", [queue.out()], attrs=kept,
                                device=HOST_DEVICE, outputs=outputs))  # fmt: skip
-        graph.roles.beside_queues.append(queue.name)
+        queues.append(queue.name)
+    graph.keep(Queues(tuple(queues)))
     return [[node.out(index) for node in nodes] for index in range(len(ends))]
 
 

@@ -11,6 +11,7 @@ from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, fed_to_device, in_cluster
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.shapes import is_static
+from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, Queues
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.support.errors import ConversionError
 from tpugraph.tpu.pipeline import Pass
@@ -31,6 +32,9 @@ class Infeed(Pass):
 
     requires = ("placed",)
     ensures = ("static_infeed", "fed_by_infeed")
+    reads = (Cut,)
+    reads_if_given = (DeviceEnds, Queues)
+    gives = (Enqueues,)
 
     def run(self, graph: Graph) -> None:
         crossing = fed_to_device(graph)
@@ -39,7 +43,7 @@ class Infeed(Pass):
                 "the device reads nothing from the host: the step does not depend on the input",
                 fix="name the train op with --train_op",
             )
-        waits = [graph[name] for name in graph.facts.get("host-waits", {}).get("nodes", []) if name in graph]
+        waits = [graph[name] for name in graph.result(Cut).waits if name in graph]
         sent = _pad_open(graph, crossing)
         dequeue = self._dequeue(graph, sent)
         for index, tensor in enumerate(crossing):
@@ -52,8 +56,7 @@ class Infeed(Pass):
                 if in_cluster(use.node):
                     graph.set_input(use.node, use.index, arrived)
         enqueues = self._split(graph, sent, waits) if self._splits() else self._copy(graph, sent, waits)
-        graph.roles.infeed = [node.name for node in enqueues]
-        graph.facts[self.name] = {"tensors": [str(t) for t in crossing], "cores": self.num_replicas}
+        graph.keep(Enqueues(tuple(node.name for node in enqueues)))
 
     def _splits(self) -> bool:
         return self.batch_mode == "global" and self.num_replicas > 1
@@ -87,7 +90,8 @@ class Infeed(Pass):
     def _copy(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
         """One run of the input part per core, in order: core r of step t takes batch N*t + r."""
         kinds = _kinds(sent)
-        beside = [graph[name].out() for name in graph.roles.beside]
+        ends = graph.kept(DeviceEnds)
+        beside = [graph[name].out() for name in ends.beside] if ends is not None else []
         body = _per_step(graph, [*(t.node for t in [*sent, *beside]), *waits])
         takes = [node for node in body if node.op in ops.INPUTS]
         enqueues = [self._enqueue(graph, 0, sent, kinds, waits), *_hand_over(graph, 0, beside)]
@@ -120,7 +124,7 @@ def _hand_over(graph: Graph, core: int, beside: list[Tensor]) -> list[Node]:
     """What goes from host to host beside a core's batch."""
     if not beside:
         return []
-    queue = graph[graph.roles.beside_queues[core]].out()
+    queue = graph[graph.result(Queues).names[core]].out()
     kept = {"Tcomponents": [t.dtype for t in beside], "timeout_ms": -1}
     return [graph.add("QueueEnqueueV2", f"tpugraph/beside/enqueue/{core}", [queue, *beside], attrs=kept,
                       device=HOST_DEVICE, outputs=[])]  # fmt: skip

@@ -25,9 +25,7 @@ class InlineFunctions(Pass):
 
     def run(self, graph: Graph) -> None:
         calls = inlining.calls_of(graph, graph)
-        counts: dict[str, int] = {}
         for call in calls:
-            counts[call.node.op] = counts.get(call.node.op, 0) + 1
             _dereference(graph, call)
         named = _named(graph)
         fed = graph.ancestors(call.node for call in calls)
@@ -37,14 +35,14 @@ class InlineFunctions(Pass):
             call = calls.pop(0)
             calls[:0] = _replace(graph, call)
             replaced.append(call.node)
-        unwrapped = optionals.unwrap(graph) if replaced else 0
+        if replaced:
+            optionals.unwrap(graph)
         for node, reader in held.items():
             _keep_name(graph, node, reader)
         graph.remove_all(node for node in replaced if node not in held)
         if replaced:  # what a function was given and did not need
             graph.remove_dead(n for n in graph if n.name in named or (n not in fed and n.made_by != self.name))
-        unused = function_library.remove_unused(graph) if replaced else 0
-        graph.facts[self.name] = {"inlined": counts, "functions_removed": unused, "optionals_unwrapped": unwrapped}
+            function_library.remove_unused(graph)
 
 
 def _replace(graph: Graph, call: Call) -> list[Call]:

@@ -10,6 +10,7 @@ import numpy as np
 from tpugraph import analysis
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.placements import REPLICATE
+from tpugraph.analysis.step import Cut, Outfed, Partitioned
 from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.support.errors import ShapeError
@@ -32,10 +33,13 @@ class Outfeed(Pass):
 
     requires = ("placed", "gradients_reduced", "uniform_writes")
     ensures = ("fed_to_outfeed",)
+    reads = (Cut, Partitioned)
+    gives = (Outfed,)
 
     def run(self, graph: Graph) -> None:
         roles = graph.roles
-        share = graph.tensor(roles.loss_share)
+        partitioned = graph.result(Partitioned)
+        share = graph.tensor(partitioned.loss_share)
         for tensor in (graph.tensor(roles.loss.name), share):
             if tensor.shape is None:  # loops leave the rank open; a loss is one number
                 graph.set_outputs(tensor.node, [(tensor.dtype, ())])
@@ -52,20 +56,18 @@ class Outfeed(Pass):
             device=CORE_DEVICE,
             outputs=[],
         )
-        roles.outfeed = enqueue.name
         kinds = {"dtypes": [t.dtype for t in sent], "shapes": [tuple(t.shape or ()) for t in sent]}
         encoded = {name: attrs.encode(value) for name, value in kinds.items()}  # once for all cores
         host = HostSide(graph, [_dequeue(graph, sent, encoded, core) for core in range(self.num_replicas)])
         loss = host.total(0)
-        roles.step_loss = str(loss)
         combined = {}
         for tensor in read:
-            placement = graph.facts["cross-replica-sum"]["leaving"].get(str(tensor), REPLICATE)
+            placement = partitioned.leaving.get(str(tensor), REPLICATE)
             combined[str(tensor)] = host.deliver(crossing.index(tensor), tensor, placement, loss)
         if self.batch_mode == "per_replica":
             _count_all_rows(graph, self.num_replicas)
         size = sum(shapes.byte_size(t) or 0 for t in sent)
-        graph.facts[self.name] = {"outfeed_tensors": combined, "outfeed_bytes": size * self.num_replicas}
+        graph.keep(Outfed(enqueue.name, combined, size * self.num_replicas, str(loss)))
 
 
 def _crossing(graph: Graph) -> list[Tensor]:
@@ -125,8 +127,8 @@ def _at_least_vector(graph: Graph, tensor: Tensor) -> Tensor:
 def _count_all_rows(graph: Graph, count: int) -> None:
     """A metric adds a constant that counts the elements of one core's rows; the global batch has as many times more."""
     gathered = graph.descendants(graph.of_type("OutfeedDequeueTuple"), data_only=True)
-    rows = graph.facts["cross-replica-sum"]["batch_rows"]
-    for name in graph.roles.tail:
+    rows = graph.result(Partitioned).rows
+    for name in graph.result(Cut).tail:
         node = graph.get(name)
         if node is None or node.op != "AssignAddVariableOp" or node.inputs[1].node in gathered:
             continue

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import batched_input, shapes, signatures
+from tpugraph.analysis.step import PaddedBatches
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.support.errors import ShapeError
 from tpugraph.tpu.pipeline import Pass
@@ -29,6 +30,7 @@ class PadBatches(Pass):
 
     requires = ("roles_known", "resource_variables")
     ensures = ("shapes_known",)
+    gives = (PaddedBatches,)
 
     def run(self, graph: Graph) -> None:
         take = batched_input.take_of(graph)
@@ -49,30 +51,27 @@ class PadBatches(Pass):
             graph.set_attr(node, "_output_shapes", None)
         graph.set_outputs(take, list(zip(take.attr("output_types"), open_shapes, strict=True)))
         count, padded = _pad(graph, take, rows)
-        graph.roles.rows = count.node.name
-        graph.roles.batch_rows = rows
         shapes.infer(graph)
         if shapes.tell_lookups(graph):
             shapes.infer(graph)
         _zero_made_of_text(graph, count, padded, rows)
-        graph.facts[self.name] = {
-            "batch_rows": rows,
-            "baked": baked,
-            "padded": [str(tensor) for tensor in padded],
-            "sparse": [[str(tensor) for tensor in parts] for parts in _grow_sparse(graph, take, rows)],
-            "endless": _endless(chain),
-            "notes": noted,
-        }
+        grown = _grow_sparse(graph, take, rows)
+        sparse = [(str(indices), str(values), str(shape)) for indices, values, shape in grown]
+        graph.keep(
+            PaddedBatches(
+                rows, count.node.name, baked, tuple(map(str, padded)), tuple(sparse), _endless(chain), tuple(noted)
+            )
+        )
         shapes.infer(graph)
 
 
 def _read_predictions(graph: Graph, take: Node) -> None:
     """A part of the batch that is handed out as it is counts as read."""
-    predictions = graph.roles.predictions
-    for name, text in predictions.items():
-        tensor = graph.tensor(text)
+    predictions = {name: graph.tensor(text) for name, text in graph.roles.predictions.items()}
+    for name, tensor in predictions.items():
         if tensor.node is take:
-            predictions[name] = _add(graph, "Identity", "prediction", [tensor], {"T": tensor.dtype}).node.name
+            predictions[name] = _add(graph, "Identity", "prediction", [tensor], {"T": tensor.dtype})
+    graph.roles = replace(graph.roles, predictions={name: str(tensor) for name, tensor in predictions.items()})
 
 
 # --------------------------------------------------------------------------- the dataset as it becomes

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, NodeSet, shapes
 from tpugraph.analysis.bounds import bounded_bytes
+from tpugraph.analysis.step import ClosedShapes, Cut, DeviceEnds
 from tpugraph.ir import Graph, Tensor
 from tpugraph.support.errors import ConversionError
 from tpugraph.tpu.device_cut import Step
@@ -28,13 +29,16 @@ class Placement(Pass):
 
     requires = ("shapes_known", "resource_variables")
     ensures = ("placed",)
+    reads_if_given = (ClosedShapes, DeviceEnds)
+    gives = (Cut,)
 
     def run(self, graph: Graph) -> None:
         dropped = detach_prints(graph)
         step = Step(graph)
         cut = step.minimum_cut(where_rows_meet(graph, step.free()))
-        device, host = step.split(cut)
-        host.update(graph.ancestors(graph[name] for name in graph.roles.beside))
+        device, host, waits = step.split(cut)
+        if step.ends is not None:
+            host.update(graph.ancestors(graph[name] for name in step.ends.beside))
         _clone_shared(graph, device, host, cut)
         tail = Tail(graph, step, device, cut)
         tail.place()
@@ -42,14 +46,10 @@ class Placement(Pass):
         graph.set_attr_of(device, CLUSTER_ATTR, CLUSTER)
         graph.set_device_of([node for node in graph if not node.device and node not in device], HOST_DEVICE)
         crossing = {t: bounded_bytes(t) or 0 for t in cut}
-        graph.facts[self.name] = {
-            "device_nodes": len(device),
-            "host_nodes": len(graph) - len(device),
-            "infeed_tensors": {str(t): size for t, size in crossing.items()},
-            "infeed_bytes": sum(crossing.values()),
-            "naive_bytes": _total(shapes.byte_size(t) for t in step.fed),
-            "dropped": {**dropped, **tail.dropped},
-        }
+        sizes = {str(t): size for t, size in crossing.items()}
+        naive = _total(shapes.byte_size(t) for t in step.fed)
+        graph.keep(Cut(sizes, naive, {**dropped, **tail.dropped}, tuple(n.name for n in tail.nodes),
+                       tuple(n.name for n in waits)))  # fmt: skip
 
 
 def _total(sizes: Iterable[int | None]) -> int | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node
@@ -26,12 +27,10 @@ class Prune(Pass):
         queues = {node.name for node in step if node.op in ops.QUEUES}
         keep += [graph[name] for name in roles.enqueues if _queue_of(graph[name]).name in queues]
         keep += _initializers(graph, graph.ancestors(keep))
-        before = len(graph)
-        removed = graph.remove_dead(keep)
+        graph.remove_dead(keep)
         _forget(graph)
         # Colocation with what may be gone; the placement pass decides anew.
         graph.set_attr_of([node for node in graph if node.has_attr("_class")], "_class", None)
-        graph.facts[self.name] = {"nodes_before": before, "removed": removed}
 
 
 def _queue_of(enqueue: Node) -> Node:
@@ -64,8 +63,9 @@ def _initializers(graph: Graph, step: dict[Node, None]) -> list[Node]:
 def _forget(graph: Graph) -> None:
     """Drop from the roles what was pruned."""
     roles = graph.roles
-    roles.variables = {name: v for name, v in roles.variables.items() if name in graph}
+    left: dict[str, Any] = {"variables": {name: v for name, v in roles.variables.items() if name in graph}}
     for field in ("table_initializers", "iterator_initializers", "enqueues"):
-        setattr(roles, field, [name for name in getattr(roles, field) if name in graph])
+        left[field] = tuple(name for name in getattr(roles, field) if name in graph)
     for field in ("metrics", "updates", "savers", "inputs"):
-        setattr(roles, field, [finding for finding in getattr(roles, field) if finding.name in graph])
+        left[field] = tuple(finding for finding in getattr(roles, field) if finding.name in graph)
+    graph.roles = replace(roles, **left)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, cluster_nodes
+from tpugraph.analysis.step import Results
+from tpugraph.control_flow.loops import add_results
 from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.partition.collectives import Collectives
 from tpugraph.tpu.pipeline import Pass
@@ -21,6 +23,8 @@ class Replicate(Pass):
 
     requires = ("in_loop", "fed_by_infeed", "fed_to_outfeed")
     ensures = ("replicated",)
+    reads = (Results,)
+    gives = (Results,)
 
     def run(self, graph: Graph) -> None:
         self._output(graph)
@@ -60,11 +64,10 @@ class Replicate(Pass):
         for node in graph:
             if node.has_attr("_output_shapes"):
                 graph.set_attr(node, "_output_shapes", None)
-        graph.facts[self.name] = {"num_replicas": self.num_replicas, "cluster_nodes": len(cluster_nodes(graph))}
 
     def _output(self, graph: Graph) -> None:
         """Hand the last loss out of the cluster, as the sum of the cores' shares; without training the number of steps."""
-        loss = graph.tensor(graph.roles.results["train"])
+        loss = graph.tensor(graph.result(Results)["train"])
         if graph.roles.mode == "train":
             loss = Collectives(graph, self.num_replicas, flat=True).sum(loss)
         kind = loss.dtype
@@ -83,7 +86,7 @@ class Replicate(Pass):
             attrs={"num_replicas": self.num_replicas, "T": kind},
             outputs=[(kind, ())] * self.num_replicas,
         )
-        graph.roles.results["train"] = str(self._read(graph, output.out()))
+        add_results(graph, train=str(self._read(graph, output.out())))
 
     def _read(self, graph: Graph, output: Tensor) -> Tensor:
         return graph.add(

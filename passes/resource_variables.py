@@ -40,8 +40,7 @@ class ResourceVariables(Pass):
         _remove_unread(graph, left)
         for variable in variables:
             _retype_variable(graph, variable)
-        ordered = _order_reads(graph, writes)
-        graph.facts[self.name] = {"converted": len(variables), "reads_ordered": ordered}
+        _order_reads(graph, writes)
 
 
 def _references(graph: Graph) -> dict[Node, None]:
@@ -189,9 +188,8 @@ def _retype_alias(graph: Graph, node: Node) -> None:
     graph.retype(node, node.op.removeprefix("Ref"), attrs=held | {"T": _HANDLE})
 
 
-def _order_reads(graph: Graph, writes: Writes) -> int:
-    """Put each unconditional read before the writes out of loops that it does not follow; returns how many edges that took."""
-    count = 0
+def _order_reads(graph: Graph, writes: Writes) -> None:
+    """Put each unconditional read before the writes out of loops that it does not follow."""
     roles = graph.roles
     step = graph.ancestors([graph[name] for name in (*roles.roots, *(f.name for f in roles.summaries))])
     fixed: dict[Node, list[Node]] = {}
@@ -199,7 +197,7 @@ def _order_reads(graph: Graph, writes: Writes) -> int:
         if node in step and node.inputs[0].node.op in ops.RESOURCE_VARIABLES and not node.controls:
             fixed.setdefault(node.inputs[0].node, []).append(node)
     if not fixed:
-        return 0
+        return
     maybe = analysis.conditional(graph)
     order = {node: i for i, node in enumerate(graph.topological_order(step, last=writes.targets))}
     for write, variables in writes.targets.items():
@@ -210,5 +208,3 @@ def _order_reads(graph: Graph, writes: Writes) -> int:
                 # Edges that agree with one order of the whole graph can never close a cycle.
                 if read not in maybe and order[read] < order[write]:
                     graph.add_control(write, read)
-                    count += 1
-    return count

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, minimum_cut, must_be_host, shapes
 from tpugraph.analysis.batch_constants import told
+from tpugraph.analysis.step import DeviceEnds, HostModels, PaddedBatches, SecondTrace
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.support.errors import ConversionError, ShapeError
 from tpugraph.tpu.host_epilogue import HostTail, goes_beside
@@ -27,6 +27,9 @@ class SeparateRows(Pass):
     requires = ("shapes_known", "resource_variables")
     ensures = ("rows_separate",)
     breaks = ("shapes_known",)
+    reads = (PaddedBatches,)
+    reads_if_given = (SecondTrace,)
+    gives = (DeviceEnds, HostModels)
 
     def run(self, graph: Graph) -> None:
         _drop_prints(graph)
@@ -37,11 +40,7 @@ class SeparateRows(Pass):
         tail = HostTail(graph, step.cone, step.tail, step.placed, cut)
         tail.refuse()
         tail.build()
-        graph.facts[self.name] = {
-            "crossing": [str(tensor) for tensor in cut],
-            "host_nodes": len(tail.nodes),
-            "models_on_host": step.note_products(),
-        }
+        graph.keep(HostModels(tuple(step.note_products())))
 
 
 def _drop_prints(graph: Graph) -> None:
@@ -53,24 +52,25 @@ def _drop_prints(graph: Graph) -> None:
 
 def _name_predictions(graph: Graph) -> None:
     """Give each prediction a node of its own, which the host runs."""
-    roles = graph.roles
+    roles, named = graph.roles, {}
     for name, text in roles.predictions.items():
         tensor = graph.tensor(text)
         node = graph.add("Identity", f"tpugraph/prediction/{tensor.node.name}", [tensor], attrs={"T": tensor.dtype},
                          outputs=[(tensor.dtype, tensor.shape)], source=tensor.node)  # fmt: skip
-        roles.predictions[name] = node.name
+        named[name] = node.name
+    graph.roles = replace(roles, predictions=named)
 
 
 def _batch(graph: Graph, step: NodeSet) -> Batch:
     """The padded batch of a core, and what is told of the constants that may hold its rows."""
-    facts: dict[str, Any] = graph.facts["pad-batches"]
-    sparse = [[graph.tensor(name) for name in names] for names in facts["sparse"]]
+    padded = graph.result(PaddedBatches)
+    sparse = [[graph.tensor(name) for name in names] for names in padded.sparse]
     return Batch(
-        facts["batch_rows"],
-        [graph.tensor(name) for name in facts["padded"]],
+        padded.rows,
+        [graph.tensor(name) for name in padded.tensors],
         [(numbers, values, shape) for numbers, values, shape in sparse],
-        told(graph, facts["batch_rows"], step),
-        facts["baked"],
+        told(graph, padded.rows, step),
+        padded.baked,
     )
 
 

@@ -10,6 +10,7 @@ from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.dimensions import Dims
 from tpugraph.analysis.sizes import ROWS
+from tpugraph.analysis.step import ClosedShapes, SplitConstants
 from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.partition.rebatch import Resizing
 from tpugraph.support.errors import GraphError, ShapeError
@@ -33,6 +34,8 @@ class SplitBatch(Pass):
 
     requires = ("placed", "shapes_known")
     ensures = ("placed", "shapes_known")
+    reads_if_given = (ClosedShapes,)
+    gives = (SplitConstants,)
 
     def run(self, graph: Graph) -> None:
         if self.batch_mode != "global" or self.num_replicas == 1:
@@ -60,7 +63,7 @@ class SplitBatch(Pass):
         except GraphError as error:
             raise resizing.uncertain(error.node or crossing[0].node, error.fault) from error
         resizing.verify(before)
-        graph.facts[self.name] = {"batch": batch, "constants": held.names(), "held": held}
+        graph.keep(held)
 
     def _batch(self, graph: Graph, crossing: list[Tensor]) -> int:
         rows = [t.shape[0] for t in crossing if t.shape and t.shape[0]]

@@ -9,6 +9,7 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import carried_shapes, shapes
+from tpugraph.analysis.step import ClosedShapes
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.tpu.pipeline import Pass
@@ -20,6 +21,7 @@ class StaticShapes(Pass):
 
     requires = ("resource_variables",)
     ensures = ("shapes_known",)
+    gives = (ClosedShapes,)
 
     def run(self, graph: Graph) -> None:
         ones = _ones_of_open_batches(graph)
@@ -27,8 +29,8 @@ class StaticShapes(Pass):
         shapes.infer(graph)
         while shapes.tell_lookups(graph) + carried_shapes.tell(graph):
             shapes.infer(graph)
-        folded, shape_of = _fold(graph)
-        graph.facts[self.name] = {"batches_closed": closed, "folded": folded, "shape_of": shape_of, "ones": ones}
+        shape_of = _fold(graph)
+        graph.keep(ClosedShapes(tuple(closed), shape_of, ones))
 
 
 # --------------------------------------------------------------------------- the batch dimension
@@ -100,13 +102,12 @@ def _constant(graph: Graph, near: Node, value: np.ndarray[Any, Any]) -> Node:
 # --------------------------------------------------------------------------- folding
 
 
-def _fold(graph: Graph) -> tuple[dict[str, int], dict[str, str]]:
+def _fold(graph: Graph) -> dict[str, str]:
     """Replace the shape of a statically shaped tensor by a constant.
 
     Returns:
-        The leading dimension in each constant, and the tensor whose shape or size it is.
+        The tensor whose shape or size each constant is, by name.
     """
-    folded: dict[str, int] = {}
     shape_of: dict[str, str] = {}
     inside = analysis.conditional(graph)
     inside.update((node, None) for node, frame in analysis.frames(graph).items() if frame)
@@ -129,11 +130,10 @@ def _fold(graph: Graph) -> tuple[dict[str, int], dict[str, str]]:
                 graph.add_control(constant, _pivot(graph, tensor))  # else it would leave its loop body or branch
             graph.replace_uses(node.out(port), constant.out())
             if tensor.shape and node.op != "Rank":
-                folded[constant.name] = int(tensor.shape[0] or 0)
                 shape_of[constant.name] = str(tensor)
         if not node.used_ports() and not node.control_uses():
             graph.remove(node)
-    return folded, shape_of
+    return shape_of
 
 
 def _pivot(graph: Graph, tensor: Tensor) -> Node:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes
+from tpugraph.analysis.step import Enqueues, Outfed, Partitioned, Results
 from tpugraph.control_flow.loops import Loop, enclose_step
 from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.tpu.outfeeding import read_in_loop
@@ -28,17 +29,18 @@ class TrainingLoop(Pass):
 
     requires = ("static_infeed", "fed_to_outfeed", "fed_by_infeed")
     ensures = ("in_loop",)
+    reads = (Enqueues, Outfed, Partitioned)
+    gives = (Results,)
 
     def run(self, graph: Graph) -> None:
         enclose_step(graph, self.iterations_per_loop, _device_loop, read_in_loop)
-        graph.facts[self.name] = {"iterations_per_loop": self.iterations_per_loop}
 
 
 def _device_loop(graph: Graph, limit: Tensor) -> Tensor:
     """Put the cluster into its loop; returns the core's share of the last loss."""
     roles = graph.roles
     body = [n for n in cluster_nodes(graph) if not n.has_attr("_tpu_input_identity")]
-    share = graph.tensor(roles.loss_share)
+    share = graph.tensor(graph.result(Partitioned).loss_share)
     mark = {CLUSTER_ATTR: CLUSTER}
     zero = graph.add(
         "Const",
@@ -49,7 +51,7 @@ def _device_loop(graph: Graph, limit: Tensor) -> Tensor:
     loop = Loop(graph, "tpugraph/device/while", limit, attributes=mark)
     last, _ = loop.carry(zero.out())
     loop.enclose(body)
-    ends = [*(graph[f.name] for f in roles.train_ops), graph[roles.outfeed]]
+    ends = [*(graph[f.name] for f in roles.train_ops), graph[graph.result(Outfed).enqueue]]
     kept = graph.add(
         "Identity",
         "tpugraph/device/loss",

@@ -248,3 +248,33 @@ def test_well_formed_names_what_is_wrong() -> None:
         INVARIANTS["well_formed"].verify, graph, "after p",
         words=["after p: well_formed", "is missing", "and 1 more", "x (Const)"], max_length=200,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "fix"),
+    [
+        ("op", "X", "graph.retype(node, op)"),
+        ("name", "X", "graph.add(op, name)"),
+        ("device", "/cpu:0", "graph.set_device(node, device)"),
+        ("inputs", (), "graph.set_inputs(node, tensors)"),
+        ("controls", (), "graph.set_controls(node, nodes)"),
+    ],
+)
+def test_a_node_is_changed_through_its_graph_alone(field: str, value: object, fix: str) -> None:
+    graph = testing.parse("x = Test()")
+    with pytest.raises(GraphError, match=f"the {field} of a node cannot be set") as caught:
+        setattr(graph["x"], field, value)
+    assert caught.value.node == "x (Test)"
+    assert fix in (caught.value.fix or "")
+    assert testing.graph_text(graph) == "x = Test()\n"
+
+
+def test_retype_refuses_another_number_of_inputs() -> None:
+    graph = testing.parse("a = NoOp()\nx = Neg(a) {T: float32}\ny = Neg(a) {T: float32}")
+    with pytest.raises(GraphError, match="'x' cannot become AddV2: it has 1 inputs, and AddV2 takes 2"):
+        graph.retype(graph["x"], "AddV2")
+    assert graph["x"].op == "Neg"
+    graph.retype(graph["x"], "AddN", attrs={"N": 1, "T": attrs.dtype("float32")})
+    with pytest.raises(GraphError, match="it has 1 inputs, and AddN takes 3"):
+        graph.retype(graph["y"], "AddN", attrs={"N": 3, "T": attrs.dtype("float32")})
+    graph.retype(graph["y"], "Unheard")  # of an unknown op nothing is said

@@ -22,6 +22,7 @@ from models import (
     variable,
 )
 from tpugraph import testing
+from tpugraph.analysis.step import Partitioned
 from tpugraph.compiler import convert
 from tpugraph.passes.cross_replica_sum import CrossReplicaSum
 from tpugraph.support.errors import ConversionError, UsageError
@@ -44,7 +45,7 @@ def test_golden_step() -> None:
     (summed,) = graph.of_type("CrossReplicaSum")
     assert graph["update"].inputs[2] == summed.out()
     assert summed.inputs[1].node.attr("value").tolist() == [[0, 1]]
-    assert graph.facts["cross-replica-sum"]["loss_reduction"] == "mean"
+    assert graph.result(Partitioned).loss_reduction == "mean"
 
 
 def test_golden_clip() -> None:

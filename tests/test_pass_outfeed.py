@@ -12,6 +12,7 @@ from closeness import assert_close
 from models import batches, check, finish, rows_of, squared_error, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.analysis import in_cluster
+from tpugraph.analysis.step import Outfed
 from tpugraph.compiler import convert
 from tpugraph.passes.outfeed import Outfeed
 from tpugraph.runtime.session import TPUSession
@@ -37,7 +38,7 @@ def test_golden_step() -> None:
     (enqueue,) = graph.of_type("OutfeedEnqueueTuple")
     assert graph["train"] in enqueue.controls
     assert not any(in_cluster(t.node) for n in graph if not in_cluster(n) for t in n.inputs)
-    assert graph.facts["outfeed"]["outfeed_tensors"] == {"loss/share": "the loss of the global batch"}
+    assert graph.result(Outfed).tensors == {"loss/share": "the loss of the global batch"}
 
 
 def test_summaries_see_what_the_plain_graph_would_see() -> None:

@@ -12,13 +12,14 @@ from evaluating import check, data, probabilities, take
 
 from models import rows_of, tf1, trace
 from tpugraph import TPUSession, convert, testing
+from tpugraph.analysis.step import PaddedBatches
 from tpugraph.passes.pad_batches import PadBatches
 from tpugraph.support.errors import ConversionError, ShapeError
 
 
 def test_golden_step() -> None:
     graph = check(PadBatches(), "step")
-    assert graph.roles.batch_rows == 2
+    assert graph.result(PaddedBatches).rows == 2
     assert graph["score"].inputs[0].shape == (2, 3)
     assert graph["make"].inputs[0].node.op == "ConcatenateDataset"
 

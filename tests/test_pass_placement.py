@@ -23,6 +23,7 @@ from models import (
 )
 from tpugraph import roles, testing
 from tpugraph.analysis import HOST_DEVICE, in_cluster
+from tpugraph.analysis.step import Cut
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
 from tpugraph.passes.placement import Placement
@@ -42,7 +43,7 @@ def test_golden_step() -> None:
     graph = check(Placement(), "step")
     assert in_cluster(graph["matmul"])
     assert graph["batch"].device == graph["summary"].device == HOST_DEVICE
-    assert graph.facts["placement"]["infeed_tensors"] == {"batch": 48, "batch:1": 16}
+    assert graph.result(Cut).tensors == {"batch": 48, "batch:1": 16}
 
 
 # ------------------------------------------------------------------ the cut
@@ -61,10 +62,10 @@ def images(rows: int) -> None:
 
 
 def test_an_image_crosses_as_bytes_and_a_class_as_a_number() -> None:
-    facts = place(lambda: images(4)).facts["placement"]
-    assert sorted(facts["infeed_tensors"].values()) == [4 * 4, 4 * 6]
-    assert facts["infeed_bytes"] == 40
-    assert facts["naive_bytes"] == 40
+    cut = place(lambda: images(4)).result(Cut)
+    assert sorted(cut.tensors.values()) == [4 * 4, 4 * 6]
+    assert cut.bytes() == 40
+    assert cut.naive_bytes == 40
 
 
 def test_bytes_and_one_hot_numbers() -> None:
@@ -77,8 +78,8 @@ def test_a_wide_feature_that_is_summed_first_crosses_as_its_sum() -> None:
         narrow = tf.reduce_sum(wide, 1, keepdims=True)
         finish(tf.reduce_mean(tf.square(narrow @ variable("w", (1, 1)) - 1.0)), SGD(0.1))
 
-    facts = place(build).facts["placement"]
-    assert (facts["infeed_bytes"], facts["naive_bytes"]) == (16, 1600)
+    cut = place(build).result(Cut)
+    assert (cut.bytes(), cut.naive_bytes) == (16, 1600)
 
 
 def test_strings_have_no_naive_cut() -> None:
@@ -87,8 +88,8 @@ def test_strings_have_no_naive_cut() -> None:
         number = tf.strings.to_number(text)
         finish(tf.reduce_mean(tf.square(number * variable("w", ()) - label)), SGD(0.1))
 
-    facts = place(build).facts["placement"]
-    assert (facts["infeed_bytes"], facts["naive_bytes"]) == (32, None)
+    cut = place(build).result(Cut)
+    assert (cut.bytes(), cut.naive_bytes) == (32, None)
 
 
 def test_float64_input_is_cast_on_the_host() -> None:
@@ -96,7 +97,7 @@ def test_float64_input_is_cast_on_the_host() -> None:
         data, _ = batches((np.ones((8, 3)), np.ones(8)), 4)
         finish(tf.reduce_mean(tf.square(tf.cast(data, tf.float32) @ variable("w", (3, 1)) - 1.0)), SGD(0.1))
 
-    assert place(build).facts["placement"]["infeed_bytes"] == 48
+    assert place(build).result(Cut).bytes() == 48
 
 
 def test_float64_on_the_device_is_refused() -> None:
@@ -155,7 +156,7 @@ def test_a_summary_of_an_input_that_does_not_cross_is_dropped_and_listed() -> No
         tf1.summary.merge_all()
 
     graph = place(build)
-    reasons = graph.facts["placement"]["dropped"]
+    reasons = graph.result(Cut).dropped
     assert "weights" not in str(reasons)
     for name in reasons:
         assert name not in graph

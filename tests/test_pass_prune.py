@@ -69,7 +69,7 @@ def test_the_queue_that_feeds_the_step_keeps_its_enqueues() -> None:
 
     graph = trace(build)
     testing.run_pass(Prune(), graph, roles=roles.find)
-    assert graph.roles.enqueues == ["fill_used"]
+    assert graph.roles.enqueues == ("fill_used",)
     assert "used" in graph
     assert "unused" not in graph
 

@@ -18,6 +18,7 @@ from models import (
     variable,
 )
 from tpugraph import testing
+from tpugraph.analysis.step import ClosedShapes
 from tpugraph.compiler import convert
 from tpugraph.passes.static_shapes import StaticShapes
 from tpugraph.runtime.session import TPUSession
@@ -27,7 +28,7 @@ from tpugraph.support.errors import GraphError, ShapeError
 def test_golden_drop_remainder() -> None:
     graph = check(StaticShapes(), "drop_remainder", after=False, find=None)
     assert graph["batch"].output(0)[1] == (4, 2)
-    assert graph.facts["static-shapes"]["batches_closed"] == ["batched: 4 rows, the last partial batch is dropped"]
+    assert graph.result(ClosedShapes).batches == ("batched: 4 rows, the last partial batch is dropped",)
     drop = graph["batched"].inputs[2].node
     assert bool(drop.attr("value")) is True
 

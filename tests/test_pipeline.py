@@ -12,6 +12,10 @@ from tpugraph import roles, testing
 from tpugraph.compiler import ConvertOptions, build_passes, convert, passes_of
 from tpugraph.ir import Graph
 from tpugraph.passes import PASSES
+from tpugraph.passes.prune import Prune
+from tpugraph.passes.resource_variables import ResourceVariables
+from tpugraph.passes.separate_rows import SeparateRows
+from tpugraph.passes.static_shapes import StaticShapes
 from tpugraph.support.errors import ConversionError, GraphError, InvariantError, PipelineError, UsageError
 from tpugraph.tpu.invariants import INVARIANTS
 from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
@@ -49,6 +53,51 @@ class PromisesShapes(NeedsShapes):
 
     requires = ()
     ensures = ("shapes_known",)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A result."""
+
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Gives(Pass):
+    """A result is kept."""
+
+    gives = (Counted,)
+
+    def run(self, graph: Graph) -> None:
+        graph.keep(Counted(len(graph)))
+
+
+@dataclass(frozen=True)
+class Reads(Pass):
+    """A result is looked up."""
+
+    reads = (Counted,)
+
+    def run(self, graph: Graph) -> None:
+        graph.result(Counted)
+
+
+@dataclass(frozen=True)
+class MayRead(Pass):
+    """A result is looked up where there is one."""
+
+    reads_if_given = (Counted,)
+
+    def run(self, graph: Graph) -> None:
+        graph.kept(Counted)
+
+
+@dataclass(frozen=True)
+class Peeks(Pass):
+    """A result is looked up in secret."""
+
+    def run(self, graph: Graph) -> None:
+        graph.kept(Counted)
 
 
 @dataclass(frozen=True)
@@ -289,3 +338,47 @@ def test_a_library_pipeline_on_a_graph() -> None:
     graph = testing.parse("x = Test()")
     with pytest.raises(GraphError):
         Pipeline([]).run(graph).remove(testing.parse("y = Test()")["y"])
+
+
+def test_a_pass_that_reads_what_no_pass_before_it_gives_is_no_pipeline() -> None:
+    passes = [Prune(), ResourceVariables(), StaticShapes(), SeparateRows()]
+    testing.assert_raises_block(
+        lambda: Pipeline(passes),
+        words=[
+            "the pass 'separate-rows' reads PaddedBatches, which nothing before it gives",
+            "add the pass that gives it",
+        ],
+        max_length=400,
+        kind=PipelineError,
+    )
+
+
+def test_a_result_that_a_later_pass_gives_is_asked_for_before() -> None:
+    testing.assert_raises_block(
+        lambda: Pipeline([Reads(), Gives()]),
+        words=["the pass 'reads' reads Counted, which nothing before it gives", "run 'gives' before it"],
+        max_length=400,
+        kind=PipelineError,
+    )
+    testing.assert_raises_block(
+        lambda: Pipeline([MayRead(), Gives()]), words=["run 'gives' before it"], max_length=400, kind=PipelineError
+    )
+
+
+def test_a_pass_looks_up_what_it_names_alone() -> None:
+    graph = testing.parse("x = NoOp()")
+    Pipeline([MayRead()]).run(graph)
+    Pipeline([Gives(), Reads()]).run(graph)
+    assert graph.result(Counted) == Counted(1)
+    testing.assert_raises_block(
+        lambda: Pipeline([Peeks()]).run(testing.parse("x = NoOp()")),
+        words=["the pass 'peeks' looks up Counted, which it does not name in its reads"],
+        max_length=400,
+        kind=GraphError,
+    )
+    testing.assert_raises_block(
+        lambda: testing.run_pass(Reads(), testing.parse("x = NoOp()")),
+        words=["Counted is not known of the graph", "run the pass that gives it before"],
+        max_length=400,
+        kind=GraphError,
+    )

@@ -10,11 +10,8 @@ import numpy as np
 
 from tpugraph.analysis.dimensions import Dims, Elements
 from tpugraph.analysis.sizes import Poly
+from tpugraph.analysis.step import SecondTrace
 from tpugraph.ir import Graph, Node, Tensor
-
-AT_TWICE = "at-twice-the-rows"
-"""Fact of a graph that was traced once more, with twice as many rows: of each constant its value there, by name; None where
-it is the same."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +43,12 @@ def told(graph: Graph, rows: int, nodes: Iterable[Node]) -> Told:
     """What a second trace tells of the constants among ``nodes``.
 
     Args:
-        graph: the graph; without the fact :data:`AT_TWICE` nothing is told.
+        graph: the graph; without a :class:`~tpugraph.analysis.step.SecondTrace` nothing is told.
         rows: the rows of a core's batch in the first trace.
         nodes: the nodes.
     """
-    at_twice = graph.facts.get(AT_TWICE, {})
+    second = graph.kept(SecondTrace)
+    at_twice = second.constants if second is not None else {}
     elements: dict[Tensor, Elements] = {}
     dims: dict[Tensor, Dims] = {}
     same, others = set(), set()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tpugraph import compiler, ops
 from tpugraph.analysis import in_cluster
+from tpugraph.analysis.step import Cut, Partitioned
 from tpugraph.cli import why
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
@@ -86,7 +88,7 @@ def _plain(model: str, graph: Graph, options: compiler.ConvertOptions) -> dict[s
         last = next((i for i, step in enumerate(passes) if step.name == ends), len(passes) - 1)
         Pipeline(passes[: last + 1]).run(graph)
         if options.mode == "train":
-            found["reduction"] = {key: graph.facts["cross-replica-sum"][key] for key in ("loss_reduction", "reason")}
+            found["reduction"] = {key: getattr(graph.kept(Partitioned), key) for key in ("loss_reduction", "reason")}
             found["collectives"] = compiler.collectives(graph)
     except TpuGraphError as error:
         found["conversion_error"] = error.as_dict()
@@ -101,7 +103,7 @@ def _variable_text(node: Node) -> str:
 
 
 def _roles(found: Roles) -> dict[str, Any]:
-    def listed(findings: list[Finding]) -> list[dict[str, str]]:
+    def listed(findings: Sequence[Finding]) -> list[dict[str, str]]:
         return [asdict(finding) for finding in findings]
 
     return {
@@ -123,16 +125,16 @@ def _roles(found: Roles) -> dict[str, Any]:
 def _placement(graph: Graph) -> dict[str, Any]:
     device = [node for node in graph if in_cluster(node)]
     host = [node for node in graph if not in_cluster(node) and node.op not in ops.RESOURCE_VARIABLES]
-    facts = graph.facts.get("placement", {})
+    cut = graph.kept(Cut) or Cut({}, 0, {})
     return {
         "device_nodes": len(device),
         "device_ops": dict(Counter(node.op for node in device).most_common()),
         "host_nodes": len(host),
         "host_ops": dict(Counter(node.op for node in host).most_common()),
-        "crossing": facts.get("infeed_tensors", {}),
-        "crossing_bytes": facts.get("infeed_bytes", 0),
-        "naive_bytes": facts.get("naive_bytes", 0),
-        "dropped": facts.get("dropped", {}),
+        "crossing": cut.tensors,
+        "crossing_bytes": cut.bytes(),
+        "naive_bytes": cut.naive_bytes,
+        "dropped": cut.dropped,
     }
 
 

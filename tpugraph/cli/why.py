@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,7 @@ from tpugraph import compiler
 from tpugraph.analysis import in_cluster
 from tpugraph.analysis.batched_input import batch_rows
 from tpugraph.analysis.because import Because, Reason
+from tpugraph.analysis.step import Cut
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.text import format_node, format_output
 from tpugraph.passes.cross_replica_sum import CrossReplicaSum
@@ -79,10 +81,9 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
             found["notes"].append(f"{note.stage}: {note.text}")
         elif f"'{name}'" in note.text:
             found["notes"].append(f"{note.stage}: '{note.node}' {note.text}")
-    for stage, facts in graph.facts.items():
-        dropped = facts.get("dropped")
-        if isinstance(dropped, dict) and name in dropped and not any("dropped" in note for note in found["notes"]):
-            found["notes"].append(f"{stage}: dropped: {dropped[name]}")
+    cut = graph.kept(Cut)
+    if cut is not None and name in cut.dropped and not any("dropped" in note for note in found["notes"]):
+        found["notes"].append(f"placement: dropped: {cut.dropped[name]}")
 
 
 def _lives(graph: Graph, name: str, partition: CrossReplicaSum, everything: bool) -> list[dict[str, Any]]:
@@ -113,7 +114,7 @@ def _lives(graph: Graph, name: str, partition: CrossReplicaSum, everything: bool
 
 
 def _roles_of(found: Roles, name: str) -> list[str]:
-    named: dict[str, list[Finding]] = {
+    named: dict[str, Sequence[Finding]] = {
         "loss": [found.loss],
         "train op": found.train_ops,
         "step counter": [] if found.step is None else [found.step],

@@ -8,6 +8,8 @@ import numpy as np
 
 from tpugraph import analysis, ops, roles
 from tpugraph.analysis import CLUSTER_ATTR, HOST_DEVICE, in_cluster, shapes
+from tpugraph.analysis.step import Outfed
+from tpugraph.control_flow.loops import add_results
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.roles.findings import Finding, Roles
@@ -37,10 +39,9 @@ def add_entry_points(graph: Graph) -> None:
     _send_loss(graph, loss)
     _name_limit(graph, limit)
     _read_outfeed(graph, limit)
-    results = graph.roles.results
     output = _one(graph, "TPUReplicatedOutput")
-    results["train"] = str(output.out())
-    results["enqueue"] = _end_of(graph, graph.of_type("InfeedEnqueueTuple")).name
+    fed = _end_of(graph, graph.of_type("InfeedEnqueueTuple"))
+    add_results(graph, train=str(output.out()), enqueue=fed.name)
     graph.stage = None
     EntryPoints().run(graph)
 
@@ -163,7 +164,7 @@ def _name_limit(graph: Graph, limit: Node) -> None:
     graph.add(
         "Identity", "tpugraph/iterations_per_loop", [limit.out()], attrs={"T": _RESOURCE}, outputs=[(_RESOURCE, ())]
     )
-    graph.roles.results["limit_init"] = assign.name
+    add_results(graph, limit_init=assign.name)
 
 
 def _read_outfeed(graph: Graph, limit: Node) -> None:
@@ -179,7 +180,7 @@ def _read_outfeed(graph: Graph, limit: Node) -> None:
         for waiting in node.control_uses():
             graph.remove_control(waiting, node)
     loss = HostSide(graph, dequeues).total(len(dequeues[0].outputs or []) - 1)
-    graph.roles.step_loss = str(loss)
+    graph.keep(Outfed("", loss=str(loss)))
     read_in_loop(graph, limit.out())
 
 

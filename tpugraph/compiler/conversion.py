@@ -12,6 +12,7 @@ from typing import Any
 
 from tpugraph import ops, roles
 from tpugraph.analysis import cluster_nodes, shapes
+from tpugraph.analysis.step import ClosedShapes, Cut, HostModels, Outfed, PaddedBatches, Partitioned
 from tpugraph.compiler import preconditions
 from tpugraph.ir import Graph, graphdef
 from tpugraph.partition import one_row
@@ -129,19 +130,20 @@ def _convert(
     if graph.roles is None:
         graph.roles = find_roles(graph, options)
     predictions = dict(graph.roles.predictions)
-    preconditions.check(graph)
+    odd = preconditions.check(graph)
     pipeline = Pipeline(build_passes(options))
     pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after, progress=progress)
     try:
         shapes.check(graph)
     except GraphError as error:
-        if graph.facts.get("cross-replica-sum", {}).get("batch_rows") == 1 and options.num_replicas > 1:
+        partitioned = graph.kept(Partitioned)
+        if partitioned is not None and partitioned.rows == 1 and options.num_replicas > 1:
             raise one_row.refusal(error.fault, error.node, graph.source) from error
         raise
     graph.imported = None
     graph_def = graphdef.to_graph_def(graph)
     seconds = time.perf_counter() - started
-    return Program(graph_def, _report(graph, options, pipeline, size, seconds) | {"predictions": predictions})
+    return Program(graph_def, _report(graph, options, pipeline, size, seconds, odd) | {"predictions": predictions})
 
 
 def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
@@ -168,13 +170,14 @@ def build_passes(options: ConvertOptions) -> list[Pass]:
 # --------------------------------------------------------------------------- report
 
 
-def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int, seconds: float) -> dict[str, Any]:
-    found, facts, device = graph.roles, graph.facts, cluster_nodes(graph)
-    placement = facts.get("placement", {})
-    outfeed = facts.get("outfeed") or facts.get("gather-rows", {})
+def _report(
+    graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int, seconds: float, notes: list[str]
+) -> dict[str, Any]:
+    found, device = graph.roles, cluster_nodes(graph)
+    partitioned, cut, outfed = graph.kept(Partitioned), graph.kept(Cut), graph.kept(Outfed)
     cores = options.num_replicas
     per_core = 1 if options.batch_mode == "global" else cores
-    naive = placement.get("naive_bytes", 0)
+    naive = cut.naive_bytes if cut is not None else 0
     return {
         "source": Path(graph.source).name if graph.source else "",
         "mode": options.mode,
@@ -189,21 +192,21 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
         "inputs": [asdict(f) for f in found.inputs],
         "trained": found.trained,
         "variables": {name: {"key": v.key, "trained": v.trained} for name, v in found.variables.items()},
-        "reduction": {key: facts.get("cross-replica-sum", {}).get(key) for key in ("loss_reduction", "reason")},
+        "reduction": {key: getattr(partitioned, key, None) for key in ("loss_reduction", "reason")},
         "collectives": collectives(graph),
-        "varying_updates": facts.get("cross-replica-sum", {}).get("unified", {}),
+        "varying_updates": partitioned.unified if partitioned is not None else {},
         "bytes_per_step": {
-            "infeed": placement.get("infeed_bytes", 0) * per_core,
+            "infeed": cut.bytes() * per_core if cut is not None else 0,
             "infeed_naive": None if naive is None else naive * per_core,
-            "infeed_tensors": placement.get("infeed_tensors", {}),
-            "outfeed": outfeed.get("outfeed_bytes", 0),
-            "outfeed_tensors": outfeed.get("outfeed_tensors", {}),
+            "infeed_tensors": cut.tensors if cut is not None else {},
+            "outfeed": outfed.bytes if outfed is not None else 0,
+            "outfeed_tensors": outfed.tensors if outfed is not None else {},
         },
         "host_ops": dict(Counter(n.op for n in graph if n not in device and ops.is_host_only(n.op))),
-        "dropped": placement.get("dropped", {}),
+        "dropped": cut.dropped if cut is not None else {},
         "complete": bool(graph.of_type("TPUReplicateMetadata")),
         "passes": [trace.as_dict() for trace in pipeline.trace],
-        "notes": _notes(graph),
+        "notes": _notes(graph, notes),
         "why": [{"stage": n.stage, "node": n.node, "text": n.text} for n in graph.notes],
         "seconds": round(seconds, 4),
     }
@@ -211,33 +214,34 @@ def _report(graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int
 
 def collectives(graph: Graph) -> dict[str, Any]:
     """What the cores combine in each step: how many sums, how many bytes of a core, which tensors, and what is gathered."""
-    facts = graph.facts.get("cross-replica-sum", {})
+    partitioned = graph.kept(Partitioned)
     sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by == "cross-replica-sum"]
     return {
         "sums": len(sums),
         "bytes": sum(shapes.byte_size(node.out()) or 0 for node in sums),
-        "combined": facts.get("combined", {}),
-        "gathered": facts.get("gathered", {}),
+        "combined": partitioned.combined if partitioned is not None else {},
+        "gathered": partitioned.gathered if partitioned is not None else {},
     }
 
 
 def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
     cores = options.num_replicas
-    rows = graph.facts.get("cross-replica-sum", {}).get("batch_rows") or graph.roles.batch_rows or None
+    partitioned, padded = graph.kept(Partitioned), graph.kept(PaddedBatches)
+    rows = (partitioned.rows if partitioned is not None else None) or (padded.rows if padded is not None else None)
     if rows is None:
         return {"per_core": None, "global": None, "line": f"{cores} cores"}
     return {"per_core": rows, "global": rows * cores, "line": f"global batch {rows * cores} = {cores} cores x {rows}"}
 
 
-def _notes(graph: Graph) -> list[str]:
-    notes = list(graph.facts.get("static-shapes", {}).get("batches_closed", []))
-    for name in ("preconditions", "cross-replica-sum"):
-        notes += graph.facts.get(name, {}).get("notes", [])
-    padding = graph.facts.get("pad-batches", {})
-    notes.extend(padding.get("notes", []))
-    if padding.get("endless"):
+def _notes(graph: Graph, odd: list[str]) -> list[str]:
+    closed, partitioned = graph.kept(ClosedShapes), graph.kept(Partitioned)
+    padded, models = graph.kept(PaddedBatches), graph.kept(HostModels)
+    notes = [*(closed.batches if closed is not None else ()), *odd]
+    notes += partitioned.notes if partitioned is not None else ()
+    notes += padded.notes if padded is not None else ()
+    if padded is not None and padded.endless:
         notes.append("the dataset repeats for ever: say how many steps to run")
-    notes.extend(graph.facts.get("separate-rows", {}).get("models_on_host", [])[:5])
+    notes += models.notes[:5] if models is not None else ()
     if any(graph[f.name].op in ops.DEQUEUES for f in graph.roles.inputs if f.name in graph):
         notes.append("the input is a queue: its position cannot be saved in a checkpoint")
     return notes

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tpugraph import ops
 from tpugraph.analysis.state import written_variables
 from tpugraph.ir import Graph, Node, attrs, function_library
 from tpugraph.support.errors import ConversionError, LoadError, RolesError
 
-IN_PROCESS = "in-process"
-"""Fact of a graph that runs in the process that made it: the Python functions that it calls are there."""
+
+@dataclass(frozen=True)
+class InProcess:
+    """The graph runs in the process that made it: the Python functions that it calls are there."""
 
 
 def check_constants(graph: Graph) -> None:
@@ -29,19 +33,21 @@ def check_constants(graph: Graph) -> None:
             )
 
 
-def check(graph: Graph) -> None:
-    """Refuse a graph, with roles, that cannot be converted whatever the options; what only looks odd is noted.
+def check(graph: Graph) -> list[str]:
+    """Refuse a graph, with roles, that cannot be converted whatever the options.
+
+    Returns:
+        What only looks odd, for the report.
 
     Raises:
         ConversionError: Python functions or fed placeholders in the step.
         RolesError: a trained variable whose gradient is None.
     """
     step = graph.ancestors(graph[name] for name in graph.roles.roots)
-    if not graph.facts.get(IN_PROCESS):
+    if graph.kept(InProcess) is None:
         _refuse_python(graph, step)
     _refuse_fed(graph, step)
-    if graph.roles.mode == "train":
-        _look_at_none_gradients(graph, step)
+    return _look_at_none_gradients(graph, step) if graph.roles.mode == "train" else []
 
 
 def _refuse_python(graph: Graph, step: dict[Node, None]) -> None:
@@ -76,7 +82,7 @@ def _refuse_fed(graph: Graph, step: dict[Node, None]) -> None:
         )
 
 
-def _look_at_none_gradients(graph: Graph, step: dict[Node, None]) -> None:
+def _look_at_none_gradients(graph: Graph, step: dict[Node, None]) -> list[str]:
     """Variables that the loss reads through ops without a gradient only: training would leave them alone.
 
     The collection of trainable variables says which were meant to be trained. A bare GraphDef does not tell them from
@@ -104,7 +110,7 @@ def _look_at_none_gradients(graph: Graph, step: dict[Node, None]) -> None:
             origin=graph.source,
             fix=f"give '{name}' a differentiable path to the loss, or make it with trainable=False",
         )
-    graph.facts["preconditions"] = {"notes": notes}
+    return notes
 
 
 def _never_written(graph: Graph, step: dict[Node, None]) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE
+from tpugraph.analysis.step import Enqueues, Results
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.support.errors import GraphError
@@ -189,12 +190,17 @@ def enclose_step(
         outfeed: does so with what the host does behind the device.
     """
     limit, assign = local_int(graph, "tpugraph/iterations_per_loop", iterations)
-    results = graph.roles.results
-    results["limit_init"] = assign.name
-    results["train"] = str(device(graph, limit.out()))
-    enqueues = [graph[name] for name in graph.roles.infeed]
-    results["enqueue"] = infeed_loop(graph, limit.out(), enqueues).name
+    last = device(graph, limit.out())
+    enqueues = [graph[name] for name in graph.result(Enqueues).nodes]
+    fed = infeed_loop(graph, limit.out(), enqueues)
+    add_results(graph, limit_init=assign.name, train=str(last), enqueue=fed.name)
     outfeed(graph, limit.out())
+
+
+def add_results(graph: Graph, **names: str) -> None:
+    """Keep more of the nodes and tensors that entry points name."""
+    before = graph.kept(Results) or Results()
+    graph.keep(Results({**before.names, **names}))
 
 
 def infeed_loop(graph: Graph, limit: Tensor, enqueues: list[Node]) -> Node:

@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.analysis.batch_constants import AT_TWICE
-from tpugraph.compiler.preconditions import IN_PROCESS
+from tpugraph.analysis.step import SecondTrace
+from tpugraph.compiler.preconditions import InProcess
 from tpugraph.estimator import inputs
 from tpugraph.estimator.context import Batches, TPUContext
 from tpugraph.estimator.fingerprint import fingerprint
@@ -114,8 +114,8 @@ class Traced:
         keys = tf1.GraphKeys
         for key in (keys.TRAINABLE_VARIABLES, keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES, keys.GLOBAL_STEP):
             graph.collections[key] = [v.op.name for v in self.graph.get_collection(key)]
-        graph.facts[IN_PROCESS] = {"model": self.source}
-        graph.facts[AT_TWICE] = self.at_twice
+        graph.keep(InProcess())
+        graph.keep(SecondTrace(self.at_twice))
         return graph
 
 

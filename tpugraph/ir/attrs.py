@@ -6,7 +6,7 @@ Together with ``graphdef.py`` this is the only place that knows the protobufs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from tensorflow.core.framework import attr_value_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorflow.python.framework import tensor_util
+
+from tpugraph import ops
 
 AttrValue = attr_value_pb2.AttrValue
 Shape = tuple[int | None, ...] | None
@@ -237,6 +239,20 @@ def tensor_proto(value: Any) -> Any:
     array = np.asarray(value)
     proto: tensor_pb2.TensorProto = tensor_util.make_tensor_proto(array)
     return proto
+
+
+def arity(op: str, attributes: Mapping[str, Any]) -> int | None:
+    """How many data inputs a node has by the definition of its op and its encoded attributes; None where they do not say."""
+    counts = ops.input_counts(op)
+    if counts is None or not any(counts):
+        return None if counts is None else len(counts)
+    total = counts.count(None)
+    for name in filter(None, counts):
+        held = attributes.get(name)
+        if held is None:
+            return None
+        total += len(held.list.type) if held.WhichOneof("value") == "list" else held.i
+    return total
 
 
 def first_element() -> dict[str, Any]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.links import Links, is_back_edge
-from tpugraph.ir.node import Node, Output, Tensor, Use
+from tpugraph.ir.node import Node, Output, Tensor, Use, assign
 from tpugraph.support.errors import GraphError
 
 __all__ = ["Edits", "Graph", "Node", "Note", "Output", "Tensor", "Use", "is_back_edge"]
+
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -55,7 +57,7 @@ class Graph(Links):
         source: the file or folder the graph came from, for messages.
         stage: name of the pass at work; new nodes are marked with it.
         notes: what passes said about nodes, in order.
-        facts: what passes measured, by pass name, for the report.
+        readable: the classes of results that the pass at work may look up; None where no pipeline runs.
         imported: what TensorFlow knows of the graph, opaque (:mod:`tpugraph.analysis.shapes` keeps it here), or None.
     """
 
@@ -76,7 +78,8 @@ class Graph(Links):
         self.source = ""
         self.stage: str | None = None
         self.notes: list[Note] = []
-        self.facts: dict[str, dict[str, Any]] = {}
+        self.readable: frozenset[type] | None = None
+        self._kept: dict[type, object] = {}
         self.imported: Any = None
 
     # ------------------------------------------------------------------ what holds for as long as nothing is edited
@@ -223,7 +226,7 @@ class Graph(Links):
         use = Use(node, index)
         del node.inputs[index].node._uses[use]
         tensor.node._uses[use] = tensor.port
-        node.inputs = (*node.inputs[:index], tensor, *node.inputs[index + 1 :])
+        assign(node, "inputs", (*node.inputs[:index], tensor, *node.inputs[index + 1 :]))
         self._unprove(node)
         self._changed(node)
 
@@ -331,8 +334,17 @@ class Graph(Links):
         attrs: Mapping[str, Any] | None = None,
         outputs: Sequence[Output] | None = None,
     ) -> None:
-        """Turn ``node`` into another op under the same name; ``attrs`` replaces all attributes but ``_`` ones."""
+        """Turn ``node`` into another op under the same name; ``attrs`` replaces all attributes but ``_`` ones.
+
+        Raises:
+            GraphError: the other op takes another number of inputs.
+        """
         self._check_members((node, *(t.node for t in inputs or ())), f"new inputs of '{node.name}'")
+        given = node._attrs if attrs is None else {key: attr_codec.encode(value) for key, value in attrs.items()}
+        wanted, count = attr_codec.arity(op, given), len(node.inputs if inputs is None else inputs)
+        if wanted is not None and wanted != count:
+            raise GraphError(f"'{node.name}' cannot become {op}: it has {count} inputs, and {op} takes {wanted}", node=node,
+                             fix="give inputs= and the attributes that say how many they are")  # fmt: skip
         self._set_op(node, op)
         self._unprove(node)
         self._marked += 1
@@ -378,7 +390,7 @@ class Graph(Links):
         others = [node for node in nodes if node.device != device]
         self._check_members(others, "device")
         for node in others:
-            node.device = device
+            assign(node, "device", device)
         self.edits.changed += len(others)
 
     def set_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
@@ -431,6 +443,36 @@ class Graph(Links):
             self._unprove(copies[node])
         self.edits.added += len(chosen)
         return copies
+
+    # ------------------------------------------------------------------ what passes leave for later ones
+
+    def keep(self, result: object) -> None:
+        """Keep what a pass found or made, for later ones, instead of what is kept of its class."""
+        self._kept[type(result)] = result
+
+    def kept(self, kind: type[_T]) -> _T | None:
+        """The result of that class; None where none is kept.
+
+        Raises:
+            GraphError: the pass at work does not say that it reads it.
+        """
+        if self.readable is not None and kind not in self.readable:
+            raise GraphError(f"the pass '{self.stage}' looks up {kind.__name__}, which it does not name in its reads",
+                             origin=self.source)  # fmt: skip
+        found = self._kept.get(kind)
+        return found if isinstance(found, kind) else None
+
+    def result(self, kind: type[_T]) -> _T:
+        """The result of that class.
+
+        Raises:
+            GraphError: none is kept, or the pass at work does not say that it reads it.
+        """
+        found = self.kept(kind)
+        if found is None:
+            raise GraphError(f"{kind.__name__} is not known of the graph", origin=self.source,
+                             fix="run the pass that gives it before")  # fmt: skip
+        return found
 
     def note(self, node: Node | str, text: str) -> None:
         """Record what the pass at work did with a node, or why it left it alone."""

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 from tpugraph import ops
-from tpugraph.ir.node import PLACE, Node, Tensor, Use, Wait
+from tpugraph.ir.node import PLACE, Node, Tensor, Use, Wait, assign
 from tpugraph.support.errors import GraphError
 
 _new = tuple.__new__  # a third of the time of Use(...), which counts where every edge of a graph is made
@@ -205,10 +205,10 @@ class Links:
     def _set_op(self, node: Node, op: str) -> None:
         del self._of_op[node.op][node]
         self._of_op.setdefault(op, {})[node] = None
-        node.op = op
+        assign(node, "op", op)
 
     def _link(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
-        node.inputs = inputs
+        assign(node, "inputs", inputs)
         for index, (producer, port) in enumerate(inputs):
             producer._uses[_new(Use, (node, index))] = port
         if not controls:
@@ -218,18 +218,19 @@ class Links:
             wait = self._waits[controls] = Wait(controls)
             for control in controls:
                 control._awaited[wait] = None
-        node.controls = wait.controls
+        assign(node, "controls", wait.controls)
         node._wait = wait
         wait.nodes[node] = None
 
     def _unlink(self, node: Node) -> None:
         for index, tensor in enumerate(node.inputs):
             tensor.node._uses.pop(_new(Use, (node, index)), None)
-        node.inputs = ()
+        assign(node, "inputs", ())
         wait = node._wait
         if wait is None:
             return
-        node.controls, node._wait = (), None
+        assign(node, "controls", ())
+        node._wait = None
         del wait.nodes[node]
         if not wait.nodes:
             del self._waits[wait.controls]

@@ -65,6 +65,19 @@ class Wait:
         self.nodes: dict[Node, None] = {}
 
 
+assign = object.__setattr__
+"""Sets a field of a node; for the graph alone, which keeps what hangs together with it."""
+
+_OF_THE_GRAPH = {
+    "op": "retype(node, op)",
+    "name": "add(op, name), and replace_uses",
+    "device": "set_device(node, device)",
+    "inputs": "set_inputs(node, tensors)",
+    "controls": "set_controls(node, nodes)",
+}
+"""What only the graph sets, and how."""
+
+
 class Node:
     """One operation. Read its fields; change it through :class:`Graph` only.
 
@@ -78,6 +91,12 @@ class Node:
         origin: name of the node in the user's graph that this one was made for, or None for an original node.
         made_by: name of the pass that made it, or None.
     """
+
+    name: str
+    op: str
+    device: str
+    inputs: tuple[Tensor, ...]
+    controls: tuple[Node, ...]
 
     __slots__ = (
         "_attrs",
@@ -97,12 +116,12 @@ class Node:
     )
 
     def __init__(self, op: str, name: str, device: str, attrs: dict[str, Any]) -> None:
-        self.op = op
-        self.name = name
-        self.device = device
+        assign(self, "op", op)
+        assign(self, "name", name)
+        assign(self, "device", device)
+        assign(self, "inputs", ())
+        assign(self, "controls", ())
         self._attrs = attrs
-        self.inputs: tuple[Tensor, ...] = ()
-        self.controls: tuple[Node, ...] = ()
         self.outputs: list[Output] | None = None
         self.origin: str | None = None
         self.made_by: str | None = None
@@ -111,6 +130,12 @@ class Node:
         self._written: Any = None  # as graphdef wrote it last, while op, inputs and attributes are those
         self._wait: Wait | None = None
         self._awaited: dict[Wait, None] = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OF_THE_GRAPH:
+            raise GraphError(f"the {name} of a node cannot be set", node=self,
+                             fix=f"graph.{_OF_THE_GRAPH[name]}, which keeps the graph whole")  # fmt: skip
+        assign(self, name, value)
 
     def out(self, port: int = 0) -> Tensor:
         """Output ``port`` as a tensor."""

@@ -13,6 +13,7 @@ from tpugraph.analysis.dimensions import Dimensions, Dims, Elements
 from tpugraph.analysis.placements import REPLICATE, Entries, PerCore, Placement, Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import ROWS, Size, Unknown
+from tpugraph.analysis.step import ClosedShapes, SplitConstants
 from tpugraph.ir import Graph, Tensor
 from tpugraph.partition import one_row
 
@@ -21,7 +22,8 @@ _Seeds = tuple[dict[Tensor, Dims], dict[Tensor, Placement], dict[Tensor, Element
 
 
 def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, str] | None = None,
-            chosen: Mapping[str, bool] | None = None, nodes: analysis.NodeSet | None = None) -> Placing:  # fmt: skip
+            chosen: Mapping[str, bool] | None = None, nodes: analysis.NodeSet | None = None,
+            split: SplitConstants | None = None) -> Placing:  # fmt: skip
     """The placements of a training step, with its dimensions and sizes.
 
     Args:
@@ -31,17 +33,17 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
         policies: see :class:`Placing`.
         chosen: constants that are settled: by name, whether they hold the size of the batch.
         nodes: the nodes to analyse; those on the device by default.
+        split: which constants hold sizes of a batch that was split.
     """
     device = analysis.cluster_nodes(graph) if nodes is None else nodes
     order = analysis.loop_order(graph, device)
     dims, placements, sizes = _seeds(graph, device, rows)
-    split = graph.facts.get("split-batch", {})
-    if split:
-        dims |= {graph[name].out(): held for name, held in split["held"].dims.items() if name in graph}
-        sizes |= {graph[name].out(): held for name, held in split["held"].elements.items() if name in graph}
-    facts = graph.facts.get("static-shapes", {})
-    shape_of, literal_ones = facts.get("shape_of", {}), facts.get("ones")
-    only = split.get("constants")
+    closed = graph.kept(ClosedShapes) or ClosedShapes()
+    if split is not None:
+        dims |= {graph[name].out(): held for name, held in split.dims.items() if name in graph}
+        sizes |= {graph[name].out(): held for name, held in split.elements.items() if name in graph}
+    shape_of, literal_ones = closed.shape_of, closed.ones
+    only = set(split.names()) if split is not None else None
     if literal_ones is not None and only is None:  # no shape of the batch was a constant before
         only = {*shape_of, *(chosen or ())}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,28 +12,12 @@ from tpugraph.analysis import dimension_rules as _dimension_rules  # registers i
 from tpugraph.analysis import evidence
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, constant
 from tpugraph.analysis.sizes import Known, Poly, Size, follows_batch, known
+from tpugraph.analysis.step import ClosedShapes, SplitConstants
 from tpugraph.ir import Graph, Node, Tensor, Use
 from tpugraph.ir.attrs import Shape
 from tpugraph.support.errors import ShapeError
 
 _ = _dimension_rules
-
-
-@dataclass(frozen=True)
-class Held:
-    """What constants hold of the batch, by name.
-
-    Attributes:
-        elements: of vectors of sizes and of single sizes their elements.
-        dims: of constants with rows their dimensions.
-    """
-
-    elements: dict[str, Elements] = field(default_factory=dict)
-    dims: dict[str, Dims] = field(default_factory=dict)
-
-    def names(self) -> list[str]:
-        """All of the constants."""
-        return [*self.elements, *self.dims]
 
 
 class Resizing:
@@ -58,7 +41,7 @@ class Resizing:
         self._what = what
         self._fix = fix
         chosen = dict.fromkeys(nodes)
-        shape_of = graph.facts.get("static-shapes", {}).get("shape_of", {})
+        shape_of = (graph.kept(ClosedShapes) or ClosedShapes()).shape_of
         self.dims = Dimensions(graph, analysis.loop_order(graph, chosen), batch, seeds, shape_of=shape_of)
         evidence.weigh(self.dims)
         batches = [t for t, dims in seeds.items() if any(isinstance(s, Poly) for s in dims)]
@@ -70,22 +53,23 @@ class Resizing:
         return ShapeError(f"the batch cannot be {self._what} with certainty: {fault}", node=node, origin=self.graph.source,
                           fix=self._fix)  # fmt: skip
 
-    def constants(self) -> Held:
+    def constants(self) -> SplitConstants:
         """Re-derive the constants that hold the batch; returns what they hold of it.
 
         Raises:
             ShapeError: one may hold it, and that is not certain.
         """
-        held = Held()
+        elements: dict[str, Elements] = {}
+        shapes: dict[str, Dims] = {}
         for node in [n for n in self.dims.order if n.op == "Const" and constant(n).dtype != object]:
             dims = self.dims.dims(node.out())
             if dims is not None and any(map(follows_batch, dims)):
-                held.dims[node.name] = self._resize(node, dims)
+                shapes[node.name] = self._resize(node, dims)
             elif constant(node).dtype.kind in "iu":
-                elements = self._elements(node)
-                if elements is not None:
-                    held.elements[node.name] = elements
-        return held
+                found = self._elements(node)
+                if found is not None:
+                    elements[node.name] = found
+        return SplitConstants(elements, shapes)
 
     def attributes(self, node: Node) -> None:
         """Open the shapes in attributes, which only check, where they may hold the batch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpugraph.ir import Graph
@@ -36,39 +37,45 @@ class Variable:
     trained: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class Roles:
-    """What :func:`find` found. All values are names, so that rewriting keeps them valid."""
+    """What :func:`find` found. All values are names, so that rewriting keeps them valid.
+
+    Attributes:
+        loss: the loss.
+        train_ops: what a step of training runs.
+        step: the step counter, or None.
+        inputs: the nodes that take a batch.
+        variables: by name.
+        updates: the nodes that write trained variables; of evaluation those that update metrics.
+        summaries: the summaries.
+        metrics: the nodes that update metrics while the graph trains.
+        savers: the nodes that write checkpoints.
+        table_initializers: the nodes that fill tables.
+        iterator_initializers: the nodes that start iterators.
+        enqueues: the nodes that queue runners run.
+        other_candidates: by role, other nodes that could have it.
+        mode: ``train``, ``eval`` or ``predict``.
+        values: of evaluation, by the name of a metric, the tensor that is its value.
+        predictions: by name, the tensors that are handed out.
+    """
 
     loss: Finding
-    train_ops: list[Finding]
+    train_ops: Sequence[Finding]
     step: Finding | None
-    inputs: list[Finding]
-    variables: dict[str, Variable]
-    updates: list[Finding]
-    summaries: list[Finding] = field(default_factory=list)
-    metrics: list[Finding] = field(default_factory=list)
-    savers: list[Finding] = field(default_factory=list)
-    table_initializers: list[str] = field(default_factory=list)
-    iterator_initializers: list[str] = field(default_factory=list)
-    enqueues: list[str] = field(default_factory=list)
-    other_candidates: dict[str, list[Finding]] = field(default_factory=dict)
-    # Of evaluation and prediction only: see tpugraph.roles.evaluation_roles.
+    inputs: Sequence[Finding]
+    variables: Mapping[str, Variable]
+    updates: Sequence[Finding]
+    summaries: Sequence[Finding] = ()
+    metrics: Sequence[Finding] = ()
+    savers: Sequence[Finding] = ()
+    table_initializers: Sequence[str] = ()
+    iterator_initializers: Sequence[str] = ()
+    enqueues: Sequence[str] = ()
+    other_candidates: Mapping[str, Sequence[Finding]] = field(default_factory=dict)
     mode: str = "train"
-    values: dict[str, str] = field(default_factory=dict)
-    predictions: dict[str, str] = field(default_factory=dict)
-    # Filled in by the passes that make these nodes.
-    loss_share: str = ""
-    step_loss: str = ""
-    tail: list[str] = field(default_factory=list)
-    infeed: list[str] = field(default_factory=list)
-    outfeed: str = ""
-    results: dict[str, str] = field(default_factory=dict)
-    batch_rows: int = 0
-    rows: str = ""
-    device_ends: list[str] = field(default_factory=list)
-    beside: list[str] = field(default_factory=list)
-    beside_queues: list[str] = field(default_factory=list)
+    values: Mapping[str, str] = field(default_factory=dict)
+    predictions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def roots(self) -> list[str]:

@@ -77,9 +77,10 @@ def run_pass(step: Pass, graph: Graph, *, roles: RolesSpec = None, after: Sequen
     return pipeline.trace[-1].edits
 
 
-def _everything_required(steps: Sequence[Pass]) -> set[str]:
-    """A pass is tested alone: what it requires is taken as given (and still checked on the graph)."""
-    return {name for step in steps for name in step.requires}
+def _everything_required(steps: Sequence[Pass]) -> set[str | type]:
+    """A pass is tested alone: what it requires and reads is taken as given (and still checked on the graph)."""
+    required: set[str | type] = {name for step in steps for name in step.requires}
+    return required.union(*(step.reads for step in steps))
 
 
 def check_pass(

@@ -8,6 +8,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, minimum_cut, must_be_host, shapes
 from tpugraph.analysis.bounds import Known, bounded_bytes
 from tpugraph.analysis.sides import sides
+from tpugraph.analysis.step import DeviceEnds
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
 from tpugraph.support.errors import ConversionError, ShapeError
@@ -32,7 +33,8 @@ class Step:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.roots = [graph[name] for name in graph.roles.device_ends or graph.roles.roots]
+        self.ends = ends = graph.kept(DeviceEnds)
+        self.roots = [graph[name] for name in (ends.nodes if ends is not None else graph.roles.roots)]
         self.cone = graph.ancestors(self.roots)
         variables = [node for node in self.cone if node.op in ops.RESOURCE_VARIABLES]
         self.variables = dict.fromkeys(variables)
@@ -54,7 +56,7 @@ class Step:
         No infeed takes the indices. Nothing writes the variable meanwhile, so that the host may look them up as well: what
         crosses is what it makes of each row's entries.
         """
-        if not self.graph.roles.device_ends:
+        if self.ends is None:
             return {}
         found = {n: None for n in self.cone if n.op in ops.GATHERS and n.inputs[0].node in self.variables
                  and bounded_bytes(n.inputs[1]) is None}  # fmt: skip
@@ -204,7 +206,7 @@ class Step:
             )
         return ShapeError("the input cannot be cut from the step", origin=self.graph.source)
 
-    def split(self, cut: list[Tensor]) -> tuple[NodeSet, NodeSet]:
+    def split(self, cut: list[Tensor]) -> tuple[NodeSet, NodeSet, list[Node]]:
         """Device and host nodes of the step; uniform nodes that both need are in both."""
         crossing = set(cut)
         device: NodeSet = {}
@@ -236,8 +238,7 @@ class Step:
                     self.graph.remove_control(node, control)
                     self.graph.note(control, f"'{node.name}' waited for it; now the enqueue of the batch does")
         host = self.graph.ancestors([*(t.node for t in cut), *waits])
-        self.graph.facts["host-waits"] = {"nodes": [n.name for n in waits]}
-        return device, host
+        return device, host, list(waits)
 
 
 def _opener(tensor: Tensor) -> str:

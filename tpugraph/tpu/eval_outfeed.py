@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import HOST_DEVICE, NodeSet, in_cluster
 from tpugraph.analysis.state import variable_of, written_variables
-from tpugraph.control_flow.loops import Loop
+from tpugraph.analysis.step import Results
+from tpugraph.control_flow.loops import Loop, add_results
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 
 _INT32 = attrs.dtype("int32")
@@ -22,10 +24,10 @@ _RESOURCE = attrs.dtype("resource")
 def collect_in_loop(graph: Graph, limit: Tensor) -> None:
     """Put the host's part behind the outfeed into its loop.
 
-    Leaves in ``roles.results``: ``counts`` (steps and examples of the loop, int64 [2]), ``losses`` (one per step, where
-    there is a loss) and ``prediction/NAME`` (the rows of all steps).
+    Adds to :class:`~tpugraph.analysis.step.Results`: ``counts`` (steps and examples of the loop, int64 [2]), ``losses``
+    (one per step, where there is a loss) and ``prediction/NAME`` (the rows of all steps).
     """
-    roles, results = graph.roles, graph.roles.results
+    roles, results = graph.roles, graph.result(Results)
     rows, some, pivot = graph.tensor(results["rows"]), graph.tensor(results["some"]), graph[results["pivot"]]
     body = _body(graph, [rows.node, some.node, pivot])
     _free_values(graph, dict.fromkeys(body))
@@ -67,9 +69,9 @@ def collect_in_loop(graph: Graph, limit: Tensor) -> None:
     loop.update(step_index, add("AddV2", "steps", [step, one], {"T": _INT32}, (_INT32, ()), after=[done.node]))
     loop.enclose(made)
     exits = loop.close()
-    results["counts"] = str(_counts(graph, exits[step_index], exits[seen_index]))
-    for name, stack in stacks.items():
-        results[name] = str(stack.read(exits[flows[name]], exits[step_index], joined=name != "losses"))
+    counts = str(_counts(graph, exits[step_index], exits[seen_index]))
+    read = {n: s.read(exits[flows[n]], exits[step_index], joined=n != "losses") for n, s in stacks.items()}
+    add_results(graph, counts=counts, **{name: str(tensor) for name, tensor in read.items()})
 
 
 def _body(graph: Graph, always: list[Node]) -> list[Node]:
@@ -100,10 +102,9 @@ def _free_values(graph: Graph, body: NodeSet) -> None:
         for index, tensor in enumerate(node.inputs if node not in body else ()):
             if tensor.node in copies:
                 graph.set_input(node, index, copies[tensor.node].out(tensor.port))
-    for name, text in graph.roles.values.items():
-        tensor = graph.tensor(text)
-        if tensor.node in copies:
-            graph.roles.values[name] = str(copies[tensor.node].out(tensor.port))
+    read = {name: graph.tensor(text) for name, text in graph.roles.values.items()}
+    behind = {name: copies[t.node].out(t.port) if t.node in copies else t for name, t in read.items()}
+    graph.roles = replace(graph.roles, values={name: str(tensor) for name, tensor in behind.items()})
 
 
 def _scalar(graph: Graph, loss: Tensor) -> Tensor:

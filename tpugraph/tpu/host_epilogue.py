@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from tpugraph import ops
 from tpugraph.analysis import NodeSet
 from tpugraph.analysis.placements import Shard
 from tpugraph.analysis.sizes import Poly
+from tpugraph.analysis.step import DeviceEnds, PaddedBatches
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.roles.findings import Finding
 from tpugraph.support.errors import ConversionError, ShapeError
@@ -67,7 +69,7 @@ class HostTail:
     def build(self) -> None:
         """Cut the graph in two: the tail reads the rows of all cores, or makes for itself what is uniform."""
         graph = self.graph
-        count = graph[graph.roles.rows].out()
+        count = graph[graph.result(PaddedBatches).count].out()
         own = self.own()
         device = self._release([*(t.node for t in self.cut), count.node])
         beside = dict.fromkeys(t for t in self.cut if goes_beside(t))
@@ -84,8 +86,8 @@ class HostTail:
             kept = [copies.get(c, c) for c in node.controls if c in self.mixing or c in own or c in self.nodes]
             graph.set_controls(node, kept)
         names = {tensor: end.inputs[0].node.name for tensor, end in zip([count, *self.cut], ends, strict=True)}
-        graph.roles.device_ends = [name for tensor, name in names.items() if tensor not in beside]
-        graph.roles.beside = [name for tensor, name in names.items() if tensor in beside]
+        through = tuple(name for tensor, name in names.items() if tensor not in beside)
+        graph.keep(DeviceEnds(through, tuple(name for tensor, name in names.items() if tensor in beside)))
         self._clear(ends)
 
     def _open(self, node: Node) -> None:
@@ -153,7 +155,7 @@ class HostTail:
                 if producer not in found:
                     found[producer] = None
                     stack.append(producer)
-        graph.roles.updates = list(watches.values())
+        graph.roles = replace(graph.roles, updates=tuple(watches.values()))
         return found
 
     def _copies(self, own: NodeSet, device: NodeSet) -> dict[Node, Node]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.analysis.shapes import is_static
-from tpugraph.ir import Graph, Node
+from tpugraph.analysis.step import DeviceEnds, Partitioned
+from tpugraph.ir import Graph, Node, attrs
 from tpugraph.support.errors import InvariantError
 
 
@@ -67,7 +68,7 @@ def _invariant(check: Check) -> Check:
 
 @_invariant
 def _well_formed(graph: Graph) -> Iterator[Violation]:
-    """Every edge leads to a node of the graph, use-lists agree with inputs, no attribute is missing."""
+    """Every edge leads to a node of the graph, use-lists agree with inputs, no input and no attribute is missing."""
     for node in graph.take_touched():
         for index, (producer, port) in enumerate(node.inputs):
             if graph.get(producer.name) is not producer:
@@ -78,6 +79,9 @@ def _well_formed(graph: Graph) -> Iterator[Violation]:
         for control in node.controls:
             if graph.get(control.name) is not control:
                 yield Violation(node, f"waits for '{control.name}', which was removed")
+        wanted = attrs.arity(node.op, node.raw_attrs)
+        if wanted is not None and wanted != len(node.inputs):
+            yield Violation(node, f"has {len(node.inputs)} inputs, but {node.op} takes {wanted}")
         required = ops.required_attrs(node.op)
         if required <= node.raw_attrs.keys():
             continue
@@ -125,7 +129,8 @@ def _placed(graph: Graph) -> Iterator[Violation]:
 @_invariant
 def _rows_separate(graph: Graph) -> Iterator[Violation]:
     """The host reads what cores compute as the rows of all cores only."""
-    ends = [graph.get(name) for name in graph.roles.device_ends]
+    found = graph.kept(DeviceEnds)
+    ends = [graph.get(name) for name in found.nodes] if found is not None else []
     if not ends:
         yield Violation(None, "it is not known where the device's part of the step ends", "run the pass separate-rows")
     for node in ends:
@@ -166,7 +171,8 @@ def _uniform_writes(graph: Graph) -> Iterator[Violation]:
 
 def _varying(graph: Graph) -> NodeSet:
     """The nodes whose values differ between cores: none where there is one core."""
-    alone = graph.facts.get("cross-replica-sum", {}).get("cores") == 1
+    partitioned = graph.kept(Partitioned)
+    alone = partitioned is not None and partitioned.cores == 1
     return {} if alone else analysis.replica_varying(graph)
 
 

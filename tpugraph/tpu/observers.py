@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tpugraph import ops
 from tpugraph.analysis import NodeSet, must_be_host, shapes
@@ -24,7 +25,7 @@ def detach_prints(graph: Graph) -> dict[str, str]:
         graph.replace_control_uses(node, [node.inputs[0].node])
         loss = graph.roles.loss
         if loss.name == node.name:
-            graph.roles.loss = type(loss)(str(node.inputs[0]), loss.reason)
+            graph.roles = replace(graph.roles, loss=type(loss)(str(node.inputs[0]), loss.reason))
         graph.note(node, "prints behind the outfeed, once per loop")
     dropped = {}
     for node in [node for node in graph.of_type(*ops.PRINTS) if node in sides(graph)]:
@@ -76,6 +77,7 @@ class Tail:
 
     Attributes:
         dropped: what cannot be fed, by name, with the reason.
+        nodes: what the host runs behind the device.
     """
 
     def __init__(self, graph: Graph, step: Step, device: NodeSet, cut: list[Tensor]) -> None:
@@ -84,6 +86,7 @@ class Tail:
         self.device = device
         self.arriving = set(cut)
         self.dropped: dict[str, str] = {}
+        self.nodes: list[Node] = []
 
     def place(self) -> None:
         """Put what each core can do for its own rows on the device, and let the host read the rest."""
@@ -105,7 +108,7 @@ class Tail:
                 continue
             if self._can_be_device(node):
                 self.device[node] = None
-        roles.tail = [n.name for n in tail if n in host_side and n not in self.device]
+        self.nodes = [n for n in tail if n in host_side and n not in self.device]
         for node in [n for n in tail if n not in self.device]:
             if node in graph:
                 self._feed(node, tail)
@@ -193,5 +196,6 @@ class Tail:
         for gone in _remove(self.graph, doomed):
             self.device.pop(gone, None)
         roles = self.graph.roles
-        roles.summaries = [f for f in roles.summaries if f.name in self.graph and self.graph[f.name].inputs]
-        roles.tail = [name for name in roles.tail if name in self.graph]
+        kept = [f for f in roles.summaries if f.name in self.graph and self.graph[f.name].inputs]
+        self.graph.roles = replace(roles, summaries=tuple(kept))
+        self.nodes = [node for node in self.nodes if node in self.graph]

@@ -8,7 +8,8 @@ import numpy as np
 
 from tpugraph.analysis import HOST_DEVICE, in_cluster
 from tpugraph.analysis.placements import Entries, Partial, Placement, Replicate, Shard
-from tpugraph.control_flow.loops import Loop
+from tpugraph.analysis.step import Outfed, Partitioned
+from tpugraph.control_flow.loops import Loop, add_results
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 
 MADE_BY = "outfeed"
@@ -79,7 +80,7 @@ class HostSide:
         """
         graph = self.graph
         readers = [use for use in tensor.node.uses(tensor.port) if not in_cluster(use.node)]
-        if str(tensor) in (graph.roles.loss.name, graph.roles.loss_share) and tensor.dtype == loss.dtype:
+        if str(tensor) in (graph.roles.loss.name, graph.result(Partitioned).loss_share) and tensor.dtype == loss.dtype:
             value, how = loss, "the loss of the global batch"
         elif len(self.dequeues) == 1 or isinstance(placement, Replicate):
             value, how = self._first(index, tensor), "the same on every core"
@@ -132,8 +133,7 @@ class HostSide:
 
 def read_in_loop(graph: Graph, limit: Tensor) -> None:
     """Put the reading of the outfeed into its loop; losses are stacked, other values leave with the last step."""
-    roles = graph.roles
-    loss = graph.tensor(roles.step_loss)
+    loss = graph.tensor(graph.result(Outfed).loss)
     dequeues = graph.of_type("OutfeedDequeueTuple")
     body = {n: None for n in graph.descendants(dequeues) if n.made_by == MADE_BY}
     _own_constants(graph, body)
@@ -182,8 +182,8 @@ def read_in_loop(graph: Graph, limit: Tensor) -> None:
         for use in readers[tensor]:
             graph.set_input(use.node, use.index, loop._exits[index])
     exits = loop.close()
-    roles.results["last_loss"] = str(exits[last_index])
-    roles.results["losses"] = str(_stacked(graph, stack, exits[0], exits[flow_index], loss))
+    losses = _stacked(graph, stack, exits[0], exits[flow_index], loss)
+    add_results(graph, last_loss=str(exits[last_index]), losses=str(losses))
 
 
 def _own_constants(graph: Graph, body: dict[Node, None]) -> None:

@@ -23,12 +23,18 @@ class Pass:
         requires: invariants that must hold before.
         ensures: invariants that hold after, until a later pass names them in ``breaks``.
         breaks: invariants that this pass gives up.
+        reads: classes of results of earlier passes that it looks up, see :mod:`tpugraph.analysis.step`.
+        reads_if_given: those that it looks up where there is a pass that gives them.
+        gives: classes of results that it keeps.
     """
 
     name: ClassVar[str]
     requires: ClassVar[tuple[str, ...]] = ()
     ensures: ClassVar[tuple[str, ...]] = ()
     breaks: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[type, ...]] = ()
+    reads_if_given: ClassVar[tuple[type, ...]] = ()
+    gives: ClassVar[tuple[type, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -75,20 +81,21 @@ class Pipeline:
 
     Args:
         passes: the passes, run once each, in this order.
-        given: invariants that the input graph holds already.
+        given: invariants that the input graph holds already, and classes of results that it has.
 
     Raises:
-        PipelineError: a pass requires what neither the input nor an earlier pass gives.
+        PipelineError: a pass requires or reads what neither the input nor an earlier pass gives, or what a later one gives.
     """
 
-    def __init__(self, passes: Sequence[Pass], *, given: Iterable[str] = ("roles_known",)) -> None:
+    def __init__(self, passes: Sequence[Pass], *, given: Iterable[str | type] = ("roles_known",)) -> None:
         self.passes = tuple(passes)
         self.trace: list[Trace] = []
         self._given = frozenset(given)
         self._prove_order()
+        self._prove_reads()
 
     def _prove_order(self) -> None:
-        held = set(self._given) | {"well_formed"}
+        held = {name for name in self._given if isinstance(name, str)} | {"well_formed"}
         for step in self.passes:
             unknown = {*step.requires, *step.ensures, *step.breaks} - INVARIANTS.keys()
             if unknown:
@@ -101,6 +108,19 @@ class Pipeline:
                     f"the pass '{step.name}' requires '{missing[0]}', which nothing before it ensures", fix=fix
                 )
             held = (held - set(step.breaks)) | set(step.ensures)
+
+    def _prove_reads(self) -> None:
+        """What a pass looks up is given before it."""
+        held = {kind for kind in self._given if isinstance(kind, type)}
+        for number, step in enumerate(self.passes):
+            later = {kind: p for p in reversed(self.passes[number:]) for kind in p.gives if p is not step}
+            for kind in (*step.reads, *step.reads_if_given):
+                if kind not in held and (kind in step.reads or kind in later):
+                    fix = f"run '{later[kind].name}' before it" if kind in later else "add the pass that gives it"
+                    raise PipelineError(
+                        f"the pass '{step.name}' reads {kind.__name__}, which nothing before it gives", fix=fix
+                    )
+            held.update(step.gives)
 
     def run(
         self,
@@ -146,7 +166,9 @@ class Pipeline:
         try:
             for name in step.requires:
                 INVARIANTS[name].verify(graph, f"before {step.name}")
+            graph.readable = frozenset((*step.reads, *step.reads_if_given, *step.gives))
             step.run(graph)
+            graph.readable = None
             for name in ("well_formed", *step.ensures):
                 INVARIANTS[name].verify(graph, f"after {step.name}")
         except TpuGraphError as error:
@@ -156,7 +178,7 @@ class Pipeline:
                 error.origin = graph.source or None
             raise
         finally:
-            graph.stage = None
+            graph.stage = graph.readable = None
         seconds = time.perf_counter() - started
         self.trace.append(Trace(step.name, graph.edits.since(before), seconds, len(graph)))
 

@@ -1,0 +1,213 @@
+"""What a pass finds or makes for later ones: a class for each, of which the graph keeps one object.
+
+A pass names in ``gives`` what it keeps and in ``reads`` what it looks up, so that a pipeline in the wrong order cannot be
+built; :meth:`tpugraph.ir.Graph.keep` and :meth:`tpugraph.ir.Graph.result` are the only way. Nodes and tensors are named, so
+that rewriting keeps them valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpugraph.analysis.dimensions import Dims, Elements
+from tpugraph.analysis.placements import Placement
+from tpugraph.ir import Graph
+
+
+@dataclass(frozen=True)
+class SecondTrace:
+    """The program was traced once more, with twice as many rows.
+
+    Attributes:
+        constants: of each constant, by name, its value there; None where it is the same.
+    """
+
+    constants: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ClosedShapes:
+    """Open batches have been given a number of rows.
+
+    Attributes:
+        batches: which ones, a sentence each.
+        shape_of: by the name of a constant, the tensor whose shape it was computed from.
+        ones: by tensor, the dimensions that were 1 while all batches were open, where these have one row; else None.
+    """
+
+    batches: tuple[str, ...] = ()
+    shape_of: Mapping[str, str] = field(default_factory=dict)
+    ones: Mapping[str, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class SplitConstants:
+    """The traced batch has been split: which constants of the device hold sizes of it.
+
+    Attributes:
+        elements: by the name of a constant vector, its elements.
+        dims: by the name of a constant, its dimensions.
+    """
+
+    elements: Mapping[str, Elements] = field(default_factory=dict)
+    dims: Mapping[str, Dims] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        """The names of the constants."""
+        return [*self.elements, *self.dims]
+
+
+@dataclass(frozen=True)
+class Literals:
+    """Constants that passes made, and that hold numbers of the model, whatever their value."""
+
+    names: tuple[str, ...] = ()
+
+
+def add_literals(graph: Graph, names: Iterable[str]) -> None:
+    """Keep more names of constants that hold numbers of the model."""
+    before = graph.kept(Literals) or Literals()
+    graph.keep(Literals((*before.names, *names)))
+
+
+@dataclass(frozen=True)
+class PaddedBatches:
+    """Batches of evaluation and prediction have been padded.
+
+    Attributes:
+        rows: rows of one core's batch.
+        count: the node that counts the true ones.
+        baked: whether the plain graph was traced with that number of rows.
+        tensors: the tensors of the padded batch.
+        sparse: indices, values and shape of the sparse ones.
+        endless: whether the dataset repeats for ever.
+        notes: for the report.
+    """
+
+    rows: int
+    count: str
+    baked: bool
+    tensors: tuple[str, ...]
+    sparse: tuple[tuple[str, str, str], ...]
+    endless: bool
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DeviceEnds:
+    """Where the device's part of an evaluation or prediction ends.
+
+    Attributes:
+        nodes: what the device computes of its rows, their number first.
+        beside: what goes from host to host past the device.
+    """
+
+    nodes: tuple[str, ...]
+    beside: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HostModels:
+    """Products of layers that the host computes behind the device, a sentence each."""
+
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a step is cut between host and device.
+
+    Attributes:
+        tensors: what crosses to the device, with its bytes for one core in each step.
+        naive_bytes: how many bytes the whole input would take; None where that is open.
+        dropped: what watched the step and cannot do so on several cores, by node, with the reason.
+        tail: the nodes that watch the step on the host behind the device.
+        waits: the nodes that the enqueue of a batch waits for.
+    """
+
+    tensors: Mapping[str, int]
+    naive_bytes: int | None
+    dropped: Mapping[str, str]
+    tail: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+
+    def bytes(self) -> int:
+        """How many bytes cross for one core in each step."""
+        return sum(self.tensors.values())
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """The step has been partitioned over the cores.
+
+    Attributes:
+        cores: how many.
+        rows: rows of one core's batch; None where the batch has no dimension.
+        loss_share: the tensor that is one core's share of the loss.
+        loss_reduction: ``mean``, ``sum`` or ``whole``: how the loss of the batch is made of those of the cores.
+        reason: why.
+        notes: for the report.
+        leaving: how the tensors that leave the device live on the cores.
+        combined: the tensors that cores combine, with the reason.
+        gathered: the tensors whose rows are gathered, with their bytes.
+        unified: updates that were made the same on every core, by node.
+    """
+
+    cores: int
+    rows: int | None
+    loss_share: str
+    loss_reduction: str = "whole"
+    reason: str = "one core has the whole batch"
+    notes: tuple[str, ...] = ()
+    leaving: Mapping[str, Placement] = field(default_factory=dict)
+    combined: Mapping[str, Any] = field(default_factory=dict)
+    gathered: Mapping[str, Any] = field(default_factory=dict)
+    unified: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Enqueues:
+    """The nodes that enqueue a batch for each core."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Outfed:
+    """What leaves the device through the outfeed.
+
+    Attributes:
+        enqueue: the node that sends it.
+        tensors: what the host makes of each.
+        bytes: how many leave all cores in a step.
+        loss: the loss of the global batch on the host; "" without one.
+    """
+
+    enqueue: str
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    bytes: int = 0
+    loss: str = ""
+
+
+@dataclass(frozen=True)
+class Queues:
+    """The queues of what goes past the device, from host to host, one for each core."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Results:
+    """The nodes and tensors behind the loops, and how many rows a step has, by what the entry points call them."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> str:
+        """The node or tensor."""
+        return self.names[name]
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is one."""
+        return name in self.names
