@@ -1,0 +1,53 @@
+"""What of a graph is on the device and what on the host, and what only a host can do."""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.ir import Graph, Node, Tensor
+
+NodeSet = dict[Node, None]
+"""An ordered set of nodes."""
+
+CLUSTER_ATTR = "_tpu_replicate"
+"""The attribute that marks a node as part of the replicated cluster."""
+
+CLUSTER = "cluster"
+"""The name of the cluster in a converted graph."""
+
+HOST_DEVICE = "/job:tpu_worker/task:0/device:CPU:0"
+"""Where the host part runs."""
+
+CORE_DEVICE = "/device:TPU_REPLICATED_CORE:0"
+"""Where infeed and outfeed ops of the cluster run."""
+
+
+def in_cluster(node: Node) -> bool:
+    """Whether the node is placed on the device."""
+    return CLUSTER_ATTR in node._attrs
+
+
+def cluster_nodes(graph: Graph) -> NodeSet:
+    """The nodes on the device, in the order of the graph; the quick way to ask it of many."""
+    return graph.with_attr(CLUSTER_ATTR)
+
+
+def fed_to_device(graph: Graph) -> list[Tensor]:
+    """The host tensors that the device reads, in the order of the graph; variables and cluster arguments are none."""
+    device = cluster_nodes(graph)
+    found = {t for node in device for t in node.inputs if t.node not in device}
+    feeding = {t.node for t in found if t.node.op not in ops.RESOURCE_VARIABLES and t.node.op != "TPUReplicatedInput"}
+    return [t for node in graph if node in feeding for t in map(node.out, node.used_ports()) if t in found]
+
+
+def must_be_host(node: Node) -> bool:
+    """Whether only a host can run the node: its op says so, or it touches strings."""
+    if ops.is_host_only(node.op):
+        return True
+    if node.op in ops.ASSERTS:
+        return False
+    if node.op == "Const" and all(use.node.op in ops.ASSERTS for use in node.uses()):
+        return False
+    for kind, _ in node.outputs or ():
+        if kind.name == "string":
+            return True
+    return any(producer.output(port)[0].name == "string" for producer, port in node.inputs)

@@ -1,0 +1,130 @@
+"""Which values differ between cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tpugraph import ops
+from tpugraph.analysis.loop_frames import frames
+from tpugraph.analysis.shapes import is_static
+from tpugraph.analysis.sides_of_step import NodeSet, cluster_nodes
+from tpugraph.ir import Graph, Node
+
+
+def divergence(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node, Any] | None = None) -> NodeSet:
+    """The replica-varying nodes: those whose values differ between cores.
+
+    A value varies when it depends on a source through data, when a Switch on a varying predicate decides whether it
+    exists, when it is inside a loop whose trip count varies, or when it lives in a container that holds varying
+    values. CrossReplicaSum makes values uniform, and the shape of a statically shaped value is uniform.
+
+    Args:
+        graph: the graph.
+        sources: nodes that differ by themselves: infeed, per-core random streams.
+        within: limits the analysis to some nodes.
+    """
+    chosen = within if within is not None else dict.fromkeys(graph)
+    frame_of: dict[Node, str] | None = None
+    containers = [node for node in graph.of_type(*ops.CONTAINERS) if node in chosen]
+    varying: NodeSet = {}
+    diverged_frames: set[str] = set()
+    stack = [node for node in sources if node in chosen]
+    while stack:
+        _spread(stack, varying, chosen)
+        stack = [c for c in containers if c not in varying and _holds_varying(c, varying)]
+        loops = [n for n in varying if n.op in ops.LOOP_COND]
+        if not loops:
+            continue
+        if frame_of is None:
+            frame_of = frames(graph)
+        new = {frame_of[n] for n in loops} - diverged_frames
+        diverged_frames |= new
+        if new:
+            stack.extend(n for n in chosen if frame_of[n] in new and n not in varying)
+    return varying
+
+
+def replica_varying(graph: Graph) -> NodeSet:
+    """The replica-varying nodes of the device part of a graph, before or after infeed and loop were made.
+
+    Sources are the infeed (or, before it is made, what the device reads from the host) and those random ops that reach
+    something varying or a CrossReplicaSum: a random op that feeds uniform state only (gradient noise, say) is uniform.
+    """
+    return graph.remember("replica_varying", _replica_varying)
+
+
+def _replica_varying(graph: Graph) -> NodeSet:
+    device = cluster_nodes(graph)
+    reading = reading_host(device)
+    sources = [node for node in device if node.op == "InfeedDequeueTuple" or node in reading]
+    varying = divergence(graph, sources, within=device)
+    streams = [n for n in graph.of_type(*ops.RANDOM) if n in device and _reaches_replicas(n, varying)]
+    return divergence(graph, [*sources, *streams], within=device) if streams else varying
+
+
+def reading_host(device: NodeSet) -> NodeSet:
+    """Those of the device nodes that read the host otherwise than through a variable."""
+    return {n: None for n in device for t in n.inputs if t.node not in device and t.node.op not in ops.VARIABLES}
+
+
+def _reaches_replicas(start: Node, varying: NodeSet) -> bool:
+    stack, seen = [start], {start}
+    while stack:
+        for use in stack.pop().uses():
+            if use.node in varying or use.node.op == "CrossReplicaSum":
+                return True
+            if use.node not in seen:
+                seen.add(use.node)
+                stack.append(use.node)
+    return False
+
+
+def _spread(stack: list[Node], varying: NodeSet, chosen: Mapping[Node, Any]) -> None:
+    """Carry divergence forward over data, and over control edges out of regions whose existence varies."""
+    while stack:
+        node = stack.pop()
+        if node in varying:
+            continue
+        varying[node] = None
+        for use in node.uses():
+            consumer = use.node
+            if consumer in chosen and consumer not in varying and not _levels(consumer):
+                stack.append(consumer)
+        if node.op in ops.SWITCH and node.inputs[1].node in varying and node.inputs[1].node.op not in ops.LOOP_COND:
+            stack.extend(n for n in _behind_switch(node) if n in chosen and n not in varying)
+
+
+def _behind_switch(switch: Node) -> NodeSet:
+    found: NodeSet = {}
+    stack = [switch]
+    while stack:
+        for consumer in stack.pop().consumers():
+            if consumer not in found and consumer.op not in ops.MERGE:
+                found[consumer] = None
+                stack.append(consumer)
+    return found
+
+
+def _levels(node: Node) -> bool:
+    """Whether the node's value is uniform although an input varies."""
+    if node.op == "CrossReplicaSum":
+        return True
+    if node.op in ops.SHAPE_OF | ops.FILLED_LIKE:
+        return all(t.node.outputs is not None and is_static(t.shape) for t in node.inputs)
+    return False
+
+
+def _holds_varying(container: Node, varying: NodeSet) -> bool:
+    """Whether something varying is put into the container (its handle is followed through aliases)."""
+    stack, seen = [container], {container}
+    while stack:
+        for use in stack.pop().uses():
+            if use.node in varying:
+                return True
+            if use.node not in seen and (
+                use.node.op in ops.HANDLE_ALIASES or use.node.op.startswith("TensorArrayGrad")
+            ):
+                seen.add(use.node)
+                stack.append(use.node)
+    return False
