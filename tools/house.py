@@ -1,6 +1,7 @@
 """The rooms and floors of the house, counted from the imports of the code.
 
-    python tools/house.py        prints every floor with its rooms, and which rooms each room imports
+    python tools/house.py            prints every floor with its rooms, and which rooms each room imports
+    python tools/house.py --check    exit code 1, and what is wrong, where the order of the house is broken
 
 A room is a package below ``tpugraph`` with its subpackages, or a module that stands there alone. ``tools/bazel/floors.bzl``
 says on which floor a room is; a room imports from floors below its own, and no module imports one that imports it.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,9 +150,13 @@ def _module(package: str, path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def main() -> None:
-    """Prints the floors, highest first."""
+def main(arguments: list[str]) -> int:
+    """Prints the floors, highest first, or what breaks their order; the exit code."""
     house = House(Path(__file__).absolute().parents[1])
+    if "--check" in arguments:
+        faults = house.faults()
+        print(*faults, sep="\n", end="\n" if faults else "")
+        return 1 if faults else 0
     arrows = house.arrows()
     for floor, rooms in reversed(house.floors):
         for room in rooms:
@@ -158,7 +164,8 @@ def main() -> None:
                 f"{floor:<12} {room:<14} {len(house.modules(room)):>3} modules, imports {' '.join(sorted(arrows[room])) or '-'}"
             )
     print(house.summary())
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))
