@@ -183,7 +183,7 @@ def test_a_sum_with_l2_counts_the_l2_once() -> None:
         finish(loss, SGD(0.002))
 
     assert_cores_are_the_whole_batch(build, **CLOSE)
-    assert report(lambda: build(4))["reduction"]["loss_reduction"] == "sum"
+    assert report(lambda: build(4))["reduction"]["kind"] == "sum"
 
 
 def test_a_sum_with_l2_of_a_function_of_the_variable_counts_the_l2_once() -> None:
@@ -196,7 +196,7 @@ def test_a_sum_with_l2_of_a_function_of_the_variable_counts_the_l2_once() -> Non
         finish(tf.identity(loss), SGD(0.002))
 
     assert_cores_are_the_whole_batch(build, **CLOSE)
-    assert report(lambda: build(4))["reduction"]["loss_reduction"] == "sum"
+    assert report(lambda: build(4))["reduction"]["kind"] == "sum"
 
 
 def test_a_mean_with_l2() -> None:
@@ -205,7 +205,7 @@ def test_a_mean_with_l2() -> None:
         finish(loss + 0.3 * tf.nn.l2_loss(tf1.trainable_variables()[0]), SGD(0.1))
 
     assert_cores_are_the_whole_batch(build, **CLOSE)
-    assert report(lambda: build(4))["reduction"]["loss_reduction"] == "mean"
+    assert report(lambda: build(4))["reduction"]["kind"] == "mean"
 
 
 def test_a_sum_divided_by_the_traced_batch_is_a_mean() -> None:
@@ -213,7 +213,7 @@ def test_a_sum_divided_by_the_traced_batch_is_a_mean() -> None:
         finish(tf.reduce_sum(squared_error(*linear(rows))) / float(rows), SGD(0.1))
 
     assert_cores_are_the_whole_batch(build, **CLOSE)
-    assert report(lambda: build(4))["reduction"]["loss_reduction"] == "mean"
+    assert report(lambda: build(4))["reduction"]["kind"] == "mean"
 
 
 def test_weights_with_zeros_average_over_what_counts() -> None:
@@ -228,7 +228,7 @@ def test_weights_with_zeros_average_over_what_counts() -> None:
         finish(loss, SGD(0.1))
 
     assert_cores_are_the_whole_batch(build, **CLOSE, rows=2)
-    assert report(lambda: build(4))["reduction"]["loss_reduction"] in ("joint", "mean")
+    assert report(lambda: build(4))["reduction"]["kind"] in ("joint", "mean")
 
 
 def test_a_loss_of_both_kinds() -> None:
@@ -239,7 +239,7 @@ def test_a_loss_of_both_kinds() -> None:
 
     assert_cores_are_the_whole_batch(build, **CLOSE)
     found = report(lambda: build(4), loss_reduction="sum")
-    assert found["reduction"] == {"loss_reduction": "sum", "reason": "chosen with --loss_reduction"}
+    assert found["reduction"] == {"kind": "sum", "reason": "chosen with --loss_reduction"}
     assert "--loss_reduction=sum decides how cores combine" in "".join(found["notes"])
 
 

@@ -125,6 +125,6 @@ def test_a_number_that_equals_the_batch_keeps_its_meaning(divide: bool, tmp_path
     expected: list[float] = []
     path = traced(tmp_path, lambda e: tf.reduce_sum(e) / 8.0 if divide else tf.reduce_mean(e), expected)
     program = convert(path, num_replicas=4, iterations_per_loop=3, batch_mode="global")
-    assert program.report["reduction"]["loss_reduction"] == ("sum" if divide else "mean")
+    assert program.report["reduction"]["kind"] == ("sum" if divide else "mean")
     with TPUSession(program) as session:
         np.testing.assert_allclose(session.train(6), expected, rtol=1e-5)

@@ -224,3 +224,17 @@ def test_batches_are_no_variables() -> None:
         batches(rows_of(8, 2), 4)
 
     testing.assert_raises_block(roles.find, graph_of(build), words=["no"], max_length=400, kind=RolesError)
+
+
+def test_a_gradient_that_nothing_reads_is_no_loss() -> None:
+    """TensorFlow makes the gradients of the weights of a loss, too; without a summary it was taken for the loss."""
+
+    def build() -> None:
+        features, targets, weights = linear(4)
+        classes = tf.cast(targets[:, 0] > 0.0, tf.int32)
+        logits = features @ weights @ tf.ones((1, 2))
+        SGD(0.1).minimize(tf1.losses.softmax_cross_entropy(tf.one_hot(classes, 2), logits))
+
+    found = roles.find(graph_of(build))
+    assert found.loss.name == "softmax_cross_entropy_loss/value"
+    assert not [f.name for f in found.other_candidates.get("loss", ()) if f.name.startswith("gradients/")]

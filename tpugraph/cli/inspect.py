@@ -11,7 +11,7 @@ from typing import Any
 
 from tpugraph import compiler, ops
 from tpugraph.analysis import in_cluster
-from tpugraph.analysis.step import Cut, Partitioned
+from tpugraph.analysis.step import Cut
 from tpugraph.cli import why
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
@@ -88,7 +88,7 @@ def _plain(model: str, graph: Graph, options: compiler.ConvertOptions) -> dict[s
         last = next((i for i, step in enumerate(passes) if step.name == ends), len(passes) - 1)
         Pipeline(passes[: last + 1]).run(graph)
         if options.mode == "train":
-            found["reduction"] = {key: getattr(graph.kept(Partitioned), key) for key in ("loss_reduction", "reason")}
+            found["reduction"] = compiler.reduction(graph)
             found["collectives"] = compiler.collectives(graph)
     except TpuGraphError as error:
         found["conversion_error"] = error.as_dict()
@@ -180,7 +180,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines += ["", f"trained variables ({len(found['trained'])})"]
         lines += [f"  {name} {shape}" for name, shape in found["trained"].items()]
     if found.get("reduction"):
-        lines.append(f"reduction   {found['reduction']['loss_reduction']}: {found['reduction']['reason']}")
+        lines.append(f"reduction   {found['reduction']['kind']}: {found['reduction']['reason']}")
     if found.get("collectives"):
         lines += collective_lines(found["collectives"])
         lines += [f"  {tensor}: {words}" for tensor, words in list(found["collectives"]["combined"].items())[:_MOST]]

@@ -7,6 +7,7 @@ from tpugraph.compiler.conversion import (
     convert,
     find_roles,
     passes_of,
+    reduction,
 )
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "convert",
     "find_roles",
     "passes_of",
+    "reduction",
 ]

@@ -192,7 +192,7 @@ def _report(
         "inputs": [asdict(f) for f in found.inputs],
         "trained": found.trained,
         "variables": {name: {"key": v.key, "trained": v.trained} for name, v in found.variables.items()},
-        "reduction": {key: getattr(partitioned, key, None) for key in ("loss_reduction", "reason")},
+        "reduction": reduction(graph),
         "collectives": collectives(graph),
         "varying_updates": partitioned.unified if partitioned is not None else {},
         "bytes_per_step": {
@@ -210,6 +210,12 @@ def _report(
         "why": [{"stage": n.stage, "node": n.node, "text": n.text} for n in graph.notes],
         "seconds": round(seconds, 4),
     }
+
+
+def reduction(graph: Graph) -> dict[str, str | None]:
+    """What the loss is of the batch (``kind``: a mean, a sum or whole) and why; None before the step was partitioned."""
+    partitioned = graph.kept(Partitioned)
+    return {"kind": getattr(partitioned, "loss_reduction", None), "reason": getattr(partitioned, "reason", None)}
 
 
 def collectives(graph: Graph) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def compile_training(traced: Traced, steps_per_loop: int | None, batch_norm: str
             return _convert(traced, steps_per_loop, wanted, batch_norm)
         error.fix = f"{error.fix}; here by CrossShardOptimizer(optimizer, reduction=...)"
         raise
-    found = program.report["reduction"]["loss_reduction"]
+    found = program.report["reduction"]["kind"]
     if wanted is None or wanted == found or (wanted == "mean" and found != "sum"):
         return program
     return _convert(traced, steps_per_loop, wanted, batch_norm)

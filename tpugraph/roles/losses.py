@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
@@ -93,7 +93,9 @@ def _unread_scalars(graph: Graph, varying: dict[Node, None], moving: list[Node])
         shapes.infer(graph)
     backward = graph.ancestors(moving, data_only=True)
     candidates = [
-        (position, node) for position, node in enumerate(varying) if node not in backward and _unread_scalar(node)
+        (position, node)
+        for position, node in enumerate(varying)
+        if node not in backward and _unread_scalar(node) and not _unread_gradient(node, backward)
     ]
     trained = _bits(v for node in moving for v in written_variables(node)[:1])
     apart = _bits(node for node in varying if node not in backward)
@@ -114,6 +116,25 @@ def _unread_scalar(node: Node) -> bool:
         return False
     kind, shape = node.outputs[0]
     return kind.floating and shape == ()
+
+
+def _unread_gradient(node: Node, backward: Mapping[Node, None]) -> bool:
+    """Whether a node is the gradient of an operand that nothing trains: it was made together with one that is read.
+
+    The gradients of an op's operands are handed on together, each once all of them are there (``tf.tuple``).
+    """
+    while node.op in ops.IDENTITIES:
+        node = node.inputs[0].node
+    for group in node.control_uses():
+        together = group.controls if group.op == "NoOp" else ()
+        handed_on = {
+            reader.inputs[0].node
+            for reader in group.control_uses()
+            if reader.op in ops.IDENTITIES and reader in backward
+        }
+        if handed_on.intersection(together):
+            return True
+    return False
 
 
 def _bits(nodes: Iterable[Node]) -> dict[Node, int]:

@@ -125,7 +125,7 @@ class _Verifier:
 
     def _first_loss(self, plain: PlainRun, many: Program, start: _Start, single: Result, skip: str) -> Comparison:
         """The loss of step 1 on N cores against the plain graph's on the first N batches, at the same weights."""
-        n, kind = self.options.num_replicas, many.report["reduction"]["loss_reduction"]
+        n, kind = self.options.num_replicas, many.report["reduction"]["kind"]
         what = f"{n} cores, loss of step 1, with the {kind} of the plain graph's on {n} batches"
         if not skip and kind not in ("mean", "sum"):
             skip = "each batch counts by a weight of its own"

@@ -91,9 +91,9 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
 def _combined_lines(report: dict[str, Any]) -> list[str]:
     """How the loss combines over the cores, and what the cores combine in each step."""
     found = report["reduction"]
-    if found["loss_reduction"] is None:
+    if found["kind"] is None:
         return []
-    return [f"reduction   {found['loss_reduction']}: {found['reason']}", *collective_lines(report["collectives"])]
+    return [f"reduction   {found['kind']}: {found['reason']}", *collective_lines(report["collectives"])]
 
 
 def collective_lines(found: dict[str, Any]) -> list[str]:
