@@ -38,7 +38,8 @@ def load(flags: Parsed, console: Console) -> Program:
     refuse_late(flags)
     graph = graphdef.from_graph_def(loaded.graph_def, source=flags.model)
     console.say(batch_line(graph))
-    return Program(loaded.graph_def, {"source": flags.model})
+    rows, cores = _rows_of_a_core(graph), graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas")
+    return Program(loaded.graph_def, {"source": flags.model, "global_rows": None if rows is None else rows * cores})
 
 
 def refuse_late(flags: Parsed) -> None:
@@ -56,9 +57,17 @@ def refuse_late(flags: Parsed) -> None:
 def batch_line(graph: Graph) -> str:
     """The batch of a converted graph, such as ``global batch 128 = 8 cores x 16``."""
     cores = graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas")
+    rows = _rows_of_a_core(graph)
+    return f"{cores} cores" if rows is None else f"global batch {rows * cores} = {cores} cores x {rows}"
+
+
+def _rows_of_a_core(graph: Graph) -> int | None:
     shapes = [shape for node in graph.of_type("InfeedDequeueTuple") for shape in node.attr("shapes") or []]
     counts = Counter(shape[0] for shape in shapes if shape)
-    if not counts:
-        return f"{cores} cores"
-    rows = max(counts, key=lambda n: (counts[n], n))
-    return f"global batch {rows * cores} = {cores} cores x {rows}"
+    return max(counts, key=lambda n: (counts[n], n)) if counts else None
+
+
+def global_rows(program: Program) -> int | None:
+    """Rows of the global batch of a program that :func:`load` gave; None where its input has no shape that tells."""
+    rows: int | None = program.report["batch"]["global"] if "batch" in program.report else program.report["global_rows"]
+    return rows

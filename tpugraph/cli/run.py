@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -10,6 +11,7 @@ import tensorflow as tf
 from tpugraph.cli import evaluating, programs
 from tpugraph.cli.console import Console, Outcome, stderr_held_back
 from tpugraph.cli.convert import check_folder
+from tpugraph.cli.curves import Curves, keep_model
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.cli.training import LossFile, Training
 from tpugraph.runtime.pjrt import devices
@@ -46,15 +48,29 @@ def run(flags: Parsed, console: Console) -> Outcome:
         if flags["engine"] != "emulator":
             console.say(_engine_line(session))
         started_from = _start(session, flags["checkpoint"], flags["model_dir"], console)
-        training = Training(
-            session, console, _steps(flags, session, console), losses, flags["model_dir"], flags["save_steps"]
-        )
-        code = training.run()
+        steps = _steps(flags, session, console)
+        with _curves(flags, session, program) as curves:
+            training = Training(session, console, steps, losses, flags["model_dir"], flags["save_steps"], curves)
+            code = training.run()
     return Outcome(
         {**training.summary(), "model": flags.model, "started_from": started_from, "notes": session.notes,
          "engine": session.report},
         code,
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _curves(flags: Parsed, session: TPUSession, program: Program) -> Iterator[Curves | None]:
+    """The event files of ``--model_dir``, and the graph beside them; on file when the block ends, however it does."""
+    if flags["model_dir"] is None or not session.writes_files:
+        yield None
+        return
+    keep_model(flags.model, flags["model_dir"])
+    curves = Curves(flags["model_dir"], program.graph_def, programs.global_rows(program), max(session.global_step, 0))
+    try:
+        yield curves
+    finally:
+        curves.close()
 
 
 def _steps(flags: Parsed, session: TPUSession, console: Console) -> int:

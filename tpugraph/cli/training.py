@@ -15,6 +15,7 @@ from typing import Any
 
 from tpugraph.cli.console import Console
 from tpugraph.cli.convert import check_writable
+from tpugraph.cli.curves import Curves
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support import files
 from tpugraph.support.errors import RunError
@@ -92,16 +93,18 @@ class Training:
         losses: where each step's loss goes.
         model_dir: where checkpoints go, or None.
         save_steps: steps between checkpoints; by the clock when None.
+        curves: the event files, or None to write none.
     """
 
     def __init__(self, session: TPUSession, console: Console, steps: int, losses: LossFile, model_dir: str | None,
-                 save_steps: int | None) -> None:  # fmt: skip
+                 save_steps: int | None, curves: Curves | None = None) -> None:  # fmt: skip
         self.session = session
         self.console = console
         self.steps = steps
         self.losses = losses
         self.model_dir = model_dir
         self.save_steps = save_steps
+        self.curves = curves
         self.done = 0
         self.checkpoint: str | None = None
         self.first_loss: float | None = None
@@ -128,7 +131,8 @@ class Training:
 
         def work() -> None:
             try:
-                self.session.train(self.steps, on_loop=self._after_loop)
+                on_summary = None if self.curves is None else self.curves.summary
+                self.session.train(self.steps, on_loop=self._after_loop, on_summary=on_summary)
             except BaseException as error:
                 failure.append(error)
 
@@ -174,6 +178,8 @@ class Training:
             self.last_loss = losses[-1]
             self._progress.update(self.done, losses[-1])
             self._check_finite(first, losses)
+            if self.curves is not None:
+                self.curves.loop(self.step, losses)
         if self._signals:
             raise _Stopped
         if self._due():
@@ -196,6 +202,8 @@ class Training:
         assert self.model_dir is not None
         self.checkpoint = self.session.save(os.path.join(self.model_dir, "model.ckpt"))
         self._saved_at, self._saved_when = self.done, time.monotonic()
+        if self.curves is not None:
+            self.curves.saved(self.step, self.checkpoint)
         self._say_notes()
 
     def _say_notes(self) -> None:

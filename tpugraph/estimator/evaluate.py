@@ -14,8 +14,9 @@ from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.models import CoresModel
 from tpugraph.estimator.plain_session import HookedRuns, PlainModel
-from tpugraph.estimator.reporting import Events, say
+from tpugraph.estimator.reporting import say
 from tpugraph.estimator.tracing import Traced
+from tpugraph.runtime.event_files import Events
 from tpugraph.support.errors import ArgumentError, RunError
 
 tf1 = tf.compat.v1

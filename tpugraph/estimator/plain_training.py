@@ -11,13 +11,14 @@ import tensorflow as tf
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.interrupt import Interrupt
-from tpugraph.estimator.reporting import Events, Meter, say
+from tpugraph.estimator.reporting import Meter, say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import PREFIX, first_checkpoint
 from tpugraph.estimator.stop_criterion import Goal
 from tpugraph.estimator.tracing import Traced
 from tpugraph.estimator.warm_start import WarmStartSettings
 from tpugraph.ir.session_config import guarded
+from tpugraph.runtime.event_files import Events
 from tpugraph.support.errors import NanLossDuringTrainingError
 
 tf1 = tf.compat.v1

@@ -1,20 +1,14 @@
-"""What people see of a run: lines of progress, and event files for TensorBoard."""
+"""What people see of a run: lines of progress, and the rates in event files."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
-import tensorflow as tf
-from google.protobuf.message import DecodeError
-
+from tpugraph.runtime.event_files import Events
 from tpugraph.support.progress import Progress
 
-tf1 = tf.compat.v1
 LOGGER = logging.getLogger("tpugraph")
 
 
@@ -34,76 +28,6 @@ def say(text: str) -> None:
 
 _BARS: list[Progress] = []
 """The bar that is on the terminal, if there is one."""
-
-
-class Events:
-    """Event files in a folder.
-
-    Writers are those of ``tf.compat.v1.summary.FileWriterCache``: the hooks of TensorFlow write to the same file.
-
-    Args:
-        folder: where they go.
-        graph: the graph to show.
-    """
-
-    def __init__(self, folder: str, graph: Any) -> None:
-        self.folder = folder
-        with graph.as_default():  # a FileWriter is made in graph mode only
-            self._writer = tf1.summary.FileWriterCache.get(folder)
-
-    def scalars(self, step: int, **values: float) -> None:
-        """Write numbers at a step, by tag."""
-        summary = tf1.Summary()
-        for tag, value in values.items():
-            summary.value.add(tag=tag, simple_value=value)
-        self._writer.add_summary(summary, step)
-
-    def results(self, step: int, found: Mapping[str, Any], checkpoint: str | None) -> None:
-        """Write the results of an evaluation, as Estimator does: numbers, arrays, and summaries that are a metric's value.
-
-        Args:
-            step: the global step of the checkpoint.
-            found: the results by name.
-            checkpoint: the prefix of the checkpoint, written as text under ``checkpoint_path``; not when None.
-        """
-        summary = tf1.Summary()
-        for key, value in found.items():
-            array = np.asarray(value)
-            if array.ndim == 0 and array.dtype.kind in "fiub":
-                summary.value.add(tag=key, simple_value=float(array))
-            elif isinstance(value, bytes):
-                summary.value.extend(_summaries(key, value))
-            else:
-                summary.value.add(tag=key, node_name=key, tensor=tf.make_tensor_proto(array))
-        if checkpoint is not None:
-            shown = tf1.SummaryMetadata(plugin_data=tf1.SummaryMetadata.PluginData(plugin_name="text"))
-            text = tf.make_tensor_proto(checkpoint, dtype=tf.string)
-            summary.value.add(tag="checkpoint_path", metadata=shown, tensor=text)
-        self._writer.add_summary(summary, step)
-
-    def summary(self, step: int, serialized: bytes) -> None:
-        """Write serialised summaries at a step."""
-        self._writer.add_summary(serialized, step)
-
-    def checkpoint(self, step: int, path: str) -> None:
-        """Write that a checkpoint was saved."""
-        log = tf1.SessionLog(status=tf1.SessionLog.CHECKPOINT, checkpoint_path=path)
-        self._writer.add_session_log(log, step)
-
-    def close(self) -> None:
-        """Have everything on file; the writer stays in its cache."""
-        self._writer.flush()
-
-
-def _summaries(key: str, serialized: bytes) -> list[Any]:
-    """The values of a serialised summary, under the name of their metric; the text itself where it is none."""
-    try:
-        values = list(tf1.Summary.FromString(serialized).value)
-    except DecodeError:
-        return [tf1.Summary.Value(tag=key, node_name=key, tensor=tf.make_tensor_proto(serialized))]
-    for index, value in enumerate(values):
-        value.tag = f"{key}/{index}"
-    return values
 
 
 class Meter:

@@ -12,12 +12,13 @@ import tensorflow as tf
 
 from tpugraph.estimator.arguments import instance
 from tpugraph.estimator.host_session import HostSession
-from tpugraph.estimator.reporting import Events, say
+from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.tracing import Traced
 from tpugraph.estimator.warm_start import WarmStartSettings, warm_start
 from tpugraph.ir import graphdef
 from tpugraph.runtime import checkpoint
+from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support import files
 from tpugraph.support.errors import CheckpointError, LoadError

@@ -17,13 +17,14 @@ from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.interrupt import Interrupt
 from tpugraph.estimator.loop_length import LoopLength
-from tpugraph.estimator.reporting import Events, Meter, say
+from tpugraph.estimator.reporting import Meter, say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import Checkpoints, first_checkpoint
 from tpugraph.estimator.stop_criterion import Goal
 from tpugraph.estimator.tracing import Traced
 from tpugraph.estimator.warm_start import WarmStartSettings
 from tpugraph.runtime.cluster.workers import CLUSTER
+from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import NanLossDuringTrainingError, RunError
 

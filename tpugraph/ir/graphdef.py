@@ -37,6 +37,8 @@ _COLLECTIONS = (
     "local_init_op",
 )
 _MAX_BYTES = 2**31 - 1  # the protobuf limit
+NAMES_IN_A_FOLDER = ("saved_model.pb", "saved_model.pbtxt", "graph.pbtxt", "model.pb")
+"""What a folder's graph is called, beside ``*.meta``; a SavedModel comes first, what Estimator writes as text last."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,13 @@ def sniff(path: Path) -> Loaded:
 
 
 def _sniff_folder(path: Path) -> Loaded:
-    for name in ("saved_model.pb", "saved_model.pbtxt"):
+    for name in NAMES_IN_A_FOLDER[:2]:
         if (path / name).exists():
             return sniff(path / name)
     metas = sorted(path.glob("*.meta"), key=lambda p: (p.stat().st_mtime, _step_of(p)))
     if metas:
         return sniff(metas[-1])
-    for name in ("graph.pbtxt", "model.pb"):
+    for name in NAMES_IN_A_FOLDER[2:]:
         if (path / name).exists():
             return sniff(path / name)
     raise LoadError(
@@ -378,3 +380,13 @@ def biggest_constants(graph_def: Any, count: int = 3) -> list[str]:
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write a graph as a binary GraphDef; the file is whole or not there."""
     files.write_atomically(Path(path), serialize(to_graph_def(graph)))
+
+
+def save_meta(loaded: Loaded, path: str | os.PathLike[str]) -> None:
+    """Write a graph that was read, with its collections, as a MetaGraphDef; the file is whole or not there.
+
+    Raises:
+        LoadError: the place cannot be written, or the graph has more than 2 GiB.
+    """
+    meta = meta_graph_pb2.MetaGraphDef(graph_def=loaded.graph_def) if loaded.meta is None else loaded.meta
+    files.write_atomically(Path(path), serialize(meta))

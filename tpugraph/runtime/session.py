@@ -232,6 +232,11 @@ class TPUSession:
         return self._trained if counted < 0 else counted
 
     @property
+    def writes_files(self) -> bool:
+        """Whether this process writes checkpoints and event files: of several that were joined, the first alone does."""
+        return self._compiled is None or self._compiled.devices.first
+
+    @property
     def iterations_per_loop(self) -> int:
         """Steps per loop, as the graph was converted."""
         return self._default_limit

@@ -1,0 +1,77 @@
+"""The curves of a training from the command line: its event files, and the graph that it trains, in its ``model_dir``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.ir import graphdef
+from tpugraph.runtime.event_files import Events
+
+MODEL = "model.meta"
+"""The graph as it was given, in the folder: every command takes the folder as its MODEL."""
+
+
+class Curves:
+    """Event files of one training: the graph, and at each loop's end its loss, its rates and the graph's summaries.
+
+    Args:
+        folder: where they go.
+        graph_def: the graph that is trained.
+        rows: rows of the global batch; None where unknown.
+        step: the global step that training starts at.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, folder: str, graph_def: Any, rows: int | None, step: int, *,
+                 clock: Callable[[], float] = time.monotonic) -> None:  # fmt: skip
+        self._events = Events(folder)
+        self._events.start(step, graph_def)
+        self._rows = rows
+        self._clock = clock
+        self._when = clock()
+        self._tags: set[str] = set()
+
+    def summary(self, step: int, serialized: bytes) -> None:
+        """Write the summaries of a loop's last step, under the tags that the graph gives them."""
+        self._tags = {value.tag for value in tf.compat.v1.Summary.FromString(serialized).value}
+        self._events.summary(step, serialized)
+
+    def loop(self, step: int, losses: list[float]) -> None:
+        """Write the loss of a loop's last step, unless a summary of the graph has its tag, and the rates of the loop."""
+        now = self._clock()
+        rate = len(losses) / max(now - self._when, 1e-9)
+        self._when = now
+        values = {"global_step/sec": rate}
+        if self._rows is not None:
+            values["examples/sec"] = rate * self._rows
+        if losses and "loss" not in self._tags:
+            values["loss"] = losses[-1]
+        self._events.scalars(step, **values)
+
+    def costs(self, step: int, metadata: Any) -> None:
+        """Write what each node took in a loop, as TensorFlow's RunMetadata."""
+        self._events.costs(step, metadata)
+
+    def saved(self, step: int, checkpoint: str) -> None:
+        """Write that a checkpoint was saved; what was written so far is on file then."""
+        self._events.checkpoint(step, checkpoint)
+        self._events.close()
+        self._when = self._clock()  # saving is no part of the next loop
+
+    def close(self) -> None:
+        """Have everything on file."""
+        self._events.close()
+
+
+def keep_model(model: str, folder: str) -> None:
+    """Write the graph that is trained into the folder, as :data:`MODEL`, unless the folder has one of another program's."""
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    others = [*place.glob("*.meta"), *(place / name for name in graphdef.NAMES_IN_A_FOLDER)]
+    if not any(path.exists() for path in others if path.name != MODEL):
+        graphdef.save_meta(graphdef.sniff(Path(model)), place / MODEL)

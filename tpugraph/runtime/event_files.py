@@ -1,0 +1,96 @@
+"""Event files: the curves, the graph and the costs of a run, as TensorBoard reads them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+tf1 = tf.compat.v1
+_NUMBERS = itertools.count()
+
+
+class Events:
+    """Event files in a folder.
+
+    Args:
+        folder: where they go.
+        graph: the TensorFlow graph to show. The writer is then that of ``tf.compat.v1.summary.FileWriterCache``, so that
+            the hooks of TensorFlow write to the same file. When None, the file is a new one, and :meth:`start` has the graph.
+    """
+
+    def __init__(self, folder: str, graph: Any = None) -> None:
+        self.folder = folder
+        with (graph or tf.Graph()).as_default():  # a FileWriter is made in graph mode only
+            if graph is not None:
+                self._writer = tf1.summary.FileWriterCache.get(folder)
+            else:  # the name of a file has seconds alone, in which two runs may start
+                self._writer = tf1.summary.FileWriter(folder, filename_suffix=f".{os.getpid()}.{next(_NUMBERS)}")
+
+    def start(self, step: int, graph_def: Any) -> None:
+        """Write that training starts behind a step, so that readers forget what an earlier run wrote there, and the graph."""
+        self._writer.add_session_log(tf1.SessionLog(status=tf1.SessionLog.START), step + 1)
+        self._writer.add_graph(graph=None, graph_def=graph_def)
+
+    def costs(self, step: int, metadata: Any) -> None:
+        """Write the RunMetadata of the loop that ended at a step: what each node took."""
+        self._writer.add_run_metadata(metadata, f"loop to step {step}", step)
+
+    def scalars(self, step: int, **values: float) -> None:
+        """Write numbers at a step, by tag."""
+        summary = tf1.Summary()
+        for tag, value in values.items():
+            summary.value.add(tag=tag, simple_value=value)
+        self._writer.add_summary(summary, step)
+
+    def results(self, step: int, found: Mapping[str, Any], checkpoint: str | None) -> None:
+        """Write the results of an evaluation, as Estimator does: numbers, arrays, and summaries that are a metric's value.
+
+        Args:
+            step: the global step of the checkpoint.
+            found: the results by name.
+            checkpoint: the prefix of the checkpoint, written as text under ``checkpoint_path``; not when None.
+        """
+        summary = tf1.Summary()
+        for key, value in found.items():
+            array = np.asarray(value)
+            if array.ndim == 0 and array.dtype.kind in "fiub":
+                summary.value.add(tag=key, simple_value=float(array))
+            elif isinstance(value, bytes):
+                summary.value.extend(_summaries(key, value))
+            else:
+                summary.value.add(tag=key, node_name=key, tensor=tf.make_tensor_proto(array))
+        if checkpoint is not None:
+            shown = tf1.SummaryMetadata(plugin_data=tf1.SummaryMetadata.PluginData(plugin_name="text"))
+            text = tf.make_tensor_proto(checkpoint, dtype=tf.string)
+            summary.value.add(tag="checkpoint_path", metadata=shown, tensor=text)
+        self._writer.add_summary(summary, step)
+
+    def summary(self, step: int, serialized: bytes) -> None:
+        """Write serialised summaries at a step."""
+        self._writer.add_summary(serialized, step)
+
+    def checkpoint(self, step: int, path: str) -> None:
+        """Write that a checkpoint was saved."""
+        log = tf1.SessionLog(status=tf1.SessionLog.CHECKPOINT, checkpoint_path=path)
+        self._writer.add_session_log(log, step)
+
+    def close(self) -> None:
+        """Have everything on file; the writer stays in its cache."""
+        self._writer.flush()
+
+
+def _summaries(key: str, serialized: bytes) -> list[Any]:
+    """The values of a serialised summary, under the name of their metric; the text itself where it is none."""
+    try:
+        values = list(tf1.Summary.FromString(serialized).value)
+    except DecodeError:
+        return [tf1.Summary.Value(tag=key, node_name=key, tensor=tf.make_tensor_proto(serialized))]
+    for index, value in enumerate(values):
+        value.tag = f"{key}/{index}"
+    return values
