@@ -35,14 +35,23 @@ class Curves:
         self._clock = clock
         self._when = clock()
         self._tags: set[str] = set()
+        self._costs: tuple[int, Any] | None = None
 
     def summary(self, step: int, serialized: bytes) -> None:
         """Write the summaries of a loop's last step, under the tags that the graph gives them."""
         self._tags = {value.tag for value in tf.compat.v1.Summary.FromString(serialized).value}
         self._events.summary(step, serialized)
 
-    def loop(self, step: int, losses: list[float]) -> None:
-        """Write the loss of a loop's last step, unless a summary of the graph has its tag, and the rates of the loop."""
+    def loop(self, step: int, losses: list[float], costs: Any = None) -> None:
+        """Write the loss of a loop's last step, unless a summary of the graph has its tag, and the rates of the loop.
+
+        Args:
+            step: the global step at the loop's end.
+            losses: of each step of the loop.
+            costs: the RunMetadata of the last loop that was measured, or None; of all loops the last one is written.
+        """
+        if costs is not None and (self._costs is None or costs is not self._costs[1]):
+            self._costs = step, costs
         now = self._clock()
         rate = len(losses) / max(now - self._when, 1e-9)
         self._when = now
@@ -53,10 +62,6 @@ class Curves:
             values["loss"] = losses[-1]
         self._events.scalars(step, **values)
 
-    def costs(self, step: int, metadata: Any) -> None:
-        """Write what each node took in a loop, as TensorFlow's RunMetadata."""
-        self._events.costs(step, metadata)
-
     def saved(self, step: int, checkpoint: str) -> None:
         """Write that a checkpoint was saved; what was written so far is on file then."""
         self._events.checkpoint(step, checkpoint)
@@ -65,6 +70,8 @@ class Curves:
 
     def close(self) -> None:
         """Have everything on file."""
+        if self._costs is not None:
+            self._events.costs(*self._costs)
         self._events.close()
 
 

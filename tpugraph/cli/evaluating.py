@@ -20,7 +20,7 @@ from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import UsageError
 
-_TRAINING_ONLY = ("losses", "save_steps", "max_steps")
+_TRAINING_ONLY = ("losses", "save_steps", "max_steps", "trace")
 
 
 def run(mode: str, flags: Parsed, console: Console) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import tensorflow as tf
 
 from tpugraph.cli import evaluating, programs
 from tpugraph.cli.console import Console, Outcome, stderr_held_back
-from tpugraph.cli.convert import check_folder
+from tpugraph.cli.convert import check_folder, check_writable
 from tpugraph.cli.curves import Curves, keep_model
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.cli.training import LossFile, Training
 from tpugraph.runtime.pjrt import devices
 from tpugraph.runtime.session import TPUSession
+from tpugraph.runtime.timeline import OFF, Timeline
+from tpugraph.support import files
 from tpugraph.support.errors import UsageError
 from tpugraph.tpu.program import Program
 
@@ -37,10 +40,13 @@ def run(flags: Parsed, console: Console) -> Outcome:
         raise UsageError("--save_steps needs a folder to save in", fix="give --model_dir=DIR")
     if flags["model_dir"] is not None:
         check_folder(Path(flags["model_dir"]), "--model_dir")
+    if flags["trace"] is not None:
+        check_writable(Path(flags["trace"]), "--trace")
+    timeline = OFF if flags["trace"] is None else Timeline()
     program = programs.load(flags, console)
     _join(flags, program)
     options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"],
-               "cluster": flags["workers"] or None}  # fmt: skip
+               "cluster": flags["workers"] or None, "timeline": timeline}  # fmt: skip
     # auto asks jax for each kind of device, and those that are not there log complaints
     with stderr_held_back() if flags["engine"] == "auto" else contextlib.nullcontext():
         opened = TPUSession(program, rebind=names, **options)
@@ -49,14 +55,27 @@ def run(flags: Parsed, console: Console) -> Outcome:
             console.say(_engine_line(session))
         started_from = _start(session, flags["checkpoint"], flags["model_dir"], console)
         steps = _steps(flags, session, console)
-        with _curves(flags, session, program) as curves:
-            training = Training(session, console, steps, losses, flags["model_dir"], flags["save_steps"], curves)
+        with _traced(flags["trace"], timeline, console), _curves(flags, session, program) as curves:
+            training = Training(
+                session, console, steps, losses, flags["model_dir"], flags["save_steps"], curves, timeline
+            )
             code = training.run()
     return Outcome(
         {**training.summary(), "model": flags.model, "started_from": started_from, "notes": session.notes,
-         "engine": session.report},
+         "engine": session.report, "shares": timeline.shares() or None},
         code,
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _traced(path: str | None, timeline: Timeline, console: Console) -> Iterator[None]:
+    """Writes the timeline when the block ends, however it does, and says what bound the run."""
+    try:
+        yield
+    finally:
+        if path is not None:
+            files.write_atomically(Path(path), json.dumps(timeline.as_chrome()).encode())
+            console.say(f"time: {timeline.bound()}; wrote {path}")
 
 
 @contextlib.contextmanager

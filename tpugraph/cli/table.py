@@ -226,6 +226,13 @@ RUN = Command(
         Flag("platform", "enum", None, "devices of --engine=pjrt; cpu makes virtual ones", ("cpu", "gpu", "tpu")),
         _REBIND,
         Flag("losses", "string", None, 'write a line {"step": 1, "loss": 0.5} per step', shown="FILE.jsonl"),
+        Flag(
+            "trace",
+            "string",
+            None,
+            "write a timeline of the training, for ui.perfetto.dev, and say what bound it",
+            shown="FILE.json",
+        ),
         *CONVERSION,
         *COMMON,
     ),

@@ -17,6 +17,7 @@ from tpugraph.cli.console import Console
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.curves import Curves
 from tpugraph.runtime.session import TPUSession
+from tpugraph.runtime.timeline import OFF, SAVE, Timeline
 from tpugraph.support import files
 from tpugraph.support.errors import RunError
 from tpugraph.support.progress import Progress
@@ -94,10 +95,11 @@ class Training:
         model_dir: where checkpoints go, or None.
         save_steps: steps between checkpoints; by the clock when None.
         curves: the event files, or None to write none.
+        timeline: takes note of what the time is spent on.
     """
 
     def __init__(self, session: TPUSession, console: Console, steps: int, losses: LossFile, model_dir: str | None,
-                 save_steps: int | None, curves: Curves | None = None) -> None:  # fmt: skip
+                 save_steps: int | None, curves: Curves | None = None, timeline: Timeline = OFF) -> None:  # fmt: skip
         self.session = session
         self.console = console
         self.steps = steps
@@ -105,6 +107,7 @@ class Training:
         self.model_dir = model_dir
         self.save_steps = save_steps
         self.curves = curves
+        self.timeline = timeline
         self.done = 0
         self.checkpoint: str | None = None
         self.first_loss: float | None = None
@@ -179,7 +182,7 @@ class Training:
             self._progress.update(self.done, losses[-1])
             self._check_finite(first, losses)
             if self.curves is not None:
-                self.curves.loop(self.step, losses)
+                self.curves.loop(self.step, losses, self.session.loop_costs)
         if self._signals:
             raise _Stopped
         if self._due():
@@ -200,7 +203,8 @@ class Training:
 
     def _save(self) -> None:
         assert self.model_dir is not None
-        self.checkpoint = self.session.save(os.path.join(self.model_dir, "model.ckpt"))
+        with self.timeline.span(SAVE):
+            self.checkpoint = self.session.save(os.path.join(self.model_dir, "model.ckpt"))
         self._saved_at, self._saved_when = self.done, time.monotonic()
         if self.curves is not None:
             self.curves.saved(self.step, self.checkpoint)

@@ -11,6 +11,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph import ops
+from tpugraph.runtime.timeline import DEVICE, OFF, Timeline
+
+_PARTS = {"device": DEVICE}
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,15 @@ class Failure:
     error: BaseException
 
 
-def run_together(session: Any, fetches: Mapping[str, Any]) -> tuple[dict[str, Any], Failure | None]:
+def run_together(
+    session: Any, fetches: Mapping[str, Any], timeline: Timeline = OFF
+) -> tuple[dict[str, Any], Failure | None]:
     """Run several fetches at the same time; a failure of one stops the others.
 
     Args:
         session: the TensorFlow session; it is closed, which cancels what still waits, as soon as a part fails.
         fetches: what each part fetches, by its name.
+        timeline: where it is noted how long each takes.
 
     Returns:
         The results by name, and the failure that came first and is no consequence of another.
@@ -42,7 +48,8 @@ def run_together(session: Any, fetches: Mapping[str, Any]) -> tuple[dict[str, An
 
     def run(name: str, fetch: Any) -> None:
         try:
-            results[name] = session.run(fetch)
+            with timeline.span(_PARTS.get(name, name)):
+                results[name] = session.run(fetch)
         except Exception as error:
             errors.append((time.monotonic(), name, error))
             failed.set()

@@ -20,8 +20,10 @@ from tpugraph.runtime.cluster import masters, tpu_master
 from tpugraph.runtime.emulator import emulation
 from tpugraph.runtime.emulator.hosts import MIRROR
 from tpugraph.runtime.evaluation import Evaluated
+from tpugraph.runtime.op_times import OpTimes
 from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.pjrt.compiled import CompiledLoop, compile_loop
+from tpugraph.runtime.timeline import OFF, Timeline
 from tpugraph.runtime.variables import Variables
 from tpugraph.support.errors import CheckpointError, RunError, TpuGraphError
 from tpugraph.tpu.program import Program
@@ -50,6 +52,8 @@ class TPUSession:
         platform: the devices of ``pjrt``: ``cpu`` for virtual ones of this machine, ``gpu`` or ``tpu`` for real ones.
         seed: of the random streams of the cores, for ``pjrt``.
         queues: emulate infeed and outfeed as queues between three concurrent parts, as on a TPU, instead of one loop.
+        timeline: takes note of what each loop of a training spends its time on. Where one Session.run does input, step and
+            outfeed, each op is measured, which slows a small step.
         config: a ``tf.compat.v1.ConfigProto``. On a cluster its ``operation_timeout_in_ms`` bounds the time without a
             finished step.
 
@@ -75,6 +79,7 @@ class TPUSession:
         platform: str | None = None,
         seed: int = 0,
         queues: bool = False,
+        timeline: Timeline = OFF,
         config: Any = None,
     ) -> None:
         graph_def = _graph_def_of(program)
@@ -102,7 +107,9 @@ class TPUSession:
         self._compiled: CompiledLoop | None = None
         self.lowered: emulation.Lowered | None = None
         if chosen.platform is not None:
-            chosen, self._compiled = compile_loop(graph, chosen, seed=seed)
+            chosen, self._compiled = compile_loop(graph, chosen, seed=seed, timeline=timeline)
+        self._timeline = timeline
+        self._op_times = OpTimes(graph, timeline) if timeline.recording else None
         if self._compiled is None and not self.on_tpu:
             self.lowered = emulation.lower(graph, queues=queues, hosts=reached.hosts_for(graph))
         self.report = {**chosen.as_dict(), **(self._compiled.report() if self._compiled else {})}
@@ -232,6 +239,11 @@ class TPUSession:
         return self._trained if counted < 0 else counted
 
     @property
+    def loop_costs(self) -> Any:
+        """TensorFlow's RunMetadata of the last loop that a timeline measured op by op; None where none was."""
+        return None if self._op_times is None else self._op_times.costs
+
+    @property
     def writes_files(self) -> bool:
         """Whether this process writes checkpoints and event files: of several that were joined, the first alone does."""
         return self._compiled is None or self._compiled.devices.first
@@ -267,7 +279,8 @@ class TPUSession:
         while len(losses) < steps:
             count = self._next_count(steps - len(losses))
             following = min(self._default_limit, steps - len(losses) - count)
-            found = self._loop(count, following, summaries=on_summary is not None)
+            with self._timeline.loop():
+                found = self._loop(count, following, summaries=on_summary is not None)
             losses.extend(found)
             self._trained += len(found)
             if on_summary is not None and self._last_summary is not None:
@@ -303,15 +316,28 @@ class TPUSession:
         self._require_open()
         self._set_limit(count)
         if self.lowered is not None and self.lowered.fused:
-            return list(self._call((*fetches, f"{device}:0"))[:-1])
+            return list(self._fused((*fetches, f"{device}:0"))[:-1])
         return self._three_parts(device, fetches)
+
+    def _fused(self, names: tuple[str, ...]) -> Any:
+        """All parts of a loop in one run; measured op by op where someone wants to know, and for as long as that is cheap."""
+        if self._op_times is None or self._op_times.left <= 0:
+            return self._call(names)
+        options, metadata = tf.compat.v1.RunOptions(), tf.compat.v1.RunMetadata()
+        options.trace_level = tf.compat.v1.RunOptions.SOFTWARE_TRACE
+        try:
+            found = self._session.run(names, options=options, run_metadata=metadata)
+        except (tf.errors.OpError, RuntimeError) as error:
+            raise self._translate(error) from error
+        self._op_times.read(metadata)
+        return found
 
     def _three_parts(self, device: str, fetched: list[str]) -> list[Any]:
         """Infeed, device and outfeed at the same time; an error in one stops the others and the first is reported."""
         ends = self._session.graph.get_operation_by_name("tpugraph/enqueue").control_inputs
         fed = [op.outputs[0] if op.outputs else op for op in ends]  # an error where the loop ends early, which no op is
         fetches: dict[str, Any] = {"infeed": fed, "device": f"{device}:0", "outfeed": fetched}
-        results, failure = loop_threads.run_together(self._session, fetches)
+        results, failure = loop_threads.run_together(self._session, fetches, self._timeline)
         if failure is None:
             return list(results["outfeed"])
         self._closed = True

@@ -19,6 +19,7 @@ from tpugraph.runtime.engines import Choice
 from tpugraph.runtime.pjrt.devices import Devices, joined
 from tpugraph.runtime.pjrt.host_part import COUNT, LIMIT, take_host_part
 from tpugraph.runtime.pjrt.prefetch import Ahead
+from tpugraph.runtime.timeline import DEVICE, INFEED, INPUT, OFF, OUTFEED, Timeline
 from tpugraph.support.errors import RunError, TpuGraphError
 from tpugraph.xla import stablehlo
 
@@ -29,13 +30,16 @@ Run = Callable[[Any, Mapping[str, Any] | None], Any]
 GLOBAL_STEP = "tpugraph/global_step:0"
 
 
-def compile_loop(graph: Graph, chosen: Choice, *, seed: int) -> tuple[Choice, CompiledLoop | None]:
+def compile_loop(
+    graph: Graph, chosen: Choice, *, seed: int, timeline: Timeline = OFF
+) -> tuple[Choice, CompiledLoop | None]:
     """The loop of a TPU graph that has its entry points, on the devices that were chosen.
 
     Args:
         graph: the graph; what is left of it is the host's part.
         chosen: the engine ``pjrt`` and a platform.
         seed: of the random streams of the cores.
+        timeline: takes note of what each loop spends its time on.
 
     Returns:
         The choice and the loop. Where the devices cannot run the graph and nobody named the engine: the emulator as the
@@ -52,7 +56,7 @@ def compile_loop(graph: Graph, chosen: Choice, *, seed: int) -> tuple[Choice, Co
         if chosen.asked_for or joined():
             raise
         return chosen.instead(error), None
-    return chosen, CompiledLoop(graph, devices, seed=seed)
+    return chosen, CompiledLoop(graph, devices, seed=seed, timeline=timeline)
 
 
 def _compile(graph: Graph, platform: str) -> Devices:
@@ -69,22 +73,24 @@ class CompiledLoop:
         graph: the TPU graph with its entry points and shapes; what is left of it is the host's part.
         devices: its cluster, compiled.
         seed: of the random streams of the cores.
+        timeline: takes note of what each loop spends its time on.
 
     Raises:
         RunError: the host's part has another form than tpugraph and TPUEstimator give it.
     """
 
-    def __init__(self, graph: Graph, devices: Devices, *, seed: int) -> None:
+    def __init__(self, graph: Graph, devices: Devices, *, seed: int, timeline: Timeline = OFF) -> None:
         self.module = devices.module
         self.devices = devices
         self._seed = seed
+        self._timeline = timeline
         self._host = take_host_part(graph, self.module.iterations)
         self._host_values = [value.name for value in self.module.arguments if value.kind == "host"]
         self._counts = _variables_behind(graph, GLOBAL_STEP)
         self._on_devices = False  # the devices have what TensorFlow has, or newer
         self._stale: set[str] = set()  # what the devices have newer than TensorFlow
         self._no_position = ""  # why the input's position cannot be held
-        self._ahead = Ahead(self.devices, self._read, self._hold)
+        self._ahead = Ahead(self._stage, self._read, self._hold)
 
     def attach(self, graph: Any, run: Run, set_limit: Callable[[int], None]) -> None:
         """Take the TensorFlow graph that the host's part was imported as.
@@ -173,9 +179,15 @@ class CompiledLoop:
         if not self._host.staged:
             return count, [[] for _ in self.devices.own]
         names = [name for core in self.devices.own for name in self._host.staged[core]]
-        steps, *found = self._run([COUNT + ":0", *names], {LIMIT + ":0": count})
+        with self._timeline.span(INPUT):
+            steps, *found = self._run([COUNT + ":0", *names], {LIMIT + ":0": count})
         width = len(self._host.staged[0])
         return int(steps), [found[start : start + width] for start in range(0, len(found), width)]
+
+    def _stage(self, infeed: list[list[Array]]) -> list[Any]:
+        """Put batches on the devices."""
+        with self._timeline.span(INFEED):
+            return self.devices.stage(infeed)
 
     # ------------------------------------------------------------------ steps
 
@@ -200,10 +212,12 @@ class CompiledLoop:
         host = (
             dict(zip(self._host_values, self._run(self._host_values, None), strict=True)) if self._host_values else {}
         )
-        sent, outputs = self.devices.run(staged.steps, (self._seed, done), staged.placed, host)
+        with self._timeline.span(DEVICE):
+            sent, outputs = self.devices.run(staged.steps, (self._seed, done), staged.placed, host)
         self._stale.update(self.devices.written)
         self._set_limit(staged.steps)
-        return self._deliver(sent, outputs, summaries=summaries)
+        with self._timeline.span(OUTFEED):
+            return self._deliver(sent, outputs, summaries=summaries)
 
     def _deliver(
         self, sent: list[list[Array]], outputs: dict[str, Array], *, summaries: bool

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph.runtime.pjrt.devices import Devices
-
 Array = np.ndarray[Any, Any]
 Read = Callable[[int], tuple[int, list[list[Array]]]]
 """Reads the batches of so many steps; gives the steps that the data had, and of each core its batches."""
+Stage = Callable[[list[list[Array]]], list[Any]]
+"""Puts batches on the devices."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Ahead:
     """Batches read at most one loop ahead.
 
     Args:
-        devices: where they go.
+        stage: puts the batches of each core on its device.
         read: called from one thread at a time.
         before: called before each read ahead, in its thread.
 
@@ -45,8 +45,8 @@ class Ahead:
         parted: whether a loop has taken some of the batches that were read ahead, and others wait.
     """
 
-    def __init__(self, devices: Devices, read: Read, before: Callable[[], None]) -> None:
-        self._devices = devices
+    def __init__(self, stage: Stage, read: Read, before: Callable[[], None]) -> None:
+        self._place = stage
         self._read = read
         self._before = before
         self.parted = False
@@ -106,9 +106,9 @@ class Ahead:
 
     def _stage(self, count: int) -> Staged:
         steps, infeed = self._read(count)
-        return Staged(count, steps, infeed, self._devices.stage(infeed))
+        return Staged(count, steps, infeed, self._place(infeed))
 
     def _rest(self, staged: Staged, taken: int) -> Staged:
         """What is left of batches when a shorter loop has taken the first."""
         infeed = [[np.roll(rows, -taken, axis=0) for rows in batches] for batches in staged.infeed]
-        return Staged(staged.wanted - taken, max(staged.steps - taken, 0), infeed, self._devices.stage(infeed))
+        return Staged(staged.wanted - taken, max(staged.steps - taken, 0), infeed, self._place(infeed))

@@ -85,7 +85,7 @@ class CompiledStep:
             RunError: a batch of another shape or dtype.
         """
         source = iter(batches)
-        ahead = Ahead(self._devices, lambda count: self._gather(source, count), lambda: None)
+        ahead = Ahead(self._devices.stage, lambda count: self._gather(source, count), lambda: None)
         losses: list[float] = []
         try:
             while (staged := ahead.take(self.iterations)).steps:

@@ -1,0 +1,168 @@
+"""A timeline of a training: what the host and the devices did when, and what bound the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+Interval = tuple[float, float]
+
+INPUT, INFEED, DEVICE, OUTFEED, SAVE = "host input", "infeed", "device loop", "outfeed", "save"
+PARTS = (DEVICE, SAVE, OUTFEED, INFEED, INPUT)
+"""The parts of a loop. Where several are at work, the time counts for the first of them: a device at work waits for nobody."""
+MEASURING = "measuring"
+"""What measuring itself takes: it is left out of the shares."""
+_LOOP = "loop"
+_SHORT = {INPUT: "input", DEVICE: "device"}
+_BOUND = {SAVE: "saving"}
+_JOINED = 20e-6
+"""Seconds below which two pieces of work of one part are one: op follows op with a little between them."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of work of one part, from start to end in seconds of the clock on the wall, within a loop (from 1)."""
+
+    part: str
+    start: float
+    end: float
+    loop: int
+
+
+class Timeline:
+    """Takes note of what each part does and when; one that does not record costs nothing.
+
+    Times are those of the clock on the wall, which TensorFlow's own measurements use as well.
+
+    Args:
+        recording: whether to take note.
+    """
+
+    def __init__(self, *, recording: bool = True) -> None:
+        self.recording = recording
+        self.spans: list[Span] = []
+        self._loop = 0
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """A loop: what is noted until the next one belongs to it."""
+        self._loop += 1
+        with self.span(_LOOP):
+            yield
+
+    @contextmanager
+    def span(self, part: str) -> Iterator[None]:
+        """A piece of work, noted when it ends, even by an error."""
+        started = time.time()
+        try:
+            yield
+        finally:
+            self.add(part, [(started, time.time())])
+
+    def add(self, part: str, work: Sequence[Interval]) -> None:
+        """Note work that was measured elsewhere; pieces that overlap, or nearly touch, become one."""
+        if self.recording:
+            self.spans += [Span(part, start, end, self._loop) for start, end in union(work, gap=_JOINED)]
+
+    def shares(self) -> dict[str, float]:
+        """The share of the time that each part takes, and of all else as ``host``; empty where nothing was measured.
+
+        The first loop is left out where there are others: programs are compiled and buffers are filled in it.
+        """
+        measured = sorted({span.loop for span in self.spans if span.part in PARTS and span.part != SAVE and span.loop})
+        windows = self._windows(measured[1:] or measured)
+        total = _length(windows)
+        if not total:
+            return {}
+        found: dict[str, float] = {}
+        taken: list[Interval] = []
+        for part in PARTS:
+            own = _within([(span.start, span.end) for span in self.spans if span.part == part], windows)
+            before = _length(union(taken))
+            taken += own
+            found[part] = (_length(union(taken)) - before) / total
+        return {**found, "host": max(0.0, 1 - sum(found.values()))}
+
+    def _windows(self, loops: Sequence[int]) -> list[Interval]:
+        """From the start of each loop to the start of the next one, or to the end of all work, less what measuring took."""
+        starts = {span.loop: span.start for span in self.spans if span.part == _LOOP}
+        ends = {earlier: starts[later] for earlier, later in pairwise(sorted(starts))}
+        last = max((span.end for span in self.spans), default=0.0)
+        measuring = union([(span.start, span.end) for span in self.spans if span.part == MEASURING])
+        return _without([(starts[loop], ends.get(loop, last)) for loop in loops if loop in starts], measuring)
+
+    def bound(self) -> str:
+        """What bound the run in one line, such as ``input 71 %, device 22 %, save 7 %: bound by the input``."""
+        shares = sorted(self.shares().items(), key=lambda item: -item[1])
+        if not shares:
+            return "nothing was measured: no loop has ended"
+        told = [f"{_SHORT.get(part, part)} {100 * share:.0f} %" for part, share in shares if share >= 0.005]
+        most = shares[0][0]
+        return f"{', '.join(told)}: bound by {_BOUND.get(most, f'the {_SHORT.get(most, most)}')}"
+
+    def as_chrome(self) -> dict[str, Any]:
+        """The timeline in the form that Perfetto and chrome://tracing open: a row for each part, times in microseconds."""
+        rows = {part: row for row, part in enumerate((_LOOP, INPUT, INFEED, DEVICE, OUTFEED, SAVE, MEASURING), 1)}
+        began = min((span.start for span in self.spans), default=0.0)
+        named: list[dict[str, Any]] = [
+            {"name": "process_name", "ph": "M", "pid": 1, "tid": 0, "args": {"name": "tpugraph run"}}
+        ]
+        for part, row in rows.items():
+            named.append({"name": "thread_name", "ph": "M", "pid": 1, "tid": row, "args": {"name": part}})
+            named.append({"name": "thread_sort_index", "ph": "M", "pid": 1, "tid": row, "args": {"sort_index": row}})
+        done = [
+            {"name": span.part, "cat": "run", "ph": "X", "pid": 1, "tid": rows[span.part],
+             "ts": round(1e6 * (span.start - began), 1), "dur": round(1e6 * (span.end - span.start), 1),
+             "args": {"loop": span.loop}}
+            for span in sorted(self.spans, key=lambda span: span.start)
+        ]  # fmt: skip
+        return {"traceEvents": named + done, "displayTimeUnit": "ms",
+                "otherData": {"shares": {part: round(share, 4) for part, share in self.shares().items()}}}  # fmt: skip
+
+
+OFF = Timeline(recording=False)
+"""The timeline of who wants none."""
+
+
+def union(work: Sequence[Interval], *, gap: float = 0.0) -> list[Interval]:
+    """The time in which some of the work goes on, in order; pieces at most ``gap`` seconds apart become one."""
+    joined: list[Interval] = []
+    for start, end in sorted(work):
+        if joined and start <= joined[-1][1] + gap:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _within(work: Sequence[Interval], windows: Sequence[Interval]) -> list[Interval]:
+    """The parts of the work that lie in the windows, both in order of time."""
+    cut, first = [], 0
+    for start, end in union(work):
+        while first < len(windows) and windows[first][1] <= start:
+            first += 1
+        for left, right in windows[first:]:
+            if left >= end:
+                break
+            cut.append((max(start, left), min(end, right)))
+    return cut
+
+
+def _without(windows: Sequence[Interval], work: Sequence[Interval]) -> list[Interval]:
+    """The windows, less the work, both in order of time and without overlaps."""
+    left = []
+    for start, end in windows:
+        for begun, ended in work:
+            if begun < end and ended > start:
+                left.append((start, begun))
+                start = ended
+        left.append((start, end))
+    return [(start, end) for start, end in left if start < end]
+
+
+def _length(work: Sequence[Interval]) -> float:
+    return sum(end - start for start, end in work)
