@@ -66,7 +66,9 @@ def test_the_graph_of_an_estimator_in_its_own_folder_is_left_alone(tmp_path: Pat
 
 def test_a_graph_without_summaries_still_has_a_curve_of_its_loss(tmp_path: Path) -> None:
     clock = iter([0.0, 2.0, 3.0])
-    curves = Curves(str(tmp_path), graphdef.sniff(IRIS / "model.pb").graph_def, None, 10, clock=lambda: next(clock))
+    curves = Curves(
+        str(tmp_path), None, graphdef.sniff(IRIS / "model.pb").graph_def, None, 10, clock=lambda: next(clock)
+    )
     curves.loop(14, [0.5, 0.25, 0.125, 0.5])
     curves.loop(18, [0.75] * 4)
     curves.close()

@@ -19,23 +19,38 @@ MODEL = "model.meta"
 class Curves:
     """Event files of one training: the graph, and at each loop's end its loss, its rates and the graph's summaries.
 
+    They are made at the first loop's end, so that a start that fails leaves the folder alone.
+
     Args:
         folder: where they go.
+        model: the file or folder of the graph as it was given, which is kept beside them; None keeps none.
         graph_def: the graph that is trained.
         rows: rows of the global batch; None where unknown.
         step: the global step that training starts at.
         clock: seconds that only grow.
     """
 
-    def __init__(self, folder: str, graph_def: Any, rows: int | None, step: int, *,
+    def __init__(self, folder: str, model: str | None, graph_def: Any, rows: int | None, step: int, *,
                  clock: Callable[[], float] = time.monotonic) -> None:  # fmt: skip
-        self._events = Events(folder)
-        self._events.start(step, graph_def)
+        self._folder = folder
+        self._model = model
+        self._graph_def = graph_def
+        self._began = step
+        self._opened: Events | None = None
         self._rows = rows
         self._clock = clock
         self._when = clock()
         self._tags: set[str] = set()
         self._costs: tuple[int, Any] | None = None
+
+    @property
+    def _events(self) -> Events:
+        if self._opened is None:
+            if self._model is not None:
+                keep_model(self._model, self._folder)
+            self._opened = Events(self._folder)
+            self._opened.start(self._began, self._graph_def)
+        return self._opened
 
     def summary(self, step: int, serialized: bytes) -> None:
         """Write the summaries of a loop's last step, under the tags that the graph gives them."""
@@ -72,7 +87,8 @@ class Curves:
         """Have everything on file."""
         if self._costs is not None:
             self._events.costs(*self._costs)
-        self._events.close()
+        if self._opened is not None:
+            self._opened.close()
 
 
 def keep_model(model: str, folder: str) -> None:

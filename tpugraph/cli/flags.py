@@ -16,11 +16,12 @@ from tpugraph.support.errors import UsageError
 
 @dataclass(frozen=True)
 class Parsed:
-    """A command line that was understood: the values of all flags, which of them were given, and the MODEL."""
+    """A command line that was understood: the values of all flags, which of them were given, the MODEL, and a second one."""
 
     values: Mapping[str, Any]
     given: frozenset[str]
     model: str
+    other: str = ""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -56,16 +57,22 @@ def parse(command: Command, arguments: Sequence[str]) -> Parsed:
         if flag.kind == "float" and values[flag.name] != values[flag.name]:
             raise _bad_value(command, f"--{flag.name}=nan: is no number")
     given = frozenset(flag.name for flag in command.flags if known[flag.name].present)
-    wanted = 1 if command.takes_model else 0
     if values["help"] or values.get("topologies"):
         return Parsed(values, given, "")
-    if len(rest) < wanted or rest[:wanted] == [""]:
-        raise UsageError(f"'tpugraph {command.name}' needs a MODEL", fix=command.examples[0])
+    return Parsed(values, given, *_models(command, rest))
+
+
+def _models(command: Command, rest: Sequence[str]) -> Sequence[str]:
+    """The MODEL and the second one of a command, as far as it takes them."""
+    wanted = 0 if not command.takes_model else 2 if command.other else 1
+    if len(rest) < wanted or "" in rest[:wanted]:
+        missing = "a MODEL" if not rest or not rest[0] else f"a second model, {command.other}"
+        raise UsageError(f"'tpugraph {command.name}' needs {missing}", fix=command.examples[0])
     if len(rest) > wanted:
         raise UsageError(
             f"'tpugraph {command.name}' does not take the argument '{rest[wanted]}'", fix=command.examples[0]
         )
-    return Parsed(values, given, rest[0] if rest else "")
+    return rest or [""]
 
 
 def _named_tensors(texts: Sequence[str], flag: str, form: str) -> dict[str, str]:
@@ -176,7 +183,7 @@ def _bad_value(command: Command, message: str) -> UsageError:
 
 def help_of(command: Command) -> str:
     """The help of one command: usage, what it does, examples and flags."""
-    model = " MODEL" if command.takes_model else ""
+    model = (" MODEL" if command.takes_model else "") + (f" {command.other}" if command.other else "")
     parts = [
         f"usage: tpugraph {command.name}{model} [flags]",
         "",

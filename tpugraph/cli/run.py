@@ -12,7 +12,7 @@ import tensorflow as tf
 from tpugraph.cli import evaluating, programs
 from tpugraph.cli.console import Console, Outcome, stderr_held_back
 from tpugraph.cli.convert import check_folder, check_writable
-from tpugraph.cli.curves import Curves, keep_model
+from tpugraph.cli.curves import Curves
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.cli.training import LossFile, Training
 from tpugraph.runtime.pjrt import devices
@@ -84,8 +84,8 @@ def _curves(flags: Parsed, session: TPUSession, program: Program) -> Iterator[Cu
     if flags["model_dir"] is None or not session.writes_files:
         yield None
         return
-    keep_model(flags.model, flags["model_dir"])
-    curves = Curves(flags["model_dir"], program.graph_def, programs.global_rows(program), max(session.global_step, 0))
+    rows = programs.global_rows(program)
+    curves = Curves(flags["model_dir"], flags.model, program.graph_def, rows, max(session.global_step, 0))
     try:
         yield curves
     finally:

@@ -33,7 +33,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Command:
-    """One command: what it takes and how it is explained."""
+    """One command: what it takes and how it is explained; ``other`` is the word for a second model that it takes."""
 
     name: str
     takes_model: bool
@@ -41,6 +41,7 @@ class Command:
     text: str
     examples: tuple[str, ...]
     flags: tuple[Flag, ...]
+    other: str = ""
 
 
 COMMON = (
@@ -127,6 +128,9 @@ CONVERSION = (
     ),
     Flag("dump_dir", "string", None, "folder for a numbered text dump after each pass", shown="DIR"),
     Flag("dump_after", "list", (), "dump after these passes only", shown="PASS,..."),
+    Flag(
+        "dump_changed", "boolean", False, "print on stderr which nodes each pass changed, as they were and as they are"
+    ),
 )
 """The flags that are fields of ConvertOptions."""
 
@@ -284,6 +288,19 @@ VERIFY = Command(
         *COMMON,
     ),
 )
+DIFF = Command(
+    "diff",
+    True,
+    "say how two graphs differ, by what they mean",
+    "Nodes are matched by name, and where names differ by what they read and who reads them. The order of nodes, shapes that "
+    "were inferred, and attributes that have their default value mean nothing. The exit code is 1 where the graphs differ.",
+    ("tpugraph diff model.pb model_tpu.pb", "tpugraph diff old/model.ckpt-0.meta new/model.ckpt-0.meta --all"),
+    (
+        Flag("all", "boolean", False, "list all nodes that differ, not the first 20 of each kind"),
+        *COMMON,
+    ),
+    other="OTHER",
+)
 CHECK = Command(
     "check",
     True,
@@ -363,5 +380,5 @@ WORKER = Command(
         *COMMON,
     ),
 )
-COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, CHECK, COMPILE, PASSES, WORKER)}
+COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, DIFF, CHECK, COMPILE, PASSES, WORKER)}
 """The commands by name, in the order of the help."""

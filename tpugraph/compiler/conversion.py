@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class ConvertOptions:
         passes: the pipeline as text; None is the default one.
         dump_dir: folder for numbered dumps.
         dump_after: passes to dump after; all when empty.
+        dump_changed: print on stderr what each of these passes changed.
     """
 
     num_replicas: int = 8
@@ -69,6 +71,7 @@ class ConvertOptions:
     passes: str | None = None
     dump_dir: str | None = None
     dump_after: tuple[str, ...] = ()
+    dump_changed: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("num_replicas", "iterations_per_loop"):
@@ -78,8 +81,8 @@ class ConvertOptions:
         if self.iterations_per_loop > MOST_ITERATIONS:
             raise UsageError(f"iterations_per_loop is {self.iterations_per_loop:,}, but a loop counts in 32 bits",
                              fix=f"--iterations_per_loop={MOST_ITERATIONS} or less")  # fmt: skip
-        if self.dump_after and self.dump_dir is None:
-            raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR")
+        if self.dump_after and self.dump_dir is None and not self.dump_changed:
+            raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR, or --dump_changed")
         if self.batch_mode not in ("per_replica", "global"):
             raise UsageError(f"'{self.batch_mode}' is no batch mode", fix="--batch_mode=per_replica or global")
         if self.batch_norm not in ("global", "per_core"):
@@ -132,7 +135,8 @@ def _convert(
     predictions = dict(graph.roles.predictions)
     odd = preconditions.check(graph)
     pipeline = Pipeline(build_passes(options))
-    pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after, progress=progress)
+    pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after, progress=progress,
+                 changed=_print_change if options.dump_changed else None)  # fmt: skip
     try:
         shapes.check(graph)
     except GraphError as error:
@@ -144,6 +148,10 @@ def _convert(
     graph_def = graphdef.to_graph_def(graph)
     seconds = time.perf_counter() - started
     return Program(graph_def, _report(graph, options, pipeline, size, seconds, odd) | {"predictions": predictions})
+
+
+def _print_change(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def find_roles(graph: Graph, options: ConvertOptions) -> Roles:

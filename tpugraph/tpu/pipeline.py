@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tpugraph.ir import Edits, Graph, text
+from tpugraph.ir.difference import changed_lines
 from tpugraph.support.errors import PipelineError, TpuGraphError, UsageError
 from tpugraph.tpu.invariants import INVARIANTS
 
@@ -129,6 +130,7 @@ class Pipeline:
         dump_dir: str | Path | None = None,
         dump_after: Sequence[str] = (),
         progress: Callable[[str, int, int], None] | None = None,
+        changed: Callable[[str], None] | None = None,
     ) -> Graph:
         """Run all passes on the graph, in place.
 
@@ -137,6 +139,7 @@ class Pipeline:
             dump_dir: folder for numbered text dumps; none are written without it.
             dump_after: names of the passes to dump after; all when empty.
             progress: called with the pass's name, its number and the number of passes.
+            changed: called after each pass that is dumped with what it changed, as text: nodes as they were and as they are.
 
         Returns:
             The same graph.
@@ -154,9 +157,13 @@ class Pipeline:
         for number, step in enumerate(self.passes, 1):
             if progress is not None:
                 progress(step.name, number, len(self.passes))
+            wanted = not dump_after or step.name in dump_after
+            before = _texts(graph) if wanted and changed is not None else {}
             self._run_one(step, graph)
-            if not dump_after or step.name in dump_after:
+            if wanted:
                 _dump(graph, dump_dir, number, step.name)
+                if changed is not None:
+                    changed(_change(number, step.name, before, _texts(graph)))
         return graph
 
     def _run_one(self, step: Pass, graph: Graph) -> None:
@@ -181,6 +188,16 @@ class Pipeline:
             graph.stage = graph.readable = None
         seconds = time.perf_counter() - started
         self.trace.append(Trace(step.name, graph.edits.since(before), seconds, len(graph)))
+
+
+def _texts(graph: Graph) -> dict[str, str]:
+    """Each node as text, by name; without shapes, which follow from the rest."""
+    return {node.name: text.format_node(node, outputs=False) for node in graph}
+
+
+def _change(number: int, name: str, before: dict[str, str], after: dict[str, str]) -> str:
+    lines = changed_lines(before, after)
+    return "\n".join([f"{number:02} {name}{'' if lines else ': nothing changed'}", *lines])
 
 
 def _dump(graph: Graph, folder: str | Path | None, number: int, name: str) -> None:
