@@ -115,6 +115,12 @@ def test_help_of_a_command_shows_an_example_and_its_own_flags(name: str, capsys:
     assert ("--dry_run" in text) == (name == "convert")
 
 
+@pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in table.COMMANDS)], ids=" ".join)
+def test_every_help_fits_a_terminal_of_80_columns(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
+
+
 @pytest.mark.parametrize("name", table.COMMANDS)
 def test_the_examples_parse(name: str) -> None:
     command = table.COMMANDS[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
@@ -13,6 +12,7 @@ from tpugraph import __version__
 from tpugraph.cli.console import Console, Outcome, load_tensorflow
 from tpugraph.cli.table import COMMANDS, Command
 from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.support.suggestions import near
 
 FAILED = 1
 INTERRUPTED = 130
@@ -69,16 +69,17 @@ def _run(command: Command, words: list[str], console: Console) -> Outcome:
         return Outcome()
     flags = parse(command, words)
     console.machine_readable = flags["json"]
-    load_tensorflow()
+    if command.tensorflow:
+        load_tensorflow()
     module = importlib.import_module(f"tpugraph.cli.{command.name}")
     outcome: Outcome = module.run(flags, console)
     return outcome
 
 
 def _unknown_command(name: str) -> UsageError:
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    if near:
-        fix = f"did you mean 'tpugraph {near[0]}'?"
+    close = near(name, COMMANDS)
+    if close:
+        fix = f"did you mean 'tpugraph {close[0]}'?"
     elif os.path.exists(name):
         fix = f"tpugraph convert {name}"
     else:

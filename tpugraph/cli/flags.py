@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from absl import flags as absl_flags
 
 from tpugraph.cli.table import COMMANDS, CONVERSION, Command, Flag
 from tpugraph.support.errors import UsageError
+from tpugraph.support.suggestions import near
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _models(command: Command, rest: Sequence[str]) -> Sequence[str]:
     """The MODEL and the second one of a command, as far as it takes them."""
     wanted = 0 if not command.takes_model else 2 if command.other else 1
     if len(rest) < wanted or "" in rest[:wanted]:
-        missing = "a MODEL" if not rest or not rest[0] else f"a second model, {command.other}"
+        missing = f"a {command.model}" if not rest or not rest[0] else f"a second model, {command.other}"
         raise UsageError(f"'tpugraph {command.name}' needs {missing}", fix=command.examples[0])
     if len(rest) > wanted:
         raise UsageError(
@@ -145,10 +145,10 @@ def _underscores(argument: str) -> str:
 
 def _unknown_flag(command: Command, name: str) -> UsageError:
     names = [flag.name for flag in command.flags]
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    close = near(name, names)
     others = [c.name for c in COMMANDS.values() if name in [f.name for f in c.flags]]
-    if near:
-        fix = f"did you mean --{near[0]}?"
+    if close:
+        fix = f"did you mean --{close[0]}?"
     elif others:
         fix = f"--{name} is a flag of: tpugraph {', tpugraph '.join(others)}"
     else:
@@ -181,25 +181,51 @@ def _bad_value(command: Command, message: str) -> UsageError:
 # --------------------------------------------------------------------------- help
 
 
+_WIDTH = 80
+
+
 def help_of(command: Command) -> str:
     """The help of one command: usage, what it does, examples and flags."""
-    model = (" MODEL" if command.takes_model else "") + (f" {command.other}" if command.other else "")
+    model = (f" {command.model}" if command.takes_model else "") + (f" {command.other}" if command.other else "")
     parts = [
         f"usage: tpugraph {command.name}{model} [flags]",
         "",
-        f"{command.summary[0].upper()}{command.summary[1:]}.",
+        *_folded(f"{command.summary[0].upper()}{command.summary[1:]}."),
         "",
+        *_folded(command.text),
+        "",
+        "example:" if len(command.examples) == 1 else "examples:",
     ]
-    parts += [*textwrap.wrap(command.text, 100), "", "example:" if len(command.examples) == 1 else "examples:"]
-    parts += [f"  {example}" for example in command.examples]
+    for example in command.examples:
+        parts += _folded_command(example)
     parts += ["", "flags (dashes instead of underscores are fine):"]
     for flag in command.flags:
-        parts.append(f"  {_usage(flag)}")
+        parts += _folded(_usage(flag), indent=2, at="|")
         default = (
             f" (default {flag.default})" if flag.default not in (None, False, (), "") and flag.kind != "enum" else ""
         )
-        parts.extend(textwrap.wrap(flag.help + default, 100, initial_indent=" " * 6, subsequent_indent=" " * 6))
+        parts += _folded(flag.help + default, indent=6)
     return "\n".join(parts)
+
+
+def _folded(text: str, *, indent: int = 0, at: str = " ") -> list[str]:
+    """Text in lines of a terminal's width; without blanks it is folded behind ``at``."""
+    space = " " * indent
+    if at == " ":
+        return textwrap.wrap(text, _WIDTH, initial_indent=space, subsequent_indent=space, break_on_hyphens=False)
+    lines, rest = [], space + text
+    while len(rest) > _WIDTH and at in rest[indent + 1 : _WIDTH]:
+        place = rest.rindex(at, 0, _WIDTH) + 1
+        lines.append(rest[:place])
+        rest = space + "    " + rest[place:]
+    return [*lines, rest]
+
+
+def _folded_command(text: str) -> list[str]:
+    """A command in lines of a terminal's width, as a shell takes them."""
+    lines = textwrap.wrap(text, _WIDTH - 2, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False,
+                          break_long_words=False)  # fmt: skip
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 def _usage(flag: Flag) -> str:
@@ -215,9 +241,17 @@ def _usage(flag: Flag) -> str:
 def overview() -> str:
     """The help of ``tpugraph`` itself."""
     lines = ["usage: tpugraph COMMAND [MODEL] [flags]", "",
-             "Turns a plain TensorFlow 1 training graph into a TPU training graph, and trains it.", "",
+             *_folded("Turns a plain TensorFlow 1 training graph into a TPU training graph, and trains it."), "",
              "commands:"]  # fmt: skip
-    lines += [f"  {command.name:<9}{command.summary}" for command in COMMANDS.values()]
-    lines += ["", "examples:", *(f"  {command.examples[0]}" for command in COMMANDS.values())]
-    lines += ["", "`tpugraph COMMAND --help` shows the flags of a command; `tpugraph --version` the version."]
+    for command in COMMANDS.values():
+        first, *more = textwrap.wrap(command.summary, _WIDTH - _NAMES)
+        lines += [f"  {command.name:<{_NAMES - 2}}{first}", *(" " * _NAMES + line for line in more)]
+    lines += ["", "examples:"]
+    for command in COMMANDS.values():
+        lines += _folded_command(command.examples[0])
+    lines += ["", *_folded("`tpugraph COMMAND --help` shows the flags of a command; `tpugraph --version` the version.")]
     return "\n".join(lines)
+
+
+_NAMES = 14
+"""Columns of the names of commands."""

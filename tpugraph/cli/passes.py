@@ -8,6 +8,7 @@ from tpugraph import compiler
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
 from tpugraph.passes import PIPELINES
+from tpugraph.tpu import own_passes
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
@@ -21,4 +22,9 @@ def run(flags: Parsed, console: Console) -> Outcome:
         for label in ("requires", "ensures"):
             if entry[label]:
                 console.say(f"      {label:<9}{', '.join(entry[label])}")
-    return Outcome({"passes": table})
+    own = {name: point.value for name, point in sorted(own_passes.installed().items())}
+    if own:
+        console.say("\nof installed packages; --passes=...,NAME,... runs them:")
+    for name, place in own.items():
+        console.say(f"    {name} ({place})")
+    return Outcome({"passes": table, "installed": own})

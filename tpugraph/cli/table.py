@@ -33,7 +33,10 @@ class Flag:
 
 @dataclass(frozen=True)
 class Command:
-    """One command: what it takes and how it is explained; ``other`` is the word for a second model that it takes."""
+    """One command: what it takes and how it is explained.
+
+    ``model`` is the word for what it takes, ``other`` that for a second model. ``tensorflow`` says whether it needs TensorFlow.
+    """
 
     name: str
     takes_model: bool
@@ -42,6 +45,8 @@ class Command:
     examples: tuple[str, ...]
     flags: tuple[Flag, ...]
     other: str = ""
+    model: str = "MODEL"
+    tensorflow: bool = True
 
 
 COMMON = (
@@ -123,7 +128,7 @@ CONVERSION = (
         "passes",
         "string",
         None,
-        "the pipeline, such as 'prune,static-shapes'; `tpugraph passes` lists the default",
+        "the pipeline, such as 'prune,my.module:MyPass,...'; `tpugraph passes` lists the default, '...' is its rest",
         shown="LIST",
     ),
     Flag("dump_dir", "string", None, "folder for a numbered text dump after each pass", shown="DIR"),
@@ -380,5 +385,21 @@ WORKER = Command(
         *COMMON,
     ),
 )
-COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, DIFF, CHECK, COMPILE, PASSES, WORKER)}
+SHELLS = ("bash", "zsh", "fish")
+"""The shells that have completions."""
+
+COMPLETION = Command(
+    "completion",
+    True,
+    "print what a shell needs to complete commands and flags",
+    "SHELL is bash, zsh or fish. The script goes where the shell looks for it; its first line says where.",
+    ("tpugraph completion bash", "tpugraph completion fish"),
+    COMMON,
+    model="SHELL",
+    tensorflow=False,
+)
+COMMANDS = {
+    command.name: command
+    for command in (CONVERT, RUN, INSPECT, VERIFY, DIFF, CHECK, COMPILE, PASSES, WORKER, COMPLETION)
+}
 """The commands by name, in the order of the help."""

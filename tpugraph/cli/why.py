@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -17,6 +16,7 @@ from tpugraph.ir.text import format_node, format_output
 from tpugraph.passes.cross_replica_sum import CrossReplicaSum
 from tpugraph.roles.findings import Finding, Roles
 from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.support.suggestions import near_nodes
 from tpugraph.tpu.pipeline import Pipeline
 
 _MOST = 12
@@ -144,9 +144,7 @@ def _is(tensor: str, name: str) -> bool:
 
 
 def _near(graph: Graph, name: str) -> str:
-    last = name.rpartition("/")[2]
-    near = [node.name for node in graph if last and last in node.name][:4]
-    near = near or difflib.get_close_matches(name, [node.name for node in graph], n=3)
+    near = near_nodes(name, [node.name for node in graph])
     return f"did you mean {' or '.join(near)}?" if near else "`tpugraph inspect MODEL` shows the names of the roles"
 
 

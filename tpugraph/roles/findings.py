@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpugraph.ir import Graph
 from tpugraph.support.errors import RolesError
+from tpugraph.support.suggestions import near_nodes
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,7 @@ def named(graph: Graph, name: str, role: str) -> Finding:
         RolesError: there is no such node; the names that come close are given.
     """
     if name.partition(":")[0] not in graph:
-        last = name.rpartition("/")[2]
-        close = [n.name for n in graph if n.name.rpartition("/")[2] == last][:3]
-        close = close or difflib.get_close_matches(name, [n.name for n in graph], n=3)
+        close = near_nodes(name.partition(":")[0], [node.name for node in graph])
         raise RolesError(
             f"the {role} '{name}' is not in the graph",
             origin=graph.source,

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 from tpugraph.ir import Edits, Graph, text
 from tpugraph.ir.difference import changed_lines
 from tpugraph.support.errors import PipelineError, TpuGraphError, UsageError
+from tpugraph.support.suggestions import did_you_mean
+from tpugraph.tpu import own_passes
 from tpugraph.tpu.invariants import INVARIANTS
 
 
@@ -149,9 +151,8 @@ class Pipeline:
         """
         unknown = set(dump_after) - {step.name for step in self.passes}
         if unknown:
-            raise UsageError(
-                f"--dump_after names no pass of this pipeline: {min(unknown)}", fix="`tpugraph passes` lists them"
-            )
+            fix = did_you_mean(min(unknown), [step.name for step in self.passes], "`tpugraph passes` lists them")
+            raise UsageError(f"--dump_after names no pass of this pipeline: {min(unknown)}", fix=fix)
         self.trace = []
         _dump(graph, dump_dir, 0, "input")
         for number, step in enumerate(self.passes, 1):
@@ -184,6 +185,10 @@ class Pipeline:
             if error.origin is None:
                 error.origin = graph.source or None
             raise
+        except Exception as error:
+            if not own_passes.is_own(step):
+                raise
+            raise own_passes.failure(step, step.name, error) from error
         finally:
             graph.stage = graph.readable = None
         seconds = time.perf_counter() - started
@@ -214,30 +219,58 @@ def _dump(graph: Graph, folder: str | Path | None, number: int, name: str) -> No
 
 
 def parse_passes(spec: str, known: Sequence[type[Pass]], defaults: dict[str, Any]) -> list[Pass]:
-    """Passes from text such as ``prune,static-shapes,replicate{num_replicas=8}``.
+    """Passes from text such as ``prune,my.module:MyPass{count=2},...``.
 
     Args:
-        spec: names in order, each with optional parameters in braces.
-        known: the pass classes.
+        spec: names in order, each with optional parameters in braces. A name is that of a known pass, ``module:Class``, or an
+            entry point of an installed package. ``...`` stands for the known passes between its neighbours.
+        known: the pass classes, in order.
         defaults: values for parameters that the text leaves out, by parameter name.
 
     Raises:
         UsageError: an unknown pass or parameter, or a value of the wrong type.
     """
     by_name = {step.name: step for step in known}
-    passes = []
-    for match in re.finditer(r"\s*([\w-]+)(?:\{([^}]*)\})?\s*(?:,|$)", spec):
-        cls = by_name.get(match[1])
-        if cls is None:
-            raise UsageError(f"there is no pass '{match[1]}'", fix=f"one of {', '.join(by_name)}")
-        values = {key: defaults[key] for key in cls.parameters() if key in defaults}
-        for item in filter(None, (match[2] or "").split(",")):
-            key, _, value = item.partition("=")
-            values[key.strip()] = _convert(cls, key.strip(), value.strip())
-        passes.append(cls(**values))
+    if not re.fullmatch(f"(?:{_ITEM})*", spec):
+        raise UsageError(f"'{spec}' is no list of passes", fix="as in --passes='prune,replicate{num_replicas=8}'")
+    words = re.findall(_ITEM, spec)
+    places = [known.index(by_name[name]) if name in by_name else None for name, _ in words]
+    passes: list[Pass] = []
+    for number, (name, given) in enumerate(words):
+        if name == _REST:
+            before = [place for place in places[:number] if place is not None]
+            behind = [place for place in places[number:] if place is not None]
+            between = known[before[-1] + 1 if before else 0 : behind[0] if behind else None]
+            passes += [_made(cls, "", defaults) for cls in between]
+        else:
+            passes.append(_made(by_name.get(name) or _own(name, by_name), given, defaults))
     if not passes:
         raise UsageError(f"'{spec}' names no pass", fix=f"one of {', '.join(by_name)}")
     return passes
+
+
+_REST = "..."
+_ITEM = r"\s*([\w.:-]+)(?:\{([^}]*)\})?\s*(?:,|$)"
+
+
+def _own(name: str, known: Iterable[str]) -> type[Pass]:
+    """A pass that is not tpugraph's own."""
+    if ":" not in name and name not in own_passes.installed():
+        names = [*known, *own_passes.installed()]
+        listed = f"one of {', '.join(names)}; or my.module:MyPass"
+        raise UsageError(f"there is no pass '{name}'", fix=did_you_mean(name, names, listed))
+    found = own_passes.load(name)
+    if not issubclass(found, Pass):
+        raise UsageError(f"'{name}' is no pass", fix="derive a frozen dataclass from tpugraph.Pass")
+    return found
+
+
+def _made(cls: type[Pass], given: str, defaults: dict[str, Any]) -> Pass:
+    values = {key: defaults[key] for key in cls.parameters() if key in defaults}
+    for item in filter(None, given.split(",")):
+        key, _, value = item.partition("=")
+        values[key.strip()] = _convert(cls, key.strip(), value.strip())
+    return cls(**values)
 
 
 def _convert(cls: type[Pass], key: str, value: str) -> Any:

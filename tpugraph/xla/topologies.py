@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpugraph.support.errors import RunError, UsageError
+from tpugraph.support.suggestions import did_you_mean
 from tpugraph.xla import jax_client, memory_layouts
 from tpugraph.xla.module import Module
 
@@ -123,7 +124,8 @@ def check(topology: str, num_replicas: int) -> None:
         UsageError: it is not, or has fewer.
     """
     if topology not in TOPOLOGIES:
-        raise UsageError(f"there is no topology '{topology}'", fix=f"one of {', '.join(TOPOLOGIES)}")
+        question = did_you_mean(topology, TOPOLOGIES, "there are")
+        raise UsageError(f"there is no topology '{topology}'", fix=f"{question} {', '.join(TOPOLOGIES)}")
     cores = TOPOLOGIES[topology]
     if num_replicas > cores:
         enough = [t for t, n in TOPOLOGIES.items() if n >= num_replicas and t.split(":")[0] == topology.split(":")[0]]

@@ -1,0 +1,45 @@
+"""What somebody may have meant: the known names that come close to one that is not known."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+
+_MOST = 3
+
+
+def near(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
+    """The known names that come close, the closest first; case and the kind of dashes count for nothing."""
+    plain = {_plain(other): other for other in known}
+    return [plain[found] for found in difflib.get_close_matches(_plain(name), list(plain), n=most)]
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """A question after the closest known name, or what to say where none comes close."""
+    found = near(name, known)
+    return f"did you mean {found[0]}?" if found else otherwise
+
+
+def near_nodes(name: str, nodes: Collection[str]) -> list[str]:
+    """The nodes that come close to a name: those of the same last name, else scope by scope, else as a whole."""
+    last = name.rpartition("/")[2]
+    alike = [node for node in nodes if last and node.rpartition("/")[2] == last]
+    if alike:
+        return sorted(alike, key=lambda node: -difflib.SequenceMatcher(None, name, node).ratio())[:_MOST]
+    held = [node for node in nodes if len(last) > 2 and last.lower() in node.rpartition("/")[2].lower()]
+    return (_by_scopes(name, nodes) or held or near(name, nodes, most=_MOST))[:_MOST]
+
+
+def _by_scopes(name: str, nodes: Collection[str]) -> list[str]:
+    """The node on the path that is made of the closest scope at each step; the nodes below it where there is none."""
+    under, path = [node.split("/") for node in nodes], name.split("/")
+    for depth, scope in enumerate(path):
+        here = {node[depth] for node in under if len(node) > depth}
+        closest = [scope] if scope in here else near(scope, here)
+        under = [node for node in under if len(node) > depth and node[depth] in closest]
+    found = [node for node in under if len(node) == len(path)] or sorted(under, key=len)
+    return ["/".join(node) for node in found]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")
