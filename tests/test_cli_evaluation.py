@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from evaluating import evaluation, plain_metrics, prediction
 from models import tf1, trace
 from tpugraph import cli
 from tpugraph.ir import graphdef
+from tpugraph.support.errors import LoadError
 
 
 @pytest.fixture
@@ -75,3 +77,70 @@ def test_flags_that_do_not_go_together(
     monkeypatch.chdir(folder)
     assert cli.main(words) == 1
     assert said in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------- from a model_dir
+
+
+@pytest.fixture
+def model_dir(folder: Path, tmp_path: Path) -> Path:
+    """A model_dir as Estimator leaves it: checkpoints, and the graph of its evaluations in event files below it alone."""
+    (folder / "predict.pb").unlink()
+    plain = trace(evaluation(8, count=77))
+    (folder / "eval.pb").unlink()
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graphdef.to_graph_def(plain), name="")
+        with tf1.summary.FileWriter(str(folder / "eval"), graph) as writer:
+            summary = tf1.Summary()
+            summary.value.add(tag="loss", simple_value=0.5)
+            writer.add_summary(summary, 0)
+    return folder
+
+
+def test_a_model_dir_is_evaluated_by_the_graph_in_its_event_files(
+    model_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["run", str(model_dir), "--mode=eval", "--num_replicas=4", "--json"]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert found["metrics"] == pytest.approx(plain_metrics(trace(evaluation(32, count=77))), rel=1e-6)
+    assert found["examples"] == 77
+    assert f"restored {model_dir}/model.ckpt-0" in printed.err
+
+
+@pytest.mark.parametrize("words", [["inspect"], ["check"], ["convert", "--dry_run"]])
+def test_other_commands_find_it_too(words: list[str], model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*words, str(model_dir), "--mode=eval"]) == 0
+    assert "accuracy/value" in capsys.readouterr().out or words == ["check"]
+
+
+def test_the_folder_of_evaluations_and_the_event_file_are_models(
+    model_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path,) = (model_dir / "eval").iterdir()
+    for model in (model_dir / "eval", path):
+        assert cli.main(["inspect", str(model), "--mode=eval"]) == 0
+        assert f"{path}: event file, a plain graph" in capsys.readouterr().out
+    assert (
+        cli.main(["run", str(path), "--mode=eval", "--num_replicas=2", f"--checkpoint={model_dir}", "--steps=1"]) == 0
+    )
+    assert "evaluated 16 examples" in capsys.readouterr().out
+
+
+def test_an_event_file_that_was_cut_off_is_read_as_far_as_it_goes(model_dir: Path) -> None:
+    (path,) = (model_dir / "eval").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    assert graphdef.sniff(path).kind == "event file"
+    path.write_bytes(whole[:300])
+    with pytest.raises(LoadError, match="holds no graph"):
+        graphdef.sniff(path)
+
+
+def test_evaluations_of_several_names_are_asked_about(model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (model_dir / "eval").rename(model_dir / "eval_first")
+    assert cli.main(["inspect", str(model_dir), "--mode=eval"]) == 0
+    shutil.copytree(model_dir / "eval_first", model_dir / "eval_second")
+    capsys.readouterr()
+    assert cli.main(["run", str(model_dir), "--mode=eval"]) == 1
+    assert "holds evaluations of several names: eval_first, eval_second" in capsys.readouterr().err

@@ -17,6 +17,7 @@ _MOST = 4
 
 def run(flags: Parsed, console: Console) -> Outcome:
     """Check MODEL and print what stops it, grouped by cause."""
+    flags = programs.evaluated(flags)
     least = flags["fail_under"]
     if least is not None and least > 100:
         raise UsageError(

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from tpugraph import compiler
+from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
 from tpugraph.ir import graphdef
@@ -14,9 +15,10 @@ from tpugraph.support.errors import UsageError
 
 def run(flags: Parsed, console: Console) -> Outcome:
     """Convert MODEL and write the result, unless it is a dry run."""
+    output, report = places(Path(flags.model), flags["output"], flags["report"])
+    flags = programs.evaluated(flags)
     options = compiler.ConvertOptions(**flags.options())
     model = Path(flags.model)
-    output, report = places(model, flags["output"], flags["report"])
     if not flags["dry_run"]:
         _check_places(model, output, report)
     program = compiler.convert(model, options)

@@ -12,7 +12,7 @@ from typing import Any
 from tpugraph import compiler, ops
 from tpugraph.analysis import in_cluster
 from tpugraph.analysis.step import Cut
-from tpugraph.cli import why
+from tpugraph.cli import programs, why
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
 from tpugraph.cli.programs import batch_line
@@ -32,6 +32,7 @@ _ENTRY_POINTS = ("configure", "init", "restore", "enqueue", "train", "dequeue", 
 
 def run(flags: Parsed, console: Console) -> Outcome:
     """Print what is known of MODEL, or of one of its nodes with ``--why``."""
+    flags = programs.evaluated(flags)
     options = compiler.ConvertOptions(**flags.options())
     if flags["why"] is not None:
         found = why.explain(flags.model, flags["why"], options, everything=flags["why_all"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from tpugraph import compiler
@@ -21,6 +22,30 @@ def mode_of(flags: Parsed) -> str:
         if name in nodes:
             return mode
     return str(flags["mode"])
+
+
+def evaluated(flags: Parsed) -> Parsed:
+    """The command line of an evaluation where MODEL is an Estimator's ``model_dir``: the graph is that of its evaluations.
+
+    Estimator writes it into event files below the ``model_dir`` alone. ``--checkpoint`` is then the folder, unless given.
+
+    Raises:
+        UsageError: evaluations of several names are there, and which one is meant cannot be told.
+    """
+    folder = Path(flags.model)
+    if flags["mode"] != "eval" or not (folder / "checkpoint").exists():
+        return flags
+    found = sorted({path.parent for path in folder.glob(f"eval*/{graphdef.EVENT_FILES}")})
+    if not found:
+        return flags
+    chosen = folder / "eval" if folder / "eval" in found else found[0]
+    if len(found) > 1 and chosen.name != "eval":
+        raise UsageError(f"'{folder}' holds evaluations of several names: {', '.join(p.name for p in found)}",
+                         fix=f"give the folder of one of them: {found[0]} --checkpoint={folder}")  # fmt: skip
+    values = dict(flags.values)
+    if "checkpoint" in values and values["checkpoint"] is None and values.get("model_dir") is None:
+        values["checkpoint"] = flags.model
+    return replace(flags, model=str(chosen), values=values)
 
 
 def load(flags: Parsed, console: Console) -> Program:

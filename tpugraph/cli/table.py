@@ -181,6 +181,7 @@ RUN = Command(
         "tpugraph run model.pb --steps=24 --checkpoint=model.ckpt-0 --rebind=train.tfrecords=/data/train.tfrecords",
         "tpugraph run model_tpu.pb --steps=1000 --engine=pjrt --platform=gpu",
         "tpugraph run model_tpu.pb --steps=1000 --workers=10.0.0.2:8470,10.0.0.3:8470",
+        "tpugraph run model_dir --mode=eval",
         "tpugraph run eval.meta --mode=eval --checkpoint=model_dir",
         "tpugraph run predict.meta --mode=predict --checkpoint=model_dir --output=predictions.jsonl",
     ),

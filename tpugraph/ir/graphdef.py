@@ -55,8 +55,8 @@ def load(path: str | os.PathLike[str]) -> Graph:
     """Read a graph from a file or folder.
 
     Args:
-        path: a GraphDef (binary or text), a MetaGraphDef, a SavedModel (file or folder) or an Estimator's model_dir
-            (its newest ``.meta``, else ``graph.pbtxt``).
+        path: a GraphDef (binary or text), a MetaGraphDef, a SavedModel (file or folder), an event file, or an Estimator's
+            model_dir (its newest ``.meta``, else ``graph.pbtxt``) or folder of evaluations (its newest event file).
 
     Raises:
         LoadError: nothing there, not a graph, or a graph that is not well formed.
@@ -80,11 +80,13 @@ def sniff(path: Path) -> Loaded:
         raise LoadError(f"'{path}' cannot be read: {error.strerror}", fix="check the file's permissions") from error
     if not data:
         raise LoadError(f"'{path}' is empty", fix="copy the file again")
+    if _EVENTS in data[:_EVENTS_WITHIN]:
+        return _from_events([path])
     found = _sniff_text(data) if _is_text(data) else _sniff_binary(data)
     if found is None:
         raise LoadError(
             f"'{path}' is {_describe(data)}",
-            fix="give a GraphDef (.pb, .pbtxt), a MetaGraphDef (.meta), a SavedModel or a model_dir",
+            fix="give a GraphDef (.pb, .pbtxt), a MetaGraphDef (.meta), a SavedModel, an event file or a model_dir",
         )
     kind, message = found
     meta = message.meta_graphs[0] if kind == "SavedModel" else message if kind == "MetaGraphDef" else None
@@ -101,9 +103,35 @@ def _sniff_folder(path: Path) -> Loaded:
     for name in NAMES_IN_A_FOLDER[2:]:
         if (path / name).exists():
             return sniff(path / name)
+    events = sorted(path.glob(EVENT_FILES), key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
+    if events:
+        return _from_events(events)
     raise LoadError(
         f"the folder '{path}' holds no graph",
         fix="give a model_dir with a .meta or graph.pbtxt file, a SavedModel folder, or a file",
+    )
+
+
+EVENT_FILES = "*.tfevents.*"
+"""The event files of a folder, such as an Estimator's folder of evaluations."""
+_EVENTS, _EVENTS_WITHIN = b"brain.Event:", 64  # what the first record of an event file says
+
+
+def _from_events(paths: Sequence[Path]) -> Loaded:
+    """The first graph of the first event file that has one."""
+    import tensorflow as tf
+
+    for path in paths:
+        try:
+            for event in tf.compat.v1.train.summary_iterator(str(path)):
+                graph_def = graph_pb2.GraphDef.FromString(event.graph_def)
+                if graph_def.node:
+                    return Loaded("event file", graph_def, None, path)
+        except tf.errors.DataLossError:  # the end of a file that is still written, or was cut off
+            continue
+    raise LoadError(
+        f"the event file '{paths[0]}' holds no graph",
+        fix="give the event file of a run that wrote its graph, as Estimator.evaluate does",
     )
 
 
