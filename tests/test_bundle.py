@@ -112,6 +112,76 @@ def test_it_runs_without_tensorflow_and_goes_on_from_its_own_file(
     assert bundle.read(path).trained == STEPS
 
 
+NO_TENSORFLOW_COMMAND = (
+    NO_TENSORFLOW.partition("import numpy")[0]
+    + """
+from tpugraph import cli
+code = cli.main(sys.argv[1:])
+assert "tensorflow" not in sys.modules
+sys.exit(code)
+"""
+)
+
+
+def command(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A command where there is neither TensorFlow nor absl."""
+    return subprocess.run([sys.executable, "-c", NO_TENSORFLOW_COMMAND, *map(str, words)], check=False, capture_output=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, timeout=300, cwd=cwd)  # fmt: skip
+
+
+def test_the_command_trains_a_bundle_without_tensorflow(written: Path, trained: tuple, tmp_path: Path) -> None:
+    batches, losses, _ = trained
+    start = ["run", written, "--data=batches.npz"]
+    whole = {name: np.stack([batch[i] for batch in batches[:4]]) for i, name in enumerate(bundle.read(written).inputs)}
+    np.savez(tmp_path / "batches.npz", **dict(reversed(whole.items())))  # found by their names
+    done = command(*start, "-o", "next.tpugraph", "--losses=losses.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"{written}: 2 cores, trained to step 0\ntrained 4 steps in " in done.stdout
+    assert done.stdout.endswith("\nwrote next.tpugraph\n")
+    np.savez(tmp_path / "batches.npz", *(np.stack([batch[i] for batch in batches[4:]]) for i in range(len(batches[0]))))
+    done = command("run", "next.tpugraph", "--data=batches.npz", "--json", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert found["trained"] == STEPS
+    first = [json.loads(line)["loss"] for line in (tmp_path / "losses.jsonl").read_text().splitlines()]
+    np.testing.assert_allclose(first + found["losses"], losses, rtol=1e-5)
+    assert bundle.read(tmp_path / "next.tpugraph").trained == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "the following arguments are required: --data"),
+        (["--data=nowhere.npz"], "--data=nowhere.npz cannot be read as .npz"),
+        (["--data=two.npz"], "--data=two.npz has 2 arrays, and a step takes"),
+        (["--data=uneven.npz"], "have not the same number of steps: 1, 3"),
+        (["--data=two.npz", "--steps=0"], "--steps=0 is not a whole number of at least 1"),
+        (["--data=two.npz", "--mode=eval"], "unrecognized arguments: --mode=eval"),
+    ],
+)
+def test_what_is_wrong_with_the_command_is_said(
+    written: Path, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    count = len(bundle.read(written).inputs)
+    np.savez("two.npz", np.zeros(1), np.zeros(1))
+    np.savez("uneven.npz", *[np.zeros(1)] * (count - 1), np.zeros(3))
+    assert cli.main(["run", str(written), *words]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert said in error
+
+
+def test_the_help_of_a_bundle_fits_a_terminal(
+    written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["run", str(written), "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "--data FILE.npz" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
 def test_the_manifest_says_what_it_is(written: Path) -> None:
     with zipfile.ZipFile(written) as archive:
         assert set(archive.namelist()) == {"module.mlirbc", "variables.npz", "manifest.json"}

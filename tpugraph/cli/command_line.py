@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 
 from tpugraph import __version__
+from tpugraph.cli import bundles
 from tpugraph.cli.console import Console, Outcome, load_tensorflow
 from tpugraph.cli.table import COMMANDS, Command
 from tpugraph.support.errors import TpuGraphError, UsageError
@@ -45,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str], console: Console) -> Outcome:
+    if words[:1] == ["run"] and bundles.is_bundle(words[1:]):
+        return bundles.run(words[1:], console)
     from tpugraph.cli.flags import help_of, overview  # not there where a bundle alone is run, without dependencies
 
     name = words[0] if words else "--help"

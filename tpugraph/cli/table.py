@@ -175,7 +175,8 @@ RUN = Command(
     "train, evaluate or predict: on TPU devices, PJRT devices, or emulated cores of this machine",
     "MODEL is a converted graph, or a plain one, which is then converted first with the same flags as `tpugraph "
     "convert`. With --model_dir, training goes on where that folder's newest checkpoint ends. A graph of mode eval or "
-    "predict takes its variables from there, runs over all its data (or --steps global batches), and gives each example once.",
+    "predict takes its variables from there, runs over all its data (or --steps global batches), and gives each example once. "
+    "A bundle that `tpugraph compile -o` wrote has flags of its own: `tpugraph run step.tpugraph --help`.",
     (
         "tpugraph run model_tpu.pb --steps=1000 --model_dir=out --losses=losses.jsonl",
         "tpugraph run model.pb --steps=24 --checkpoint=model.ckpt-0 --rebind=train.tfrecords=/data/train.tfrecords",
