@@ -12,6 +12,7 @@ from tpugraph import __version__
 from tpugraph.cli import bundles
 from tpugraph.cli.console import Console, Outcome, load_tensorflow
 from tpugraph.cli.table import COMMANDS, Command
+from tpugraph.support import terminal
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.suggestions import near
 
@@ -94,7 +95,7 @@ def _unknown_command(name: str) -> UsageError:
 def _fail(console: Console, error: TpuGraphError, *, with_traceback: bool) -> int:
     if with_traceback:
         traceback.print_exception(error)
-    print(error.block(), file=sys.stderr, flush=True)
+    print(terminal.shown(error.block(), sys.stderr), file=sys.stderr, flush=True)
     console.result({"error": error.as_dict()})
     return FAILED
 

@@ -15,7 +15,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if shell not in _SCRIPTS:
         raise UsageError(f"there is no completion for '{shell}'", fix=did_you_mean(shell, SHELLS, "bash, zsh or fish"))
     script = _SCRIPTS[shell]()
-    console.say(script)
+    console.say(script, as_it_is=True)
     return Outcome({"shell": shell, "script": script})
 
 

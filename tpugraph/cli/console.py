@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TextIO, TypeVar
 
+from tpugraph.support import terminal
 from tpugraph.support.errors import TpuGraphError
 
 T = TypeVar("T")
@@ -45,9 +46,9 @@ class Console:
         """Where readable lines go."""
         return sys.stderr if self.machine_readable else sys.stdout
 
-    def say(self, text: str = "") -> None:
-        """Print readable lines."""
-        print(text, file=self.stream, flush=True)
+    def say(self, text: str = "", *, as_it_is: bool = False) -> None:
+        """Print readable lines: on a terminal folded to its width and in colour, unless they are wanted as they are."""
+        print(text if as_it_is else terminal.shown(text, self.stream), file=self.stream, flush=True)
 
     def result(self, found: dict[str, Any]) -> None:
         """Print the object of ``--json``, on one line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -59,7 +60,7 @@ class Progress:
         self._shown = now
         self._printed = self._line
         if self._terminal:
-            line = self._bar() + self._line
+            line = (self._bar() + self._line)[: shutil.get_terminal_size().columns - 1]  # one line, whatever the width
             self._stream.write("\r" + line.ljust(self._width))
             self._stream.flush()
             self._width = len(line)
@@ -117,7 +118,8 @@ class Ticker:
         assert self._terminal is not None
         started, line = time.monotonic(), ""
         while not self._over.wait(_TERMINAL_SECONDS):
-            line = f"{self._text}: {time.monotonic() - started:.0f} s"
+            seconds = f": {time.monotonic() - started:.0f} s"
+            line = self._text[: shutil.get_terminal_size().columns - 1 - len(seconds)] + seconds
             print(f"\r{line}", end="", file=self._terminal, flush=True)
         print("\r" + " " * len(line) + "\r", end="", file=self._terminal, flush=True)
 

@@ -13,7 +13,7 @@ from tpugraph.support import files
 from tpugraph.support.errors import LoadError
 
 
-@dataclass
+@dataclass(repr=False)
 class Program:
     """A converted graph.
 
@@ -24,6 +24,10 @@ class Program:
 
     graph_def: Any
     report: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        source = f" of {self.report['source']}" if self.report.get("source") else ""
+        return f"<Program{source}: {len(self.graph_def.node):,} nodes>"
 
     def save(self, path: str | os.PathLike[str], *, report: str | os.PathLike[str] | None = None) -> None:
         """Write the graph as a binary GraphDef, and the report as JSON where asked; neither is there unless both are whole.
