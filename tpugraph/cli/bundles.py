@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.support import files
 from tpugraph.support.errors import LoadError, UsageError
+from tpugraph.support.wording import counted
 
 EXAMPLE = "tpugraph run step.tpugraph --data=batches.npz --steps=100 -o step.tpugraph"
 
@@ -68,12 +69,11 @@ def run(words: Sequence[str], console: Console) -> Outcome:
     arrays = _arrays(flags.data, list(step.inputs))
     begun, started = step.trained, time.monotonic()
     count = len(arrays[0]) if flags.steps is None else flags.steps
-    cores = "1 core" if step.num_replicas == 1 else f"{step.num_replicas:,} cores"
-    console.say(f"{flags.bundle}: {cores}, trained to step {begun:,}")
+    console.say(f"{flags.bundle}: {counted(step.num_replicas, 'core')}, trained to step {begun:,}")
     losses = step.train(_batches(arrays, count))
     seconds = time.monotonic() - started
     last = f", loss {losses[-1]:.6g}" if losses else ""
-    console.say(f"trained {count:,} steps in {seconds:.1f} s ({count / seconds:,.1f} steps/s){last}")
+    console.say(f"trained {counted(count, 'step')} in {seconds:.1f} s ({count / seconds:,.1f} steps/s){last}")
     if flags.losses is not None:
         lines = "".join(json.dumps({"step": begun + i, "loss": loss}) + "\n" for i, loss in enumerate(losses, 1))
         files.write_atomically(Path(flags.losses), lines.encode())

@@ -11,6 +11,7 @@ from tpugraph.cli.flags import Parsed
 from tpugraph.compiler.tpu_check import CAUSES, Diagnostic, Report, check
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
+from tpugraph.support.wording import counted
 
 _MOST = 4
 
@@ -52,13 +53,13 @@ def lines(report: Report) -> list[str]:
 
 
 def _verdict(report: Report) -> str:
-    count = f"{report.device_nodes:,} nodes on the device"
+    count = f"{counted(report.device_nodes, 'node')} on the device"
     if report.compiles:
         how = "" if report.lowered else ", by the tables; XLA is asked of training graphs only"
         return f"can run on a TPU: {count}, nothing against any of them{how}"
     stopping = len({finding.node for finding in report.stopping})
     share = f"; {report.percent:.1f} % of {count} can compile" if report.device_nodes else ""
-    return f"cannot run on a TPU: {stopping} node{'s' if stopping > 1 else ''} in the way{share}"
+    return f"cannot run on a TPU: {counted(stopping, 'node')} in the way{share}"
 
 
 def _group(findings: list[Diagnostic]) -> list[str]:

@@ -21,6 +21,7 @@ from tpugraph.runtime.batch_search import Try
 from tpugraph.runtime.pjrt import bundling
 from tpugraph.support.errors import ShapeError, UsageError
 from tpugraph.support.progress import Ticker
+from tpugraph.support.wording import counted
 from tpugraph.tpu.program import Program
 from tpugraph.xla import compile_cache, jax_client, stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
@@ -69,7 +70,9 @@ def _write_bundle(program: Program, module: Module, flags: Parsed, console: Cons
     made = bundling.make(program, module=module, checkpoint=flags["checkpoint"], rebind=rebinds(flags["rebind"]),
                          made_by={"tpugraph": __version__})  # fmt: skip
     size = made.save(flags["output"])
-    console.say(f"wrote {flags['output']} ({size:,} bytes): {len(made.variables)} variables at step {made.trained:,}")
+    console.say(
+        f"wrote {flags['output']} ({size:,} bytes): {counted(len(made.variables), 'variable')} at step {made.trained:,}"
+    )
     return {"output": flags["output"], "bytes": size, "inputs": list(made.inputs), "trained": made.trained}
 
 
@@ -163,7 +166,7 @@ def _lines(compiled: Compiled, module: Module) -> list[str]:
         f"{compiled.bound_by}",
         f"traffic     per step and core: infeed {_size(compiled.infeed_bytes)}, "
         f"all-reduce {_size(compiled.all_reduce_bytes)}",
-        f"staged      {module.iterations} steps per call",
+        f"staged      {counted(module.iterations, 'step')} per call",
     ]
     lines.extend(f"tensor      {_size(t.bytes)} {t.shape} {t.node or 'of the compiler'} "
                  f"(elements {_size(t.elements)}{', on chip' if t.on_chip else ''})" for t in compiled.tensors)  # fmt: skip

@@ -19,6 +19,7 @@ from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import UsageError
+from tpugraph.support.wording import counted
 
 _TRAINING_ONLY = ("losses", "save_steps", "max_steps", "trace")
 
@@ -36,7 +37,9 @@ def run(mode: str, flags: Parsed, console: Console) -> Outcome:
         started = time.monotonic()
         found = session.evaluate(flags["steps"])
         seconds = time.monotonic() - started
-        console.say(f"evaluated {found.examples:,} examples in {found.steps:,} steps, {seconds:.1f} s")
+        console.say(
+            f"evaluated {counted(found.examples, 'example')} in {counted(found.steps, 'step')}, {seconds:.1f} s"
+        )
         width = max(map(len, found), default=0)
         for name in sorted(found):
             console.say(f"{name:<{width}}  {_shown(found[name])}")
@@ -61,7 +64,7 @@ def _predict(flags: Parsed, console: Console) -> Outcome:
         for row in session.predict():
             file.write(json.dumps({name: plain(value) for name, value in row.items()}) + "\n")
             count += 1
-    console.say(f"predicted {count:,} examples" + (f", wrote {flags['output']}" if flags["output"] else ""))
+    console.say(f"predicted {counted(count, 'example')}" + (f", wrote {flags['output']}" if flags["output"] else ""))
     return Outcome({"examples": count, "output": flags["output"], "model": flags.model, "notes": session.notes})
 
 

@@ -22,6 +22,7 @@ from tpugraph.ir.text import format_output
 from tpugraph.roles.findings import Finding, Roles
 from tpugraph.runtime import checkpoint
 from tpugraph.support.errors import TpuGraphError
+from tpugraph.support.wording import counted
 from tpugraph.tpu.pipeline import Pipeline
 from tpugraph.tpu.program import collective_lines, naive_cut
 
@@ -75,7 +76,7 @@ def _biggest_constants(graph: Graph, count: int = 5) -> list[str]:
 
 
 def _plain(model: str, graph: Graph, options: compiler.ConvertOptions) -> dict[str, Any]:
-    """Roles of a plain graph, and what the first passes make of it."""
+    """Roles of a plain graph, and what the passes make of it."""
     try:
         graph.roles = compiler.find_roles(graph, options)
     except TpuGraphError as error:
@@ -84,10 +85,7 @@ def _plain(model: str, graph: Graph, options: compiler.ConvertOptions) -> dict[s
     trained = graph.roles.trained
     shapes = {name: _variable_text(graph[name]) for name in trained}
     try:
-        passes = compiler.build_passes(options)
-        ends = ("cross-replica-sum", "placement")[options.mode != "train"]
-        last = next((i for i, step in enumerate(passes) if step.name == ends), len(passes) - 1)
-        Pipeline(passes[: last + 1]).run(graph)
+        Pipeline(compiler.build_passes(options)).run(graph)
         if options.mode == "train":
             found["reduction"] = compiler.reduction(graph)
             found["collectives"] = compiler.collectives(graph)
@@ -166,7 +164,7 @@ def _signature(node: Node, key: str) -> list[str]:
 
 def _lines(found: dict[str, Any]) -> list[str]:
     kind = f"{found['kind']}, {'a TPU graph' if found['converted'] else 'a plain graph'}"
-    functions = f", {found['functions']} functions" if found["functions"] else ""
+    functions = f", {counted(found['functions'], 'function')}" if found["functions"] else ""
     lines = [
         f"{found['model']}: {kind}, {found['bytes']:,} bytes, {found['nodes']:,} nodes{functions}",
         *_listed("ops", [f"{op} {count}" for op, count in found["ops"].items()], most=24),
@@ -234,7 +232,7 @@ def _tpu_lines(found: dict[str, Any]) -> list[str]:
         f"cores       {found['num_replicas']:,}",
         f"batch       {found['batch']}",
         f"cluster     {found['cluster_nodes']:,} nodes",
-        *([] if loop is None else [f"loop        {loop:,} steps per Session.run"]),
+        *([] if loop is None else [f"loop        {counted(loop, 'step')} per Session.run"]),
         *_listed("run by name", found["entry_points"]),
         *_listed("infeed", found["infeed"]),
         *_listed("outfeed", found["outfeed"]),

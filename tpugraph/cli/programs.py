@@ -12,6 +12,7 @@ from tpugraph.cli.flags import Parsed
 from tpugraph.cli.table import CONVERSION
 from tpugraph.ir import Graph, graphdef
 from tpugraph.support.errors import UsageError
+from tpugraph.support.wording import counted
 from tpugraph.tpu.program import Program
 
 
@@ -83,7 +84,9 @@ def batch_line(graph: Graph) -> str:
     """The batch of a converted graph, such as ``global batch 128 = 8 cores x 16``."""
     cores = graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas")
     rows = _rows_of_a_core(graph)
-    return f"{cores} cores" if rows is None else f"global batch {rows * cores} = {cores} cores x {rows}"
+    return (
+        counted(cores, "core") if rows is None else f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}"
+    )
 
 
 def _rows_of_a_core(graph: Graph) -> int | None:

@@ -21,6 +21,7 @@ from tpugraph.runtime.timeline import OFF, SAVE, Timeline
 from tpugraph.support import files
 from tpugraph.support.errors import RunError
 from tpugraph.support.progress import Progress
+from tpugraph.support.wording import counted
 
 _SAVE_SECONDS = 600.0
 _PATIENCE = 20.0
@@ -220,7 +221,7 @@ class Training:
         rate = f" in {self.seconds:.1f} s ({self.done / self.seconds:,.1f} steps/s)" if self.seconds else ""
         loss = "" if self.last_loss is None else f", loss {self.last_loss:.6g}"
         stopped = f"{signal.Signals(self._signals[0]).name}: stopped after " if self._signals else "trained "
-        self.console.say(f"{stopped}{self.done:,} steps{rate}{loss}")
+        self.console.say(f"{stopped}{counted(self.done, 'step')}{rate}{loss}")
         if self.checkpoint is not None:
             self.console.say(f"saved {self.checkpoint}")
 
@@ -235,7 +236,7 @@ class Training:
         self.session.close()
         thread.join(5)
         kept = f"the last checkpoint is {self.checkpoint}" if self.checkpoint else "no checkpoint was written"
-        self.console.say(f"stopped in the middle of a loop after {self.done:,} steps; {kept}")
+        self.console.say(f"stopped in the middle of a loop after {counted(self.done, 'step')}; {kept}")
         return 128 + self._signals[0]
 
 

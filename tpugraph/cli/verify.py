@@ -10,6 +10,7 @@ from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
+from tpugraph.support.wording import counted
 from tpugraph.testing.comparison import Comparison
 from tpugraph.testing.verification import Verification, verify
 
@@ -30,7 +31,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
     found = verify(model, steps, options, checkpoint_path=flags["checkpoint"], rebind=names,
                    tolerance=flags["tolerance"], progress=progress)  # fmt: skip
-    console.say(f"{model}: {steps} steps, {found.batch}, tolerance {found.tolerance:g}")
+    console.say(f"{model}: {counted(steps, 'step')}, {found.batch}, tolerance {found.tolerance:g}")
     console.say(table(found))
     for note in dict.fromkeys(found.notes):
         console.say(f"note: {note}")

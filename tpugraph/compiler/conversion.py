@@ -22,6 +22,7 @@ from tpugraph.roles import evaluation_roles
 from tpugraph.roles.findings import Roles
 from tpugraph.support.errors import ConversionError, GraphError, UsageError
 from tpugraph.support.garbage import without_garbage_collection
+from tpugraph.support.wording import counted
 from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
 from tpugraph.tpu.program import Program
 
@@ -243,8 +244,12 @@ def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
     partitioned, padded = graph.kept(Partitioned), graph.kept(PaddedBatches)
     rows = (partitioned.rows if partitioned is not None else None) or (padded.rows if padded is not None else None)
     if rows is None:
-        return {"per_core": None, "global": None, "line": f"{cores} cores"}
-    return {"per_core": rows, "global": rows * cores, "line": f"global batch {rows * cores} = {cores} cores x {rows}"}
+        return {"per_core": None, "global": None, "line": counted(cores, "core")}
+    return {
+        "per_core": rows,
+        "global": rows * cores,
+        "line": f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}",
+    }
 
 
 def _notes(graph: Graph, odd: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from tpugraph.ir import graphdef
 from tpugraph.support import files
 from tpugraph.support.errors import LoadError
+from tpugraph.support.wording import counted
 
 
 @dataclass(repr=False)
@@ -81,7 +82,7 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
         *_combined_lines(report),
         f"infeed      {traffic['infeed']:,} bytes per step ({naive_cut(traffic['infeed_naive'])})",
         f"outfeed     {traffic['outfeed']:,} bytes per step",
-        f"loop        {report['iterations_per_loop']} steps per Session.run",
+        f"loop        {counted(report['iterations_per_loop'], 'step')} per Session.run",
     ]
     lines.extend(_host_ops(report["host_ops"]))
     for name, reason in list(report["dropped"].items())[:5]:
@@ -104,9 +105,8 @@ def collective_lines(found: dict[str, Any]) -> list[str]:
     """What the cores combine in each step; rows that are gathered have a line each."""
     if not found["sums"]:
         return []
-    count = "1 sum" if found["sums"] == 1 else f"{found['sums']:,} sums"
     gathered = [f"gathered    {tensor}: {words}" for tensor, words in found["gathered"].items()]
-    return [f"collectives {count}, {found['bytes']:,} bytes per step", *gathered]
+    return [f"collectives {counted(found['sums'], 'sum')}, {found['bytes']:,} bytes per step", *gathered]
 
 
 def _partial_lines(report: dict[str, Any]) -> list[str]:
@@ -143,7 +143,7 @@ def _summary_beside_training(report: dict[str, Any]) -> list[str]:
     lines.extend(f"prediction  {name} = {tensor}" for name, tensor in report["predictions"].items())
     lines.append(f"infeed      {traffic['infeed']:,} bytes per step")
     lines.append(f"outfeed     {traffic['outfeed']:,} bytes per step")
-    lines.append(f"loop        {report['iterations_per_loop']} steps per Session.run")
+    lines.append(f"loop        {counted(report['iterations_per_loop'], 'step')} per Session.run")
     lines.extend(_host_ops(report["host_ops"]))
     lines.extend(f"note        {note}" for note in report["notes"])
     return lines
