@@ -37,7 +37,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 def lines(report: Report) -> list[str]:
     """The report, readable: the verdict, then the findings by cause and op type."""
-    said = [_verdict(report)]
+    said = [report.verdict]
     groups: dict[tuple[str, str], list[Diagnostic]] = {}
     for finding in report.findings:
         groups.setdefault((finding.cause, finding.op), []).append(finding)
@@ -48,16 +48,6 @@ def lines(report: Report) -> list[str]:
             said += ["", CAUSES[cause]]
         said += _group(findings)
     return said
-
-
-def _verdict(report: Report) -> str:
-    count = f"{report.device_nodes:,} nodes on the device"
-    if report.compiles:
-        how = "" if report.lowered else ", by the tables; XLA is asked of training graphs only"
-        return f"can run on a TPU: {count}, nothing against any of them{how}"
-    stopping = len({finding.node for finding in report.stopping})
-    share = f"; {report.percent:.1f} % of {count} can compile" if report.device_nodes else ""
-    return f"cannot run on a TPU: {stopping} node{'s' if stopping > 1 else ''} in the way{share}"
 
 
 def _group(findings: list[Diagnostic]) -> list[str]:

@@ -335,6 +335,37 @@ COMPILE = Command(
         *COMMON,
     ),
 )
+VIEW = Command(
+    "view",
+    True,
+    "show what a conversion did, as one page for a browser",
+    "The page needs no server and no network: the graph by scopes, what runs on host and device, what goes between them, "
+    "where each value lives and why, what each pass did, and what stops the graph on a TPU. MODEL is a plain graph, or a "
+    "converted one, which is shown as it is.",
+    (
+        "tpugraph view model_dir -o page.html",
+        "tpugraph view model.pb --format=model_explorer -o model.json",
+    ),
+    (
+        Flag(
+            "output",
+            "string",
+            None,
+            "where to write; MODEL's name with the ending of the format if not given",
+            short="o",
+            shown="FILE",
+        ),
+        Flag(
+            "format",
+            "enum",
+            "html",
+            "a page, or what Google's Model Explorer, Graphviz or a program of your own reads",
+            ("html", "model_explorer", "dot", "json"),
+        ),
+        *CONVERSION,
+        *COMMON,
+    ),
+)
 PASSES = Command(
     "passes",
     False,
@@ -356,5 +387,5 @@ WORKER = Command(
         *COMMON,
     ),
 )
-COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, CHECK, COMPILE, PASSES, WORKER)}
+COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, CHECK, COMPILE, VIEW, PASSES, WORKER)}
 """The commands by name, in the order of the help."""

@@ -34,7 +34,7 @@ def format_node(node: Node, *, outputs: bool = True) -> str:
     parts = [f"{node.name} = {node.op}({', '.join(map(str, node.inputs))})"]
     parts.extend(f"^{control.name}" for control in node.controls)
     if node.raw_attrs:
-        shown = ", ".join(f"{key}: {_format_value(node.attr(key))}" for key in sorted(node.raw_attrs))
+        shown = ", ".join(f"{key}: {format_value(node.attr(key))}" for key in sorted(node.raw_attrs))
         parts.append("{" + shown + "}")
     if node.device:
         parts.append(f"@{node.device}")
@@ -50,7 +50,8 @@ def format_output(output: Output) -> str:
     return f"{kind}[{dims}]"
 
 
-def _format_value(value: Any) -> str:
+def format_value(value: Any) -> str:
+    """The Python value of an attribute as text; a large constant by its shape and digest."""
     if isinstance(value, np.ndarray):
         kind = value.dtype.name
         dims = ",".join(map(str, value.shape))
@@ -72,7 +73,7 @@ def _format_value(value: Any) -> str:
     if isinstance(value, bytes):
         return json.dumps(value.decode("latin-1"))
     if isinstance(value, list):
-        return "(" + "; ".join(_format_value(item) for item in value) + ")"
+        return "(" + "; ".join(format_value(item) for item in value) + ")"
     return json.dumps(value)
 
 
