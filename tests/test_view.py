@@ -144,16 +144,16 @@ def test_a_recorded_program_shows_every_pass() -> None:
 
 
 def test_model_explorer_gets_two_graphs_and_their_colours(iris: View, tmp_path: Path) -> None:
-    graph, colours = iris.save(tmp_path / "iris.json", "model_explorer")
-    made, data = json.loads(graph.read_text()), json.loads(colours.read_text())
-    assert colours.name == "iris.node_data.json"
+    files = iris.save(tmp_path / "iris.json", "model_explorer")
+    assert [file.name for file in files] == ["iris.json", "iris.side.json", "iris.placement.json"]
+    made, sides, data = [json.loads(file.read_text()) for file in files]
     assert [g["id"] for g in made["graphs"]] == ["00_input", "14_entry-points"] == list(data)
     nodes = {node["id"]: node for node in made["graphs"][1]["nodes"]}
     assert len(nodes) == len(iris.data.alive())
     assert nodes[GRADIENT]["namespace"] == "gradients/dense/MatMul_grad"
     assert {edge["sourceNodeId"] for node in nodes.values() for edge in node["incomingEdges"]} <= nodes.keys()
-    assert data["14_entry-points"]["placement"]["results"][GRADIENT]["value"] == "partial"
-    assert data["14_entry-points"]["side"]["results"][GRADIENT]["value"] == "device"
+    assert data["14_entry-points"]["results"][GRADIENT]["value"] == "partial"
+    assert sides["14_entry-points"]["results"][GRADIENT]["value"] == "device"
 
 
 def test_dot_has_a_cluster_for_each_scope_and_the_bytes_between_host_and_device(iris: View, tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ class View:
         if format == "html":
             contents = {place: self.html()}
         elif format == "model_explorer":
-            beside = place.with_name(f"{place.stem}.node_data.json")
-            contents = {place: json.dumps(model_explorer.graphs(self.data)),
-                        beside: json.dumps(model_explorer.node_data(self.data))}  # fmt: skip
+            contents = {place: json.dumps(model_explorer.graphs(self.data))}
+            for name, data in model_explorer.node_data(self.data).items():
+                contents[place.with_name(f"{place.stem}.{name}.json")] = json.dumps(data)
         elif format == "dot":
             contents = {place: dot.drawing(self.data)}
         elif format == "json":

@@ -16,15 +16,19 @@ def graphs(view: ViewData) -> dict[str, Any]:
     return {"label": view.title, "graphs": [_graph(view, at) for at in stages]}
 
 
-def node_data(view: ViewData) -> dict[str, Any]:
-    """For each graph, side and placement of each node, as Model Explorer's node data."""
-    found: dict[str, Any] = {}
+def node_data(view: ViewData) -> dict[str, dict[str, Any]]:
+    """What nodes can be coloured by: for ``side`` and ``placement`` a file of Model Explorer's node data, by graph."""
+    found: dict[str, dict[str, Any]] = {"side": {}, "placement": {}}
     for at in sorted({0, len(view.stages) - 1}):
         alive = view.alive(at).values()
         sides = {node.name: {"value": node.side, "bgColor": _SIDES[node.side]} for node in alive if node.side}
-        kinds = {node.name: {"value": _kind(node), "bgColor": _KINDS.get(_kind(node), "#e5e7eb")}
-                 for node in alive if _kind(node)}  # fmt: skip
-        found[_id(view, at)] = {"side": {"results": sides}, "placement": {"results": kinds}}
+        kinds = {
+            node.name: {"value": kind, "bgColor": _KINDS.get(kind, "#e5e7eb")}
+            for node in alive
+            if (kind := _kind(node))
+        }
+        found["side"][_id(view, at)] = {"results": sides}
+        found["placement"][_id(view, at)] = {"results": kinds}
     return found
 
 
