@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import make_picture
 import pytest
 
 import breaking
@@ -190,6 +192,12 @@ def test_the_command_writes_the_page_and_says_so(tmp_path: Path, capsys: pytest.
 def test_the_command_refuses_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["view", str(IRIS), "-o", str(tmp_path / "none" / "page.html")]) == 1
     assert "is not there" in capsys.readouterr().err
+
+
+def test_the_picture_of_the_readme_is_current() -> None:
+    made = make_picture.picture()
+    assert make_picture.PICTURE.read_text() == made, "run tools/make_picture.py"
+    assert ElementTree.fromstring(made).tag.endswith("svg")
 
 
 # --------------------------------------------------------------------------- the page in a browser

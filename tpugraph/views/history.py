@@ -117,8 +117,8 @@ class History:
     def _lives(self, because: Because, tensor: Tensor) -> Lives:
         reason = because.reason(tensor)
         deciding = [self._port(t) for t in because.deciding(tensor) if t.node in self._number]
-        met = tensor in because.placing.met
-        return Lives(tensor.port, because.kind(tensor), reason.placement, reason.because, deciding, met)
+        met, given = tensor in because.placing.met, tensor in because.placing.seeds
+        return Lives(tensor.port, because.kind(tensor), reason.placement, reason.because, deciding, met, given)
 
     # ------------------------------------------------------------------ host and device
 

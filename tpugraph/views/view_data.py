@@ -44,6 +44,7 @@ class Lives:
         because: the rule that says so, in words.
         deciding: the operands that decided it.
         met: whether the cores combine it.
+        given: whether it comes from elsewhere: from the input or from the host.
     """
 
     port: int
@@ -52,6 +53,7 @@ class Lives:
     because: str
     deciding: list[Port]
     met: bool = False
+    given: bool = False
 
 
 @dataclass

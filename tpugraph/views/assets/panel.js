@@ -28,6 +28,7 @@ function rows(pairs) {
 function stagePanel(view) {
   const stage = view.data.stages[view.stage];
   const said = [make("h2", {}, stage.name), make("p", {}, stage.summary), counts(stage)];
+  if (view.data.findings.length) said.push(heading("in the way"), listed(view.data.findings.map((f) => finding(view, f))));
   const notes = stage.notes.map(([node, text]) => [linkNamed(view, node), ` ${text}`]);
   if (notes.length) said.push(heading(`notes (${notes.length})`), listed(notes));
   for (const kind of view.stage ? ["added", "removed", "changed"] : []) {
@@ -35,7 +36,6 @@ function stagePanel(view) {
     if (numbers.length) said.push(heading(`${kind} (${numbers.length.toLocaleString("en")})`), listed(numbers.map((n) => link(view, n)), 30));
   }
   said.push(heading("stages"), stageTable(view));
-  if (view.data.findings.length) said.push(heading("verdict"), make("p", {}, view.data.verdict), listed(view.data.findings.map((f) => finding(view, f))));
   if (view.data.facts.length) said.push(heading("the conversion"), make("pre", {}, view.data.facts.join("\n")));
   return said;
 }

@@ -59,7 +59,7 @@ class Stages {
     for (const at of pending) { // grows while it is walked
       const deciding = (lives(at) || {}).deciding || [];
       if (!deciding.length && end === null) end = at;
-      if (!deciding.length && (lives(at) || { because: "" }).because.startsWith("the input")) { end = at; break; }
+      if (!deciding.length && lives(at) && lives(at).given) { end = at; break; }
       for (const next of deciding) {
         if (before.has(key(next))) continue;
         before.set(key(next), at);
