@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ from xml.etree import ElementTree
 
 import make_picture
 import pytest
+from evaluating import evaluation
 
 import breaking
 from browser import Page, chromium
-from models import CORPUS
+from models import CORPUS, trace
 from tpugraph import cli
 from tpugraph.cli import why
 from tpugraph.compiler import ConvertOptions, convert
@@ -28,6 +30,7 @@ from tpugraph.views.view_data import current
 
 CNN = CORPUS / "mnist_cnn" / "model.pb"
 IRIS = CORPUS / "iris_dnn" / "model.pb"
+FAMILIES = CORPUS.parent / "families"
 GRADIENT = "gradients/dense/MatMul_grad/MatMul_1"
 LINE = re.compile(r"(?P<name>\S+) = (?P<op>\w+)\((?P<inputs>[^)]*)\)(?P<controls>(?: \^\S+)*)")
 
@@ -114,6 +117,13 @@ def test_a_node_that_xla_refuses_carries_its_finding() -> None:
     marked = [node for node in found.nodes if node.findings]
     assert {node.name for node in marked} <= {finding.node for finding in found.findings}
     assert marked
+
+
+def test_a_graph_that_evaluates_is_shown_by_its_own_passes() -> None:
+    found = view(trace(evaluation(16)), mode="eval", num_replicas=2).data
+    assert [stage.name for stage in found.stages][-1] == "evaluation-entry-points"
+    assert found.runs
+    assert any(node.side == "device" for node in found.alive().values())
 
 
 def test_a_converted_graph_is_shown_as_it_is(tmp_path: Path) -> None:
@@ -236,6 +246,32 @@ def test_the_page_opens_scopes_slides_filters_and_explains(pages: Any, iris: Vie
     assert reasons == [f"{link['tensor']}: {link['placement']}; {link['because']}" for link in chain]
     assert page.said == []
     assert page.asked == [(tmp_path / "page.html").as_uri()]
+
+
+EVERY_SCOPE_OPEN = """(() => {
+  const open = new Set();
+  const walk = (scope) => { for (const inner of scope.scopes.values()) { open.add(inner.id); walk(inner); } };
+  walk(view.root);
+  const items = visible(view.root, open);
+  const leaves = items.filter((item) => item.scopes === undefined).map((item) => item.number).sort((a, b) => a - b);
+  return [leaves.join() === view.numbers.join(), new Set(items.map((item) => item.id)).size === items.length,
+    items.every((item) => item.parent === view.root || open.has(item.parent.id))];
+})()"""
+
+
+def test_scopes_and_groups_hold_each_node_of_a_large_graph_once(pages: Any, tmp_path: Path) -> None:
+    model = tmp_path / "bert.pb"
+    model.write_bytes(gzip.decompress((FAMILIES / "bert_small" / "model.pb.gz").read_bytes()))
+    page = opened(pages, view(model), tmp_path)
+    assert page.run("view.cy.nodes().length") < 80 < 2000 < page.run("view.numbers.length")
+    for stage in (14, 9, 1, 0):
+        page.page.fill("#stage", str(stage))
+        assert page.run(EVERY_SCOPE_OPEN) == [True, True, True]
+    page.page.uncheck("#sides")
+    assert page.run(EVERY_SCOPE_OPEN) == [True, True, True]
+    page.page.check("#controls")
+    assert page.run("view.cy.edges('.control').length") > 0
+    assert page.said == []
 
 
 def test_what_is_in_the_way_is_red_and_told_with_its_replacement(pages: Any, tmp_path: Path) -> None:
