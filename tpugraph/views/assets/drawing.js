@@ -21,6 +21,7 @@ const STYLE = [
   { selector: "edge.control", style: { "line-style": "dotted" } },
   { selector: "edge.cut", style: { "line-color": "#ea580c", "target-arrow-color": "#ea580c", color: "#9a3412" } },
   { selector: "edge.transfer", style: { "line-style": "dashed", width: 2.5 } },
+  { selector: "edge:selected", style: { "line-color": "#1d4ed8", "target-arrow-color": "#1d4ed8" } },
   { selector: ".dim", style: { opacity: 0.18 } },
   { selector: ".hit", style: { "border-width": 4, "border-color": "#7c3aed" } },
   { selector: "node:selected", style: { "border-width": 4, "border-color": "#1d4ed8" } },
@@ -80,12 +81,12 @@ function changeText(counts) {
 /** One edge for all between the same two things, with the bytes that go between host and device over it. */
 function edgesOf(view, home) {
   const nodes = view.stages.nodes, found = new Map();
-  const add = (source, target, kind, size) => {
+  const add = (source, port, target, kind, size) => {
     const from = home.get(source), to = home.get(target);
     if (from === undefined || to === undefined || from === to) return;
     const key = `${from}>${to}>${kind}`;
-    const held = found.get(key) || { from, to, kind, count: 0, bytes: 0, cut: false };
-    held.count += 1;
+    const held = found.get(key) || { from, to, kind, values: [], bytes: 0, cut: false };
+    held.values.push({ source, port, target, size });
     if (kind !== "control" && nodes[source].side !== nodes[target].side && nodes[source].side && nodes[target].side) {
       held.cut = true;
       held.bytes += size || 0;
@@ -94,11 +95,11 @@ function edgesOf(view, home) {
   };
   for (const number of home.keys()) {
     const version = view.stages.at(nodes[number], view.stage);
-    for (const [source, port] of version.inputs) add(source, number, "data", (nodes[source].bytes || [])[port]);
-    if (view.controls) for (const source of version.controls) add(source, number, "control", 0);
+    for (const [source, port] of version.inputs) add(source, port, number, "data", (nodes[source].bytes || [])[port]);
+    if (view.controls) for (const source of version.controls) add(source, 0, number, "control", 0);
   }
   if (view.stage === view.data.stages.length - 1) {
-    for (const sent of view.data.transfers) add(sent.source, sent.target, sent.kind, sent.bytes);
+    for (const sent of view.data.transfers) add(sent.source, 0, sent.target, sent.kind, sent.bytes);
   }
   return [...found.values()].map(edgeElement);
 }
@@ -109,5 +110,5 @@ function edgeElement(edge) {
   const classes = [edge.kind === "control" ? "control" : "", edge.cut ? "cut" : "", transfer ? "transfer" : ""].join(" ");
   return { group: "edges", classes,
     data: { id: `${edge.from}>${edge.to}>${edge.kind}`, source: edge.from, target: edge.to,
-      width: Math.min(6, 1 + Math.log2(edge.count) / 2), label: transfer ? `${edge.kind} ${moved}` : moved } };
+      width: Math.min(6, 1 + Math.log2(edge.values.length) / 2), label: transfer ? `${edge.kind} ${moved}` : moved, edge } };
 }

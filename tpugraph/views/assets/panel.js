@@ -73,6 +73,17 @@ function scopePanel(view, scope) {
     heading("ops"), rows([...ops].sort((a, b) => b[1] - a[1]).slice(0, 30).map(([op, count]) => [op, String(count)]))];
 }
 
+/** What goes along an edge: each value with its readers on the other side. */
+function edgePanel(view, edge) {
+  const name = (id) => view.items.get(id).label, nodes = view.stages.nodes;
+  const whose = edge.kind === "data" ? "per step and core" : "in a step, for all cores";
+  const total = edge.cut ? [make("p", {}, `${bytesText(edge.bytes)} between host and device ${whose}`)] : [];
+  const values = edge.values.map(({ source, port, target, size }) =>
+    [link(view, source, nodes[source].name + (port ? `:${port}` : "")), " \u2192 ", link(view, target), size ? `, ${bytesText(size)}` : ""]);
+  const count = `${values.length.toLocaleString("en")} ${edge.kind} edge${values.length === 1 ? "" : "s"}`;
+  return [make("h2", {}, `${name(edge.from)} \u2192 ${name(edge.to)}`), make("p", {}, count), ...total, listed(values)].flat();
+}
+
 function nodePanel(view, number) {
   const node = view.stages.nodes[number], now = view.stages.at(node, view.stage);
   const facts = [["op", now.op], ["runs on", node.side || "neither: it is left out"], ["device", now.device], ["made by", node.made_by],

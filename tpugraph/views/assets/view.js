@@ -138,8 +138,9 @@ class View {
     const stage = this.data.stages[this.stage];
     document.getElementById("stage-name").textContent = `${this.stage} ${stage.name}: +${stage.added} \u2212${stage.removed} ~${stage.changed}`;
     document.getElementById("legend").replaceChildren(...legend(this.way));
-    const item = this.items.get(this.chosen);
-    if (item) this.say(item.scopes === undefined ? nodePanel(this, item.number) : scopePanel(this, item));
+    const item = this.items.get(this.chosen), edge = this.cy.getElementById(this.chosen || "").data("edge");
+    if (edge) this.say(edgePanel(this, edge));
+    else if (item) this.say(item.scopes === undefined ? nodePanel(this, item.number) : scopePanel(this, item));
     else if (this.words) this.say(this.hitsPanel());
     else this.say(stagePanel(this));
   }
@@ -160,7 +161,7 @@ class View {
     on("controls", "change", (event) => { this.controls = event.target.checked; this.draw(); });
     on("sides", "change", (event) => { this.apart = event.target.checked; this.rebuild(); });
     on("filter", "input", (event) => this.filter(event.target.value));
-    this.cy.on("tap", (event) => { if (event.target === this.cy) this.choose(null); else if (event.target.isNode()) this.choose(event.target.id()); });
+    this.cy.on("tap", (event) => { if (event.target === this.cy) this.choose(null); else this.choose(event.target.id()); });
     this.cy.on("dbltap", (event) => { if (event.target === this.cy) this.cy.fit(undefined, 20); });
     this.cy.on("dbltap", "node.scope", (event) => this.toggle(event.target.id()));
     const verdict = document.getElementById("verdict");
