@@ -133,7 +133,7 @@ def test_a_converted_graph_is_shown_as_it_is(tmp_path: Path) -> None:
     assert [stage.name for stage in found.data.stages] == ["input"]
     assert found.data.runs
     assert sum(sent.bytes or 0 for sent in found.data.transfers if sent.kind == "infeed") == 5120
-    assert repr(found) == f"<View of tpu.pb: 1 stages, {program.report['nodes']['output']} nodes>"
+    assert repr(found) == f"<View of tpu.pb: 1 stage, {program.report['nodes']['output']} nodes>"
 
 
 def test_a_program_shows_itself_and_says_little_of_itself() -> None:

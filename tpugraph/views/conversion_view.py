@@ -71,4 +71,7 @@ class View:
         return f'<iframe srcdoc="{source}" style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0"></iframe>'
 
     def __repr__(self) -> str:
-        return f"<View of {self.data.title}: {len(self.data.stages)} stages, {len(self.data.alive()):,} nodes>"
+        stages = len(self.data.stages)
+        return (
+            f"<View of {self.data.title}: {stages} stage{'' if stages == 1 else 's'}, {len(self.data.alive()):,} nodes>"
+        )
