@@ -109,6 +109,16 @@ def test_what_is_in_the_way_stands_on_the_page_by_cause_and_no_compiler_is_asked
         assert finding["fix"] in said
 
 
+@pytest.mark.usefixtures("quick")
+def test_what_does_not_stop_the_step_is_not_in_the_way(tmp_path: Path) -> None:
+    found = written(tmp_path, "--topology=v4", model=CORPUS / "mnist_cnn" / "model.pb")
+    assert [(finding["cause"], finding["stops"]) for finding in found["findings"]] == [("local file", False)]
+    with chromium() as browser:
+        said = Page(browser, tmp_path / "page.html").text("#findings")
+    assert "What is in the way" not in said
+    assert "the input reads 'mnist.tfrecords'" in said
+
+
 @pytest.mark.parametrize(
     ("flag", "words"),
     [("--topology=v9", "there is no topology 'v9'"), ("--output=report.txt", "--output=report.txt is no page")],

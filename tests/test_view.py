@@ -114,7 +114,7 @@ def test_a_graph_that_cannot_be_converted_is_shown_up_to_where_it_stops() -> Non
 def test_a_node_that_xla_refuses_carries_its_finding() -> None:
     found = view(breaking.graph("sampled"), **breaking.OPTIONS).data
     assert found.runs is False
-    marked = [node for node in found.nodes if node.findings]
+    marked = [node for node in found.nodes if found.stops(node)]
     assert {node.name for node in marked} <= {finding.node for finding in found.findings}
     assert marked
 
@@ -282,7 +282,7 @@ def test_what_is_in_the_way_is_red_and_told_with_its_replacement(pages: Any, tmp
     assert page.text("#verdict").startswith("cannot run on a TPU")
     page.page.select_option("#colour", "verdict")
     assert page.run("view.cy.nodes('.stops').length") > 0
-    assert "instead: " in page.text("#panel")
+    assert "fix: " in page.text("#panel")
     assert page.said == []
 
 

@@ -11,7 +11,8 @@ from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed
 from tpugraph.compiler import ConvertOptions, adopt_tpu_estimator
-from tpugraph.compiler.tpu_check import CAUSES, check
+from tpugraph.compiler.tpu_check import check
+from tpugraph.compiler.viewing import findings_of
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
 from tpugraph.support import files
@@ -19,7 +20,6 @@ from tpugraph.support.errors import RunError, ShapeError, TpuGraphError, UsageEr
 from tpugraph.tpu.program import Program
 from tpugraph.views import page
 from tpugraph.views.report_data import Collective, ReportData, Target, TensorBar
-from tpugraph.views.view_data import FindingView
 from tpugraph.xla import jax_client
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
@@ -50,8 +50,7 @@ def _judged(flags: Parsed) -> ReportData:
     if graph.of_type("TPUReplicateMetadata"):
         programs.refuse_late(flags)
     found = check(graph, ConvertOptions(**flags.options()))
-    findings = [FindingView(CAUSES[f.cause], f.node, f.fault, f.fix) for f in found.findings]
-    return ReportData(Path(flags.model).name, found.compiles, found.verdict, findings)
+    return ReportData(Path(flags.model).name, found.compiles, found.verdict, findings_of(found))
 
 
 def _add_targets(report: ReportData, flags: Parsed, console: Console) -> None:

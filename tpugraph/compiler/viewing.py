@@ -32,6 +32,13 @@ def view(model: str | os.PathLike[str] | Graph, options: ConvertOptions | None =
     graph = model if isinstance(model, Graph) else graphdef.load(model)
     history = History(Path(graph.source).name or "graph")
     report = tpu_check.check(graph, options or ConvertOptions(**fields), history=history)
-    findings = [FindingView(tpu_check.CAUSES[f.cause], f.node, f.fault, f.fix) for f in report.findings]
-    history.view.judge(runs=report.compiles, verdict=report.verdict, findings=findings)
+    history.view.judge(runs=report.compiles, verdict=report.verdict, findings=findings_of(report))
     return View(history.view)
+
+
+def findings_of(report: tpu_check.Report) -> list[FindingView]:
+    """What a check found, as pages show it."""
+    return [
+        FindingView(tpu_check.CAUSES[f.cause], f.node, f.fault, f.fix, stops=f.cause not in tpu_check.NOTES)
+        for f in report.findings
+    ]

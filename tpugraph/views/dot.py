@@ -44,7 +44,7 @@ def _cluster(inside: dict[Any, Any], view: ViewData, at: int, path: str, depth: 
     lines = []
     for key, held in inside.items():
         if isinstance(key, int):
-            stops = ", color=red, penwidth=2" if held.findings else ""
+            stops = ", color=red, penwidth=2" if view.stops(held) else ""
             label = f"{held.name.rpartition('/')[2]}\\n{current(held, at).op}"
             lines.append(f'{indent}n{key} [label="{label}", fillcolor="{_FILL[held.side]}"{stops}];')
             continue

@@ -140,12 +140,14 @@ class FindingView:
         node: its name, or "" where the whole graph is meant.
         fault: one sentence.
         fix: what to do about it, or None.
+        stops: whether it stops the step.
     """
 
     cause: str
     node: str
     fault: str
     fix: str | None = None
+    stops: bool = True
 
 
 @dataclass(repr=False)
@@ -182,6 +184,10 @@ class ViewData:
         for number, finding in enumerate(findings):
             if finding.node in newest:
                 newest[finding.node].findings.append(number)
+
+    def stops(self, node: NodeView) -> bool:
+        """Whether something about a node stops the step."""
+        return any(self.findings[number].stops for number in node.findings)
 
     def alive(self, stage: int = -1) -> dict[int, NodeView]:
         """The nodes of a stage by number; of the last one if none is named."""

@@ -18,7 +18,7 @@ function kindOf(stages, node, stage, way) {
   if (way === "side") return SIDES[node.side || ""];
   if (way === "placement") return stages.kind(node) || "none";
   if (way === "change") return stages.change(node, stage) || "same";
-  if (node.findings) return "in the way";
+  if (stages.stops(node)) return "in the way";
   return node.side === "device" ? "nothing against it" : "not on the device";
 }
 

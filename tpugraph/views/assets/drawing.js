@@ -51,7 +51,7 @@ function elementsOf(view, items, home) {
 function leafElement(view, leaf, parent) {
   const node = view.stages.nodes[leaf.number];
   const kind = kindOf(view.stages, node, view.stage, view.way);
-  const classes = [view.stages.change(node, view.stage) === "removed" ? "removed" : "", node.findings ? "stops" : ""];
+  const classes = [view.stages.change(node, view.stage) === "removed" ? "removed" : "", view.stages.stops(node) ? "stops" : ""];
   const label = shortLabel(leaf.label), op = shortLabel(leaf.op);
   const width = 20 + 6.4 * Math.max(label.length, op.length);
   return { group: "nodes", classes: classes.join(" "),
@@ -62,7 +62,7 @@ function leafElement(view, leaf, parent) {
 function scopeElement(view, scope, parent) {
   const { colours, places, counts } = stripes(view.stages, scope.numbers, view.stage, view.way);
   const open = view.open.has(scope.id);
-  const stops = scope.numbers.some((number) => view.stages.nodes[number].findings);
+  const stops = scope.numbers.some((number) => view.stages.stops(view.stages.nodes[number]));
   const many = scope.numbers.length;
   const said = view.way === "change" && view.stage ? changeText(counts) : "";
   const name = shortLabel(scope.label);

@@ -28,7 +28,10 @@ function rows(pairs) {
 function stagePanel(view) {
   const stage = view.data.stages[view.stage];
   const said = [make("h2", {}, stage.name), make("p", {}, stage.summary), counts(stage)];
-  if (view.data.findings.length) said.push(heading("in the way"), listed(view.data.findings.map((f) => finding(view, f))));
+  for (const stops of [true, false]) {
+    const found = view.data.findings.filter((f) => f.stops === stops);
+    if (found.length) said.push(heading(stops ? "in the way" : "needs care"), listed(found.map((f) => finding(view, f))));
+  }
   const notes = stage.notes.map(([node, text]) => [linkNamed(view, node), ` ${text}`]);
   if (notes.length) said.push(heading(`notes (${notes.length})`), listed(notes));
   for (const kind of view.stage ? ["added", "removed", "changed"] : []) {
@@ -55,7 +58,7 @@ function stageTable(view) {
 
 function finding(view, found) {
   return [make("span", { class: "bad" }, `${found.cause}: ${found.fault} `), found.node ? linkNamed(view, found.node) : "",
-    found.fix ? make("div", { class: "fix" }, `instead: ${found.fix}`) : null];
+    found.fix ? make("div", { class: "fix" }, `fix: ${found.fix}`) : null];
 }
 
 function scopePanel(view, scope) {
@@ -89,7 +92,7 @@ function nodePanel(view, number) {
   const facts = [["op", now.op], ["runs on", node.side || "neither: it is left out"], ["device", now.device], ["made by", node.made_by],
     ["made for", node.origin ? linkNamed(view, node.origin) : ""], ["combines", node.collective === undefined ? "" : `${bytesText(node.collective)} of each core per step`]];
   const said = [make("h2", {}, node.name), rows(facts.filter(([, value]) => value))];
-  for (const n of node.findings || []) said.push(heading("in the way"), make("p", {}, finding(view, view.data.findings[n])));
+  for (const n of node.findings || []) said.push(heading("finding"), make("p", {}, finding(view, view.data.findings[n])));
   if (node.outputs) said.push(heading("outputs"), listed(node.outputs.map((text, port) => `${text}${(node.bytes || [])[port] ? `, ${bytesText(node.bytes[port])}` : ""}`), 20));
   for (const lives of node.lives || []) said.push(...whyPart(view, number, lives));
   said.push(...notesPart(view, node));

@@ -19,9 +19,10 @@ function table(heads, rows) {
 }
 
 /** What is in the way, by cause; each sentence and each replacement once, with the nodes it is about. */
-function findings(found) {
+function findings(title, found) {
+  if (!found.length) return [];
   const causes = grouped(found, (f) => f.cause);
-  return [make("h2", {}, "What is in the way"), ...[...causes].flatMap(([cause, alike]) => [
+  return [make("h2", {}, title), ...[...causes].flatMap(([cause, alike]) => [
     make("h3", {}, `${cause} (${alike.length})`),
     table(["what", "instead", "nodes"], [...grouped(alike, (f) => `${f.fault}\n${f.fix}`).values()].map((same) =>
       [make("span", { class: "bad" }, same[0].fault), make("span", { class: "fix" }, same[0].fix || ""), nodesOf(same)])),
@@ -102,7 +103,8 @@ function show(data) {
   const verdict = document.getElementById("verdict");
   verdict.textContent = data.verdict;
   verdict.className = data.runs ? "runs" : "stops";
-  if (data.findings.length) fill("findings", findings(data.findings));
+  fill("findings", findings("What is in the way", data.findings.filter((f) => f.stops)),
+    findings("What does not stop it, but needs care", data.findings.filter((f) => !f.stops)));
   const compiled = data.targets.filter((target) => !target.error);
   if (data.targets.length) fill("targets", targets(data.targets));
   if (compiled.length) fill("memory", memory(compiled));

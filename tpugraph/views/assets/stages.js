@@ -44,6 +44,11 @@ class Stages {
     return found;
   }
 
+  /** Whether something about a node stops the step; a finding may be a mere note. */
+  stops(node) {
+    return (node.findings || []).some((number) => this.data.findings[number].stops);
+  }
+
   kind(node) {
     if (node.collective !== undefined) return "collective";
     return node.lives ? node.lives[0].kind : "";
