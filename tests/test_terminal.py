@@ -107,4 +107,4 @@ def test_progress_stays_on_one_line(screen: Terminal) -> None:
 
 
 def test_a_program_has_a_short_repr() -> None:
-    assert repr(tpugraph.convert(IRIS)) == "<Program of model.pb: 467 nodes>"
+    assert repr(tpugraph.convert(IRIS)) == "<Program model.pb: 467 nodes, global batch 256 = 8 cores x 32>"

@@ -29,6 +29,7 @@ from tpugraph.support.errors import (
 if TYPE_CHECKING:
     from tpugraph.compiler import ConvertOptions, convert
     from tpugraph.compiler.tpu_check import check
+    from tpugraph.compiler.viewing import view
     from tpugraph.estimator.modes import ModeKeys
     from tpugraph.estimator.optimizer import CrossShardOptimizer
     from tpugraph.estimator.resolver import TPUClusterResolver
@@ -73,6 +74,7 @@ _HOMES = {
     "convert": "tpugraph.compiler",
     "load": "tpugraph.ir.graphdef",
     "train_and_evaluate": "tpugraph.estimator.train_and_evaluate",
+    "view": "tpugraph.compiler.viewing",
 }
 """Where the names live that are loaded on first use."""
 
@@ -129,6 +131,7 @@ __all__ = [
     "load",
     "testing",
     "train_and_evaluate",
+    "view",
 ]
 
 

@@ -9,7 +9,7 @@ FLOORS = [
     ("foundation", ["support", "ops"]),
     ("ir", ["ir"]),
     ("analysis", ["analysis"]),
-    ("meaning", ["control_flow", "roles", "partition"]),
+    ("meaning", ["control_flow", "roles", "partition", "views"]),
     ("form", ["tpu", "xla"]),
     ("passes", ["passes"]),
     ("compiler", ["compiler"]),

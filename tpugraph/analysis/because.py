@@ -64,16 +64,16 @@ class Because:
         before: dict[Tensor, Tensor | None] = {start: None}
         pending = [start]
         for tensor in pending:  # grows while it is walked
-            new = [t for t in self._deciding(tensor, everything=everything) if t not in before]
+            new = [t for t in self.deciding(tensor, everything=everything) if t not in before]
             before |= dict.fromkeys(new, tensor)
             pending += new
         if everything:
-            return [self._reason(tensor) for tensor in pending]
-        return list(_collapsed([self._reason(tensor) for tensor in self._shortest(before)]))
+            return [self.reason(tensor) for tensor in pending]
+        return list(_collapsed([self.reason(tensor) for tensor in self._shortest(before)]))
 
     def _shortest(self, before: Mapping[Tensor, Tensor | None]) -> list[Tensor]:
         """The shortest chain, of those that end at the input where any does, else of those that end anywhere."""
-        ends = [t for t in before if not self._deciding(t)]
+        ends = [t for t in before if not self.deciding(t)]
         at: Tensor | None = next((t for t in ends if t in self.placing.seeds), ends[0] if ends else list(before)[-1])
         chain: list[Tensor] = []
         while at is not None:
@@ -100,6 +100,11 @@ class Because:
             return [node.out(port) for port in node.used_ports() or (0,)]
         return [t for t in node.inputs if t.node in self._position and t.node.op != "Const"]
 
+    def kind(self, tensor: Tensor) -> str:
+        """The kind of a value's placement in one word: ``replicate``, ``shard``, ``partial`` and so on; "" if it has none."""
+        placement = self._raw(tensor)
+        return "" if placement is None else type(placement).__name__.lower()
+
     def combined(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Those of some values that the cores combine."""
         return [tensor for tensor in tensors if tensor in self.placing.met]
@@ -122,13 +127,14 @@ class Because:
 
     # ------------------------------------------------------------------ placements
 
-    def _reason(self, tensor: Tensor) -> Reason:
+    def reason(self, tensor: Tensor) -> Reason:
+        """One link of the chain: where a value lives, the rule that says so, and every operand that had a part in it."""
         node, placement = tensor.node, self._raw(tensor)
         words = "no value reaches it" if placement is None else str(placement)
         because = self._because(tensor)
         if tensor in self.placing.met:
             because += f"; then combined, since {self._reader(tensor)} reads it whole"
-        operands = self._deciding(tensor, everything=True)
+        operands = self.deciding(tensor, everything=True)
         return Reason(str(tensor), node.op, words, because, tuple(map(str, operands)))
 
     def _because(self, tensor: Tensor) -> str:
@@ -181,7 +187,7 @@ class Because:
         made = self.placing.made(tensor)
         return made if made is not None else self.placing.read(tensor)
 
-    def _deciding(self, tensor: Tensor, *, everything: bool = False) -> list[Tensor]:
+    def deciding(self, tensor: Tensor, *, everything: bool = False) -> list[Tensor]:
         """The operands that decided a placement; those that are read otherwise than they live only where no other did."""
         node, placement = tensor.node, self._raw(tensor)
         verdict = self.placing.verdicts.get(node)

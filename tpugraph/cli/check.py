@@ -11,7 +11,6 @@ from tpugraph.cli.flags import Parsed
 from tpugraph.compiler.tpu_check import CAUSES, Diagnostic, Report, check
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
-from tpugraph.support.wording import counted
 
 _MOST = 4
 
@@ -39,7 +38,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 def lines(report: Report) -> list[str]:
     """The report, readable: the verdict, then the findings by cause and op type."""
-    said = [_verdict(report)]
+    said = [report.verdict]
     groups: dict[tuple[str, str], list[Diagnostic]] = {}
     for finding in report.findings:
         groups.setdefault((finding.cause, finding.op), []).append(finding)
@@ -50,16 +49,6 @@ def lines(report: Report) -> list[str]:
             said += ["", CAUSES[cause]]
         said += _group(findings)
     return said
-
-
-def _verdict(report: Report) -> str:
-    count = f"{counted(report.device_nodes, 'node')} on the device"
-    if report.compiles:
-        how = "" if report.lowered else ", by the tables; XLA is asked of training graphs only"
-        return f"can run on a TPU: {count}, nothing against any of them{how}"
-    stopping = len({finding.node for finding in report.stopping})
-    share = f"; {report.percent:.1f} % of {count} can compile" if report.device_nodes else ""
-    return f"cannot run on a TPU: {counted(stopping, 'node')} in the way{share}"
 
 
 def _group(findings: list[Diagnostic]) -> list[str]:

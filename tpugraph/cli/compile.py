@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -11,19 +9,18 @@ from typing import Any
 
 from tpugraph import __version__
 from tpugraph.cli import programs
-from tpugraph.cli.console import Console, Outcome, interruptible, stderr_held_back
+from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
+from tpugraph.cli.tpu_compiler import ask, largest_batch, lower, replicas, size_text
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
-from tpugraph.runtime.batch_search import Try
 from tpugraph.runtime.pjrt import bundling
 from tpugraph.support.errors import ShapeError, UsageError
-from tpugraph.support.progress import Ticker
 from tpugraph.support.wording import counted
 from tpugraph.tpu.program import Program
-from tpugraph.xla import compile_cache, jax_client, stablehlo, topologies
+from tpugraph.xla import compile_cache, jax_client, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
@@ -46,24 +43,16 @@ def run(flags: Parsed, console: Console) -> Outcome:
     program = programs.load(flags, console)
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
     if for_tpu:
-        topologies.check(flags["topology"], _replicas(graph))
+        topologies.check(flags["topology"], replicas(graph))
     if "tpugraph/train" not in graph:
         adopt_tpu_estimator.add_entry_points(graph)
-    module = _lower(batch_search.with_rows(graph, None), console)
+    module = lower(batch_search.with_rows(graph, None), console)
     found = _write_bundle(program, module, flags, console) if flags["output"] is not None else {}
     if for_tpu:
         found |= _compile(graph, module, flags, console)
     if flags["largest_batch"]:
-        found["largest_batch"] = _largest_batch(graph, flags, console)
+        found["largest_batch"] = largest_batch(graph, flags["topology"], console, loud=flags["traceback"])
     return Outcome(found)
-
-
-def _lower(graph: Graph, console: Console) -> Module:
-    module = stablehlo.lower(graph)
-    counts = ", ".join(f"{module.facts[fact]} {name}{'' if module.facts[fact] == 1 else 's'}"
-                       for fact, name in (("all_reduces", "all-reduce"), ("loops", "loop")))  # fmt: skip
-    console.say(f"lowered to StableHLO in {sum(module.seconds.values()):.1f} s: {len(module.code):,} bytes, {counts}")
-    return module
 
 
 def _write_bundle(program: Program, module: Module, flags: Parsed, console: Console) -> dict[str, Any]:
@@ -79,7 +68,7 @@ def _write_bundle(program: Program, module: Module, flags: Parsed, console: Cons
 def _compile(graph: Graph, module: Module, flags: Parsed, console: Console) -> dict[str, Any]:
     started = time.perf_counter()
     try:
-        compiled, known = _ask(module, flags, console)
+        compiled, known = ask(module, flags["topology"], console, loud=flags["traceback"])
     except TooLarge as error:
         if flags["largest_batch"]:
             console.say(f"note: {error.fault}")
@@ -96,55 +85,13 @@ def _compile(graph: Graph, module: Module, flags: Parsed, console: Console) -> d
 def _what_fits(graph: Graph, flags: Parsed, console: Console, error: TooLarge) -> str:
     """What to do about a step that does not fit."""
     try:
-        rows = _largest_batch(graph, flags, console)
+        rows = largest_batch(graph, flags["topology"], console, loud=flags["traceback"])
     except ShapeError as uncertain:
         console.say(f"note: {uncertain.fault}")
         return str(error.fix)
     if not rows:
         return "not even a batch of one row fits: fewer steps per call (--iterations_per_loop), or a smaller model"
     return f"a batch of at most {rows:,} rows per core fits; or fewer steps per call: --iterations_per_loop"
-
-
-def _largest_batch(graph: Graph, flags: Parsed, console: Console) -> int:
-    """Search the largest batch of a core, and say each try."""
-    memory = CHIPS[flags["topology"].partition(":")[0]].hbm
-
-    def attempt(rows: int) -> Try:
-        module = stablehlo.lower(batch_search.with_rows(graph, rows))
-        try:
-            compiled, _ = _ask(module, flags, console, what=f" a batch of {rows:,} rows per core")
-        except TooLarge as error:
-            console.say(f"batch       {rows:,} rows per core need {_size(error.needed)}: too large")
-            return Try(rows, error.needed, False)
-        fits = compiled.peak <= memory
-        console.say(
-            f"batch       {rows:,} rows per core need {_size(compiled.peak)}: {'fits' if fits else 'too large'}"
-        )
-        return Try(rows, compiled.peak, fits)
-
-    found = batch_search.search(batch_search.rows_of(graph), attempt, memory)
-    least = "at least " if found == batch_search.MOST else ""
-    console.say(f"largest     {least}{found:,} rows per core, {found * _replicas(graph):,} on {_replicas(graph)} cores")
-    return found
-
-
-def _ask(module: Module, flags: Parsed, console: Console, *, what: str = "") -> tuple[Compiled, bool]:
-    """What the compiler says, and whether it was known; with progress, and without libtpu's own log.
-
-    Who gives libtpu flags sees the log: a flag that libtpu does not know ends the process with no other word.
-    """
-    notes: list[str] = []
-    text = f"compiling{what} for {module.num_replicas} replicas on {flags['topology']}"
-    quiet = not flags["traceback"] and "LIBTPU_INIT_ARGS" not in os.environ
-    with Ticker(console.stream, text), stderr_held_back() if quiet else contextlib.nullcontext():
-        found = interruptible(lambda: compile_cache.compile_once(module, flags["topology"], notes.append))
-    for note in notes:
-        console.say(f"note: {note}")
-    return found
-
-
-def _replicas(graph: Graph) -> int:
-    return int(graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"))
 
 
 def _list(console: Console) -> Outcome:
@@ -157,29 +104,20 @@ def _list(console: Console) -> Outcome:
 
 def _lines(compiled: Compiled, module: Module) -> list[str]:
     memory, chip = compiled.memory, compiled.chip
-    held = ", ".join(f"{name} {_size(size)}" for name, size in memory.items())
+    held = ", ".join(f"{name} {size_text(size)}" for name, size in memory.items())
     lines = [
         f"compiled for {compiled.topology} in {compiled.seconds:.1f} s",
-        f"memory      {_size(compiled.peak)} of {_size(chip.hbm)} per core ({held})",
-        f"step        {compiled.flops:,.0f} flops, {_size(int(compiled.bytes_accessed))} read and written; at least "
+        f"memory      {size_text(compiled.peak)} of {size_text(chip.hbm)} per core ({held})",
+        f"step        {compiled.flops:,.0f} flops, {size_text(int(compiled.bytes_accessed))} read and written; at least "
         f"{compiled.step_seconds * 1e6:,.1f} us ({100 * compiled.share_of_peak:.2g} % of the peak), bound by "
         f"{compiled.bound_by}",
-        f"traffic     per step and core: infeed {_size(compiled.infeed_bytes)}, "
-        f"all-reduce {_size(compiled.all_reduce_bytes)}",
+        f"traffic     per step and core: infeed {size_text(compiled.infeed_bytes)}, "
+        f"all-reduce {size_text(compiled.all_reduce_bytes)}",
         f"staged      {counted(module.iterations, 'step')} per call",
     ]
-    lines.extend(f"tensor      {_size(t.bytes)} {t.shape} {t.node or 'of the compiler'} "
-                 f"(elements {_size(t.elements)}{', on chip' if t.on_chip else ''})" for t in compiled.tensors)  # fmt: skip
+    lines.extend(f"tensor      {size_text(t.bytes)} {t.shape} {t.node or 'of the compiler'} "
+                 f"(elements {size_text(t.elements)}{', on chip' if t.on_chip else ''})" for t in compiled.tensors)  # fmt: skip
     return lines
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:,.0f} bytes" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.2f} GiB"
 
 
 def _facts(compiled: Compiled, module: Module) -> dict[str, Any]:

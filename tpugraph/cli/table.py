@@ -366,6 +366,74 @@ COMPILE = Command(
         *COMMON,
     ),
 )
+VIEW = Command(
+    "view",
+    True,
+    "show what a conversion did, as one page for a browser",
+    "The page needs no server and no network: the graph by scopes, what runs on host and device, what goes between them, "
+    "where each value lives and why, what each pass did, and what stops the graph on a TPU. MODEL is a plain graph, or a "
+    "converted one, which is shown as it is.",
+    (
+        "tpugraph view model_dir -o page.html",
+        "tpugraph view model.pb --format=model_explorer -o model.json",
+    ),
+    (
+        Flag(
+            "output",
+            "string",
+            None,
+            "where to write; MODEL's name with the ending of the format if not given",
+            short="o",
+            shown="FILE",
+        ),
+        Flag(
+            "format",
+            "enum",
+            "html",
+            "a page, or what Google's Model Explorer, Graphviz or a program of your own reads",
+            ("html", "model_explorer", "dot", "json"),
+        ),
+        *CONVERSION,
+        *COMMON,
+    ),
+)
+REPORT = Command(
+    "report",
+    True,
+    "write the page that says whether to rent a TPU, and which",
+    "Says whether the graph can run on a TPU and what must change, then asks the TPU compiler of each topology: memory of a "
+    "core with the largest tensors, the least time of a step and what bounds it, traffic. The same as JSON lies beside the "
+    "page. Needs no TPU; the compilers come with python -m pip install 'tpugraph[tpu]'. The exit code is 1 where it cannot run.",
+    (
+        "tpugraph report model_dir -o report.html",
+        "tpugraph report model.pb --topology=v5e:2x4,v6e:2x4 --largest_batch",
+    ),
+    (
+        Flag(
+            "output",
+            "string",
+            None,
+            "where to write; MODEL's name with .report.html if not given",
+            short="o",
+            shown="FILE.html",
+        ),
+        Flag(
+            "topology",
+            "list",
+            ("v3:2x2", "v4", "v5e:2x4", "v5p", "v6e:2x4"),
+            "which TPUs to ask; a generation alone is its smallest size with a core for each replica",
+            shown="NAME,...",
+        ),
+        Flag(
+            "largest_batch",
+            "boolean",
+            False,
+            "search the largest batch of a core on each, which compiles it several times",
+        ),
+        *CONVERSION,
+        *COMMON,
+    ),
+)
 PASSES = Command(
     "passes",
     False,
@@ -402,6 +470,6 @@ COMPLETION = Command(
 )
 COMMANDS = {
     command.name: command
-    for command in (CONVERT, RUN, INSPECT, VERIFY, DIFF, CHECK, COMPILE, PASSES, WORKER, COMPLETION)
+    for command in (CONVERT, RUN, INSPECT, VERIFY, DIFF, CHECK, COMPILE, VIEW, REPORT, PASSES, WORKER, COMPLETION)
 }
 """The commands by name, in the order of the help."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ from tpugraph import ops, roles
 from tpugraph.analysis import cluster_nodes, shapes
 from tpugraph.analysis.step import ClosedShapes, Cut, HostModels, Outfed, PaddedBatches, Partitioned
 from tpugraph.compiler import preconditions
+from tpugraph.compiler.recording import Recording
 from tpugraph.ir import Graph, graphdef
 from tpugraph.partition import one_row
 from tpugraph.passes import PASSES, PIPELINES
@@ -25,6 +27,7 @@ from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.support.wording import counted
 from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
 from tpugraph.tpu.program import Program
+from tpugraph.views.history import History
 
 MOST_ITERATIONS = 2**31 - 1
 """The loop of the converted graph counts in int32."""
@@ -103,6 +106,7 @@ def convert(
     options: ConvertOptions | None = None,
     *,
     progress: Callable[[str, int, int], None] | None = None,
+    history: History | None = None,
     **fields: Any,
 ) -> Program:
     """Convert a plain Estimator graph into a TPU graph: one that trains, or with ``mode`` one that evaluates or predicts.
@@ -111,6 +115,7 @@ def convert(
         model: a path (see :func:`tpugraph.ir.graphdef.load`) or a Graph, which is rewritten in place.
         options: the options; or give their fields as keyword arguments.
         progress: called before each pass with its name, its number and the number of passes.
+        history: is told of the graph before and after each pass, which :func:`tpugraph.view` shows.
         **fields: fields of :class:`ConvertOptions`.
 
     Raises:
@@ -119,25 +124,33 @@ def convert(
     if options is not None and fields:
         raise UsageError("give either options or keyword arguments, not both")
     with without_garbage_collection():
-        return _convert(model, options or ConvertOptions(**fields), progress)
+        return _convert(model, options or ConvertOptions(**fields), progress, history)
 
 
 def _convert(
-    model: str | os.PathLike[str] | Graph, options: ConvertOptions, progress: Callable[[str, int, int], None] | None
+    model: str | os.PathLike[str] | Graph,
+    options: ConvertOptions,
+    progress: Callable[[str, int, int], None] | None,
+    history: History | None,
 ) -> Program:
     started = time.perf_counter()
     graph = model if isinstance(model, Graph) else graphdef.load(model)
     if graph.of_type("TPUReplicateMetadata"):
         raise ConversionError("the graph is a TPU graph already", origin=graph.source, fix="run it: tpugraph run MODEL")
     size = len(graph)
+    if history is not None:
+        history.record(graph, "input", summary="The graph as it was read.")
     preconditions.check_constants(graph)
     if graph.roles is None:
         graph.roles = find_roles(graph, options)
     predictions = dict(graph.roles.predictions)
     odd = preconditions.check(graph)
     pipeline = Pipeline(build_passes(options))
-    pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after, progress=progress,
-                 changed=_print_change if options.dump_changed else None)  # fmt: skip
+    recording = None if history is None else Recording(history, graph, pipeline, progress)
+    with recording or contextlib.nullcontext():
+        pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after,
+                     progress=progress if recording is None else recording.before,
+                     changed=_print_change if options.dump_changed else None)  # fmt: skip
     try:
         shapes.check(graph)
     except GraphError as error:
@@ -148,7 +161,11 @@ def _convert(
     graph.imported = None
     graph_def = graphdef.to_graph_def(graph)
     seconds = time.perf_counter() - started
-    return Program(graph_def, _report(graph, options, pipeline, size, seconds, odd) | {"predictions": predictions})
+    program = Program(graph_def, _report(graph, options, pipeline, size, seconds, odd) | {"predictions": predictions})
+    if history is not None:
+        program.history = history
+        history.finish(graph).facts = program.summary().splitlines()
+    return program
 
 
 def _print_change(text: str) -> None:

@@ -14,11 +14,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tpugraph import analysis, ops
+from tpugraph.analysis import shapes
 from tpugraph.compiler import adopt_tpu_estimator, check_constants, check_files, check_kernels, deduplicate
 from tpugraph.compiler.conversion import ConvertOptions, convert
 from tpugraph.ir import Graph, Node, graphdef
 from tpugraph.support.errors import ShapeError, TpuGraphError, UsageError
 from tpugraph.support.garbage import without_garbage_collection
+from tpugraph.support.wording import counted
+from tpugraph.views.history import History
 from tpugraph.xla import stablehlo
 
 CAUSES = {
@@ -78,7 +81,7 @@ class Diagnostic:
     fix: str | None = None
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """What :func:`check` found.
 
@@ -100,6 +103,9 @@ class Report:
     findings: list[Diagnostic]
     seconds: dict[str, float] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Report on {self.source or 'a graph'}: {self.verdict}>"
+
     @property
     def stopping(self) -> list[Diagnostic]:
         """The findings that stop the step."""
@@ -113,6 +119,17 @@ class Report:
         stopped = len({finding.node for finding in self.stopping})
         return max(0.0, math.floor(1000 * (self.device_nodes - stopped) / self.device_nodes) / 10)
 
+    @property
+    def verdict(self) -> str:
+        """The answer in one line."""
+        count = f"{counted(self.device_nodes, 'node')} on the device"
+        if self.compiles:
+            how = "" if self.lowered else ", by the tables; XLA is asked of training graphs only"
+            return f"can run on a TPU: {count}, nothing against any of them{how}"
+        stopping = len({finding.node for finding in self.stopping})
+        share = f"; {self.percent:.1f} % of {count} can compile" if self.device_nodes else ""
+        return f"cannot run on a TPU: {counted(stopping, 'node')} in the way{share}"
+
     def as_dict(self) -> dict[str, Any]:
         """The same as plain dicts and lists (JSON)."""
         own = {
@@ -121,12 +138,19 @@ class Report:
         return {**own, "findings": [asdict(finding) for finding in self.findings], "seconds": self.seconds}
 
 
-def check(model: str | os.PathLike[str] | Graph, options: ConvertOptions | None = None, **fields: Any) -> Report:
+def check(
+    model: str | os.PathLike[str] | Graph,
+    options: ConvertOptions | None = None,
+    *,
+    history: History | None = None,
+    **fields: Any,
+) -> Report:
     """Say whether a graph can run on a TPU and which nodes stop it; needs TensorFlow alone.
 
     Args:
         model: a plain training graph, which is converted first, or a TPU graph; a Graph is used up.
         options: how to convert a plain graph; or give the fields of :class:`ConvertOptions` as keyword arguments.
+        history: is told of the conversion pass by pass, as far as it goes.
         **fields: see there.
 
     Raises:
@@ -136,14 +160,16 @@ def check(model: str | os.PathLike[str] | Graph, options: ConvertOptions | None 
     if options is not None and fields:
         raise UsageError("give either options or keyword arguments, not both")
     with without_garbage_collection():
-        return _check(model, options or ConvertOptions(**fields))
+        return _check(model, options or ConvertOptions(**fields), history)
 
 
-def _check(model: str | os.PathLike[str] | Graph, options: ConvertOptions) -> Report:
+def _check(model: str | os.PathLike[str] | Graph, options: ConvertOptions, history: History | None) -> Report:
     started = time.perf_counter()
     graph = model if isinstance(model, Graph) else graphdef.load(model)
     loaded = time.perf_counter()
-    refusal = _convert(graph, options)
+    refusal = _convert(graph, options, history)
+    if history is not None:
+        history.finish(graph)
     converted = time.perf_counter()
     device, nodes = _device(graph), {node.name: node for node in graph}
     findings = list(_by_tables(graph, device, nodes))
@@ -166,13 +192,19 @@ def _check(model: str | os.PathLike[str] | Graph, options: ConvertOptions) -> Re
 # --------------------------------------------------------------------------- conversion and lowering
 
 
-def _convert(graph: Graph, options: ConvertOptions) -> Diagnostic | None:
+def _convert(graph: Graph, options: ConvertOptions, history: History | None) -> Diagnostic | None:
     """Make a TPU graph with entry points of the graph, in place; the error where that cannot be."""
     try:
         if not graph.of_type("TPUReplicateMetadata"):
-            convert(graph, options)
-        elif not any(name in graph for name in _ENTRY_POINTS):
+            convert(graph, options, history=history)
+            return None
+        if history is not None:
+            history.record(graph, "input", summary="The TPU graph as it was read.")
+            shapes.infer(graph)
+        if not any(name in graph for name in _ENTRY_POINTS):
             adopt_tpu_estimator.add_entry_points(graph)
+            if history is not None:
+                history.record(graph, "entry points", summary="The graph that TPUEstimator built has entry points.")
     except UsageError:
         raise
     except TpuGraphError as error:

@@ -82,6 +82,9 @@ class Graph(Links):
         self._kept: dict[type, object] = {}
         self.imported: Any = None
 
+    def __repr__(self) -> str:
+        return f"<Graph{f' of {self.source}' if self.source else ''}: {len(self):,} nodes>"
+
     # ------------------------------------------------------------------ what holds for as long as nothing is edited
 
     def verified(self, name: str) -> bool:

@@ -51,7 +51,7 @@ def format_output(output: Output) -> str:
 
 
 def format_value(value: Any) -> str:
-    """A decoded attribute as it stands in a line."""
+    """The Python value of an attribute as it stands in a line; a large constant by its shape and digest."""
     if isinstance(value, np.ndarray):
         kind = value.dtype.name
         dims = ",".join(map(str, value.shape))

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tpugraph.analysis import shapes
 from tpugraph.ir import graphdef
 from tpugraph.support import files
 from tpugraph.support.errors import LoadError
 from tpugraph.support.wording import counted
+from tpugraph.views.conversion_view import View
+from tpugraph.views.history import History
 
 
 @dataclass(repr=False)
@@ -21,14 +24,17 @@ class Program:
     Attributes:
         graph_def: the TPU graph; it needs no side file.
         report: what was found and done, as plain dicts and lists (JSON).
+        history: of the conversion, pass by pass, where it was recorded: ``convert(..., history=History())``.
     """
 
     graph_def: Any
     report: dict[str, Any] = field(default_factory=dict)
+    history: History | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        source = f" of {self.report['source']}" if self.report.get("source") else ""
-        return f"<Program{source}: {len(self.graph_def.node):,} nodes>"
+        line = self.report.get("batch", {}).get("line")
+        about = f", {line}" if line else ""
+        return f"<Program {self.report.get('source', '')}: {len(self.graph_def.node):,} nodes{about}>"
 
     def save(self, path: str | os.PathLike[str], *, report: str | os.PathLike[str] | None = None) -> None:
         """Write the graph as a binary GraphDef, and the report as JSON where asked; neither is there unless both are whole.
@@ -54,6 +60,28 @@ class Program:
                 f"'{path}' is a plain graph, not a TPU graph", fix="convert it first: tpugraph convert MODEL"
             )
         return cls(loaded.graph_def, {"source": str(path)})
+
+    def view(self) -> View:
+        """The converted graph to look at, with every pass where the conversion was recorded.
+
+        ``tpugraph.view(model)`` converts and shows every pass at once, and what stops the graph on a TPU.
+        """
+        if self.history is not None:
+            return View(self.history.view)
+        graph = graphdef.from_graph_def(self.graph_def)
+        shapes.infer(graph)
+        history = History(Path(self.report.get("source", "")).name)
+        history.record(graph, "converted", summary="The TPU graph.")
+        found = history.finish(graph)
+        found.facts = _summary_lines(self.report)
+        found.stages[0].notes = [
+            (note["node"], f"{note['stage']}: {note['text']}") for note in self.report.get("why", ())
+        ]
+        return View(found)
+
+    def _repr_html_(self) -> str:
+        """The view, as notebooks show it."""
+        return self.view()._repr_html_()
 
     def summary(self) -> str:
         """The report as a few readable lines."""

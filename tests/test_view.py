@@ -1,0 +1,298 @@
+"""tpugraph view: the recorded history is that of the graph itself, and the page shows it in a real browser."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import make_picture
+import pytest
+from evaluating import evaluation
+
+import breaking
+from browser import Page, chromium
+from models import CORPUS, trace
+from tpugraph import cli
+from tpugraph.cli import why
+from tpugraph.compiler import ConvertOptions, convert
+from tpugraph.compiler.tpu_check import check
+from tpugraph.compiler.viewing import view
+from tpugraph.ir import graphdef
+from tpugraph.support.errors import UsageError
+from tpugraph.views.conversion_view import View
+from tpugraph.views.history import History
+from tpugraph.views.view_data import current
+
+CNN = CORPUS / "mnist_cnn" / "model.pb"
+IRIS = CORPUS / "iris_dnn" / "model.pb"
+FAMILIES = CORPUS.parent / "families"
+GRADIENT = "gradients/dense/MatMul_grad/MatMul_1"
+LINE = re.compile(r"(?P<name>\S+) = (?P<op>\w+)\((?P<inputs>[^)]*)\)(?P<controls>(?: \^\S+)*)")
+
+
+@pytest.fixture(scope="module")
+def iris() -> View:
+    return view(IRIS)
+
+
+# --------------------------------------------------------------------------- the history
+
+
+def seen(found: View, stage: int) -> dict[str, tuple[Any, ...]]:
+    """Op, inputs and controls of each node at a stage, as the view has them."""
+    nodes = found.data.nodes
+
+    def tensor(source: int, port: int) -> str:
+        return nodes[source].name if port == 0 else f"{nodes[source].name}:{port}"
+
+    made = {}
+    for node in found.data.alive(stage).values():
+        now = current(node, stage)
+        inputs = [tensor(*port) for port in now.inputs or []]
+        made[node.name] = (now.op, inputs, [nodes[c].name for c in now.controls or []])
+    return made
+
+
+def dumped(file: Path) -> dict[str, tuple[Any, ...]]:
+    """The same from a dump of the pipeline."""
+    found = {}
+    for line in file.read_text().splitlines():
+        match = LINE.match(line)
+        assert match is not None, line
+        inputs = [name for name in match["inputs"].split(", ") if name]
+        found[match["name"]] = (match["op"], inputs, [name[1:] for name in match["controls"].split()])
+    return found
+
+
+def test_every_stage_is_the_graph_that_the_pipeline_dumps(tmp_path: Path) -> None:
+    convert(CNN, dump_dir=str(tmp_path))
+    found = view(CNN)
+    dumps = sorted(tmp_path.glob("*.txt"))
+    assert [stage.name for stage in found.data.stages] == [dump.stem.partition("_")[2] for dump in dumps]
+    for stage, dump in enumerate(dumps):
+        assert seen(found, stage) == dumped(dump), dump.name
+        assert found.data.stages[stage].nodes == len(found.data.alive(stage))
+
+
+def test_a_stage_counts_what_its_pass_did(iris: View) -> None:
+    prune, reduction = iris.data.stages[1], iris.data.stages[9]
+    assert (prune.name, prune.added, prune.removed > 100) == ("prune", 0, True)
+    assert reduction.name == "cross-replica-sum"
+    added = [node for node in iris.data.nodes if node.born == 9]
+    assert len(added) == reduction.added
+    assert {node.made_by for node in added} == {"cross-replica-sum"}
+    assert (GRADIENT, "combined over the cores: the sum over the cores") in reduction.notes
+
+
+def test_sides_bytes_and_collectives_are_those_of_the_report(iris: View) -> None:
+    report = convert(IRIS).report
+    nodes = iris.data.alive().values()
+    assert sum(node.side == "device" for node in nodes) == report["nodes"]["device"]
+    assert (
+        sum(node.collective or 0 for node in nodes if node.made_by == "cross-replica-sum")
+        == report["collectives"]["bytes"]
+    )
+    fed = [sent.bytes for sent in iris.data.transfers if sent.kind == "infeed"]
+    assert len(fed) == 8
+    assert sum(size or 0 for size in fed) == report["bytes_per_step"]["infeed"]
+    assert sum(s.bytes or 0 for s in iris.data.transfers if s.kind == "outfeed") == report["bytes_per_step"]["outfeed"]
+
+
+def test_a_graph_that_cannot_be_converted_is_shown_up_to_where_it_stops() -> None:
+    found = view(breaking.graph("bent"), **breaking.OPTIONS).data
+    assert found.runs is False
+    assert found.stages[-1].summary.startswith("The conversion stops here: ")
+    assert found.stages[-1].name == "cross-replica-sum"
+    assert "tpugraph cannot convert the graph" in {finding.cause for finding in found.findings}
+
+
+def test_a_node_that_xla_refuses_carries_its_finding() -> None:
+    found = view(breaking.graph("sampled"), **breaking.OPTIONS).data
+    assert found.runs is False
+    marked = [node for node in found.nodes if found.stops(node)]
+    assert {node.name for node in marked} <= {finding.node for finding in found.findings}
+    assert marked
+
+
+def test_a_graph_that_evaluates_is_shown_by_its_own_passes() -> None:
+    found = view(trace(evaluation(16)), mode="eval", num_replicas=2).data
+    assert [stage.name for stage in found.stages][-1] == "evaluation-entry-points"
+    assert found.runs
+    assert any(node.side == "device" for node in found.alive().values())
+
+
+def test_a_converted_graph_is_shown_as_it_is(tmp_path: Path) -> None:
+    program = convert(IRIS)
+    program.save(tmp_path / "tpu.pb")
+    found = view(tmp_path / "tpu.pb")
+    assert [stage.name for stage in found.data.stages] == ["input"]
+    assert found.data.runs
+    assert sum(sent.bytes or 0 for sent in found.data.transfers if sent.kind == "infeed") == 5120
+    assert repr(found) == f"<View of tpu.pb: 1 stage, {program.report['nodes']['output']} nodes>"
+
+
+def test_a_program_shows_itself_and_says_little_of_itself() -> None:
+    program = convert(IRIS)
+    assert repr(program) == "<Program model.pb: 467 nodes, global batch 256 = 8 cores x 32>"
+    found = program.view().data
+    assert [stage.name for stage in found.stages] == ["converted"]
+    assert found.facts == program.summary().splitlines()
+    assert (GRADIENT, "cross-replica-sum: combined over the cores: the sum over the cores") in found.stages[0].notes
+    assert program._repr_html_().startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
+    assert all(len(repr(thing)) < 200 for thing in (program, found, graphdef.load(IRIS), check(IRIS)))
+
+
+def test_a_recorded_program_shows_every_pass() -> None:
+    program = convert(IRIS, history=History("iris"))
+    assert len(program.view().data.stages) == 15
+
+
+# --------------------------------------------------------------------------- other forms
+
+
+def test_model_explorer_gets_two_graphs_and_their_colours(iris: View, tmp_path: Path) -> None:
+    files = iris.save(tmp_path / "iris.json", "model_explorer")
+    assert [file.name for file in files] == ["iris.json", "iris.side.json", "iris.placement.json"]
+    made, sides, data = [json.loads(file.read_text()) for file in files]
+    assert [g["id"] for g in made["graphs"]] == ["00_input", "14_entry-points"] == list(data)
+    nodes = {node["id"]: node for node in made["graphs"][1]["nodes"]}
+    assert len(nodes) == len(iris.data.alive())
+    assert nodes[GRADIENT]["namespace"] == "gradients/dense/MatMul_grad"
+    assert {edge["sourceNodeId"] for node in nodes.values() for edge in node["incomingEdges"]} <= nodes.keys()
+    assert data["14_entry-points"]["results"][GRADIENT]["value"] == "partial"
+    assert sides["14_entry-points"]["results"][GRADIENT]["value"] == "device"
+
+
+def test_dot_has_a_cluster_for_each_scope_and_the_bytes_between_host_and_device(iris: View, tmp_path: Path) -> None:
+    (place,) = iris.save(tmp_path / "iris.dot", "dot")
+    text = place.read_text()
+    nodes = iris.data.alive()
+    assert text.count('[label="') >= len(nodes)
+    assert text.count("{") == text.count("}")
+    assert 'subgraph "cluster_gradients/dense/MatMul_grad" {' in text
+    assert 'style="dashed", label="infeed 640 bytes"' in text
+
+
+def test_json_has_all_of_it_and_an_unknown_format_is_refused(iris: View, tmp_path: Path) -> None:
+    iris.save(tmp_path / "iris.json", "json")
+    data = json.loads((tmp_path / "iris.json").read_text())
+    assert data["format"] == 1
+    assert [stage["name"] for stage in data["stages"]][:2] == ["input", "prune"]
+    with pytest.raises(UsageError, match="'png' is no format of a view"):
+        iris.save(tmp_path / "iris.png", "png")
+
+
+# --------------------------------------------------------------------------- the command
+
+
+def test_the_command_writes_the_page_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "page.html"
+    assert cli.main(["view", str(IRIS), "-o", str(place), "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["written"] == [str(place)]
+    assert "can run on a TPU: 213 nodes on the device" in said.err
+    assert place.stat().st_size < 5_000_000
+
+
+def test_the_command_refuses_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["view", str(IRIS), "-o", str(tmp_path / "none" / "page.html")]) == 1
+    assert "is not there" in capsys.readouterr().err
+
+
+def test_the_picture_of_the_readme_is_current() -> None:
+    made = make_picture.picture()
+    assert make_picture.PICTURE.read_text() == made, "run tools/make_picture.py"
+    assert ElementTree.fromstring(made).tag.endswith("svg")
+
+
+# --------------------------------------------------------------------------- the page in a browser
+
+
+@pytest.fixture(scope="module")
+def pages() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+def opened(browser: Any, found: View, folder: Path) -> Page:
+    found.save(folder / "page.html")
+    return Page(browser, folder / "page.html")
+
+
+def test_the_page_opens_scopes_slides_filters_and_explains(pages: Any, iris: View, tmp_path: Path) -> None:
+    page = opened(pages, iris, tmp_path)
+    assert "can run on a TPU" in page.text("#verdict")
+    assert "infeed 5.0 KiB" in page.run("view.cy.edges('.transfer').map((e) => e.data('label'))")
+    page.run("view.cy.edges('.transfer').filter((e) => e.data('label').startsWith('infeed')).emit('tap') && null")
+    assert "8 infeed edges" in page.text("#panel")
+    assert "5.0 KiB between host and device in a step, for all cores" in page.text("#panel")
+    few = page.run("view.cy.nodes().length")
+    place = page.run("view.cy.getElementById('device:gradients/').renderedPosition()")
+    page.page.mouse.dblclick(place["x"], place["y"] + page.page.locator("#graph").bounding_box()["y"])
+    page.page.wait_for_function(f"view.cy.nodes().length > {few}")
+    page.page.fill("#stage", "9")
+    assert "cross-replica-sum: +8 \u22120 ~10" in page.text("#stage-name")
+    assert page.run("view.cy.edges('.transfer').length") == 0
+    page.page.select_option("#colour", "change")
+    assert page.run("view.cy.nodes().some((n) => n.data('label').includes('+'))")
+    page.page.fill("#filter", GRADIENT)
+    assert "1 node with" in page.text("#panel")
+    page.page.click(f"#panel a:has-text('{GRADIENT}')")
+    assert page.page.screenshot()
+    reasons = page.text("#panel ol.because").splitlines()
+    chain = why.explain(str(IRIS), GRADIENT, ConvertOptions())["lives"][0]["chain"]
+    assert reasons == [f"{link['tensor']}: {link['placement']}; {link['because']}" for link in chain]
+    assert page.said == []
+    assert page.asked == [(tmp_path / "page.html").as_uri()]
+
+
+EVERY_SCOPE_OPEN = """(() => {
+  const open = new Set();
+  const walk = (scope) => { for (const inner of scope.scopes.values()) { open.add(inner.id); walk(inner); } };
+  walk(view.root);
+  const items = visible(view.root, open);
+  const leaves = items.filter((item) => item.scopes === undefined).map((item) => item.number).sort((a, b) => a - b);
+  return [leaves.join() === view.numbers.join(), new Set(items.map((item) => item.id)).size === items.length,
+    items.every((item) => item.parent === view.root || open.has(item.parent.id))];
+})()"""
+
+
+def test_scopes_and_groups_hold_each_node_of_a_large_graph_once(pages: Any, tmp_path: Path) -> None:
+    model = tmp_path / "bert.pb"
+    model.write_bytes(gzip.decompress((FAMILIES / "bert_small" / "model.pb.gz").read_bytes()))
+    page = opened(pages, view(model), tmp_path)
+    assert page.run("view.cy.nodes().length") < 80 < 2000 < page.run("view.numbers.length")
+    for stage in (14, 9, 1, 0):
+        page.page.fill("#stage", str(stage))
+        assert page.run(EVERY_SCOPE_OPEN) == [True, True, True]
+    page.page.uncheck("#sides")
+    assert page.run(EVERY_SCOPE_OPEN) == [True, True, True]
+    page.page.check("#controls")
+    assert page.run("view.cy.edges('.control').length") > 0
+    assert page.said == []
+
+
+def test_what_is_in_the_way_is_red_and_told_with_its_replacement(pages: Any, tmp_path: Path) -> None:
+    page = opened(pages, view(breaking.graph("sampled"), **breaking.OPTIONS), tmp_path)
+    assert page.text("#verdict").startswith("cannot run on a TPU")
+    page.page.select_option("#colour", "verdict")
+    assert page.run("view.cy.nodes('.stops').length") > 0
+    assert "fix: " in page.text("#panel")
+    assert page.said == []
+
+
+def test_a_name_is_never_taken_for_markup(pages: Any, tmp_path: Path, iris: View) -> None:
+    found = view(IRIS)
+    found.data.title = "</script><img src=x onerror=alert(1)>"
+    found.data.nodes[0].name = "<b>bold</b>"
+    page = opened(pages, found, tmp_path)
+    assert page.text("#title") == found.data.title
+    page.page.fill("#stage", "0")
+    page.page.fill("#filter", "<b>")
+    assert "<b>bold</b>" in page.text("#panel")
+    assert page.said == []

@@ -1,0 +1,158 @@
+"""``tpugraph report``: should a TPU be rented for this graph, which one, and what must change first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tpugraph.analysis import shapes
+from tpugraph.cli import programs, tpu_compiler
+from tpugraph.cli.console import Console, Outcome
+from tpugraph.cli.convert import check_writable
+from tpugraph.cli.flags import Parsed
+from tpugraph.compiler import ConvertOptions, adopt_tpu_estimator
+from tpugraph.compiler.tpu_check import check
+from tpugraph.compiler.viewing import findings_of
+from tpugraph.ir import Graph, graphdef
+from tpugraph.runtime import batch_search
+from tpugraph.support import files
+from tpugraph.support.errors import RunError, ShapeError, TpuGraphError, UsageError
+from tpugraph.tpu.program import Program
+from tpugraph.views import page
+from tpugraph.views.report_data import Collective, ReportData, Target, TensorBar
+from tpugraph.xla import jax_client
+from tpugraph.xla.module import Module
+from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
+
+
+def run(flags: Parsed, console: Console) -> Outcome:
+    """Write the report on MODEL: a page, and the same as JSON beside it."""
+    output = Path(flags["output"] or Path(flags.model).stem + ".report.html")
+    if output.suffix != ".html":
+        raise UsageError(f"--output={output} is no page", fix=f"--output={output.with_suffix('.html')}")
+    check_writable(output, "--output")
+    _chips(flags["topology"])
+    report = _judged(flags)
+    console.say(report.verdict)
+    if report.runs:
+        _add_targets(report, flags, console)
+    data = report.as_dict()
+    beside = output.with_suffix(".json")
+    files.write_together({output: page.make("report", report.title, data).encode(),
+                          beside: (json.dumps(data, indent=1) + "\n").encode()})  # fmt: skip
+    console.say(f"wrote {output} and {beside}")
+    return Outcome({**data, "written": [str(output), str(beside)]}, code=0 if report.runs else 1)
+
+
+def _judged(flags: Parsed) -> ReportData:
+    """The report with its verdict, and no TPU yet."""
+    graph = graphdef.load(flags.model)
+    if graph.of_type("TPUReplicateMetadata"):
+        programs.refuse_late(flags)
+    found = check(graph, ConvertOptions(**flags.options()))
+    return ReportData(Path(flags.model).name, found.compiles, found.verdict, findings_of(found))
+
+
+def _add_targets(report: ReportData, flags: Parsed, console: Console) -> None:
+    """Ask the compiler of each TPU, and say each answer."""
+    program = programs.load(flags, console)
+    graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
+    if "batch" in program.report:
+        report.facts = program.summary().splitlines()
+    report.collectives = _collectives(graph, program)
+    if "tpugraph/train" not in graph:
+        adopt_tpu_estimator.add_entry_points(graph)
+    module = tpu_compiler.lower(batch_search.with_rows(graph, None), console)
+    for name in _chips(flags["topology"]):
+        target = _target(_topology(name, module.num_replicas), graph, module, flags, console)
+        console.say(_line(target))
+        report.targets.append(target)
+
+
+# --------------------------------------------------------------------------- which TPUs
+
+
+def _chips(names: list[str]) -> list[str]:
+    """The TPUs that were asked for.
+
+    Raises:
+        UsageError: one is not known.
+    """
+    for name in names:
+        if name not in CHIPS and name not in TOPOLOGIES:
+            raise UsageError(f"there is no topology '{name}'", fix=f"one of {', '.join([*CHIPS, *TOPOLOGIES])}")
+    return list(names)
+
+
+def _topology(name: str, cores: int) -> str:
+    """A topology of a generation: the smallest that has a core for each replica; one with its size stays as it is."""
+    if name in TOPOLOGIES:
+        return name
+    sizes = {topology: count for topology, count in TOPOLOGIES.items() if topology.partition(":")[0] == name}
+    enough = [topology for topology in sizes if sizes[topology] >= cores]
+    return min(enough, key=lambda t: sizes[t]) if enough else max(sizes, key=lambda t: sizes[t])
+
+
+# --------------------------------------------------------------------------- one TPU
+
+
+def _target(topology: str, graph: Graph, module: Module, flags: Parsed, console: Console) -> Target:
+    """What the compiler for a TPU says; that it refuses is an answer too."""
+    loud = flags["traceback"]
+    try:
+        jax_client.need("tpu", "libtpu", "jax")
+        compiled, _ = tpu_compiler.ask(module, topology, console, loud=loud)
+    except (RunError, UsageError) as error:
+        return _refused(Target(topology, TOPOLOGIES[topology]), error)
+    target = _filled(compiled, _rows(graph))
+    if flags["largest_batch"]:
+        try:
+            target.largest_batch = tpu_compiler.largest_batch(graph, topology, console, loud=loud)
+        except ShapeError as uncertain:
+            console.say(f"note: {uncertain.fault}")
+    return target
+
+
+def _refused(target: Target, error: TpuGraphError) -> Target:
+    target.error = error.fault + (f" ({error.node})" if error.node else "")
+    target.fix = error.fix
+    return target
+
+
+def _filled(compiled: Compiled, rows: int) -> Target:
+    chip, least = compiled.chip, compiled.step_seconds
+    tensors = [TensorBar(t.node, t.shape, t.bytes, t.elements, t.on_chip) for t in compiled.tensors]
+    return Target(
+        compiled.topology, compiled.cores, seconds=compiled.seconds, hbm=chip.hbm, peak_flops=chip.flops,
+        bandwidth=chip.bandwidth, memory=compiled.memory, needed=compiled.peak, flops=compiled.flops,
+        bytes_accessed=compiled.bytes_accessed, step_seconds=least, bound_by=compiled.bound_by,
+        examples_per_second=rows * compiled.num_replicas / least if least else 0.0, infeed_bytes=compiled.infeed_bytes,
+        all_reduce_bytes=compiled.all_reduce_bytes, tensors=tensors,
+    )  # fmt: skip
+
+
+def _rows(graph: Graph) -> int:
+    """The rows of a core's batch, 0 where there is none."""
+    try:
+        return batch_search.rows_of(graph)
+    except ShapeError:
+        return 0
+
+
+def _line(target: Target) -> str:
+    if target.error:
+        return f"{target.topology:<10} refused: {target.error}"
+    size = tpu_compiler.size_text
+    return (f"{target.topology:<10} compiles, {size(target.needed)} of {size(target.hbm)} per core, at least "
+            f"{target.step_seconds * 1e6:,.1f} us a step, bound by {target.bound_by}")  # fmt: skip
+
+
+def _collectives(graph: Graph, program: Program) -> list[Collective]:
+    """What the cores combine, largest first."""
+    shapes.infer(graph)
+    said = program.report.get("collectives", {}).get("combined", {})
+    found = [
+        Collective(str(node.inputs[0]), said.get(str(node.inputs[0]), ""), shapes.byte_size(node.out()))
+        for node in graph.of_type("CrossReplicaSum")
+    ]
+    return sorted(found, key=lambda c: (-(c.bytes or 0), c.tensor))

@@ -1,0 +1,94 @@
+"""The real TPU compiler, asked with progress on the terminal: what `tpugraph compile` and `tpugraph report` share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from tpugraph.cli.console import Console, interruptible, stderr_held_back
+from tpugraph.ir import Graph
+from tpugraph.runtime import batch_search
+from tpugraph.runtime.batch_search import Try
+from tpugraph.support.progress import Ticker
+from tpugraph.xla import compile_cache, stablehlo
+from tpugraph.xla.jax_client import TooLarge
+from tpugraph.xla.module import Module
+from tpugraph.xla.topologies import CHIPS, Compiled
+
+
+def lower(graph: Graph, console: Console) -> Module:
+    """The step of a TPU graph as StableHLO; says how long it took."""
+    module = stablehlo.lower(graph)
+    counts = ", ".join(f"{module.facts[fact]} {name}{'' if module.facts[fact] == 1 else 's'}"
+                       for fact, name in (("all_reduces", "all-reduce"), ("loops", "loop")))  # fmt: skip
+    console.say(f"lowered to StableHLO in {sum(module.seconds.values()):.1f} s: {len(module.code):,} bytes, {counts}")
+    return module
+
+
+def ask(
+    module: Module, topology: str, console: Console, *, what: str = "", loud: bool = False
+) -> tuple[Compiled, bool]:
+    """What the compiler says, and whether it was known; with progress, and without libtpu's own log.
+
+    Who gives libtpu flags sees the log: a flag that libtpu does not know ends the process with no other word.
+
+    Args:
+        module: the step.
+        topology: for which TPU.
+        console: where progress goes.
+        what: what is compiled, where that is not the step as it is.
+        loud: whether libtpu's log is to be seen.
+
+    Raises:
+        RunError: the compiler refuses the step.
+    """
+    notes: list[str] = []
+    text = f"compiling{what} for {module.num_replicas} replicas on {topology}"
+    quiet = not loud and "LIBTPU_INIT_ARGS" not in os.environ
+    with Ticker(console.stream, text), stderr_held_back() if quiet else contextlib.nullcontext():
+        found = interruptible(lambda: compile_cache.compile_once(module, topology, notes.append))
+    for note in notes:
+        console.say(f"note: {note}")
+    return found
+
+
+def largest_batch(graph: Graph, topology: str, console: Console, *, loud: bool = False) -> int:
+    """Search the largest batch of a core, and say each try.
+
+    Raises:
+        ShapeError: it is not certain which constants hold the batch.
+    """
+    memory = CHIPS[topology.partition(":")[0]].hbm
+
+    def attempt(rows: int) -> Try:
+        module = stablehlo.lower(batch_search.with_rows(graph, rows))
+        try:
+            compiled, _ = ask(module, topology, console, what=f" a batch of {rows:,} rows per core", loud=loud)
+        except TooLarge as error:
+            console.say(f"batch       {rows:,} rows per core need {size_text(error.needed)}: too large")
+            return Try(rows, error.needed, False)
+        fits = compiled.peak <= memory
+        console.say(
+            f"batch       {rows:,} rows per core need {size_text(compiled.peak)}: {'fits' if fits else 'too large'}"
+        )
+        return Try(rows, compiled.peak, fits)
+
+    found = batch_search.search(batch_search.rows_of(graph), attempt, memory)
+    least = "at least " if found == batch_search.MOST else ""
+    console.say(f"largest     {least}{found:,} rows per core, {found * replicas(graph):,} on {replicas(graph)} cores")
+    return found
+
+
+def replicas(graph: Graph) -> int:
+    """The cores that a TPU graph is for."""
+    return int(graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"))
+
+
+def size_text(count: int) -> str:
+    """A number of bytes, such as ``2.3 MiB``."""
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:,.0f} bytes" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.2f} GiB"

@@ -1,0 +1,77 @@
+"""A view of a conversion that can be saved in several forms, and shown in a notebook."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from pathlib import Path
+
+from tpugraph.support import files
+from tpugraph.support.errors import UsageError
+from tpugraph.views import dot, model_explorer, page
+from tpugraph.views.view_data import ViewData
+
+FORMATS = ("html", "model_explorer", "dot", "json")
+"""The forms in which a view is written."""
+
+_FRAME_HEIGHT = 640  # pixels
+
+
+class View:
+    """What a conversion looks like: the graph by scopes at every stage, what each pass did, where values live, verdicts.
+
+    In a notebook it shows itself.
+
+    Attributes:
+        data: what is shown, as plain data.
+    """
+
+    def __init__(self, data: ViewData) -> None:
+        self.data = data
+
+    def save(self, path: str | os.PathLike[str], format: str = "html") -> list[Path]:
+        """Write the view.
+
+        Args:
+            path: the file.
+            format: ``html`` (one page that needs no server and no network), ``model_explorer`` (the graph for Google's Model
+                Explorer, and beside it what its nodes are coloured by), ``dot`` (Graphviz) or ``json``.
+
+        Returns:
+            The files that were written.
+
+        Raises:
+            UsageError: there is no such format.
+            LoadError: the place cannot be written.
+        """
+        place = Path(path)
+        if format == "html":
+            contents = {place: self.html()}
+        elif format == "model_explorer":
+            contents = {place: json.dumps(model_explorer.graphs(self.data))}
+            for name, data in model_explorer.node_data(self.data).items():
+                contents[place.with_name(f"{place.stem}.{name}.json")] = json.dumps(data)
+        elif format == "dot":
+            contents = {place: dot.drawing(self.data)}
+        elif format == "json":
+            contents = {place: json.dumps(self.data.as_dict())}
+        else:
+            raise UsageError(f"'{format}' is no format of a view", fix=f"one of {', '.join(FORMATS)}")
+        files.write_together({place: text.encode() for place, text in contents.items()})
+        return list(contents)
+
+    def html(self) -> str:
+        """The view as one page of HTML."""
+        return page.make("view", self.data.title, self.data.as_dict())
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, as notebooks show it."""
+        source = html.escape(self.html(), quote=True)
+        return f'<iframe srcdoc="{source}" style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0"></iframe>'
+
+    def __repr__(self) -> str:
+        stages = len(self.data.stages)
+        return (
+            f"<View of {self.data.title}: {stages} stage{'' if stages == 1 else 's'}, {len(self.data.alive()):,} nodes>"
+        )
