@@ -126,7 +126,6 @@ def _convert(
     if graph.of_type("TPUReplicateMetadata"):
         raise ConversionError("the graph is a TPU graph already", origin=graph.source, fix="run it: tpugraph run MODEL")
     size = len(graph)
-    preconditions.check_constants(graph)
     if graph.roles is None:
         graph.roles = find_roles(graph, options)
     predictions = dict(graph.roles.predictions)
