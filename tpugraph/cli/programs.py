@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from tpugraph import compiler
@@ -10,8 +11,11 @@ from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed
 from tpugraph.cli.table import CONVERSION
 from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.reach import files_touched
 from tpugraph.support.errors import UsageError
 from tpugraph.tpu.program import Program
+
+_MOST = 12
 
 
 def mode_of(flags: Parsed) -> str:
@@ -39,6 +43,17 @@ def load(flags: Parsed, console: Console) -> Program:
     graph = graphdef.from_graph_def(loaded.graph_def, source=flags.model)
     console.say(batch_line(graph))
     return Program(loaded.graph_def, {"source": flags.model})
+
+
+def files_lines(program: Program, rebind: Mapping[str, str]) -> list[str]:
+    """The files that a program reads and writes when it runs, beside what the flags name: a line for each kind."""
+    touched = files_touched(graphdef.from_graph_def(program.graph_def))
+    lines = []
+    for does in ("reads", "writes"):
+        names = [rebind.get(name, name) for name in touched.get(does, ())]
+        more = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
+        lines += [f"{does:<11} {', '.join(names[:_MOST])}{more}"] if names else []
+    return lines
 
 
 def refuse_late(flags: Parsed) -> None:

@@ -36,6 +36,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
     if flags["model_dir"] is not None:
         check_folder(Path(flags["model_dir"]), "--model_dir")
     program = programs.load(flags, console)
+    for line in programs.files_lines(program, names):
+        console.say(line)
     _join(flags, program)
     options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"],
                "cluster": flags["workers"] or None}  # fmt: skip
