@@ -14,7 +14,9 @@ from tpugraph.cli.console import Console, Outcome, load_tensorflow
 from tpugraph.cli.table import COMMANDS, Command
 from tpugraph.support.errors import TpuGraphError, UsageError
 
-FAILED = 1
+REFUSED = 2
+"""It could not be asked: usage, files, refusals. 1 is an answer: that of `check` and `verify` where it is no."""
+
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -54,7 +56,7 @@ def _dispatch(words: list[str], console: Console) -> Outcome:
     if name in ("-h", "--help", "--helpfull", "help"):
         named = COMMANDS.get(words[1]) if len(words) > 1 else None
         console.say(help_of(named) if named else overview())
-        return Outcome(code=0 if words else FAILED)
+        return Outcome(code=0 if words else REFUSED)
     command = COMMANDS.get(name)
     if command is None:
         raise _unknown_command(name)
@@ -92,7 +94,7 @@ def _fail(console: Console, error: TpuGraphError, *, with_traceback: bool) -> in
         traceback.print_exception(error)
     print(error.block(), file=sys.stderr, flush=True)
     console.result({"error": error.as_dict()})
-    return FAILED
+    return REFUSED
 
 
 def _unforeseen(error: Exception) -> TpuGraphError:
