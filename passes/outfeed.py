@@ -13,7 +13,7 @@ from tpugraph.analysis.placements import REPLICATE
 from tpugraph.analysis.step import Cut, Outfed, Partitioned
 from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.support.errors import ShapeError
+from tpugraph.support.errors import ConversionError, ShapeError
 from tpugraph.tpu.outfeeding import HostSide
 from tpugraph.tpu.pipeline import Pass
 
@@ -43,6 +43,7 @@ class Outfeed(Pass):
         for tensor in (graph.tensor(roles.loss.name), share):
             if tensor.shape is None:  # loops leave the rank open; a loss is one number
                 graph.set_outputs(tensor.node, [(tensor.dtype, ())])
+        _refuse_waiting(graph)
         read = _crossing(graph)
         crossing = list(dict.fromkeys([share, *read]))
         _refuse_open(crossing)
@@ -81,6 +82,16 @@ def _crossing(graph: Graph) -> list[Tensor]:
             if tensor.node in device:
                 found[tensor] = None
     return list(found)
+
+
+def _refuse_waiting(graph: Graph) -> None:
+    """Refuse what waits on the host for the step and is no part of it: the step runs again and again, an initialiser once."""
+    device = analysis.cluster_nodes(graph)
+    for node in graph:
+        late = next((control for control in node.controls if control in device), None) if node not in device else None
+        if late is not None:
+            raise ConversionError(f"what runs on the host waits for '{late.name}', which is on the device", node=node,
+                                  origin=graph.source, fix="let it wait for nothing of the step, or read a value of it")  # fmt: skip
 
 
 def _refuse_open(tensors: list[Tensor]) -> None:

@@ -40,6 +40,9 @@ class ResourceVariables(Pass):
         _remove_unread(graph, left)
         for variable in variables:
             _retype_variable(graph, variable)
+        for variable in graph.of_type(*ops.RESOURCE_VARIABLES):  # a handle is there whatever came before
+            graph.replace_control_uses(variable, variable.controls)
+            graph.set_controls(variable, ())
         _order_reads(graph, writes)
 
 

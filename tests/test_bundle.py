@@ -309,7 +309,7 @@ def test_the_command_says_what_it_lacks_where_bundles_alone_run() -> None:
         "import sys; sys.modules['absl'] = None\nfrom tpugraph import cli\nsys.exit(cli.main(['check', 'model.pb']))"
     )
     done = subprocess.run([sys.executable, "-c", hidden], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("error: absl is not installed\n  fix     python -m pip install tpugraph")
 
 
@@ -329,7 +329,7 @@ def test_a_batch_of_another_shape_is_named(written: Path, trained: tuple) -> Non
 
 
 def test_a_checkpoint_without_a_bundle_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["compile", str(IRIS.folder / "model.pb"), f"--checkpoint={IRIS.checkpoint}"]) == 1
+    assert cli.main(["compile", str(IRIS.folder / "model.pb"), f"--checkpoint={IRIS.checkpoint}"]) == 2
     assert "--checkpoint is for the variables of a bundle" in capsys.readouterr().err
 
 

@@ -208,11 +208,11 @@ def test_a_share_does_not_excuse_a_graph_that_cannot_be_converted(
 
 
 def test_flags_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["check", str(IRIS), "--fail_under=101"]) == 1
+    assert cli.main(["check", str(IRIS), "--fail_under=101"]) == 2
     assert "--fail_under=101 is more than all nodes" in capsys.readouterr().err
-    assert cli.main(["check", str(ORACLE / "iris_tpu.pb"), "--num_replicas=4"]) == 1
+    assert cli.main(["check", str(ORACLE / "iris_tpu.pb"), "--num_replicas=4"]) == 2
     assert "is converted already, which --num_replicas cannot change" in capsys.readouterr().err
-    assert cli.main(["check", str(tmp_path / "nothing.pb")]) == 1
+    assert cli.main(["check", str(tmp_path / "nothing.pb")]) == 2
     assert capsys.readouterr().err.startswith("error: ")
     with pytest.raises(UsageError, match="either options or keyword arguments"):
         check(IRIS, convert.__globals__["ConvertOptions"](), num_replicas=2)

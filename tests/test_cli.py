@@ -163,7 +163,7 @@ def test_bad_flags_are_named_with_a_fix(arguments: list[str], fault: str, fix: s
 
 
 def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["convrt", "m.pb"]) == 1
+    assert cli.main(["convrt", "m.pb"]) == 2
     assert capsys.readouterr().err == "error: 'convrt' is no command\n  fix     did you mean 'tpugraph convert'?\n"
 
 
@@ -174,9 +174,9 @@ def test_a_failure_nobody_foresaw_is_a_block_too(
         raise KeyError("x")
 
     monkeypatch.setattr("tpugraph.cli.command_line._dispatch", fail)
-    assert cli.main(["passes"]) == 1
+    assert cli.main(["passes"]) == 2
     assert "error: KeyError: 'x'" in capsys.readouterr().err
-    assert cli.main(["passes", "--traceback"]) == 1
+    assert cli.main(["passes", "--traceback"]) == 2
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
@@ -278,7 +278,7 @@ def test_max_steps_is_reached_once(converted: Path, tmp_path: Path, capsys: pyte
     results = [json.loads(line) for line in captured.out.splitlines()]
     assert [(r["steps"], r["global_step"]) for r in results] == [(4, 4), (2, 6), (0, 6)]
     assert "step 6 is reached already: --max_steps=6" in captured.err
-    assert cli.main([*common, "--max_steps=6", "--steps=6"]) == 1
+    assert cli.main([*common, "--max_steps=6", "--steps=6"]) == 2
     assert "--steps and --max_steps say two things" in capsys.readouterr().err
 
 
@@ -331,7 +331,7 @@ def test_inspect_why(node: str, words: list[str], capsys: pytest.CaptureFixture[
 
 
 def test_inspect_why_of_no_node(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["inspect", str(IRIS / "model.pb"), "--why=dense/kernal"]) == 1
+    assert cli.main(["inspect", str(IRIS / "model.pb"), "--why=dense/kernal"]) == 2
     assert "did you mean dense/kernel" in capsys.readouterr().err
 
 

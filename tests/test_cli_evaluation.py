@@ -75,7 +75,7 @@ def test_flags_that_do_not_go_together(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     monkeypatch.chdir(folder)
-    assert cli.main(words) == 1
+    assert cli.main(words) == 2
     assert said in capsys.readouterr().err
 
 

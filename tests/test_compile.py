@@ -134,14 +134,14 @@ def test_the_known_topologies_have_the_cores_that_libtpu_says() -> None:
     ],
 )  # fmt: skip
 def test_a_topology_that_cannot_be(flags: list[str], fault: str, fix: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["compile", str(IRIS), *flags]) == 1
+    assert cli.main(["compile", str(IRIS), *flags]) == 2
     err = capsys.readouterr().err
     assert fault in err
     assert fix in err
 
 
 def test_compile_needs_a_model(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["compile"]) == 1
+    assert cli.main(["compile"]) == 2
     assert "'tpugraph compile' needs a MODEL" in capsys.readouterr().err
 
 
@@ -156,7 +156,7 @@ def test_the_pip_line_comes_before_the_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "libtpu", None)
-    assert cli.main(["compile", str(IRIS)]) == 1
+    assert cli.main(["compile", str(IRIS)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err == "error: libtpu is not installed\n  fix     python -m pip install 'tpugraph[tpu]'\n"
@@ -327,7 +327,7 @@ def test_the_log_of_libtpu_is_shown_where_nothing_else_says_what_failed(
 
     monkeypatch.delenv("LIBTPU_INIT_ARGS", raising=False)
     monkeypatch.setattr(topologies, "compile_for", failing)
-    assert cli.main(["compile", str(IRIS), "--topology=v3:2x2"]) == 1
+    assert cli.main(["compile", str(IRIS), "--topology=v3:2x2"]) == 2
     err = capfd.readouterr().err
     assert str(error) in err
     assert ("the log of libtpu" in err) is seen
@@ -373,7 +373,7 @@ def test_a_batch_that_does_not_fit_says_which_would(small_core: None, capsys: py
     wide = batch_search.with_rows(graphdef.from_graph_def(graph), 128)
     path = Path(os.environ[compile_cache.FOLDER]).with_name("wide.pb")
     path.write_bytes(graphdef.to_graph_def(wide).SerializeToString())
-    assert cli.main(["compile", str(path), "--topology=v3:2x2"]) == 1
+    assert cli.main(["compile", str(path), "--topology=v3:2x2"]) == 2
     err = capsys.readouterr().err
     assert "it needs 20.48 GiB for the program, which is 4.48 GiB more than the 16.00 GiB that there are" in err
     assert "node    dense/MatMul" in err

@@ -118,7 +118,7 @@ def test_examples_run_and_print_what_the_page_shows(
             continue
         fails = example.prints.startswith("error:")
         for words in commands(example.source):
-            assert cli.main(words) == int(fails), words
+            assert cli.main(words) == 2 * fails, words
         out, err = capsys.readouterr()
         if fails:
             assert err.strip() == example.prints.strip()

@@ -161,9 +161,9 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
             assert process.stdout is not None
             process.stdout.close()
         assert [process.wait(20) for process in running] == [-signal.SIGTERM, -signal.SIGTERM]
-    assert cli.main(["worker", f"--workers={addresses}", "--task=2"]) == 1
+    assert cli.main(["worker", f"--workers={addresses}", "--task=2"]) == 2
     assert "there is no worker 2 among 2" in capsys.readouterr().err
-    assert cli.main(["worker"]) == 1
+    assert cli.main(["worker"]) == 2
     assert "needs the addresses of all workers" in capsys.readouterr().err
 
 

@@ -272,7 +272,7 @@ def test_auto_leaves_to_the_emulator_what_the_devices_cannot_run(
     program.save(tmp_path / "crop_tpu.pb")
     assert cli.main(["run", str(tmp_path / "crop_tpu.pb"), "--steps=2", "--engine=auto", "--platform=cpu"]) == 0
     assert f"engine emulator: {reason}" in capsys.readouterr().out
-    assert cli.main(["run", str(tmp_path / "crop_tpu.pb"), "--steps=2", "--engine=pjrt"]) == 1
+    assert cli.main(["run", str(tmp_path / "crop_tpu.pb"), "--steps=2", "--engine=pjrt"]) == 2
     monkeypatch.setattr(compiled, "joined", lambda: True)
     with pytest.raises(RunError, match="XLA has no kernel for CropAndResize"):
         TPUSession(program, engine="auto", platform="cpu")

@@ -96,5 +96,5 @@ def test_processes_that_cannot_be_joined(processes: int, process: int, fault: st
     ],
 )
 def test_flags_that_do_not_go_together(words: list[str], fault: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", str(corpus("iris_dnn").folder / "model.pb"), "--steps=1", *words]) == 1
+    assert cli.main(["run", str(corpus("iris_dnn").folder / "model.pb"), "--steps=1", *words]) == 2
     assert fault in capsys.readouterr().err

@@ -19,7 +19,7 @@ def within_loops(graph: Graph) -> dict[str, list[Shape]]:
     """
     kept = {merge.name for merge in graph.of_type(*ops.MERGE) if _enters(merge) and not merge.uses(1)}
     while True:
-        once = graphdef.from_graph_def(graphdef.to_graph_def(graph), source=graph.source)
+        once = graphdef.copy(graph)
         closing = {once[name]: _back(once[name]) for name in kept}
         for merge, back in closing.items():
             enter = next(tensor.node for tensor in merge.inputs if tensor.node is not back)

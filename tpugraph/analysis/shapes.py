@@ -28,7 +28,7 @@ def infer(graph: Graph) -> None:
         for node in graph:
             graph.set_outputs(node, found.outputs(node))
         return
-    operations = import_graph(graph).get_operations()
+    operations = _import_unrun(graph).get_operations()
     for operation in operations:
         made = [output(t.dtype.as_datatype_enum, *_dims(t.shape)) for t in operation.outputs]
         graph.set_outputs(graph[operation.name], made)
@@ -46,7 +46,7 @@ def check(graph: Graph) -> None:
         error.origin = graph.source
         raise
     if _imported(graph) is None:
-        import_graph(graph)
+        _import_unrun(graph)
 
 
 def _imported(graph: Graph) -> Imported | None:
@@ -65,8 +65,14 @@ def _dims(shape: tf.TensorShape) -> tuple[tuple[int | None, ...], bool]:
     return ((), True) if shape.rank is None else (tuple(shape.as_list()), False)
 
 
+def _import_unrun(graph: Graph) -> tf.Graph:
+    """The graph imported for its dtypes and shapes; nothing of it is run."""
+    definition = graphdef.without_folding(graphdef.to_graph_def(graph))
+    return import_graph_def(definition, source=graph.source, graph=graph)
+
+
 def import_graph(graph: Graph) -> tf.Graph:
-    """The graph imported into a new ``tf.Graph``, under the same names.
+    """The graph imported into a new ``tf.Graph`` to be run, under the same names.
 
     Raises:
         GraphError: TensorFlow refuses it.

@@ -16,7 +16,9 @@ from tpugraph.support import terminal
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.suggestions import near
 
-FAILED = 1
+REFUSED = 2
+"""It could not be asked: usage, files, refusals. 1 is an answer: that of `check` and `verify` where it is no."""
+
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -58,7 +60,7 @@ def _dispatch(words: list[str], console: Console) -> Outcome:
     if name in ("-h", "--help", "--helpfull", "help"):
         named = COMMANDS.get(words[1]) if len(words) > 1 else None
         console.say(help_of(named) if named else overview())
-        return Outcome(code=0 if words else FAILED)
+        return Outcome(code=0 if words else REFUSED)
     command = COMMANDS.get(name)
     if command is None:
         raise _unknown_command(name)
@@ -97,7 +99,7 @@ def _fail(console: Console, error: TpuGraphError, *, with_traceback: bool) -> in
         traceback.print_exception(error)
     print(terminal.shown(error.block(), sys.stderr), file=sys.stderr, flush=True)
     console.result({"error": error.as_dict()})
-    return FAILED
+    return REFUSED
 
 
 def _unforeseen(error: Exception) -> TpuGraphError:

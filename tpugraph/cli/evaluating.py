@@ -75,7 +75,10 @@ def _session(flags: Parsed, console: Console) -> Iterator[TPUSession]:
     if source is None:
         raise UsageError("the variables come from a checkpoint", fix="--checkpoint=PREFIX or --model_dir=DIR")
     program = programs.load(flags, console)
-    with TPUSession(program, master=flags["master"], rebind=rebinds(flags["rebind"])) as session:
+    names = rebinds(flags["rebind"])
+    for line in programs.files_lines(program, names):
+        console.say(line)
+    with TPUSession(program, master=flags["master"], rebind=names) as session:
         step = session.restore(source)
         name = tf.train.latest_checkpoint(source) or source if Path(source).is_dir() else source
         console.say(f"restored {name}" + (f" at step {step:,}" if step >= 0 else ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,12 @@ from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed
 from tpugraph.cli.table import CONVERSION
 from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.reach import files_touched
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.program import Program
+
+_MOST = 12
 
 
 def mode_of(flags: Parsed) -> str:
@@ -66,6 +70,17 @@ def load(flags: Parsed, console: Console) -> Program:
     console.say(batch_line(graph))
     rows, cores = _rows_of_a_core(graph), graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas")
     return Program(loaded.graph_def, {"source": flags.model, "global_rows": None if rows is None else rows * cores})
+
+
+def files_lines(program: Program, rebind: Mapping[str, str]) -> list[str]:
+    """The files that a program reads and writes when it runs, beside what the flags name: a line for each kind."""
+    touched = files_touched(graphdef.from_graph_def(program.graph_def))
+    lines = []
+    for does in ("reads", "writes"):
+        names = [rebind.get(name, name) for name in touched.get(does, ())]
+        more = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
+        lines += [f"{does:<11} {', '.join(names[:_MOST])}{more}"] if names else []
+    return lines
 
 
 def refuse_late(flags: Parsed) -> None:

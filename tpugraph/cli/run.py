@@ -45,6 +45,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
         check_writable(Path(flags["trace"]), "--trace")
     timeline = OFF if flags["trace"] is None else Timeline()
     program = programs.load(flags, console)
+    for line in programs.files_lines(program, names):
+        console.say(line)
     _join(flags, program)
     options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"],
                "cluster": flags["workers"] or None, "timeline": timeline}  # fmt: skip

@@ -140,7 +140,6 @@ def _convert(
     size = len(graph)
     if history is not None:
         history.record(graph, "input", summary="The graph as it was read.")
-    preconditions.check_constants(graph)
     if graph.roles is None:
         graph.roles = find_roles(graph, options)
     predictions = dict(graph.roles.predictions)

@@ -6,31 +6,13 @@ from dataclasses import dataclass
 
 from tpugraph import ops
 from tpugraph.analysis.state import written_variables
-from tpugraph.ir import Graph, Node, attrs, function_library
-from tpugraph.support.errors import ConversionError, LoadError, RolesError
+from tpugraph.ir import Graph, Node, function_library
+from tpugraph.support.errors import ConversionError, RolesError
 
 
 @dataclass(frozen=True)
 class InProcess:
     """The graph runs in the process that made it: the Python functions that it calls are there."""
-
-
-def check_constants(graph: Graph) -> None:
-    """Refuse a graph with a constant that does not hold what it declares, before anything reads it.
-
-    Raises:
-        LoadError: a constant whose content has another length than its shape and dtype make.
-    """
-    for node in graph.of_type("Const"):
-        value = node.raw_attrs.get("value")
-        fault = None if value is None else attrs.damage(value)
-        if fault is not None:
-            raise LoadError(
-                f"the constant '{node.name}' is damaged: it holds {fault}",
-                node=node,
-                origin=graph.source,
-                fix="write the graph again, or copy the file again: it is cut off or was edited by hand",
-            )
 
 
 def check(graph: Graph) -> list[str]:

@@ -83,6 +83,11 @@ _DTYPES = {number: DType(name) for number, name in _NAME_OF.items() if number < 
 _DTYPES.update({number + _REF: DType(dtype.name, ref=True) for number, dtype in list(_DTYPES.items())})
 
 
+def dtype_numbers() -> list[int]:
+    """TensorFlow's numbers of all dtypes that a tensor can have; references have others."""
+    return [number for number in _DTYPES if 0 < number < _REF]
+
+
 def dtype(value: int | str) -> DType:
     """The dtype of an enumeration number or of a short name.
 
@@ -129,6 +134,10 @@ _FIELDS = {
 """Of common dtypes the name in numpy, and the field that holds single values."""
 
 
+_MANY = 1 << 16
+"""Elements from which on a constant that repeats one value is decoded as a view of that value, which takes no memory."""
+
+
 def _array(tensor: Any) -> np.ndarray[Any, Any]:
     """The array of a ``TensorProto``; TensorFlow's own way takes five times as long for the small ones of a graph."""
     kind, field = _FIELDS.get(tensor.dtype, ("", ""))
@@ -137,8 +146,24 @@ def _array(tensor: Any) -> np.ndarray[Any, Any]:
         return np.frombuffer(tensor.tensor_content, kind).reshape(dims).copy()
     if kind and not dims and len(getattr(tensor, field)) == 1:
         return np.array(getattr(tensor, field)[0], kind)
+    if math.prod(dims) > _MANY and tensor.ByteSize() < _MANY:
+        return _repeated(tensor, dims)
+    if tensor.dtype == types_pb2.DT_STRING and not tensor.string_val:
+        return np.full(dims, b"", object)
     found: np.ndarray[Any, Any] = tensor_util.MakeNdarray(tensor)
     return found
+
+
+def _repeated(tensor: Any, dims: list[int]) -> np.ndarray[Any, Any]:
+    """The array of a tensor of many elements with few values, the last of which stands for all that follow it."""
+    flat = tensor_pb2.TensorProto()
+    flat.CopyFrom(tensor)
+    values = max([len(held) for field, held in tensor.ListFields() if field.name.endswith("_val")], default=0)
+    del flat.tensor_shape.dim[:]
+    if values > 1:
+        flat.tensor_shape.dim.add(size=math.prod(dims))
+        return np.asarray(tensor_util.MakeNdarray(flat)).reshape(dims)
+    return np.broadcast_to(_array(flat), dims)
 
 
 def _decode_list(values: Any) -> list[Any]:
@@ -151,17 +176,6 @@ def _decode_list(values: Any) -> list[Any]:
     if values.func:
         return [Func(f.name) for f in values.func]
     return [tensor_util.MakeNdarray(t) for t in values.tensor]
-
-
-def damage(attr: Any) -> str | None:
-    """What is wrong with the length of a tensor attribute's content, or None."""
-    tensor = attr.tensor
-    size = _DTYPES[tensor.dtype].size if tensor.dtype in _DTYPES else None
-    if not tensor.tensor_content or size is None or tensor.tensor_shape.unknown_rank:
-        return None
-    wanted = math.prod(d.size for d in tensor.tensor_shape.dim) * size
-    found = len(tensor.tensor_content)
-    return None if found == wanted else f"{found} bytes, but its shape and dtype make {wanted}"
 
 
 def _text(value: bytes) -> str | bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,11 +129,19 @@ def _first_ports(node: Node, library: Mapping[str, Any]) -> dict[str, int]:
     return {name: names.index(name) for name in names}
 
 
-def remove_unused(graph: Graph) -> int:
-    """Remove the functions that no node and no function that is used refers to; returns how many."""
+def callers(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
+    """Those of the nodes that refer to a function of the library."""
     library = functions_named(graph)
-    gradients = {} if graph.library is None else {g.function_name: g.gradient_func for g in graph.library.gradient}
-    pending = [name for node in graph for name in (node.op, *_referred(node.raw_attrs.values()))]
+    return [n for n in nodes if n.op in library or _referred(n.raw_attrs.values())] if library else []
+
+
+def used_by(graph: Graph, nodes: Iterable[Node]) -> dict[str, Any]:
+    """The functions of the library, by name, that nodes refer to, themselves or through other functions."""
+    library = functions_named(graph)
+    if not library:
+        return {}
+    gradients = {gradient.function_name: gradient.gradient_func for gradient in graph.library.gradient}
+    pending = [name for node in nodes for name in (node.op, *_referred(node.raw_attrs.values()))]
     used: dict[str, None] = {}
     while pending:
         name = pending.pop()
@@ -142,9 +150,15 @@ def remove_unused(graph: Graph) -> int:
             pending.append(gradients.get(name, name))
             for definition in library[name].node_def:
                 pending += [definition.op, *_referred(definition.attr.values())]
+    return {name: library[name] for name in library if name in used}
+
+
+def remove_unused(graph: Graph) -> int:
+    """Remove the functions that no node and no function that is used refers to; returns how many."""
+    library, used = functions_named(graph), used_by(graph, graph)
     if len(used) < len(library):
         kept = function_pb2.FunctionDefLibrary()
-        kept.function.extend(function for name, function in library.items() if name in used)
+        kept.function.extend(used.values())
         kept.gradient.extend(g for g in graph.library.gradient if g.function_name in used)
         graph.library = kept
     return len(library) - len(used)

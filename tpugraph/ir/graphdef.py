@@ -6,7 +6,7 @@ The kind of a file is told from its content, never from its name.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,12 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir import Graph, Node
+from tpugraph.ir.door import Door, Wired
+from tpugraph.ir.frames import check_loops
+from tpugraph.ir.wiring import wire
 from tpugraph.support import files
-from tpugraph.support.errors import LoadError
+from tpugraph.support.errors import GraphError, LoadError
 
 _COLLECTIONS = (
     "train_op",
@@ -64,7 +67,7 @@ def load(path: str | os.PathLike[str]) -> Graph:
     loaded = sniff(Path(path))
     graph = from_graph_def(loaded.graph_def, source=str(path))
     if loaded.meta is not None:
-        graph.collections = _collections(loaded.meta)
+        graph.collections = _collections(loaded.meta, str(path))
     return graph
 
 
@@ -161,7 +164,7 @@ def _sniff_text(data: bytes) -> tuple[str, Any] | None:
         message = message_type()
         try:
             text_format.Parse(text, message)
-        except text_format.ParseError:
+        except (text_format.ParseError, RecursionError):
             continue
         if _plausible(kind, message):
             return kind, message
@@ -207,17 +210,36 @@ def _describe(data: bytes) -> str:
 
 
 def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
-    """A Graph of a GraphDef.
+    """A Graph of a GraphDef, checked at the :mod:`~tpugraph.ir.door`.
 
     Raises:
-        LoadError: two nodes of one name, an input that is not there, or an op that this TensorFlow does not know.
+        LoadError: something in it is not as TensorFlow defines it.
     """
+    graph, wired = _read(graph_def, source)
+    ordered = Door(graph_def.library, source).check(wired)
+    graph.adopt(wired)
+    try:
+        check_loops(graph, ordered=ordered)
+    except GraphError as error:
+        raise LoadError(error.fault, node=error.node, origin=source, fix=error.fix) from error
+    return graph
+
+
+def copy(graph: Graph) -> Graph:
+    """The same graph once more, for what edits it on trial; what is known of shapes and roles is not copied."""
+    copied, wired = _read(to_graph_def(graph), graph.source)
+    copied.adopt(wired)
+    return copied
+
+
+def _read(graph_def: Any, source: str) -> tuple[Graph, list[Wired]]:
+    """An empty Graph with the library of a GraphDef, and the nodes that belong into it with their inputs."""
     graph = Graph()
     graph.source = source
     graph.library = graph_def.library
     graph.versions = graph_def.versions
     by_name: dict[str, Node] = {}
-    wired: list[tuple[Node, Sequence[str]]] = []
+    texts: list[tuple[Node, Sequence[str]]] = []
     for definition in graph_def.node:
         name = definition.name
         if name in by_name:
@@ -226,101 +248,39 @@ def from_graph_def(graph_def: Any, *, source: str = "") -> Graph:
         node = by_name[name] = Node(
             definition.op, name, definition.device, {key: attributes[key] for key in attributes}
         )
-        wired.append((node, definition.input[:]))
-    _check_ops_known(by_name.values(), graph_def.library, source)
-    graph.adopt(list(_wiring(wired, by_name, source)))
-    return graph
+        texts.append((node, definition.input[:]))
+    return graph, list(wire(texts, by_name, source))
 
 
-_Wired = tuple[Node, tuple[Tensor, ...], tuple[Node, ...]]
-
-
-def _wiring(wired: Iterable[tuple[Node, Sequence[str]]], by_name: Mapping[str, Node], source: str) -> Iterator[_Wired]:
-    """Each node with its inputs and what it waits for; what many nodes name alike is looked up once."""
-    tensors: dict[str, Tensor] = {}
-    waits: dict[tuple[str, ...], tuple[Node, ...]] = {}
-    for node, texts in wired:
-        inputs: list[Tensor] = []
-        controls: tuple[Node, ...] = ()
-        for index, text in enumerate(texts):
-            tensor = tensors.get(text)
-            if tensor is None:
-                if text.startswith("^"):
-                    names = tuple(texts[index:])
-                    controls = waits.get(names) or waits.setdefault(names, _waited(names, by_name, node, source))
-                    break
-                base, _, port = text.rpartition(":")
-                producer = by_name.get(text) or _producer(by_name, base or text, node, source)
-                tensor = tensors[text] = Tensor(producer, int(port) if base else 0)
-            inputs.append(tensor)
-        yield node, tuple(inputs), controls
-
-
-def _waited(names: Sequence[str], by_name: Mapping[str, Node], node: Node, source: str) -> tuple[Node, ...]:
-    found = dict.fromkeys([by_name.get(name[1:]) if name[:1] == "^" else None for name in names])
-    if None not in found:
-        return tuple(found)  # type: ignore[arg-type]  # None is none of them
-    for name in names:
-        _producer(by_name, name.removeprefix("^").partition(":")[0], node, source)
-    misplaced = next(name for name in names if name[:1] != "^")
-    raise LoadError(
-        f"the input '{misplaced}' stands behind a control input, where TensorFlow takes none",
-        node=node,
-        origin=source,
-        fix="write the graph again",
-    )
-
-
-def _producer(by_name: Mapping[str, Node], name: str, consumer: Node, source: str) -> Node:
-    producer = by_name.get(name)
-    if producer is None:
-        raise LoadError(
-            f"the input '{name}' is not in the graph",
-            node=consumer,
-            origin=source,
-            fix="the file is cut off or was edited by hand: write it again",
-        )
-    return producer
-
-
-def _check_ops_known(nodes: Any, library: Any, source: str) -> None:
-    functions = {function.signature.name for function in library.function}
-    unknown: dict[str, Node] = {}
-    for node in nodes:
-        if node.op not in unknown and node.op not in functions and ops.op_def(node.op) is None:
-            unknown[node.op] = node
-    if unknown:
-        import tensorflow as tf
-
-        names = ", ".join(sorted(unknown))
-        raise LoadError(
-            f"this TensorFlow ({tf.__version__}) does not know the op{'s' if len(unknown) > 1 else ''} {names}",
-            node=next(iter(unknown.values())),
-            origin=source,
-            fix="load its library with tf.load_op_library before converting, or remove it from the graph",
-        )
-
-
-def _collections(meta: Any) -> dict[str, list[str]]:
+def _collections(meta: Any, source: str) -> dict[str, list[str]]:
     """Collections as names; protobuf entries (variables, queue runners) are given by their first name."""
-    from tensorflow.core.framework import variable_pb2
-    from tensorflow.core.protobuf import queue_runner_pb2
-
     found: dict[str, list[str]] = {}
     for key, collection in meta.collection_def.items():
         if key not in _COLLECTIONS:
             continue
-        if collection.WhichOneof("kind") == "node_list":
-            found[key] = list(collection.node_list.value)
-        elif collection.WhichOneof("kind") == "bytes_list" and key in ("queue_runners",):
-            runners = [queue_runner_pb2.QueueRunnerDef.FromString(v) for v in collection.bytes_list.value]
-            found[key] = [name for runner in runners for name in runner.enqueue_op_name]
-        elif collection.WhichOneof("kind") == "bytes_list" and key != "savers":
-            found[key] = [
-                variable_pb2.VariableDef.FromString(v).variable_name.removesuffix(":0")
-                for v in collection.bytes_list.value
-            ]
+        try:
+            names = _names_in(key, collection)
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise LoadError(f"the collection '{key}' is damaged", origin=source, fix="write the graph again, or copy it "
+                            "again") from error  # fmt: skip
+        if names is not None:
+            found[key] = names
     return found
+
+
+def _names_in(key: str, collection: Any) -> list[str] | None:
+    from tensorflow.core.framework import variable_pb2
+    from tensorflow.core.protobuf import queue_runner_pb2
+
+    kind = collection.WhichOneof("kind")
+    if kind == "node_list":
+        return list(collection.node_list.value)
+    if kind != "bytes_list" or key == "savers":
+        return None
+    values = collection.bytes_list.value
+    if key == "queue_runners":
+        return [name for value in values for name in queue_runner_pb2.QueueRunnerDef.FromString(value).enqueue_op_name]
+    return [variable_pb2.VariableDef.FromString(value).variable_name.removesuffix(":0") for value in values]
 
 
 # --------------------------------------------------------------------------- Graph -> protobuf
@@ -333,7 +293,7 @@ def to_graph_def(graph: Graph) -> Any:
     groups: dict[int, list[str]] = {}  # the control inputs of all that wait for the same nodes
     for node in graph:
         definition = add()
-        if node._written is None:
+        if node._written is None or ops.is_folded_away(node.op):
             _write(definition, node)
         else:
             definition.CopyFrom(node._written)
@@ -357,7 +317,24 @@ def definitions(graph: Graph, nodes: Sequence[Node]) -> Any:
     for node in nodes:
         node._written = definition = add()
         _write(definition, node)
+        if ops.is_folded_away(node.op):
+            _keep_from_running(definition)
     return graph_def
+
+
+def without_folding(graph_def: Any) -> Any:
+    """The same GraphDef, changed so that TensorFlow runs nothing of it while it imports it: for dtypes and shapes only."""
+    for definition in graph_def.node:
+        if ops.is_folded_away(definition.op):
+            _keep_from_running(definition)
+    return graph_def
+
+
+def _keep_from_running(definition: Any) -> None:
+    """TensorFlow runs what it calls stateless, ReadFile among it, where a shape is computed from that, but no node that asks
+    for a kernel that is not there; dtypes and shapes need none.
+    """
+    definition.attr["_kernel"].s = b"not while the graph is imported"
 
 
 _TOLD_SHAPES = "_output_shapes"

@@ -132,6 +132,9 @@ TABLE_INITIALIZERS = _role("fill_table")
 FILE_OPERANDS: dict[str, int] = _facts(lambda record: record.file_operand)
 """Ops that open files, and which operand names them."""
 
+REACH: dict[str, str] = _facts(lambda record: record.reach)
+"""Ops that do something outside of TensorFlow's own memory when they run, and what: ``reads``, ``writes``, ``prints``, ..."""
+
 # --------------------------------------------------------------------------- datasets
 
 BATCHING: dict[str, Batching] = _facts(lambda record: record.batching)
@@ -298,6 +301,12 @@ def is_stateful(op: str) -> bool:
     """Whether running the op has effects or depends on state; True for an unknown op."""
     definition = op_def(op)
     return True if definition is None else bool(definition.is_stateful)
+
+
+@cache
+def is_folded_away(op: str) -> bool:
+    """Whether TensorFlow, which calls the op stateless, might run it while it imports a graph though it reaches outside."""
+    return op in REACH and not is_stateful(op)
 
 
 @cache

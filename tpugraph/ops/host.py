@@ -12,22 +12,38 @@ def _lookup(call: Call) -> str | None:
     return {0: "-, ..., - -> ...", 1: "-, ..., - -> ...*"}.get(-1 if call.ranks[2] is None else call.ranks[2])
 
 
-op("PyFunc PyFuncStateless EagerPyFunc", role="python")
+op("PyFunc PyFuncStateless EagerPyFunc", role="python", reach="calls")
 op("ScalarSummary HistogramSummary ImageSummary AudioSummary AudioSummaryV2", role="summary")
 op("TensorSummary TensorSummaryV2 MergeSummary", role="summary")
-op("WriteScalarSummary WriteHistogramSummary WriteSummary WriteImageSummary WriteAudioSummary", role="summary_writer")
-op("WriteGraphSummary FlushSummaryWriter CreateSummaryFileWriter CloseSummaryWriter", role="summary_writer")
+op(
+    "WriteScalarSummary WriteHistogramSummary WriteSummary WriteImageSummary WriteAudioSummary",
+    role="summary_writer",
+    reach="writes",
+)
+op(
+    "WriteGraphSummary FlushSummaryWriter CreateSummaryFileWriter CloseSummaryWriter",
+    role="summary_writer",
+    reach="writes",
+)
 op("SummaryWriter")
-op("Print PrintV2", role="print")
+op("Print PrintV2", role="print", reach="prints")
 op("Assert", role="assert", host_only=False)
-op("SaveV2 SaveSlices Save MergeV2Checkpoints ShardedFilename", role="save")
-op("RestoreV2 Restore RestoreSlice", role="restore")
+op("SaveV2 SaveSlices Save MergeV2Checkpoints", role="save", reach="writes")
+op("ShardedFilename", role="save")
+op("RestoreV2 Restore RestoreSlice", role="restore", reach="reads")
 op("HashTableV2 HashTable MutableHashTableV2 MutableHashTable MutableDenseHashTableV2", role="table")
 op("MutableHashTableOfTensorsV2", role="table")
-op("InitializeTableV2 InitializeTable InitializeTableFromTextFile", role="fill_table")
-op("InitializeTableFromTextFileV2", role="fill_table", file_operand=1)
+op("InitializeTableV2 InitializeTable", role="fill_table")
+op("InitializeTableFromTextFileV2 InitializeTableFromTextFile", role="fill_table", file_operand=1, reach="reads")
 op("LookupTableImportV2 LookupTableImport", role="fill_table")
 op("LookupTableFindV2 LookupTableFind", dims=_lookup)
 op("LookupTableSizeV2")
-op("ReadFile MatchingFiles", file_operand=0)
-op("WriteFile Timestamp EncodeJpeg EncodePng GenerateVocabRemapping")
+op("ReadFile MatchingFiles", file_operand=0, reach="reads")
+op("GenerateVocabRemapping ImmutableConst LoadAndRemapMatrix", reach="reads")
+op("WriteFile", file_operand=0, reach="writes")
+op(
+    "DebugIdentity DebugIdentityV2 DebugIdentityV3 DebugNanCount DebugNumericSummary DebugNumericSummaryV2",
+    reach="writes",
+)
+op("Abort", reach="ends")
+op("Timestamp EncodeJpeg EncodePng")

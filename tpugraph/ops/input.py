@@ -23,8 +23,12 @@ op("PlaceholderWithDefault", dims="elementwise", linear="all", host_only=False)
 
 # --------------------------------------------------------------------------- datasets that open files
 
-op("TFRecordDataset TFRecordDatasetV2 TextLineDataset", file_operand=0)
-op("FixedLengthRecordDataset FixedLengthRecordDatasetV2 MatchingFilesDataset", file_operand=0)
+op("TFRecordDataset TFRecordDatasetV2 TextLineDataset", file_operand=0, reach="reads")
+op("FixedLengthRecordDataset FixedLengthRecordDatasetV2 MatchingFilesDataset", file_operand=0, reach="reads")
+op("CSVDataset CSVDatasetV2 ExperimentalCSVDataset", file_operand=0, reach="reads")
+op("SqlDataset ExperimentalSqlDataset LMDBDataset ExperimentalLMDBDataset LoadDataset", reach="reads")
+op("SaveDataset SaveDatasetV2 SnapshotDataset SnapshotDatasetV2", reach="writes")
+op("ReaderRead ReaderReadV2 ReaderReadUpTo ReaderReadUpToV2", reach="reads")
 
 # --------------------------------------------------------------------------- datasets of datasets
 
@@ -38,7 +42,7 @@ op("PrivateThreadPoolDataset AssertCardinalityDataset", elements="same")
 op("ModelDataset", elements="same", measures=True)
 op("RepeatDataset ShuffleDataset ShuffleDatasetV2 ShuffleDatasetV3 ShuffleAndRepeatDataset", elements="chosen")
 op("ShuffleAndRepeatDatasetV2 TakeDataset SkipDataset ShardDataset", elements="chosen")
-op("CacheDataset CacheDatasetV2", elements="cached")
+op("CacheDataset CacheDatasetV2", elements="cached", file_operand=1, reach="writes")
 op("ConcatenateDataset FlatMapDataset ParallelMapDataset RangeDataset TensorDataset TensorSliceDataset")
 op("DeserializeIterator SerializeIterator OptionalGetValue Stage", host_only=False)
 _STAGED = ("batches pass through a staging area", "read the iterator directly: the infeed stages the batches")

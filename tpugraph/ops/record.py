@@ -149,6 +149,8 @@ class Op:
         bounded: whether the op makes a list that a loop fills, whose size XLA must know.
         host_only: whether the op runs on a host only, whatever its dtypes.
         file_operand: the operand that names files which the op opens.
+        reach: what the op does outside of TensorFlow's own memory when it runs: ``reads`` or ``writes`` files, ``prints``,
+            ``calls`` Python, ``ends`` the process.
         batching: how a dataset op batches.
         elements: of a dataset op whose elements are those of another: all of them (``same``), a choice or another order
             (``chosen``), or kept (``cached``).
@@ -187,6 +189,7 @@ class Op:
     bounded: bool = False
     host_only: bool = False
     file_operand: int | None = None
+    reach: Literal["reads", "writes", "prints", "calls", "ends"] | None = None
     batching: Batching | None = None
     elements: Literal["same", "chosen", "cached"] | None = None
     measures: bool = False

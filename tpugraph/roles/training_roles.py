@@ -9,6 +9,7 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.analysis.state import feeding, flows_from, variable_of, written_variables
 from tpugraph.ir import Graph, Node
+from tpugraph.ir.saves import saved_by
 from tpugraph.roles.findings import Finding, Roles, Variable, named
 from tpugraph.roles.losses import find_loss
 from tpugraph.roles.train_ops import check_gradients, find_train_op, find_updates, no_update
@@ -122,18 +123,14 @@ def find_variables(
 
 
 def _read_saver(save: Node, variables: dict[str, Variable]) -> None:
-    names, slices = save.inputs[1].node, save.inputs[2].node
-    if names.op != "Const" or slices.op != "Const":
-        return
-    entries = zip(names.attr("value").tolist(), slices.attr("value").tolist(), save.inputs[3:], strict=True)
-    for key, piece, tensor in entries:
+    for key, piece, tensor in saved_by(save) or ():
         source = tensor
         while source.node.op in ops.READS | ops.IDENTITIES | {"Cast"}:
             source = source.node.inputs[0]
         variable = variable_of(source)
         if variable is not None:
-            variables[variable.name].key = key.decode()
-            variables[variable.name].slice = piece.decode()
+            variables[variable.name].key = key
+            variables[variable.name].slice = piece
 
 
 def _summaries(graph: Graph) -> list[Finding]:

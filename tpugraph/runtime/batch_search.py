@@ -104,7 +104,7 @@ def with_rows(graph: Graph, rows: int | None) -> Graph:
     Raises:
         ShapeError: it is not certain which constants hold the batch.
     """
-    graph = graphdef.from_graph_def(graphdef.to_graph_def(graph), source=graph.source)
+    graph = graphdef.copy(graph)
     for node in graph:
         if node.has_attr("_output_shapes"):  # what it was where the graph was written
             graph.set_attr(node, "_output_shapes", None)

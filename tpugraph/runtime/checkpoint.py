@@ -9,32 +9,45 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.ir import Graph
+from tpugraph import ops
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.saves import saved_by
 from tpugraph.support import files
-from tpugraph.support.errors import CheckpointError
+from tpugraph.support.errors import CheckpointError, GraphError
 
 KEEP = 5
 _INPUT = "tpugraph/input/"
+_AGAIN = "convert the plain graph again"
 
 
 def reads_of(graph: Graph) -> dict[str, str]:
     """Of each saved variable: the tensor that reads it for the graph's save op."""
-    save = graph.get("tpugraph/save")
-    return {} if save is None else {t.node.inputs[0].node.name: f"{t.node.name}:{t.port}" for t in save.inputs[3:]}
+    return {_handle(tensor).name: f"{tensor.node.name}:{tensor.port}" for _, _, tensor in _saved(graph)}
 
 
 def keys_of(graph: Graph) -> dict[str, tuple[str, str, tuple[int | None, ...] | None]]:
     """Of each saved variable: its checkpoint key, its slice and its shape, read from the graph's save op."""
-    save = graph.get("tpugraph/save")
-    if save is None:
-        return {}
-    keys = [k.decode() for k in save.inputs[1].node.attr("value").tolist()]
-    slices = [k.decode() for k in save.inputs[2].node.attr("value").tolist()]
     found = {}
-    for key, piece, tensor in zip(keys, slices, save.inputs[3:], strict=True):
-        handle = tensor.node.inputs[0].node
+    for key, piece, tensor in _saved(graph):
+        handle = _handle(tensor)
         found[handle.name] = (key, piece, handle.attr("shape"))
     return found
+
+
+def _saved(graph: Graph) -> list[tuple[str, str, Tensor]]:
+    save = graph.get("tpugraph/save")
+    found = [] if save is None else saved_by(save)
+    if found is None:
+        raise GraphError("the keys of the checkpoint are no constants", node=save, origin=graph.source, fix=_AGAIN)
+    return found
+
+
+def _handle(tensor: Tensor) -> Node:
+    """The variable that a saved tensor is read from."""
+    handle = tensor.node.inputs[0].node if tensor.node.inputs else tensor.node
+    if handle.op not in ops.RESOURCE_VARIABLES:
+        raise GraphError("what is saved is read from no variable", node=tensor.node, fix=_AGAIN)
+    return handle
 
 
 def resolve(path: str | os.PathLike[str]) -> Path:

@@ -39,7 +39,7 @@ class PlainRun:
         self.graph = graph
         self.roles = roles.find(graph, train_op=train_op, loss=loss)
         self._loss = graph.tensor(self.roles.loss.name)
-        copy = graphdef.from_graph_def(graphdef.to_graph_def(graph), source=graph.source)
+        copy = graphdef.copy(graph)
         run_as_written(copy)  # the same elements; closing the session never waits for the measuring
         self._target = shapes.import_graph(copy)
         self._session: Any = None

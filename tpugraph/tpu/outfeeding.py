@@ -11,6 +11,7 @@ from tpugraph.analysis.placements import Entries, Partial, Placement, Replicate,
 from tpugraph.analysis.step import Outfed, Partitioned
 from tpugraph.control_flow.loops import Loop, add_results
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.support.errors import ConversionError
 
 MADE_BY = "outfeed"
 """Who made the nodes that belong into the reading loop."""
@@ -195,6 +196,9 @@ def _own_constants(graph: Graph, body: dict[Node, None]) -> None:
 
 def _zeros(graph: Graph, tensor: Tensor) -> Tensor:
     kind, shape = tensor.dtype, tensor.shape or ()
+    if kind.size is None:
+        raise ConversionError(f"'{tensor}' is made in each step and read outside of the steps, and a {kind} cannot be kept",
+                              node=tensor.node, origin=graph.source, fix="let nothing but the step read it")  # fmt: skip
     zero = graph.add(
         "Const",
         "tpugraph/outfeed/zero",

@@ -24,7 +24,8 @@ from tpugraph.control_flow import scopes
 from tpugraph.control_flow.functionalize_while import raise_control_flow
 from tpugraph.control_flow.stacks import begin_stacks
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
-from tpugraph.support.errors import RunError
+from tpugraph.ir.reach import reaching
+from tpugraph.support.errors import ConversionError, RunError
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.xla import step_function as clusters
 from tpugraph.xla.data_sized import DataSized
@@ -72,6 +73,7 @@ def lower(graph: Graph, *, iterations: int | None = None) -> Module:
 def _lower(graph: Graph, iterations: int | None) -> Module:
     started = time.perf_counter()
     graph.stage = "stablehlo"
+    _refuse_reaching(graph)
     shapes_of = _variable_shapes(graph)
     begin_stacks(graph)
     found = clusters.cut(graph, iterations=iterations)
@@ -105,6 +107,13 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     seconds = {"rewrite": raised_at - started, "export": time.perf_counter() - raised_at}
     facts = {"all_reduces": reduces, "loops": raised.loops, "conditionals": raised.branches}
     return Module(code, found.num_replicas, found.iterations, tuple(takes), tuple(gives), seconds, facts)
+
+
+def _refuse_reaching(graph: Graph) -> None:
+    """Refuse a step that reaches outside: TensorFlow's bridge folds constants, for which it runs ops, and files are no constants."""
+    for found in reaching(graph, graph.with_attr(CLUSTER_ATTR)):
+        raise ConversionError(f"the step {found.words} on the device: {found.op}", node=found.node, origin=graph.source,
+                              fix="do that in the input function: a device reaches no host")  # fmt: skip
 
 
 def _value(kind: str, name: str, tensor: Tensor) -> Value:

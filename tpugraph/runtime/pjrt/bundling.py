@@ -7,11 +7,13 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from tpugraph import ops
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.reach import reaching
 from tpugraph.runtime.pjrt.bundle import Bundle
 from tpugraph.runtime.session import TPUSession
-from tpugraph.support.errors import RunError
+from tpugraph.support.errors import ConversionError, RunError
 from tpugraph.tpu.program import Program
 from tpugraph.xla import stablehlo
 from tpugraph.xla.module import Module
@@ -48,13 +50,34 @@ def make(
     if given is not None:
         raise RunError("the host gives the step a value before each loop, which a bundle has no host for", node=given.name,
                        origin=source, fix="compute it in the input function, or in the step")  # fmt: skip
-    with TPUSession(program, rebind=rebind) as session:
+    with TPUSession(_without_input(program, source), rebind=rebind) as session:
         trained = 0 if checkpoint is None else max(session.restore(checkpoint), 0)
         if checkpoint is None:
             session.initialize()
         variables = session.values([value.name for value in module.arguments if value.kind == "variable"])
     versions = {"tensorflow": tf.__version__, **(made_by or {})}
     return Bundle(module, variables, inputs, loss, trained, versions, source)
+
+
+def _without_input(program: Program, source: str) -> Program:
+    """The program with nothing to initialise but its variables: tables and the input stay closed, and their files untouched.
+
+    Raises:
+        ConversionError: first values of variables that come from outside of the graph, or shapes that do.
+    """
+    graph = graphdef.from_graph_def(program.graph_def, source=source)
+    if "tpugraph/train" not in graph:
+        adopt_tpu_estimator.add_entry_points(graph)
+    opens = graph["tpugraph/init_input"]
+    graph.set_controls(graph["tpugraph/init"], [c for c in graph["tpugraph/init"].controls if c not in opens.controls])
+    graph.set_controls(opens, ())
+    runs = graph.ancestors([graph["tpugraph/init"], graph["tpugraph/init_local"]])
+    runs.update((node, None) for node in graph if ops.is_folded_away(node.op))
+    for found in reaching(graph, runs):
+        raise ConversionError(f"to know the first values of the variables, an op would be run that {found.words}",
+                              node=found.node, origin=source, fix="train it with `tpugraph run`, which runs all ops, or "
+                              "make the values of constants")  # fmt: skip
+    return Program(graphdef.to_graph_def(graph), program.report)
 
 
 def _inputs(graph: Graph) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ def compile_loop(
 def _compile(graph: Graph, platform: str) -> Devices:
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
-    copy = graphdef.from_graph_def(graphdef.to_graph_def(graph), source=graph.source)
+    copy = graphdef.copy(graph)
     return Devices(stablehlo.lower(copy), platform=platform)
 
 

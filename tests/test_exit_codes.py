@@ -1,0 +1,54 @@
+"""Exit codes: 0 yes, 1 the answer is no, 2 it could not be asked; by a signal 128 and its number (tests/test_cli.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import breaking
+from models import corpus
+from tpugraph import cli
+from tpugraph.ir import graphdef
+from tpugraph.testing.plain_run import PlainRun
+
+IRIS = str(corpus("iris_dnn").folder / "model.pb")
+
+
+def test_yes() -> None:
+    assert cli.main(["inspect", IRIS]) == 0
+    assert cli.main(["check", IRIS]) == 0
+    assert cli.main(["passes"]) == 0
+    assert cli.main(["--help"]) == 0
+
+
+def test_the_answer_is_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphdef.save(breaking.graph("crop"), tmp_path / "crop.pb")
+    assert cli.main(["check", str(tmp_path / "crop.pb")]) == 1
+    honest = PlainRun.train
+
+    def wrong(self: PlainRun, *arguments: object) -> object:
+        losses, variables = honest(self, *arguments)  # type: ignore[arg-type]
+        return losses, {name: np.asarray(value) + 1 for name, value in variables.items()}
+
+    monkeypatch.setattr(PlainRun, "train", wrong)
+    assert cli.main(["verify", IRIS, "--num_replicas=2", "--steps=1"]) == 1
+
+
+QUESTIONS = {
+    "no command": [],
+    "unknown command": ["chek", IRIS],
+    "unknown flag": ["check", IRIS, "--speed=3"],
+    "no model": ["check"],
+    "no file": ["check", "nothing.pb"],
+    "no graph": ["verify", __file__],
+    "a value out of range": ["check", IRIS, "--fail_under=101"],
+    "a refusal": ["convert", IRIS, "--train_op=nothing"],
+}
+
+
+@pytest.mark.parametrize("why", list(QUESTIONS))
+def test_it_could_not_be_asked(why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(QUESTIONS[why]) == 2
