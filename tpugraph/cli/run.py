@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
-
-import tensorflow as tf
+from typing import Any
 
 from tpugraph.cli import evaluating, programs
 from tpugraph.cli.console import Console, Outcome, stderr_held_back
 from tpugraph.cli.convert import check_folder
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.cli.training import LossFile, Training
+from tpugraph.runtime.checkpoints.checkpoint_folder import collect, newest
+from tpugraph.runtime.checkpoints.folder_lock import FolderLock
 from tpugraph.runtime.pjrt import devices
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import UsageError
@@ -42,10 +44,12 @@ def run(flags: Parsed, console: Console) -> Outcome:
     # auto asks jax for each kind of device, and those that are not there log complaints
     with stderr_held_back() if flags["engine"] == "auto" else contextlib.nullcontext():
         opened = TPUSession(program, rebind=names, **options)
-    with opened as session:
+    with opened as session, _writer(flags) as writer:
         if flags["engine"] != "emulator":
             console.say(_engine_line(session))
-        started_from = _start(session, flags["checkpoint"], flags["model_dir"], console)
+        if writer is not None:
+            collect(Path(flags["model_dir"]))
+        started_from = _start(session, flags, console)
         training = Training(
             session, console, _steps(flags, session, console), losses, flags["model_dir"], flags["save_steps"]
         )
@@ -89,21 +93,38 @@ def _engine_line(session: TPUSession) -> str:
             f"{found['compile_seconds']:.1f} s")  # fmt: skip
 
 
-def _start(session: TPUSession, checkpoint: str | None, model_dir: str | None, console: Console) -> str | None:
+def _writer(flags: Parsed) -> contextlib.AbstractContextManager[Any]:
+    """The right to write into the model_dir, for the process that does."""
+    writes = flags["model_dir"] is not None and flags["process"] == 0
+    return FolderLock(flags["model_dir"]) if writes else contextlib.nullcontext()
+
+
+def _start(session: TPUSession, flags: Parsed, console: Console) -> str | None:
     """Restore the newest checkpoint of the model_dir, so that a repeated command goes on, else what was asked for; returns it."""
-    newest = tf.train.latest_checkpoint(model_dir) if model_dir is not None and Path(model_dir).is_dir() else None
-    source = newest or checkpoint
+    model_dir, asked = flags["model_dir"], flags["checkpoint"]
+    own = newest(Path(model_dir), _noting(console)) if model_dir is not None and Path(model_dir).is_dir() else None
+    source = asked if own is None else own
     if source is None:
         session.initialize()
-        return None
-    step = session.restore(source)
-    console.say(f"restored {source}" + (f" at step {step:,}" if step >= 0 else ""))
-    if (
-        newest
-        and checkpoint
-        and Path(checkpoint).resolve() not in (Path(newest).resolve(), Path(newest).resolve().parent)
-    ):
-        console.say(f"note: --checkpoint={checkpoint} is where a new --model_dir starts; this one has its own")
+        console.say("fresh weights: the first values that the graph gives them; --checkpoint=PREFIX starts from others")
+    else:
+        step = session.restore(source)
+        console.say(f"restored {session.restored_from}" + (f" at step {step:,}" if step >= 0 else ""))
+    if own and asked and Path(asked).resolve() not in (own.resolve(), own.resolve().parent):
+        console.say(f"note: --checkpoint={asked} is where a new --model_dir starts; this one has its own")
     for note in session.notes:
-        console.say(f"note: {note}")
-    return str(source)
+        _noting(console)(note)
+    console.say(_destination(flags))
+    return session.restored_from
+
+
+def _noting(console: Console) -> Callable[[str], None]:
+    return lambda text: console.say(f"note: {text}")
+
+
+def _destination(flags: Parsed) -> str:
+    """Where the weights go."""
+    if flags["model_dir"] is None:
+        return "nothing is saved: --model_dir=DIR keeps the weights"
+    often = "10 minutes" if flags["save_steps"] is None else f"{flags['save_steps']:,} steps"
+    return f"saving to {flags['model_dir']} every {often} and at the end"

@@ -145,7 +145,7 @@ class Training:
             self._progress.close()
             if failure and not isinstance(failure[0], _Stopped):
                 raise failure[0]
-            if self.model_dir is not None and (self._saved_at != self.done or self.checkpoint is None):
+            if self._unsaved():
                 self._save()
         self._say_notes()
         self._say_end()
@@ -191,6 +191,15 @@ class Training:
         if self.save_steps is not None:
             return self.done - self._saved_at >= self.save_steps
         return time.monotonic() - self._saved_when >= _SAVE_SECONDS
+
+    def _unsaved(self) -> bool:
+        """Whether the model_dir does not hold what was trained."""
+        if self.model_dir is None:
+            return False
+        resumed = self.session.restored_from
+        if not self.done and resumed is not None and Path(resumed).parent.resolve() == Path(self.model_dir).resolve():
+            self.checkpoint = resumed
+        return self._saved_at != self.done or self.checkpoint is None
 
     def _save(self) -> None:
         assert self.model_dir is not None

@@ -18,6 +18,7 @@ from tpugraph.estimator.tracing import Traced
 from tpugraph.estimator.warm_start import WarmStartSettings, warm_start
 from tpugraph.ir import graphdef
 from tpugraph.runtime import checkpoint
+from tpugraph.runtime.checkpoints.checkpoint_folder import newest
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support import files
 from tpugraph.support.errors import CheckpointError, LoadError
@@ -36,7 +37,7 @@ def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: Wa
         RunError: variables that nothing initialises.
     """
     scaffold = traced.scaffold
-    latest = tf.train.latest_checkpoint(model_dir)
+    latest = newest(Path(model_dir), passed_over)
     if latest is None:
         if scaffold.init_op is not None:
             host.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
@@ -64,16 +65,79 @@ def _check_ready(host: HostSession, scaffold: Any) -> None:
 def _save_first(traced: Traced, host: HostSession, model_dir: str) -> str:
     step = int(host.run(tf1.train.get_global_step(traced.graph)))
     prefix = Path(model_dir, f"{PREFIX}-{step}")
-    try:
-        prefix.parent.mkdir(parents=True, exist_ok=True)
-        with traced.graph.as_default():
-            traced.scaffold.saver.save(host, str(prefix), write_meta_graph=False, write_state=False)
-        checkpoint.name(prefix, keep=traced.keep)
-    except (tf.errors.OpError, OSError) as error:
-        words = str(error).splitlines()[0]
-        raise CheckpointError(f"the checkpoint '{prefix}' cannot be written: {words}",
-                              fix="check model_dir and the free space") from error  # fmt: skip
+    save_plain(traced, host, prefix)
     return str(prefix)
+
+
+class PlainSaver:
+    """Writes checkpoints of a plain graph, with the model's own saver, where a ``tf.compat.v1.train.Saver`` is asked to.
+
+    Args:
+        traced: the model.
+
+    Attributes:
+        last: the checkpoint that holds what was restored or saved last; it is not written again.
+    """
+
+    def __init__(self, traced: Traced) -> None:
+        self._traced = traced
+        self.last = ""
+
+    @property
+    def saver_def(self) -> Any:
+        """How the graph saves: a ``SaverDef``."""
+        return self._traced.scaffold.saver.saver_def
+
+    def save(self, session: Any, path: str, *, global_step: Any, write_meta_graph: bool = True) -> str:
+        """Write a checkpoint ``path-global_step`` and its MetaGraph; returns its prefix.
+
+        Raises:
+            CheckpointError: it cannot be written; earlier ones are left whole.
+        """
+        prefix = f"{path}-{int(global_step)}"
+        if prefix != self.last:
+            save_plain(self._traced, session, Path(prefix))
+        if write_meta_graph:
+            write_meta(prefix, meta_of(self._traced))
+        self.last = prefix
+        return prefix
+
+
+def save_plain(traced: Traced, session: Any, prefix: Path) -> None:
+    """Write a checkpoint from a session on the model's own graph.
+
+    Raises:
+        CheckpointError: it cannot be written; earlier ones are left whole.
+    """
+    made = traced.scaffold.saver.saver_def
+
+    def write(path: str) -> None:
+        session.run(made.save_tensor_name, feed_dict={made.filename_tensor_name: path})
+
+    checkpoint.write_durably(prefix, write, keep=traced.keep)
+
+
+def meta_of(traced: Traced) -> bytes:
+    """The model's MetaGraph, serialised."""
+    with traced.graph.as_default():
+        return graphdef.serialize(tf1.train.export_meta_graph(saver_def=traced.scaffold.saver.saver_def))
+
+
+def write_meta(prefix: str, meta: bytes) -> None:
+    """Write a MetaGraph beside a checkpoint.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    try:
+        files.write_atomically(Path(f"{prefix}.meta"), meta)
+    except LoadError as error:
+        raise CheckpointError(error.fault, fix="check the folder and the free space") from error
+
+
+def passed_over(text: str) -> None:
+    """Say of a checkpoint that it is damaged."""
+    say(f"warning: {text}")
 
 
 class Checkpoints:
@@ -148,13 +212,8 @@ class Checkpoints:
 
     def _write_meta(self, prefix: str) -> None:
         if self._meta is None:
-            with self._traced.graph.as_default():
-                meta = tf1.train.export_meta_graph(saver_def=self._traced.scaffold.saver.saver_def)
-            self._meta = graphdef.serialize(meta)
-        try:
-            files.write_atomically(Path(f"{prefix}.meta"), self._meta)
-        except LoadError as error:
-            raise CheckpointError(error.fault, fix="check the folder and the free space") from error
+            self._meta = meta_of(self._traced)
+        write_meta(prefix, self._meta)
 
 
 def check_listeners(listeners: Any) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import file_names, rebind_files
 from tpugraph.runtime import checkpoint, engines, evaluation, failures, loop_threads
+from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, step_of
 from tpugraph.runtime.cluster import masters, tpu_master
 from tpugraph.runtime.emulator import emulation
 from tpugraph.runtime.emulator.hosts import MIRROR
@@ -56,6 +57,7 @@ class TPUSession:
     Attributes:
         report: which engine runs the steps and why, with what it says of itself (JSON).
         notes: what is worth knowing, as sentences.
+        restored_from: the prefix of the checkpoint that was restored last; None before.
 
     Raises:
         RunError: the graph is no TPU graph, the session cannot start, not all workers answer, jax is not installed, or a
@@ -109,6 +111,7 @@ class TPUSession:
         self._source = graph.source
         self._saved_keys = checkpoint.keys_of(graph)
         reads = checkpoint.reads_of(graph)
+        self.restored_from: str | None = None
         self._closed = False
         self._last_summary: bytes | None = None
         self._trained = 0
@@ -173,7 +176,7 @@ class TPUSession:
         Raises:
             CheckpointError: no checkpoint, or one that does not match; what is missing or differs is named.
         """
-        prefix = checkpoint.resolve(path)
+        prefix = checkpoint.resolve(path, self.notes.append)
         has_input = checkpoint.check(prefix, self._saved_keys) and with_input
         feed = {"tpugraph/checkpoint:0": str(prefix)}
         if not self._initialized:
@@ -188,14 +191,15 @@ class TPUSession:
         if with_position:
             self._input_changed()
         self._mirror()
-        self._trained = checkpoint.step_of(prefix)
+        self._trained = step_of(prefix)
+        self.restored_from = str(prefix)
         step = self.global_step
         if step > 0 and with_input and not has_input and self.mode == "train":
             self.notes.append(f"the checkpoint holds no position of the input: it starts anew at step {step}")
         self._queue_runners.start()
         return step
 
-    def save(self, path: str | os.PathLike[str], *, with_input: bool = True, keep: int | None = checkpoint.KEEP) -> str:
+    def save(self, path: str | os.PathLike[str], *, with_input: bool = True, keep: int | None = KEEP) -> str:
         """Write a checkpoint ``path-STEP`` and name it in the folder's ``checkpoint`` file; returns its prefix.
 
         Args:
