@@ -8,16 +8,17 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from campaigns.checkpoint_mutants import mutant, values_of, verdict
-from campaigns.faulty_disk import FAULTS, Ended, FaultyDisk
 
 import tpugraph
+from campaigns.checkpoint_mutants import mutant, values_of, verdict
+from campaigns.faulty_disk import FAULTS, Ended, FaultyDisk
 from estimators import estimator, input_fn, lines
 from tpugraph import cli
 from tpugraph.runtime.checkpoint import write_durably
@@ -25,6 +26,7 @@ from tpugraph.runtime.checkpoints import checkpoint_folder
 from tpugraph.runtime.checkpoints.checkpoint_folder import collect, newest
 from tpugraph.runtime.checkpoints.folder_lock import FILE, FolderLock
 from tpugraph.runtime.checkpoints.whole import verify
+from tpugraph.support import files
 from tpugraph.support.errors import CheckpointError
 
 ROOT = Path(__file__).parents[1]
@@ -336,3 +338,49 @@ def test_the_estimator_passes_over_a_damaged_checkpoint(tmp_path: Path, *, use_t
     np.testing.assert_array_equal(again.get_variable_value("w"), whole)
     with FolderLock(tmp_path / "out"), pytest.raises(tpugraph.CheckpointError, match="writes checkpoints into"):
         again.train(input_fn, steps=1)
+
+
+# --------------------------------------------------------------------------- beside training
+
+
+def test_a_save_beside_training_holds_the_values_of_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copies stay as they were while the variables go on, and the position of the input with them."""
+    program = tpugraph.convert(IRIS.with_name("model.pb"), num_replicas=2, iterations_per_loop=3)
+    with tpugraph.TPUSession(program) as session:
+        session.restore(IRIS)
+        session.train(3)
+        session.save(tmp_path / "sync" / "model.ckpt")
+        release = threading.Event()
+        flush = files.flush
+        monkeypatch.setattr(files, "flush", lambda path: (release.wait(30), flush(path)))
+        prefix = session.save(tmp_path / "beside" / "model.ckpt", beside=True)
+        after = session.train(6)
+        assert newest(tmp_path / "beside", print) is None
+        release.set()
+        session.wait_for_save()
+    assert newest(tmp_path / "beside", print) == Path(prefix)
+    kept = [tf.train.load_checkpoint(str(tmp_path / name / "model.ckpt-3")) for name in ("sync", "beside")]
+    for key, shape in kept[0].get_variable_to_shape_map().items():
+        if not key.startswith("tpugraph/input"):
+            np.testing.assert_array_equal(kept[0].get_tensor(key), kept[1].get_tensor(key), err_msg=f"{key} {shape}")
+    with tpugraph.TPUSession(program) as session:
+        assert session.restore(prefix) == 3
+        assert session.train(6) == after
+
+
+def test_what_fails_beside_training_is_raised(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("no folder")
+    with tpugraph.TPUSession(tpugraph.convert(IRIS.with_name("model.pb"), num_replicas=2)) as session:
+        session.initialize()
+        session.save(tmp_path / "out" / "model.ckpt", beside=True)
+        with pytest.raises(CheckpointError, match=r"out/model.ckpt-0' cannot be written: .*File exists"):
+            session.wait_for_save()
+
+
+def test_run_saves_beside_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = [f"--model_dir={tmp_path}", f"--checkpoint={IRIS}", "--save_steps=3", "--async_save"]
+    assert run("--steps=12", *common) == 0
+    assert f"saved {tmp_path}/model.ckpt-12" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.glob("*.index")) == [f"model.ckpt-{n}.index" for n in (12, 3, 6, 9)]
+    assert run("--steps=1", "--async_save") == 1
+    assert "--async_save needs a folder to save in" in capsys.readouterr().err

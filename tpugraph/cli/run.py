@@ -35,6 +35,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
     losses = LossFile(flags["losses"])
     if flags["save_steps"] is not None and flags["model_dir"] is None:
         raise UsageError("--save_steps needs a folder to save in", fix="give --model_dir=DIR")
+    if flags["async_save"] and flags["model_dir"] is None:
+        raise UsageError("--async_save needs a folder to save in", fix="give --model_dir=DIR")
     if flags["model_dir"] is not None:
         check_folder(Path(flags["model_dir"]), "--model_dir")
     program = programs.load(flags, console)
@@ -42,17 +44,18 @@ def run(flags: Parsed, console: Console) -> Outcome:
     options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"],
                "cluster": flags["workers"] or None}  # fmt: skip
     # auto asks jax for each kind of device, and those that are not there log complaints
-    with stderr_held_back() if flags["engine"] == "auto" else contextlib.nullcontext():
-        opened = TPUSession(program, rebind=names, **options)
-    with opened as session, _writer(flags) as writer:
+    quiet = stderr_held_back() if flags["engine"] == "auto" else contextlib.nullcontext()
+    with contextlib.ExitStack() as open_:
+        writer = open_.enter_context(_writer(flags))
+        with quiet:
+            session = open_.enter_context(TPUSession(program, rebind=names, **options))
         if flags["engine"] != "emulator":
             console.say(_engine_line(session))
         if writer is not None:
             collect(Path(flags["model_dir"]))
         started_from = _start(session, flags, console)
-        training = Training(
-            session, console, _steps(flags, session, console), losses, flags["model_dir"], flags["save_steps"]
-        )
+        training = Training(session, console, _steps(flags, session, console), losses, flags["model_dir"],
+                            flags["save_steps"], beside=flags["async_save"])  # fmt: skip
         code = training.run()
     return Outcome(
         {**training.summary(), "model": flags.model, "started_from": started_from, "notes": session.notes,

@@ -203,6 +203,7 @@ RUN = Command(
             shown="N",
             lowest=1,
         ),
+        Flag("async_save", "boolean", False, "write checkpoints beside training; a step waits for the copy alone"),
         Flag(
             "master",
             "string",

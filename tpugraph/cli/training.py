@@ -92,18 +92,21 @@ class Training:
         losses: where each step's loss goes.
         model_dir: where checkpoints go, or None.
         save_steps: steps between checkpoints; by the clock when None.
+        beside: write checkpoints beside training, but for the last one.
     """
 
     def __init__(self, session: TPUSession, console: Console, steps: int, losses: LossFile, model_dir: str | None,
-                 save_steps: int | None) -> None:  # fmt: skip
+                 save_steps: int | None, *, beside: bool = False) -> None:  # fmt: skip
         self.session = session
         self.console = console
         self.steps = steps
         self.losses = losses
         self.model_dir = model_dir
         self.save_steps = save_steps
+        self.beside = beside
         self.done = 0
         self.checkpoint: str | None = None
+        self._under_way: str | None = None
         self.first_loss: float | None = None
         self.last_loss: float | None = None
         self.seconds = 0.0
@@ -147,6 +150,7 @@ class Training:
                 raise failure[0]
             if self._unsaved():
                 self._save()
+            self._wait_for_save()
         self._say_notes()
         self._say_end()
         return 128 + self._signals[0] if self._signals else 0
@@ -199,13 +203,23 @@ class Training:
         resumed = self.session.restored_from
         if not self.done and resumed is not None and Path(resumed).parent.resolve() == Path(self.model_dir).resolve():
             self.checkpoint = resumed
-        return self._saved_at != self.done or self.checkpoint is None
+        return self._saved_at != self.done or (self.checkpoint or self._under_way) is None
 
     def _save(self) -> None:
         assert self.model_dir is not None
-        self.checkpoint = self.session.save(os.path.join(self.model_dir, "model.ckpt"))
+        self._wait_for_save()
+        beside = self.beside and self.done < self.steps and not self._signals
+        made = self.session.save(os.path.join(self.model_dir, "model.ckpt"), beside=beside)
+        self._under_way = made
+        if not beside:
+            self._wait_for_save()
         self._saved_at, self._saved_when = self.done, time.monotonic()
         self._say_notes()
+
+    def _wait_for_save(self) -> None:
+        """Know that the checkpoint under way is whole."""
+        self.session.wait_for_save()
+        self.checkpoint = self._under_way or self.checkpoint
 
     def _say_notes(self) -> None:
         for note in dict.fromkeys(self.session.notes[self._notes_said :]):

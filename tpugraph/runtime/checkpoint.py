@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tpugraph.ir import Graph
 from tpugraph.runtime.checkpoints import checkpoint_folder
+from tpugraph.runtime.checkpoints.background_save import BackgroundSave
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, index_of, newest
 from tpugraph.runtime.checkpoints.whole import read_checked, trust
 from tpugraph.runtime.failures import first_words
@@ -116,22 +117,45 @@ def save(
     Raises:
         CheckpointError: it cannot be written.
     """
-    entries = ["tpugraph/save_with_input"] if "tpugraph/save_with_input" in names else []
-    note = None if entries or not with_input else "the input's position cannot be saved: it is no dataset iterator"
+    notes: list[str | None] = []
 
     def write(path: str) -> None:
-        nonlocal note
         feed = {"tpugraph/checkpoint:0": path}
-        for entry in entries:
-            try:
-                session.run(entry, feed_dict=feed)
-                return
-            except _NO_POSITION as error:
-                note = f"the input's position cannot be saved: {first_words(error)[:160]}"
-        session.run("tpugraph/save", feed_dict=feed)
+        notes.append(_with_position(names, lambda entry: session.run(entry, feed_dict=feed), wanted=with_input))
 
     write_durably(prefix, write, keep=keep)
+    return notes[0]
+
+
+def save_beside(
+    background: BackgroundSave, names: set[str], prefix: Path, *, keep: int | None = KEEP, with_input: bool = True
+) -> str | None:
+    """As :func:`save`, but return once the values are copied; ``background.wait()`` raises what fails later.
+
+    Raises:
+        CheckpointError: the values cannot be copied.
+    """
+    writers: list[Callable[[str], None]] = []
+    try:
+        note = _with_position(names, lambda entry: writers.append(background.take(entry)), wanted=with_input)
+    except tf.errors.OpError as error:
+        raise CheckpointError(f"the variables cannot be copied for the checkpoint '{prefix}': {first_words(error)}",
+                              fix="leave out --async_save") from error  # fmt: skip
+    background.start(lambda: write_durably(prefix, writers[0], keep=keep))
     return note
+
+
+def _with_position(names: set[str], attempt: Callable[[str], object], *, wanted: bool) -> str | None:
+    """Save through the entry point that has the input's position, or else through the other; returns why not."""
+    why = "it is no dataset iterator" if wanted else None
+    if "tpugraph/save_with_input" in names:
+        try:
+            attempt("tpugraph/save_with_input")
+            return None
+        except _NO_POSITION as error:
+            why = first_words(error)[:160]
+    attempt("tpugraph/save")
+    return None if why is None else f"the input's position cannot be saved: {why}"
 
 
 def write_durably(prefix: Path, write: Callable[[str], None], *, keep: int | None = KEEP) -> None:

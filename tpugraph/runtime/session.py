@@ -16,6 +16,7 @@ from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import file_names, rebind_files
 from tpugraph.runtime import checkpoint, engines, evaluation, failures, loop_threads
+from tpugraph.runtime.checkpoints.background_save import BackgroundSave
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, step_of
 from tpugraph.runtime.cluster import masters, tpu_master
 from tpugraph.runtime.emulator import emulation
@@ -119,6 +120,7 @@ class TPUSession:
         self._graph = shapes.import_graph(graph)
         self._has_summaries = "tpugraph/summaries" in graph
         self._session = reached.session(self._graph, config, "tpugraph/global_step:0")
+        self._background = BackgroundSave(self._session)
         self._add_limit_setter()
         if self._compiled is not None:
             self._compiled.attach(self._graph, self._run_on_host, self._set_limit)
@@ -139,10 +141,14 @@ class TPUSession:
         self.close()
 
     def close(self) -> None:
-        """Shut the system down and release the session; closing twice is fine."""
+        """Shut the system down and release the session, once a save beside training has ended; closing twice is fine."""
         if self._closed:
             return
         self._closed = True
+        try:
+            self.wait_for_save()
+        except CheckpointError as error:
+            self.notes.append(error.fault)
         self._queue_runners.stop()
         try:
             self._session.run("tpugraph/shutdown")
@@ -199,17 +205,23 @@ class TPUSession:
         self._queue_runners.start()
         return step
 
-    def save(self, path: str | os.PathLike[str], *, with_input: bool = True, keep: int | None = KEEP) -> str:
+    def save(self, path: str | os.PathLike[str], *, with_input: bool = True, keep: int | None = KEEP,
+             beside: bool = False) -> str:  # fmt: skip
         """Write a checkpoint ``path-STEP`` and name it in the folder's ``checkpoint`` file; returns its prefix.
+
+        A save that still goes on beside is waited for first, and what it failed at is raised.
 
         Args:
             path: the prefix without the step.
             with_input: whether it holds the position of the input.
             keep: how many of the newest checkpoints of the folder are kept; all when 0 or None.
+            beside: return as soon as the variables are copied, and write them beside training; :meth:`wait_for_save`
+                tells whether that worked.
 
         Raises:
             CheckpointError: the folder cannot be written; earlier checkpoints are left whole.
         """
+        self.wait_for_save()
         prefix = f"{path}-{self.global_step}" if not str(path).endswith(f"-{self.global_step}") else str(path)
         self._require_open()
         why_not = ""
@@ -222,10 +234,22 @@ class TPUSession:
                 return prefix  # one process writes for all
         with_input = with_input and not why_not
         names = self._names() if with_input else {"tpugraph/save"}
-        note = checkpoint.save(self._session, names, Path(prefix), keep=keep, with_input=with_input)
+        options: dict[str, Any] = {"keep": keep, "with_input": with_input}
+        if beside:
+            note = checkpoint.save_beside(self._background, names, Path(prefix), **options)
+        else:
+            note = checkpoint.save(self._session, names, Path(prefix), **options)
         if note:
             self.notes.append(note)
         return prefix
+
+    def wait_for_save(self) -> None:
+        """Wait until no checkpoint is being written.
+
+        Raises:
+            CheckpointError: the one that was written beside training could not be.
+        """
+        self._background.wait()
 
     # ------------------------------------------------------------------ training
 
