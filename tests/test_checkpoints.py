@@ -377,6 +377,27 @@ def test_what_fails_beside_training_is_raised(tmp_path: Path) -> None:
             session.wait_for_save()
 
 
+def test_the_estimator_saves_beside_training(tmp_path: Path) -> None:
+    estimator(tmp_path / "whole").train(input_fn, max_steps=12)
+    trained = estimator(tmp_path / "out", save_checkpoints_steps=4, async_save=True)
+    trained.train(input_fn, max_steps=12)
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.index")) == [
+        f"model.ckpt-{n}.index" for n in (0, 12, 4, 8)
+    ]
+    for name in ("whole", "out"):
+        verify(tmp_path / name / "model.ckpt-12")
+    np.testing.assert_array_equal(tf.train.load_variable(str(tmp_path / "whole"), "w"), trained.get_variable_value("w"))
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_one_checkpoint_every_so_many_hours_stays(tmp_path: Path, *, use_tpu: bool) -> None:
+    kept = {"save_checkpoints_steps": 4, "keep_checkpoint_max": 1, "keep_checkpoint_every_n_hours": 1e-9}
+    estimator(tmp_path, use_tpu=use_tpu, **kept).train(input_fn, max_steps=12)
+    assert sorted(path.name for path in tmp_path.glob("*.index")) == [f"model.ckpt-{n}.index" for n in (12, 4, 8)]
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert [Path(path).name for path in state.all_model_checkpoint_paths] == ["model.ckpt-12"]
+
+
 def test_run_saves_beside_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = [f"--model_dir={tmp_path}", f"--checkpoint={IRIS}", "--save_steps=3", "--async_save"]
     assert run("--steps=12", *common) == 0

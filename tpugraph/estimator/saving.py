@@ -69,6 +69,25 @@ def _save_first(traced: Traced, host: HostSession, model_dir: str) -> str:
     return str(prefix)
 
 
+class EveryHours:
+    """Says of a checkpoint that would be removed whether it stays: the first one made after so many hours, and so on.
+
+    Args:
+        hours: the ``keep_checkpoint_every_n_hours`` of the configuration.
+    """
+
+    def __init__(self, hours: float) -> None:
+        self._seconds = hours * 3600
+        self._due = time.time() + self._seconds
+
+    def __call__(self, prefix: Path) -> bool:
+        """Whether it stays."""
+        if Path(f"{prefix}.index").stat().st_mtime <= self._due:
+            return False
+        self._due += self._seconds
+        return True
+
+
 class PlainSaver:
     """Writes checkpoints of a plain graph, with the model's own saver, where a ``tf.compat.v1.train.Saver`` is asked to.
 
@@ -81,6 +100,7 @@ class PlainSaver:
 
     def __init__(self, traced: Traced) -> None:
         self._traced = traced
+        self._spare: EveryHours | None = None
         self.last = ""
 
     @property
@@ -95,15 +115,16 @@ class PlainSaver:
             CheckpointError: it cannot be written; earlier ones are left whole.
         """
         prefix = f"{path}-{int(global_step)}"
+        self._spare = self._spare or EveryHours(self.saver_def.keep_checkpoint_every_n_hours)
         if prefix != self.last:
-            save_plain(self._traced, session, Path(prefix))
+            save_plain(self._traced, session, Path(prefix), self._spare)
         if write_meta_graph:
             write_meta(prefix, meta_of(self._traced))
         self.last = prefix
         return prefix
 
 
-def save_plain(traced: Traced, session: Any, prefix: Path) -> None:
+def save_plain(traced: Traced, session: Any, prefix: Path, spare: EveryHours | None = None) -> None:
     """Write a checkpoint from a session on the model's own graph.
 
     Raises:
@@ -114,7 +135,7 @@ def save_plain(traced: Traced, session: Any, prefix: Path) -> None:
     def write(path: str) -> None:
         session.run(made.save_tensor_name, feed_dict={made.filename_tensor_name: path})
 
-    checkpoint.write_durably(prefix, write, keep=traced.keep)
+    checkpoint.write_durably(prefix, write, keep=traced.keep, spare=spare)
 
 
 def meta_of(traced: Traced) -> bytes:
@@ -162,7 +183,8 @@ class Checkpoints:
         self._config = config
         self._listeners = listeners
         self._events = events
-        self._saved_at = -1
+        self._spare = EveryHours(traced.scaffold.saver.saver_def.keep_checkpoint_every_n_hours)
+        self._saved_at = self._whole_at = -1
         self._saved_when = time.monotonic()
         self._meta: bytes | None = None
         self.stop_requested = False
@@ -188,22 +210,35 @@ class Checkpoints:
             self._saved_when = time.monotonic()
             say(f"warning: {error.fault}; training goes on, the last checkpoint is that of step {self._saved_at:,}")
 
-    def save(self, step: int) -> None:
-        """Write one, unless this step is saved already.
+    def save(self, step: int, *, last: bool = False) -> None:
+        """Write one, unless this step is saved already; the last one has been written when this returns.
 
         Raises:
             CheckpointError: it cannot be written; earlier ones are left whole.
         """
+        self._wait_for_save()
         if step == self._saved_at:
             return
         for listener in self._listeners:
             listener.before_save(self._host, step)
-        prefix = self._session.save(self._path, with_input=False, keep=self._traced.keep)
+        beside = self._config.async_save and not last and not self._listeners  # who expects the files to be there
+        prefix = self._session.save(
+            self._path, with_input=False, keep=self._traced.keep, spare=self._spare, beside=beside
+        )
         self._write_meta(prefix)
         self._saved_at, self._saved_when = step, time.monotonic()
         self._events.checkpoint(step, prefix)
         for listener in self._listeners:
             self.stop_requested |= bool(listener.after_save(self._host, step))
+
+    def _wait_for_save(self) -> None:
+        """Know that the checkpoint that was saved last is whole."""
+        try:
+            self._session.wait_for_save()
+        except CheckpointError:
+            self._saved_at = self._whole_at
+            raise
+        self._whole_at = self._saved_at
 
     def end(self, step: int) -> None:
         """Tell the listeners that training is over."""

@@ -109,10 +109,15 @@ def _whole_shape(piece: str, shape: Any) -> Any:
     return tuple(int(d) for d in piece.split()[:-1])
 
 
-def save(
-    session: Any, names: set[str], prefix: Path, *, keep: int | None = KEEP, with_input: bool = True
-) -> str | None:
+def save(session: Any, names: set[str], prefix: Path, *, with_input: bool = True, **kept: Any) -> str | None:
     """Write a checkpoint and point the folder's ``checkpoint`` file at it; returns a note about the input, if any.
+
+    Args:
+        session: the TensorFlow session.
+        names: the ops of its graph.
+        prefix: the checkpoint.
+        with_input: whether the position of the input belongs to it.
+        **kept: which older ones are kept, as of :func:`write_durably`.
 
     Raises:
         CheckpointError: it cannot be written.
@@ -123,12 +128,12 @@ def save(
         feed = {"tpugraph/checkpoint:0": path}
         notes.append(_with_position(names, lambda entry: session.run(entry, feed_dict=feed), wanted=with_input))
 
-    write_durably(prefix, write, keep=keep)
+    write_durably(prefix, write, **kept)
     return notes[0]
 
 
 def save_beside(
-    background: BackgroundSave, names: set[str], prefix: Path, *, keep: int | None = KEEP, with_input: bool = True
+    background: BackgroundSave, names: set[str], prefix: Path, *, with_input: bool = True, **kept: Any
 ) -> str | None:
     """As :func:`save`, but return once the values are copied; ``background.wait()`` raises what fails later.
 
@@ -141,7 +146,7 @@ def save_beside(
     except tf.errors.OpError as error:
         raise CheckpointError(f"the variables cannot be copied for the checkpoint '{prefix}': {first_words(error)}",
                               fix="leave out --async_save") from error  # fmt: skip
-    background.start(lambda: write_durably(prefix, writers[0], keep=keep))
+    background.start(lambda: write_durably(prefix, writers[0], **kept))
     return note
 
 
@@ -158,13 +163,16 @@ def _with_position(names: set[str], attempt: Callable[[str], object], *, wanted:
     return None if why is None else f"the input's position cannot be saved: {why}"
 
 
-def write_durably(prefix: Path, write: Callable[[str], None], *, keep: int | None = KEEP) -> None:
+def write_durably(
+    prefix: Path, write: Callable[[str], None], *, keep: int | None = KEEP, spare: Callable[[Path], bool] | None = None
+) -> None:
     """Make a checkpoint that a kill or a power cut leaves either whole or not there, and name it.
 
     Args:
         prefix: the checkpoint.
         write: writes its files under the prefix that it is given.
         keep: how many of the newest of the folder are kept, this one counted; all when 0 or None.
+        spare: asked of each that would be removed: whether it stays for good.
 
     Raises:
         CheckpointError: it cannot be written; earlier ones are left whole.
@@ -174,7 +182,7 @@ def write_durably(prefix: Path, write: Callable[[str], None], *, keep: int | Non
         write(str(checkpoint_folder.staged(prefix)))
         checkpoint_folder.put_in_place(prefix)
         trust(prefix)
-        checkpoint_folder.name(prefix, keep=keep)
+        checkpoint_folder.name(prefix, keep=keep, spare=spare)
     except (tf.errors.OpError, OSError, LoadError) as error:
         with contextlib.suppress(OSError):  # the folder may be gone
             checkpoint_folder.discard(prefix)

@@ -206,7 +206,7 @@ class TPUSession:
         return step
 
     def save(self, path: str | os.PathLike[str], *, with_input: bool = True, keep: int | None = KEEP,
-             beside: bool = False) -> str:  # fmt: skip
+             spare: Callable[[Path], bool] | None = None, beside: bool = False) -> str:  # fmt: skip
         """Write a checkpoint ``path-STEP`` and name it in the folder's ``checkpoint`` file; returns its prefix.
 
         A save that still goes on beside is waited for first, and what it failed at is raised.
@@ -215,6 +215,7 @@ class TPUSession:
             path: the prefix without the step.
             with_input: whether it holds the position of the input.
             keep: how many of the newest checkpoints of the folder are kept; all when 0 or None.
+            spare: asked for each older checkpoint that would be removed, by its prefix: whether it stays for good.
             beside: return as soon as the variables are copied, and write them beside training; :meth:`wait_for_save`
                 tells whether that worked.
 
@@ -234,7 +235,7 @@ class TPUSession:
                 return prefix  # one process writes for all
         with_input = with_input and not why_not
         names = self._names() if with_input else {"tpugraph/save"}
-        options: dict[str, Any] = {"keep": keep, "with_input": with_input}
+        options: dict[str, Any] = {"keep": keep, "spare": spare, "with_input": with_input}
         if beside:
             note = checkpoint.save_beside(self._background, names, Path(prefix), **options)
         else:

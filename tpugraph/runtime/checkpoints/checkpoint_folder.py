@@ -155,7 +155,7 @@ def discard(prefix: Path) -> None:
             _remove(path)
 
 
-def name(prefix: Path, *, keep: int | None = KEEP) -> None:
+def name(prefix: Path, *, keep: int | None = KEEP, spare: Callable[[Path], bool] | None = None) -> None:
     """Name a checkpoint in its folder's ``checkpoint`` file, by relative names so that the folder can be moved.
 
     Older ones that are not kept are listed until their files are gone, so that whoever comes after a kill removes the rest.
@@ -163,6 +163,7 @@ def name(prefix: Path, *, keep: int | None = KEEP) -> None:
     Args:
         prefix: the checkpoint.
         keep: how many of the newest are kept, this one counted; all when 0 or None.
+        spare: asked of each that would be removed: whether it stays, unlisted, for good.
 
     Raises:
         LoadError: the file cannot be written.
@@ -172,7 +173,8 @@ def name(prefix: Path, *, keep: int | None = KEEP) -> None:
     known = [path for path in _history(folder, keep) if path.name != prefix.name]
     others = [path for path in known if index_of(path).exists()]
     kept = others[max(0, len(others) - keep + 1) :] if keep else others
-    doomed = [path for path in known if path not in kept]
+    spared = [path for path in others if path not in kept and spare is not None and spare(path)]
+    doomed = [path for path in known if path not in kept and path not in spared]
     _write_state(folder, [*doomed, *kept, prefix])
     for path in doomed:
         _remove_checkpoint(path)
