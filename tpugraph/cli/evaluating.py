@@ -71,7 +71,9 @@ def _session(flags: Parsed, console: Console) -> Iterator[TPUSession]:
     if source is None:
         raise UsageError("the variables come from a checkpoint", fix="--checkpoint=PREFIX or --model_dir=DIR")
     program = programs.load(flags, console)
-    with TPUSession(program, master=flags["master"], rebind=rebinds(flags["rebind"])) as session:
+    with TPUSession(
+        program, master=flags["master"], reach_seconds=flags["connect_timeout"], rebind=rebinds(flags["rebind"])
+    ) as session:
         step = session.restore(source)
         console.say(f"restored {session.restored_from}" + (f" at step {step:,}" if step >= 0 else ""))
         for note in session.notes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph.cli import evaluating, programs
-from tpugraph.cli.console import Console, Outcome, stderr_held_back
+from tpugraph.cli.console import Console, Outcome, interruptible, stderr_held_back
 from tpugraph.cli.convert import check_folder
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.cli.training import LossFile, Training
@@ -42,7 +42,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     program = programs.load(flags, console)
     _join(flags, program)
     options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"],
-               "cluster": flags["workers"] or None}  # fmt: skip
+               "cluster": flags["workers"] or None, "reach_seconds": flags["connect_timeout"]}  # fmt: skip
     # auto asks jax for each kind of device, and those that are not there log complaints
     quiet = stderr_held_back() if flags["engine"] == "auto" else contextlib.nullcontext()
     with contextlib.ExitStack() as open_:
@@ -84,8 +84,9 @@ def _join(flags: Parsed, program: Program) -> None:
         raise UsageError(f"--coordinator joins processes of PJRT, not of the engine {flags['engine']}",
                          fix="--engine=pjrt")  # fmt: skip
     cores = next(n.attr["num_replicas"].i for n in program.graph_def.node if n.op == "TPUReplicateMetadata")
-    devices.join(flags["coordinator"], flags["processes"], flags["process"], cores=cores,
-                 platform=flags["platform"] or "cpu")  # fmt: skip
+    interruptible(lambda: devices.join(flags["coordinator"], flags["processes"], flags["process"], cores=cores,
+                                       platform=flags["platform"] or "cpu",
+                                       seconds=flags["connect_timeout"]))  # fmt: skip
 
 
 def _engine_line(session: TPUSession) -> str:

@@ -60,8 +60,23 @@ class WorkerJob:
         return f"worker {task} (grpc://{self.addresses[task]})" if task < len(self.addresses) else f"worker {task}"
 
     def silent(self, seconds: float = _ANSWER_SECONDS) -> list[int]:
-        """The workers that do not answer."""
-        return [task for task, address in enumerate(self.addresses) if not answers(address, seconds)]
+        """The workers that do not answer within this time; all are asked at once."""
+        found: dict[int, bool] = {}
+
+        def ask(task: int) -> None:
+            found[task] = answers(self.addresses[task], seconds)
+
+        threads = [threading.Thread(target=ask, args=[task], daemon=True, name="tpugraph-ask") for task in self._tasks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.1)  # not for good: Ctrl-C shall end the wait, and leave the threads behind
+        return [task for task in self._tasks if not found.get(task)]
+
+    @property
+    def _tasks(self) -> range:
+        return range(len(self.addresses))
 
     def wait(self, seconds: float) -> None:
         """Wait until all workers answer.
@@ -70,12 +85,14 @@ class WorkerJob:
             RunError: they do not within this time; they are named.
         """
         until = time.monotonic() + seconds
-        while silent := self.silent():
+        while silent := self.silent(min(max(until - time.monotonic(), _PROBE_SECONDS), _ANSWER_SECONDS)):
             if time.monotonic() >= until:
+                names = _listed([self.name(task) for task in silent])
+                verb = "does" if len(silent) == 1 else "do"
                 raise RunError(
-                    f"{_listed([self.name(task) for task in silent])} of {len(self.addresses)} does not answer",
+                    f"{names} of {len(self.addresses)} {verb} not answer within {seconds:g} s",
                     stage=CLUSTER,
-                    fix="start a server there: tpugraph.runtime.cluster.workers.serve([addresses of all], index).join()",
+                    fix=f"see that it runs there: tpugraph worker --workers={','.join(self.addresses)} --task={silent[0]}",
                 )
             time.sleep(min(_PROBE_SECONDS, max(until - time.monotonic(), 0.0)))
 
