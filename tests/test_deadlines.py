@@ -107,3 +107,24 @@ def test_an_address_that_is_none(place: str) -> None:
 def test_process_0_listens_on_its_own_host() -> None:
     with pytest.raises(UsageError, match=r"process 0 cannot listen at the coordinator's address 192.0.2.1:8470"):
         meet("192.0.2.1:8470", 2, 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("localhost:70000", "the worker 'localhost:70000' is no HOST:PORT with a port from 1 to 65535"),
+        ("localhost", "the worker 'localhost' is no HOST:PORT"),
+        ("192.0.2.1:8470", "the worker '192.0.2.1:8470' is not on this host, so that it cannot be started here"),
+        ("no-such-host.invalid:8470", "the host of the worker 'no-such-host.invalid:8470' cannot be found"),
+    ],
+)
+def test_a_worker_is_started_where_it_is_told_or_not_at_all(
+    address: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["worker", f"--workers={address}", "--task=0"]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_named(deaf: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["worker", f"--workers={deaf}", "--task=0"]) == 1
+    assert f"the worker cannot listen at '{deaf}': Address already in use" in capsys.readouterr().err

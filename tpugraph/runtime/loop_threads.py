@@ -12,6 +12,9 @@ import tensorflow as tf
 
 from tpugraph import ops
 
+_END_SECONDS = 10.0
+"""How long a part may take to end after the session was closed."""
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -47,7 +50,9 @@ def run_together(session: Any, fetches: Mapping[str, Any]) -> tuple[dict[str, An
             errors.append((time.monotonic(), name, error))
             failed.set()
 
-    threads = [threading.Thread(target=run, args=item, name=f"tpugraph-{item[0]}") for item in fetches.items()]
+    threads = [
+        threading.Thread(target=run, args=item, name=f"tpugraph-{item[0]}", daemon=True) for item in fetches.items()
+    ]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -55,8 +60,9 @@ def run_together(session: Any, fetches: Mapping[str, Any]) -> tuple[dict[str, An
             time.sleep(0.05)  # the cause may come just after its consequence
             session.close()
             break
+    until = time.monotonic() + _END_SECONDS
     for thread in threads:
-        thread.join()
+        thread.join(max(until - time.monotonic(), 0.0))  # one that does not hear of the end is left behind
     if not errors:
         return results, None
     consequences = (tf.errors.CancelledError, tf.errors.AbortedError)
