@@ -1,6 +1,6 @@
 """Damaged checkpoints: bytes that changed, files that are cut or gone, and indexes that lie with right checksums.
 
-    python tools/campaigns/checkpoint_mutants.py --count=1000 --seed=1
+    PYTHONPATH=tools python -m campaigns.checkpoint_mutants --count=1000 --seed=1
 
 Each mutant of examples/iris/model.ckpt-0 is looked at as `tpugraph run` looks at it, and restored where it is taken for whole.
 Right are a refusal in one block, and values that are those of the original. A mutant that is neither is kept as a file under
