@@ -392,7 +392,7 @@ def test_from_a_shell_nothing_but_our_own_lines_is_printed(tmp_path: Path) -> No
     assert done.returncode == 0
     assert len(json.loads(done.stdout)) > 5
     labels = [line.split()[0] for line in done.stderr.splitlines()]
-    assert labels == ["global", "step", "trained"]
+    assert labels == ["global", "fresh", "nothing", "step", "trained"]
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

@@ -161,9 +161,12 @@ def test_a_checkpoint_that_is_cut_off(tmp_path: Path) -> None:
     for file in IRIS.glob("model.ckpt-0.*"):
         data = file.read_bytes()
         (tmp_path / file.name).write_bytes(data[:100] if ".data-" in file.name else data)
-    with TPUSession(convert(iris())) as session, pytest.raises(CheckpointError, match="cannot be restored") as caught:
+    with (
+        TPUSession(convert(iris())) as session,
+        pytest.raises(CheckpointError, match=r"is damaged: .*has 100 bytes of") as caught,
+    ):
         session.restore(tmp_path / "model.ckpt-0")
-    assert caught.value.fix == "take an earlier one: files of this one may be cut off"
+    assert caught.value.fix == "take an earlier one"
 
 
 def test_an_input_that_fails_is_told_from_the_model() -> None:

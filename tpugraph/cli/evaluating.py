@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-import tensorflow as tf
 
 from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
@@ -78,10 +77,12 @@ def _session(flags: Parsed, console: Console) -> Iterator[TPUSession]:
     names = rebinds(flags["rebind"])
     for line in programs.files_lines(program, names):
         console.say(line)
-    with TPUSession(program, master=flags["master"], rebind=names) as session:
+    waits = {"master": flags["master"], "reach_seconds": flags["connect_timeout"]}
+    with TPUSession(program, rebind=names, **waits) as session:
         step = session.restore(source)
-        name = tf.train.latest_checkpoint(source) or source if Path(source).is_dir() else source
-        console.say(f"restored {name}" + (f" at step {step:,}" if step >= 0 else ""))
+        console.say(f"restored {session.restored_from}" + (f" at step {step:,}" if step >= 0 else ""))
+        for note in session.notes:
+            console.say(f"note: {note}")
         yield session
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import tensorflow as tf
+from typing import Any
 
 from tpugraph.cli import evaluating, programs
-from tpugraph.cli.console import Console, Outcome, stderr_held_back
+from tpugraph.cli.console import Console, Outcome, interruptible, stderr_held_back
 from tpugraph.cli.convert import check_folder, check_writable
 from tpugraph.cli.curves import Curves
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.cli.training import LossFile, Training
+from tpugraph.runtime.checkpoints.checkpoint_folder import collect, newest
+from tpugraph.runtime.checkpoints.folder_lock import FolderLock
 from tpugraph.runtime.pjrt import devices
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import OFF, Timeline
@@ -39,6 +40,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
     losses = LossFile(flags["losses"])
     if flags["save_steps"] is not None and flags["model_dir"] is None:
         raise UsageError("--save_steps needs a folder to save in", fix="give --model_dir=DIR")
+    if flags["async_save"] and flags["model_dir"] is None:
+        raise UsageError("--async_save needs a folder to save in", fix="give --model_dir=DIR")
     if flags["model_dir"] is not None:
         check_folder(Path(flags["model_dir"]), "--model_dir")
     if flags["trace"] is not None:
@@ -49,19 +52,23 @@ def run(flags: Parsed, console: Console) -> Outcome:
         console.say(line)
     _join(flags, program)
     options = {"master": flags["master"], "engine": flags["engine"], "platform": flags["platform"],
-               "cluster": flags["workers"] or None, "timeline": timeline}  # fmt: skip
+               "cluster": flags["workers"] or None, "reach_seconds": flags["connect_timeout"],
+               "timeline": timeline}  # fmt: skip
     # auto asks jax for each kind of device, and those that are not there log complaints
-    with stderr_held_back() if flags["engine"] == "auto" else contextlib.nullcontext():
-        opened = TPUSession(program, rebind=names, **options)
-    with opened as session:
+    quiet = stderr_held_back() if flags["engine"] == "auto" else contextlib.nullcontext()
+    with contextlib.ExitStack() as open_:
+        writer = open_.enter_context(_writer(flags))
+        with quiet:
+            session = open_.enter_context(TPUSession(program, rebind=names, **options))
         if flags["engine"] != "emulator":
             console.say(_engine_line(session))
-        started_from = _start(session, flags["checkpoint"], flags["model_dir"], console)
+        if writer is not None:
+            collect(Path(flags["model_dir"]))
+        started_from = _start(session, flags, console)
         steps = _steps(flags, session, console)
         with _traced(flags["trace"], timeline, console), _curves(flags, session, program) as curves:
-            training = Training(
-                session, console, steps, losses, flags["model_dir"], flags["save_steps"], curves, timeline
-            )
+            training = Training(session, console, steps, losses, flags["model_dir"], flags["save_steps"], curves, timeline,
+                                beside=flags["async_save"])  # fmt: skip
             code = training.run()
     return Outcome(
         {**training.summary(), "model": flags.model, "started_from": started_from, "notes": session.notes,
@@ -115,8 +122,9 @@ def _join(flags: Parsed, program: Program) -> None:
         raise UsageError(f"--coordinator joins processes of PJRT, not of the engine {flags['engine']}",
                          fix="--engine=pjrt")  # fmt: skip
     cores = next(n.attr["num_replicas"].i for n in program.graph_def.node if n.op == "TPUReplicateMetadata")
-    devices.join(flags["coordinator"], flags["processes"], flags["process"], cores=cores,
-                 platform=flags["platform"] or "cpu")  # fmt: skip
+    interruptible(lambda: devices.join(flags["coordinator"], flags["processes"], flags["process"], cores=cores,
+                                       platform=flags["platform"] or "cpu",
+                                       seconds=flags["connect_timeout"]))  # fmt: skip
 
 
 def _engine_line(session: TPUSession) -> str:
@@ -127,21 +135,38 @@ def _engine_line(session: TPUSession) -> str:
             f"{found['compile_seconds']:.1f} s")  # fmt: skip
 
 
-def _start(session: TPUSession, checkpoint: str | None, model_dir: str | None, console: Console) -> str | None:
+def _writer(flags: Parsed) -> contextlib.AbstractContextManager[Any]:
+    """The right to write into the model_dir, for the process that does."""
+    writes = flags["model_dir"] is not None and flags["process"] == 0
+    return FolderLock(flags["model_dir"]) if writes else contextlib.nullcontext()
+
+
+def _start(session: TPUSession, flags: Parsed, console: Console) -> str | None:
     """Restore the newest checkpoint of the model_dir, so that a repeated command goes on, else what was asked for; returns it."""
-    newest = tf.train.latest_checkpoint(model_dir) if model_dir is not None and Path(model_dir).is_dir() else None
-    source = newest or checkpoint
+    model_dir, asked = flags["model_dir"], flags["checkpoint"]
+    own = newest(Path(model_dir), _noting(console)) if model_dir is not None and Path(model_dir).is_dir() else None
+    source = asked if own is None else own
     if source is None:
         session.initialize()
-        return None
-    step = session.restore(source)
-    console.say(f"restored {source}" + (f" at step {step:,}" if step >= 0 else ""))
-    if (
-        newest
-        and checkpoint
-        and Path(checkpoint).resolve() not in (Path(newest).resolve(), Path(newest).resolve().parent)
-    ):
-        console.say(f"note: --checkpoint={checkpoint} is where a new --model_dir starts; this one has its own")
+        console.say("fresh weights: the first values that the graph gives them; --checkpoint=PREFIX starts from others")
+    else:
+        step = session.restore(source)
+        console.say(f"restored {session.restored_from}" + (f" at step {step:,}" if step >= 0 else ""))
+    if own and asked and Path(asked).resolve() not in (own.resolve(), own.resolve().parent):
+        console.say(f"note: --checkpoint={asked} is where a new --model_dir starts; this one has its own")
     for note in session.notes:
-        console.say(f"note: {note}")
-    return str(source)
+        _noting(console)(note)
+    console.say(_destination(flags))
+    return session.restored_from
+
+
+def _noting(console: Console) -> Callable[[str], None]:
+    return lambda text: console.say(f"note: {text}")
+
+
+def _destination(flags: Parsed) -> str:
+    """Where the weights go."""
+    if flags["model_dir"] is None:
+        return "nothing is saved: --model_dir=DIR keeps the weights"
+    often = "10 minutes" if flags["save_steps"] is None else f"{flags['save_steps']:,} steps"
+    return f"saving to {flags['model_dir']} every {often} and at the end"

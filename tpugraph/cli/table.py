@@ -214,6 +214,7 @@ RUN = Command(
             shown="N",
             lowest=1,
         ),
+        Flag("async_save", "boolean", False, "write checkpoints beside training; a step waits for the copy alone"),
         Flag(
             "master",
             "string",
@@ -231,6 +232,13 @@ RUN = Command(
         ),
         Flag(
             "coordinator", "string", None, "of --engine=pjrt on several hosts: address of process 0", shown="HOST:PORT"
+        ),
+        Flag(
+            "connect_timeout",
+            "float",
+            20.0,
+            "how long --master, --workers and --coordinator are waited for",
+            shown="SECONDS",
         ),
         Flag("processes", "integer", 1, "how many processes --coordinator joins", shown="N", lowest=1),
         Flag("process", "integer", 0, "the number of this process", shown="N", lowest=0),

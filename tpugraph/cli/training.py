@@ -97,10 +97,12 @@ class Training:
         save_steps: steps between checkpoints; by the clock when None.
         curves: the event files, or None to write none.
         timeline: takes note of what the time is spent on.
+        beside: write checkpoints beside training, but for the last one.
     """
 
     def __init__(self, session: TPUSession, console: Console, steps: int, losses: LossFile, model_dir: str | None,
-                 save_steps: int | None, curves: Curves | None = None, timeline: Timeline = OFF) -> None:  # fmt: skip
+                 save_steps: int | None, curves: Curves | None = None, timeline: Timeline = OFF, *,
+                 beside: bool = False) -> None:  # fmt: skip
         self.session = session
         self.console = console
         self.steps = steps
@@ -109,8 +111,10 @@ class Training:
         self.save_steps = save_steps
         self.curves = curves
         self.timeline = timeline
+        self.beside = beside
         self.done = 0
         self.checkpoint: str | None = None
+        self._under_way: str | None = None
         self.first_loss: float | None = None
         self.last_loss: float | None = None
         self.seconds = 0.0
@@ -153,8 +157,9 @@ class Training:
             self._progress.close()
             if failure and not isinstance(failure[0], _Stopped):
                 raise failure[0]
-            if self.model_dir is not None and (self._saved_at != self.done or self.checkpoint is None):
+            if self._unsaved():
                 self._save()
+            self._wait_for_save()
         self._say_notes()
         self._say_end()
         return 128 + self._signals[0] if self._signals else 0
@@ -202,14 +207,32 @@ class Training:
             return self.done - self._saved_at >= self.save_steps
         return time.monotonic() - self._saved_when >= _SAVE_SECONDS
 
+    def _unsaved(self) -> bool:
+        """Whether the model_dir does not hold what was trained."""
+        if self.model_dir is None:
+            return False
+        resumed = self.session.restored_from
+        if not self.done and resumed is not None and Path(resumed).parent.resolve() == Path(self.model_dir).resolve():
+            self.checkpoint = resumed
+        return self._saved_at != self.done or (self.checkpoint or self._under_way) is None
+
     def _save(self) -> None:
         assert self.model_dir is not None
+        self._wait_for_save()
+        beside = self.beside and self.done < self.steps and not self._signals
         with self.timeline.span(SAVE):
-            self.checkpoint = self.session.save(os.path.join(self.model_dir, "model.ckpt"))
+            self._under_way = self.session.save(os.path.join(self.model_dir, "model.ckpt"), beside=beside)
+            if not beside:
+                self._wait_for_save()
         self._saved_at, self._saved_when = self.done, time.monotonic()
         if self.curves is not None:
-            self.curves.saved(self.step, self.checkpoint)
+            self.curves.saved(self.step, self._under_way)
         self._say_notes()
+
+    def _wait_for_save(self) -> None:
+        """Know that the checkpoint under way is whole."""
+        self.session.wait_for_save()
+        self.checkpoint = self._under_way or self.checkpoint
 
     def _say_notes(self) -> None:
         for note in dict.fromkeys(self.session.notes[self._notes_said :]):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from tpugraph.estimator.tracing import Traced
 from tpugraph.ir.session_config import guarded
+from tpugraph.runtime.checkpoints.whole import read_checked
 from tpugraph.support.errors import CheckpointError
 
 tf1 = tf.compat.v1
@@ -38,7 +40,7 @@ class PlainModel:
         """Open the input, and give the variables the values of a checkpoint; first values where it is None.
 
         Raises:
-            CheckpointError: the checkpoint does not have the model's variables.
+            CheckpointError: the checkpoint is damaged, or does not have the model's variables.
         """
         self.turn += 1
         scaffold = self.traced.scaffold
@@ -52,6 +54,7 @@ class PlainModel:
             self.session.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
 
     def _restore(self, checkpoint: str) -> None:
+        read_checked(Path(checkpoint))
         try:
             self.traced.scaffold.saver.restore(self.session, checkpoint)
         except (tf.errors.OpError, ValueError) as error:

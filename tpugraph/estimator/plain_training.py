@@ -13,7 +13,7 @@ from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.interrupt import Interrupt
 from tpugraph.estimator.reporting import Meter, say
 from tpugraph.estimator.run_config import RunConfig
-from tpugraph.estimator.saving import PREFIX, first_checkpoint
+from tpugraph.estimator.saving import PREFIX, PlainSaver, first_checkpoint
 from tpugraph.estimator.stop_criterion import Goal
 from tpugraph.estimator.tracing import Traced
 from tpugraph.estimator.warm_start import WarmStartSettings
@@ -38,14 +38,15 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
         say(traced.plan.line)
     with graph.as_default():
         watch = _Watch(traced)
-        every = [watch, *hooks, *_savers(scaffold, model_dir, config, listeners)]
+        saver = PlainSaver(traced)
+        every = [watch, *hooks, *_savers(saver, scaffold, model_dir, config, listeners)]
         for hook in every:
             hook.begin()
         scaffold.finalize()
         with HostSession(graph, config.session_config) as host:
-            first_checkpoint(traced, host, model_dir, warm)
+            prefix = saver.last = first_checkpoint(traced, host, model_dir, warm)
         creator = tf1.train.ChiefSessionCreator(
-            scaffold, master=config.master, config=guarded(config.session_config), checkpoint_dir=model_dir
+            scaffold, master=config.master, config=guarded(config.session_config), checkpoint_filename_with_path=prefix
         )
         events = Events(model_dir, graph)
         try:
@@ -55,6 +56,8 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
                 explained(traced, lambda: watch.tried),
                 tf1.train.MonitoredSession(creator, hooks=hooked) as session,
             ):
+                if watch.done:
+                    say(f"restored {prefix} at step {watch.done:,}")
                 _steps(session, traced, config, watch, goal, events, interrupt)
         finally:
             events.close()
@@ -62,7 +65,7 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
         raise KeyboardInterrupt
 
 
-def _savers(scaffold: Any, model_dir: str, config: RunConfig, listeners: Sequence[Any]) -> list[Any]:
+def _savers(saver: PlainSaver, scaffold: Any, model_dir: str, config: RunConfig, listeners: Sequence[Any]) -> list[Any]:
     steps, seconds = config.save_checkpoints_steps, config.save_checkpoints_secs
     if not steps and not seconds:
         steps = 2**62  # the first one and the last one
@@ -71,7 +74,7 @@ def _savers(scaffold: Any, model_dir: str, config: RunConfig, listeners: Sequenc
             model_dir,
             save_secs=seconds or None,
             save_steps=None if seconds else steps,
-            scaffold=scaffold,
+            saver=saver,
             checkpoint_basename=PREFIX,
             listeners=list(listeners),
         )
@@ -85,8 +88,6 @@ def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal:
            interrupt: Interrupt) -> None:  # fmt: skip
     """Step after step, to the goal, the end of the data or Ctrl-C."""
     start = watch.done
-    if start:
-        say(f"restored {tf.train.latest_checkpoint(events.folder)} at step {start:,}")
     last = goal.last_step(start)
     meter = Meter(config.log_step_count_steps, traced.plan.whole, start, events, last)
     done = start

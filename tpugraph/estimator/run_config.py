@@ -30,6 +30,7 @@ REPLACEABLE = (
     "experimental_max_worker_delay_secs",
     "session_creation_timeout_secs",
     "tpu_config",
+    "async_save",
 )
 """What :meth:`RunConfig.replace` may change."""
 
@@ -61,6 +62,8 @@ class RunConfig:
         experimental_distribute: as train_distribute.
         experimental_max_worker_delay_secs: not used.
         session_creation_timeout_secs: seconds to wait for a session.
+        async_save: whether checkpoints are written beside training, which waits for the copy alone; not the last one, not
+            where saving listeners are told of each, and not with ``use_tpu=False``.
 
     Raises:
         ArgumentError: a value that cannot be used, or two that exclude each other (a ``ValueError``).
@@ -90,6 +93,7 @@ class RunConfig:
         experimental_distribute: Any = None,
         experimental_max_worker_delay_secs: float | None = None,
         session_creation_timeout_secs: float = 7200,
+        async_save: bool = False,
     ) -> None:
         self._values: dict[str, Any] = {
             "model_dir": None if model_dir is None else os.fspath(model_dir),
@@ -107,6 +111,7 @@ class RunConfig:
             "experimental_distribute": experimental_distribute,
             "experimental_max_worker_delay_secs": experimental_max_worker_delay_secs,
             "session_creation_timeout_secs": session_creation_timeout_secs,
+            "async_save": bool(async_save),
             "tpu_config": TPUConfig() if tpu_config is None else tpu_config,
         }
         _check(self._values)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from tpugraph.estimator.saving import passed_over
+from tpugraph.runtime.checkpoints.checkpoint_folder import newest
 from tpugraph.support.errors import ArgumentError, CheckpointError
 
 
@@ -18,8 +21,12 @@ class Learnt:
         raise NotImplementedError
 
     def latest_checkpoint(self) -> str | None:
-        """The prefix of the newest checkpoint; None where there is none."""
-        found = tf.train.latest_checkpoint(self.model_dir)
+        """The prefix of the newest whole checkpoint; None where there is none.
+
+        Raises:
+            CheckpointError: there are checkpoints, and all are damaged.
+        """
+        found = newest(Path(self.model_dir), passed_over)
         return None if found is None else str(found)
 
     def get_variable_names(self) -> list[str]:

@@ -18,6 +18,7 @@ from tpugraph.estimator.tracing import Traced
 from tpugraph.estimator.warm_start import WarmStartSettings, warm_start
 from tpugraph.ir import graphdef
 from tpugraph.runtime import checkpoint
+from tpugraph.runtime.checkpoints.checkpoint_folder import newest
 from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support import files
@@ -37,7 +38,7 @@ def first_checkpoint(traced: Traced, host: HostSession, model_dir: str, warm: Wa
         RunError: variables that nothing initialises.
     """
     scaffold = traced.scaffold
-    latest = tf.train.latest_checkpoint(model_dir)
+    latest = newest(Path(model_dir), passed_over)
     if latest is None:
         if scaffold.init_op is not None:
             host.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
@@ -65,16 +66,100 @@ def _check_ready(host: HostSession, scaffold: Any) -> None:
 def _save_first(traced: Traced, host: HostSession, model_dir: str) -> str:
     step = int(host.run(tf1.train.get_global_step(traced.graph)))
     prefix = Path(model_dir, f"{PREFIX}-{step}")
-    try:
-        prefix.parent.mkdir(parents=True, exist_ok=True)
-        with traced.graph.as_default():
-            traced.scaffold.saver.save(host, str(prefix), write_meta_graph=False, write_state=False)
-        checkpoint.name(prefix, keep=traced.keep)
-    except (tf.errors.OpError, OSError) as error:
-        words = str(error).splitlines()[0]
-        raise CheckpointError(f"the checkpoint '{prefix}' cannot be written: {words}",
-                              fix="check model_dir and the free space") from error  # fmt: skip
+    save_plain(traced, host, prefix)
     return str(prefix)
+
+
+class EveryHours:
+    """Says of a checkpoint that would be removed whether it stays: the first one made after so many hours, and so on.
+
+    Args:
+        hours: the ``keep_checkpoint_every_n_hours`` of the configuration.
+    """
+
+    def __init__(self, hours: float) -> None:
+        self._seconds = hours * 3600
+        self._due = time.time() + self._seconds
+
+    def __call__(self, prefix: Path) -> bool:
+        """Whether it stays."""
+        if Path(f"{prefix}.index").stat().st_mtime <= self._due:
+            return False
+        self._due += self._seconds
+        return True
+
+
+class PlainSaver:
+    """Writes checkpoints of a plain graph, with the model's own saver, where a ``tf.compat.v1.train.Saver`` is asked to.
+
+    Args:
+        traced: the model.
+
+    Attributes:
+        last: the checkpoint that holds what was restored or saved last; it is not written again.
+    """
+
+    def __init__(self, traced: Traced) -> None:
+        self._traced = traced
+        self._spare: EveryHours | None = None
+        self.last = ""
+
+    @property
+    def saver_def(self) -> Any:
+        """How the graph saves: a ``SaverDef``."""
+        return self._traced.scaffold.saver.saver_def
+
+    def save(self, session: Any, path: str, *, global_step: Any, write_meta_graph: bool = True) -> str:
+        """Write a checkpoint ``path-global_step`` and its MetaGraph; returns its prefix.
+
+        Raises:
+            CheckpointError: it cannot be written; earlier ones are left whole.
+        """
+        prefix = f"{path}-{int(global_step)}"
+        self._spare = self._spare or EveryHours(self.saver_def.keep_checkpoint_every_n_hours)
+        if prefix != self.last:
+            save_plain(self._traced, session, Path(prefix), self._spare)
+        if write_meta_graph:
+            write_meta(prefix, meta_of(self._traced))
+        self.last = prefix
+        return prefix
+
+
+def save_plain(traced: Traced, session: Any, prefix: Path, spare: EveryHours | None = None) -> None:
+    """Write a checkpoint from a session on the model's own graph.
+
+    Raises:
+        CheckpointError: it cannot be written; earlier ones are left whole.
+    """
+    made = traced.scaffold.saver.saver_def
+
+    def write(path: str) -> None:
+        session.run(made.save_tensor_name, feed_dict={made.filename_tensor_name: path})
+
+    checkpoint.write_durably(prefix, write, keep=traced.keep, spare=spare)
+
+
+def meta_of(traced: Traced) -> bytes:
+    """The model's MetaGraph, serialised."""
+    with traced.graph.as_default():
+        return graphdef.serialize(tf1.train.export_meta_graph(saver_def=traced.scaffold.saver.saver_def))
+
+
+def write_meta(prefix: str, meta: bytes) -> None:
+    """Write a MetaGraph beside a checkpoint.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    try:
+        files.write_atomically(Path(f"{prefix}.meta"), meta)
+    except LoadError as error:
+        raise CheckpointError(error.fault, fix="check the folder and the free space") from error
+
+
+def passed_over(text: str) -> None:
+    """Say of a checkpoint that it is damaged."""
+    say(f"warning: {text}")
 
 
 class Checkpoints:
@@ -99,7 +184,8 @@ class Checkpoints:
         self._config = config
         self._listeners = listeners
         self._events = events
-        self._saved_at = -1
+        self._spare = EveryHours(traced.scaffold.saver.saver_def.keep_checkpoint_every_n_hours)
+        self._saved_at = self._whole_at = -1
         self._saved_when = time.monotonic()
         self._meta: bytes | None = None
         self.stop_requested = False
@@ -125,22 +211,35 @@ class Checkpoints:
             self._saved_when = time.monotonic()
             say(f"warning: {error.fault}; training goes on, the last checkpoint is that of step {self._saved_at:,}")
 
-    def save(self, step: int) -> None:
-        """Write one, unless this step is saved already.
+    def save(self, step: int, *, last: bool = False) -> None:
+        """Write one, unless this step is saved already; the last one has been written when this returns.
 
         Raises:
             CheckpointError: it cannot be written; earlier ones are left whole.
         """
+        self._wait_for_save()
         if step == self._saved_at:
             return
         for listener in self._listeners:
             listener.before_save(self._host, step)
-        prefix = self._session.save(self._path, with_input=False, keep=self._traced.keep)
+        beside = self._config.async_save and not last and not self._listeners  # who expects the files to be there
+        prefix = self._session.save(
+            self._path, with_input=False, keep=self._traced.keep, spare=self._spare, beside=beside
+        )
         self._write_meta(prefix)
         self._saved_at, self._saved_when = step, time.monotonic()
         self._events.checkpoint(step, prefix)
         for listener in self._listeners:
             self.stop_requested |= bool(listener.after_save(self._host, step))
+
+    def _wait_for_save(self) -> None:
+        """Know that the checkpoint that was saved last is whole."""
+        try:
+            self._session.wait_for_save()
+        except CheckpointError:
+            self._saved_at = self._whole_at
+            raise
+        self._whole_at = self._saved_at
 
     def end(self, step: int) -> None:
         """Tell the listeners that training is over."""
@@ -149,13 +248,8 @@ class Checkpoints:
 
     def _write_meta(self, prefix: str) -> None:
         if self._meta is None:
-            with self._traced.graph.as_default():
-                meta = tf1.train.export_meta_graph(saver_def=self._traced.scaffold.saver.saver_def)
-            self._meta = graphdef.serialize(meta)
-        try:
-            files.write_atomically(Path(f"{prefix}.meta"), self._meta)
-        except LoadError as error:
-            raise CheckpointError(error.fault, fix="check the folder and the free space") from error
+            self._meta = meta_of(self._traced)
+        write_meta(prefix, self._meta)
 
 
 def check_listeners(listeners: Any) -> tuple[Any, ...]:

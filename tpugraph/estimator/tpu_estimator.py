@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tpugraph.estimator import predict as predict_only
@@ -30,6 +31,8 @@ from tpugraph.estimator.tracing import Request, trace_input, trace_model
 from tpugraph.estimator.train import Cores, Training
 from tpugraph.estimator.user_functions import check_model_fn
 from tpugraph.estimator.warm_start import settings_of
+from tpugraph.runtime.checkpoints.checkpoint_folder import collect
+from tpugraph.runtime.checkpoints.folder_lock import FolderLock
 from tpugraph.support.errors import ArgumentError, NanLossDuringTrainingError
 
 
@@ -168,6 +171,7 @@ class TPUEstimator(Learnt):
             ArgumentError: steps or functions that cannot be used (a ``ValueError``).
             ArgumentTypeError: something of the wrong type (a ``TypeError``).
             NanLossDuringTrainingError: a loss is no number.
+            CheckpointError: somebody else trains in the model_dir, or none of its checkpoints is whole.
             TpuGraphError: the model cannot be converted, or a step failed.
         """
         goal = goal_of(steps, max_steps, endless=not self._requests.use_tpu)
@@ -177,7 +181,9 @@ class TPUEstimator(Learnt):
             say(f"the model_dir is at step {self.saved_step:,} already: nothing to train up to step {max_steps:,}")
             return self
         try:
-            self._train(input_fn, users, listeners, goal)
+            with FolderLock(self.model_dir):
+                collect(Path(self.model_dir))
+                self._train(input_fn, users, listeners, goal)
         except NanLossDuringTrainingError as error:
             found = blamed(error, lambda: self._replayed(input_fn), lambda: (self._newest(), self.saved_step))
             if found is None:

@@ -168,7 +168,7 @@ class Training:
         try:
             self._hooks.after_create_session(host)
             step = self._loops(start, goal.last_step(start), checkpoints, meter, events)
-            checkpoints.save(step)
+            checkpoints.save(step, last=True)
             checkpoints.end(step)
             meter.end(step)
             self._hooks.end(host)

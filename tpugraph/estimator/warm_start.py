@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tpugraph.estimator.reporting import say
 from tpugraph.runtime import checkpoint
+from tpugraph.runtime.checkpoints.whole import verify
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, CheckpointError
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def warm_start(traced: Traced, host: HostSession, settings: WarmStartSettings | 
     """
     if settings is None:
         return
-    prefix = checkpoint.resolve(_path(settings.ckpt_to_initialize_from))
+    prefix = checkpoint.resolve(_path(settings.ckpt_to_initialize_from), say)
+    verify(prefix)
     reader = tf.train.load_checkpoint(str(prefix))
     held = reader.get_variable_to_shape_map()
     renamed = settings.var_name_to_prev_var_name or {}

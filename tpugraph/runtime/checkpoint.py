@@ -1,9 +1,10 @@
-"""Checkpoints: find, check against the graph, save whole."""
+"""Checkpoints of a graph: found, checked against it, saved whole."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,17 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.saves import saved_by
-from tpugraph.support import files
-from tpugraph.support.errors import CheckpointError, GraphError
+from tpugraph.runtime.checkpoints import checkpoint_folder
+from tpugraph.runtime.checkpoints.background_save import BackgroundSave
+from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, index_of, newest
+from tpugraph.runtime.checkpoints.whole import read_checked, trust
+from tpugraph.runtime.failures import first_words
+from tpugraph.support.errors import CheckpointError, GraphError, LoadError
 
-KEEP = 5
 _INPUT = "tpugraph/input/"
 _AGAIN = "convert the plain graph again"
+_NO_POSITION = (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError, tf.errors.InvalidArgumentError)
+"""What TensorFlow says of an input whose position it cannot save."""
 
 
 def reads_of(graph: Graph) -> dict[str, str]:
@@ -50,67 +56,63 @@ def _handle(tensor: Tensor) -> Node:
     return handle
 
 
-def resolve(path: str | os.PathLike[str]) -> Path:
-    """The prefix of a checkpoint: the path itself, or the newest one of a folder.
+def resolve(path: str | os.PathLike[str], say: Callable[[str], None]) -> Path:
+    """The prefix of a checkpoint: the path itself, or the newest whole one of a folder.
+
+    Args:
+        path: a prefix or a folder.
+        say: told of each newer one of a folder that is damaged.
 
     Raises:
         CheckpointError: there is none.
     """
     if Path(path).is_dir():
-        latest = tf.train.latest_checkpoint(str(path))
+        latest = newest(Path(path), say)
         if latest is None:
             raise CheckpointError(
                 f"the folder '{path}' holds no checkpoint", fix="give the prefix, such as model.ckpt-100"
             )
-        return Path(latest)
-    prefix = str(path).removesuffix(".index").removesuffix(".meta")
-    if not Path(f"{prefix}.index").exists():
-        near = sorted(p.name.removesuffix(".index") for p in Path(prefix).parent.glob("*.index"))[:4]
+        return latest
+    prefix = Path(str(path).removesuffix(".index").removesuffix(".meta"))
+    if not index_of(prefix).exists():
+        near = sorted(p.name.removesuffix(".index") for p in prefix.parent.glob("*.index"))[:4]
         raise CheckpointError(
             f"there is no checkpoint '{prefix}'", fix=f"there is: {', '.join(near)}" if near else "check the path"
         )
-    return Path(prefix)
-
-
-def step_of(prefix: Path) -> int:
-    """The step in a checkpoint's name, 0 where the name has none."""
-    digits = prefix.name.rpartition("-")[2]
-    return int(digits) if digits.isdigit() else 0
+    return prefix
 
 
 def check(prefix: Path, saved: Mapping[str, tuple[str, str, Any]]) -> bool:
     """Check that a checkpoint holds every variable in its shape; returns whether it holds the input's position.
 
     Raises:
-        CheckpointError: what is missing, extra or of another shape is named.
+        CheckpointError: it is damaged, or does not match: what is missing, extra or of another shape is named.
     """
-    try:
-        reader = tf.train.load_checkpoint(str(prefix))
-        held = reader.get_variable_to_shape_map()
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        raise CheckpointError(
-            f"the checkpoint '{prefix}' cannot be read: {str(error).splitlines()[0]}", fix="take an earlier one"
-        ) from error
+    entries = read_checked(prefix).entries
+    held = {key.decode(): [dim.size for dim in e.shape.dim] for key, e in entries.items() if not key.startswith(b"\0")}
     wanted = {key: _whole_shape(piece, shape) for key, piece, shape in saved.values()}
-    missing = sorted(set(wanted) - set(held))
-    extra = sorted(key for key in set(held) - set(wanted) if not key.startswith(_INPUT))
+    extra = [key for key in set(held) - set(wanted) if not key.startswith(_INPUT)]
     other = [
         f"{key} is {held[key]}, not {list(shape)}"
-        for key, shape in sorted(wanted.items())
-        if key in held and shape is not None and list(shape) != list(held[key])
+        for key, shape in wanted.items()
+        if key in held and shape is not None and list(shape) != held[key]
     ]
+    missing = set(wanted) - set(held)
     if missing or other:
-        parts = []
-        for label, names in (("missing", missing), ("of another shape", other), ("extra", extra)):
-            if names:
-                parts.append(
-                    f"{label}: {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
-                )
+        said = [
+            f"{label}: {_some(sorted(names))}"
+            for label, names in (("missing", missing), ("of another shape", other), ("extra", extra))
+            if names
+        ]
         raise CheckpointError(
-            f"the checkpoint '{prefix}' does not match the graph; {'; '.join(parts)}",
+            f"the checkpoint '{prefix}' does not match the graph; {'; '.join(said)}",
             fix="take the checkpoint of this model",
         )
     return any(key.startswith(_INPUT) for key in held)
+
+
+def _some(names: list[str]) -> str:
+    return f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
 
 
 def _whole_shape(piece: str, shape: Any) -> Any:
@@ -120,58 +122,84 @@ def _whole_shape(piece: str, shape: Any) -> Any:
     return tuple(int(d) for d in piece.split()[:-1])
 
 
-def save(
-    session: Any, names: set[str], prefix: Path, *, keep: int | None = KEEP, with_input: bool = True
-) -> str | None:
+def save(session: Any, names: set[str], prefix: Path, *, with_input: bool = True, **kept: Any) -> str | None:
     """Write a checkpoint and point the folder's ``checkpoint`` file at it; returns a note about the input, if any.
 
-    The data and the index are written under temporary names and moved into place, the index last, and only then is the
-    checkpoint named: a kill at any moment leaves the last complete one usable.
+    Args:
+        session: the TensorFlow session.
+        names: the ops of its graph.
+        prefix: the checkpoint.
+        with_input: whether the position of the input belongs to it.
+        **kept: which older ones are kept, as of :func:`write_durably`.
 
     Raises:
         CheckpointError: it cannot be written.
     """
-    feed = {"tpugraph/checkpoint:0": str(prefix)}
-    note = None
+    notes: list[str | None] = []
+
+    def write(path: str) -> None:
+        feed = {"tpugraph/checkpoint:0": path}
+        notes.append(_with_position(names, lambda entry: session.run(entry, feed_dict=feed), wanted=with_input))
+
+    write_durably(prefix, write, **kept)
+    return notes[0]
+
+
+def save_beside(
+    background: BackgroundSave, names: set[str], prefix: Path, *, with_input: bool = True, **kept: Any
+) -> str | None:
+    """As :func:`save`, but return once the values are copied; ``background.wait()`` raises what fails later.
+
+    Raises:
+        CheckpointError: the values cannot be copied.
+    """
+    writers: list[Callable[[str], None]] = []
     try:
-        prefix.parent.mkdir(parents=True, exist_ok=True)
-        if "tpugraph/save_with_input" in names:
-            try:
-                session.run("tpugraph/save_with_input", feed_dict=feed)
-            except (
-                tf.errors.FailedPreconditionError,
-                tf.errors.UnimplementedError,
-                tf.errors.InvalidArgumentError,
-            ) as error:
-                note = f"the input's position cannot be saved: {str(error).splitlines()[0][:160]}"
-                session.run("tpugraph/save", feed_dict=feed)
-        else:
-            note = "the input's position cannot be saved: it is no dataset iterator" if with_input else None
-            session.run("tpugraph/save", feed_dict=feed)
-        name(prefix, keep=keep)
-    except (tf.errors.OpError, OSError) as error:
-        raise CheckpointError(
-            f"the checkpoint '{prefix}' cannot be written: {str(error).splitlines()[0]}",
-            fix="check the folder and the free space",
-        ) from error
+        note = _with_position(names, lambda entry: writers.append(background.take(entry)), wanted=with_input)
+    except tf.errors.OpError as error:
+        raise CheckpointError(f"the variables cannot be copied for the checkpoint '{prefix}': {first_words(error)}",
+                              fix="leave out --async_save") from error  # fmt: skip
+    background.start(lambda: write_durably(prefix, writers[0], **kept))
     return note
 
 
-def name(prefix: Path, *, keep: int | None = KEEP) -> None:
-    """Name the checkpoint in its folder's ``checkpoint`` file, by relative names so that the folder can be moved.
+def _with_position(names: set[str], attempt: Callable[[str], object], *, wanted: bool) -> str | None:
+    """Save through the entry point that has the input's position, or else through the other; returns why not."""
+    why = "it is no dataset iterator" if wanted else None
+    if "tpugraph/save_with_input" in names:
+        try:
+            attempt("tpugraph/save_with_input")
+            return None
+        except _NO_POSITION as error:
+            why = first_words(error)[:160]
+    attempt("tpugraph/save")
+    return None if why is None else f"the input's position cannot be saved: {why}"
+
+
+def write_durably(
+    prefix: Path, write: Callable[[str], None], *, keep: int | None = KEEP, spare: Callable[[Path], bool] | None = None
+) -> None:
+    """Make a checkpoint that a kill or a power cut leaves either whole or not there, and name it.
 
     Args:
         prefix: the checkpoint.
-        keep: how many of the newest are kept, this one counted; all when 0 or None.
+        write: writes its files under the prefix that it is given.
+        keep: how many of the newest of the folder are kept, this one counted; all when 0 or None.
+        spare: asked of each that would be removed: whether it stays for good.
+
+    Raises:
+        CheckpointError: it cannot be written; earlier ones are left whole.
     """
-    state = tf.train.get_checkpoint_state(str(prefix.parent))
-    known = [Path(p) for p in state.all_model_checkpoint_paths] if state is not None else []
-    others = [p for p in known if p.name != prefix.name and Path(f"{p}.index").exists()]
-    kept = [*(others[max(0, len(others) - keep + 1) :] if keep else others), prefix]
-    names = [p.name for p in kept]
-    lines = [f'model_checkpoint_path: "{prefix.name}"', *(f'all_model_checkpoint_paths: "{n}"' for n in names)]
-    files.write_atomically(prefix.parent / "checkpoint", ("\n".join(lines) + "\n").encode())
-    for old in known:
-        if old.name not in names:
-            for file in old.parent.glob(f"{old.name}.*"):
-                file.unlink(missing_ok=True)
+    try:
+        prefix.parent.mkdir(parents=True, exist_ok=True)
+        write(str(checkpoint_folder.staged(prefix)))
+        checkpoint_folder.put_in_place(prefix)
+        trust(prefix)
+        checkpoint_folder.name(prefix, keep=keep, spare=spare)
+    except (tf.errors.OpError, OSError, LoadError) as error:
+        with contextlib.suppress(OSError):  # the folder may be gone
+            checkpoint_folder.discard(prefix)
+        raise CheckpointError(
+            f"the checkpoint '{prefix}' cannot be written: {first_words(error)}",
+            fix="check the folder and the free space",
+        ) from error

@@ -15,6 +15,9 @@ from tpugraph.runtime.timeline import DEVICE, OFF, Timeline
 
 _PARTS = {"device": DEVICE}
 
+_END_SECONDS = 10.0
+"""How long a part may take to end after the session was closed."""
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -54,7 +57,9 @@ def run_together(
             errors.append((time.monotonic(), name, error))
             failed.set()
 
-    threads = [threading.Thread(target=run, args=item, name=f"tpugraph-{item[0]}") for item in fetches.items()]
+    threads = [
+        threading.Thread(target=run, args=item, name=f"tpugraph-{item[0]}", daemon=True) for item in fetches.items()
+    ]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -62,8 +67,9 @@ def run_together(
             time.sleep(0.05)  # the cause may come just after its consequence
             session.close()
             break
+    until = time.monotonic() + _END_SECONDS
     for thread in threads:
-        thread.join()
+        thread.join(max(until - time.monotonic(), 0.0))  # one that does not hear of the end is left behind
     if not errors:
         return results, None
     consequences = (tf.errors.CancelledError, tf.errors.AbortedError)

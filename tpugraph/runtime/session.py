@@ -16,6 +16,8 @@ from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import file_names, rebind_files
 from tpugraph.runtime import checkpoint, engines, evaluation, failures, loop_threads
+from tpugraph.runtime.checkpoints.background_save import BackgroundSave
+from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, step_of
 from tpugraph.runtime.cluster import masters, tpu_master
 from tpugraph.runtime.emulator import emulation
 from tpugraph.runtime.emulator.hosts import MIRROR
@@ -60,6 +62,7 @@ class TPUSession:
     Attributes:
         report: which engine runs the steps and why, with what it says of itself (JSON).
         notes: what is worth knowing, as sentences.
+        restored_from: the prefix of the checkpoint that was restored last; None before.
 
     Raises:
         RunError: the graph is no TPU graph, the session cannot start, not all workers answer, jax is not installed, or a
@@ -116,6 +119,7 @@ class TPUSession:
         self._source = graph.source
         self._saved_keys = checkpoint.keys_of(graph)
         reads = checkpoint.reads_of(graph)
+        self.restored_from: str | None = None
         self._closed = False
         self._last_summary: bytes | None = None
         self._trained = 0
@@ -123,6 +127,7 @@ class TPUSession:
         self._graph = shapes.import_graph(graph)
         self._has_summaries = "tpugraph/summaries" in graph
         self._session = reached.session(self._graph, config, "tpugraph/global_step:0")
+        self._background = BackgroundSave(self._session)
         self._add_limit_setter()
         if self._compiled is not None:
             self._compiled.attach(self._graph, self._run_on_host, self._set_limit)
@@ -143,10 +148,14 @@ class TPUSession:
         self.close()
 
     def close(self) -> None:
-        """Shut the system down and release the session; closing twice is fine."""
+        """Shut the system down and release the session, once a save beside training has ended; closing twice is fine."""
         if self._closed:
             return
         self._closed = True
+        try:
+            self.wait_for_save()
+        except CheckpointError as error:
+            self.notes.append(error.fault)
         self._queue_runners.stop()
         try:
             self._session.run("tpugraph/shutdown")
@@ -180,7 +189,7 @@ class TPUSession:
         Raises:
             CheckpointError: no checkpoint, or one that does not match; what is missing or differs is named.
         """
-        prefix = checkpoint.resolve(path)
+        prefix = checkpoint.resolve(path, self.notes.append)
         has_input = checkpoint.check(prefix, self._saved_keys) and with_input
         feed = {"tpugraph/checkpoint:0": str(prefix)}
         if not self._initialized:
@@ -195,24 +204,32 @@ class TPUSession:
         if with_position:
             self._input_changed()
         self._mirror()
-        self._trained = checkpoint.step_of(prefix)
+        self._trained = step_of(prefix)
+        self.restored_from = str(prefix)
         step = self.global_step
         if step > 0 and with_input and not has_input and self.mode == "train":
             self.notes.append(f"the checkpoint holds no position of the input: it starts anew at step {step}")
         self._queue_runners.start()
         return step
 
-    def save(self, path: str | os.PathLike[str], *, with_input: bool = True, keep: int | None = checkpoint.KEEP) -> str:
+    def save(self, path: str | os.PathLike[str], *, with_input: bool = True, keep: int | None = KEEP,
+             spare: Callable[[Path], bool] | None = None, beside: bool = False) -> str:  # fmt: skip
         """Write a checkpoint ``path-STEP`` and name it in the folder's ``checkpoint`` file; returns its prefix.
+
+        A save that still goes on beside is waited for first, and what it failed at is raised.
 
         Args:
             path: the prefix without the step.
             with_input: whether it holds the position of the input.
             keep: how many of the newest checkpoints of the folder are kept; all when 0 or None.
+            spare: asked for each older checkpoint that would be removed, by its prefix: whether it stays for good.
+            beside: return as soon as the variables are copied, and write them beside training; :meth:`wait_for_save`
+                tells whether that worked.
 
         Raises:
             CheckpointError: the folder cannot be written; earlier checkpoints are left whole.
         """
+        self.wait_for_save()
         prefix = f"{path}-{self.global_step}" if not str(path).endswith(f"-{self.global_step}") else str(path)
         self._require_open()
         why_not = ""
@@ -225,10 +242,22 @@ class TPUSession:
                 return prefix  # one process writes for all
         with_input = with_input and not why_not
         names = self._names() if with_input else {"tpugraph/save"}
-        note = checkpoint.save(self._session, names, Path(prefix), keep=keep, with_input=with_input)
+        options: dict[str, Any] = {"keep": keep, "spare": spare, "with_input": with_input}
+        if beside:
+            note = checkpoint.save_beside(self._background, names, Path(prefix), **options)
+        else:
+            note = checkpoint.save(self._session, names, Path(prefix), **options)
         if note:
             self.notes.append(note)
         return prefix
+
+    def wait_for_save(self) -> None:
+        """Wait until no checkpoint is being written.
+
+        Raises:
+            CheckpointError: the one that was written beside training could not be.
+        """
+        self._background.wait()
 
     # ------------------------------------------------------------------ training
 

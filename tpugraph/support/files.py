@@ -10,17 +10,26 @@ from pathlib import Path
 from tpugraph.support.errors import LoadError
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Write a file whole, or leave what is there.
+
+    Args:
+        path: the file.
+        data: what it shall hold.
+        durable: whether it must be on disk, its name too, when this returns: a power cut then leaves it as it is.
 
     Raises:
         LoadError: it cannot be written.
     """
-    write_together({path: data})
+    write_together({path: data}, durable=durable)
 
 
-def write_together(contents: Mapping[Path, bytes]) -> None:
+def write_together(contents: Mapping[Path, bytes], *, durable: bool = False) -> None:
     """Write files whole under temporary names beside their places, then move them there: none where one cannot be written.
+
+    Args:
+        contents: what each file shall hold.
+        durable: as of :func:`write_atomically`.
 
     Raises:
         LoadError: one of them cannot be written.
@@ -30,11 +39,28 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
         for path, data in contents.items():
             written[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
             written[path].write_bytes(data)
+            if durable:
+                flush(written[path])
         for path, temporary in written.items():
             os.replace(temporary, path)
+        for folder in dict.fromkeys(path.parent for path in contents) if durable else ():
+            flush(folder)
     except OSError as error:
         for temporary in written.values():
             with contextlib.suppress(OSError):  # it may be in its place already, or have no folder
                 temporary.unlink()
         fix = "check the folder and the free space, or choose another place"
         raise LoadError(f"'{path}' cannot be written: {error.strerror}", fix=fix) from error
+
+
+def flush(path: Path) -> None:
+    """Have the disk keep a file's content, or the names in a folder, before this returns.
+
+    Raises:
+        OSError: it cannot be flushed.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -187,7 +187,7 @@ class _Verifier:
         if checkpoint_path is None:
             values = plain.initial_values(list(saved))
         else:
-            prefix = checkpoint.resolve(checkpoint_path)
+            prefix = checkpoint.resolve(checkpoint_path, self.notes.append)
             if checkpoint.check(prefix, saved):
                 self.notes.append("the input starts anew: the position in the checkpoint is not used")
             values = read_pieces(prefix, {name: (key, part) for name, (key, part, _) in saved.items()})

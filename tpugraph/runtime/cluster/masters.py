@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,13 +14,13 @@ import tensorflow as tf
 from tpugraph.ir import Graph
 from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.cluster import tpu_master, worker_collectives
-from tpugraph.runtime.cluster.workers import WatchedSession, WorkerJob, cluster_of, configured, host_devices
+from tpugraph.runtime.cluster.workers import WatchedSession, WorkerJob, answers, cluster_of, configured, host_devices
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.support.errors import RunError
 
 T = TypeVar("T")
-REACH_SECONDS = 60.0
-"""How long workers are waited for."""
+REACH_SECONDS = 20.0
+"""How long a server and its workers are waited for."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,11 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
     if workers is not None:
         workers.wait(seconds)
     address = master or (workers.master if workers else "")
-    config = configured(None, workers.job) if workers else None
+    until = time.monotonic() + seconds
+    if workers is None:
+        _wait_for(address, until, seconds)
+    config = configured(None, workers.job) if workers else tf.compat.v1.ConfigProto()
+    config.operation_timeout_in_ms = max(int(1000 * (until - time.monotonic())), 1000)
     devices = tuple(_in_time(lambda: tpu_master.devices_of(address, config), seconds, f"the server at '{address}'"))
     hosts = host_devices(devices)
     if workers is not None and len(workers.addresses) != max(len(hosts), 1):
@@ -109,22 +115,31 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
     return Master(address, devices, workers, able)
 
 
+def _wait_for(address: str, until: float, seconds: float) -> None:
+    """Wait until a server answers: TensorFlow would wait for ever, deaf to Ctrl-C."""
+    place = address.removeprefix("grpc://")
+    while not answers(place, min(max(until - time.monotonic(), 1.0), 5.0)):
+        if time.monotonic() >= until:
+            raise RunError(f"no TensorFlow server answers at '{address}' within {seconds:g} s",
+                           fix="check the address, or leave --master away to run emulated cores")  # fmt: skip
+        time.sleep(0.5)
+
+
 def _in_time(work: Callable[[], T], seconds: float, what: str) -> T:
-    found: list[T] = []
-    failed: list[BaseException] = []
+    """What work returns, done in a thread that is left behind where it takes too long."""
+    found: Future[T] = Future()
 
     def run() -> None:
         try:
-            found.append(work())
-        except BaseException as error:
-            failed.append(error)
+            found.set_result(work())
+        except BaseException as error:  # raised again where the result is waited for
+            found.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True, name="tpugraph-reach")
-    thread.start()
-    thread.join(seconds)
-    if failed:
-        raise failed[0]
-    if not found:
+    threading.Thread(target=run, daemon=True, name="tpugraph-reach").start()
+    until = time.monotonic() + seconds
+    while not found.done() and time.monotonic() < until:
+        time.sleep(0.05)
+    if not found.done():
         raise RunError(f"{what} does not say within {seconds:g} s which devices it has",
                        fix="see that it runs and that all workers of its cluster do")  # fmt: skip
-    return found[0]
+    return found.result()

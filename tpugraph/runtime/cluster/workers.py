@@ -6,6 +6,7 @@ all the while whether they are alive, and what fails names the worker that is si
 
 from __future__ import annotations
 
+import errno
 import re
 import socket
 import threading
@@ -60,8 +61,23 @@ class WorkerJob:
         return f"worker {task} (grpc://{self.addresses[task]})" if task < len(self.addresses) else f"worker {task}"
 
     def silent(self, seconds: float = _ANSWER_SECONDS) -> list[int]:
-        """The workers that do not answer."""
-        return [task for task, address in enumerate(self.addresses) if not answers(address, seconds)]
+        """The workers that do not answer within this time; all are asked at once."""
+        found: dict[int, bool] = {}
+
+        def ask(task: int) -> None:
+            found[task] = answers(self.addresses[task], seconds)
+
+        threads = [threading.Thread(target=ask, args=[task], daemon=True, name="tpugraph-ask") for task in self._tasks]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.1)  # not for good: Ctrl-C shall end the wait, and leave the threads behind
+        return [task for task in self._tasks if not found.get(task)]
+
+    @property
+    def _tasks(self) -> range:
+        return range(len(self.addresses))
 
     def wait(self, seconds: float) -> None:
         """Wait until all workers answer.
@@ -70,12 +86,14 @@ class WorkerJob:
             RunError: they do not within this time; they are named.
         """
         until = time.monotonic() + seconds
-        while silent := self.silent():
+        while silent := self.silent(min(max(until - time.monotonic(), _PROBE_SECONDS), _ANSWER_SECONDS)):
             if time.monotonic() >= until:
+                names = _listed([self.name(task) for task in silent])
+                verb = "does" if len(silent) == 1 else "do"
                 raise RunError(
-                    f"{_listed([self.name(task) for task in silent])} of {len(self.addresses)} does not answer",
+                    f"{names} of {len(self.addresses)} {verb} not answer within {seconds:g} s",
                     stage=CLUSTER,
-                    fix="start a server there: tpugraph.runtime.cluster.workers.serve([addresses of all], index).join()",
+                    fix=f"see that it runs there: tpugraph worker --workers={','.join(self.addresses)} --task={silent[0]}",
                 )
             time.sleep(min(_PROBE_SECONDS, max(until - time.monotonic(), 0.0)))
 
@@ -113,6 +131,43 @@ def answers(address: str, seconds: float = _ANSWER_SECONDS) -> bool:
         return False
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """Host and port of an address.
+
+    Raises:
+        UsageError: it is no HOST:PORT with a port from 1 to 65535.
+    """
+    host, _, port = address.removeprefix("grpc://").rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(f"the worker '{address}' is no HOST:PORT with a port from 1 to 65535",
+                         fix="an address such as 10.0.0.2:8470")  # fmt: skip
+    return host.strip("[]"), int(port)
+
+
+def check_own(address: str) -> None:
+    """See that an address is one of this host, on a port that is free.
+
+    Raises:
+        UsageError: it is not, or cannot be found.
+        RunError: the port is taken.
+    """
+    host, port = host_and_port(address)
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except socket.gaierror as error:
+        raise UsageError(f"the host of the worker '{address}' cannot be found: {error.strerror}",
+                         fix="an address of this host") from error  # fmt: skip
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UsageError(f"the worker '{address}' is not on this host, so that it cannot be started here",
+                             fix="--task=INDEX of the address in --workers that is this host's") from error  # fmt: skip
+        raise RunError(f"the worker cannot listen at '{address}': {error.strerror}",
+                       fix="end what uses the port, or give another") from error  # fmt: skip
+
+
 def serve(workers: Sequence[str], index: int, *, job: str = "worker", config: Any = None) -> Any:
     """Start the server of one worker in this process.
 
@@ -126,12 +181,15 @@ def serve(workers: Sequence[str], index: int, *, job: str = "worker", config: An
         The running ``tf.distribute.Server``; its ``join()`` waits for ever.
 
     Raises:
-        UsageError: no such index.
+        UsageError: no such index, an address that is none, or one that is not of this host.
         RunError: it cannot start, its port is taken for example.
     """
     if not 0 <= index < len(workers):
         raise UsageError(f"there is no worker {index} among {len(workers)}", fix=f"0 to {len(workers) - 1}")
     addresses = [address.removeprefix("grpc://") for address in workers]
+    for address in addresses:
+        host_and_port(address)
+    check_own(addresses[index])
     try:
         return tf.distribute.Server({job: addresses}, job_name=job, task_index=index, config=configured(config, job))
     except tf.errors.OpError as error:

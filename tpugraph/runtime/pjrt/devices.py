@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tpugraph.runtime.pjrt.rendezvous import meet
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.xla import jax_client
 from tpugraph.xla.module import Module, Value
@@ -22,7 +23,7 @@ Placed = list[Any]
 """Of each infeed argument, a jax.Array that is spread over the cores."""
 
 
-def join(coordinator: str, processes: int, process: int, *, platform: str, cores: int, seconds: int = 300) -> None:
+def join(coordinator: str, processes: int, process: int, *, platform: str, cores: int, seconds: float = 300) -> None:
     """Join this process with others, before anything asks jax for devices.
 
     Args:
@@ -46,8 +47,10 @@ def join(coordinator: str, processes: int, process: int, *, platform: str, cores
     if platform == "cpu":
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_num_cpu_devices", cores // processes)
+    if processes > 1:
+        meet(coordinator, processes, process, seconds)
     try:
-        jax.distributed.initialize(coordinator, processes, process, initialization_timeout=seconds)
+        jax.distributed.initialize(coordinator, processes, process)
     except (RuntimeError, ValueError) as error:
         raise RunError(f"process {process} cannot join the others at {coordinator}: {str(error).splitlines()[0][:200]}",
                        fix="start all processes with the same coordinator, which process 0 listens at") from error  # fmt: skip
