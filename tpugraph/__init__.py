@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tpugraph.compiler.tpu_check import check
     from tpugraph.estimator.modes import ModeKeys
     from tpugraph.estimator.optimizer import CrossShardOptimizer
+    from tpugraph.estimator.plain_estimator import Estimator
     from tpugraph.estimator.resolver import TPUClusterResolver
     from tpugraph.estimator.run_config import RunConfig
     from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec
@@ -50,6 +51,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ConvertOptions": "tpugraph.compiler",
     "CrossShardOptimizer": "tpugraph.estimator.optimizer",
+    "Estimator": "tpugraph.estimator.plain_estimator",
     "EstimatorSpec": "tpugraph.estimator.specs",
     "EvalSpec": "tpugraph.estimator.train_and_evaluate",
     "Graph": "tpugraph.ir",
@@ -91,6 +93,7 @@ __all__ = [
     "ConversionError",
     "ConvertOptions",
     "CrossShardOptimizer",
+    "Estimator",
     "EstimatorSpec",
     "EvalSpec",
     "Graph",

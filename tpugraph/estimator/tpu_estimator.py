@@ -97,8 +97,11 @@ class TPUEstimator(Learnt):
         }
         assert model_fn is not None
         requests = Requests(model_fn, params, config, use_tpu, eval_on_tpu, sizes, batch_axis)
+        self._open(requests, model_dir, warm_start_from)
+
+    def _open(self, requests: Requests, model_dir: Any, warm_start_from: Any) -> None:
         requests.check()
-        self._config = config.replace(model_dir=_folder(model_dir, config.model_dir))
+        self._config = requests.config.replace(model_dir=_folder(model_dir, requests.config.model_dir))
         self._requests = replace(requests, config=self._config)
         self._warm_start = settings_of(warm_start_from)
         self._cores: Cores | None = None
@@ -170,7 +173,7 @@ class TPUEstimator(Learnt):
             NanLossDuringTrainingError: a loss is no number.
             TpuGraphError: the model cannot be converted, or a step failed.
         """
-        goal = goal_of(steps, max_steps, endless=not self._requests.use_tpu)
+        goal = goal_of(steps, max_steps, endless=self._requests.endless)
         users = hooks_of("hooks", hooks)
         listeners = check_listeners(saving_listeners)
         if max_steps is not None and self.saved_step >= max_steps:
