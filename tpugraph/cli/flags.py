@@ -60,7 +60,7 @@ def parse(command: Command, arguments: Sequence[str]) -> Parsed:
     if values["help"] or values.get("topologies"):
         return Parsed(values, given, "")
     if len(rest) < wanted or rest[:wanted] == [""]:
-        raise UsageError(f"'tpugraph {command.name}' needs a MODEL", fix=command.examples[0])
+        raise UsageError(f"'tpugraph {command.name}' needs a {command.argument}", fix=command.examples[0])
     if len(rest) > wanted:
         raise UsageError(
             f"'tpugraph {command.name}' does not take the argument '{rest[wanted]}'", fix=command.examples[0]
@@ -176,7 +176,7 @@ def _bad_value(command: Command, message: str) -> UsageError:
 
 def help_of(command: Command) -> str:
     """The help of one command: usage, what it does, examples and flags."""
-    model = " MODEL" if command.takes_model else ""
+    model = f" {command.argument}" if command.takes_model else ""
     parts = [
         f"usage: tpugraph {command.name}{model} [flags]",
         "",

@@ -33,7 +33,18 @@ class Flag:
 
 @dataclass(frozen=True)
 class Command:
-    """One command: what it takes and how it is explained."""
+    """One command: what it takes and how it is explained.
+
+    Attributes:
+        name: its name, which is that of its module too unless ``module`` names another.
+        takes_model: whether it takes an argument.
+        summary: what it does, in a line.
+        text: what it does, at length.
+        examples: command lines, the simplest one first.
+        flags: its flags.
+        argument: what the argument is called.
+        module: the module below ``tpugraph.cli`` where that is not the name.
+    """
 
     name: str
     takes_model: bool
@@ -41,6 +52,8 @@ class Command:
     text: str
     examples: tuple[str, ...]
     flags: tuple[Flag, ...]
+    argument: str = "MODEL"
+    module: str = ""
 
 
 COMMON = (
@@ -356,5 +369,19 @@ WORKER = Command(
         *COMMON,
     ),
 )
-COMMANDS = {command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, CHECK, COMPILE, PASSES, WORKER)}
+PROGRAM = Command(
+    "program",
+    True,
+    "list what a program for TensorFlow 1.15 uses, and what of it is there",
+    "PROGRAM is a Python file, or a folder of them. It is read and not run. Each name of TensorFlow 1.15 that it uses is said to "
+    "work, to work with a difference, or not to be there, with what to use instead. The exit code is 1 where one is not there. "
+    "`python -m tpugraph.compat PROGRAM` runs it as it is.",
+    ("tpugraph program train.py", "tpugraph program train.py --all"),
+    (Flag("all", "boolean", False, "list the names that simply work too"), *COMMON),
+    argument="PROGRAM",
+    module="program_symbols",
+)
+COMMANDS = {
+    command.name: command for command in (CONVERT, RUN, INSPECT, VERIFY, CHECK, COMPILE, PASSES, WORKER, PROGRAM)
+}
 """The commands by name, in the order of the help."""
