@@ -156,8 +156,19 @@ def test_exports_that_cannot_be(trained: TPUEstimator, tmp_path: Path) -> None:
         trained.export_saved_model(tmp_path, lambda: None, experimental_mode="eval")
     with pytest.raises(TypeError, match="must be a tensor"):
         export.ServingInputReceiver({"x": 1}, {"x": 1})
+    with pytest.raises(TypeError, match="TensorServingInputReceiver: features must be a tensor"):
+        export.TensorServingInputReceiver({"x": tf.constant(1)}, {"x": tf.constant(1)})
     with pytest.raises(TypeError, match="receiver_tensors_alternatives must be a dict"):
         export.ServingInputReceiver(*[{"x": tf.constant(1)}] * 2, [1])
+
+
+def test_features_that_are_one_tensor() -> None:
+    """They reach the model in a dict, unless the receiver is the one for tensors."""
+    with tf.Graph().as_default():
+        fed = tf1.placeholder(tf.float32, [None, 3])
+        assert export.ServingInputReceiver(fed, fed).features == {"feature": fed}
+        assert export.TensorServingInputReceiver(fed, fed).features is fed
+        assert export.TensorServingInputReceiver(fed, fed).receiver_tensors == {"input": fed}
 
 
 def test_several_signatures(tmp_path: Path) -> None:

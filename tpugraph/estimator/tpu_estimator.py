@@ -281,18 +281,20 @@ class TPUEstimator(Learnt):
                 used. It must return a Dataset that ends, except with ``use_tpu=False``.
             predict_keys: names of the predictions that are wanted; all when None.
             hooks: session hooks, called around each loop of ``iterations_per_loop`` batches, 32 at most.
-            checkpoint_path: the checkpoint; the newest one when None.
+            checkpoint_path: the checkpoint; the newest one when None, and first values where there is none.
             yield_single_examples: example by example; else batch by batch.
 
         Returns:
             A generator of predictions, in the order of the data. It may be left before its end.
 
         Raises:
-            ArgumentError: nothing is trained yet, or no such predictions (a ``ValueError``).
+            ArgumentError: no such predictions (a ``ValueError``).
             ArgumentTypeError: predict_keys that are no names, or no Dataset (a ``TypeError``).
         """
         keys, users = predict_only.check_keys(predict_keys), hooks_of("hooks", hooks)
-        checkpoint = checkpoint_path or self._newest()
+        checkpoint = checkpoint_path or self.latest_checkpoint()
+        if checkpoint is None:
+            say(f"there is no checkpoint in {self.model_dir}: predictions are made with the model's first values")
         single = yield_single_examples
 
         def plainly() -> Iterator[Any]:

@@ -20,6 +20,7 @@ from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.optimizer import COLLECTION, KINDS
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import EstimatorSpec
+from tpugraph.estimator.tensorflow_collectives import one_shard
 from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.user_functions import call_input_fn, call_model_fn, name_of, takes, watched, with_extras
 from tpugraph.ir import Graph, graphdef
@@ -232,7 +233,7 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     """
     plan, config = request.plan, request.config
     _count_layers_anew()
-    with fed.graph.as_default(), tensorflow_1_graphs(), _device(config):
+    with fed.graph.as_default(), tensorflow_1_graphs(), one_shard(), _device(config):
         params = watched(_params(request, plan.whole if fed.at_global else plan.core, for_input=False))
         spec = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
         _check_here(spec, fed.graph, request)

@@ -33,10 +33,8 @@ ESTIMATOR: Page = {
 }  # fmt: skip
 
 EXPORT: Page = {
-    **found_in("tpugraph.estimator.export", "ServingInputReceiver build_parsing_serving_input_receiver_fn "
+    **found_in("tpugraph.estimator.export", "ServingInputReceiver TensorServingInputReceiver build_parsing_serving_input_receiver_fn "
                "build_raw_serving_input_receiver_fn ClassificationOutput PredictOutput RegressionOutput"),
-    **found_in("tpugraph.estimator.export", "TensorServingInputReceiver=ServingInputReceiver",
-               "features may be one tensor, and so may what is fed"),
     **found_in("tensorflow.python.saved_model.model_utils.export_output", "ExportOutput"),
 }  # fmt: skip
 
