@@ -50,6 +50,7 @@ def test_collectives_of_tensorflow_itself_reduce_once(tmp_path: Path, *, use_tpu
             train = optimizer.apply_gradients([(slope, weights)], tf1.train.get_global_step())
         return spec._replace(train_op=train)
 
+    assert tf1.tpu.cross_replica_sum is not None  # TensorFlow keeps what was asked for once
     trained = estimator(tmp_path, model_fn, use_tpu=use_tpu).train(input_fn, max_steps=6)
     assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(6)[1], rtol=1e-4, atol=1e-6)
     assert tpu_function.get_tpu_context().number_of_shards is None
