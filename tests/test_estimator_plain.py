@@ -115,13 +115,6 @@ def test_metrics_that_read_another_batch(trained: TPUEstimator, *, use_tpu: bool
     made.close()
 
 
-def test_prediction_needs_a_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no checkpoint"):
-        make(tmp_path).predict(eval_fn)
-    with pytest.raises(ValueError, match="no checkpoint"):
-        make(tmp_path).export_saved_model(tmp_path, lambda: None)
-
-
 def test_the_saved_model_serves(trained: TPUEstimator, tmp_path: Path) -> None:
     extra = tmp_path / "words.txt"
     extra.write_text("a b")
@@ -147,6 +140,11 @@ def test_serving_of_examples(trained: TPUEstimator, tmp_path: Path) -> None:
     served = tf.saved_model.load(folder).signatures["serving_default"]
     found = served(examples=tf.constant([example.SerializeToString()]))
     assert_close(found["score"], scores_of(trained)[:1], 1e-5)
+
+
+def test_an_export_needs_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no checkpoint"):
+        make(tmp_path).export_saved_model(tmp_path, lambda: None)
 
 
 def test_exports_that_cannot_be(trained: TPUEstimator, tmp_path: Path) -> None:
