@@ -99,7 +99,7 @@ def make_input_fn(filename, *, training):
 def serving_input_fn():
     """What a served model is fed."""
     images = tf.placeholder(tf.float32, [None, 28 * 28], name="images")
-    return tpugraph.export.ServingInputReceiver(images, {"images": images})
+    return tpugraph.export.TensorServingInputReceiver(images, {"images": images})
 
 
 def main(argv):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,11 @@ import pytest
 import tensorflow as tf
 
 from models import CORPUS
+
+if (
+    os.environ.get("TPUGRAPH_TEST_V2_BEHAVIOR") == "off"
+):  # the first line of most programs that were written for TensorFlow 1
+    tf.compat.v1.disable_v2_behavior()
 
 
 @pytest.fixture

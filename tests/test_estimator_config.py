@@ -35,6 +35,12 @@ def test_tpu_config_defaults() -> None:
     assert config.input_partition_dims is None
     assert config.eval_training_input_configuration == InputPipelineConfig.PER_HOST_V1
     assert config.experimental_host_call_every_n_steps == 1
+    assert (config.experimental_allow_per_host_v2_parallel_get_next, config.experimental_feed_hook) == (False, None)
+
+
+def test_an_infeed_hook_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is no infeed hook to replace"):
+        TPUConfig(experimental_feed_hook=object)
 
 
 def test_tpu_config_takes_the_first_two_by_position() -> None:

@@ -124,6 +124,22 @@ def test_nothing_is_trained_yet(tmp_path: Path) -> None:
         made.get_variable_value("v")
 
 
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_predictions_before_training_are_those_of_the_first_values(tmp_path: Path, *, use_tpu: bool) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        weights = tf1.get_variable("w", [3, 1], initializer=tf1.ones_initializer())
+        return tpugraph.TPUEstimatorSpec(mode, predictions={"sum": tf.squeeze(features @ weights, 1)})
+
+    config = tpugraph.RunConfig(tpugraph.TPUConfig(2, 2), model_dir=tmp_path)
+    made = tpugraph.TPUEstimator(model_fn, config=config, use_tpu=use_tpu, train_batch_size=4, predict_batch_size=4)
+    rows = np.arange(15, dtype="float32").reshape(5, 3)
+    with lines() as said:
+        found = list(made.predict(lambda params: tf.data.Dataset.from_tensor_slices(rows).batch(params["batch_size"])))
+    made.close()
+    assert [float(row["sum"]) for row in found] == rows.sum(1).tolist()
+    assert f"there is no checkpoint in {tmp_path}: predictions are made with the model's first values" in said
+
+
 # --------------------------------------------------------------------------- model functions
 
 

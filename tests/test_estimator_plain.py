@@ -115,13 +115,6 @@ def test_metrics_that_read_another_batch(trained: TPUEstimator, *, use_tpu: bool
     made.close()
 
 
-def test_prediction_needs_a_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no checkpoint"):
-        make(tmp_path).predict(eval_fn)
-    with pytest.raises(ValueError, match="no checkpoint"):
-        make(tmp_path).export_saved_model(tmp_path, lambda: None)
-
-
 def test_the_saved_model_serves(trained: TPUEstimator, tmp_path: Path) -> None:
     extra = tmp_path / "words.txt"
     extra.write_text("a b")
@@ -149,6 +142,11 @@ def test_serving_of_examples(trained: TPUEstimator, tmp_path: Path) -> None:
     assert_close(found["score"], scores_of(trained)[:1], 1e-5)
 
 
+def test_an_export_needs_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no checkpoint"):
+        make(tmp_path).export_saved_model(tmp_path, lambda: None)
+
+
 def test_exports_that_cannot_be(trained: TPUEstimator, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="which is no receiver"):
         trained.export_saved_model(tmp_path, lambda: None)
@@ -156,8 +154,19 @@ def test_exports_that_cannot_be(trained: TPUEstimator, tmp_path: Path) -> None:
         trained.export_saved_model(tmp_path, lambda: None, experimental_mode="eval")
     with pytest.raises(TypeError, match="must be a tensor"):
         export.ServingInputReceiver({"x": 1}, {"x": 1})
+    with pytest.raises(TypeError, match="TensorServingInputReceiver: features must be a tensor"):
+        export.TensorServingInputReceiver({"x": tf.constant(1)}, {"x": tf.constant(1)})
     with pytest.raises(TypeError, match="receiver_tensors_alternatives must be a dict"):
         export.ServingInputReceiver(*[{"x": tf.constant(1)}] * 2, [1])
+
+
+def test_features_that_are_one_tensor() -> None:
+    """They reach the model in a dict, unless the receiver is the one for tensors."""
+    with tf.Graph().as_default():
+        fed = tf1.placeholder(tf.float32, [None, 3])
+        assert export.ServingInputReceiver(fed, fed).features == {"feature": fed}
+        assert export.TensorServingInputReceiver(fed, fed).features is fed
+        assert export.TensorServingInputReceiver(fed, fed).receiver_tensors == {"input": fed}
 
 
 def test_several_signatures(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.tpu import tpu_function
 
 import estimators
 import tpugraph
@@ -31,6 +32,28 @@ def test_training_is_right(tmp_path: Path, *, use_tpu: bool, wrapped: bool) -> N
     assert np.allclose([found[step] for step in sorted(found)], losses, rtol=1e-4, atol=1e-6)
     assert np.allclose(trained.get_variable_value("w")[:, 0], weights, rtol=1e-4, atol=1e-6)
     assert trained.get_variable_value("global_step") == 10
+
+
+@BOTH
+@pytest.mark.parametrize("by", ["wrapper", "sum"])
+def test_collectives_of_tensorflow_itself_reduce_once(tmp_path: Path, *, use_tpu: bool, by: str) -> None:
+    """tf.compat.v1.tpu.CrossShardOptimizer, and cross_replica_sum by hand with the number of shards."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        spec = linear_fn(features, labels, mode, {"wrapped": False})
+        weights, optimizer = tf1.trainable_variables()[0], tf1.train.MomentumOptimizer(0.05, 0.9)
+        if by == "wrapper":
+            train = tf1.tpu.CrossShardOptimizer(optimizer).minimize(spec.loss, tf1.train.get_global_step())
+        else:
+            (slope,) = tf.gradients(spec.loss, weights)
+            slope = tf1.tpu.cross_replica_sum(slope) / tpu_function.get_tpu_context().number_of_shards
+            train = optimizer.apply_gradients([(slope, weights)], tf1.train.get_global_step())
+        return spec._replace(train_op=train)
+
+    assert tf1.tpu.cross_replica_sum is not None  # TensorFlow keeps what was asked for once
+    trained = estimator(tmp_path, model_fn, use_tpu=use_tpu).train(input_fn, max_steps=6)
+    assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(6)[1], rtol=1e-4, atol=1e-6)
+    assert tpu_function.get_tpu_context().number_of_shards is None
 
 
 @BOTH

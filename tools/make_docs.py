@@ -1,4 +1,4 @@
-"""Writes docs/passes.md, docs/modules.md and docs/symbols.md from the code, so that they cannot say anything else.
+"""Writes docs/passes.md, docs/modules.md, docs/symbols.md and docs/compat.md from the code, so that they cannot say anything else.
 
 python tools/make_docs.py            writes them
 python tools/make_docs.py --check    exit code 1 where one of them is not current
@@ -54,7 +54,24 @@ MODULES_HEAD = """
 ## The modules that passes and programs use
 
 Lowest room first. What only the session and the command line use is left out; the code has it."""
-LEFT_OUT = frozenset({"passes", "xla", "runtime", "estimator", "testing", "cli", "__init__.py", "__main__.py"})
+COMPAT_HEAD = f"""# TensorFlow 1.15's symbols
+
+{NOTICE.replace("Change the docstrings", "Change tpugraph/compat/symbols")}
+
+`python -m tpugraph.compat train.py --use_tpu=true` runs a program that was written for TensorFlow 1.15 as it is;
+`import tpugraph.compat.v1 as tf` is the same tree for a program whose import line is changed
+([running_programs.md](running_programs.md)). `tpugraph program train.py` says which of these names a program uses. The public
+symbols of the modules that TensorFlow 2 dropped or Keras 3 took away, and what became of each:
+
+- *works*: with the same arguments;
+- *works with a difference*: the table says which;
+- *not there*: the table says why, and what to use instead. Importing such a name is no error; using it is, and the error names
+  the line.
+
+Everything else of `tf` is that of `tensorflow.compat.v1`, which has all of it. `tf.keras` is Keras 2, from tf_keras."""
+LEFT_OUT = frozenset(
+    {"passes", "compat", "xla", "runtime", "estimator", "testing", "cli", "__init__.py", "__main__.py"}
+)
 """Rooms whose modules are the business of tpugraph alone, except these:"""
 KEPT = ("tpugraph/runtime/session.py", "tpugraph/testing/trainings.py", "tpugraph/testing/helpers.py")
 EXPLAINED = frozenset({"Graph", "Node", "Tensor", "Pass", "Pipeline", "Program", "TPUSession", "Replicas", "Loop"})
@@ -63,7 +80,41 @@ EXPLAINED = frozenset({"Graph", "Node", "Tensor", "Pass", "Pipeline", "Program",
 
 def documents() -> dict[str, str]:
     """The generated pages, by path below the root."""
-    return {"docs/passes.md": passes_page(), "docs/modules.md": modules_page(), "docs/symbols.md": symbols_page()}
+    return {"docs/passes.md": passes_page(), "docs/modules.md": modules_page(), "docs/symbols.md": symbols_page(),
+            "docs/compat.md": compat_page()}  # fmt: skip
+
+
+# --------------------------------------------------------------------------- TensorFlow 1.15
+
+
+def compat_page() -> str:
+    """What became of each symbol of the modules that TensorFlow 2 dropped or Keras 3 took away."""
+    from tpugraph.compat.symbols import BASES, CONTRIB, PAGES
+
+    whole = {path: page for path, page in PAGES.items() if path not in ("", "compat") and path not in BASES}
+    lines = [COMPAT_HEAD, "", "| module | works | with a difference | not there |", "| --- | --- | --- | --- |"]
+    for path, page in whole.items():
+        states = [symbol.state for symbol in page.values()]
+        counts = [states.count(state) for state in ("works", "works with a difference", "not there")]
+        lines.append(f"| [tf.{path}](#{'tf' + path.replace('.', '')}) | {' | '.join(map(str, counts))} |")
+    for path, page in whole.items():
+        lines += [
+            "",
+            f"## tf.{path}",
+            "",
+            "| symbol | state | how it differs, or what to use instead |",
+            "| --- | --- | --- |",
+        ]
+        for name, symbol in sorted(page.items(), key=lambda pair: pair[0].lower()):
+            tells = f"{symbol.why}: {symbol.instead}" if symbol.why else symbol.differs
+            lines.append(f"| `{name}` | {symbol.state} | {tells} |")
+    lines += ["", "## Whole packages", "", "| module | comes from |", "| --- | --- |"]
+    lines += [
+        f"| `tf.{path}` | {' and '.join(f'`{base}`' for base in bases)} |" for path, bases in BASES.items() if path
+    ]
+    lines += ["", "These packages of `tf.contrib` are not there:", "", "| module | instead |", "| --- | --- |"]
+    lines += [f"| `tf.contrib.{name}` | {instead} |" for name, instead in sorted(CONTRIB.items())]
+    return "\n".join(lines) + "\n"
 
 
 # --------------------------------------------------------------------------- passes

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tpugraph.compiler.viewing import view
     from tpugraph.estimator.modes import ModeKeys
     from tpugraph.estimator.optimizer import CrossShardOptimizer
+    from tpugraph.estimator.plain_estimator import Estimator
     from tpugraph.estimator.resolver import TPUClusterResolver
     from tpugraph.estimator.run_config import RunConfig
     from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec
@@ -51,6 +52,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ConvertOptions": "tpugraph.compiler",
     "CrossShardOptimizer": "tpugraph.estimator.optimizer",
+    "Estimator": "tpugraph.estimator.plain_estimator",
     "EstimatorSpec": "tpugraph.estimator.specs",
     "EvalSpec": "tpugraph.estimator.train_and_evaluate",
     "Graph": "tpugraph.ir",
@@ -93,6 +95,7 @@ __all__ = [
     "ConversionError",
     "ConvertOptions",
     "CrossShardOptimizer",
+    "Estimator",
     "EstimatorSpec",
     "EvalSpec",
     "Graph",

@@ -77,7 +77,7 @@ def _run(command: Command, words: list[str], console: Console) -> Outcome:
     console.machine_readable = flags["json"]
     if command.tensorflow:
         load_tensorflow()
-    module = importlib.import_module(f"tpugraph.cli.{command.name}")
+    module = importlib.import_module(f"tpugraph.cli.{command.module or command.name}")
     outcome: Outcome = module.run(flags, console)
     return outcome
 

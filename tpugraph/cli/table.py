@@ -35,7 +35,17 @@ class Flag:
 class Command:
     """One command: what it takes and how it is explained.
 
-    ``model`` is the word for what it takes, ``other`` that for a second model. ``tensorflow`` says whether it needs TensorFlow.
+    Attributes:
+        name: its name, which is that of its module too unless ``module`` names another.
+        takes_model: whether it takes an argument.
+        summary: what it does, in a line.
+        text: what it does, at length.
+        examples: command lines, the simplest one first.
+        flags: its flags.
+        other: what a second argument is called; "" where it takes none.
+        model: what the argument is called.
+        tensorflow: whether it needs TensorFlow.
+        module: the module below ``tpugraph.cli`` where that is not the name.
     """
 
     name: str
@@ -47,6 +57,7 @@ class Command:
     other: str = ""
     model: str = "MODEL"
     tensorflow: bool = True
+    module: str = ""
 
 
 COMMON = (
@@ -476,8 +487,34 @@ COMPLETION = Command(
     model="SHELL",
     tensorflow=False,
 )
+PROGRAM = Command(
+    "program",
+    True,
+    "list what a program for TensorFlow 1.15 uses, and what of it is there",
+    "PROGRAM is a Python file, or a folder of them. It is read and not run. Each name of TensorFlow 1.15 that it uses is said to "
+    "work, to work with a difference, or not to be there, with what to use instead. The exit code is 1 where one is not there. "
+    "`python -m tpugraph.compat PROGRAM` runs it as it is.",
+    ("tpugraph program train.py", "tpugraph program train.py --all"),
+    (Flag("all", "boolean", False, "list the names that simply work too"), *COMMON),
+    model="PROGRAM",
+    module="program_symbols",
+)
 COMMANDS = {
     command.name: command
-    for command in (CONVERT, RUN, INSPECT, VERIFY, DIFF, CHECK, COMPILE, VIEW, REPORT, PASSES, WORKER, COMPLETION)
+    for command in (
+        CONVERT,
+        RUN,
+        INSPECT,
+        VERIFY,
+        DIFF,
+        CHECK,
+        COMPILE,
+        VIEW,
+        REPORT,
+        PASSES,
+        WORKER,
+        PROGRAM,
+        COMPLETION,
+    )
 }
 """The commands by name, in the order of the help."""

@@ -28,7 +28,7 @@ class ServingInputReceiver(_Receiver):
     """What a serving input function returns.
 
     Args:
-        features: a tensor or a dict of tensors for the model.
+        features: a dict of tensors for the model; it gets a tensor as a dict too, under the key ``feature``.
         receiver_tensors: the tensor, or dict of tensors, that is fed.
         receiver_tensors_alternatives: other tensors, or dicts of them, that may be fed instead, by a name: the model has
             a signature ``name:output`` for each.
@@ -38,6 +38,7 @@ class ServingInputReceiver(_Receiver):
     """
 
     __slots__ = ()
+    _named_features = True
 
     def __new__(
         cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None
@@ -46,15 +47,42 @@ class ServingInputReceiver(_Receiver):
         others = {} if receiver_tensors_alternatives is None else receiver_tensors_alternatives
         if not isinstance(others, Mapping):
             raise ArgumentTypeError(f"receiver_tensors_alternatives must be a dict, but is {others!r}")
+        given = {"feature": features} if tf.is_tensor(features) and cls._named_features else features
         received, *more = (_named(fed) for fed in (receiver_tensors, *others.values()))
         everything = [
-            *((None, t) for t in tf.nest.flatten(features)),
+            *((None, t) for t in tf.nest.flatten(given)),
             *(pair for fed in (received, *more) for pair in fed.items()),
         ]
         for key, value in everything:
             if not tf.is_tensor(value):
                 raise ArgumentTypeError(f"ServingInputReceiver: {key or 'features'} must be a tensor, but is {value!r}")
-        return super().__new__(cls, features, received, dict(zip(others, more, strict=True)))
+        return super().__new__(cls, given, received, dict(zip(others, more, strict=True)))
+
+
+class TensorServingInputReceiver(ServingInputReceiver):
+    """What a serving input function returns for a model whose features are one tensor, which the model gets as it is.
+
+    Args:
+        features: the tensor.
+        receiver_tensors: see :class:`ServingInputReceiver`.
+        receiver_tensors_alternatives: see :class:`ServingInputReceiver`.
+
+    Raises:
+        ArgumentTypeError: something else than a tensor (a ``TypeError``).
+    """
+
+    __slots__ = ()
+    _named_features = False
+
+    def __new__(
+        cls, features: Any, receiver_tensors: Any, receiver_tensors_alternatives: Any = None
+    ) -> TensorServingInputReceiver:
+        """Check the fields and make the receiver; see the class."""
+        if not tf.is_tensor(features):
+            raise ArgumentTypeError(f"TensorServingInputReceiver: features must be a tensor, but is {features!r}")
+        made = super().__new__(cls, features, receiver_tensors, receiver_tensors_alternatives)
+        assert isinstance(made, TensorServingInputReceiver)
+        return made
 
 
 def _named(fed: Any) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def _shown(value: Any) -> str:
 def rows_of(tensors: Any) -> int | None:
     """The number of rows of the first tensor of known shape; None where unknown."""
     shapes = [t.shape for t in tf.nest.flatten(tensors) if isinstance(t, tf.Tensor)]
-    return next((int(s[0]) for s in shapes if s.rank and s[0] is not None), None)
+    return next((rows for s in shapes if s.rank and (rows := s.as_list()[0]) is not None), None)
 
 
 def per_core(dataset: Any, plan: Batches, batch_axis: Any = None) -> Any:
@@ -96,7 +96,9 @@ def per_core(dataset: Any, plan: Batches, batch_axis: Any = None) -> Any:
         return _split_along(dataset, plan, batch_axis)
     _check_rows(dataset.element_spec, plan.host)
     specs = tf.nest.flatten(dataset.element_spec)
-    if any(not isinstance(s, tf.TensorSpec) or s.shape.rank is None or s.shape[0] != plan.host for s in specs):
+    if any(
+        not isinstance(s, tf.TensorSpec) or s.shape.rank is None or s.shape.as_list()[0] != plan.host for s in specs
+    ):
         dataset = dataset.filter(lambda *e: _is_whole(e, plan.host))
     if plan.core == plan.host:
         return _closed(dataset, plan.core)
@@ -122,10 +124,24 @@ def every_row(dataset: Any, plan: Batches, *, fixed: bool) -> Any:
     return _closed(shares, plan.core) if fixed else shares
 
 
-def next_of(dataset: Any) -> Any:
-    """The tensors of the next element; the iterator is initialised with the tables of the graph."""
-    iterator = tf1.data.make_initializable_iterator(dataset)
-    tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+def next_of(dataset: Any, *, open_rows: bool = False) -> Any:
+    """The tensors of the next element; the iterator is initialised with the tables of the graph.
+
+    Args:
+        dataset: the input.
+        open_rows: whether the number of rows is left out of the shapes, so that no constant of the model can hold it, as
+            in ``tf.losses`` behind batches that drop the remainder.
+    """
+    specs = tf.nest.flatten(dataset.element_spec)
+    if open_rows and all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in specs):
+        opened = [tf.TensorShape([None, *spec.shape.as_list()[1:]]) for spec in specs]
+        types, shapes = tf1.data.get_output_types(dataset), tf.nest.pack_sequence_as(dataset.element_spec, opened)
+        iterator = tf1.data.Iterator.from_structure(types, shapes)
+        initializer = iterator.make_initializer(dataset)
+    else:
+        iterator = tf1.data.make_initializable_iterator(dataset)
+        initializer = iterator.initializer
+    tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, initializer)
     return iterator.get_next()
 
 
@@ -137,7 +153,7 @@ def _check_rows(element_spec: Any, rows: int | None, *, smaller: bool = False) -
             fix="dataset.batch(params['batch_size'], drop_remainder=True)",
         )
     for spec in specs:
-        found = spec.shape[0]
+        found = spec.shape.as_list()[0]
         if found not in (None, rows) and not (smaller and found < rows):
             raise ArgumentError(
                 f"input_fn returned batches of {found} rows, but params['batch_size'] is {rows}",
@@ -157,7 +173,7 @@ def _closed(dataset: Any, rows: int | None) -> Any:
     def close(*element: Any) -> Any:
         for tensor in tf.nest.flatten(element):
             if isinstance(tensor, tf.Tensor) and tensor.shape.rank:
-                tensor.set_shape([rows, *tensor.shape[1:]])
+                tensor.set_shape([rows, *tensor.shape.as_list()[1:]])
         return element if len(element) > 1 else element[0]
 
     return dataset.map(close)
@@ -168,13 +184,13 @@ def _split_along(dataset: Any, plan: Batches, batch_axis: Any) -> Any:
         flat = tf.nest.flatten(element)
         pieces = []
         for tensor, axis in zip(flat, _axes(element, batch_axis), strict=True):
-            size = tensor.shape[axis]
+            size = tensor.shape.as_list()[axis]
             if size is not None and size != plan.host:
                 raise ArgumentError(
                     f"batch_axis: dimension {axis} of '{tensor.name}' has {size} rows, "
                     f"but params['batch_size'] is {plan.host}"
                 )
-            shape = [plan.host if i == axis else d for i, d in enumerate(tensor.shape)]
+            shape = [plan.host if i == axis else d for i, d in enumerate(tensor.shape.as_list())]
             whole = tf.ensure_shape(tensor, shape)
             pieces.append(tf.stack(tf.split(whole, plan.cores // plan.hosts, axis=axis)))
         packed = tf.nest.pack_sequence_as(element, pieces)

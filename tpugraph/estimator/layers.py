@@ -24,7 +24,7 @@ def dense(
 ) -> Any:
     """A fully connected layer: ``[..., n]`` becomes ``[..., units]``; its variables are ``kernel`` and ``bias``."""
     with tf1.variable_scope(name, default_name="dense", reuse=reuse):
-        width = inputs.shape[-1]
+        width = inputs.shape.as_list()[-1]
         kernel = tf1.get_variable("kernel", [width, units], inputs.dtype, kernel_initializer, kernel_regularizer,
                                   trainable=trainable)  # fmt: skip
         if inputs.shape.rank == 2:
@@ -54,7 +54,7 @@ def conv2d(
     """A convolution over images ``[batch, height, width, channels]``; its variables are ``kernel`` and ``bias``."""
     _channels_last(data_format)
     with tf1.variable_scope(name, default_name="conv2d", reuse=reuse):
-        shape = [*_pair(kernel_size), inputs.shape[-1], filters]
+        shape = [*_pair(kernel_size), inputs.shape.as_list()[-1], filters]
         kernel = tf1.get_variable("kernel", shape, inputs.dtype, kernel_initializer, kernel_regularizer,
                                   trainable=trainable)  # fmt: skip
         outputs = tf.nn.conv2d(inputs, kernel, _pair(strides), padding.upper(), dilations=_pair(dilation_rate))
@@ -102,8 +102,8 @@ def dropout(
 def flatten(inputs: Any, name: str | None = None) -> Any:
     """``[batch, ...]`` becomes ``[batch, n]``."""
     size = inputs.shape[1:].num_elements()
-    rows = inputs.shape[0] if inputs.shape[0] is not None and size is None else -1
-    return tf.reshape(inputs, [rows, -1 if size is None else size], name=name or "flatten")
+    rows = inputs.shape.as_list()[0] if size is None else None
+    return tf.reshape(inputs, [-1 if rows is None else rows, -1 if size is None else size], name=name or "flatten")
 
 
 def _finish(outputs: Any, units: int, use_bias: bool, initializer: Any, activation: Any, trainable: bool) -> Any:

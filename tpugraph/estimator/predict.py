@@ -54,7 +54,12 @@ def chosen(predictions: Any, keys: list[str] | None) -> Any:
 
 
 def predict_on_cores(
-    model: CoresModel, checkpoint: str, hooks: Sequence[Any], otherwise: Callable[[], Iterator[Any]], *, single: bool
+    model: CoresModel,
+    checkpoint: str | None,
+    hooks: Sequence[Any],
+    otherwise: Callable[[], Iterator[Any]],
+    *,
+    single: bool,
 ) -> Iterator[Any]:
     """Yield the predictions of a converted model, example after example or batch after batch.
 
@@ -117,7 +122,7 @@ def check_turn(mine: int, now: int) -> None:
 
 
 def predict(
-    model: PlainModel, checkpoint: str, predictions: Any, hooks: Sequence[Any], *, single: bool
+    model: PlainModel, checkpoint: str | None, predictions: Any, hooks: Sequence[Any], *, single: bool
 ) -> Iterator[Any]:
     """Yield the predictions of example after example, or of batch after batch.
 

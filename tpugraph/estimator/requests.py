@@ -42,6 +42,11 @@ class Requests:
     batch_sizes: Mapping[str, int | None]
     batch_axis: Any = None
 
+    @property
+    def endless(self) -> bool:
+        """Whether training may go on to the end of the data, with no number of steps given."""
+        return not self.use_tpu
+
     def check(self) -> None:
         """Check what must be right before anything is asked for.
 

@@ -45,6 +45,8 @@ class TPUConfig:
         input_partition_dims: how inputs are split over the cores of one replica.
         eval_training_input_configuration: PER_HOST_V1 or SLICED.
         experimental_host_call_every_n_steps: steps between two host calls.
+        experimental_allow_per_host_v2_parallel_get_next: not used: batches are read in order.
+        experimental_feed_hook: refused unless None: there is no infeed hook to replace.
         batch_norm: ``per_core``: each core normalises by the statistics of its own rows, as models on a TPU are used to;
             ``global``: by those of the whole batch, as the same model does without cores. An argument of tpugraph's own.
 
@@ -63,6 +65,8 @@ class TPUConfig:
     input_partition_dims: Any = None
     eval_training_input_configuration: int = InputPipelineConfig.PER_HOST_V1
     experimental_host_call_every_n_steps: int = 1
+    experimental_allow_per_host_v2_parallel_get_next: bool = False
+    experimental_feed_hook: Any = None
     batch_norm: str = "per_core"
 
     def __post_init__(self) -> None:
@@ -79,6 +83,10 @@ class TPUConfig:
         allowed = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
         one_of("TPUConfig eval_training_input_configuration", self.eval_training_input_configuration, allowed,
                why="PER_HOST_V1 or SLICED")  # fmt: skip
+        if self.experimental_feed_hook is not None:
+            raise ArgumentError(
+                "TPUConfig experimental_feed_hook: there is no infeed hook to replace", fix="leave it out"
+            )
         if self.input_partition_dims is not None:
             self._check_partition_dims()
 

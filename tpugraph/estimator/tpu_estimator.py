@@ -100,8 +100,11 @@ class TPUEstimator(Learnt):
         }
         assert model_fn is not None
         requests = Requests(model_fn, params, config, use_tpu, eval_on_tpu, sizes, batch_axis)
+        self._open(requests, model_dir, warm_start_from)
+
+    def _open(self, requests: Requests, model_dir: Any, warm_start_from: Any) -> None:
         requests.check()
-        self._config = config.replace(model_dir=_folder(model_dir, config.model_dir))
+        self._config = requests.config.replace(model_dir=_folder(model_dir, requests.config.model_dir))
         self._requests = replace(requests, config=self._config)
         self._warm_start = settings_of(warm_start_from)
         self._cores: Cores | None = None
@@ -174,7 +177,7 @@ class TPUEstimator(Learnt):
             CheckpointError: somebody else trains in the model_dir, or none of its checkpoints is whole.
             TpuGraphError: the model cannot be converted, or a step failed.
         """
-        goal = goal_of(steps, max_steps, endless=not self._requests.use_tpu)
+        goal = goal_of(steps, max_steps, endless=self._requests.endless)
         users = hooks_of("hooks", hooks)
         listeners = check_listeners(saving_listeners)
         if max_steps is not None and self.saved_step >= max_steps:
@@ -284,18 +287,20 @@ class TPUEstimator(Learnt):
                 used. It must return a Dataset that ends, except with ``use_tpu=False``.
             predict_keys: names of the predictions that are wanted; all when None.
             hooks: session hooks, called around each loop of ``iterations_per_loop`` batches, 32 at most.
-            checkpoint_path: the checkpoint; the newest one when None.
+            checkpoint_path: the checkpoint; the newest one when None, and first values where there is none.
             yield_single_examples: example by example; else batch by batch.
 
         Returns:
             A generator of predictions, in the order of the data. It may be left before its end.
 
         Raises:
-            ArgumentError: nothing is trained yet, or no such predictions (a ``ValueError``).
+            ArgumentError: no such predictions (a ``ValueError``).
             ArgumentTypeError: predict_keys that are no names, or no Dataset (a ``TypeError``).
         """
         keys, users = predict_only.check_keys(predict_keys), hooks_of("hooks", hooks)
-        checkpoint = checkpoint_path or self._newest()
+        checkpoint = checkpoint_path or self.latest_checkpoint()
+        if checkpoint is None:
+            say(f"there is no checkpoint in {self.model_dir}: predictions are made with the model's first values")
         single = yield_single_examples
 
         def plainly() -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.optimizer import COLLECTION, KINDS
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import EstimatorSpec
+from tpugraph.estimator.tensorflow_collectives import one_shard
 from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.user_functions import call_input_fn, call_model_fn, name_of, takes, watched, with_extras
 from tpugraph.ir import Graph, graphdef
@@ -41,6 +43,7 @@ class Request:
         input_mode: an InputPipelineConfig value.
         batch_axis: of each part of the input the dimension of its batch, or None.
         fixed_rows: of evaluation and prediction on cores: whether the batch has a fixed number of rows in the graph.
+        plain: whether the functions get the user's params alone, as those of a plain Estimator do.
     """
 
     model_fn: Callable[..., Any]
@@ -52,6 +55,7 @@ class Request:
     input_mode: int = InputPipelineConfig.PER_HOST_V1
     batch_axis: Any = None
     fixed_rows: bool = False
+    plain: bool = False
 
 
 @dataclass
@@ -161,7 +165,7 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
     """The input for ``rows``; None where it consists of tensors that the host would have to split."""
     plan, config = request.plan, request.config
     graph = _OpenGraph()
-    with graph.as_default(), old_control_flow(), _device(config):
+    with graph.as_default(), tensorflow_1_graphs(), _device(config):
         tf1.set_random_seed(config.tf_random_seed)
         tf1.train.create_global_step(graph)
         returned = _call_for_hosts(request, rows)
@@ -172,7 +176,8 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
                 returned = inputs.per_core(returned, plan, request.batch_axis).prefetch(2 * plan.cores)
             elif plan.cores:
                 returned = inputs.every_row(returned, plan, fixed=request.fixed_rows).prefetch(2 * plan.cores)
-            returned = inputs.next_of(returned)
+            evaluated = plan.cores and request.mode != ModeKeys.TRAIN
+            returned = inputs.next_of(returned, open_rows=bool(evaluated and not request.fixed_rows))
         else:
             inputs.check_tensors(returned)
             if plan.cores > 1 and rows != plan.core:
@@ -190,7 +195,7 @@ def _call_for_hosts(request: Request, rows: int | None) -> Any:
     def call(host: int) -> tuple[Any, bool]:
         params = _params(request, rows, for_input=True, host=host)
         found = call_input_fn(request.input_fn, request.mode, params, request.config)
-        asked = getattr(params, "context", None) or (params["context"] if isinstance(params, dict) else None)
+        asked = getattr(params, "context", None) or (params.get("context") if isinstance(params, dict) else None)
         return found, bool(asked and asked.asked)
 
     returned, asked = call(0)
@@ -208,7 +213,7 @@ def trace_serving(request: Request) -> tuple[Fed, Any]:
         ArgumentTypeError: it gave no receiver.
     """
     graph = _OpenGraph()
-    with graph.as_default(), old_control_flow():
+    with graph.as_default(), tensorflow_1_graphs():
         tf1.set_random_seed(request.config.tf_random_seed)
         tf1.train.create_global_step(graph)
         receiver = request.input_fn()
@@ -228,7 +233,7 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     """
     plan, config = request.plan, request.config
     _count_layers_anew()
-    with fed.graph.as_default(), old_control_flow(), _device(config):
+    with fed.graph.as_default(), tensorflow_1_graphs(), one_shard(), _device(config):
         params = watched(_params(request, plan.whole if fed.at_global else plan.core, for_input=False))
         spec = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
         _check_here(spec, fed.graph, request)
@@ -243,6 +248,8 @@ def trace_model(request: Request, fed: Fed) -> Traced:
 
 def _params(request: Request, rows: int | None, *, for_input: bool, host: int = 0) -> Any:
     plan = request.plan
+    if request.plain:
+        return {} if request.params is None else copy.deepcopy(request.params)
     context = TPUContext(plan.hosts, max(plan.cores, 1), for_input, host)
     return with_extras(request.params, batch_size=rows, use_tpu=bool(plan.cores), context=context)
 
@@ -289,15 +296,21 @@ class _OpenGraph(tf.Graph):  # type: ignore[misc]
 
 
 @contextmanager
-def old_control_flow() -> Iterator[None]:
-    """Loops and conditions are made of the old ops, as a TensorFlow 1 program makes them."""
-    functional = tf1.control_flow_v2_enabled()
+def tensorflow_1_graphs() -> Iterator[None]:
+    """Loops and conditions are made of the old ops, as a TensorFlow 1 program makes them; variables are resources.
+
+    TPUEstimator made resources of variables whatever the program had switched on or off, since nothing else runs on a TPU.
+    """
+    functional, resources = tf1.control_flow_v2_enabled(), tf1.resource_variables_enabled()
     tf1.disable_control_flow_v2()
+    tf1.enable_resource_variables()
     try:
         yield
     finally:
         if functional:
             tf1.enable_control_flow_v2()
+        if not resources:
+            tf1.disable_resource_variables()
 
 
 @contextmanager

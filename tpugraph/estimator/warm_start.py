@@ -83,8 +83,8 @@ def warm_start(traced: Traced, host: HostSession, settings: WarmStartSettings | 
         key = renamed.get(name, name)
         if key not in held:
             missing.append(name)
-        elif list(variable.shape) != list(held[key]):
-            mismatched.append(f"{name} is {list(variable.shape)}, in the checkpoint {list(held[key])}")
+        elif variable.shape.as_list() != list(held[key]):
+            mismatched.append(f"{name} is {variable.shape.as_list()}, in the checkpoint {list(held[key])}")
         else:
             restored[name] = reader.get_tensor(key)
     if not restored:

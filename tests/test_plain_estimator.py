@@ -1,0 +1,205 @@
+"""The plain Estimator and the canned ones: on cores and off them as TensorFlow 1.15's own, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpugraph
+from estimators import FEATURES, ROWS, TARGETS, by_hand, linear_fn, lines, losses_in
+from models import CORPUS
+from tpugraph.estimator import plain_estimator
+from tpugraph.estimator.canned.canned_models import DNNLinearCombinedEstimator, optimizer_of
+from tpugraph.estimator.canned.classifiers import BaselineClassifier, DNNClassifier, LinearClassifier
+from tpugraph.estimator.canned.heads import BinaryClassHead, MultiClassHead, MultiLabelHead
+from tpugraph.estimator.canned.regression_heads import LogisticRegressionHead, PoissonRegressionHead, RegressionHead
+from tpugraph.support.errors import ArgumentError
+
+tf1 = tf.compat.v1
+column = tf1.feature_column
+
+
+def read(rows: int = ROWS) -> Callable[[], Any]:
+    return lambda: tf.data.Dataset.from_tensor_slices(({"x": FEATURES}, TARGETS)).repeat().batch(rows)
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_the_batches_are_those_of_the_input(tmp_path: Path, use_tpu: bool) -> None:
+    config = plain_estimator.PlainRunConfig(str(tmp_path), 7, 1)
+    estimator = tpugraph.Estimator(linear_fn, config=config, params={"batch_size": 5, "rate": 0.05}, use_tpu=use_tpu)
+    with lines() as said:
+        estimator.train(read(), steps=6)
+    losses, weights = by_hand(6)
+    np.testing.assert_allclose(estimator.get_variable_value("w")[:, 0], weights, rtol=1e-4)
+    assert losses_in(tmp_path)[6] == pytest.approx(losses[5], rel=1e-5)
+    assert any(f"global batch {ROWS} = 8 cores x {ROWS // 8}" in line for line in said) == use_tpu
+
+
+def test_the_cores_divide_the_batch(tmp_path: Path) -> None:
+    estimator = tpugraph.Estimator(linear_fn, tmp_path, use_tpu=True)
+    with lines() as said:
+        estimator.train(read(18), steps=2)
+    assert any("global batch 18 = 6 cores x 3" in line for line in said)
+    estimator.close()
+
+
+def test_the_functions_get_the_params_alone(tmp_path: Path) -> None:
+    seen = []
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        seen.append(dict(params))
+        params["layers"].append(3)
+        return linear_fn(features, labels, mode, {})
+
+    given = {"layers": [1, 2]}
+    tpugraph.Estimator(model_fn, tmp_path, params=given).train(read(), steps=1)
+    assert seen == [{"layers": [1, 2, 3]}]
+    assert given == {"layers": [1, 2]}
+
+
+def test_the_data_ends_training(tmp_path: Path) -> None:
+    estimator = tpugraph.Estimator(linear_fn, tmp_path, use_tpu=True)
+    with lines() as said:
+        estimator.train(lambda: read()().take(3))
+    assert any("the data ended after 3 steps" in line for line in said)
+    estimator.close()
+
+
+def test_the_run_config_takes_its_arguments_in_the_order_of_the_original() -> None:
+    config = plain_estimator.PlainRunConfig("folder", 3, 50, 20)
+    assert (config.model_dir, config.tf_random_seed, config.save_summary_steps) == ("folder", 3, 50)
+    assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == (20, None)
+    assert config.replace(save_summary_steps=5).save_summary_steps == 5
+
+
+# --------------------------------------------------------------------------- beside TensorFlow 1.15
+
+
+def recorded_rows() -> tuple[dict[str, Any], Any]:
+    """Features and labels that the recorded DNNClassifier read."""
+    graph = tpugraph.load(CORPUS / "dnn_classifier" / "model.ckpt-0.meta")
+    parts = [graph[f"normalize_element/component_{i}"].attr("value") for i in range(5)]
+    return dict(zip(("age", "education", "hours", "occupation"), parts, strict=False)), parts[4]
+
+
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_a_canned_classifier_trains_as_that_of_tensorflow_1_15(tmp_path: Path, use_tpu: bool) -> None:
+    """24 losses of tf.estimator.DNNClassifier in TensorFlow 1.15.5, from the same first values on the same rows."""
+    age, hours = column.numeric_column("age"), column.numeric_column("hours")
+    education = column.categorical_column_with_vocabulary_list("education", ["HS", "BSc", "MSc", "PhD"])
+    occupation = column.categorical_column_with_vocabulary_list(
+        "occupation", ["Tech", "Sales", "Farm"], num_oov_buckets=2
+    )
+    columns = [age, column.bucketized_column(age, [25, 35, 45, 55, 65]), column.indicator_column(education), hours,
+               column.embedding_column(occupation, 4)]  # fmt: skip
+    config = plain_estimator.PlainRunConfig(str(tmp_path), save_summary_steps=1)
+    plain_estimator.use_cores(8 if use_tpu else 0)
+    try:
+        model = DNNClassifier([16, 8], columns, config=config,
+                              warm_start_from=str(CORPUS / "dnn_classifier" / "model.ckpt-0"))  # fmt: skip
+    finally:
+        plain_estimator.use_cores(0)
+    model.train(lambda: tf.data.Dataset.from_tensor_slices(recorded_rows()).repeat().batch(16), steps=24)
+
+    wanted = json.loads((CORPUS / "dnn_classifier" / "golden.json").read_text())["losses"]["plain"]
+    found = losses_in(tmp_path)
+    assert {int(step): loss for step, loss in wanted.items()} == pytest.approx(found, rel=1e-3)
+    model.close()
+
+
+# --------------------------------------------------------------------------- heads
+
+
+HEADS = {
+    "binary": (BinaryClassHead(), [0, 1, 1, 0], [[-1.0], [2.0], [-0.5], [0.0]]),
+    "words": (
+        BinaryClassHead(label_vocabulary=["no", "yes"]),
+        ["no", "yes", "yes", "no"],
+        [[-1.0], [2.0], [-0.5], [0.0]],
+    ),
+    "classes": (MultiClassHead(3), [2, 0, 1, 1], [[1.0, 0, 2], [3, 1, 0], [0, 0, 0], [1, 2, 3]]),
+    "labels": (MultiLabelHead(2), [[1, 0], [0, 1], [1, 1], [0, 0]], [[1.0, -1], [0, 2], [1, 1], [0, 0]]),
+    "numbers": (RegressionHead(weight_column="w"), [1.0, 2, 3, 4], [[1.5], [1], [3], [0]]),
+    "logistic": (LogisticRegressionHead(), [0.0, 1, 0.5, 1], [[0.0], [2], [1], [-1]]),
+    "counts": (PoissonRegressionHead(compute_full_loss=False), [0.0, 1, 2, 3], [[0.0], [1], [1], [0.5]]),
+}
+
+
+def expected(kind: str, labels: Any, logits: np.ndarray) -> np.ndarray:
+    """The loss of each row, by NumPy."""
+    if kind in ("binary", "words", "logistic", "labels"):
+        truth = np.asarray(
+            [["no", "yes"].index(word) for word in labels] if kind == "words" else labels, float
+        ).reshape(logits.shape)
+        return (np.log1p(np.exp(logits)) - truth * logits).mean(1)
+    if kind == "classes":
+        return np.log(np.exp(logits).sum(1)) - logits[np.arange(4), labels]
+    truth = np.asarray(labels)[:, None]
+    return ((logits - truth) ** 2 if kind == "numbers" else np.exp(logits) - truth * logits)[:, 0]
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_the_loss_of_a_head(kind: str) -> None:
+    head, labels, numbers = HEADS[kind]
+    logits = np.asarray(numbers, float)
+    weights = np.asarray([1.0, 2, 1, 0]) if kind == "numbers" else np.ones(4)
+    with tf.Graph().as_default(), tf1.Session() as session:
+        tf1.train.create_global_step()
+        features = {"w": tf.constant(weights, tf.float32)}
+        spec = head.create_estimator_spec(features, "eval", tf.constant(logits, tf.float32), tf.constant(labels))
+        session.run([tf1.local_variables_initializer(), tf1.tables_initializer()])
+        session.run([update for _, update in spec.eval_metric_ops.values()])
+        loss, metrics = session.run([spec.loss, {key: value for key, (value, _) in spec.eval_metric_ops.items()}])
+    rows = expected(kind, labels, logits) * weights
+    assert loss == pytest.approx(rows.sum() / 4, rel=1e-5)
+    assert metrics["average_loss"] == pytest.approx(rows.sum() / weights.sum(), rel=1e-5)
+    if kind in ("binary", "words"):
+        assert metrics["accuracy"] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: MultiClassHead(2), "n_classes must be > 2"),
+        (lambda: BinaryClassHead(loss_reduction="none"), "loss_reduction is 'none'"),
+        (lambda: optimizer_of("Best", 0.1), "Unsupported optimizer name: Best"),
+        (lambda: optimizer_of(3, 0.1), "not an Optimizer"),
+        (lambda: DNNLinearCombinedEstimator(BinaryClassHead()), "Either linear_feature_columns or dnn_feature_columns"),
+        (
+            lambda: DNNLinearCombinedEstimator(BinaryClassHead(), dnn_feature_columns=[1]),
+            "dnn_hidden_units must be defined",
+        ),
+        (lambda: tpugraph.Estimator(None), "model_fn is None"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_refused(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        make()
+
+
+def test_a_baseline_learns_the_shares(tmp_path: Path) -> None:
+    labels = np.asarray([0, 0, 0, 1] * 8)
+    model = BaselineClassifier(tmp_path, optimizer=lambda: tf1.train.GradientDescentOptimizer(0.1))
+    model.train(lambda: tf.data.Dataset.from_tensors((np.zeros([32, 1], "float32"), labels)).repeat(), steps=50)
+    (found,) = list(model.predict(lambda: tf.data.Dataset.from_tensor_slices(np.zeros([1, 1], "float32")).batch(2)))
+    np.testing.assert_allclose(found["probabilities"], [0.75, 0.25], atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:.*layer.add_variable")  # of the linear model in TensorFlow itself
+def test_a_canned_model_is_exported(tmp_path: Path) -> None:
+    model = LinearClassifier([column.numeric_column("a")], str(tmp_path / "model"))
+    model.train(
+        lambda: tf.data.Dataset.from_tensors(({"a": np.ones([4], "float32")}, np.ones([4], "int32"))).repeat(), steps=2
+    )
+    spec = {"a": tf.io.FixedLenFeature([1], tf.float32)}
+    receive = tpugraph.export.build_parsing_serving_input_receiver_fn(spec)
+    folder = model.export_saved_model(str(tmp_path / "export"), receive)
+    with tf.Graph().as_default(), tf1.Session() as session:
+        meta = tf1.saved_model.load(session, ["serve"], folder)
+    assert set(meta.signature_def) == {"serving_default", "classification", "predict"}

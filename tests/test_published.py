@@ -1,0 +1,167 @@
+"""Programs in the manner of the published ones run unedited, with and without cores, and print the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tpugraph.compat import runner
+from tpugraph.support.errors import UsageError
+
+HERE = Path(__file__).parent
+PUBLISHED = HERE / "published"
+USE_TPU = ("true", "false")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def orders(folder: Path) -> dict[tuple[str, str], list[str]]:
+    """Command lines by program and ``--use_tpu``."""
+    found = {}
+    for use_tpu in USE_TPU:
+        out, flag = folder / use_tpu, f"--use_tpu={use_tpu}"
+        found["iris_tpu", use_tpu] = [f"{PUBLISHED}/iris_tpu.py", flag, f"--model_dir={out}/iris"]
+        found["mnist_tpu", use_tpu] = [
+            f"{PUBLISHED}/mnist_tpu.py",
+            flag,
+            f"--model_dir={out}/mnist",
+            f"--data_dir={folder}/data",
+        ]
+        found["premade", use_tpu] = [flag, f"{PUBLISHED}/premade.py", f"--model_dir={out}/premade"]
+        found["slim_net", use_tpu] = [f"{PUBLISHED}/slim_net.py", flag, f"--model_dir={out}/slim"]
+        found["run_classifier", use_tpu] = [f"{PUBLISHED}/run_classifier.py", flag, f"--output_dir={out}/bert"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Ran]:
+    """Every program, with and without cores."""
+    folder = tmp_path_factory.mktemp("published")
+    (folder / "orders.json").write_text(json.dumps(list(orders(folder).values())))
+    command = [sys.executable, str(HERE / "published_runs.py"), str(folder), str(folder / "orders.json")]
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    return {
+        key: Ran(
+            *(
+                read((folder / f"{number}{end}").read_text())
+                for end, read in ((".code", int), (".out", str), (".err", str))
+            )
+        )
+        for number, key in enumerate(orders(folder))
+    }
+
+
+PROGRAMS = ("iris_tpu", "mnist_tpu", "premade", "slim_net", "run_classifier")
+
+
+@pytest.mark.parametrize("use_tpu", USE_TPU)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_runs_to_its_end(ran: dict[tuple[str, str], Ran], program: str, use_tpu: str) -> None:
+    one = ran[program, use_tpu]
+    assert one.code == 0, one.err[-3000:]
+    assert one.out
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_cores_change_nothing(ran: dict[tuple[str, str], Ran], program: str) -> None:
+    """What a program prints is the same with cores and without: words alike, numbers within 2e-3."""
+    number = re.compile(r"-?\d+\.\d+")
+    with_cores, without = (ran[program, use_tpu].out for use_tpu in USE_TPU)
+    assert number.sub("#", with_cores) == number.sub("#", without)
+    pairs = zip(map(float, number.findall(with_cores)), map(float, number.findall(without)), strict=True)
+    assert all(one == pytest.approx(other, rel=2e-3, abs=2e-3) for one, other in pairs)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_it_ran_on_cores(ran: dict[tuple[str, str], Ran], program: str) -> None:
+    assert re.search(r"global batch \d+ = 8 cores x \d+", ran[program, "true"].err)
+    assert " cores x " not in ran[program, "false"].err
+
+
+@pytest.mark.parametrize("program", [p for p in PROGRAMS if p != "premade"])
+def test_evaluation_runs_on_cores_too(ran: dict[tuple[str, str], Ran], program: str) -> None:
+    err = ran[program, "true"].err
+    assert "without cores" not in err
+    assert re.search(r"evaluated [\d,]+ examples in \d+ batch(es)? on 8 cores", err)
+
+
+# --------------------------------------------------------------------------- the command
+
+
+def command(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program of a few lines, run by the command."""
+    (folder / "train.py").write_text(source)
+    words = [sys.executable, "-m", "tpugraph.compat", "train.py", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, timeout=120)
+
+
+def test_a_program_is_main_and_its_own_failure_shows_its_own_traceback(tmp_path: Path) -> None:
+    source = """import sys
+import tensorflow as tf
+
+tf.app.flags.DEFINE_integer("n", 1, "")
+
+def inner():
+    print(tf.placeholder(tf.float32, [None, 3]).shape[0].value, sys.argv, __file__, tf.app.flags.FLAGS.n)
+    raise KeyError("mine")
+
+def main(_):
+    inner()
+
+if __name__ == "__main__":
+    tf.app.run()
+"""
+    done = command(tmp_path, source, "--n=3")
+    assert done.returncode == 1
+    assert done.stdout == "None ['train.py', '--n=3'] train.py 3\n"
+    shown = done.stderr[done.stderr.index("Traceback") :]
+    assert shown.rstrip().endswith("KeyError: 'mine'")
+    assert 'File "train.py", line 8, in inner' in shown
+    assert "tpugraph" not in shown
+
+
+def in_process(folder: Path, source: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit code and what is said of a program that fails before TensorFlow matters."""
+    (folder / "train.py").write_text(source)
+    return runner.main([str(folder / "train.py")]), capsys.readouterr().err
+
+
+@pytest.mark.parametrize("source", ["print 'a'\n", "try:\n  pass\nexcept ValueError, e:\n  pass\n"])
+def test_a_python_2_program_is_called_one(tmp_path: Path, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = in_process(tmp_path, source, capsys)
+    assert code == 1
+    assert said.startswith(f"error: {tmp_path}/train.py is a Python 2 program: ")
+    assert "2to3" in said
+    assert "Traceback" not in said
+
+
+def test_what_is_no_python_at_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = in_process(tmp_path, "def (:\n", capsys)
+    assert code == 1
+    assert "SyntaxError: invalid syntax" in said
+    assert "Python 2" not in said
+
+
+def test_command_lines_of_the_runner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner.order_of(["a.py", "--use_tpu=true", "b"]) == runner.Order("a.py", ("--use_tpu=true", "b"), 0)
+    assert runner.order_of(["--use_tpu=true", "--num_cores=4", "a.py"]) == runner.Order("a.py", (), 4)
+    for words, said in ((["--other", "a.py"], "no flag of the runner"), (["--use_tpu=true"], "no program is named")):
+        with pytest.raises(UsageError, match=said):
+            runner.order_of(words)
+    assert runner.main([str(tmp_path / "none.py")]) == 1
+    assert "none.py': No such file or directory" in capsys.readouterr().err
+    assert runner.main(["--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

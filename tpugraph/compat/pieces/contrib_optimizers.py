@@ -1,0 +1,121 @@
+"""The optimizers of ``tf.contrib.opt`` that programs for TPUs use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+tf1 = tf.compat.v1
+
+
+class DecoupledWeightDecayExtension:
+    """Weight decay beside the gradient: before each step the variables shrink by ``weight_decay`` times themselves.
+
+    It is mixed into an optimizer, before it in the list of bases.
+
+    Args:
+        weight_decay: the share by which they shrink.
+        **kwargs: the arguments of the optimizer.
+    """
+
+    def __init__(self, weight_decay: Any, **kwargs: Any) -> None:
+        self._decay = weight_decay
+        self._decayed: set[str] | None = None
+        super().__init__(**kwargs)
+
+    def minimize(self, loss: Any, *arguments: Any, decay_var_list: Any = None, **named: Any) -> Any:
+        """As that of the optimizer; only the variables of ``decay_var_list`` shrink, where it is given."""
+        self._decayed = None if decay_var_list is None else {v.name for v in decay_var_list}
+        return super().minimize(loss, *arguments, **named)  # type: ignore[misc]
+
+    def apply_gradients(
+        self, grads_and_vars: Any, global_step: Any = None, name: Any = None, decay_var_list: Any = None
+    ) -> Any:
+        """As that of the optimizer; only the variables of ``decay_var_list`` shrink, where it is given."""
+        if decay_var_list is not None:
+            self._decayed = {v.name for v in decay_var_list}
+        pairs = [(g, v) for g, v in grads_and_vars if g is not None]
+        decays = [v.assign_sub(tf.cast(self._decay, v.dtype.base_dtype) * v.read_value()) for _, v in pairs
+                  if self._decayed is None or v.name in self._decayed]  # fmt: skip
+        with tf.control_dependencies([*decays, *(g for g, _ in pairs if isinstance(g, tf.Tensor))]):
+            return super().apply_gradients(pairs, global_step, name)  # type: ignore[misc]
+
+
+def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
+    """An optimizer class with weight decay beside the gradient; ``weight_decay`` is its first argument."""
+    return type(
+        f"{base_optimizer.__name__}WithDecoupledWeightDecay", (DecoupledWeightDecayExtension, base_optimizer), {}
+    )
+
+
+class AdamWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]
+    """Adam with weight decay beside the gradient."""
+
+    def __init__(self, weight_decay: Any, learning_rate: Any = 0.001, beta1: float = 0.9, beta2: float = 0.999,
+                 epsilon: float = 1e-8, use_locking: bool = False, name: str = "AdamW") -> None:  # fmt: skip
+        super().__init__(weight_decay, learning_rate=learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon,
+                         use_locking=use_locking, name=name)  # fmt: skip
+
+
+class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
+    """Momentum with weight decay beside the gradient."""
+
+    def __init__(self, weight_decay: Any, learning_rate: Any, momentum: Any, use_locking: bool = False,
+                 name: str = "MomentumW", use_nesterov: bool = False) -> None:  # fmt: skip
+        super().__init__(weight_decay, learning_rate=learning_rate, momentum=momentum, use_locking=use_locking, name=name,
+                         use_nesterov=use_nesterov)  # fmt: skip
+
+
+class LazyAdamOptimizer(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]
+    """Adam; on cores the gradient of a table is dense, so that every row moves as with Adam itself."""
+
+
+class LARSOptimizer(tf.compat.v1.train.MomentumOptimizer):  # type: ignore[misc]
+    """Momentum with a rate of its own for each variable, by the norms of the variable and of its gradient.
+
+    Args:
+        learning_rate: the rate that all of them scale.
+        momentum: the share of the last step that is kept.
+        weight_decay: how much of the variable is added to its gradient.
+        eeta: the share of the norm of the variable that a step has.
+        epsilon: is added where a norm divides.
+        name: a name.
+        skip_list: of variables whose name has one of these in it the rate is not scaled; ``batch_normalization`` and
+            ``bias`` when None.
+        use_nesterov: whether momentum is Nesterov's.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        momentum: Any = 0.9,
+        weight_decay: float = 0.0001,
+        eeta: float = 0.001,
+        epsilon: float = 0.0,
+        name: str = "LARSOptimizer",
+        skip_list: Any = None,
+        use_nesterov: bool = False,
+    ) -> None:
+        if momentum < 0.0:
+            raise ValueError(f"momentum should be positive: {momentum}")
+        super().__init__(1.0, momentum, name=name, use_nesterov=use_nesterov)
+        self._rate = learning_rate() if callable(learning_rate) else learning_rate
+        self._weight_decay, self._eeta, self._epsilon = weight_decay, eeta, epsilon
+        self._skip = ["batch_normalization", "bias"] if skip_list is None else list(skip_list)
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        """Scale each gradient by the rate of its variable, and apply it with momentum."""
+        scaled = [(None if g is None else self._scaled(tf.convert_to_tensor(g), v), v) for g, v in grads_and_vars]
+        return super().apply_gradients(scaled, global_step, name)
+
+    def _scaled(self, gradient: Any, variable: Any) -> Any:
+        if any(part in variable.op.name for part in self._skip):
+            return gradient * self._rate
+        value = variable.read_value()
+        norm, slope = tf.norm(value, 2), tf.norm(gradient, 2)
+        below = slope + self._weight_decay * norm + self._epsilon
+        ratio = tf.where(
+            (norm > 0) & (slope > 0), self._eeta * norm / tf.where(below > 0, below, tf.ones_like(below)), 1.0
+        )
+        return (gradient + self._weight_decay * value) * ratio * self._rate

@@ -1,0 +1,111 @@
+"""The names of TensorFlow 1.15 in the text of a program, found without running it."""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpugraph.compat.import_hook import ROOTS, module_path
+from tpugraph.compat.tree import MissingModuleError, MissingSymbolError, Namespace, find, namespace, symbol_of
+from tpugraph.support.errors import LoadError
+
+
+@dataclass(frozen=True)
+class Use:
+    """A name that a program uses.
+
+    Attributes:
+        name: the name, from ``tf`` on.
+        where: the file and line of the first use.
+        state: what became of it: ``works``, ``works with a difference`` or ``not there``.
+        tells: how it differs, or what to use instead.
+    """
+
+    name: str
+    where: str
+    state: str
+    tells: str = ""
+
+
+def uses_in(path: Path) -> list[Use]:
+    """The names of TensorFlow 1.15 that a Python file uses, in the order of its lines.
+
+    Raises:
+        LoadError: the file is no Python 3.
+    """
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise LoadError(f"'{path}' is no Python 3: {getattr(error, 'msg', error)}", origin=f"{path}{line}",
+                        fix="translate a Python 2 program first, for instance with 2to3 -w or futurize") from None  # fmt: skip
+    aliases = dict(_aliases(tree))
+    found = []
+    for node in ast.walk(tree):
+        chain = _chain(node, aliases)
+        if chain is not None:
+            found.append(_use(chain, f"{path}:{getattr(node, 'lineno', 0)}"))
+    unique = {use.name: use for use in reversed(found) if use is not None}
+    return sorted(unique.values(), key=lambda use: int(use.where.rpartition(":")[2]))
+
+
+def _aliases(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
+    """What a name of the program stands for: the parts of a name in the tree; ``[]`` is ``tf`` itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                root, _, rest = alias.name.partition(".")
+                if root in ROOTS:
+                    yield (alias.asname, _parts(root, rest)) if alias.asname else (root, _parts(root, ""))
+        elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").partition(".")[0] in ROOTS:
+            root, _, rest = (node.module or "").partition(".")
+            for alias in node.names:
+                yield alias.asname or alias.name, [*_parts(root, rest), alias.name]
+
+
+def _parts(root: str, rest: str) -> list[str]:
+    path = module_path(root, rest)
+    return rest.split(".") if path is None else path.split(".") if path else []
+
+
+def _chain(node: ast.AST, aliases: dict[str, list[str]]) -> list[str] | None:
+    """The parts of the name that an expression such as ``tf.train.AdamOptimizer`` spells; None for anything else."""
+    names: list[str] = []
+    inner = node
+    while isinstance(inner, ast.Attribute):
+        names.insert(0, inner.attr)
+        inner = inner.value
+    if not isinstance(inner, ast.Name) or inner.id not in aliases or not isinstance(inner.ctx, ast.Load):
+        return None
+    return [*aliases[inner.id], *names]
+
+
+def _use(parts: list[str], where: str) -> Use | None:
+    """What became of a name; None for ``tf`` itself and for modules."""
+    at: Any = namespace("")
+    path: list[str] = []
+    for part in parts:
+        if not isinstance(at, types.ModuleType):
+            break
+        path.append(part)
+        name = "tf." + ".".join(path)
+        if isinstance(at, Namespace):
+            inside = at.__name__.removeprefix("tf").removeprefix(".")
+            symbol = symbol_of(inside, part)
+            if symbol is not None and (symbol.differs or not symbol.home):
+                return Use(name, where, symbol.state, symbol.differs or f"{symbol.why}: {symbol.instead}")
+            try:
+                at = find(inside, part)
+            except (MissingSymbolError, MissingModuleError) as error:
+                return Use(name, where, "not there", error.fix or error.fault)
+        elif hasattr(at, part):
+            at = getattr(at, part)
+        elif at.__name__.startswith("tensorflow.python"):
+            return None  # a module below TensorFlow's own that nothing has imported yet
+        else:
+            return Use(name, where, "not there", "docs/compat.md lists what there is")
+    return None if isinstance(at, types.ModuleType) else Use("tf." + ".".join(path), where, "works")

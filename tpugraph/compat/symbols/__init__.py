@@ -1,0 +1,48 @@
+"""The symbols of TensorFlow 1.15 by module: the data behind the tree, behind ``tpugraph program`` and docs/compat.md."""
+
+from __future__ import annotations
+
+from tpugraph.compat.symbol_record import Page, Symbol
+from tpugraph.compat.symbols import contrib_names as contrib
+from tpugraph.compat.symbols import core_names as core
+from tpugraph.compat.symbols import estimator_names
+from tpugraph.compat.symbols.contrib_packages import CONTRIB
+
+__all__ = ["BASES", "CONTRIB", "PAGES"]
+
+PAGES: dict[str, Page] = {
+    "": core.ROOT,
+    "compat": {"v1": Symbol("@"), "v2": Symbol("tensorflow.compat.v2")},
+    "layers": core.LAYERS,
+    "layers.experimental": core.LAYERS_EXPERIMENTAL,
+    "contrib.tpu": contrib.TPU,
+    "contrib.data": contrib.DATA,
+    "contrib.cluster_resolver": contrib.CLUSTER_RESOLVER,
+    "contrib.training": contrib.TRAINING,
+    "contrib.summary": contrib.SUMMARY,
+    "contrib.framework": contrib.FRAMEWORK,
+    "contrib.layers": contrib.LAYERS,
+    "contrib.opt": contrib.OPT,
+    "contrib.estimator": contrib.ESTIMATOR,
+    "contrib.quantize": contrib.QUANTIZE,
+    **estimator_names.PAGES,
+}
+"""Of each module of the tree, by its name below ``tf``, the symbols with a record of their own."""
+
+_RNN = f"{core.KERAS}.__internal__.legacy.rnn_cell"
+
+BASES: dict[str, tuple[str, ...]] = {
+    "": ("tensorflow.compat.v1",),
+    "compat": ("tensorflow.compat.v1.compat",),
+    "nn": ("tensorflow.compat.v1.nn",),
+    "nn.rnn_cell": (_RNN,),
+    "contrib.rnn": (_RNN, "tensorflow.compat.v1.nn"),
+    "contrib.framework": ("tf_slim",),
+    "contrib.layers": ("tf_slim.layers", "tf_slim"),
+    "contrib.slim": ("tf_slim",),
+    "contrib.slim.nets": ("tf_slim.nets",),
+    "contrib.losses": ("tf_slim.losses",),
+    "contrib.metrics": ("tf_slim.metrics",),
+    "contrib.lookup": ("tensorflow.python.ops.lookup_ops",),
+}
+"""The modules in which names without a record are looked up, first one first."""

@@ -1,0 +1,109 @@
+"""The packages of ``tf.contrib`` that have something in their place."""
+
+from __future__ import annotations
+
+from tpugraph.compat.symbol_record import Page, found_in, gone
+
+_OPS = "tensorflow.python.tpu.ops.tpu_ops"
+_V1 = "tensorflow.compat.v1"
+_DATA = "tensorflow.compat.v1.data.experimental"
+_SUMMARY = "tpugraph.compat.pieces.contrib_summary"
+_KERAS_ON_TPU = "it was an experiment with Keras models on TPUs, which ended with TensorFlow 1"
+_QUEUES = "it is built on queues that only a Python thread fills, which no TPU input can have"
+
+TPU: Page = {
+    **found_in("tpugraph", "TPUEstimator", "BROADCAST input, replicas of several cores and embedding_config_spec are refused"),
+    **found_in("tpugraph", "TPUEstimatorSpec RunConfig InputPipelineConfig TPUConfig CrossShardOptimizer"),
+    **found_in("tpugraph.compat.pieces.tpu_names", "export_estimator_savedmodel", "it writes the graph for serving without a TPU"),
+    **found_in(_OPS, "cross_replica_sum infeed_dequeue infeed_dequeue_tuple infeed_enqueue infeed_enqueue_tuple "
+                     "outfeed_dequeue outfeed_dequeue_tuple outfeed_enqueue outfeed_enqueue_tuple"),
+    **found_in(f"{_V1}.tpu", "initialize_system shutdown_system core replicate shard batch_parallel rewrite "
+                             "outside_compilation bfloat16_scope"),
+    **found_in("tensorflow.python.tpu.device_assignment", "device_assignment DeviceAssignment"),
+    **found_in("tensorflow.python.tpu.topology", "Topology"),
+    **found_in("tensorflow.python.tpu.tpu_feed", "InfeedQueue"),
+    **found_in("tensorflow.python.tpu.training_loop", "while_loop repeat"),
+    **found_in(f"{_V1}.train", "AsyncCheckpointSaverHook=CheckpointSaverHook", "checkpoints are written in the same thread"),
+    **gone("keras_to_tpu_model TPUDistributionStrategy", _KERAS_ON_TPU, "tf.contrib.tpu.TPUEstimator with the model in model_fn"),
+    **gone("TPUInMemoryEvalHook", "TensorFlow 1.15 names it in its documents and has no such class",
+           "tf.estimator.train_and_evaluate"),
+}  # fmt: skip
+
+DATA: Page = {
+    **found_in(_DATA, "AUTOTUNE map_and_batch parallel_interleave shuffle_and_repeat Counter enumerate_dataset ignore_errors "
+                      "get_single_element bucket_by_sequence_length group_by_reducer group_by_window Reducer "
+                      "choose_from_datasets sample_from_datasets make_saveable_from_iterator parse_example_dataset "
+                      "copy_to_device prefetch_to_device RandomDataset CsvDataset make_batched_features_dataset "
+                      "make_csv_dataset SqlDataset rejection_resample scan unique TFRecordWriter get_next_as_optional "
+                      "Optional dense_to_sparse_batch unbatch"),
+    **found_in("tpugraph.compat.pieces.contrib_data", "batch_and_drop_remainder padded_batch_and_drop_remainder "
+               "sloppy_interleave sliding_window_batch assert_element_shape reduce_dataset"),
+    **found_in(_DATA, "read_batch_features=make_batched_features_dataset", "it returns the Dataset, not tensors of it"),
+    **gone("LMDBDataset", "TensorFlow has no reader of LMDB files any more", "tf.data.TFRecordDataset"),
+    **gone("CheckpointInputPipelineHook", "the position of an input is not saved",
+           "tf.data.experimental.make_saveable_from_iterator in a Saver of your own"),
+}  # fmt: skip
+
+CLUSTER_RESOLVER: Page = {
+    **found_in("tpugraph", "TPUClusterResolver", "names of TPUs are not looked up: give an address, or 'local'"),
+    **found_in("tensorflow.compat.v1.distribute.cluster_resolver", "ClusterResolver SimpleClusterResolver "
+               "UnionClusterResolver=UnionResolver GCEClusterResolver KubernetesClusterResolver SlurmClusterResolver "
+               "TFConfigClusterResolver"),
+}  # fmt: skip
+
+TRAINING: Page = {
+    **found_in("tpugraph.compat.pieces.hparams", "HParams parse_values"),
+    **found_in("tf_slim.training.evaluation", "checkpoints_iterator evaluate_once evaluate_repeatedly get_or_create_eval_step "
+               "StopAfterNEvalsHook SummaryAtEndHook wait_for_new_checkpoint"),
+    **found_in("tf_slim.training.training", "add_gradients_summaries clip_gradient_norms clip_gradient_norms_fn create_train_op "
+               "multiply_gradients train"),
+    **gone("HParamDef", "it was the protobuf behind HParams", "HParams.to_json()"),
+    **gone("bucket bucket_by_sequence_length rejection_sample resample_at_rate stratified_sample weighted_resample "
+           "batch_sequences_with_states NextQueuedSequenceBatch SequenceQueueingStateSaver FeedingQueueRunner", _QUEUES,
+           "tf.data, such as tf.data.experimental.bucket_by_sequence_length and rejection_resample"),
+    **gone("RandomStrategy GreedyLoadBalancingStrategy byte_size_load_fn", "there are no parameter servers",
+           "nothing: variables are on the cores"),
+    **gone("FailureTolerator Tuner", "no program was found that uses it", "a loop of your own around train"),
+}  # fmt: skip
+
+SUMMARY: Page = {
+    **found_in(_SUMMARY, "scalar histogram image audio generic", "it is written to the estimator's folder, with its other summaries"),
+    **found_in(_SUMMARY, "create_file_writer create_summary_file_writer create_db_writer",
+               "summaries go to the estimator's folder, whatever folder the writer names"),
+    **found_in(_SUMMARY, "always_record_summaries never_record_summaries"),
+    **found_in(_SUMMARY, "record_summaries_every_n_global_steps", "save_summary_steps of the RunConfig decides"),
+    **found_in(_SUMMARY, "should_record_summaries all_summary_ops flush initialize summary_writer_initializer_op graph"),
+    **found_in("tensorflow.python.ops.summary_ops_v2", "eval_dir import_event SummaryWriter"),
+}  # fmt: skip
+
+FRAMEWORK: Page = {
+    **found_in(f"{_V1}.train", "get_global_step get_or_create_global_step create_global_step assert_global_step "
+               "init_from_checkpoint list_variables load_variable load_checkpoint"),
+    **found_in(_V1, "nest is_tensor"),
+    **found_in("tensorflow", "sort argsort"),
+}  # fmt: skip
+"""What tf_slim does not have of it; the rest comes from there."""
+
+OPT: Page = {
+    **found_in("tpugraph.compat.pieces.contrib_optimizers", "AdamWOptimizer MomentumWOptimizer LARSOptimizer "
+               "LazyAdamOptimizer extend_with_decoupled_weight_decay DecoupledWeightDecayExtension"),
+}  # fmt: skip
+
+LAYERS: Page = found_in("tf_slim", "optimize_loss OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES l1_regularizer l2_regularizer "
+                        "l1_l2_regularizer sum_regularizer apply_regularization xavier_initializer xavier_initializer_conv2d "
+                        "variance_scaling_initializer summarize_tensor summarize_tensors summarize_collection "
+                        "summarize_activation summarize_activations summarize_variables summarize_weights summarize_biases "
+                        "instance_norm group_norm adaptive_clipping_fn")  # fmt: skip
+
+ESTIMATOR: Page = {
+    **found_in("tpugraph.compat.pieces.estimator_functions", "binary_classification_head multi_class_head regression_head"),
+    **found_in("tpugraph.compat.pieces.estimator_functions", "add_metrics clip_gradients_by_norm"),
+    **found_in("@estimator.experimental", "stop_if_higher_hook stop_if_lower_hook stop_if_no_increase_hook "
+               "stop_if_no_decrease_hook make_early_stopping_hook make_stop_at_checkpoint_step_hook"),
+}  # fmt: skip
+
+QUANTIZE: Page = gone(
+    "create_training_graph create_eval_graph experimental_create_training_graph experimental_create_eval_graph",
+    "it put the fake quantization of TensorFlow Lite into a graph, and was dropped with TensorFlow 2",
+    "leave it out (most programs have a flag for it), and quantize the exported model",
+)

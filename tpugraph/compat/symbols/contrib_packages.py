@@ -1,0 +1,44 @@
+"""The packages of ``tf.contrib`` that have nothing in their place, and what to use instead."""
+
+from __future__ import annotations
+
+_TF = "a function of tf itself; docs/compat.md lists what there is of tf.contrib"
+_PROBABILITY = "tensorflow_probability"
+_LEARN = "tf.estimator"
+
+CONTRIB = {
+    **dict.fromkeys("bayesflow distributions linear_optimizer".split(), _PROBABILITY),
+    **dict.fromkeys(
+        "learn legacy_seq2seq boosted_trees factorization tensor_forest timeseries kernel_methods".split(), _LEARN
+    ),
+    **dict.fromkeys("distribute all_reduce nccl".split(), "nothing: TPUEstimator's cores need no strategy"),
+    **dict.fromkeys("eager autograph".split(), "nothing: a program for Estimator makes graphs"),
+    **dict.fromkeys("cloud bigtable hadoop ignite kafka kinesis libsvm".split(), "tf.data, or tensorflow_io"),
+    **dict.fromkeys("tensorrt lite fused_conv cudnn_rnn".split(), "nothing: it is for other devices than TPUs"),
+    "cudnn_rnn": "tf.nn.rnn_cell.LSTMCell with tf.nn.dynamic_rnn",
+    "seq2seq": "tf.nn.dynamic_rnn, or a tf.while_loop of your own",
+    "image": "tf.image, or tensorflow_graphics",
+    "predictor": "tf.saved_model.load",
+    "memory_stats": "tpugraph compile, which says how much memory a step takes",
+    "mixed_precision": "tf.contrib.tpu.bfloat16_scope",
+    "model_pruning": "tensorflow_model_optimization",
+    "tensorboard": "the package tensorboard",
+    "tfprof": "tf.profiler",
+    "deprecated": "tf.summary",
+    "stateless": "tf.random.stateless_uniform and the like",
+    "checkpoint": "tf.train.Checkpoint",
+    "quantization": "tf.quantization",
+    "signal": "tf.signal",
+    "saved_model": "tf.saved_model",
+    "session_bundle": "tf.saved_model",
+    "integrate": "scipy.integrate",
+    "hooks": "tf.train.ProfilerHook",
+    "crf": "tensorflow_addons.text.crf, or a tf.scan of your own",
+    "feature_column": "tf.feature_column",
+    **dict.fromkeys(
+        "batching compiler constrained_optimization copy_graph decision_trees ffmpeg graph_editor grid_rnn input_pipeline keras "
+        "labeled_tensor meta_graph_transform nearest_neighbor nn optimizer_v2 periodic_resample proto receptive_field recurrent "
+        "reduce_slice_ops remote_fused_graph resampler rpc solvers sparsemax specs staging stat_summarizer testing text util".split(),
+        _TF,
+    ),
+}

@@ -1,0 +1,68 @@
+"""``tf.estimator`` and the modules below it."""
+
+from __future__ import annotations
+
+from tpugraph.compat.symbol_record import Page, found_in, gone
+
+_NAMES = "tpugraph.compat.pieces.estimator_functions"
+_HEADS = "tpugraph.estimator.canned.heads"
+_TRAIN = "tensorflow.compat.v1.train"
+_TREES = "it trains with ops of its own that keep their state on one host, which nothing can put on a TPU"
+_LATER = "no program for TPUs was found that uses it"
+
+ESTIMATOR: Page = {
+    **found_in("tpugraph", "Estimator EstimatorSpec ModeKeys TrainSpec EvalSpec train_and_evaluate WarmStartSettings"),
+    **found_in("tpugraph.estimator.plain_estimator", "RunConfig=PlainRunConfig"),
+    **found_in(_TRAIN, "VocabInfo CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook GlobalStepWaiterHook "
+               "LoggingTensorHook NanTensorHook ProfilerHook SecondOrStepTimer StepCounterHook StopAtStepHook "
+               "SummarySaverHook SessionRunArgs SessionRunContext SessionRunHook SessionRunValues"),
+    **found_in("tpugraph", "NanLossDuringTrainingError"),
+    **found_in("tpugraph.estimator.canned.classifiers", "LinearClassifier DNNClassifier DNNLinearCombinedClassifier "
+               "BaselineClassifier"),
+    **found_in("tpugraph.estimator.canned.regressors", "LinearRegressor DNNRegressor DNNLinearCombinedRegressor "
+               "BaselineRegressor"),
+    **found_in("tpugraph.estimator.canned.canned_models",
+               "LinearEstimator DNNEstimator DNNLinearCombinedEstimator BaselineEstimator"),
+    **found_in(_HEADS, "Head BinaryClassHead MultiClassHead MultiLabelHead"),
+    **found_in("tpugraph.estimator.canned.regression_heads",
+               "RegressionHead LogisticRegressionHead PoissonRegressionHead"),
+    **found_in(_NAMES, "classifier_parse_example_spec regressor_parse_example_spec add_metrics"),
+    **found_in("tpugraph.compat.pieces.exporters", "Exporter FinalExporter LatestExporter BestExporter"),
+    **gone("BoostedTreesClassifier BoostedTreesEstimator BoostedTreesRegressor", _TREES, "tf.estimator.DNNClassifier"),
+    **gone("MultiHead", _LATER, "a model_fn of your own whose loss is the sum of the heads' losses"),
+}  # fmt: skip
+
+EXPORT: Page = {
+    **found_in("tpugraph.estimator.export", "ServingInputReceiver TensorServingInputReceiver build_parsing_serving_input_receiver_fn "
+               "build_raw_serving_input_receiver_fn ClassificationOutput PredictOutput RegressionOutput"),
+    **found_in("tensorflow.python.saved_model.model_utils.export_output", "ExportOutput"),
+}  # fmt: skip
+
+INPUTS: Page = found_in("tpugraph.compat.pieces.array_inputs", "numpy_input_fn pandas_input_fn",
+                        "the function returns a Dataset, not tensors that a queue fills")  # fmt: skip
+
+_REFUSED = "BROADCAST input, replicas of several cores and embedding_config_spec are refused"
+TPU: Page = {
+    **found_in("tpugraph", "TPUEstimatorSpec RunConfig InputPipelineConfig TPUConfig"),
+    **found_in("tpugraph", "TPUEstimator", _REFUSED),
+}
+
+EXPERIMENTAL: Page = {
+    **found_in("tpugraph.compat.pieces.stopping", "make_early_stopping_hook stop_if_higher_hook stop_if_lower_hook "
+               "stop_if_no_decrease_hook stop_if_no_increase_hook make_stop_at_checkpoint_step_hook"),
+    **found_in("tpugraph.estimator.canned.logits", "dnn_logit_fn_builder linear_logit_fn_builder"),
+    **found_in(_NAMES, "call_logit_fn"),
+    **gone("build_raw_supervised_input_receiver_fn", "only graphs for prediction are exported",
+           "tf.estimator.export.build_raw_serving_input_receiver_fn"),
+    **gone("InMemoryEvaluatorHook", _LATER, "tf.estimator.train_and_evaluate"),
+    **gone("KMeans LinearSDCA", _TREES, "tf.estimator.LinearClassifier"),
+}  # fmt: skip
+
+PAGES: dict[str, Page] = {
+    "estimator": ESTIMATOR,
+    "estimator.export": EXPORT,
+    "estimator.inputs": INPUTS,
+    "estimator.tpu": TPU,
+    "estimator.tpu.experimental": gone("EmbeddingConfigSpec", "there are no TPU embeddings", "tf.nn.embedding_lookup"),
+    "estimator.experimental": EXPERIMENTAL,
+}

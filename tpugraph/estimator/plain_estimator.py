@@ -1,0 +1,155 @@
+"""Estimator: the plain one of ``tf.estimator``, on this machine or, through the same compiler, on cores."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.estimator import inputs
+from tpugraph.estimator.arguments import instance
+from tpugraph.estimator.context import batches
+from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.reporting import say
+from tpugraph.estimator.requests import Requests
+from tpugraph.estimator.run_config import RunConfig
+from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
+from tpugraph.estimator.tpu_estimator import TPUEstimator
+from tpugraph.estimator.tracing import Request, tensorflow_1_graphs
+from tpugraph.estimator.user_functions import call_input_fn, check_model_fn
+
+tf1 = tf.compat.v1
+_LONGEST_LOOP = 100
+_SIZES: dict[str, int | None] = dict.fromkeys((ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT))
+_cores = 0
+
+
+def use_cores(count: int) -> None:
+    """From now on an Estimator that is not told otherwise trains on so many cores at most; 0: on this machine."""
+    global _cores
+    _cores = count
+
+
+class PlainRunConfig(RunConfig):
+    """How an Estimator runs: the arguments of ``tf.estimator.RunConfig``, in its order.
+
+    Args:
+        model_dir: folder for checkpoints and event files.
+        tf_random_seed: seed of each graph.
+        save_summary_steps: steps between summaries.
+        *more: the further arguments of ``tf.estimator.RunConfig``, by position.
+        **named: the further arguments of :class:`RunConfig`, by name.
+    """
+
+    _ORDER = ("save_checkpoints_steps", "save_checkpoints_secs", "session_config", "keep_checkpoint_max",
+              "keep_checkpoint_every_n_hours", "log_step_count_steps", "train_distribute", "device_fn", "protocol",
+              "eval_distribute", "experimental_distribute", "experimental_max_worker_delay_secs",
+              "session_creation_timeout_secs")  # fmt: skip
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike[str] | None = None,
+        tf_random_seed: int | None = None,
+        save_summary_steps: int | None = 100,
+        *more: Any,
+        **named: Any,
+    ) -> None:
+        given = dict(zip(self._ORDER, more, strict=False))
+        super().__init__(model_dir=model_dir, tf_random_seed=tf_random_seed, save_summary_steps=save_summary_steps,
+                         **given, **named)  # fmt: skip
+
+
+class Estimator(TPUEstimator):
+    """Trains the model that a model function describes, in the batches that its input function gives.
+
+    On cores each batch is shared out: the losses are those of one device. The cores are as many as divide the rows of a
+    batch, and batch norm takes the statistics of all of them.
+
+    Args:
+        model_fn: called with ``features``, and with those of ``labels``, ``mode``, ``params`` and ``config`` that it
+            takes; returns an :class:`EstimatorSpec`.
+        model_dir: folder for checkpoints and event files; that of ``config``, else a temporary one.
+        config: a :class:`RunConfig`; the defaults when None.
+        params: for the functions, which get a deep copy; nothing is added to them.
+        warm_start_from: a checkpoint, a SavedModel or :class:`WarmStartSettings` for the first values.
+        use_tpu: whether to train on cores; False, or what ``python -m tpugraph.compat --use_tpu`` says, when None.
+
+    Raises:
+        ArgumentError: a value that cannot be used (a ``ValueError``).
+        ArgumentTypeError: a value of the wrong type (a ``TypeError``).
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any],
+        model_dir: str | os.PathLike[str] | None = None,
+        config: RunConfig | None = None,
+        params: Any = None,
+        warm_start_from: Any = None,
+        *,
+        use_tpu: bool | None = None,
+    ) -> None:
+        found = PlainRunConfig() if config is None else instance("config", config, RunConfig, what="a RunConfig")
+        check_model_fn(model_fn, params)
+        cores = (_cores or found.tpu_config.num_shards or 8) if use_tpu or (use_tpu is None and _cores) else 0
+        looped = found.replace(tpu_config=_looped(found)) if cores else found
+        self._open(
+            PlainRequests(model_fn, params, looped, bool(cores), True, _SIZES, cores=cores), model_dir, warm_start_from
+        )
+
+
+def _looped(config: RunConfig) -> TPUConfig:
+    """Loops as long as what happens between steps allows, and batch norm as on one device."""
+    every = (config.save_summary_steps, config.save_checkpoints_steps, config.log_step_count_steps, _LONGEST_LOOP)
+    return TPUConfig(min(count for count in every if count), batch_norm="global")
+
+
+@dataclass(frozen=True)
+class PlainRequests(Requests):
+    """The requests of a plain estimator, whose batches are those of its input.
+
+    Attributes:
+        cores: on how many cores it runs at most; 0: on this machine.
+    """
+
+    cores: int = 0
+
+    @property
+    def endless(self) -> bool:
+        """Training may go on to the end of the data."""
+        return True
+
+    def check(self) -> None:
+        """Nothing need be said about batches."""
+
+    def of(self, input_fn: Any, mode: str, *, on_cores: bool = True) -> Request:
+        """The request to trace the model in a mode, with as many cores as divide the rows of a batch."""
+        rows = self._rows(input_fn, mode) if on_cores and self.cores else None
+        cores = max((n for n in range(1, self.cores + 1) if rows and rows % n == 0), default=0)
+        plan = batches(mode, rows, cores, InputPipelineConfig.PER_HOST_V1)
+        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, plain=True)
+
+    def _rows(self, input_fn: Any, mode: str) -> int | None:
+        """The rows of the first batch that the input gives; None where there is none, or it is no tensor."""
+        with tf.Graph().as_default(), tensorflow_1_graphs():
+            returned = call_input_fn(input_fn, mode, copy.deepcopy(self.params), self.config)
+            if not inputs.is_dataset(returned):
+                return inputs.rows_of(returned)
+            first = inputs.next_of(returned.take(1))
+            if (known := inputs.rows_of(first)) is not None:
+                return known
+            tensors = [t for t in tf.nest.flatten(first) if isinstance(t, tf.Tensor)]
+            if not tensors:
+                say("note: the rows of the input cannot be told, so that it runs without cores")
+                return None
+            rows = tf.shape(tensors[0])[0]
+            with tf1.Session() as session:
+                session.run(tf1.tables_initializer())
+                try:
+                    return int(session.run(rows))
+                except tf.errors.OutOfRangeError:
+                    return None
