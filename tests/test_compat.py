@@ -241,8 +241,8 @@ def test_the_names_of_a_program_are_listed(capsys: pytest.CaptureFixture[str]) -
 
 def test_a_file_that_is_no_python_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "old.py").write_text("import tensorflow as tf\nprint 'a'\n")
-    assert cli.main(["program", str(tmp_path / "old.py")]) == 1
+    assert cli.main(["program", str(tmp_path / "old.py")]) == 2
     assert "old.py' is no Python 3" in (said := capsys.readouterr().err)
     assert "old.py:2" in said
-    assert cli.main(["program", str(tmp_path / "none.py")]) == 1
+    assert cli.main(["program", str(tmp_path / "none.py")]) == 2
     assert "does not exist" in capsys.readouterr().err

@@ -43,7 +43,7 @@ def test_who_does_not_answer_is_named_in_time(flags: list[str], words: str, caps
     port = free_ports(1)[0]
     began = time.monotonic()
     asked = [flag.format(port=port) for flag in flags]
-    assert cli.main(["run", str(IRIS), "--steps=1", "--num_replicas=2", "--connect_timeout=1", *asked]) == 1
+    assert cli.main(["run", str(IRIS), "--steps=1", "--num_replicas=2", "--connect_timeout=1", *asked]) == 2
     assert words.format(port=port) in capsys.readouterr().err
     assert time.monotonic() - began < 10
 
@@ -121,10 +121,10 @@ def test_process_0_listens_on_its_own_host() -> None:
 def test_a_worker_is_started_where_it_is_told_or_not_at_all(
     address: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["worker", f"--workers={address}", "--task=0"]) == 1
+    assert cli.main(["worker", f"--workers={address}", "--task=0"]) == 2
     assert words in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_named(deaf: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["worker", f"--workers={deaf}", "--task=0"]) == 1
+    assert cli.main(["worker", f"--workers={deaf}", "--task=0"]) == 2
     assert f"the worker cannot listen at '{deaf}': Address already in use" in capsys.readouterr().err

@@ -141,7 +141,7 @@ def test_the_same_graph_has_exit_code_0(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_one_model_alone_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["diff", str(IRIS)]) == 1
+    assert cli.main(["diff", str(IRIS)]) == 2
     assert "'tpugraph diff' needs a second model, OTHER" in capsys.readouterr().err
 
 

@@ -124,5 +124,5 @@ def test_what_does_not_stop_the_step_is_not_in_the_way(tmp_path: Path) -> None:
     [("--topology=v9", "there is no topology 'v9'"), ("--output=report.txt", "--output=report.txt is no page")],
 )
 def test_flags_that_cannot_be_used_are_refused_first(flag: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["report", "nowhere.pb", flag]) == 1
+    assert cli.main(["report", "nowhere.pb", flag]) == 2
     assert words in capsys.readouterr().err

@@ -80,12 +80,12 @@ def test_every_line_of_a_command_fits_the_terminal(screen: Terminal) -> None:
 
 
 def test_an_error_has_colours_and_none_with_no_color(screen: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(screen, "inspekt") == 1
+    assert run(screen, "inspekt") == 2
     assert screen.getvalue().startswith("\x1b[1;31merror:\x1b[0m 'inspekt' is no command\n  \x1b[32mfix\x1b[0m")
     screen.truncate(0)
     screen.seek(0)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert run(screen, "inspekt") == 1
+    assert run(screen, "inspekt") == 2
     assert "\x1b" not in screen.getvalue()
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("TERM", "dumb")

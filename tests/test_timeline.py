@@ -147,7 +147,7 @@ def test_the_command_line_writes_what_perfetto_opens(tmp_path: Path, capsys: pyt
 def test_a_run_that_fails_still_leaves_its_timeline(tmp_path: Path) -> None:
     place = tmp_path / "trace.json"
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "model.ckpt-3.index").mkdir()  # in the way of the checkpoint
+    (tmp_path / "out" / "model.ckpt-3.data-00000-of-00001").mkdir()  # in the way of the checkpoint
     command = [
         "run",
         str(IRIS / "model.pb"),
@@ -156,7 +156,7 @@ def test_a_run_that_fails_still_leaves_its_timeline(tmp_path: Path) -> None:
         f"--trace={place}",
         f"--model_dir={tmp_path / 'out'}",
     ]
-    assert cli.main(command) == 1
+    assert cli.main(command) == 2
     assert [
         e["args"]["loop"]
         for e in json.loads(place.read_text())["traceEvents"]
@@ -165,5 +165,5 @@ def test_a_run_that_fails_still_leaves_its_timeline(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_training(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", str(IRIS / "model.pb"), "--steps=3", "--trace=nowhere/trace.json"]) == 1
+    assert cli.main(["run", str(IRIS / "model.pb"), "--steps=3", "--trace=nowhere/trace.json"]) == 2
     assert "the folder of --trace=nowhere/trace.json is not there" in capsys.readouterr().err

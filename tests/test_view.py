@@ -200,7 +200,7 @@ def test_the_command_writes_the_page_and_says_so(tmp_path: Path, capsys: pytest.
 
 
 def test_the_command_refuses_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["view", str(IRIS), "-o", str(tmp_path / "none" / "page.html")]) == 1
+    assert cli.main(["view", str(IRIS), "-o", str(tmp_path / "none" / "page.html")]) == 2
     assert "is not there" in capsys.readouterr().err
 
 

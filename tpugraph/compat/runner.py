@@ -19,7 +19,7 @@ Runs a program that was written for TensorFlow 1.15 on the TensorFlow that is
 installed. What follows PROGRAM is the program's own; a program for TPUEstimator
 has its own --use_tpu as well.
 
-  --use_tpu     whether a plain tf.estimator.Estimator trains on cores too; false
+  --use_tpu     whether a plain tf.estimator.Estimator trains on cores; false
   --num_cores   on how many at most; 8
 
   python -m tpugraph.compat train.py --use_tpu=true --model_dir=out"""
