@@ -16,6 +16,7 @@ from tpugraph.compiler import convert
 from tpugraph.ir import Graph
 from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import DEVICE, INFEED, INPUT, MEASURING, OUTFEED, SAVE, Span, Timeline, union
+from tpugraph.support.errors import CheckpointError
 
 IRIS = Path(__file__).parent / "data" / "corpus" / "iris_dnn"
 FLAGS = ("--num_replicas=2", "--iterations_per_loop=3")
@@ -144,10 +145,12 @@ def test_the_command_line_writes_what_perfetto_opens(tmp_path: Path, capsys: pyt
     assert names & {node.name for node in events.Graph().node}
 
 
-def test_a_run_that_fails_still_leaves_its_timeline(tmp_path: Path) -> None:
+def test_a_run_that_fails_still_leaves_its_timeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> str:
+        raise CheckpointError("the disk is full")
+
     place = tmp_path / "trace.json"
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "model.ckpt-3.data-00000-of-00001").mkdir()  # in the way of the checkpoint
+    monkeypatch.setattr("tpugraph.runtime.session.TPUSession.save", full)
     command = [
         "run",
         str(IRIS / "model.pb"),
