@@ -166,7 +166,7 @@ def test_what_is_wrong_with_the_command_is_said(
     count = len(bundle.read(written).inputs)
     np.savez("two.npz", np.zeros(1), np.zeros(1))
     np.savez("uneven.npz", *[np.zeros(1)] * (count - 1), np.zeros(3))
-    assert cli.main(["run", str(written), *words]) == 1
+    assert cli.main(["run", str(written), *words]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert said in error

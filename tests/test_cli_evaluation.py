@@ -142,5 +142,5 @@ def test_evaluations_of_several_names_are_asked_about(model_dir: Path, capsys: p
     assert cli.main(["inspect", str(model_dir), "--mode=eval"]) == 0
     shutil.copytree(model_dir / "eval_first", model_dir / "eval_second")
     capsys.readouterr()
-    assert cli.main(["run", str(model_dir), "--mode=eval"]) == 1
+    assert cli.main(["run", str(model_dir), "--mode=eval"]) == 2
     assert "holds evaluations of several names: eval_first, eval_second" in capsys.readouterr().err

@@ -63,7 +63,7 @@ def test_quotes_in_a_help_do_not_end_the_words_of_a_shell(capsys: pytest.Capture
 
 
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", "bsh"]) == 1
+    assert cli.main(["completion", "bsh"]) == 2
     assert "there is no completion for 'bsh'" in capsys.readouterr().err
 
 

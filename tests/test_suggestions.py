@@ -54,5 +54,5 @@ def test_case_and_dashes_count_for_nothing() -> None:
     ],
 )  # fmt: skip
 def test_the_command_line_asks(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(words) == 1
+    assert cli.main(words) == 2
     assert said in capsys.readouterr().err
