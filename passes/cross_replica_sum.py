@@ -49,7 +49,7 @@ class CrossReplicaSum(Pass):
         loss = graph.tensor(graph.roles.loss.name)
         rows = batch_rows(graph)
         if self.num_replicas == 1 or rows is None:
-            graph.keep(Partitioned(self.num_replicas, rows, str(loss)))
+            graph.keep(Partitioned(self.num_replicas, rows, str(loss), "whole", "one core has the whole batch"))
             return
         step = Partition(self.solved(graph, rows).placing, self.num_replicas, self._scaling, self.varying_updates)
         how, reason = reduction(step.placing, loss)

@@ -17,6 +17,11 @@ from tpugraph.ir import Graph
 
 
 @dataclass(frozen=True)
+class InProcess:
+    """The graph runs in the process that made it: the Python functions that it calls are there."""
+
+
+@dataclass(frozen=True)
 class SecondTrace:
     """The program was traced once more, with twice as many rows.
 
@@ -112,7 +117,7 @@ class DeviceEnds:
 class HostModels:
     """Products of layers that the host computes behind the device, a sentence each."""
 
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,9 +132,9 @@ class Cut:
         waits: the nodes that the enqueue of a batch waits for.
     """
 
-    tensors: Mapping[str, int]
-    naive_bytes: int | None
-    dropped: Mapping[str, str]
+    tensors: Mapping[str, int] = field(default_factory=dict)
+    naive_bytes: int | None = 0
+    dropped: Mapping[str, str] = field(default_factory=dict)
     tail: tuple[str, ...] = ()
     waits: tuple[str, ...] = ()
 
@@ -140,7 +145,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Partitioned:
-    """The step has been partitioned over the cores.
+    """The step has been partitioned over the cores; as long as it has not, nothing is said.
 
     Attributes:
         cores: how many.
@@ -155,11 +160,11 @@ class Partitioned:
         unified: updates that were made the same on every core, by node.
     """
 
-    cores: int
-    rows: int | None
-    loss_share: str
-    loss_reduction: str = "whole"
-    reason: str = "one core has the whole batch"
+    cores: int = 0
+    rows: int | None = None
+    loss_share: str = ""
+    loss_reduction: str | None = None
+    reason: str | None = None
     notes: tuple[str, ...] = ()
     leaving: Mapping[str, Placement] = field(default_factory=dict)
     combined: Mapping[str, Any] = field(default_factory=dict)
@@ -185,7 +190,7 @@ class Outfed:
         loss: the loss of the global batch on the host; "" without one.
     """
 
-    enqueue: str
+    enqueue: str = ""
     tensors: Mapping[str, str] = field(default_factory=dict)
     bytes: int = 0
     loss: str = ""

@@ -124,7 +124,7 @@ def _roles(found: Roles) -> dict[str, Any]:
 def _placement(graph: Graph) -> dict[str, Any]:
     device = [node for node in graph if in_cluster(node)]
     host = [node for node in graph if not in_cluster(node) and node.op not in ops.RESOURCE_VARIABLES]
-    cut = graph.kept(Cut) or Cut({}, 0, {})
+    cut = graph.kept(Cut) or Cut()
     return {
         "device_nodes": len(device),
         "device_ops": dict(Counter(node.op for node in device).most_common()),

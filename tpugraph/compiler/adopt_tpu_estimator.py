@@ -180,7 +180,7 @@ def _read_outfeed(graph: Graph, limit: Node) -> None:
         for waiting in node.control_uses():
             graph.remove_control(waiting, node)
     loss = HostSide(graph, dequeues).total(len(dequeues[0].outputs or []) - 1)
-    graph.keep(Outfed("", loss=str(loss)))
+    graph.keep(Outfed(loss=str(loss)))
     read_in_loop(graph, limit.out())
 
 

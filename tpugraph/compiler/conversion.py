@@ -153,8 +153,7 @@ def _convert(
     try:
         shapes.check(graph)
     except GraphError as error:
-        partitioned = graph.kept(Partitioned)
-        if partitioned is not None and partitioned.rows == 1 and options.num_replicas > 1:
+        if (graph.kept(Partitioned) or Partitioned()).rows == 1 and options.num_replicas > 1:
             raise one_row.refusal(error.fault, error.node, graph.source) from error
         raise
     graph.imported = None
@@ -199,10 +198,10 @@ def _report(
     graph: Graph, options: ConvertOptions, pipeline: Pipeline, size: int, seconds: float, notes: list[str]
 ) -> dict[str, Any]:
     found, device = graph.roles, cluster_nodes(graph)
-    partitioned, cut, outfed = graph.kept(Partitioned), graph.kept(Cut), graph.kept(Outfed)
+    cut, outfed = graph.kept(Cut) or Cut(), graph.kept(Outfed) or Outfed()
     cores = options.num_replicas
     per_core = 1 if options.batch_mode == "global" else cores
-    naive = cut.naive_bytes if cut is not None else 0
+    naive = cut.naive_bytes
     return {
         "source": Path(graph.source).name if graph.source else "",
         "mode": options.mode,
@@ -219,16 +218,16 @@ def _report(
         "variables": {name: {"key": v.key, "trained": v.trained} for name, v in found.variables.items()},
         "reduction": reduction(graph),
         "collectives": collectives(graph),
-        "varying_updates": partitioned.unified if partitioned is not None else {},
+        "varying_updates": (graph.kept(Partitioned) or Partitioned()).unified,
         "bytes_per_step": {
-            "infeed": cut.bytes() * per_core if cut is not None else 0,
+            "infeed": cut.bytes() * per_core,
             "infeed_naive": None if naive is None else naive * per_core,
-            "infeed_tensors": cut.tensors if cut is not None else {},
-            "outfeed": outfed.bytes if outfed is not None else 0,
-            "outfeed_tensors": outfed.tensors if outfed is not None else {},
+            "infeed_tensors": cut.tensors,
+            "outfeed": outfed.bytes,
+            "outfeed_tensors": outfed.tensors,
         },
         "host_ops": dict(Counter(n.op for n in graph if n not in device and ops.is_host_only(n.op))),
-        "dropped": cut.dropped if cut is not None else {},
+        "dropped": cut.dropped,
         "complete": bool(graph.of_type("TPUReplicateMetadata")),
         "passes": [trace.as_dict() for trace in pipeline.trace],
         "notes": _notes(graph, notes),
@@ -239,26 +238,26 @@ def _report(
 
 def reduction(graph: Graph) -> dict[str, str | None]:
     """What the loss is of the batch (``kind``: a mean, a sum or whole) and why; None before the step was partitioned."""
-    partitioned = graph.kept(Partitioned)
-    return {"kind": getattr(partitioned, "loss_reduction", None), "reason": getattr(partitioned, "reason", None)}
+    partitioned = graph.kept(Partitioned) or Partitioned()
+    return {"kind": partitioned.loss_reduction, "reason": partitioned.reason}
 
 
 def collectives(graph: Graph) -> dict[str, Any]:
     """What the cores combine in each step: how many sums, how many bytes of a core, which tensors, and what is gathered."""
-    partitioned = graph.kept(Partitioned)
+    partitioned = graph.kept(Partitioned) or Partitioned()
     sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by == "cross-replica-sum"]
     return {
         "sums": len(sums),
         "bytes": sum(shapes.byte_size(node.out()) or 0 for node in sums),
-        "combined": partitioned.combined if partitioned is not None else {},
-        "gathered": partitioned.gathered if partitioned is not None else {},
+        "combined": partitioned.combined,
+        "gathered": partitioned.gathered,
     }
 
 
 def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
     cores = options.num_replicas
-    partitioned, padded = graph.kept(Partitioned), graph.kept(PaddedBatches)
-    rows = (partitioned.rows if partitioned is not None else None) or (padded.rows if padded is not None else None)
+    partitioned, padded = graph.kept(Partitioned) or Partitioned(), graph.kept(PaddedBatches)
+    rows = partitioned.rows or (padded.rows if padded is not None else None)
     if rows is None:
         return {"per_core": None, "global": None, "line": counted(cores, "core")}
     return {
@@ -269,14 +268,13 @@ def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
 
 
 def _notes(graph: Graph, odd: list[str]) -> list[str]:
-    closed, partitioned = graph.kept(ClosedShapes), graph.kept(Partitioned)
-    padded, models = graph.kept(PaddedBatches), graph.kept(HostModels)
-    notes = [*(closed.batches if closed is not None else ()), *odd]
-    notes += partitioned.notes if partitioned is not None else ()
+    closed, partitioned = graph.kept(ClosedShapes) or ClosedShapes(), graph.kept(Partitioned) or Partitioned()
+    padded, models = graph.kept(PaddedBatches), graph.kept(HostModels) or HostModels()
+    notes = [*closed.batches, *odd, *partitioned.notes]
     notes += padded.notes if padded is not None else ()
     if padded is not None and padded.endless:
         notes.append("the dataset repeats for ever: say how many steps to run")
-    notes += models.notes[:5] if models is not None else ()
+    notes += models.notes[:5]
     if any(graph[f.name].op in ops.DEQUEUES for f in graph.roles.inputs if f.name in graph):
         notes.append("the input is a queue: its position cannot be saved in a checkpoint")
     return notes

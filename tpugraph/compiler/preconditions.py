@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tpugraph import ops
 from tpugraph.analysis.state import written_variables
+from tpugraph.analysis.step import InProcess
 from tpugraph.ir import Graph, Node, function_library
 from tpugraph.support.errors import ConversionError, RolesError
-
-
-@dataclass(frozen=True)
-class InProcess:
-    """The graph runs in the process that made it: the Python functions that it calls are there."""
 
 
 def check(graph: Graph) -> list[str]:

@@ -11,8 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.analysis.step import SecondTrace
-from tpugraph.compiler.preconditions import InProcess
+from tpugraph.analysis.step import InProcess, SecondTrace
 from tpugraph.estimator import inputs
 from tpugraph.estimator.context import Batches, TPUContext
 from tpugraph.estimator.fingerprint import fingerprint

@@ -171,8 +171,7 @@ def _uniform_writes(graph: Graph) -> Iterator[Violation]:
 
 def _varying(graph: Graph) -> NodeSet:
     """The nodes whose values differ between cores: none where there is one core."""
-    partitioned = graph.kept(Partitioned)
-    alone = partitioned is not None and partitioned.cores == 1
+    alone = (graph.kept(Partitioned) or Partitioned()).cores == 1
     return {} if alone else analysis.replica_varying(graph)
 
 

@@ -129,11 +129,14 @@ def _train_op(loss: Any, optimizer: Any, train_op_fn: Any, variables: Any, updat
 
 
 class _ClassesHead(Head):
-    """What heads of classes have in common: labels may be words."""
+    """What heads of classes have in common: labels may be words, and the loss may be the user's."""
 
-    def __init__(self, weight_column: Any, label_vocabulary: Any, loss_reduction: str, name: str | None) -> None:
+    def __init__(
+        self, weight_column: Any, label_vocabulary: Any, loss_reduction: str, loss_fn: Any, name: str | None
+    ) -> None:
         super().__init__(weight_column, loss_reduction, name)
         self._vocabulary = None if label_vocabulary is None else list(label_vocabulary)
+        self._loss_fn = loss_fn
 
     def _ids(self, labels: Any) -> Any:
         if self._vocabulary is None:
@@ -165,6 +168,7 @@ class MultiClassHead(_ClassesHead):
         weight_column: see :class:`Head`.
         label_vocabulary: the words that labels are; whole numbers from 0 on when None.
         loss_reduction: see :class:`Head`.
+        loss_fn: of labels and logits, in place of the cross entropy.
         name: see :class:`Head`.
     """
 
@@ -179,9 +183,8 @@ class MultiClassHead(_ClassesHead):
     ) -> None:
         if n_classes is None or n_classes <= 2:
             raise ArgumentError(f"n_classes must be > 2: {n_classes}", fix="a head for two classes")
-        super().__init__(weight_column, label_vocabulary, loss_reduction, name)
+        super().__init__(weight_column, label_vocabulary, loss_reduction, loss_fn, name)
         self.logits_dimension = n_classes
-        self._loss_fn = loss_fn
 
     def labels_of(self, labels: Any) -> Any:
         """The numbers of the classes ``[batch, 1]``."""
@@ -216,6 +219,7 @@ class BinaryClassHead(_ClassesHead):
         thresholds: of the probability, for which accuracy, precision and recall are told besides.
         label_vocabulary: as that of :class:`MultiClassHead`.
         loss_reduction: see :class:`Head`.
+        loss_fn: as that of :class:`MultiClassHead`.
         name: see :class:`Head`.
     """
 
@@ -228,9 +232,8 @@ class BinaryClassHead(_ClassesHead):
         loss_fn: Any = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(weight_column, label_vocabulary, loss_reduction, name)
+        super().__init__(weight_column, label_vocabulary, loss_reduction, loss_fn, name)
         self._thresholds = tuple(thresholds or ())
-        self._loss_fn = loss_fn
 
     def labels_of(self, labels: Any) -> Any:
         """0.0 or 1.0 ``[batch, 1]``."""
@@ -282,6 +285,7 @@ class MultiLabelHead(_ClassesHead):
         thresholds: not used.
         label_vocabulary: only None: labels are rows of 0 and 1.
         loss_reduction: see :class:`Head`.
+        loss_fn: of labels and logits, in place of the cross entropy.
         name: see :class:`Head`.
     """
 
@@ -299,9 +303,8 @@ class MultiLabelHead(_ClassesHead):
         del thresholds, classes_for_class_based_metrics
         if label_vocabulary is not None:
             raise ArgumentError("label_vocabulary of a MultiLabelHead is not supported", fix="labels of 0 and 1")
-        super().__init__(weight_column, None, loss_reduction, name)
+        super().__init__(weight_column, None, loss_reduction, loss_fn, name)
         self.logits_dimension = n_classes
-        self._loss_fn = loss_fn
 
     def labels_of(self, labels: Any) -> Any:
         """0.0 or 1.0 ``[batch, n_classes]``."""
