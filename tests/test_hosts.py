@@ -189,7 +189,7 @@ def test_a_worker_that_dies_is_named_and_training_resumes(
         made.train(estimators.input_fn, steps=3)
         assert made.get_variable_value("global_step") == reached + 3
         made.close()
-        monkeypatch.setattr("tpugraph.runtime.cluster.workers._ANSWER_SECONDS", 1.0)
+        monkeypatch.setattr("tpugraph.runtime.cluster.watched_session.ANSWER_SECONDS", 1.0)
         check_a_worker_that_hangs(program, running)
 
 
