@@ -139,7 +139,29 @@ def read_in_loop(graph: Graph, limit: Tensor) -> None:
     body = {n: None for n in graph.descendants(dequeues) if n.made_by == MADE_BY}
     _own_constants(graph, body)
     outside = [n.out(p) for n in body for p in n.used_ports() if any(u.node not in body for u in n.uses(p))]
-    stack = _loss_stack(graph, limit, loss)
+    read = graph.add(
+        "ReadVariableOp",
+        "tpugraph/outfeed/size",
+        [limit],
+        attrs={"dtype": _INT32},
+        device=HOST_DEVICE,
+        outputs=[(_INT32, ())],
+    )
+    stack = graph.add(
+        "TensorArrayV3",
+        "tpugraph/outfeed/losses",
+        [read.out()],
+        device=HOST_DEVICE,
+        attrs={
+            "dtype": loss.dtype,
+            "element_shape": (),
+            "dynamic_size": False,
+            "clear_after_read": True,
+            "identical_element_shapes": True,
+            "tensor_array_name": "",
+        },
+        outputs=[(_RESOURCE, (2,)), (_FLOAT, ())],
+    )
     loop = Loop(graph, "tpugraph/outfeed/while", limit, device=HOST_DEVICE)
     flow_index, flow = loop.carry(stack.out(1))
     last_index, _ = loop.carry(_zeros(graph, loss))
@@ -163,33 +185,6 @@ def read_in_loop(graph: Graph, limit: Tensor) -> None:
     exits = loop.close()
     losses = _stacked(graph, stack, exits[0], exits[flow_index], loss)
     add_results(graph, last_loss=str(exits[last_index]), losses=str(losses))
-
-
-def _loss_stack(graph: Graph, limit: Tensor, loss: Tensor) -> Node:
-    """The TensorArray of the losses, as long as the loop may have steps."""
-    read = graph.add(
-        "ReadVariableOp",
-        "tpugraph/outfeed/size",
-        [limit],
-        attrs={"dtype": _INT32},
-        device=HOST_DEVICE,
-        outputs=[(_INT32, ())],
-    )
-    return graph.add(
-        "TensorArrayV3",
-        "tpugraph/outfeed/losses",
-        [read.out()],
-        device=HOST_DEVICE,
-        attrs={
-            "dtype": loss.dtype,
-            "element_shape": (),
-            "dynamic_size": False,
-            "clear_after_read": True,
-            "identical_element_shapes": True,
-            "tensor_array_name": "",
-        },
-        outputs=[(_RESOURCE, (2,)), (_FLOAT, ())],
-    )
 
 
 def _own_constants(graph: Graph, body: dict[Node, None]) -> None:
