@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, fed_to_device, in_cluster
-from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, Queues
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.support.errors import ConversionError
+from tpugraph.tpu.open_rows import open_again, open_index, pad_open
 from tpugraph.tpu.pipeline import Pass
-
-_INT32 = attrs.dtype("int32")
 
 
 @dataclass(frozen=True)
@@ -44,14 +40,12 @@ class Infeed(Pass):
                 fix="name the train op with --train_op",
             )
         waits = [graph[name] for name in graph.result(Cut).waits if name in graph]
-        sent = _pad_open(graph, crossing)
+        sent = pad_open(graph, crossing)
         dequeue = self._dequeue(graph, sent)
         for index, tensor in enumerate(crossing):
             arrived = dequeue.out(index)
             if not is_static(tensor.shape):
-                arrived = _open_again(
-                    graph, arrived, dequeue.out(len(crossing) + _open_index(crossing, tensor)), tensor
-                )
+                arrived = open_again(graph, arrived, dequeue.out(len(crossing) + open_index(crossing, tensor)), tensor)
             for use in tensor.node.uses(tensor.port):
                 if in_cluster(use.node):
                     graph.set_input(use.node, use.index, arrived)
@@ -143,97 +137,3 @@ def _per_step(graph: Graph, ends: list[Node]) -> list[Node]:
     again = [n for n in cone if n in fresh or (ops.is_stateful(n.op) and n.op in ops.RANDOM)]
     moving = graph.descendants(again)
     return [n for n in cone if n in moving]
-
-
-# --------------------------------------------------------------------------- tensors with an open number of rows
-
-
-def _open_index(crossing: list[Tensor], tensor: Tensor) -> int:
-    return [t for t in crossing if not is_static(t.shape)].index(tensor)
-
-
-def _pad_open(graph: Graph, crossing: list[Tensor]) -> list[Tensor]:
-    """The tensors to send: open ones padded to their bound, then the number of rows of each open one."""
-    sent, counts = [], []
-    for tensor in crossing:
-        if is_static(tensor.shape):
-            sent.append(tensor)
-            continue
-        padded, count = _pad(graph, tensor)
-        sent.append(padded)
-        counts.append(count)
-    return sent + counts
-
-
-def _host(
-    graph: Graph,
-    op: str,
-    name: str,
-    inputs: list[Tensor],
-    attributes: dict[str, Any],
-    kind: attrs.DType,
-    shape: attrs.Shape,
-    source: Node,
-) -> Tensor:
-    return graph.add(
-        op,
-        f"{source.name}/{name}",
-        inputs,
-        attrs=attributes,
-        device=HOST_DEVICE,
-        outputs=[(kind, shape)],
-        source=source,
-    ).out()
-
-
-def _const(graph: Graph, name: str, value: Any, source: Node) -> Tensor:
-    array = np.asarray(value, "int32")
-    return _host(graph, "Const", name, [], {"dtype": _INT32, "value": array}, _INT32, array.shape, source)
-
-
-def _pad(graph: Graph, tensor: Tensor) -> tuple[Tensor, Tensor]:
-    source, bound = tensor.node, bounded_shape(tensor)
-    rank = len(bound or ())
-    shape = _host(
-        graph, "Shape", "infeed/shape", [tensor], {"T": tensor.dtype, "out_type": _INT32}, _INT32, (rank,), source
-    )
-    target = _const(graph, "infeed/bound", bound, source)
-    missing = _host(graph, "Sub", "infeed/missing", [target, shape], {"T": _INT32}, _INT32, (rank,), source)
-    zeros = _const(graph, "infeed/zeros", np.zeros(rank), source)
-    padding = _host(
-        graph, "Pack", "infeed/padding", [zeros, missing], {"N": 2, "T": _INT32, "axis": 1}, _INT32, (rank, 2), source
-    )
-    padded = _host(
-        graph,
-        "Pad",
-        "infeed/padded",
-        [tensor, padding],
-        {"T": tensor.dtype, "Tpaddings": _INT32},
-        tensor.dtype,
-        bound,
-        source,
-    )
-    ends = [_const(graph, f"infeed/{n}", [v], source) for n, v in (("b", 0), ("e", 1), ("s", 1))]
-    return padded, _host(
-        graph, "StridedSlice", "infeed/rows", [shape, *ends], attrs.first_element(), _INT32, (), source
-    )
-
-
-def _open_again(graph: Graph, arrived: Tensor, count: Tensor, original: Tensor) -> Tensor:
-    """On the device: the arrived tensor with its true number of rows."""
-    source = original.node
-    axis = graph.add(
-        "Const",
-        f"{source.name}/axis",
-        source=source,
-        outputs=[(_INT32, ())],
-        attrs={"dtype": _INT32, "value": np.int32(0), CLUSTER_ATTR: CLUSTER},
-    )
-    return graph.add(
-        "XlaSetDynamicDimensionSize",
-        f"{source.name}/dynamic",
-        [arrived, axis.out(), count],
-        attrs={"T": arrived.dtype, CLUSTER_ATTR: CLUSTER},
-        outputs=[(original.dtype, original.shape)],
-        source=source,
-    ).out()

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tpugraph import analysis
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster, shapes
+from tpugraph.analysis import HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.placements import REPLICATE
 from tpugraph.analysis.step import Cut, Outfed, Partitioned
 from tpugraph.analysis.values import known_value
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Tensor
 from tpugraph.support.errors import ConversionError, ShapeError
+from tpugraph.tpu.outfeed_nodes import receive, send
 from tpugraph.tpu.outfeeding import HostSide
 from tpugraph.tpu.pipeline import Pass
-
-_INT32 = attrs.dtype("int32")
 
 
 @dataclass(frozen=True)
@@ -47,19 +45,9 @@ class Outfeed(Pass):
         read = _crossing(graph)
         crossing = list(dict.fromkeys([share, *read]))
         _refuse_open(crossing)
-        sent = [_at_least_vector(graph, t) for t in crossing]
-        enqueue = graph.add(
-            "OutfeedEnqueueTuple",
-            "tpugraph/outfeed/enqueue",
-            sent,
-            controls=[graph[f.name] for f in roles.train_ops],
-            attrs={"dtypes": [t.dtype for t in sent], CLUSTER_ATTR: CLUSTER},
-            device=CORE_DEVICE,
-            outputs=[],
-        )
-        kinds = {"dtypes": [t.dtype for t in sent], "shapes": [tuple(t.shape or ()) for t in sent]}
-        encoded = {name: attrs.encode(value) for name, value in kinds.items()}  # once for all cores
-        host = HostSide(graph, [_dequeue(graph, sent, encoded, core) for core in range(self.num_replicas)])
+        ends = [graph[f.name] for f in roles.train_ops]
+        enqueue = send(graph, crossing, vector=("outfeed/shape", "outfeed"), controls=ends)
+        host = HostSide(graph, receive(graph, enqueue.inputs, self.num_replicas))
         loss = host.total(0)
         combined = {}
         for tensor in read:
@@ -67,7 +55,7 @@ class Outfeed(Pass):
             combined[str(tensor)] = host.deliver(crossing.index(tensor), tensor, placement, loss)
         if self.batch_mode == "per_replica":
             _count_all_rows(graph, self.num_replicas)
-        size = sum(shapes.byte_size(t) or 0 for t in sent)
+        size = sum(shapes.byte_size(t) or 0 for t in enqueue.inputs)
         graph.keep(Outfed(enqueue.name, combined, size * self.num_replicas, str(loss)))
 
 
@@ -102,37 +90,6 @@ def _refuse_open(tensors: list[Tensor]) -> None:
             node=tensor.node,
             fix="give it a fixed shape (set_shape does not travel in a file, reshape does), or drop what reads it",
         )
-
-
-def _dequeue(graph: Graph, sent: list[Tensor], kinds: dict[str, Any], core: int) -> Node:
-    return graph.add(
-        "OutfeedDequeueTuple",
-        f"tpugraph/outfeed/dequeue/{core}",
-        attrs={**kinds, "device_ordinal": core},
-        device=HOST_DEVICE,
-        outputs=[(t.dtype, t.shape) for t in sent],
-    )
-
-
-def _at_least_vector(graph: Graph, tensor: Tensor) -> Tensor:
-    if tensor.shape != ():
-        return tensor
-    name = tensor.node.name
-    target = graph.add(
-        "Const",
-        f"{name}/outfeed/shape",
-        attrs={"dtype": _INT32, "value": np.ones(1, "int32"), CLUSTER_ATTR: CLUSTER},
-        outputs=[(_INT32, (1,))],
-        source=tensor.node,
-    )
-    return graph.add(
-        "Reshape",
-        f"{name}/outfeed",
-        [tensor, target.out()],
-        attrs={"T": tensor.dtype, "Tshape": _INT32, CLUSTER_ATTR: CLUSTER},
-        outputs=[(tensor.dtype, (1,))],
-        source=tensor.node,
-    ).out()
 
 
 def _count_all_rows(graph: Graph, count: int) -> None:

@@ -17,7 +17,8 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.rules import Rules
-from tpugraph.analysis.sizes import Poly, Relations, Size, Unknown, divide, follows_batch, known
+from tpugraph.analysis.size_relations import Relations
+from tpugraph.analysis.sizes import Poly, Size, Unknown, divide, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
 
 Dims = tuple[Size, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.links import is_back_edge
+from tpugraph.ir.countdown import is_back_edge
 
 Side = tuple[Tensor, int]
 """A predicate, and the output of the Switches on it that is taken."""

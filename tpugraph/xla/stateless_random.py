@@ -18,7 +18,7 @@ from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.trip_counts import steps_of
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.support.errors import ConversionError
-from tpugraph.xla.step_function import Cluster, core_number
+from tpugraph.xla.cluster_parts import Cluster, core_number
 
 _INT32 = attrs.dtype("int32")
 _STRIDE = 65_599  # spreads the steps of a loop over those of the loop around it

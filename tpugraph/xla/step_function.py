@@ -6,55 +6,18 @@ sends over its outfeed to row i of another. What the host has to do with it is a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster, shapes
+from tpugraph.analysis import in_cluster, shapes
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
-from tpugraph.ir.attrs import DType, Shape
 from tpugraph.support.errors import RunError
+from tpugraph.xla.cluster_parts import Cluster, DeviceLoop, add, argument, constant, core_number
+from tpugraph.xla.step_buffers import give_outfeed, take_infeed
 
 _INT32 = attrs.dtype("int32")
-_MARK = {CLUSTER_ATTR: CLUSTER}
-
-
-@dataclass
-class Cluster:
-    """The function of one core, as a graph that still has TF1 control flow.
-
-    Attributes:
-        graph: nothing but the cluster, its arguments as Placeholders.
-        num_replicas: the number of cores.
-        iterations: the most iterations of its loop, the rows of all buffers.
-        count: the argument that says how many iterations to run, int32 [].
-        infeed: the staged batches, each [iterations, ...] of one core.
-        variables: the handles by the variable's name.
-        host: other values that the host gives, by name.
-        outfeed: what is sent each step, each [iterations, ...] of one core.
-        outputs: what the cluster returns after the loop, by the name of the tensor in the TPU graph.
-        written: the names of the variables that it writes, in the order of ``variables``.
-        frame: the frame of its loop.
-        number: the number of the iteration, inside the loop, int32 [].
-        streams: its random ops, and whether each core draws values of its own.
-    """
-
-    graph: Graph
-    num_replicas: int
-    iterations: int
-    count: Tensor
-    frame: str
-    number: Tensor
-    streams: dict[Node, bool]
-    infeed: list[Tensor] = field(default_factory=list)
-    variables: dict[str, Tensor] = field(default_factory=dict)
-    host: dict[str, Tensor] = field(default_factory=dict)
-    outfeed: list[Tensor] = field(default_factory=list)
-    outputs: dict[str, Tensor] = field(default_factory=dict)
-    written: list[str] = field(default_factory=list)
 
 
 def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
@@ -75,15 +38,15 @@ def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
         raise RunError("a replica that spans several cores cannot be compiled", node=metadata)
     rows = iterations or int(graph["tpugraph/iterations_per_loop/Initializer"].attr("value"))
     limit = _variable(graph["tpugraph/iterations_per_loop"].out())
-    count = _argument(graph, "count", (_INT32, ()))
+    count = argument(graph, "count", (_INT32, ()))
     loop = _device_loop(graph, limit)
     varying = analysis.replica_varying(graph)
     streams = {node: node in varying for node in graph.of_type(*ops.RANDOM) if in_cluster(node)}
     found = Cluster(graph, metadata.attr("num_replicas"), rows, count, loop.frame, loop.number, streams)
     found.outputs = _outputs(graph)
     _take_count(graph, limit, count)
-    _take_infeed(found, loop)
-    _give_outfeed(found, loop)
+    take_infeed(found, loop)
+    give_outfeed(found, loop)
     _take_values(found)
     _drop_host(found)
     return found
@@ -108,11 +71,6 @@ def _one(graph: Graph, op: str) -> Node:
     return nodes[0]
 
 
-def _argument(graph: Graph, name: str, like: Output) -> Tensor:
-    attributes = {"dtype": like[0], "shape": like[1], **_MARK}
-    return graph.add("Placeholder", f"tpugraph/argument/{name}", attrs=attributes, outputs=[like]).out()
-
-
 def _variable(tensor: Tensor) -> Node:
     """The variable behind a handle."""
     node = tensor.node
@@ -133,16 +91,7 @@ def _outputs(graph: Graph) -> dict[str, Tensor]:
 # --------------------------------------------------------------------------- the device loop
 
 
-@dataclass(frozen=True)
-class _Loop:
-    """The loop of the device: its frame, condition and the number of the iteration inside its body."""
-
-    frame: str
-    condition: Node
-    number: Tensor
-
-
-def _device_loop(graph: Graph, limit: Node) -> _Loop:
+def _device_loop(graph: Graph, limit: Node) -> DeviceLoop:
     frame_of = analysis.frames(graph)
     for condition in graph.of_type(*ops.LOOP_COND):
         less = condition.inputs[0].node
@@ -150,7 +99,7 @@ def _device_loop(graph: Graph, limit: Node) -> _Loop:
             continue
         switch = next((u.node for u in less.inputs[0].node.uses(0) if u.node.op in ops.SWITCH), None)
         if switch is not None:
-            return _Loop(frame_of[condition], condition, switch.out(1))
+            return DeviceLoop(frame_of[condition], condition, switch.out(1))
     raise RunError("the cluster has no loop over its number of iterations", origin=graph.source,
                    fix="give a training graph that tpugraph or TPUEstimator made")  # fmt: skip
 
@@ -184,87 +133,6 @@ def _aliases(handle: Node) -> Iterator[Node]:
                     stack.append(use.node)
 
 
-# --------------------------------------------------------------------------- infeed and outfeed
-
-
-def _take_infeed(found: Cluster, loop: _Loop) -> None:
-    graph = found.graph
-    for take in graph.of_type("InfeedDequeueTuple"):
-        for port, (kind, shape) in enumerate(take.outputs or ()):
-            _check_static(take, kind, shape)
-            buffer = _argument(graph, f"infeed_{port}", (kind, (found.iterations, *(shape or ()))))
-            found.infeed.append(buffer)
-            axis = _constant(graph, loop, np.int32(0))
-            batch = _add(graph, "GatherV2", [_entered(graph, loop, buffer), loop.number, axis], (kind, shape),
-                         {"Tparams": kind, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0})  # fmt: skip
-            graph.replace_uses(take.out(port), batch)
-        graph.replace_control_uses(take, [loop.number.node])
-        graph.remove(take)
-
-
-def _check_static(node: Node, kind: DType, shape: Shape) -> None:
-    if not shapes.is_static(shape) or kind.size is None:
-        raise RunError(f"a tensor of the infeed or outfeed is {kind}{shape}: its size is not known", node=node)
-
-
-def _give_outfeed(found: Cluster, loop: _Loop) -> None:
-    graph = found.graph
-    for give in graph.of_type("OutfeedEnqueueTuple"):
-        for tensor in give.inputs:
-            known = shapes.element_count(tensor.shape) is not None
-            shape = tensor.shape if known else _sent_shape(graph, give, tensor)
-            _check_static(give, tensor.dtype, shape)
-            found.outfeed.append(_stacked(found, loop, tensor, shape or ()))
-        graph.replace_control_uses(give, give.controls)
-        graph.remove(give)
-
-
-def _sent_shape(graph: Graph, give: Node, tensor: Tensor) -> Shape:
-    """The shape that the host expects, where inference inside the cluster leaves it open."""
-    expected = next((d.attr("shapes") for d in graph.of_type("OutfeedDequeueTuple")), None) or []
-    index = list(give.inputs).index(tensor)
-    return expected[index] if index < len(expected) else None
-
-
-def _stacked(found: Cluster, loop: _Loop, tensor: Tensor, shape: tuple[int | None, ...]) -> Tensor:
-    """The values of all iterations, [iterations, ...]; zeros where an iteration did not take place."""
-    graph, kind = found.graph, tensor.dtype
-    whole: Output = (kind, (found.iterations, *shape))
-    size = _constant(graph, None, np.asarray(whole[1], "int32"))
-    zero = _constant(graph, None, np.zeros((), kind.name))
-    empty = _add(graph, "Fill", [size, zero], whole, {"T": kind, "index_type": _INT32})
-    entry = _entered(graph, loop, empty, constant=False)
-    merge = graph.add("Merge", "tpugraph/outfeed/Merge", [entry, entry], attrs={"T": kind, "N": 2, **_MARK},
-                      outputs=[whole, (_INT32, ())])  # fmt: skip
-    switch = graph.add("Switch", "tpugraph/outfeed/Switch", [merge.out(), loop.condition.out()],
-                       attrs={"T": kind, **_MARK}, outputs=[whole, whole])  # fmt: skip
-    front = _constant(graph, loop, np.int32(0))
-    row = _add(graph, "ExpandDims", [tensor, front], (kind, (1, *shape)), {"T": kind, "Tdim": _INT32})
-    zeros = [_constant(graph, loop, np.int32(0)) for _ in shape]
-    start = _add(graph, "Pack", [loop.number, *zeros], (_INT32, (1 + len(zeros),)),
-                 {"N": 1 + len(zeros), "T": _INT32, "axis": 0})  # fmt: skip
-    written = _add(graph, "XlaDynamicUpdateSlice", [switch.out(1), row, start], whole,
-                   {"T": kind, "Tindices": _INT32})  # fmt: skip
-    graph.set_input(merge, 1, _add(graph, "NextIteration", [written], whole, {"T": kind}))
-    return _add(graph, "Exit", [switch.out(0)], whole, {"T": kind})
-
-
-def _entered(graph: Graph, loop: _Loop, tensor: Tensor, *, constant: bool = True) -> Tensor:
-    attributes = {"T": tensor.dtype, "frame_name": loop.frame, "is_constant": constant, "parallel_iterations": 1}
-    return _add(graph, "Enter", [tensor], (tensor.dtype, tensor.shape), attributes)
-
-
-def _constant(graph: Graph, loop: _Loop | None, value: np.ndarray[Any, Any] | np.generic) -> Tensor:
-    kind = attrs.dtype(value.dtype.name)
-    pivot = [] if loop is None else [_add(graph, "Identity", [loop.number], (_INT32, ()), {"T": _INT32}).node]
-    return graph.add("Const", "tpugraph/staged/Const", attrs={"dtype": kind, "value": np.asarray(value), **_MARK},
-                     controls=pivot, outputs=[(kind, value.shape)]).out()  # fmt: skip
-
-
-def _add(graph: Graph, op: str, inputs: Sequence[Tensor], output: Output, attributes: dict[str, Any]) -> Tensor:
-    return graph.add(op, f"tpugraph/staged/{op}", inputs, attrs={**attributes, **_MARK}, outputs=[output]).out()
-
-
 # --------------------------------------------------------------------------- everything else from outside
 
 
@@ -281,16 +149,16 @@ def _take_values(found: Cluster) -> None:
         source = tensor.node
         if source.op in ops.RESOURCE_VARIABLES:
             like: Output = (tensor.dtype, ())
-            found.variables[source.name] = argument = _argument(graph, source.name, like)
-            argument.node.origin = source.name
+            found.variables[source.name] = given = argument(graph, source.name, like)
+            given.node.origin = source.name
             if _is_written(source):
                 found.written.append(source.name)
         else:
             known: Output = (tensor.dtype, tensor.shape)
             if not shapes.is_static(tensor.shape) or tensor.dtype.size is None:
                 raise RunError("the device reads a value of the host whose size is not known", node=source)
-            found.host[str(tensor)] = argument = _argument(graph, f"host/{source.name}", known)
-        graph.replace_uses(tensor, argument, where=lambda use: in_cluster(use.node))
+            found.host[str(tensor)] = given = argument(graph, f"host/{source.name}", known)
+        graph.replace_uses(tensor, given, where=lambda use: in_cluster(use.node))
 
 
 def _own_value(graph: Graph, node: Node) -> Tensor:
@@ -298,15 +166,10 @@ def _own_value(graph: Graph, node: Node) -> Tensor:
     if any(t.node.op != "Const" for t in node.inputs):
         raise RunError("each core is given another value of the host, which a compiled step does not take", node=node)
     values = np.stack([t.node.attr("value") for t in node.inputs])
-    kind, table, core = node.inputs[0].dtype, _constant(graph, None, values), core_number(graph)
+    kind, table, core = node.inputs[0].dtype, constant(graph, None, values), core_number(graph)
     kinds = {"Tparams": kind, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0}
-    axis = _constant(graph, None, np.int32(0))
-    return _add(graph, "GatherV2", [table, core, axis], (kind, values.shape[1:]), kinds)
-
-
-def core_number(graph: Graph) -> Tensor:
-    """The number of the core that runs the function, int32 []."""
-    return _add(graph, "XlaReplicaId", [], (_INT32, ()), {})
+    axis = constant(graph, None, np.int32(0))
+    return add(graph, "GatherV2", [table, core, axis], (kind, values.shape[1:]), kinds)
 
 
 def _read_from_outside(found: Cluster) -> list[Tensor]:

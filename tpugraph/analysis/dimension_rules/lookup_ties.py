@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph.analysis.dimension_rules.arithmetic_ties import difference, product, total
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
+from tpugraph.analysis.dimension_rules.size_arithmetic import difference, product, total
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
 from tpugraph.analysis.state import variable_of

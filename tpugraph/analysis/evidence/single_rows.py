@@ -5,7 +5,8 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import SPREADS, root, unsettled
-from tpugraph.analysis.sizes import follows_batch, known, values
+from tpugraph.analysis.size_relations import values
+from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node, Tensor
 
 
