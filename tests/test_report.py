@@ -84,12 +84,22 @@ def test_a_real_compiler_fills_the_page(tmp_path: Path) -> None:
         assert "v5e:2x4 (8 cores)" in page.text("#targets")
         assert page.page.locator("#memory .tensor").count() == sum(len(t["tensors"]) for t in found["targets"]) > 0
         assert page.run("chart.data.datasets.length") == 4
-        assert page.page.locator("#collectives tr").count() == len(found["collectives"]) + 1 == 8
+        assert page.page.locator("#collectives tr").count() == len(found["collectives"]) + 1 == 7
+        assert page.run("curves.map((chart) => chart.data.datasets[0].data.length)") == [
+            len(target["live"]["points"]) + 1 for target in found["targets"]
+        ]
+        assert "an estimate" in page.text("#memory")
         assert page.said == []
         assert page.asked == [(tmp_path / "page.html").as_uri()]
     target = found["targets"][0]
     assert target["needed"] == sum(target["memory"].values()) - 2 * target["memory"]["aliased"]
     assert target["infeed_bytes"] == 640
+    live = target["live"]
+    assert live["together"] == pytest.approx(live["compiler"], rel=0.1)
+    assert live["step"][0] < live["step"][1] < live["instructions"]
+    assert {point[3] for point in live["points"]} >= {"dense/MatMul", "Adagrad/update_dense/kernel/ApplyAdagrad"}
+    again = written(tmp_path, "--topology=v5e,v6e:2x4")  # from the cache
+    assert again["targets"] == found["targets"]
     assert found["collectives"][0] == {"tensor": "gradients/dense_1/MatMul_grad/MatMul_1", "bytes": 400,
                                        "how": "the sum over the cores"}  # fmt: skip
 
