@@ -135,7 +135,10 @@ def test_what_does_not_stop_the_step_is_not_in_the_way(pages: Any, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("flag", "words"),
-    [("--topology=v9", "there is no topology 'v9'"), ("--output=report.txt", "--output=report.txt is no page")],
+    [
+        ("--topology=v4,v5f:2x4", "there is no topology 'v5f:2x4'\n  fix     did you mean v5e:2x4? `tpugraph compile"),
+        ("--output=report.txt", "--output=report.txt is no page"),
+    ],
 )
 def test_flags_that_cannot_be_used_are_refused_first(flag: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report", "nowhere.pb", flag]) == 2

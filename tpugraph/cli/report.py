@@ -21,7 +21,7 @@ from tpugraph.support.errors import RunError, ShapeError, TpuGraphError, UsageEr
 from tpugraph.tpu.program import Program
 from tpugraph.views import page
 from tpugraph.views.report_data import Collective, LiveCurve, ReportData, Target, TensorBar
-from tpugraph.xla import jax_client
+from tpugraph.xla import jax_client, topologies
 from tpugraph.xla.memory_layouts import Placed
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
@@ -82,7 +82,7 @@ def _chips(names: list[str]) -> list[str]:
     """
     for name in names:
         if name not in CHIPS and name not in TOPOLOGIES:
-            raise UsageError(f"there is no topology '{name}'", fix=f"one of {', '.join([*CHIPS, *TOPOLOGIES])}")
+            raise topologies.unknown(name, [*CHIPS, *TOPOLOGIES])
     return list(names)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,6 +123,13 @@ class Compiled:
         return "compute" if slower else "memory"
 
 
+def unknown(topology: str, known: Iterable[str]) -> UsageError:
+    """The refusal of a topology that is not known."""
+    question = did_you_mean(topology, known, "")
+    return UsageError(f"there is no topology '{topology}'",
+                      fix=f"{question} `tpugraph compile --topologies` lists them".strip())  # fmt: skip
+
+
 def check(topology: str, num_replicas: int) -> None:
     """Check that a topology is known and has a core for each replica.
 
@@ -129,8 +137,7 @@ def check(topology: str, num_replicas: int) -> None:
         UsageError: it is not, or has fewer.
     """
     if topology not in TOPOLOGIES:
-        question = did_you_mean(topology, TOPOLOGIES, "there are")
-        raise UsageError(f"there is no topology '{topology}'", fix=f"{question} {', '.join(TOPOLOGIES)}")
+        raise unknown(topology, TOPOLOGIES)
     cores = TOPOLOGIES[topology]
     if num_replicas > cores:
         enough = [t for t, n in TOPOLOGIES.items() if n >= num_replicas and t.split(":")[0] == topology.split(":")[0]]
