@@ -165,11 +165,26 @@ def test_a_recorded_program_shows_every_pass() -> None:
 # --------------------------------------------------------------------------- other forms
 
 
+# the fields that Model Explorer's own Python package has for graphs, nodes and edges
+FIELDS_OF_A_GRAPH = {"id", "nodes", "groupNodeAttributes", "groupNodeConfigs", "tasksData", "layoutConfigs"}
+FIELDS_OF_A_NODE = {"id", "label", "namespace", "subgraphIds", "attrs", "incomingEdges", "outputsMetadata",
+                    "inputsMetadata", "style", "config"}  # fmt: skip
+FIELDS_OF_AN_EDGE = {"sourceNodeId", "sourceNodeOutputId", "targetNodeInputId"}
+
+
 def test_model_explorer_gets_two_graphs_and_their_colours(iris: View, tmp_path: Path) -> None:
     files = iris.save(tmp_path / "iris.json", "model_explorer")
     assert [file.name for file in files] == ["iris.json", "iris.side.json", "iris.placement.json"]
     made, sides, data = [json.loads(file.read_text()) for file in files]
     assert [g["id"] for g in made["graphs"]] == ["00_input", "14_entry-points"] == list(data)
+    assert made.keys() == {"label", "graphs"}
+    for graph in made["graphs"]:
+        assert graph.keys() <= FIELDS_OF_A_GRAPH
+        for node in graph["nodes"]:
+            assert node.keys() <= FIELDS_OF_A_NODE
+            assert all(edge.keys() == FIELDS_OF_AN_EDGE for edge in node["incomingEdges"])
+            assert all(pair.keys() == {"key", "value"} and isinstance(pair["value"], str) for pair in node["attrs"])
+            assert all(item.keys() == {"id", "attrs"} for item in node["outputsMetadata"])
     nodes = {node["id"]: node for node in made["graphs"][1]["nodes"]}
     assert len(nodes) == len(iris.data.alive())
     assert nodes[GRADIENT]["namespace"] == "gradients/dense/MatMul_grad"
