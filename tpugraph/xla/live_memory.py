@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from tpugraph.xla.live_buffers import Buffer, Value, join_all, leaves
 from tpugraph.xla.memory_layouts import Placed
 from tpugraph.xla.scheduled_module import Computation, Instruction, ScheduledModule, Tree, read
 
@@ -84,59 +85,6 @@ def estimate(text: str, arguments: tuple[str, ...] = ()) -> LiveMemory | None:
 
 
 @dataclass
-class _Buffer:
-    """A piece of memory, or one that another stands for.
-
-    Attributes:
-        tensor: what lies in it.
-        start: the instruction that makes it.
-        end: the last one that reads it.
-        same: the buffer that this one turned out to be the same as.
-    """
-
-    tensor: Placed
-    start: int
-    end: int
-    same: _Buffer | None = None
-
-    def find(self) -> _Buffer:
-        """The buffer that stands for it."""
-        found = self
-        while found.same is not None:
-            found = found.same
-        return found
-
-    def join(self, other: _Buffer) -> None:
-        """Both are one piece of memory."""
-        mine, theirs = self.find(), other.find()
-        if mine is theirs:
-            return
-        theirs.same = mine
-        mine.start, mine.end = min(mine.start, theirs.start), max(mine.end, theirs.end)
-
-
-Value = _Buffer | None | list["Value"]
-"""What an instruction gives, in the form of its shape."""
-
-
-def _leaves(value: Value) -> Iterator[_Buffer]:
-    if isinstance(value, list):
-        for inner in value:
-            yield from _leaves(inner)
-    elif value is not None:
-        yield value
-
-
-def _joined(left: Value, right: Value) -> None:
-    """Two values that are one piece of memory, leaf by leaf; a constant is in none."""
-    if isinstance(left, list) and isinstance(right, list):
-        for one, other in zip(left, right, strict=True):
-            _joined(one, other)
-    elif isinstance(left, _Buffer) and isinstance(right, _Buffer):
-        left.join(right)
-
-
-@dataclass
 class _Walk:
     """Runs the instructions of a module in order, and notes which buffers they make and read.
 
@@ -152,8 +100,8 @@ class _Walk:
     module: ScheduledModule
     arguments: tuple[str, ...]
     nodes: list[str] = field(default_factory=list)
-    buffers: list[_Buffer] = field(default_factory=list)
-    shares: list[tuple[_Buffer, _Buffer, int]] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    shares: list[tuple[Buffer, Buffer, int]] = field(default_factory=list)
     step: tuple[int, int] = (0, 0)
 
     def run(self) -> LiveMemory:
@@ -163,7 +111,7 @@ class _Walk:
         self._keep(given)
         self._keep(result)
         for number, argument in self.module.aliased.items():
-            _joined(given[argument], result[number] if isinstance(result, list) else result)
+            join_all(given[argument], result[number] if isinstance(result, list) else result)
         for made, read_, at in self.shares:
             self._share(made.find(), read_.find(), at)
         return self._summary()
@@ -174,10 +122,10 @@ class _Walk:
 
     def _keep(self, value: Value) -> None:
         """Arguments and results are there to the end."""
-        for leaf in _leaves(value):
+        for leaf in leaves(value):
             leaf.find().end = len(self.nodes)
 
-    def _share(self, made: _Buffer, taken: _Buffer, at: int) -> None:
+    def _share(self, made: Buffer, taken: Buffer, at: int) -> None:
         """A result in the place of an operand, which nothing reads later and which is no smaller."""
         alike = made.tensor.on_chip == taken.tensor.on_chip and made.tensor.bytes <= taken.tensor.bytes
         if alike and made.start == at == taken.end:
@@ -214,7 +162,7 @@ class _Walk:
 
     def _read(self, values: Iterable[Value]) -> None:
         for value in values:
-            for leaf in _leaves(value):
+            for leaf in leaves(value):
                 buffer = leaf.find()
                 buffer.end = max(buffer.end, len(self.nodes))
 
@@ -225,7 +173,7 @@ class _Walk:
         (body,) = instruction.called("body")
         self._computation(self.module.computations[condition], [carried])
         result = self._computation(self.module.computations[body], [carried])
-        _joined(carried, result)
+        join_all(carried, result)
         self._read([carried])
         if len(self.nodes) - begin > self.step[1] - self.step[0]:
             self.step = begin, len(self.nodes)
@@ -240,7 +188,7 @@ class _Walk:
             *instruction.called("true_computation"), *instruction.called("false_computation")]  # fmt: skip
         result = self._new(instruction.shape, instruction.node)
         for name, operand in zip(names, operands[1:], strict=True):
-            _joined(result, self._computation(self.module.computations[name], [operand]))
+            join_all(result, self._computation(self.module.computations[name], [operand]))
             self._read(operands)
         return result
 
@@ -251,11 +199,11 @@ class _Walk:
         made = self._new(instruction.shape, instruction.node)
         if '"ConcatBitcast"' in instruction.rest:  # its operands were made side by side
             for operand in operands:
-                _joined(made, operand)
+                join_all(made, operand)
         results = made if isinstance(made, list) else [made]
         for at_operand, at_result in _hints(instruction, len(operands)):
             result, operand = results[at_result], operands[at_operand]
-            if isinstance(result, _Buffer) and isinstance(operand, _Buffer):
+            if isinstance(result, Buffer) and isinstance(operand, Buffer):
                 self.shares.append((result, operand, len(self.nodes)))
         return made
 
@@ -272,7 +220,7 @@ class _Walk:
             return [self._new(inner, node) for inner in shape]
         if shape is None:
             return None
-        buffer = _Buffer(replace(shape, node=node), len(self.nodes), len(self.nodes))
+        buffer = Buffer(replace(shape, node=node), len(self.nodes), len(self.nodes))
         self.buffers.append(buffer)
         return buffer
 
@@ -290,7 +238,7 @@ class _Walk:
         points = self._points(hbm, on_chip)
         return LiveMemory(len(hbm), self.step, hbm[top], together, points, tuple(held[:HELD]))
 
-    def _curve(self, buffers: Iterable[_Buffer]) -> list[int]:
+    def _curve(self, buffers: Iterable[Buffer]) -> list[int]:
         """The bytes of buffers at each instruction."""
         changes = [0] * (len(self.nodes) + 2)
         for buffer in buffers:
