@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from evaluating import evaluation, plain_metrics, prediction
+from evaluating import data, evaluation, plain_metrics, prediction, probabilities, take
 
-from models import tf1, trace
+from models import CORPUS, tf1, trace
 from tpugraph import cli
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import LoadError
+
+IRIS = CORPUS / "iris_dnn" / "model.ckpt-0.meta"
 
 
 @pytest.fixture
@@ -144,3 +146,66 @@ def test_evaluations_of_several_names_are_asked_about(model_dir: Path, capsys: p
     capsys.readouterr()
     assert cli.main(["run", str(model_dir), "--mode=eval"]) == 2
     assert "holds evaluations of several names: eval_first, eval_second" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------- a graph that also trains
+
+
+def training_with_metrics() -> None:
+    """The model of :func:`evaluation`, trained on the same rows, with the metrics that its author watches."""
+    features, labels, weights = take(data(64), 8)
+    chance = probabilities(features)
+    loss = tf1.losses.log_loss(labels, chance, weights)
+    tf1.metrics.accuracy(labels, tf.cast(chance > 0.5, tf.int64), name="accuracy")
+    tf1.metrics.mean(chance, weights, name="chance")
+    tf1.train.AdamOptimizer(0.01).minimize(loss, tf1.train.get_or_create_global_step())
+    tf1.train.Saver()
+
+
+def test_a_graph_that_trains_too_is_evaluated_by_its_metrics_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = folder / "train.pb"
+    model.write_bytes(graphdef.serialize(graphdef.to_graph_def(trace(training_with_metrics))))
+    with tf.Graph().as_default(), tf1.Session() as session:
+        training_with_metrics()
+        session.run(tf1.global_variables_initializer())
+        tf1.train.Saver().save(session, str(folder / "trained.ckpt"), write_meta_graph=False)
+    command = [
+        "run",
+        str(model),
+        "--mode=eval",
+        f"--checkpoint={folder / 'trained.ckpt'}",
+        "--num_replicas=4",
+        "--json",
+    ]
+    assert cli.main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    plain = plain_metrics(trace(evaluation(32, count=64)))
+    assert found["metrics"].keys() == {"accuracy", "chance"}
+    assert found["metrics"] == pytest.approx({name: plain[name] for name in found["metrics"]}, rel=1e-6)
+
+
+def test_a_metric_that_waits_for_training_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def build() -> None:
+        features, labels, _ = take(data(64), 8)
+        chance = probabilities(features)
+        train = tf1.train.GradientDescentOptimizer(0.1).minimize(tf1.losses.log_loss(labels, chance))
+        with tf.control_dependencies([train]):
+            tf1.metrics.accuracy(labels, tf.cast(chance > 0.5, tf.int64), name="accuracy")
+        tf1.train.Saver()
+
+    model = tmp_path / "train.pb"
+    model.write_bytes(graphdef.serialize(graphdef.to_graph_def(trace(build))))
+    assert cli.main(["convert", str(model), "--mode=eval", "--dry_run"]) == 2
+    assert "the graph trains: 'GradientDescent/update_" in capsys.readouterr().err
+
+
+def test_an_input_without_an_end_asks_for_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", str(IRIS.parent), "--mode=eval"]  # a model_dir that was never evaluated: its training graph
+    assert cli.main(command) == 2
+    said = capsys.readouterr().err
+    assert "the input of the graph repeats without an end" in said
+    assert "--steps=N evaluates so many global batches" in said
+    assert cli.main([*command, "--steps=2"]) == 0
+    assert "evaluated 512 examples in 2 steps" in capsys.readouterr().out

@@ -129,7 +129,7 @@ def test_the_known_topologies_have_the_cores_that_libtpu_says() -> None:
 @pytest.mark.parametrize(
     ("flags", "fault", "fix"),
     [
-        (["--topology=v9:2x2"], "there is no topology 'v9:2x2'", "v3:2x2, v3:4x4"),
+        (["--topology=v9:2x2"], "there is no topology 'v9:2x2'", "`tpugraph compile --topologies` lists them"),
         (["--topology=v5e:2x2"], "v5e:2x2 has 4 cores, and the graph has 8 replicas", "--topology=v5e:2x4, or convert"),
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ IRIS = CORPUS / "iris_dnn" / "model.pb"
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(compile_cache.FOLDER, str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def pages() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
 
 
 @pytest.fixture
@@ -76,33 +83,41 @@ def test_the_largest_batch_is_searched_where_it_is_asked_for(tmp_path: Path) -> 
     assert found["targets"][0]["largest_batch"] in range(93, 101)
 
 
-def test_a_real_compiler_fills_the_page(tmp_path: Path) -> None:
+def test_a_real_compiler_fills_the_page(pages: Any, tmp_path: Path) -> None:
     found = written(tmp_path, "--topology=v5e,v6e:2x4")
-    with chromium() as browser:
-        page = Page(browser, tmp_path / "page.html")
-        assert page.text("#verdict") == found["verdict"]
-        assert "v5e:2x4 (8 cores)" in page.text("#targets")
-        assert page.page.locator("#memory .tensor").count() == sum(len(t["tensors"]) for t in found["targets"]) > 0
-        assert page.run("chart.data.datasets.length") == 4
-        assert page.page.locator("#collectives tr").count() == len(found["collectives"]) + 1 == 8
-        assert page.said == []
-        assert page.asked == [(tmp_path / "page.html").as_uri()]
+    page = Page(pages, tmp_path / "page.html")
+    assert page.text("#verdict") == found["verdict"]
+    assert "v5e:2x4 (8 cores)" in page.text("#targets")
+    assert page.page.locator("#memory .tensor").count() == sum(len(t["tensors"]) for t in found["targets"]) > 0
+    assert page.run("chart.data.datasets.length") == 4
+    assert page.page.locator("#collectives tr").count() == len(found["collectives"]) + 1 == 7
+    assert page.run("curves.map((chart) => chart.data.datasets[0].data.length)") == [
+        len(target["live"]["points"]) + 1 for target in found["targets"]
+    ]
+    assert "an estimate" in page.text("#memory")
+    assert page.said == []
+    assert page.asked == [(tmp_path / "page.html").as_uri()]
     target = found["targets"][0]
     assert target["needed"] == sum(target["memory"].values()) - 2 * target["memory"]["aliased"]
     assert target["infeed_bytes"] == 640
+    live = target["live"]
+    assert live["together"] == pytest.approx(live["compiler"], rel=0.1)
+    assert live["step"][0] < live["step"][1] < live["instructions"]
+    assert {point[3] for point in live["points"]} >= {"dense/MatMul", "Adagrad/update_dense/kernel/ApplyAdagrad"}
+    again = written(tmp_path, "--topology=v5e,v6e:2x4")  # from the cache
+    assert again["targets"] == found["targets"]
     assert found["collectives"][0] == {"tensor": "gradients/dense_1/MatMul_grad/MatMul_1", "bytes": 400,
                                        "how": "the sum over the cores"}  # fmt: skip
 
 
-def test_what_is_in_the_way_stands_on_the_page_by_cause_and_no_compiler_is_asked(tmp_path: Path) -> None:
+def test_what_is_in_the_way_stands_on_the_page_by_cause_and_no_compiler_is_asked(pages: Any, tmp_path: Path) -> None:
     model = tmp_path / "sampled.pb"
     model.write_bytes(graphdef.serialize(graphdef.to_graph_def(breaking.graph("sampled"))))
     found = written(tmp_path, model=model, code=1)
     assert found["targets"] == []
-    with chromium() as browser:
-        page = Page(browser, tmp_path / "page.html")
-        said = page.text("#findings")
-        assert page.text("#verdict").startswith("cannot run on a TPU")
+    page = Page(pages, tmp_path / "page.html")
+    said = page.text("#findings")
+    assert page.text("#verdict").startswith("cannot run on a TPU")
     for finding in found["findings"]:
         assert finding["cause"] in said
         assert finding["fault"] in said
@@ -110,18 +125,20 @@ def test_what_is_in_the_way_stands_on_the_page_by_cause_and_no_compiler_is_asked
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_does_not_stop_the_step_is_not_in_the_way(tmp_path: Path) -> None:
+def test_what_does_not_stop_the_step_is_not_in_the_way(pages: Any, tmp_path: Path) -> None:
     found = written(tmp_path, "--topology=v4", model=CORPUS / "mnist_cnn" / "model.pb")
     assert [(finding["cause"], finding["stops"]) for finding in found["findings"]] == [("local file", False)]
-    with chromium() as browser:
-        said = Page(browser, tmp_path / "page.html").text("#findings")
+    said = Page(pages, tmp_path / "page.html").text("#findings")
     assert "What is in the way" not in said
     assert "the input reads 'mnist.tfrecords'" in said
 
 
 @pytest.mark.parametrize(
     ("flag", "words"),
-    [("--topology=v9", "there is no topology 'v9'"), ("--output=report.txt", "--output=report.txt is no page")],
+    [
+        ("--topology=v4,v5f:2x4", "there is no topology 'v5f:2x4'\n  fix     did you mean v5e:2x4? `tpugraph compile"),
+        ("--output=report.txt", "--output=report.txt is no page"),
+    ],
 )
 def test_flags_that_cannot_be_used_are_refused_first(flag: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["report", "nowhere.pb", flag]) == 2

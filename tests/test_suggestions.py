@@ -46,6 +46,7 @@ def test_case_and_dashes_count_for_nothing() -> None:
     [
         (["inspekt", IRIS], "did you mean 'tpugraph inspect'?"),
         (["convert", IRIS, "--iteration_per_loop=3"], "did you mean --iterations_per_loop?"),
+        (["convert", IRIS, "--batch_norm=globl"], "did you mean global?"),
         (["compile", IRIS, "--topology=v5e:2x5"], "did you mean v5e:2x"),
         (["inspect", IRIS, "--why=dense/kernle"], "did you mean dense/kernel?"),
         (["convert", IRIS, "--dry_run", "--loss=sparse_softmax_cross_entropy_los/value"],

@@ -1,4 +1,5 @@
-"""Writes docs/passes.md, docs/modules.md, docs/symbols.md and docs/compat.md from the code, so that they cannot say anything else.
+"""Writes docs/passes.md, docs/modules.md, docs/symbols.md, docs/compat.md and docs/data_flow.svg from the
+code, so that they cannot say anything else.
 
 python tools/make_docs.py            writes them
 python tools/make_docs.py --check    exit code 1 where one of them is not current
@@ -17,6 +18,7 @@ from typing import Any
 ROOT = Path(__file__).absolute().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
+import data_flow  # noqa: E402
 from house import House  # noqa: E402
 
 NOTICE = "<!-- Written by tools/make_docs.py. Change the docstrings, then run it again. -->"
@@ -81,7 +83,14 @@ EXPLAINED = frozenset({"Graph", "Node", "Tensor", "Pass", "Pipeline", "Program",
 def documents() -> dict[str, str]:
     """The generated pages, by path below the root."""
     return {"docs/passes.md": passes_page(), "docs/modules.md": modules_page(), "docs/symbols.md": symbols_page(),
-            "docs/compat.md": compat_page()}  # fmt: skip
+            "docs/compat.md": compat_page(), "docs/data_flow.svg": data_flow_picture()}  # fmt: skip
+
+
+def data_flow_picture() -> str:
+    """The way of a graph through the passes of the pipeline."""
+    from tpugraph.passes import PASSES
+
+    return data_flow.picture([cls.name for cls in PASSES])
 
 
 # --------------------------------------------------------------------------- TensorFlow 1.15

@@ -16,6 +16,8 @@ from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
+from tpugraph.ir import graphdef
+from tpugraph.runtime import pipelines
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
@@ -74,6 +76,7 @@ def _session(flags: Parsed, console: Console) -> Iterator[TPUSession]:
     if source is None:
         raise UsageError("the variables come from a checkpoint", fix="--checkpoint=PREFIX or --model_dir=DIR")
     program = programs.load(flags, console)
+    _check_end(flags)
     names = rebinds(flags["rebind"])
     for line in programs.files_lines(program, names):
         console.say(line)
@@ -84,6 +87,15 @@ def _session(flags: Parsed, console: Console) -> Iterator[TPUSession]:
         for note in session.notes:
             console.say(f"note: {note}")
         yield session
+
+
+def _check_end(flags: Parsed) -> None:
+    """A plain graph whose input never ends, as one that trains, is evaluated for some steps only."""
+    if flags["steps"] is not None or programs.is_converted(flags.model):
+        return
+    if pipelines.is_endless(graphdef.load(flags.model)):
+        raise UsageError("the input of the graph repeats without an end",
+                         fix="--steps=N evaluates so many global batches; a prediction needs an input that ends")  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from absl import flags as absl_flags
 
 from tpugraph.cli.table import COMMANDS, CONVERSION, Command, Flag
 from tpugraph.support.errors import UsageError
-from tpugraph.support.suggestions import near
+from tpugraph.support.suggestions import did_you_mean, near
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,8 @@ def _bad_value(command: Command, message: str) -> UsageError:
     if flag.kind == "float":
         return UsageError(f"{given} is not a number of at least 0", fix=usage)
     if flag.kind == "enum":
-        return UsageError(f"{given} is none of {', '.join(flag.values)}", fix=usage)
+        value = given.partition("=")[2]
+        return UsageError(f"{given} is none of {', '.join(flag.values)}", fix=did_you_mean(value, flag.values, usage))
     return UsageError(words, fix=usage)
 
 

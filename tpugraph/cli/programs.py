@@ -12,7 +12,7 @@ from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed
 from tpugraph.cli.table import CONVERSION
 from tpugraph.ir import Graph, graphdef
-from tpugraph.ir.model_files import EVENT_FILES
+from tpugraph.ir.model_files import EVENT_FILES, Loaded
 from tpugraph.ir.reach import files_touched
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
@@ -41,9 +41,7 @@ def evaluated(flags: Parsed) -> Parsed:
     folder = Path(flags.model)
     if flags["mode"] != "eval" or not (folder / "checkpoint").exists():
         return flags
-    found = sorted({path.parent for path in folder.glob(f"eval*/{EVENT_FILES}")})
-    if not found:
-        return flags
+    found = sorted({path.parent for path in folder.glob(f"eval*/{EVENT_FILES}")}) or [folder]
     chosen = folder / "eval" if folder / "eval" in found else found[0]
     if len(found) > 1 and chosen.name != "eval":
         raise UsageError(f"'{folder}' holds evaluations of several names: {', '.join(p.name for p in found)}",
@@ -61,7 +59,7 @@ def load(flags: Parsed, console: Console) -> Program:
         UsageError: flags of the conversion for a graph that is converted already.
     """
     loaded = graphdef.sniff(Path(flags.model))
-    if not any(node.op == "TPUReplicateMetadata" for node in loaded.graph_def.node):
+    if not _is_converted(loaded):
         program = compiler.convert(flags.model, compiler.ConvertOptions(**flags.options()))
         console.say(program.summary().splitlines()[0])
         console.say(program.report["batch"]["line"])
@@ -71,6 +69,15 @@ def load(flags: Parsed, console: Console) -> Program:
     console.say(batch_line(graph))
     rows, cores = _rows_of_a_core(graph), graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas")
     return Program(loaded.graph_def, {"source": flags.model, "global_rows": None if rows is None else rows * cores})
+
+
+def is_converted(model: str) -> bool:
+    """Whether MODEL is converted already."""
+    return _is_converted(graphdef.sniff(Path(model)))
+
+
+def _is_converted(loaded: Loaded) -> bool:
+    return any(node.op == "TPUReplicateMetadata" for node in loaded.graph_def.node)
 
 
 def files_lines(program: Program, rebind: Mapping[str, str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from tpugraph.analysis import shapes
@@ -19,8 +20,9 @@ from tpugraph.support import files
 from tpugraph.support.errors import RunError, ShapeError, TpuGraphError, UsageError
 from tpugraph.tpu.program import Program
 from tpugraph.views import page
-from tpugraph.views.report_data import Collective, ReportData, Target, TensorBar
-from tpugraph.xla import jax_client
+from tpugraph.views.report_data import Collective, LiveCurve, ReportData, Target, TensorBar
+from tpugraph.xla import jax_client, topologies
+from tpugraph.xla.memory_layouts import Placed
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
@@ -80,7 +82,7 @@ def _chips(names: list[str]) -> list[str]:
     """
     for name in names:
         if name not in CHIPS and name not in TOPOLOGIES:
-            raise UsageError(f"there is no topology '{name}'", fix=f"one of {', '.join([*CHIPS, *TOPOLOGIES])}")
+            raise topologies.unknown(name, [*CHIPS, *TOPOLOGIES])
     return list(names)
 
 
@@ -121,14 +123,27 @@ def _refused(target: Target, error: TpuGraphError) -> Target:
 
 def _filled(compiled: Compiled, rows: int) -> Target:
     chip, least = compiled.chip, compiled.step_seconds
-    tensors = [TensorBar(t.node, t.shape, t.bytes, t.elements, t.on_chip) for t in compiled.tensors]
     return Target(
         compiled.topology, compiled.cores, seconds=compiled.seconds, hbm=chip.hbm, peak_flops=chip.flops,
         bandwidth=chip.bandwidth, memory=compiled.memory, needed=compiled.peak, flops=compiled.flops,
         bytes_accessed=compiled.bytes_accessed, step_seconds=least, bound_by=compiled.bound_by,
         examples_per_second=rows * compiled.num_replicas / least if least else 0.0, infeed_bytes=compiled.infeed_bytes,
-        all_reduce_bytes=compiled.all_reduce_bytes, tensors=tensors,
+        all_reduce_bytes=compiled.all_reduce_bytes, tensors=_bars(compiled.tensors), live=_live(compiled),
     )  # fmt: skip
+
+
+def _bars(tensors: Iterable[Placed]) -> list[TensorBar]:
+    return [TensorBar(t.node, t.shape, t.bytes, t.elements, t.on_chip) for t in tensors]
+
+
+def _live(compiled: Compiled) -> LiveCurve | None:
+    live = compiled.live
+    if live is None:
+        return None
+    points = [(point.at, point.hbm, point.on_chip, point.node) for point in live.points]
+    return LiveCurve(
+        live.instructions, live.step, live.hbm, live.together, compiled.most_live, points, _bars(live.held)
+    )
 
 
 def _rows(graph: Graph) -> int:
@@ -148,11 +163,13 @@ def _line(target: Target) -> str:
 
 
 def _collectives(graph: Graph, program: Program) -> list[Collective]:
-    """What the cores combine, largest first."""
+    """What the cores combine in each step, largest first; the loss that they combine once, after the loop, is not of it."""
     shapes.infer(graph)
     said = program.report.get("collectives", {}).get("combined", {})
+    last = {tensor.node for node in graph.with_attr("_tpu_output_identity") for tensor in node.inputs}
     found = [
         Collective(str(node.inputs[0]), said.get(str(node.inputs[0]), ""), shapes.byte_size(node.out()))
         for node in graph.of_type("CrossReplicaSum")
+        if node not in last
     ]
     return sorted(found, key=lambda c: (-(c.bytes or 0), c.tensor))

@@ -43,6 +43,7 @@ def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str |
     found = PlainStep(graph)
     found.check_input()
     if metrics is None:
+        _leave_training_out(found)
         found.check_no_training("eval", found.moving)
         updates = [Finding(end.name, _update_reason(n)) for n in found.moving for end in _ends(found, n)]
         updates = list({finding.name: finding for finding in updates}.values())
@@ -68,6 +69,14 @@ def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str |
                          fix="name the loss with --loss=TENSOR, or metrics with --metrics=NAME=VALUE,UPDATE")  # fmt: skip
     _check_values(found, values)
     return found.roles("eval", loss=finding, updates=updates, more={"values": values})
+
+
+def _leave_training_out(found: PlainStep) -> None:
+    """Where the graph both trains and has metrics, go by the metrics alone; what they need must not train."""
+    metrics = [node for node in found.moving if found.trains(node) is None]
+    if metrics:
+        needed = found.graph.ancestors(end for node in metrics for end in _ends(found, node))
+        found.moving = [*metrics, *(node for node in found.moving if node not in metrics and node in needed)]
 
 
 def _ends(found: PlainStep, write: Node) -> list[Node]:

@@ -60,6 +60,13 @@ class PlainStep:
                 fix="give the graph that Estimator.evaluate or Estimator.predict builds (it holds its input pipeline)",
             )
 
+    def trains(self, node: Node) -> str | None:
+        """The variable that a write trains: one that a checkpoint holds, or that an optimizer writes; else None."""
+        trained = next((v.name for v in written_variables(node) if v.name in self.kept), None)
+        if trained is None and ops.WRITES[node.op].kind == "apply":
+            return next((v.name for v in written_variables(node)), "?")
+        return trained
+
     def check_no_training(self, mode: str, writes: list[Node]) -> None:
         """See that none of the writes trains.
 
@@ -67,9 +74,7 @@ class PlainStep:
             RolesError: one does: it writes what a checkpoint holds, or is an optimizer's step.
         """
         for node in writes:
-            trained = next((v.name for v in written_variables(node) if v.name in self.kept), None)
-            if trained is None and ops.WRITES[node.op].kind == "apply":
-                trained = next((v.name for v in written_variables(node)), "?")
+            trained = self.trains(node)
             if trained is not None:
                 raise RolesError(
                     f"the graph trains: '{node.name}' writes '{trained}', which a checkpoint holds, from the input",

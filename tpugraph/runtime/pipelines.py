@@ -13,8 +13,9 @@ from functools import cache
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.session_config import guarded
 
 _VARIANT = attrs.dtype("variant")
 
@@ -83,3 +84,18 @@ def _options(*, rewrite: bool) -> bytes:
         tf.data.Dataset.range(1).with_options(options)
         node = next(op for op in graph.get_operations() if op.type == "OptionsDataset")
         return bytes(node.get_attr("serialized_options"))
+
+
+def is_endless(graph: Graph) -> bool:
+    """Whether an input of a plain graph repeats without an end, as far as TensorFlow can tell without reading the data."""
+    datasets = [maker.inputs[0] for maker in graph.of_type(*ops.MAKE_ITERATOR)]
+    nodes = graph.ancestors([tensor.node for tensor in datasets])
+    with tf.Graph().as_default() as target:
+        given = graphdef.definitions(graph, [node for node in graph if node in nodes])
+        found = tf.import_graph_def(given, name="", return_elements=[f"{t.node.name}:{t.port}" for t in datasets])
+        sizes = [tf.raw_ops.DatasetCardinality(input_dataset=dataset) for dataset in found]
+    with tf.compat.v1.Session(graph=target, config=guarded()) as session:
+        try:
+            return any(size == tf.data.INFINITE_CARDINALITY for size in session.run(sizes))
+        except tf.errors.OpError:  # it needs what is not there yet, such as a table's entries: then it is not known
+            return False

@@ -18,6 +18,7 @@ from typing import Any
 from tpugraph.support.errors import LoadError
 from tpugraph.support.files import write_atomically
 from tpugraph.xla import topologies
+from tpugraph.xla.live_memory import LiveMemory, LivePoint
 from tpugraph.xla.memory_layouts import Placed
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import Compiled
@@ -25,7 +26,7 @@ from tpugraph.xla.topologies import Compiled
 FOLDER = "TPUGRAPH_CACHE"
 """Environment variable: the folder to use instead of ``$XDG_CACHE_HOME/tpugraph``; "" is for none."""
 
-_FORM = 2
+_FORM = 3
 _FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS", topologies.LIBRARY)
 
 
@@ -93,11 +94,23 @@ def _read(place: Path, note: Callable[[str], None]) -> Compiled | None:
         if held["sha256"] != _digest(held["compiled"]):
             raise ValueError("it does not have its own checksum")
         fields = dict(held["compiled"])
-        fields["tensors"] = tuple(Placed(**tensor) for tensor in fields["tensors"])
+        fields["tensors"] = _placed(fields["tensors"])
+        fields["live"] = _live(fields["live"])
         return Compiled(**fields)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         note(f"the cache entry '{place}' is damaged, so it is made anew: {error}")
         return None
+
+
+def _placed(held: list[dict[str, Any]]) -> tuple[Placed, ...]:
+    return tuple(Placed(**tensor) for tensor in held)
+
+
+def _live(held: dict[str, Any] | None) -> LiveMemory | None:
+    if held is None:
+        return None
+    points = tuple(LivePoint(**point) for point in held["points"])
+    return LiveMemory(**{**held, "step": tuple(held["step"]), "points": points, "held": _placed(held["held"])})
 
 
 def _write(place: Path, compiled: Compiled, note: Callable[[str], None]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.suggestions import did_you_mean
-from tpugraph.xla import jax_client, memory_layouts
+from tpugraph.xla import jax_client, live_memory, memory_layouts
+from tpugraph.xla.live_memory import LiveMemory
 from tpugraph.xla.module import Module
 
 GIB = 2**30
@@ -76,6 +78,8 @@ class Compiled:
         all_reduce_bytes: bytes that each core gives to sums over the cores in one step.
         infeed_bytes: bytes of one step's batch on one core.
         tensors: the largest tensors, as the core lays them out.
+        most_live: bytes that are live at once at most, on the chip or in HBM, by the compiler's count.
+        live: our estimate of what is live when, where the compiler says in which order the core works.
     """
 
     topology: str
@@ -88,6 +92,8 @@ class Compiled:
     all_reduce_bytes: int
     infeed_bytes: int
     tensors: tuple[memory_layouts.Placed, ...]
+    most_live: int = 0
+    live: LiveMemory | None = None
 
     @property
     def chip(self) -> Chip:
@@ -117,6 +123,13 @@ class Compiled:
         return "compute" if slower else "memory"
 
 
+def unknown(topology: str, known: Iterable[str]) -> UsageError:
+    """The refusal of a topology that is not known."""
+    question = did_you_mean(topology, known, "")
+    return UsageError(f"there is no topology '{topology}'",
+                      fix=f"{question} `tpugraph compile --topologies` lists them".strip())  # fmt: skip
+
+
 def check(topology: str, num_replicas: int) -> None:
     """Check that a topology is known and has a core for each replica.
 
@@ -124,8 +137,7 @@ def check(topology: str, num_replicas: int) -> None:
         UsageError: it is not, or has fewer.
     """
     if topology not in TOPOLOGIES:
-        question = did_you_mean(topology, TOPOLOGIES, "there are")
-        raise UsageError(f"there is no topology '{topology}'", fix=f"{question} {', '.join(TOPOLOGIES)}")
+        raise unknown(topology, TOPOLOGIES)
     cores = TOPOLOGIES[topology]
     if num_replicas > cores:
         enough = [t for t, n in TOPOLOGIES.items() if n >= num_replicas and t.split(":")[0] == topology.split(":")[0]]
@@ -163,11 +175,12 @@ def compile_for(module: Module, topology: str) -> Compiled:
         "temporaries": stats.temp_size_in_bytes,
         "code": stats.generated_code_size_in_bytes,
     }
+    names = tuple(v.name if v.kind == "variable" else f"{v.kind} {v.name}" for v in module.arguments)
     infeed = sum(v.bytes for v in module.arguments if v.kind == "infeed") // module.iterations
     return Compiled(
         topology, len(devices), module.num_replicas, seconds, memory, float(costs.get("flops", 0)),
         float(costs.get("bytes accessed", 0)), memory_layouts.all_reduce_bytes(text), infeed,
-        memory_layouts.largest(text, [v.name if v.kind == "variable" else f"{v.kind} {v.name}" for v in module.arguments]),
+        memory_layouts.largest(text, names), stats.peak_memory_in_bytes, live_memory.estimate(text, names),
     )  # fmt: skip
 
 

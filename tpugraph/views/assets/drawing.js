@@ -31,6 +31,33 @@ function newGraph(container) {
   return cytoscape({ container, style: STYLE, autoungrabify: true, boxSelectionEnabled: false, minZoom: 0.03, maxZoom: 3 });
 }
 
+const GAP = 150; // between host and device, where the bytes on the edges are told
+
+/** Places what is seen: each side by itself, then the sides beside or below each other, whichever shows them larger. */
+function layOut(cy) {
+  const sides = cy.nodes().orphans();
+  const dagre = { name: "dagre", fit: false, nodeSep: 14, rankSep: 42, edgeSep: 6, animate: false };
+  if (sides.length > 3) { cy.layout(dagre).run(); return; }
+  for (const side of sides) {
+    const inside = side.union(side.descendants());
+    inside.union(inside.edgesWith(inside)).layout(dagre).run();
+  }
+  const boxes = sides.map((side) => side.boundingBox());
+  const across = zoomOf(cy, sum(boxes.map((box) => box.w + GAP)) - GAP, Math.max(...boxes.map((box) => box.h)));
+  const down = zoomOf(cy, Math.max(...boxes.map((box) => box.w)), sum(boxes.map((box) => box.h + GAP)) - GAP);
+  let at = 0;
+  sides.forEach((side, number) => {
+    const box = boxes[number];
+    side.shift(across >= down ? { x: at - box.x1, y: -box.y1 } : { x: -box.x1, y: at - box.y1 });
+    at += GAP + (across >= down ? box.w : box.h);
+  });
+}
+
+function sum(numbers) { return numbers.reduce((total, one) => total + one, 0); }
+
+/** The zoom at which something of a size fills the window. */
+function zoomOf(cy, width, height) { return Math.min(cy.width() / width, cy.height() / height); }
+
 /** A long name with its middle left out. */
 function shortLabel(text) {
   if (text.length <= LONGEST_LABEL) return text;

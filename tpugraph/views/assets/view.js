@@ -22,6 +22,7 @@ class View {
     this.numbers = this.stages.shown(this.stage);
     this.root = buildTree(this.stages, this.numbers, this.stage, this.apart);
     this.byName = new Map(this.numbers.map((number) => [this.stages.nodes[number].name, number]));
+    this.head();
     this.draw();
     this.tell();
   }
@@ -36,7 +37,9 @@ class View {
       this.cy.elements().remove();
       this.cy.add(elementsOf(this, items, this.home));
     });
-    this.cy.layout({ name: "dagre", fit: held === null, padding: 20, nodeSep: 14, rankSep: 42, edgeSep: 6, animate: false }).run();
+    this.cy.resize();
+    layOut(this.cy);
+    if (held === null) this.cy.fit(undefined, 20);
     if (held === null && this.cy.zoom() > 1.3) { this.cy.zoom(1.3); this.cy.center(); }
     const now = held && this.placeOf(anchor);
     if (now) this.cy.panBy({ x: held.x - now.x, y: held.y - now.y });
@@ -134,10 +137,14 @@ class View {
 
   say(parts) { document.getElementById("panel").replaceChildren(...parts.filter((part) => part !== null)); }
 
-  tell() {
+  /** What stands above and below the graph, which tells how much room there is for it. */
+  head() {
     const stage = this.data.stages[this.stage];
     document.getElementById("stage-name").textContent = `${this.stage} ${stage.name}: +${stage.added} \u2212${stage.removed} ~${stage.changed}`;
     document.getElementById("legend").replaceChildren(...legend(this.way));
+  }
+
+  tell() {
     const item = this.items.get(this.chosen), edge = this.cy.getElementById(this.chosen || "").data("edge");
     if (edge) this.say(edgePanel(this, edge));
     else if (item) this.say(item.scopes === undefined ? nodePanel(this, item.number) : scopePanel(this, item));
