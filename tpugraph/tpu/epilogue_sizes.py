@@ -12,7 +12,7 @@ from tpugraph.analysis import NodeSet
 from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.sizes import Known, Poly
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.partition.collectives import nesting
+from tpugraph.partition.step_nodes import nesting
 from tpugraph.tpu.own_rows import OwnRows
 
 COPIED = "/tail"
