@@ -26,9 +26,6 @@ _QUESTIONS = frozenset({*ops.INITIALIZED, *ops.INITIALIZED.values()})
 _GENERIC = frozenset({"value", "value_tensor", "Identity"})
 
 
-# --------------------------------------------------------------------------- evaluation
-
-
 def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str | None = None) -> Roles:
     """Find the roles of a plain evaluation graph.
 
