@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from tpugraph import analysis, ops
-from tpugraph.analysis.state import variable_of
 from tpugraph.analysis.write_order import Writes
 from tpugraph.ir import Graph, Node, Tensor, Use, attrs
+from tpugraph.ir.walks import variable_of
 from tpugraph.tpu.pipeline import Pass
 
 _HANDLE = attrs.dtype("resource")

@@ -19,6 +19,7 @@ from tpugraph.analysis import signatures
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sizes import Poly, Relations, Size, Unknown, divide, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.walks import source_of
 
 Dims = tuple[Size, ...]
 Elements = list[Size | None]
@@ -381,9 +382,7 @@ def constant(node: Node) -> np.ndarray[Any, Any]:
 
 def fixed(tensor: Tensor) -> list[int] | None:
     """The whole numbers that a constant operand holds, such as axes; None where it is no constant."""
-    node = tensor.node
-    while node.op in _HANDS_ON and node.inputs:
-        node = node.inputs[0].node
+    node = source_of(tensor, _HANDS_ON).node
     if node.op != "Const":
         return None
     value = constant(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.links import is_back_edge
+from tpugraph.ir.walks import source_of
 
 Side = tuple[Tensor, int]
 """A predicate, and the output of the Switches on it that is taken."""
@@ -39,7 +40,5 @@ def _side(tensor: Tensor) -> Sides:
     """What the output of a Switch adds: its predicate and the number of the output."""
     if tensor.node.op not in ops.SWITCH:
         return NONE
-    predicate = tensor.node.inputs[1]
-    while predicate.node.op in ops.IDENTITIES:
-        predicate = predicate.node.inputs[0]
+    predicate = source_of(tensor.node.inputs[1])
     return NONE if predicate.node.op in ops.LOOP_COND else frozenset({(predicate, tensor.port)})

@@ -7,7 +7,7 @@ needs their size: the most iterations that the loop can have, read from its cond
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis.questions import Answer, Rule, ask
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.walks import reached, source_of
 from tpugraph.support.errors import ConversionError
 
 NESTED = (
@@ -79,16 +80,14 @@ def _pushes(graph: Graph, stack: Node) -> list[Node]:
     """What pushes to a stack, which is a resource, or to a list, which is a value."""
     if stack.op == "StackV2":
         return [node for node in graph.descendants([stack], data_only=True) if node.op == "StackPushV2"]
-    same = {stack: None}
-    pending = [stack]
-    while pending:
-        node = pending.pop()
-        for use in node.uses(0 if node.op == "TensorListPopBack" else None):
-            first = use.index == 0 or use.node.op in ops.MERGE
-            if first and use.node.op in _SAME_LIST and use.node not in same:
-                same[use.node] = None
-                pending.append(use.node)
-    return [node for node in same if node.op == "TensorListPushBack"]
+    return [node for node in reached((stack,), _same_list) if node.op == "TensorListPushBack"]
+
+
+def _same_list(node: Node) -> Iterator[Node]:
+    """The readers of a list that hand it on, longer or shorter."""
+    for use in node.uses(0 if node.op == "TensorListPopBack" else None):
+        if use.node.op in _SAME_LIST and (use.index == 0 or use.node.op in ops.MERGE):
+            yield use.node
 
 
 def _frames_around(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
@@ -159,9 +158,7 @@ def steps_of(counter: Tensor) -> float | None:
     merge = counter.node
     if merge.op not in ops.MERGE or len(merge.inputs) != 2 or merge.inputs[1].node.op not in ops.NEXT_ITERATION:
         return None
-    following = merge.inputs[1].node.inputs[0].node
-    while following.op in ops.IDENTITIES:
-        following = following.inputs[0].node
+    following = source_of(merge.inputs[1].node.inputs[0]).node
     if following.op not in ("Add", "AddV2", "Sub"):
         return None
     step = _constant(following.inputs[1])
@@ -171,8 +168,7 @@ def steps_of(counter: Tensor) -> float | None:
 
 
 def _is_carried(tensor: Tensor, merge: Node) -> bool:
-    while tensor.node.op in ops.IDENTITIES:
-        tensor = tensor.node.inputs[0]
+    tensor = source_of(tensor)
     return tensor.node.op in ops.SWITCH and tensor.port == 1 and tensor.node.inputs[0].node is merge
 
 
@@ -226,10 +222,7 @@ _PUT_TOGETHER: dict[str, Callable[[list[float]], float]] = {
 
 
 def _constant(tensor: Tensor) -> float | None:
-    node = tensor.node
-    while node.op in _PASSES_ON:
-        node = node.inputs[0].node
-    return _whole_number(node)
+    return _whole_number(source_of(tensor, _PASSES_ON).node)
 
 
 def _whole_number(node: Node) -> float | None:

@@ -10,6 +10,7 @@ from tpugraph.analysis.loop_frames import frames
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.sides_of_step import NodeSet, cluster_nodes
 from tpugraph.ir import Graph, Node
+from tpugraph.ir.walks import readers
 
 
 def divergence(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node, Any] | None = None) -> NodeSet:
@@ -59,25 +60,14 @@ def _replica_varying(graph: Graph) -> NodeSet:
     reading = reading_host(device)
     sources = [node for node in device if node.op == "InfeedDequeueTuple" or node in reading]
     varying = divergence(graph, sources, within=device)
-    streams = [n for n in graph.of_type(*ops.RANDOM) if n in device and _reaches_replicas(n, varying)]
+    apart = graph.ancestors([*varying, *graph.of_type("CrossReplicaSum")], data_only=True)
+    streams = [node for node in graph.of_type(*ops.RANDOM) if node in device and node in apart]
     return divergence(graph, [*sources, *streams], within=device) if streams else varying
 
 
 def reading_host(device: NodeSet) -> NodeSet:
     """Those of the device nodes that read the host otherwise than through a variable."""
     return {n: None for n in device for t in n.inputs if t.node not in device and t.node.op not in ops.VARIABLES}
-
-
-def _reaches_replicas(start: Node, varying: NodeSet) -> bool:
-    stack, seen = [start], {start}
-    while stack:
-        for use in stack.pop().uses():
-            if use.node in varying or use.node.op == "CrossReplicaSum":
-                return True
-            if use.node not in seen:
-                seen.add(use.node)
-                stack.append(use.node)
-    return False
 
 
 def _spread(stack: list[Node], varying: NodeSet, chosen: Mapping[Node, Any]) -> None:
@@ -117,14 +107,4 @@ def _levels(node: Node) -> bool:
 
 def _holds_varying(container: Node, varying: NodeSet) -> bool:
     """Whether something varying is put into the container (its handle is followed through aliases)."""
-    stack, seen = [container], {container}
-    while stack:
-        for use in stack.pop().uses():
-            if use.node in varying:
-                return True
-            if use.node not in seen and (
-                use.node.op in ops.HANDLE_ALIASES or use.node.op.startswith("TensorArrayGrad")
-            ):
-                seen.add(use.node)
-                stack.append(use.node)
-    return False
+    return any(node in varying for node in readers(container, through=ops.HANDLE_ALIASES | {"TensorArrayGradV3"}))

@@ -11,6 +11,7 @@ from tpugraph.analysis import CLUSTER_ATTR, HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.step import Outfed
 from tpugraph.control_flow.loops import add_results
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.walks import source_of
 from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.roles.findings import Finding, Roles
 from tpugraph.support.errors import RunError
@@ -63,9 +64,7 @@ def _limit(graph: Graph) -> tuple[Node, Node]:
         less = condition.inputs[0].node
         if not in_cluster(condition) or less.op != "Less":
             continue
-        node = less.inputs[1].node
-        while node.op in ops.ENTER | ops.READS | ops.IDENTITIES:
-            node = node.inputs[0].node
+        node = source_of(less.inputs[1], ops.ENTER | ops.READS | ops.IDENTITIES).node
         if node.op in ops.RESOURCE_VARIABLES:
             return node, condition
     raise RunError(
@@ -107,11 +106,9 @@ def _send_loss(graph: Graph, loss: Tensor) -> None:
     """Append this core's share of the loss to the outfeed tuple."""
     enqueue = _one(graph, "OutfeedEnqueueTuple")
     count = _one(graph, "TPUReplicateMetadata").attr("num_replicas")
-    source = loss.node
     # The carried value waits for the outfeed; what it copies does not.
-    while source.op in ops.IDENTITIES and enqueue in source.controls:
-        loss = source.inputs[0]
-        source = loss.node
+    loss = source_of(loss, where=lambda node: enqueue in node.controls)
+    source = loss.node
     mark = {CLUSTER_ATTR: enqueue.attr(CLUSTER_ATTR)}
     kind = loss.dtype
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tpugraph import ops
 from tpugraph.analysis import in_cluster
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.walks import source_of
 
 _OF_STATIC_SHAPE = ops.SHAPE_OF | ops.FILLED_LIKE | {"VariableShape"}
 """Ops whose value XLA knows whatever their operand's is: its shapes are static."""
@@ -95,6 +96,4 @@ def _kind(graph: Graph, node: Node) -> str | None:
 
 def _named(node: Node) -> Node:
     """The variable behind a read; else the node itself."""
-    while node.op in ops.READS | ops.GATHERS | ops.HANDLE_ALIASES | {"TPUReplicatedInput"} and node.inputs:
-        node = node.inputs[0].node
-    return node
+    return source_of(node.out(), ops.READS | ops.GATHERS | ops.HANDLE_ALIASES | {"TPUReplicatedInput"}).node

@@ -13,6 +13,7 @@ from typing import Any
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.walks import reached, variable_of
 
 _HANDLE = "resource"
 _APART = frozenset({_HANDLE, "variant", "string"})
@@ -148,9 +149,8 @@ def _whole(node: Node) -> bool:
 
 def _variable(node: Node) -> Node | None:
     """The variable whose handle a node hands on; None where it is no variable's."""
-    while node.op in ops.HANDLE_ALIASES | {"TPUReplicatedInput"}:
-        node = node.inputs[0].node
-    return node if node.op in ops.RESOURCE_VARIABLES else None
+    variable = variable_of(node.out(), ops.HANDLE_ALIASES | {"TPUReplicatedInput"})
+    return variable if variable is not None and variable.op in ops.RESOURCE_VARIABLES else None
 
 
 def _attributes(node: Node) -> tuple[tuple[str, bytes], ...]:
@@ -186,10 +186,6 @@ def _asked_for(device: Iterable[Node]) -> set[Node]:
     """
     stack = [node.inputs[i].node for node in device for i in ops.record(node.op).constant_operands(len(node.inputs))]
     stack += [node for node in device if node.op in ops.LOOP_COND]
-    found: set[Node] = set()
-    while stack:
-        node = stack.pop()
-        if node not in found and node.op not in ops.SHAPE_OF | ops.FILLED_LIKE:
-            found.add(node)
-            stack.extend(tensor.node for tensor in node.inputs)
-    return found
+    computed = ops.SHAPE_OF | ops.FILLED_LIKE
+    starts = [node for node in stack if node.op not in computed]
+    return set(reached(starts, lambda node: (t.node for t in node.inputs if t.node.op not in computed)))

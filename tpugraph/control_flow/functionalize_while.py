@@ -13,6 +13,7 @@ from tpugraph import analysis, ops
 from tpugraph.control_flow import functionalize_cond, scopes
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Func
+from tpugraph.ir.walks import reached, source_of
 from tpugraph.support.errors import ConversionError
 
 
@@ -162,14 +163,11 @@ def _raise_loop(frame: _Frame) -> None:
 
 def _needed(frame: _Frame, results: Iterable[Tensor], effects: Iterable[Node], borders: set[Node]) -> dict[Node, None]:
     """The nodes behind the borders that make some results and have some effects."""
-    stack = [*(t.node for t in results), *effects]
-    found: dict[Node, None] = {}
-    while stack:
-        node = stack.pop()
-        if node in frame.nodes and node not in borders and node not in found:
-            found[node] = None
-            stack.extend(node.producers())
-    return found
+
+    def behind(nodes: Iterable[Node]) -> Iterable[Node]:
+        return (node for node in nodes if node in frame.nodes and node not in borders)
+
+    return reached(behind([*(t.node for t in results), *effects]), lambda node: behind(node.producers()))
 
 
 def _waits(frame: _Frame) -> list[Node]:
@@ -180,9 +178,7 @@ def _leave(frame: _Frame, loop: Node, exits: list[Node]) -> None:
     """Let what leaves the loop come from the While."""
     number = {switch: i for i, c in enumerate(frame.carried) for switch in c.switches}
     for node in exits:
-        left = node.inputs[0]
-        while left.node.op in ops.IDENTITIES:  # a gradient puts one between Switch and Exit
-            left = left.node.inputs[0]
+        left = source_of(node.inputs[0])  # a gradient puts an identity between Switch and Exit
         switch = left.node
         if switch not in number or left.port != 0:
             raise ConversionError("what leaves the loop is no carried value", node=node)

@@ -99,6 +99,11 @@ INITIALIZED = {name: TO_RESOURCE[name] for name in TO_RESOURCE if records()[name
 WRITES: dict[str, Write] = _facts(lambda record: record.writes)
 """What each variable-writing op writes."""
 
+SAME_VARIABLE = (
+    HANDLE_ALIASES | MERGE | frozenset(name for name, write in WRITES.items() if not name.startswith("Resource"))
+)
+"""Ops that hand on the variable that is their first input; a write to a ref variable hands its reference on."""
+
 DENSE_STEPS: dict[str, str] = _facts(lambda record: record.dense_op)
 """The dense optimizer step that does what a sparse one does."""
 

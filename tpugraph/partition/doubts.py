@@ -12,6 +12,7 @@ from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
 from tpugraph.analysis.state import written_variables
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
 from tpugraph.support.errors import ConversionError
 
@@ -200,7 +201,4 @@ def _in_doubt(placing: Placing, bound: _Bound, size: Size | None) -> bool:
 
 def constant_behind(tensor: Tensor) -> Node:
     """The constant that a number is cast from, or the node that makes the number."""
-    node = tensor.node
-    while node.op in ops.IDENTITIES | ops.ENTER | {"Cast"} and node.inputs:
-        node = node.inputs[0].node
-    return node
+    return source_of(tensor, ops.IDENTITIES | ops.ENTER | {"Cast"}).node

@@ -23,8 +23,8 @@ from tpugraph.analysis.placements import (
 )
 from tpugraph.analysis.placing import Placing, Verdict
 from tpugraph.analysis.sizes import Poly, known
-from tpugraph.analysis.state import variable_of
 from tpugraph.ir import Node, Tensor, attrs
+from tpugraph.ir.walks import variable_of
 from tpugraph.partition import one_row
 from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.loss_reduction import reduction

@@ -7,9 +7,10 @@ Collections and names are hints that rank candidates; they never decide alone, s
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.state import feeding, flows_from, variable_of, written_variables
+from tpugraph.analysis.state import feeding, flows_from, written_variables
 from tpugraph.ir import Graph, Node
 from tpugraph.ir.saves import saved_by
+from tpugraph.ir.walks import source_of, variable_of
 from tpugraph.roles.findings import Finding, Roles, Variable, named
 from tpugraph.roles.losses import find_loss
 from tpugraph.roles.train_ops import check_gradients, find_train_op, find_updates, no_update
@@ -124,10 +125,7 @@ def find_variables(
 
 def _read_saver(save: Node, variables: dict[str, Variable]) -> None:
     for key, piece, tensor in saved_by(save) or ():
-        source = tensor
-        while source.node.op in ops.READS | ops.IDENTITIES | {"Cast"}:
-            source = source.node.inputs[0]
-        variable = variable_of(source)
+        variable = variable_of(source_of(tensor, ops.READS | ops.IDENTITIES | {"Cast"}))
         if variable is not None:
             variables[variable.name].key = key
             variables[variable.name].slice = piece

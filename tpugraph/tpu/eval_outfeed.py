@@ -9,10 +9,11 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import HOST_DEVICE, NodeSet, in_cluster
-from tpugraph.analysis.state import variable_of, written_variables
+from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import Results
 from tpugraph.control_flow.loops import Loop, add_results
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.ir.walks import variable_of
 
 _INT32 = attrs.dtype("int32")
 _INT64 = attrs.dtype("int64")

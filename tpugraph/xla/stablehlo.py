@@ -25,6 +25,7 @@ from tpugraph.control_flow.functionalize_while import raise_control_flow
 from tpugraph.control_flow.stacks import begin_stacks
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
 from tpugraph.ir.reach import reaching
+from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ConversionError, RunError
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.xla import step_function as clusters
@@ -254,20 +255,16 @@ def _renamed(function: Any, names: dict[str, str]) -> Any:
 
 def _called(library: dict[str, Any], function: str) -> set[str]:
     """The function and those that it calls, directly or not."""
-    found: set[str] = set()
-    stack = [function]
-    while stack:
-        name = stack.pop()
-        if name in found:
-            continue
-        found.add(name)
+
+    def called(name: str) -> Iterator[str]:
         for node in library[name].node_def:
             for value in node.attr.values():
                 named = [value.func] if value.WhichOneof("value") == "func" else value.list.func
-                stack.extend(f.name for f in named if f.name in library)
+                yield from (f.name for f in named if f.name in library)
             if node.op in library:
-                stack.append(node.op)
-    return found
+                yield node.op
+
+    return set(reached((function,), called))
 
 
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")

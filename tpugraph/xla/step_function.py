@@ -6,7 +6,7 @@ sends over its outfeed to row i of another. What the host has to do with it is a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster, shapes
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
+from tpugraph.ir.walks import readers, source_of
 from tpugraph.support.errors import RunError
 
 _INT32 = attrs.dtype("int32")
@@ -115,10 +116,7 @@ def _argument(graph: Graph, name: str, like: Output) -> Tensor:
 
 def _variable(tensor: Tensor) -> Node:
     """The variable behind a handle."""
-    node = tensor.node
-    while node.op in ops.IDENTITIES | ops.ENTER | {"TPUReplicatedInput"}:
-        node = node.inputs[0].node
-    return node
+    return source_of(tensor, ops.IDENTITIES | ops.ENTER | {"TPUReplicatedInput"}).node
 
 
 def _outputs(graph: Graph) -> dict[str, Tensor]:
@@ -156,10 +154,7 @@ def _device_loop(graph: Graph, limit: Node) -> _Loop:
 
 
 def _reads(tensor: Tensor, limit: Node) -> bool:
-    node = tensor.node
-    while node.op in ops.IDENTITIES | ops.ENTER | ops.READS:
-        node = node.inputs[0].node
-    return node is limit
+    return source_of(tensor, ops.IDENTITIES | ops.ENTER | ops.READS).node is limit
 
 
 def _take_count(graph: Graph, limit: Node, count: Tensor) -> None:
@@ -173,15 +168,10 @@ def _take_count(graph: Graph, limit: Node, count: Tensor) -> None:
     graph.replace_uses(limit.out(), count, where=lambda use: in_cluster(use.node))
 
 
-def _aliases(handle: Node) -> Iterator[Node]:
+def _aliases(handle: Node) -> list[Node]:
     """What reads a handle in the cluster, through the ops that hand it on."""
-    stack = [handle]
-    while stack:
-        for use in stack.pop().uses():
-            if in_cluster(use.node) or use.node.op in ("TPUReplicatedInput", *ops.IDENTITIES):
-                yield use.node
-                if use.node.op in ops.HANDLE_ALIASES | {"TPUReplicatedInput"}:
-                    stack.append(use.node)
+    found = readers(handle, through=ops.HANDLE_ALIASES | {"TPUReplicatedInput"})
+    return [node for node in found if in_cluster(node) or node.op in ops.IDENTITIES | {"TPUReplicatedInput"}]
 
 
 # --------------------------------------------------------------------------- infeed and outfeed

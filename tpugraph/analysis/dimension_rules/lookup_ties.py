@@ -6,8 +6,8 @@ from tpugraph.analysis.dimension_rules.arithmetic_ties import difference, produc
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
-from tpugraph.analysis.state import variable_of
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import variable_of
 
 # --------------------------------------------------------------------------- looking up
 

@@ -6,7 +6,8 @@ from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import SPREADS, root, unsettled
 from tpugraph.analysis.sizes import follows_batch, known, values
-from tpugraph.ir import Node, Tensor
+from tpugraph.ir import Node
+from tpugraph.ir.walks import source_of
 
 
 def tiled_rows(d: Dimensions) -> None:
@@ -18,7 +19,7 @@ def tiled_rows(d: Dimensions) -> None:
         return
     reductions = _reductions(d)
     for node in [n for n in d.order if n.op == "Tile"]:
-        dims, before, source = d.dims(node.out()), d.dims(node.inputs[0]), _behind(node.inputs[0])
+        dims, before, source = d.dims(node.out()), d.dims(node.inputs[0]), source_of(node.inputs[0]).node
         first = d.dims(source.inputs[0]) if source.op == "Reshape" else None
         if dims is None or before is None or first is None:
             continue
@@ -112,7 +113,7 @@ def met_by_rows(d: Dimensions) -> None:
             continue
         shapes = [d.dims(t) or () for t in node.inputs]
         for tensor, shape in zip(node.inputs, shapes, strict=True):
-            source = _behind(tensor)
+            source = source_of(tensor).node
             if source.op not in ops.TOLD_SIZES or source.op in ops.SLICES | SPREADS or source not in made_of_rows:
                 continue
             before = d.dims(source.inputs[0]) if source.op == "Reshape" else None
@@ -122,13 +123,6 @@ def met_by_rows(d: Dimensions) -> None:
                 rows = next((s[-place] for s in shapes if len(s) >= place and follows_batch(s[-place])), None)
                 if rows is not None and unsettled(shape[-place]) and d.sizes.at(rows) == 1:
                     d.sizes.tie(shape[-place], rows)
-
-
-def _behind(tensor: Tensor) -> Node:
-    node = tensor.node
-    while node.op in ops.IDENTITIES and node.inputs:
-        node = node.inputs[0].node
-    return node
 
 
 def reshaped(d: Dimensions) -> None:

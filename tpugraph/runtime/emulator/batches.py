@@ -17,6 +17,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, attrs
+from tpugraph.ir.walks import source_of
 
 MOST_BYTES = 16 * 2**20
 """The biggest round of batches that is held in memory."""
@@ -55,8 +56,7 @@ def whole_batches(graph: Graph, maker: Node, cores: int) -> bool:
 
 
 def _source(node: Node) -> _Source | None:
-    while node.op in ops.SAME_ELEMENTS:
-        node = node.inputs[0].node
+    node = source_of(node.out(), ops.SAME_ELEMENTS).node
     if node.op not in ("BatchDataset", "BatchDatasetV2"):
         return None
     size = scalar(node.inputs[1].node)

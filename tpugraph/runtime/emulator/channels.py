@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tpugraph import analysis, ops
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.walks import source_of
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.end_of_data import stop_at_end_of_data
 from tpugraph.runtime.emulator.host_list import Hosts
@@ -123,9 +124,7 @@ def _find_loop(graph: Graph, frame_of: dict[Node, str], frame: str) -> _WhileLoo
 
 def _source(tensor: Tensor) -> Node | None:
     """The variable that a limit is read from."""
-    node = tensor.node
-    while node.op in ops.ENTER | ops.READS | ops.IDENTITIES:
-        node = node.inputs[0].node
+    node = source_of(tensor, ops.ENTER | ops.READS | ops.IDENTITIES).node
     return node if node.op in ops.RESOURCE_VARIABLES else None
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.shapes import element_count, is_static
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.walks import readers, source_of
 from tpugraph.runtime.emulator.batches import whole_batches
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.emulator.rows import read_by_number
@@ -69,21 +70,13 @@ def _maker(graph: Graph, iterator: Node, takes: list[Node]) -> Node | None:
 
 
 def _iterator(take: Node) -> Node | None:
-    node = take.inputs[0].node
-    while node.op in ops.ENTER | ops.IDENTITIES:
-        node = node.inputs[0].node
+    node = source_of(take.inputs[0], ops.ENTER | ops.IDENTITIES).node
     return node if node.op in ops.ITERATORS else None
 
 
 def _other_reads(iterator: Node, takes: list[Node]) -> bool:
-    stack = [iterator]
-    while stack:
-        for use in stack.pop().uses():
-            if use.node.op in ops.GET_NEXT and use.node not in takes:
-                return True
-            if use.node.op in ops.ENTER | ops.IDENTITIES:
-                stack.append(use.node)
-    return False
+    found = readers(iterator, through=ops.ENTER | ops.IDENTITIES)
+    return any(node.op in ops.GET_NEXT and node not in takes for node in found)
 
 
 # --------------------------------------------------------------------------- the dataset
