@@ -1,6 +1,5 @@
 """Analyses over a Graph: host and device, loop frames, what varies, shapes and sizes, where every value lives."""
 
-from tpugraph.analysis.loop_frames import conditional, frames, in_loop, loop_order
 from tpugraph.analysis.min_cut import minimum_cut
 from tpugraph.analysis.networkx_view import as_networkx
 from tpugraph.analysis.sides_of_step import (
@@ -15,6 +14,8 @@ from tpugraph.analysis.sides_of_step import (
     must_be_host,
 )
 from tpugraph.analysis.varying_values import divergence, reading_host, replica_varying
+from tpugraph.ir.frames import frames, in_loop, loop_order
+from tpugraph.ir.regions import conditional
 
 __all__ = [
     "CLUSTER",

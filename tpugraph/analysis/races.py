@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from tpugraph import analysis, ops
-from tpugraph.analysis.sides import NONE, sides
 from tpugraph.analysis.write_order import Writes
 from tpugraph.ir import Graph, Node
+from tpugraph.ir.regions import NONE, sides
 from tpugraph.ir.walks import reached
 
 

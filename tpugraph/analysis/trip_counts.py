@@ -15,7 +15,9 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis.questions import Answer, Rule, ask
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.frames import frames_around
 from tpugraph.ir.walks import reached, source_of
+from tpugraph.ir.while_loops import carried
 from tpugraph.support.errors import ConversionError
 
 NESTED = (
@@ -52,7 +54,7 @@ def bound_stacks(graph: Graph) -> int:
     if not graph.of_type(*_SIZE):
         return 0
     frame_of = analysis.frames(graph)
-    around = _frames_around(graph, frame_of)
+    around = frames_around(graph)
     conditions = {frame_of[node]: node for node in graph.of_type(*ops.LOOP_COND)}
     sized = 0
     for stack in graph.of_type(*_SIZE):
@@ -88,15 +90,6 @@ def _same_list(node: Node) -> Iterator[Node]:
     for use in node.uses(0 if node.op == "TensorListPopBack" else None):
         if use.node.op in _SAME_LIST and (use.index == 0 or use.node.op in ops.MERGE):
             yield use.node
-
-
-def _frames_around(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
-    """The frame that each frame is in."""
-    around = {"": ""}
-    for enter in (node for node in graph.topological_order() if node.op in ops.ENTER):
-        outer = (around[frame_of[p]] if p.op in ops.EXIT else frame_of[p] for p in enter.producers())
-        around.setdefault(frame_of[enter], next((name for name in outer if name), ""))
-    return around
 
 
 def _between(frame: str, outermost: str, around: dict[str, str]) -> list[str]:
@@ -142,11 +135,11 @@ def most_iterations(condition: Node) -> float:
 
 
 def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> float:
-    step, first = steps_of(counter), _first(counter)
-    if step is None or first is None or step * (1 if up else -1) <= 0:
+    step, loop = steps_of(counter), carried(counter.node)
+    if step is None or loop is None or step * (1 if up else -1) <= 0:
         return math.inf
     last = largest(limit) if up else smallest(limit)
-    start = smallest(first) if up else largest(first)
+    start = smallest(loop.initial) if up else largest(loop.initial)
     if math.isinf(last) or math.isinf(start):
         return math.inf
     distance = (last - start if up else start - last) + inclusive
@@ -155,26 +148,16 @@ def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> flo
 
 def steps_of(counter: Tensor) -> float | None:
     """By how much a carried counter changes in an iteration."""
-    merge = counter.node
-    if merge.op not in ops.MERGE or len(merge.inputs) != 2 or merge.inputs[1].node.op not in ops.NEXT_ITERATION:
+    loop = carried(counter.node)
+    if loop is None:
         return None
-    following = source_of(merge.inputs[1].node.inputs[0]).node
+    following = source_of(loop.following).node
     if following.op not in ("Add", "AddV2", "Sub"):
         return None
     step = _constant(following.inputs[1])
-    if step is None or not _is_carried(following.inputs[0], merge):
+    if step is None or not loop.holds(following.inputs[0]):
         return None
     return -step if following.op == "Sub" else step
-
-
-def _is_carried(tensor: Tensor, merge: Node) -> bool:
-    tensor = source_of(tensor)
-    return tensor.node.op in ops.SWITCH and tensor.port == 1 and tensor.node.inputs[0].node is merge
-
-
-def _first(counter: Tensor) -> Tensor | None:
-    merge = counter.node
-    return merge.inputs[0] if merge.op in ops.MERGE and merge.inputs[0].node.op in ops.ENTER else None
 
 
 def largest(tensor: Tensor) -> float:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tpugraph import ops
-from tpugraph.analysis.loop_frames import frames
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.sides_of_step import NodeSet, cluster_nodes
 from tpugraph.ir import Graph, Node
+from tpugraph.ir.frames import frames
+from tpugraph.ir.regions import behind
 from tpugraph.ir.walks import readers
 
 
@@ -82,18 +83,7 @@ def _spread(stack: list[Node], varying: NodeSet, chosen: Mapping[Node, Any]) -> 
             if consumer in chosen and consumer not in varying and not _levels(consumer):
                 stack.append(consumer)
         if node.op in ops.SWITCH and node.inputs[1].node in varying and node.inputs[1].node.op not in ops.LOOP_COND:
-            stack.extend(n for n in _behind_switch(node) if n in chosen and n not in varying)
-
-
-def _behind_switch(switch: Node) -> NodeSet:
-    found: NodeSet = {}
-    stack = [switch]
-    while stack:
-        for consumer in stack.pop().consumers():
-            if consumer not in found and consumer.op not in ops.MERGE:
-                found[consumer] = None
-                stack.append(consumer)
-    return found
+            stack.extend(n for n in behind((node,), until=ops.MERGE) if n in chosen and n not in varying)
 
 
 def _levels(node: Node) -> bool:

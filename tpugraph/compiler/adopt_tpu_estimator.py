@@ -12,6 +12,7 @@ from tpugraph.analysis.step import Outfed
 from tpugraph.control_flow.loops import add_results
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.walks import source_of
+from tpugraph.ir.while_loops import carried, counted
 from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.roles.findings import Finding, Roles
 from tpugraph.support.errors import RunError
@@ -61,12 +62,9 @@ def _one(graph: Graph, op: str) -> Node:
 def _limit(graph: Graph) -> tuple[Node, Node]:
     """The variable that holds the number of iterations, and the condition of the device loop."""
     for condition in graph.of_type(*ops.LOOP_COND):
-        less = condition.inputs[0].node
-        if not in_cluster(condition) or less.op != "Less":
-            continue
-        node = source_of(less.inputs[1], ops.ENTER | ops.READS | ops.IDENTITIES).node
-        if node.op in ops.RESOURCE_VARIABLES:
-            return node, condition
+        loop = counted(condition) if in_cluster(condition) else None
+        if loop is not None:
+            return loop.limit, condition
     raise RunError(
         "the cluster has no loop over a number of iterations that a variable holds",
         origin=graph.source,
@@ -93,12 +91,9 @@ def _roles(graph: Graph) -> Roles:
 def _carried_loss(graph: Graph, condition: Node) -> Tensor:
     """The float scalar that the device loop carries from step to step."""
     for use in condition.uses():
-        merge = use.node.inputs[0].node if use.node.op in ops.SWITCH else None
-        if merge is None or merge.op not in ops.MERGE or not merge.out().dtype.floating:
-            continue
-        following = next((t.node for t in merge.inputs if t.node.op in ops.NEXT_ITERATION), None)
-        if following is not None:
-            return following.inputs[0]
+        loop = carried(use.node.inputs[0].node) if use.node.op in ops.SWITCH else None
+        if loop is not None and loop.merge.out().dtype.floating:
+            return loop.following
     raise RunError("the device loop carries no loss", node=condition, origin=graph.source)
 
 

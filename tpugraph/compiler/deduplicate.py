@@ -13,6 +13,7 @@ from typing import Any
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.regions import joins_branches
 from tpugraph.ir.walks import reached, variable_of
 
 _HANDLE = "resource"
@@ -162,21 +163,15 @@ def _attributes(node: Node) -> tuple[tuple[str, bytes], ...]:
 
 def _behind_branches(graph: Graph) -> set[Node]:
     """The nodes of conditionals, from a Switch to the Merge that joins its branches, and those between a loop and its Exit."""
-    stack: list[Node] = []
-    found: set[Node] = set()
+
+    def inside(nodes: Iterable[Node]) -> Iterable[Node]:
+        return (node for node in nodes if not joins_branches(node) and node.op not in ops.EXIT)
+
+    first: list[Node] = []
     for node in graph.of_type(*ops.SWITCH):
         loops = node.inputs[1].node.op in ops.LOOP_COND
-        stack += [use.node for use in node.uses(*((0,) if loops else ()))]
-    while stack:
-        node = stack.pop()
-        if node not in found and not _joins_branches(node) and node.op not in ops.EXIT:
-            found.add(node)
-            stack.extend(node.consumers())
-    return found
-
-
-def _joins_branches(node: Node) -> bool:
-    return node.op in ops.MERGE and not any(tensor.node.op in ops.NEXT_ITERATION for tensor in node.inputs)
+        first += inside(use.node for use in node.uses(0 if loops else None))
+    return set(reached(first, lambda node: inside(node.consumers())))
 
 
 def _asked_for(device: Iterable[Node]) -> set[Node]:

@@ -12,8 +12,9 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.placements import Shard
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
+from tpugraph.ir.frames import frames_around
 from tpugraph.support.errors import ConversionError
 
 _INT32 = attrs.dtype("int32")
@@ -37,7 +38,7 @@ class Collectives:
         self.count = count
         self._frame_of = {} if flat else analysis.frames(graph)
         self._conditional = {} if flat else analysis.conditional(graph)
-        self._outer = nesting(graph, self._frame_of)
+        self._outer = {} if flat else frames_around(graph)
         self._id: Tensor | None = None
         self._entered: dict[tuple[Tensor, str], Tensor] = {}
         self._constants: dict[tuple[str, bytes, tuple[int, ...]], Tensor] = {}
@@ -310,16 +311,3 @@ def _static(graph: Graph, tensor: Tensor) -> list[int]:
         raise ConversionError(f"the rows of '{tensor}' are read by all cores, and its shape is open", node=tensor.node,
                               origin=graph.source, fix="give it a fixed shape")  # fmt: skip
     return [int(d or 0) for d in shape]
-
-
-def nesting(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
-    """The frame around each loop."""
-    found: dict[str, str] = {}
-    for enter in graph.of_type(*ops.ENTER) if frame_of else ():
-        source = enter.inputs[0].node
-        around = frame_of.get(source, "")
-        if source.op in ops.EXIT:
-            around = ""
-        if enter.attr("frame_name") not in found or around:
-            found[enter.attr("frame_name")] = around
-    return found

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, minimum_cut, must_be_host, shapes
 from tpugraph.analysis.bounds import Known, bounded_bytes
-from tpugraph.analysis.sides import sides
 from tpugraph.analysis.step import DeviceEnds
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.regions import sides
 from tpugraph.support.errors import ConversionError, ShapeError
 
 

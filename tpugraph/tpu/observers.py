@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tpugraph import ops
 from tpugraph.analysis import NodeSet, must_be_host, shapes
-from tpugraph.analysis.sides import NONE, Side, sides
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.regions import NONE, Side, sides
 from tpugraph.tpu.device_cut import Step
 
 _MAY_NOT_RUN = "it is in a branch, which may not run"

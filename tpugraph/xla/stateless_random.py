@@ -17,6 +17,8 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.trip_counts import steps_of
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.frames import frames_around
+from tpugraph.ir.while_loops import carried
 from tpugraph.support.errors import ConversionError
 from tpugraph.xla.step_function import Cluster, core_number
 
@@ -46,7 +48,7 @@ class _Counters:
     def __init__(self, found: Cluster, seed: Tensor) -> None:
         self.graph = found.graph
         self.found = found
-        self._frame_of = analysis.frames(found.graph)
+        self._frame_of, self._around = analysis.frames(found.graph), frames_around(found.graph)
         self._key = self._element(seed, 0)
         self._first = self._element(seed, 1)
         self._made: dict[tuple[str, str], Tensor] = {}
@@ -75,7 +77,7 @@ class _Counters:
         if not frame:
             return self._first
         if (frame, "step") not in self._made:
-            around = self._around(frame)
+            around = self._around[frame]
             number = self.found.number if frame == self.found.frame else self._number(frame)
             outer = self._step(around)
             if around:
@@ -83,16 +85,18 @@ class _Counters:
             self._made[frame, "step"] = self._add("AddV2", [self._entered_once(outer, frame), number])
         return self._made[frame, "step"]
 
-    def _around(self, frame: str) -> str:
-        enters = [n for n in self.graph.of_type(*ops.ENTER) if n.attr("frame_name") == frame]
-        return next(f for n in enters if (f := self._frame_of.get(n.inputs[0].node, "")) != frame)
-
     def _number(self, frame: str) -> Tensor:
         """The counter of an inner loop."""
         for merge in self.graph.of_type(*ops.MERGE):
-            if self._frame_of.get(merge) != frame or merge.out().dtype != _INT32 or not steps_of(merge.out()):
+            found = carried(merge)
+            if (
+                self._frame_of.get(merge) != frame
+                or merge.out().dtype != _INT32
+                or found is None
+                or not steps_of(merge.out())
+            ):
                 continue
-            return next(u.node for u in merge.uses(0) if u.node.op in ops.SWITCH).out(1)
+            return found.switches[0].out(1)
         raise ConversionError("random values are drawn in a loop that counts nothing", node=f"loop '{frame}'",
                               fix="carry a counter that grows by 1 in the loop")  # fmt: skip
 
@@ -101,7 +105,7 @@ class _Counters:
         if not frame:
             return tensor
         if (frame, name) not in self._made:
-            outer = self._entered(tensor, self._around(frame), name)
+            outer = self._entered(tensor, self._around[frame], name)
             self._made[frame, name] = self._entered_once(outer, frame)
         return self._made[frame, name]
 

@@ -17,6 +17,7 @@ from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster, shapes
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.walks import readers, source_of
+from tpugraph.ir.while_loops import counted
 from tpugraph.support.errors import RunError
 
 _INT32 = attrs.dtype("int32")
@@ -143,18 +144,11 @@ class _Loop:
 def _device_loop(graph: Graph, limit: Node) -> _Loop:
     frame_of = analysis.frames(graph)
     for condition in graph.of_type(*ops.LOOP_COND):
-        less = condition.inputs[0].node
-        if not in_cluster(condition) or less.op != "Less" or not _reads(less.inputs[1], limit):
-            continue
-        switch = next((u.node for u in less.inputs[0].node.uses(0) if u.node.op in ops.SWITCH), None)
-        if switch is not None:
-            return _Loop(frame_of[condition], condition, switch.out(1))
+        loop = counted(condition) if in_cluster(condition) else None
+        if loop is not None and loop.limit is limit and loop.counter.switches:
+            return _Loop(frame_of[condition], condition, loop.counter.switches[0].out(1))
     raise RunError("the cluster has no loop over its number of iterations", origin=graph.source,
                    fix="give a training graph that tpugraph or TPUEstimator made")  # fmt: skip
-
-
-def _reads(tensor: Tensor, limit: Node) -> bool:
-    return source_of(tensor, ops.IDENTITIES | ops.ENTER | ops.READS).node is limit
 
 
 def _take_count(graph: Graph, limit: Node, count: Tensor) -> None:

@@ -19,7 +19,8 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis.shapes import element_count
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs, function_library
-from tpugraph.runtime.emulator.step_loop import Carried, StepLoop, step_loop
+from tpugraph.ir.while_loops import Carried
+from tpugraph.runtime.emulator.step_loop import StepLoop, step_loop
 
 MOST_BYTES = 128 * 2**20
 """The biggest size of all batches and results of a loop."""
@@ -229,7 +230,7 @@ def _stage(graph: Graph, loop: StepLoop, tensor: Tensor, steps: int) -> Tensor:
                                          "parallel_iterations": 1}, variant)  # fmt: skip
     merge = add("Merge", [enter.out(), enter.out()], {"T": _VARIANT, "N": 2}, [(_VARIANT, ()), (_INT32, ())])
     switch = add("Switch", [merge.out(), loop.condition.out()], {"T": _VARIANT}, variant * 2)
-    index = loop.counter.switch.out(1)
+    index = loop.counter.switches[0].out(1)
     filled = add("TensorListSetItem", [switch.out(1), index, tensor],
                  {"element_dtype": kind, "resize_if_index_out_of_bounds": False}, variant)  # fmt: skip
     graph.set_input(merge, 1, add("NextIteration", [filled.out()], {"T": _VARIANT}, variant).out())
@@ -282,7 +283,7 @@ def _replace_carried(graph: Graph, carried: Carried, value: Tensor, gone: list[N
     for leave in carried.exits:
         graph.replace_uses(leave.out(), value)
         graph.replace_control_uses(leave, [value.node])
-    gone += [carried.merge, carried.switch, carried.merge.inputs[1].node, *carried.inside, *carried.exits]
+    gone += [carried.merge, *carried.switches, carried.closing, *carried.inside, *carried.exits]
 
 
 def _write_all(graph: Graph, loop: StepLoop, write: Node, flow: Carried, stack: Tensor) -> Tensor:
