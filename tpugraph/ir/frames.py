@@ -7,7 +7,7 @@ of its own. Every circle closes at NextIteration.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -50,16 +50,21 @@ def check_loops(graph: Graph, *, ordered: bool = False) -> None:
             graph.check_order()
         return
     graph.check_order()
+    _check_inside(closing, graph.descendants(graph.of_type(*ops.ENTER)))
     frame_of = _Frames(graph, strict=True).of
-    for node in closing:
-        if node.op not in ops.ENTER and not frame_of[node]:
-            raise GraphError(f"{node.op} stands outside of any loop", node=node, fix=_FIX)
-        if node.op in ops.NEXT_ITERATION:
-            _check_closing(node, frame_of)
+    _check_inside(closing, {node for node, frame in frame_of.items() if frame})
+    for node in graph.of_type(*ops.NEXT_ITERATION):
+        _check_closing(node, frame_of)
     conditions = {frame_of[node] for node in graph.of_type(*ops.LOOP_COND)}
     for node in graph.of_type(*ops.ENTER):
         if frame_of[node] not in conditions:
             raise GraphError(f"the loop '{node.attr('frame_name')}' has no condition (LoopCond)", node=node, fix=_FIX)
+
+
+def _check_inside(closing: Iterable[Node], inside: Container[Node]) -> None:
+    for node in closing:
+        if node not in inside:
+            raise GraphError(f"{node.op} stands outside of any loop", node=node, fix=_FIX)
 
 
 def _check_closing(node: Node, frame_of: Mapping[Node, str]) -> None:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import source_of
 
 MOST_BYTES = 16 * 2**20
@@ -99,42 +101,20 @@ def _round(source: _Source) -> list[np.ndarray] | None:
 def _dataset(graph: Graph, maker: Node, elements: list[np.ndarray], source: _Source, cores: int) -> Node:
     kinds = [attrs.dtype(e.dtype.name) for e in elements]
     one: list[attrs.Shape] = [e.shape[1:] for e in elements]
-    inputs = [_constant(graph, maker, e).out() for e in elements]
-    dataset = graph.add(
-        "TensorSliceDataset",
-        "tpugraph/batches",
-        inputs,
-        attrs={
-            "Toutput_types": kinds,
-            "output_shapes": one,
-            "is_files": False,
-            "metadata": "",
-            "replicate_on_split": False,
-        },
-        outputs=[(_VARIANT, ())],
-        source=maker,
-    )
-    shape = {"output_types": kinds, "output_shapes": one, "metadata": ""}
-    dataset = _stage(
-        graph, "RepeatDataset", "tpugraph/batches/repeat", dataset, [_constant(graph, maker, np.int64(-1))], shape
-    )
+    make = Builder(graph, "tpugraph/batches", source=maker)
+
+    def stage(op: str, name: str, dataset: Tensor, *more: np.generic, **attributes: Any) -> Tensor:
+        inputs = [dataset, *(make.constant(value, name="value") for value in more)]
+        return make.add(op, inputs, (), name=name, output_types=kinds, metadata="", **attributes)
+
+    rounds = Builder(graph, source=maker).add(
+        "TensorSliceDataset", [make.constant(e, name="value") for e in elements], (), name="tpugraph/batches",
+        output_shapes=one, is_files=False, metadata="", replicate_on_split=False,
+    )  # fmt: skip
+    dataset = stage("RepeatDataset", "repeat", rounds, np.int64(-1), output_shapes=one)
     if source.repeats >= 0:
         whole = len(source.components[0]) * source.repeats // source.size
-        dataset = _stage(
-            graph, "TakeDataset", "tpugraph/batches/take", dataset, [_constant(graph, maker, np.int64(whole))], shape
-        )
-    more = [_constant(graph, maker, np.int64(cores)), _constant(graph, maker, np.bool_(True))]
-    batched = shape | {"output_shapes": [(cores, *(s or ())) for s in one], "parallel_copy": False}
-    return _stage(graph, "BatchDatasetV2", "tpugraph/batches/of_a_step", dataset, more, batched)
-
-
-def _stage(graph: Graph, op: str, name: str, dataset: Node, more: list[Node], attributes: dict[str, object]) -> Node:
-    return graph.add(
-        op, name, [dataset.out(), *(node.out() for node in more)], attrs=attributes, outputs=[(_VARIANT, ())]
-    )
-
-
-def _constant(graph: Graph, maker: Node, value: np.ndarray | np.generic) -> Node:
-    kind = attrs.dtype(value.dtype.name)
-    return graph.add("Const", "tpugraph/batches/value", attrs={"dtype": kind, "value": value},
-                     outputs=[(kind, value.shape)], source=maker)  # fmt: skip
+        dataset = stage("TakeDataset", "take", dataset, np.int64(whole), output_shapes=one)
+    shapes = [(cores, *(s or ())) for s in one]
+    return stage("BatchDatasetV2", "of_a_step", dataset, np.int64(cores), np.bool_(True), output_shapes=shapes,
+                 parallel_copy=False).node  # fmt: skip

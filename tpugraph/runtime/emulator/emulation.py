@@ -7,14 +7,14 @@ copies. Infeed and outfeed become direct dataflow where the loops on both sides 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, in_cluster, shapes
 from tpugraph.analysis.trip_counts import steps_per_loop
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.runtime.emulator.channels import connect
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.dense import compile_step
@@ -169,7 +169,7 @@ def _lower_collectives(graph: Graph, copies: Copies, count: int) -> None:
         elif copies.varies(value.node):
             graph.retype(node, "AddN", inputs=parts, attrs={"T": kind, "N": count})
         else:
-            factor = _constant(graph, node, "cores", np.asarray(count, kind.name))
+            factor = Builder(graph, node.name, source=node).constant(count, kind, name="cores", controls=[value.node])
             graph.retype(node, "Mul", inputs=[value, factor], attrs={"T": kind})
     for node in graph.of_type("AllToAll", "CollectivePermute"):
         if in_cluster(node):
@@ -182,20 +182,6 @@ def _check_one_group(node: Node, count: int) -> None:
         raise RunError("a sum over groups of cores is not emulated", node=node)
     if groups.op == "Const" and groups.attr("value").ndim == 2 and groups.attr("value").shape[0] > 1:
         raise RunError("a sum over groups of cores is not emulated", node=node)
-
-
-def _constant(graph: Graph, near: Node, name: str, value: np.ndarray[Any, Any]) -> Tensor:
-    """A constant in the frame of ``near`` (it waits for what that reads)."""
-    kind = attrs.dtype(value.dtype.name)
-    waits = [near.inputs[0].node] if near.inputs else []
-    return graph.add(
-        "Const",
-        f"{near.name}/{name}",
-        attrs={"dtype": kind, "value": value},
-        controls=waits,
-        outputs=[(kind, value.shape)],
-        source=near,
-    ).out()
 
 
 # --------------------------------------------------------------------------- cluster boundary
@@ -217,17 +203,11 @@ def _lower_boundary(graph: Graph, copies: Copies) -> None:
 def _lower_dynamic_size(graph: Graph, node: Node) -> None:
     value, _, size = node.inputs
     kind, rank = node.attr("T"), len(value.shape or ())
-    begin = _constant(graph, node, "begin", np.zeros(rank, "int32"))
-    rest = [_constant(graph, node, f"all_{axis}", np.asarray(-1, "int32")) for axis in range(1, rank)]
-    sizes = graph.add(
-        "Pack",
-        f"{node.name}/size",
-        [size, *rest],
-        attrs={"N": rank, "T": _INT32, "axis": 0},
-        outputs=[(_INT32, (rank,))],
-        source=node,
-    )
-    graph.retype(node, "Slice", inputs=[value, begin, sizes.out()], attrs={"T": kind, "Index": _INT32})
+    make, waits = Builder(graph, node.name, source=node), [value.node]
+    begin = make.constant(np.zeros(rank, "int32"), name="begin", controls=waits)
+    rest = [make.constant(-1, _INT32, name=f"all_{axis}", controls=waits) for axis in range(1, rank)]
+    sizes = make.add("Pack", [size, *rest], (rank,), name="size", axis=0)
+    graph.retype(node, "Slice", inputs=[value, begin, sizes], attrs={"T": kind, "Index": _INT32})
 
 
 def lower_system(graph: Graph) -> None:
