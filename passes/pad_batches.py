@@ -11,6 +11,7 @@ from tpugraph import ops
 from tpugraph.analysis import batched_input, shapes, signatures
 from tpugraph.analysis.step import PaddedBatches
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import ShapeError
 from tpugraph.tpu.pipeline import Pass
 
@@ -70,7 +71,7 @@ def _read_predictions(graph: Graph, take: Node) -> None:
     predictions = {name: graph.tensor(text) for name, text in graph.roles.predictions.items()}
     for name, tensor in predictions.items():
         if tensor.node is take:
-            predictions[name] = _add(graph, "Identity", "prediction", [tensor], {"T": tensor.dtype})
+            predictions[name] = _maker(graph).identity(tensor, name="prediction")
     graph.roles = replace(graph.roles, predictions={name: str(tensor) for name, tensor in predictions.items()})
 
 
@@ -89,7 +90,7 @@ def _keep_remainder(graph: Graph, chain: list[Node], batcher: Node | None) -> li
         note = f"{batcher.name}: drops the last partial batch, since a function behind it expects full ones"
         graph.note(batcher, note)
         return [note]
-    keep = _const(graph, "keep_remainder", np.asarray(False))
+    keep = _maker(graph).constant(np.asarray(False), name="keep_remainder")
     graph.set_input(batcher, operand % len(batcher.inputs), keep)
     for node in chain:
         opened = [attrs.encode((None, *s[1:]) if s else s) for s in node.attr("output_shapes")]
@@ -106,21 +107,19 @@ def _endless(chain: list[Node]) -> bool:
 
 def _go_on_empty(graph: Graph, iterator: Node, take: Node, dataset: Node, open_shapes: list[Any]) -> None:
     """Behind the dataset come batches without rows, for ever."""
-    kinds = iterator.attr("output_types")
+    kinds, make = iterator.attr("output_types"), _maker(graph)
     parts = [
         _empty_sparse(graph, take, i)
         if batched_input.is_sparse(take, i)
-        else _const(graph, f"empty/{i}", np.zeros([0, *(d or 0 for d in shape[1:])], _numpy(kind)), kind)
+        else make.constant(np.zeros([0, *(d or 0 for d in shape[1:])], _numpy(kind)), kind, name=f"empty/{i}")
         for i, (kind, shape) in enumerate(zip(kinds, open_shapes, strict=True))
     ]
     empty = [t.shape for t in parts]
-    common = {"output_types": kinds, "output_shapes": empty}
-    none = _dataset_node(graph, "TensorDataset", "empty", parts, {"Toutput_types": kinds, "output_shapes": empty})
-    for_ever = _const(graph, "for_ever", np.asarray(-1, "int64"))
-    ever = _dataset_node(graph, "RepeatDataset", "empty/repeat", [none, for_ever], common)
-    shapes_after = list(open_shapes)
-    attributes = {"output_types": kinds, "output_shapes": shapes_after}
-    both = _dataset_node(graph, "ConcatenateDataset", "dataset", [dataset.out(), ever], attributes)
+    none = make.add("TensorDataset", parts, (), name="empty", output_shapes=empty)
+    ever = make.add("RepeatDataset", [none, make.constant(np.int64(-1), name="for_ever")], (), name="empty/repeat",
+                    output_types=kinds, output_shapes=empty)  # fmt: skip
+    both = make.add("ConcatenateDataset", [dataset.out(), ever], (), name="dataset", output_types=kinds,
+                    output_shapes=list(open_shapes))  # fmt: skip
     maker = next(use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR)
     graph.set_input(maker, 0, both)
 
@@ -130,17 +129,13 @@ def _empty_sparse(graph: Graph, take: Node, index: int) -> Tensor:
     unwrapped = next((use.node for use in take.uses(index)), None)
     rank, kind = (2, _INT64) if unwrapped is None else (batched_input.rank_of(unwrapped), unwrapped.attr("dtype"))
     none = [np.zeros((0, rank), "int64"), np.zeros(0, _numpy(kind)), np.zeros(rank, "int64")]
-    parts = [_const(graph, f"empty/{index}/{i}", part, kind if i == 1 else _INT64) for i, part in enumerate(none)]
-    return graph.add("SerializeSparse", f"{_NAME}/empty/{index}", parts, attrs={"T": kind, "out_type": _VARIANT},
-                     outputs=[(_VARIANT, (3,))]).out()  # fmt: skip
+    make = _maker(graph)
+    parts = [make.constant(part, kind if i == 1 else _INT64, name=f"empty/{index}/{i}") for i, part in enumerate(none)]
+    return make.add("SerializeSparse", parts, (3,), name=f"empty/{index}", out_type=_VARIANT)
 
 
 def _numpy(kind: attrs.DType) -> Any:
     return object if kind.name == "string" else kind.name
-
-
-def _dataset_node(graph: Graph, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any]) -> Tensor:
-    return graph.add(op, f"{_NAME}/{name}", inputs, attrs=attributes, outputs=[(_VARIANT, ())]).out()
 
 
 # --------------------------------------------------------------------------- padding
@@ -156,13 +151,14 @@ def _pad(graph: Graph, take: Node, rows: int) -> tuple[Tensor, list[Tensor]]:
     if dense is None:
         raise ShapeError("the batch has sparse tensors only: how many rows it has cannot be told", node=take,
                          fix="put a dense feature or the labels beside them")  # fmt: skip
-    shape = _add(graph, "Shape", "shape", [take.out(dense)], {"T": take.out(dense).dtype, "out_type": _INT32})
+    make = _maker(graph)
+    shape = make.add("Shape", [take.out(dense)], name="shape", out_type=_INT32)
     first = [
-        _const(graph, f"rows/{n}", np.asarray([v], "int32")) for n, v in (("begin", 0), ("end", 1), ("strides", 1))
+        make.constant(np.asarray([v], "int32"), name=f"rows/{n}") for n, v in (("begin", 0), ("end", 1), ("strides", 1))
     ]
-    count = _add(graph, "StridedSlice", "rows", [shape, *first], attrs.first_element())
-    full = _const(graph, "full", np.asarray(rows, "int32"))
-    missing = _add(graph, "Sub", "missing", [full, count], {"T": _INT32})
+    count = make.add("StridedSlice", [shape, *first], name="rows", **attrs.first_element())
+    full = make.constant(np.asarray(rows, "int32"), name="full")
+    missing = make.add("Sub", [full, count], name="missing")
     found = []
     for port in used:
         found.append(_padded(graph, take.out(port), missing, (rows, *(take.out(port).shape or ())[1:])))
@@ -173,17 +169,17 @@ def _pad(graph: Graph, take: Node, rows: int) -> tuple[Tensor, list[Tensor]]:
 
 def _grow_sparse(graph: Graph, take: Node, rows: int) -> list[list[Tensor]]:
     """Let sparse tensors have all rows, the last ones empty; returns indices, values and dense shape of each."""
-    found: list[list[Tensor]] = []
+    make, found = _maker(graph), list[list[Tensor]]()
     for node in [
         use.node for port in take.used_ports() if batched_input.is_sparse(take, port) for use in take.uses(port)
     ]:
         shape, name = node.out(2), f"sparse/{len(found)}"
         readers = node.uses(2)
-        full = _const(graph, f"{name}/rows", np.asarray([rows], "int64"))
-        ends = [_const(graph, f"{name}/{n}", np.asarray([v], "int32")) for n, v in (("begin", 1), ("size", -1))]
-        rest = _add(graph, "Slice", f"{name}/rest", [shape, *ends], {"T": _INT64, "Index": _INT32})
-        axis = _const(graph, f"{name}/axis", np.asarray(0, "int32"))
-        whole = _add(graph, "ConcatV2", f"{name}/shape", [full, rest, axis], {"N": 2, "T": _INT64, "Tidx": _INT32})
+        full = make.constant(np.asarray([rows], "int64"), name=f"{name}/rows")
+        ends = [make.constant(np.asarray([v], "int32"), name=f"{name}/{n}") for n, v in (("begin", 1), ("size", -1))]
+        rest = make.add("Slice", [shape, *ends], name=f"{name}/rest")
+        axis = make.constant(np.asarray(0, "int32"), name=f"{name}/axis")
+        whole = make.add("ConcatV2", [full, rest, axis], name=f"{name}/shape")
         for use in readers:
             graph.set_input(use.node, use.index, whole)
         found.append([node.out(0), node.out(1), whole])
@@ -191,14 +187,14 @@ def _grow_sparse(graph: Graph, take: Node, rows: int) -> list[list[Tensor]]:
 
 
 def _padded(graph: Graph, tensor: Tensor, missing: Tensor, whole: tuple[Any, ...]) -> Tensor:
-    index, kind = tensor.port, tensor.dtype
+    make, index = _maker(graph), tensor.port
     behind = np.zeros((len(whole), 2), "int32")
     behind[0, 1] = 1
-    where = _const(graph, f"{index}/behind", behind)
-    amount = _add(graph, "Mul", f"{index}/amount", [where, missing], {"T": _INT32})
-    longer = _add(graph, "Pad", f"{index}/pad", [tensor, amount], {"T": kind, "Tpaddings": _INT32})
-    target = _const(graph, f"{index}/shape", np.asarray(whole, "int32"))
-    return _add(graph, "Reshape", f"{index}", [longer, target], {"T": kind, "Tshape": _INT32})
+    where = make.constant(behind, name=f"{index}/behind")
+    amount = make.add("Mul", [where, missing], name=f"{index}/amount")
+    longer = make.add("Pad", [tensor, amount], name=f"{index}/pad")
+    target = make.constant(np.asarray(whole, "int32"), name=f"{index}/shape")
+    return make.add("Reshape", [longer, target], name=f"{index}")
 
 
 def _zero_made_of_text(graph: Graph, count: Tensor, padded: list[Tensor], rows: int) -> int:
@@ -211,14 +207,15 @@ def _zero_made_of_text(graph: Graph, count: Tensor, padded: list[Tensor], rows: 
         and _row_by_row(node)
         and node.out().dtype.size is not None
     ]
+    make = _maker(graph)
     for tensor in found:
         kind = tensor.dtype
         rank = max(len(t.shape or ()) for t in tensor.node.inputs)
-        numbers = _const(graph, "numbers", np.arange(rows, dtype="int32").reshape([rows, *[1] * (rank - 1)]))
+        numbers = make.constant(np.arange(rows, dtype="int32").reshape([rows, *[1] * (rank - 1)]), name="numbers")
         readers = tensor.node.uses(tensor.port)
-        true = _add(graph, "Less", "true", [numbers, count], {"T": _INT32})
-        zero = _const(graph, "zero", np.zeros((), kind.name), kind)
-        kept = _add(graph, "SelectV2", "text", [true, tensor, zero], {"T": kind})
+        true = make.add("Less", [numbers, count], name="true")
+        zero = make.constant(np.zeros((), kind.name), kind, name="zero")
+        kept = make.add("SelectV2", [true, tensor, zero], name="text")
         for use in readers:
             graph.set_input(use.node, use.index, kept)
         padded.append(true)  # keeps the rows apart like the batch itself
@@ -231,11 +228,5 @@ def _row_by_row(node: Node) -> bool:
     return signature is not None and any((tokens or ("",))[0] == "..." for tokens in signature.outputs)
 
 
-def _add(graph: Graph, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any]) -> Tensor:
-    return graph.add(op, f"{_NAME}/{name}", inputs, attrs=attributes).out()
-
-
-def _const(graph: Graph, name: str, value: np.ndarray[Any, Any], kind: attrs.DType | None = None) -> Tensor:
-    kind = kind or attrs.dtype(value.dtype.name)
-    return graph.add("Const", f"{_NAME}/{name}", attrs={"dtype": kind, "value": value},
-                     outputs=[(kind, value.shape)]).out()  # fmt: skip
+def _maker(graph: Graph) -> Builder:
+    return Builder(graph, _NAME)

@@ -126,10 +126,12 @@ class Builder:
         """The same value, once all of ``controls`` have run."""
         return self.add("Identity", [tensor], _shape(tensor), name=name, controls=controls)
 
-    def reshape(self, tensor: Tensor, shape: Sequence[int], *, name: str = "reshape") -> Tensor:
-        """A tensor in another shape of as many elements."""
-        target = self.constant(np.asarray(shape, "int32"), name=f"{name}/shape")
-        return self.add("Reshape", [tensor, target], tuple(shape), name=name)
+    def reshape(
+        self, tensor: Tensor, shape: Sequence[int], *, name: str = "reshape", target: str = "reshape/shape"
+    ) -> Tensor:
+        """A tensor in another shape of as many elements; ``target`` is the name wished for the constant of the shape."""
+        wanted = self.constant(np.asarray(shape, "int32"), name=target)
+        return self.add("Reshape", [tensor, wanted], tuple(shape), name=name)
 
     def placeholder(self, kind: DType, shape: Shape, *, name: str = "Placeholder") -> Tensor:
         """A tensor that is fed."""

@@ -19,9 +19,6 @@ from tpugraph.ir.walks import variable_of
 
 _INT32 = attrs.dtype("int32")
 _INT64 = attrs.dtype("int64")
-_FLOAT = attrs.dtype("float32")
-_BOOL = attrs.dtype("bool")
-_RESOURCE = attrs.dtype("resource")
 
 
 def collect_in_loop(graph: Graph, limit: Tensor) -> None:
@@ -132,8 +129,9 @@ class _Stack:
         kind, handle = self.value.dtype, self.array.out(0)
         if joined:
             rest = None if self.shape is None else self.shape[1:]
-            return self.make.node("TensorArrayConcatV3", [handle, flow], shapes=[self.shape, (None,)], name=f"{self.name}/concat", dtype=kind,
-                                 element_shape_except0=attrs.encode(rest)).out()  # fmt: skip
+            joins = self.make.node("TensorArrayConcatV3", [handle, flow], shapes=[self.shape, (None,)], dtype=kind,
+                                   name=f"{self.name}/concat", element_shape_except0=attrs.encode(rest))  # fmt: skip
+            return joins.out()
         ends = [self.make.constant(np.int32(value)) for value in (0, 1)]
         indices = self.make.add("Range", [ends[0], count, ends[1]], (None,), name=f"{self.name}/indices")
         return self.make.add("TensorArrayGatherV3", [handle, indices, flow], (None,), name=f"{self.name}/gather", dtype=kind,

@@ -16,8 +16,6 @@ MADE_BY = "outfeed"
 """Who made the nodes that belong into the reading loop."""
 
 _INT32 = attrs.dtype("int32")
-_FLOAT = attrs.dtype("float32")
-_RESOURCE = attrs.dtype("resource")
 
 
 class HostSide:

@@ -8,8 +8,6 @@ differ between cores, the number of the core. So a run is the same for a graph, 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +15,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.trip_counts import steps_of
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.frames import frames_around
 from tpugraph.ir.while_loops import carried
 from tpugraph.support.errors import ConversionError
@@ -29,8 +28,7 @@ _STRIDE = 65_599  # spreads the steps of a loop over those of the loop around it
 def own_streams(found: Cluster) -> Tensor:
     """Turn the cluster's stateful random ops into stateless ones; returns the argument for the seed, int32 [2]."""
     graph = found.graph
-    attributes = {"dtype": _INT32, "shape": (2,), CLUSTER_ATTR: CLUSTER}
-    seed = graph.add("Placeholder", "tpugraph/argument/seed", attrs=attributes, outputs=[(_INT32, (2,))]).out()
+    seed = Builder(graph, "tpugraph/argument", marks={CLUSTER_ATTR: CLUSTER}).placeholder(_INT32, (2,), name="seed")
     chosen = {node: varies for node, varies in found.streams.items() if node.op in ops.STATELESS and node in graph}
     if not chosen:
         return seed
@@ -47,6 +45,7 @@ class _Counters:
 
     def __init__(self, found: Cluster, seed: Tensor) -> None:
         self.graph = found.graph
+        self._make = _maker(found.graph)
         self.found = found
         self._frame_of, self._around = analysis.frames(found.graph), frames_around(found.graph)
         self._key = self._element(seed, 0)
@@ -110,36 +109,27 @@ class _Counters:
         return self._made[frame, name]
 
     def _entered_once(self, tensor: Tensor, frame: str) -> Tensor:
-        return self._add("Enter", [tensor], {"frame_name": frame, "is_constant": True, "parallel_iterations": 1})
+        return self._make.enter(tensor, frame)
 
     def _element(self, seed: Tensor, index: int) -> Tensor:
         value, axis = self._constant(index, ""), self._constant(0, "")
-        kinds = {"Tparams": _INT32, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0}
-        return _node(self.graph, "GatherV2", [seed, value, axis], kinds, ()).out()
+        return self._make.add("GatherV2", [seed, value, axis], (), batch_dims=0)
 
     def _constant(self, value: int, frame: str) -> Tensor:
         pivot = [self._step(frame).node] if frame else []
-        return _node(self.graph, "Const", [], {"dtype": _INT32, "value": np.int32(value)}, (), pivot).out()
+        return self._make.constant(np.int32(value), name="Const", controls=pivot)
 
-    def _add(self, op: str, inputs: list[Tensor], attributes: dict[str, Any] | None = None) -> Tensor:
-        return _node(self.graph, op, inputs, {"T": _INT32, **(attributes or {})}, ()).out()
+    def _add(self, op: str, inputs: list[Tensor]) -> Tensor:
+        return self._make.add(op, inputs, ())
 
 
 def _make_stateless(graph: Graph, node: Node, key: Tensor, draw: Tensor) -> None:
-    seed = _node(graph, "Pack", [key, draw], {"N": 2, "T": _INT32, "axis": 0}, (2,)).out()
+    seed = _maker(graph).add("Pack", [key, draw], (2,), axis=0)
     shape, *limits = node.inputs
     kind = node.attr("Tout") if node.op == "RandomUniformInt" else node.attr("dtype")
     attributes = {"dtype": kind, "T": shape.dtype, "Tseed": _INT32}
     graph.retype(node, ops.STATELESS[node.op], inputs=[shape, seed, *limits], attrs=attributes)
 
 
-def _node(
-    graph: Graph,
-    op: str,
-    inputs: list[Tensor],
-    attributes: dict[str, Any],
-    shape: tuple[int, ...],
-    controls: Sequence[Node] = (),
-) -> Node:
-    return graph.add(op, f"tpugraph/stream/{op}", inputs, controls=controls, attrs={**attributes, CLUSTER_ATTR: CLUSTER},
-                     outputs=[(_INT32, shape)])  # fmt: skip
+def _maker(graph: Graph) -> Builder:
+    return Builder(graph, "tpugraph/stream", marks={CLUSTER_ATTR: CLUSTER})

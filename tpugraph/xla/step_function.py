@@ -6,9 +6,7 @@ sends over its outfeed to row i of another. What the host has to do with it is a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster, shapes
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import readers, source_of
 from tpugraph.ir.while_loops import counted
 from tpugraph.support.errors import RunError
@@ -111,8 +110,7 @@ def _one(graph: Graph, op: str) -> Node:
 
 
 def _argument(graph: Graph, name: str, like: Output) -> Tensor:
-    attributes = {"dtype": like[0], "shape": like[1], **_MARK}
-    return graph.add("Placeholder", f"tpugraph/argument/{name}", attrs=attributes, outputs=[like]).out()
+    return Builder(graph, "tpugraph/argument", marks=_MARK).placeholder(*like, name=name)
 
 
 def _variable(tensor: Tensor) -> Node:
@@ -178,9 +176,9 @@ def _take_infeed(found: Cluster, loop: _Loop) -> None:
             _check_static(take, kind, shape)
             buffer = _argument(graph, f"infeed_{port}", (kind, (found.iterations, *(shape or ()))))
             found.infeed.append(buffer)
-            axis = _constant(graph, loop, np.int32(0))
-            batch = _add(graph, "GatherV2", [_entered(graph, loop, buffer), loop.number, axis], (kind, shape),
-                         {"Tparams": kind, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0})  # fmt: skip
+            make = _maker(graph)
+            axis = _constant(make, loop, np.int32(0))
+            batch = make.add("GatherV2", [make.enter(buffer, loop.frame), loop.number, axis], shape, batch_dims=0)
             graph.replace_uses(take.out(port), batch)
         graph.replace_control_uses(take, [loop.number.node])
         graph.remove(take)
@@ -212,41 +210,28 @@ def _sent_shape(graph: Graph, give: Node, tensor: Tensor) -> Shape:
 
 def _stacked(found: Cluster, loop: _Loop, tensor: Tensor, shape: tuple[int | None, ...]) -> Tensor:
     """The values of all iterations, [iterations, ...]; zeros where an iteration did not take place."""
-    graph, kind = found.graph, tensor.dtype
-    whole: Output = (kind, (found.iterations, *shape))
-    size = _constant(graph, None, np.asarray(whole[1], "int32"))
-    zero = _constant(graph, None, np.zeros((), kind.name))
-    empty = _add(graph, "Fill", [size, zero], whole, {"T": kind, "index_type": _INT32})
-    entry = _entered(graph, loop, empty, constant=False)
-    merge = graph.add("Merge", "tpugraph/outfeed/Merge", [entry, entry], attrs={"T": kind, "N": 2, **_MARK},
-                      outputs=[whole, (_INT32, ())])  # fmt: skip
-    switch = graph.add("Switch", "tpugraph/outfeed/Switch", [merge.out(), loop.condition.out()],
-                       attrs={"T": kind, **_MARK}, outputs=[whole, whole])  # fmt: skip
-    front = _constant(graph, loop, np.int32(0))
-    row = _add(graph, "ExpandDims", [tensor, front], (kind, (1, *shape)), {"T": kind, "Tdim": _INT32})
-    zeros = [_constant(graph, loop, np.int32(0)) for _ in shape]
-    start = _add(graph, "Pack", [loop.number, *zeros], (_INT32, (1 + len(zeros),)),
-                 {"N": 1 + len(zeros), "T": _INT32, "axis": 0})  # fmt: skip
-    written = _add(graph, "XlaDynamicUpdateSlice", [switch.out(1), row, start], whole,
-                   {"T": kind, "Tindices": _INT32})  # fmt: skip
-    graph.set_input(merge, 1, _add(graph, "NextIteration", [written], whole, {"T": kind}))
-    return _add(graph, "Exit", [switch.out(0)], whole, {"T": kind})
+    make, whole = _maker(found.graph), (found.iterations, *shape)
+    size = make.constant(np.asarray(whole, "int32"), name="Const")
+    zero = make.constant(np.zeros((), tensor.dtype.name), name="Const")
+    entry = make.enter(make.add("Fill", [size, zero], whole), loop.frame, constant=False)
+    carry = Builder(found.graph, "tpugraph/outfeed", marks=_MARK)
+    merge = carry.node("Merge", [entry, entry], shapes=[whole, ()])
+    switch = carry.node("Switch", [merge.out(), loop.condition.out()], shapes=[whole, whole])
+    row = make.add("ExpandDims", [tensor, _constant(make, loop, np.int32(0))], (1, *shape))
+    zeros = [_constant(make, loop, np.int32(0)) for _ in shape]
+    start = make.add("Pack", [loop.number, *zeros], (1 + len(zeros),), axis=0)
+    written = make.add("XlaDynamicUpdateSlice", [switch.out(1), row, start], whole)
+    found.graph.set_input(merge, 1, make.add("NextIteration", [written], whole))
+    return make.add("Exit", [switch.out(0)], whole)
 
 
-def _entered(graph: Graph, loop: _Loop, tensor: Tensor, *, constant: bool = True) -> Tensor:
-    attributes = {"T": tensor.dtype, "frame_name": loop.frame, "is_constant": constant, "parallel_iterations": 1}
-    return _add(graph, "Enter", [tensor], (tensor.dtype, tensor.shape), attributes)
+def _maker(graph: Graph) -> Builder:
+    return Builder(graph, "tpugraph/staged", marks=_MARK)
 
 
-def _constant(graph: Graph, loop: _Loop | None, value: np.ndarray[Any, Any] | np.generic) -> Tensor:
-    kind = attrs.dtype(value.dtype.name)
-    pivot = [] if loop is None else [_add(graph, "Identity", [loop.number], (_INT32, ()), {"T": _INT32}).node]
-    return graph.add("Const", "tpugraph/staged/Const", attrs={"dtype": kind, "value": np.asarray(value), **_MARK},
-                     controls=pivot, outputs=[(kind, value.shape)]).out()  # fmt: skip
-
-
-def _add(graph: Graph, op: str, inputs: Sequence[Tensor], output: Output, attributes: dict[str, Any]) -> Tensor:
-    return graph.add(op, f"tpugraph/staged/{op}", inputs, attrs={**attributes, **_MARK}, outputs=[output]).out()
+def _constant(make: Builder, loop: _Loop, value: np.generic) -> Tensor:
+    """A constant in the body of a loop."""
+    return make.constant(value, name="Const", controls=[make.identity(loop.number, name="Identity").node])
 
 
 # --------------------------------------------------------------------------- everything else from outside
@@ -282,15 +267,15 @@ def _own_value(graph: Graph, node: Node) -> Tensor:
     if any(t.node.op != "Const" for t in node.inputs):
         raise RunError("each core is given another value of the host, which a compiled step does not take", node=node)
     values = np.stack([t.node.attr("value") for t in node.inputs])
-    kind, table, core = node.inputs[0].dtype, _constant(graph, None, values), core_number(graph)
-    kinds = {"Tparams": kind, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0}
-    axis = _constant(graph, None, np.int32(0))
-    return _add(graph, "GatherV2", [table, core, axis], (kind, values.shape[1:]), kinds)
+    make = _maker(graph)
+    table, core = make.constant(values, name="Const"), core_number(graph)
+    axis = make.constant(np.int32(0), name="Const")
+    return make.add("GatherV2", [table, core, axis], values.shape[1:], batch_dims=0)
 
 
 def core_number(graph: Graph) -> Tensor:
     """The number of the core that runs the function, int32 []."""
-    return _add(graph, "XlaReplicaId", [], (_INT32, ()), {})
+    return _maker(graph).add("XlaReplicaId", [], ())
 
 
 def _read_from_outside(found: Cluster) -> list[Tensor]:

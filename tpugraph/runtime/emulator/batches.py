@@ -24,10 +24,6 @@ from tpugraph.ir.walks import source_of
 MOST_BYTES = 16 * 2**20
 """The biggest round of batches that is held in memory."""
 
-_INT64 = attrs.dtype("int64")
-_BOOL = attrs.dtype("bool")
-_VARIANT = attrs.dtype("variant")
-
 
 @dataclass(frozen=True)
 class _Source:

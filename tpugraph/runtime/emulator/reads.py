@@ -25,8 +25,6 @@ MOST_BYTES = 256 * 2**10
 """Batches of one core that are bigger are read one by one on one host: copying them costs more than a read."""
 
 _INT64 = attrs.dtype("int64")
-_BOOL = attrs.dtype("bool")
-_VARIANT = attrs.dtype("variant")
 
 
 def read_together(graph: Graph, takes: list[Node], hosts: Hosts | None = None) -> list[Node]:

@@ -29,7 +29,6 @@ MOST_BYTES = 128 * 2**20
 
 _INT32 = attrs.dtype("int32")
 _BOOL = attrs.dtype("bool")
-_VARIANT = attrs.dtype("variant")
 
 
 def stage_loop(graph: Graph, call: Node, steps: int) -> bool:
