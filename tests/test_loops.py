@@ -8,7 +8,7 @@ from tpugraph import testing
 from tpugraph.ir import Graph
 from tpugraph.ir.frames import check_loops, frames, frames_around
 from tpugraph.ir.regions import behind, conditional, joins_branches, sides
-from tpugraph.ir.while_loops import carried, counted
+from tpugraph.ir.while_loops import carried, counted, why_not_counted
 from tpugraph.support.errors import GraphError
 
 COUNTED = """
@@ -123,3 +123,10 @@ def test_a_loop_that_is_not_whole_is_refused(damage, words: str) -> None:
     damage(graph)
     with pytest.raises(GraphError, match=words):
         check_loops(graph)
+
+
+def test_a_loop_says_why_it_does_not_count_to_a_variable() -> None:
+    graph = testing.parse(COUNTED)
+    assert why_not_counted(graph["cond"]) == ""
+    graph.set_input(graph["less"], 1, graph["one"].out())
+    assert why_not_counted(graph["cond"]).startswith("'one' (Const) is no VarHandleOp")

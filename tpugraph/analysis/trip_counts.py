@@ -16,6 +16,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis.questions import Answer, Rule, ask
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.frames import frames_around
+from tpugraph.ir.pattern import anything, handed_on, match, op
 from tpugraph.ir.walks import reached, source_of
 from tpugraph.ir.while_loops import carried
 from tpugraph.support.errors import ConversionError
@@ -146,18 +147,17 @@ def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> flo
     return max(0, math.ceil(distance / abs(step)))
 
 
+_STEP = handed_on(op(("Add", "AddV2", "Sub"), anything("before"), anything("step"), name="following"))
+
+
 def steps_of(counter: Tensor) -> float | None:
     """By how much a carried counter changes in an iteration."""
     loop = carried(counter.node)
     if loop is None:
         return None
-    following = source_of(loop.following).node
-    if following.op not in ("Add", "AddV2", "Sub"):
-        return None
-    step = _constant(following.inputs[1])
-    if step is None or not loop.holds(following.inputs[0]):
-        return None
-    return -step if following.op == "Sub" else step
+    found = match(_STEP, loop.following)
+    step = _constant(found["step"]) if found and loop.holds(found["before"]) else None
+    return -step if step is not None and found["following"].node.op == "Sub" else step
 
 
 def largest(tensor: Tensor) -> float:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tpugraph import ops
 from tpugraph.ir.node import Node, Tensor
+from tpugraph.ir.pattern import behind, match, op
 from tpugraph.ir.walks import source_of
 
 
@@ -82,11 +83,23 @@ def carried(merge: Node) -> Carried | None:
     return None if enter is None or closing is None else Carried(merge, enter, closing)
 
 
+_BELOW_A_VARIABLE = op(
+    ops.LOOP_COND,
+    op(
+        "Less",
+        op(ops.MERGE, op(ops.ENTER), op(ops.NEXT_ITERATION), name="counter"),
+        behind(ops.ENTER | ops.READS | ops.IDENTITIES, op(ops.RESOURCE_VARIABLES, name="limit")),
+    ),
+)
+
+
 def counted(condition: Node) -> Counted | None:
     """The loop of a LoopCond as one that counts to the value of a variable; None where it is another."""
-    less = condition.inputs[0].node
-    if less.op != "Less":
-        return None
-    counter = carried(less.inputs[0].node)
-    limit = source_of(less.inputs[1], ops.ENTER | ops.READS | ops.IDENTITIES).node
-    return None if counter is None or limit.op not in ops.RESOURCE_VARIABLES else Counted(condition, counter, limit)
+    found = match(_BELOW_A_VARIABLE, condition.out())
+    counter = carried(found["counter"].node) if found else None
+    return None if counter is None else Counted(condition, counter, found["limit"].node)
+
+
+def why_not_counted(condition: Node) -> str:
+    """Which node keeps a loop from being one that counts to the value of a variable; "" where it is one."""
+    return match(_BELOW_A_VARIABLE, condition.out()).why

@@ -16,7 +16,7 @@ from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import readers, source_of
-from tpugraph.ir.while_loops import counted
+from tpugraph.ir.while_loops import counted, why_not_counted
 from tpugraph.support.errors import RunError
 
 _INT32 = attrs.dtype("int32")
@@ -145,8 +145,15 @@ def _device_loop(graph: Graph, limit: Node) -> _Loop:
         loop = counted(condition) if in_cluster(condition) else None
         if loop is not None and loop.limit is limit and loop.counter.switches:
             return _Loop(frame_of[condition], condition, loop.counter.switches[0].out(1))
-    raise RunError("the cluster has no loop over its number of iterations", origin=graph.source,
+    raise RunError(f"the cluster has no loop over its number of iterations{_why(graph)}", origin=graph.source,
                    fix="give a training graph that tpugraph or TPUEstimator made")  # fmt: skip
+
+
+def _why(graph: Graph) -> str:
+    """What its loops lack, in brackets."""
+    conditions = [node for node in graph.of_type(*ops.LOOP_COND) if in_cluster(node)]
+    reason = next(filter(None, map(why_not_counted, conditions)), "")
+    return f" ({reason})" if reason else ""
 
 
 def _take_count(graph: Graph, limit: Node, count: Tensor) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
-from tpugraph.ir.walks import source_of
+from tpugraph.ir.pattern import behind, either, match, number, op
 
 MOST_BYTES = 16 * 2**20
 """The biggest round of batches that is held in memory."""
@@ -53,19 +53,24 @@ def whole_batches(graph: Graph, maker: Node, cores: int) -> bool:
 # --------------------------------------------------------------------------- the dataset as it is
 
 
+_SLICES = op("TensorSliceDataset", name="slices")
+_BATCHED_SLICES = behind(
+    ops.SAME_ELEMENTS,
+    op(
+        ("BatchDataset", "BatchDatasetV2"),
+        either(op("RepeatDataset", _SLICES, number(name="repeats")), _SLICES),
+        number(name="size"),
+    ),
+)
+
+
 def _source(node: Node) -> _Source | None:
-    node = source_of(node.out(), ops.SAME_ELEMENTS).node
-    if node.op not in ("BatchDataset", "BatchDatasetV2"):
+    found = match(_BATCHED_SLICES, node.out())
+    size = scalar(found["size"].node) if found else None
+    repeats = scalar(found["repeats"].node) if "repeats" in found.bound else 1
+    if not size or not repeats or found["slices"].node.attr("is_files", False):
         return None
-    size = scalar(node.inputs[1].node)
-    node = node.inputs[0].node
-    repeats: int | None = 1
-    if node.op == "RepeatDataset":
-        repeats = scalar(node.inputs[1].node)
-        node = node.inputs[0].node
-    if node.op != "TensorSliceDataset" or node.attr("is_files", False) or not size or repeats is None or repeats == 0:
-        return None
-    constants = [t.node for t in node.inputs]
+    constants = [t.node for t in found["slices"].node.inputs]
     if any(constant.op != "Const" for constant in constants):
         return None
     components = [constant.attr("value") for constant in constants]

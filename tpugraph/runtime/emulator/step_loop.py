@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tpugraph import analysis, ops
 from tpugraph.ir import Graph, Node, Tensor, attrs, while_loops
+from tpugraph.ir.pattern import anything, match, number, op
 from tpugraph.ir.while_loops import Carried
 
 _INT32 = attrs.dtype("int32")
@@ -69,16 +70,18 @@ def step_loop(graph: Graph, call: Node) -> StepLoop | None:
     return loop
 
 
+_PLUS_ONE = op(("Add", "AddV2"), anything("before"), number(1))
+
+
 def _counts(carried: Carried) -> bool:
     """Whether the value is 0, 1, 2 and so on, and leaves the loop."""
-    following = carried.following.node
+    following = match(_PLUS_ONE, carried.following)
     return (
         bool(carried.exits)
         and carried.merge.out().dtype == _INT32
         and _integer(carried.initial) == 0
-        and following.op in ("Add", "AddV2")
-        and following.inputs[0].node in carried.inside
-        and _integer(following.inputs[1]) == 1
+        and bool(following)
+        and following["before"].node in carried.inside
     )
 
 
