@@ -59,7 +59,7 @@ def _ones_of_open_batches(graph: Graph) -> dict[str, tuple[int, ...]] | None:
 def _rows(dataset: Node) -> int | None:
     """How many rows a dataset puts into a batch, where a constant says it."""
     rows = dataset.inputs[ops.BATCHING[dataset.op][0]].node
-    return int(rows.attr("value").item()) if rows.op == "Const" and rows.attr("value").size == 1 else None
+    return int(rows.attr("value").item()) if rows.op in ops.CONSTANTS and rows.attr("value").size == 1 else None
 
 
 def _close_batch(graph: Graph, get_next: Node) -> list[str]:

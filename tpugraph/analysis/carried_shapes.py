@@ -75,7 +75,7 @@ def _element(source: Tensor) -> Shape:
         seen.add(node)
         if node.op in _EMPTY:
             size = node.inputs[_EMPTY[node.op]].node
-            if size.op == "Const" and size.attr("value").ndim and (size.attr("value") >= 0).all():
+            if size.op in ops.CONSTANTS and size.attr("value").ndim and (size.attr("value") >= 0).all():
                 found.add(tuple(int(d) for d in size.attr("value")))
         elif node.op == "TensorListFromTensor":
             whole = node.inputs[0].shape

@@ -34,7 +34,7 @@ _PASSES_ON = ops.IDENTITIES | ops.ENTER | {"Cast"}
 def steps_per_loop(graph: Graph) -> int:
     """The steps of a training loop, as the graph was converted; 0 where it does not say."""
     first = graph.get("tpugraph/iterations_per_loop/Initializer")
-    return 0 if first is None or first.op != "Const" else int(first.attr("value"))
+    return 0 if first is None or first.op not in ops.CONSTANTS else int(first.attr("value"))
 
 
 _SIZE = {"StackV2": 0, "EmptyTensorList": 1}
@@ -217,10 +217,10 @@ def _whole_number(node: Node) -> float | None:
 
 def _folded(node: Node) -> np.ndarray[Any, Any] | None:
     """The value of a constant, or of one element of a constant shape."""
-    if node.op == "Const":
+    if node.op in ops.CONSTANTS:
         value: np.ndarray[Any, Any] = node.attr("value")
         return value
-    if node.op != "StridedSlice" or any(t.node.op != "Const" for t in node.inputs):
+    if node.op != "StridedSlice" or any(t.node.op not in ops.CONSTANTS for t in node.inputs):
         return None
     whole, begin, _, _ = (t.node.attr("value") for t in node.inputs)
     alone = node.attr("shrink_axis_mask") == 1 and begin.size == 1 and not node.attr("begin_mask")

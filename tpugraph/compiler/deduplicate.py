@@ -118,7 +118,7 @@ class _Classes:
 
     def _is_known(self, node: Node) -> bool:
         """Whether a value is known when the step is compiled: made of constants and static shapes alone."""
-        if node.op == "Const":
+        if node.op in ops.CONSTANTS:
             return True
         if node.op in ops.RANDOM or not node.inputs or not _replaceable(node):
             return False

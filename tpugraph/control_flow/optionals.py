@@ -100,6 +100,6 @@ def _decides(tensor: Tensor) -> Hashable:
     node = tensor.node
     if node.op == "ToBool":
         return node.op, _decides(node.inputs[0])
-    if node.op == "Equal" and node.inputs[1].node.op == "Const" and node.inputs[1].node.attr("value").size == 1:
+    if node.op == "Equal" and node.inputs[1].node.op in ops.CONSTANTS and node.inputs[1].node.attr("value").size == 1:
         return node.op, _decides(node.inputs[0]), node.inputs[1].node.attr("value").item()
     return tensor

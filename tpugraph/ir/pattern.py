@@ -88,7 +88,7 @@ def number(value: float | None = None, name: str = "") -> Pattern:
     expected = f"constant {value}" if value is not None else "constant number"
 
     def at(tensor: Tensor, bound: Bound, depth: int) -> Miss | None:
-        held = tensor.node.attr("value") if tensor.node.op == "Const" else None
+        held = tensor.node.attr("value") if tensor.node.op in ops.CONSTANTS else None
         if held is None or held.size != 1 or (value is not None and held.item() != value):
             return Miss(tensor.node, expected, depth)
         return anything(name)(tensor, bound, depth)

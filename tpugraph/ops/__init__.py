@@ -174,6 +174,9 @@ CONTAINERS = _role("container")
 TAKES_OUT = _role("take")
 """Ops that give back what was put into a container before."""
 
+CONSTANTS = _role("constant")
+"""Ops whose value stands in the graph."""
+
 SHAPE_OF = _role("shape")
 """Ops that read only the shape of their input."""
 

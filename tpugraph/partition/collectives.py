@@ -220,7 +220,7 @@ class Collectives:
     def instead(self, tensor: Tensor, value: Any, *, name: str) -> Tensor:
         """A constant that is read instead of a tensor, after all that the tensor's node waits for."""
         made = self.constant(value, tensor.dtype, tensor, name=name, alone=True)
-        if tensor.node.op != "Const" or tensor.node.controls:
+        if tensor.node.op not in ops.CONSTANTS or tensor.node.controls:
             self.graph.add_control(made.node, tensor.node)
         return made
 

@@ -146,7 +146,7 @@ def _origin(placing: Placing, bound: _Bound, size: Size | None) -> str | None:
     if isinstance(size, Unknown) and isinstance(size.origin, tuple):
         return str(size.origin[0].node.name)
     return next((n.name for n in placing.graph.ancestors([bound.operand.node], data_only=True)
-                 if n.op == "Const" and constant(n).size == 1 and constant(n).item() == placing.d.rows), None)  # fmt: skip
+                 if n.op in ops.CONSTANTS and constant(n).size == 1 and constant(n).item() == placing.d.rows), None)  # fmt: skip
 
 
 def _refuse_beside_shares(placing: Placing) -> None:
@@ -174,7 +174,7 @@ def literal_bounds(placing: Placing) -> list[str]:
     found: dict[str, str] = {}
     for bound in _bounds(placing) if d.rows > 1 else ():
         behind, node = constant_behind(bound.operand), bound.node
-        if behind.op != "Const" or d.choice(behind.name) is not None:
+        if behind.op not in ops.CONSTANTS or d.choice(behind.name) is not None:
             continue
         numbers = constant(behind).ravel().tolist()
         number = numbers[bound.place] if bound.place < len(numbers) else 0

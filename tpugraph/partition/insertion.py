@@ -226,7 +226,7 @@ class Partition:
             if self._left_out_sum(node, tensor, placement):
                 self._note(tensor, "the sum over the cores: TensorFlow left out the sum over a batch of one row")
                 return c.sum(source)
-            if tensor.node.op == "Const":
+            if tensor.node.op in ops.CONSTANTS:
                 return self._wider(tensor, placement, level)
             if tensor.node.op == "Range":
                 rows = placement.inner * self.placing.d.rows * self.count

@@ -62,7 +62,7 @@ class Resizing:
         """
         elements: dict[str, Elements] = {}
         shapes: dict[str, Dims] = {}
-        for node in [n for n in self.dims.order if n.op == "Const" and constant(n).dtype != object]:
+        for node in [n for n in self.dims.order if n.op in ops.CONSTANTS and constant(n).dtype != object]:
             dims = self.dims.dims(node.out())
             if dims is not None and any(map(follows_batch, dims)):
                 shapes[node.name] = self._resize(node, dims)

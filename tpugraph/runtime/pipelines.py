@@ -62,7 +62,7 @@ def as_written(graph: Graph, maker: Node, dataset: Tensor, types: list[attrs.DTy
 def _is_tuned(graph: Graph, dataset: Tensor) -> bool:
     """Whether a stage of a pipeline was told to choose a number by itself."""
     return any(
-        operand.node.op == "Const"
+        operand.node.op in ops.CONSTANTS
         and operand.node.attr("value").shape == ()
         and operand.node.attr("value") == tf.data.AUTOTUNE
         for node in graph.ancestors([dataset.node], data_only=True)

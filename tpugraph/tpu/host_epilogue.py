@@ -133,7 +133,7 @@ class HostTail:
                     origin=self.graph.source,
                     fix="make them dense rows first (an indicator or embedding column, sparse.to_dense)",
                 )
-        for tensor in dict.fromkeys(t for node in nodes for t in node.inputs if t.node.op == "Const"):
+        for tensor in dict.fromkeys(t for node in nodes for t in node.inputs if t.node.op in ops.CONSTANTS):
             self.placed.refuse_doubt(tensor)
             if self.sizes.replaces(tensor):
                 self.graph.note(tensor.node, "follows the true number of rows on the host")

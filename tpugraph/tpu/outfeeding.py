@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster
 from tpugraph.analysis.placements import Entries, Partial, Placement, Replicate, Shard
 from tpugraph.analysis.step import Outfed, Partitioned
@@ -134,7 +135,7 @@ def read_in_loop(graph: Graph, limit: Tensor) -> None:
 def _own_constants(graph: Graph, body: dict[Node, None]) -> None:
     for node in list(body):
         for tensor in node.inputs:
-            if tensor.node.op == "Const" and tensor.node.made_by == MADE_BY and not tensor.node.inputs:
+            if tensor.node.op in ops.CONSTANTS and tensor.node.made_by == MADE_BY and not tensor.node.inputs:
                 body.setdefault(tensor.node)
 
 

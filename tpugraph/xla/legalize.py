@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
@@ -39,7 +40,7 @@ def reduce_over_all(graph: Graph, node: Node, cores: int, number: int) -> bool:
         False where the sum is over groups of cores, or of a dtype that the op does not take: it stays as it is.
     """
     value, groups = node.inputs
-    whole = groups.node.op == "Const" and sorted(groups.node.attr("value").ravel().tolist()) == list(range(cores))
+    whole = groups.node.op in ops.CONSTANTS and sorted(groups.node.attr("value").ravel().tolist()) == list(range(cores))
     if node.attr("T").name not in _COLLECTIVE or not whole or len(groups.node.attr("value")) != 1:
         return False
     keys = [_constant(graph, node, np.asarray(key, np.int32), value) for key in (cores, 1, number + 1)]

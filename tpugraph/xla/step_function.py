@@ -271,7 +271,7 @@ def _take_values(found: Cluster) -> None:
 
 def _own_value(graph: Graph, node: Node) -> Tensor:
     """The core's own of the constants that the cores are given, such as its number."""
-    if any(t.node.op != "Const" for t in node.inputs):
+    if any(t.node.op not in ops.CONSTANTS for t in node.inputs):
         raise RunError("each core is given another value of the host, which a compiled step does not take", node=node)
     values = np.stack([t.node.attr("value") for t in node.inputs])
     make = _maker(graph)
@@ -287,7 +287,9 @@ def core_number(graph: Graph) -> Tensor:
 
 def _read_from_outside(found: Cluster) -> list[Tensor]:
     ours = {node for node in found.graph if in_cluster(node)}
-    reads = dict.fromkeys(t for node in ours for t in node.inputs if t.node not in ours and t.node.op != "Const")
+    reads = dict.fromkeys(
+        t for node in ours for t in node.inputs if t.node not in ours and t.node.op not in ops.CONSTANTS
+    )
     order = {node: index for index, node in enumerate(found.graph)}
     return sorted(reads, key=lambda t: (order[t.node], t.port))
 
@@ -308,7 +310,7 @@ def _drop_host(found: Cluster) -> None:
     for node in graph.of_type("TPUReplicateMetadata", "TPUCompilationResult"):
         graph.replace_control_uses(node, [])
     keep = {node for node in graph if in_cluster(node)}
-    keep |= {t.node for node in keep for t in node.inputs if t.node.op == "Const"}
+    keep |= {t.node for node in keep for t in node.inputs if t.node.op in ops.CONSTANTS}
     keep -= {node for node in keep if node.op in ("TPUReplicateMetadata", "TPUCompilationResult")}
     for node in keep:
         graph.set_controls(node, [c for c in node.controls if c in keep])

@@ -74,7 +74,7 @@ def parts_of_tables(d: Dimensions) -> None:
     for node in d.order if d.ones else ():
         if node.op in ops.TOP_K:
             for size in d.elements(node.inputs[1]) or ():
-                one = unsettled(size) if node.inputs[1].node.op == "Const" else None
+                one = unsettled(size) if node.inputs[1].node.op in ops.CONSTANTS else None
                 if one is not None and one.value == 1:
                     d.sizes.tie(one, one.value)
         if node.op not in ops.SLICES | ops.PADS:

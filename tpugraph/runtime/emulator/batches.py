@@ -71,7 +71,7 @@ def _source(node: Node) -> _Source | None:
     if not size or not repeats or found["slices"].node.attr("is_files", False):
         return None
     constants = [t.node for t in found["slices"].node.inputs]
-    if any(constant.op != "Const" for constant in constants):
+    if any(constant.op not in ops.CONSTANTS for constant in constants):
         return None
     components = [constant.attr("value") for constant in constants]
     if any(not array.shape or array.dtype == object for array in components) or not len(components[0]):
@@ -81,7 +81,7 @@ def _source(node: Node) -> _Source | None:
 
 def scalar(node: Node) -> int | None:
     """The number that a constant is; None of any other node."""
-    return int(node.attr("value").item()) if node.op == "Const" and node.attr("value").size == 1 else None
+    return int(node.attr("value").item()) if node.op in ops.CONSTANTS and node.attr("value").size == 1 else None
 
 
 def _round(source: _Source) -> list[np.ndarray] | None:

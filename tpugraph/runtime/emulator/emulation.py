@@ -178,9 +178,9 @@ def _lower_collectives(graph: Graph, copies: Copies, count: int) -> None:
 
 def _check_one_group(node: Node, count: int) -> None:
     groups = node.inputs[1].node
-    if groups.op == "Const" and groups.attr("value").size not in (0, count):
+    if groups.op in ops.CONSTANTS and groups.attr("value").size not in (0, count):
         raise RunError("a sum over groups of cores is not emulated", node=node)
-    if groups.op == "Const" and groups.attr("value").ndim == 2 and groups.attr("value").shape[0] > 1:
+    if groups.op in ops.CONSTANTS and groups.attr("value").ndim == 2 and groups.attr("value").shape[0] > 1:
         raise RunError("a sum over groups of cores is not emulated", node=node)
 
 

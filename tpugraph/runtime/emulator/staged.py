@@ -200,7 +200,7 @@ def _numbers_of(tensor: Tensor) -> Tensor | None:
     if node.op != "GatherV2" or node.attr("batch_dims", 0):
         return None
     held = [_outside(node.inputs[index]).node for index in (0, 2)]
-    if any(constant.op != "Const" for constant in held):
+    if any(constant.op not in ops.CONSTANTS for constant in held):
         return None
     return node.inputs[1] if int(held[1].attr("value")) == 0 else None
 

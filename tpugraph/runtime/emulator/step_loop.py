@@ -86,7 +86,7 @@ def _counts(carried: Carried) -> bool:
 
 
 def _integer(tensor: Tensor) -> int | None:
-    return int(tensor.node.attr("value")) if tensor.node.op == "Const" and tensor.shape == () else None
+    return int(tensor.node.attr("value")) if tensor.node.op in ops.CONSTANTS and tensor.shape == () else None
 
 
 def _flow_of(node: Node, index: int, carried: dict[Node, Carried]) -> Carried | None:
