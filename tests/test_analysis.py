@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpugraph import testing
-from tpugraph.analysis import conditional, divergence, frames, minimum_cut, replica_varying
+from tpugraph.analysis import conditional, frames
+from tpugraph.analysis.min_cut import minimum_cut
+from tpugraph.analysis.varying_values import divergence, replica_varying
 from tpugraph.ir import Graph, Node
 
 LOOPS = """
