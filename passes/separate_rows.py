@@ -114,7 +114,7 @@ class _Step:
             node = stack.pop()
             followers = [use.node for use in node.uses()] + self.placed.beside(node)
             waiting = [n for n in node.control_uses() if n not in self.behind]
-            if node.op in ops.WRITES or node.op == "NoOp":  # what is uniform may read what was written
+            if node.op in ops.WRITES or node.op == "NoOp":  # what is replicated may read what was written
                 followers += waiting
             followers += [n for n in waiting if n.op == "NoOp"]
             for follower in followers:

@@ -13,7 +13,7 @@ from tpugraph.analysis.sides_of_step import (
     in_cluster,
     must_be_host,
 )
-from tpugraph.analysis.varying_values import divergence, reading_host, replica_varying
+from tpugraph.analysis.varying_values import reading_host, replica_varying, varying_from
 from tpugraph.ir.frames import frames, in_loop, loop_order
 from tpugraph.ir.regions import conditional
 
@@ -26,7 +26,6 @@ __all__ = [
     "as_networkx",
     "cluster_nodes",
     "conditional",
-    "divergence",
     "fed_to_device",
     "frames",
     "in_cluster",
@@ -36,4 +35,5 @@ __all__ = [
     "must_be_host",
     "reading_host",
     "replica_varying",
+    "varying_from",
 ]

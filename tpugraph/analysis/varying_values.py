@@ -14,12 +14,12 @@ from tpugraph.ir.regions import behind
 from tpugraph.ir.walks import readers
 
 
-def divergence(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node, Any] | None = None) -> NodeSet:
+def varying_from(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node, Any] | None = None) -> NodeSet:
     """The replica-varying nodes: those whose values differ between cores.
 
     A value varies when it depends on a source through data, when a Switch on a varying predicate decides whether it
     exists, when it is inside a loop whose trip count varies, or when it lives in a container that holds varying
-    values. CrossReplicaSum makes values uniform, and the shape of a statically shaped value is uniform.
+    values. CrossReplicaSum makes values replicated, and the shape of a statically shaped value is replicated.
 
     Args:
         graph: the graph.
@@ -30,7 +30,7 @@ def divergence(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node, A
     frame_of: dict[Node, str] | None = None
     containers = [node for node in graph.of_type(*ops.CONTAINERS) if node in chosen]
     varying: NodeSet = {}
-    diverged_frames: set[str] = set()
+    varying_frames: set[str] = set()
     stack = [node for node in sources if node in chosen]
     while stack:
         _spread(stack, varying, chosen)
@@ -40,8 +40,8 @@ def divergence(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node, A
             continue
         if frame_of is None:
             frame_of = frames(graph)
-        new = {frame_of[n] for n in loops} - diverged_frames
-        diverged_frames |= new
+        new = {frame_of[n] for n in loops} - varying_frames
+        varying_frames |= new
         if new:
             stack.extend(n for n in chosen if frame_of[n] in new and n not in varying)
     return varying
@@ -51,7 +51,7 @@ def replica_varying(graph: Graph) -> NodeSet:
     """The replica-varying nodes of the device part of a graph, before or after infeed and loop were made.
 
     Sources are the infeed (or, before it is made, what the device reads from the host) and those random ops that reach
-    something varying or a CrossReplicaSum: a random op that feeds uniform state only (gradient noise, say) is uniform.
+    something varying or a CrossReplicaSum: a random op that feeds replicated state only (gradient noise, say) is replicated.
     """
     return graph.remember("replica_varying", _replica_varying)
 
@@ -60,10 +60,10 @@ def _replica_varying(graph: Graph) -> NodeSet:
     device = cluster_nodes(graph)
     reading = reading_host(device)
     sources = [node for node in device if node.op == "InfeedDequeueTuple" or node in reading]
-    varying = divergence(graph, sources, within=device)
+    varying = varying_from(graph, sources, within=device)
     apart = graph.ancestors([*varying, *graph.of_type("CrossReplicaSum")], data_only=True)
     streams = [node for node in graph.of_type(*ops.RANDOM) if node in device and node in apart]
-    return divergence(graph, [*sources, *streams], within=device) if streams else varying
+    return varying_from(graph, [*sources, *streams], within=device) if streams else varying
 
 
 def reading_host(device: NodeSet) -> NodeSet:
@@ -72,7 +72,7 @@ def reading_host(device: NodeSet) -> NodeSet:
 
 
 def _spread(stack: list[Node], varying: NodeSet, chosen: Mapping[Node, Any]) -> None:
-    """Carry divergence forward over data, and over control edges out of regions whose existence varies."""
+    """Carry variation forward over data, and over control edges out of regions whose existence varies."""
     while stack:
         node = stack.pop()
         if node in varying:
@@ -87,7 +87,7 @@ def _spread(stack: list[Node], varying: NodeSet, chosen: Mapping[Node, Any]) -> 
 
 
 def _levels(node: Node) -> bool:
-    """Whether the node's value is uniform although an input varies."""
+    """Whether the node's value is replicated although an input varies."""
     if node.op == "CrossReplicaSum":
         return True
     if node.op in ops.SHAPE_OF | ops.FILLED_LIKE:

@@ -47,7 +47,7 @@ class Resizing:
         evidence.weigh(self.dims)
         batches = [t for t, dims in seeds.items() if any(isinstance(s, Poly) for s in dims)]
         readers = [use.node for tensor in batches for use in tensor.node.uses(tensor.port)]
-        self._varying = analysis.divergence(graph, readers, within=chosen)
+        self._varying = analysis.varying_from(graph, readers, within=chosen)
 
     def uncertain(self, node: Node | str, fault: str) -> ShapeError:
         """The error where it is not certain what holds the batch."""

@@ -207,7 +207,7 @@ class Step:
         return ShapeError("the input cannot be cut from the step", origin=self.graph.source)
 
     def split(self, cut: list[Tensor]) -> tuple[NodeSet, NodeSet, list[Node]]:
-        """Device and host nodes of the step; uniform nodes that both need are in both."""
+        """Device and host nodes of the step; replicated nodes that both need are in both."""
         crossing = set(cut)
         device: NodeSet = {}
         postponed: NodeSet = {}

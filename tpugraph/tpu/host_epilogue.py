@@ -67,7 +67,7 @@ class HostTail:
         self.sizes = TailSizes(graph, placed, tail, self.nodes)
 
     def build(self) -> None:
-        """Cut the graph in two: the tail reads the rows of all cores, or makes for itself what is uniform."""
+        """Cut the graph in two: the tail reads the rows of all cores, or makes for itself what is replicated."""
         graph = self.graph
         count = graph[graph.result(PaddedBatches).count].out()
         own = self.own()
@@ -102,7 +102,7 @@ class HostTail:
     # ------------------------------------------------------------------ who has what
 
     def own(self) -> NodeSet:
-        """What the tail needs besides what mixes: uniform values, sizes, and rows computed from those that arrive."""
+        """What the tail needs besides what mixes: replicated values, sizes, and rows computed from those that arrive."""
         found: NodeSet = {}
         stack = list(self.mixing)
         while stack:

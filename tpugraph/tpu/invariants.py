@@ -153,7 +153,7 @@ def _static_infeed(graph: Graph) -> Iterator[Violation]:
 
 @_invariant
 def _gradients_reduced(graph: Graph) -> Iterator[Violation]:
-    """Every write of a trained variable is uniform: it depends on the input through a CrossReplicaSum only."""
+    """Every write of a trained variable is replicated: it depends on the input through a CrossReplicaSum only."""
     varying = _varying(graph)
     for name in graph.roles.trained:
         for use in readers(graph[name]):
@@ -164,7 +164,7 @@ def _gradients_reduced(graph: Graph) -> Iterator[Violation]:
 
 @_invariant
 def _uniform_writes(graph: Graph) -> Iterator[Violation]:
-    """Every variable write in the step is uniform."""
+    """Every variable write in the step is replicated."""
     for node in _varying(graph):
         if node.op in ops.WRITES and in_cluster(node):
             yield Violation(node, "writes a value that differs between cores", "run the pass cross-replica-sum")

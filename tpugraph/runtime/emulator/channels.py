@@ -87,7 +87,7 @@ class _WhileLoop:
 
 
 def _again(graph: Graph, give: Node) -> Node:
-    """A uniform value is sent once per core all the same."""
+    """A replicated value is sent once per core all the same."""
     copy = graph.clone_subgraph([give], lambda name: f"{name}/again")[give]
     for waiting in give.control_uses():
         graph.add_control(waiting, copy)

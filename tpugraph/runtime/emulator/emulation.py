@@ -1,6 +1,6 @@
 """The emulator: lowers a TPU graph to ordinary TensorFlow ops, so that N cores run on this machine.
 
-What is uniform exists once; what varies between cores exists once per core. CrossReplicaSum becomes a sum over the
+What is replicated exists once; what varies between cores exists once per core. CrossReplicaSum becomes a sum over the
 copies. Infeed and outfeed become direct dataflow where the loops on both sides have the same trip count, else queues.
 """
 
@@ -122,7 +122,7 @@ def _spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts, *, fus
 
 def _copy(graph: Graph, varying: NodeSet, count: int) -> Copies:
     copied = [node for node in varying if node.op not in ops.WRITES]  # core 0 alone writes what differs between cores
-    diverged = _diverged_frames(graph, varying)
+    loops = _varying_frames(graph, varying)
     of: dict[Node, list[Node]] = {node: [node] for node in copied}
     waiting = {node: [u for u in node.control_uses() if u not in of] for node in copied}
     for core in range(1, count):
@@ -131,7 +131,7 @@ def _copy(graph: Graph, varying: NodeSet, count: int) -> Copies:
             of[node].append(copy)
             if node.op in ops.RANDOM:
                 _reseed(graph, copy, core)
-            elif node.op in ops.ENTER and node.attr("frame_name") in diverged:
+            elif node.op in ops.ENTER and node.attr("frame_name") in loops:
                 graph.set_attr(copy, "frame_name", f"{node.attr('frame_name')}/replica_{core}")
     for node, nodes in waiting.items():
         for waiter in nodes:
@@ -140,7 +140,7 @@ def _copy(graph: Graph, varying: NodeSet, count: int) -> Copies:
     return Copies(count, of)
 
 
-def _diverged_frames(graph: Graph, varying: NodeSet) -> set[str]:
+def _varying_frames(graph: Graph, varying: NodeSet) -> set[str]:
     """Loops whose trip count varies: each core gets a frame of its own."""
     conditions = [node for node in varying if node.op in ops.LOOP_COND]
     if not conditions:

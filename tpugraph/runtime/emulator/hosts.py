@@ -1,6 +1,6 @@
 """Many hosts: one loop whose body has a part on each of them.
 
-The replicas are dealt out to the hosts. What is uniform exists once per host: variables, their updates, constants. A sum
+The replicas are dealt out to the hosts. What is replicated exists once per host: variables, their updates, constants. A sum
 over the replicas is a sum over those of a host, then CollectiveReduceV2 over the hosts (or a sum on the first one, see
 :func:`tpugraph.runtime.cluster.worker_collectives.work`). The loop itself, the outfeed and
 everything outside the loop are on the first host; variables of the others follow its own through ``tpugraph/mirror``.
