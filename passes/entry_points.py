@@ -8,7 +8,8 @@ from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster
 from tpugraph.analysis.step import Cut, Results
 from tpugraph.control_flow.loops import local_variable
-from tpugraph.ir import Graph, attrs
+from tpugraph.ir import Graph
+from tpugraph.ir.builder import Builder
 from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
 from tpugraph.tpu.entries import add_init, add_read, add_result, add_step, add_system
 from tpugraph.tpu.pipeline import Pass
@@ -29,16 +30,10 @@ class EntryPoints(Pass):
         add_system(graph)
         loss = graph.tensor(results["last_loss"])
         handle, first = local_variable(graph, "tpugraph/last_loss", 0.0, loss.dtype)
-        kept = graph.add(
-            "AssignVariableOp",
-            "tpugraph/last_loss/Keep",
-            [handle.out(), loss],
-            attrs={"dtype": loss.dtype},
-            device=HOST_DEVICE,
-            outputs=[],
-        )
+        make = Builder(graph, device=HOST_DEVICE)
+        kept = make.node("AssignVariableOp", [handle.out(), loss], name="tpugraph/last_loss/Keep")
         add_result(graph, "tpugraph/train", graph.tensor(results["train"]))
-        graph.add("NoOp", "tpugraph/enqueue", controls=[graph[results["enqueue"]]], device=HOST_DEVICE, outputs=[])
+        make.node("NoOp", name="tpugraph/enqueue", controls=[graph[results["enqueue"]]])
         watched = [
             n
             for n in graph
@@ -59,12 +54,7 @@ class EntryPoints(Pass):
         tensors = [graph[f.name].out() for f in graph.roles.summaries]
         merged = tensors[0]
         if len(tensors) > 1:
-            merged = graph.add(
-                "MergeSummary",
-                "tpugraph/summaries/merge",
-                tensors,
-                attrs={"N": len(tensors)},
-                device=HOST_DEVICE,
-                outputs=[(attrs.dtype("string"), ())],
-            ).out()
+            merged = Builder(graph, device=HOST_DEVICE).add(
+                "MergeSummary", tensors, (), name="tpugraph/summaries/merge"
+            )
         add_result(graph, "tpugraph/summaries", merged)

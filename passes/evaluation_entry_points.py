@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tpugraph.analysis import HOST_DEVICE
 from tpugraph.analysis.step import Results
 from tpugraph.ir import Graph
+from tpugraph.ir.builder import Builder
 from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
 from tpugraph.tpu.entries import add_init, add_result, add_step, add_system, local_initializers
 from tpugraph.tpu.pipeline import Pass
@@ -33,7 +34,8 @@ class EvaluationEntryPoints(Pass):
         roles, results = graph.roles, graph.result(Results)
         add_system(graph)
         add_result(graph, _ENTRY[roles.mode], graph.tensor(results["train"]))
-        graph.add("NoOp", "tpugraph/enqueue", controls=[graph[results["enqueue"]]], device=HOST_DEVICE, outputs=[])
+        make = Builder(graph, device=HOST_DEVICE)
+        make.node("NoOp", name="tpugraph/enqueue", controls=[graph[results["enqueue"]]])
         add_result(graph, "tpugraph/dequeue", graph.tensor(results["counts"]))
         if "losses" in results:
             add_result(graph, "tpugraph/losses", graph.tensor(results["losses"]))
@@ -43,9 +45,9 @@ class EvaluationEntryPoints(Pass):
             _named(graph, "tpugraph/predictions", name, results[f"prediction/{name}"])
         add_step(graph)
         metrics = local_initializers(graph)
-        graph.add("NoOp", "tpugraph/init_metrics", controls=metrics, device=HOST_DEVICE, outputs=[])
+        make.node("NoOp", name="tpugraph/init_metrics", controls=metrics)
         iterators = [graph[name] for name in roles.iterator_initializers]
-        graph.add("NoOp", "tpugraph/restart_input", controls=iterators, device=HOST_DEVICE, outputs=[])
+        make.node("NoOp", name="tpugraph/restart_input", controls=iterators)
         add_init(graph, [graph[results["limit_init"]]])
         add_checkpoint_ops(graph)
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tpugraph import analysis
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.placements import REPLICATE
 from tpugraph.analysis.step import Cut, Outfed, Partitioned
 from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import ConversionError, ShapeError
 from tpugraph.tpu.outfeeding import HostSide
 from tpugraph.tpu.pipeline import Pass
-
-_INT32 = attrs.dtype("int32")
 
 
 @dataclass(frozen=True)
@@ -117,22 +114,8 @@ def _dequeue(graph: Graph, sent: list[Tensor], kinds: dict[str, Any], core: int)
 def _at_least_vector(graph: Graph, tensor: Tensor) -> Tensor:
     if tensor.shape != ():
         return tensor
-    name = tensor.node.name
-    target = graph.add(
-        "Const",
-        f"{name}/outfeed/shape",
-        attrs={"dtype": _INT32, "value": np.ones(1, "int32"), CLUSTER_ATTR: CLUSTER},
-        outputs=[(_INT32, (1,))],
-        source=tensor.node,
-    )
-    return graph.add(
-        "Reshape",
-        f"{name}/outfeed",
-        [tensor, target.out()],
-        attrs={"T": tensor.dtype, "Tshape": _INT32, CLUSTER_ATTR: CLUSTER},
-        outputs=[(tensor.dtype, (1,))],
-        source=tensor.node,
-    ).out()
+    make = Builder(graph, tensor.node.name, marks={CLUSTER_ATTR: CLUSTER}, source=tensor.node)
+    return make.reshape(tensor, [1], name="outfeed", target="outfeed/shape")
 
 
 def _count_all_rows(graph: Graph, count: int) -> None:
@@ -147,21 +130,6 @@ def _count_all_rows(graph: Graph, count: int) -> None:
         known = known_value(value)
         if known is None or rows is None or known.size != 1 or known.item() % rows or known.item() < rows:
             continue
-        factor = graph.add(
-            "Const",
-            f"{name}/cores",
-            device=HOST_DEVICE,
-            source=node,
-            outputs=[(value.dtype, ())],
-            attrs={"dtype": value.dtype, "value": np.asarray(count, value.dtype.name)},
-        )
-        scaled = graph.add(
-            "Mul",
-            f"{name}/all_cores",
-            [value, factor.out()],
-            attrs={"T": value.dtype},
-            device=HOST_DEVICE,
-            outputs=[(value.dtype, value.shape)],
-            source=node,
-        )
-        graph.set_input(node, 1, scaled.out())
+        make = Builder(graph, name, device=HOST_DEVICE, source=node)
+        factor = make.constant(count, value.dtype, name="cores")
+        graph.set_input(node, 1, make.add("Mul", [value, factor], value.shape, name="all_cores"))

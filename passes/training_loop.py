@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes
 from tpugraph.analysis.step import Enqueues, Outfed, Partitioned, Results
 from tpugraph.control_flow.loops import Loop, enclose_step
-from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.ir import Graph, Tensor
+from tpugraph.ir.builder import Builder
 from tpugraph.tpu.outfeeding import read_in_loop
 from tpugraph.tpu.pipeline import Pass
-
-_INT32 = attrs.dtype("int32")
 
 
 @dataclass(frozen=True)
@@ -41,46 +39,22 @@ def _device_loop(graph: Graph, limit: Tensor) -> Tensor:
     roles = graph.roles
     body = [n for n in cluster_nodes(graph) if not n.has_attr("_tpu_input_identity")]
     share = graph.tensor(graph.result(Partitioned).loss_share)
-    mark = {CLUSTER_ATTR: CLUSTER}
-    zero = graph.add(
-        "Const",
-        "tpugraph/device/loss/zero",
-        attrs={"dtype": share.dtype, "value": np.zeros((), share.dtype.name), **mark},
-        outputs=[(share.dtype, ())],
-    )
-    loop = Loop(graph, "tpugraph/device/while", limit, attributes=mark)
-    last, _ = loop.carry(zero.out())
+    make = Builder(graph, "tpugraph/device", marks={CLUSTER_ATTR: CLUSTER})
+    zero = make.constant(np.zeros((), share.dtype.name), share.dtype, name="loss/zero")
+    loop = Loop(graph, "tpugraph/device/while", limit, attributes={CLUSTER_ATTR: CLUSTER})
+    last, _ = loop.carry(zero)
     loop.enclose(body)
     ends = [*(graph[f.name] for f in roles.train_ops), graph[graph.result(Outfed).enqueue]]
-    kept = graph.add(
-        "Identity",
-        "tpugraph/device/loss",
-        [_scalar(graph, loop, share, mark)],
-        attrs={"T": share.dtype, **mark},
-        controls=ends,
-        outputs=[(share.dtype, ())],
-    )
-    loop.enclose([kept])
-    loop.update(last, kept.out())
+    kept = make.identity(_scalar(make, loop, share), name="loss", controls=ends)
+    loop.enclose([kept.node])
+    loop.update(last, kept)
     return loop.close()[1]
 
 
-def _scalar(graph: Graph, loop: Loop, tensor: Tensor, mark: dict[str, Any]) -> Tensor:
+def _scalar(make: Builder, loop: Loop, tensor: Tensor) -> Tensor:
     if tensor.shape == ():
         return tensor
-    shape = graph.add(
-        "Const",
-        "tpugraph/device/loss/shape",
-        controls=[loop.pivot],
-        outputs=[(_INT32, (0,))],
-        attrs={"dtype": _INT32, "value": np.zeros(0, "int32"), **mark},
-    )
-    scalar = graph.add(
-        "Reshape",
-        "tpugraph/device/loss/scalar",
-        [tensor, shape.out()],
-        outputs=[(tensor.dtype, ())],
-        attrs={"T": tensor.dtype, "Tshape": _INT32, **mark},
-    )
-    loop.enclose([shape, scalar])
-    return scalar.out()
+    shape = make.constant(np.zeros(0, "int32"), name="loss/shape", controls=[loop.pivot])
+    scalar = make.add("Reshape", [tensor, shape], (), name="loss/scalar")
+    loop.enclose([shape.node, scalar.node])
+    return scalar

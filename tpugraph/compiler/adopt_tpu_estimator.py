@@ -11,6 +11,7 @@ from tpugraph.analysis import CLUSTER_ATTR, HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.step import Outfed
 from tpugraph.control_flow.loops import add_results
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import source_of
 from tpugraph.ir.while_loops import carried, counted
 from tpugraph.passes.entry_points import EntryPoints
@@ -19,7 +20,6 @@ from tpugraph.support.errors import RunError
 from tpugraph.tpu.outfeeding import MADE_BY, HostSide, read_in_loop
 
 _INT32 = attrs.dtype("int32")
-_RESOURCE = attrs.dtype("resource")
 DEFAULT_ITERATIONS = 100
 """Steps per loop where the graph does not say: TPUEstimator sets the number at run time."""
 
@@ -104,34 +104,13 @@ def _send_loss(graph: Graph, loss: Tensor) -> None:
     # The carried value waits for the outfeed; what it copies does not.
     loss = source_of(loss, where=lambda node: enqueue in node.controls)
     source = loss.node
-    mark = {CLUSTER_ATTR: enqueue.attr(CLUSTER_ATTR)}
-    kind = loss.dtype
-
-    def constant(name: str, value: np.ndarray, of: attrs.DType) -> Tensor:
-        return graph.add(
-            "Const",
-            f"tpugraph/{name}",
-            controls=[source],
-            outputs=[(of, value.shape)],
-            attrs={"dtype": of, "value": value, **mark},
-        ).out()
-
-    share = graph.add(
-        "Mul",
-        "tpugraph/share",
-        [loss, constant("cores", np.asarray(1.0 / count, kind.name), kind)],
-        attrs={"T": kind, **mark},
-        outputs=[(kind, loss.shape)],
-    )
-    vector = graph.add(
-        "Reshape",
-        "tpugraph/vector",
-        [share.out(), constant("one", np.ones(1, "int32"), _INT32)],
-        attrs={"T": kind, "Tshape": _INT32, **mark},
-        outputs=[(kind, (1,))],
-    )
+    make, kind = Builder(graph, "tpugraph", marks={CLUSTER_ATTR: enqueue.attr(CLUSTER_ATTR)}), loss.dtype
+    cores = make.constant(1.0 / count, kind, name="cores", controls=[source])
+    share = make.add("Mul", [loss, cores], loss.shape, name="share")
+    one = make.constant(np.ones(1, "int32"), name="one", controls=[source])
+    vector = make.add("Reshape", [share, one], (1,), name="vector")
     graph.set_attr(enqueue, "dtypes", [*enqueue.attr("dtypes"), kind])
-    graph.set_inputs(enqueue, [*enqueue.inputs, vector.out()])
+    graph.set_inputs(enqueue, [*enqueue.inputs, vector])
     for dequeue in graph.of_type("OutfeedDequeueTuple"):
         shapes_held = [attrs.encode(s) if s is not None else s for s in dequeue.attr("shapes")]
         graph.set_attr(dequeue, "dtypes", [*dequeue.attr("dtypes"), kind])
@@ -140,22 +119,10 @@ def _send_loss(graph: Graph, loss: Tensor) -> None:
 
 
 def _name_limit(graph: Graph, limit: Node) -> None:
-    first = graph.add(
-        "Const",
-        "tpugraph/iterations_per_loop/Initializer",
-        outputs=[(_INT32, ())],
-        attrs={"dtype": _INT32, "value": np.asarray(DEFAULT_ITERATIONS, "int32")},
-    )
-    assign = graph.add(
-        "AssignVariableOp",
-        "tpugraph/iterations_per_loop/Assign",
-        [limit.out(), first.out()],
-        attrs={"dtype": _INT32},
-        outputs=[],
-    )
-    graph.add(
-        "Identity", "tpugraph/iterations_per_loop", [limit.out()], attrs={"T": _RESOURCE}, outputs=[(_RESOURCE, ())]
-    )
+    make = Builder(graph)
+    first = make.constant(DEFAULT_ITERATIONS, _INT32, name="tpugraph/iterations_per_loop/Initializer")
+    assign = make.node("AssignVariableOp", [limit.out(), first], name="tpugraph/iterations_per_loop/Assign")
+    make.identity(limit.out(), name="tpugraph/iterations_per_loop")
     add_results(graph, limit_init=assign.name)
 
 

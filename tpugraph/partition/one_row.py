@@ -13,6 +13,7 @@ from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Poly, follows_batch, known, times
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import ConversionError
 
 NOTE = (
@@ -88,21 +89,19 @@ def _restore_sums(graph: Graph, dimensions: Dimensions) -> int:
             continue
         source = node.inputs[0]
         over = _numbers(graph, node, "rows", axes)
-        total = graph.add("Sum", f"{node.name}/over_rows", [source, over], attrs={"T": source.dtype, "Tidx": _INT32,
-                          "keep_dims": True, CLUSTER_ATTR: CLUSTER}, outputs=[(source.dtype, source.shape)],
-                          source=node)  # fmt: skip
-        graph.set_input(node, 0, total.out())
-        graph.note(total, "TensorFlow left out the sum over the one row of a core's batch")
+        total = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node).add(
+            "Sum", [source, over], source.shape, name="over_rows", keep_dims=True
+        )
+        graph.set_input(node, 0, total)
+        graph.note(total.node, "TensorFlow left out the sum over the one row of a core's batch")
         restored += 1
     return restored
 
 
 def _numbers(graph: Graph, node: Node, name: str, axes: list[int]) -> Tensor:
     """A constant that names dimensions, in the loop or branch of the node that reads it."""
-    made = graph.add("Const", f"{node.name}/{name}", controls=[node.inputs[0].node], attrs={"dtype": _INT32,
-                     "value": np.asarray(axes, "int32"), CLUSTER_ATTR: CLUSTER}, outputs=[(_INT32, (len(axes),))],
-                     source=node)  # fmt: skip
-    return made.out()
+    make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
+    return make.constant(np.asarray(axes, "int32"), name=name, controls=[node.inputs[0].node])
 
 
 def _summed_away(d: Dimensions, node: Node) -> list[int]:
