@@ -19,6 +19,7 @@ import tensorflow as tf
 from tpugraph import roles
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
+from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
 
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
@@ -36,9 +37,10 @@ def compare(name: str, rows: int, *, loop: int, steps: int, repeats: int, bound:
         session.train(loop)
         step = plain_step(folder, rows)
         _check("plain", [step() for _ in wanted], wanted)
-        assert session.lowered is not None
+        assert isinstance(session.engine, EmulatedLoop)
         print(
-            f"{name}: global batch {CORES * rows}, loops of {loop}, {session.lowered.compiled_nodes} nodes in one XLA computation"
+            f"{name}: global batch {CORES * rows}, loops of {loop}, "
+            f"{session.engine.lowered.compiled_nodes} nodes in one XLA computation"
         )
         parts: dict[str, Callable[[], float]] = {
             "8 emulated cores": lambda: steps / _measure.seconds(lambda: session.train(steps)),

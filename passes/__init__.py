@@ -4,8 +4,6 @@ from tpugraph.passes.batch_norm import BatchNorm
 from tpugraph.passes.cross_replica_sum import CrossReplicaSum
 from tpugraph.passes.dense_rows import DenseRows
 from tpugraph.passes.entry_points import EntryPoints
-from tpugraph.passes.evaluation_entry_points import EvaluationEntryPoints
-from tpugraph.passes.evaluation_loop import EvaluationLoop
 from tpugraph.passes.gather_rows import GatherRows
 from tpugraph.passes.infeed import Infeed
 from tpugraph.passes.inline_functions import InlineFunctions
@@ -49,9 +47,9 @@ WITHOUT_TRAINING: tuple[type[Pass], ...] = (
     Placement,
     GatherRows,
     Infeed,
-    EvaluationLoop,
+    TrainingLoop,
     Replicate,
-    EvaluationEntryPoints,
+    EntryPoints,
 )
 """Every pass of the pipeline of evaluation and prediction, in order."""
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster
 from tpugraph.analysis.step import Cut, Results
 from tpugraph.control_flow.loops import local_variable
-from tpugraph.ir import Graph
-from tpugraph.ir.builder import Builder
+from tpugraph.ir import Graph, Node, attrs
 from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
-from tpugraph.tpu.entries import add_init, add_read, add_result, add_step, add_system
+from tpugraph.tpu.entries import add_init, add_read, add_result, add_step, add_system, local_initializers
 from tpugraph.tpu.pipeline import Pass
+
+NAME = "_tpugraph_name"
+"""Attribute that holds the name of a metric or prediction as the user knows it; a node's name takes fewer characters."""
+
+_DEVICE_PART = {"train": "tpugraph/train", "eval": "tpugraph/evaluate", "predict": "tpugraph/predict"}
 
 
 @dataclass(frozen=True)
 class EntryPoints(Pass):
-    """The graph runs by name alone: configure, init, enqueue, train, dequeue, save, restore, shutdown are fixed."""
+    """The graph runs by name alone: configure, init, enqueue, train, dequeue, save, restore, shutdown are fixed.
+
+    In evaluation and prediction, evaluate or predict takes the place of train. The value of each metric is under
+    `tpugraph/metrics`, the rows of each prediction under `tpugraph/predictions`.
+    """
 
     requires = ("replicated",)
     ensures = ("entry_points",)
@@ -25,36 +34,95 @@ class EntryPoints(Pass):
     reads_if_given = (Cut,)
 
     def run(self, graph: Graph) -> None:
-        roles, results, cut = graph.roles, graph.result(Results), graph.kept(Cut)
-        tail = cut.tail if cut is not None else ()
         add_system(graph)
-        loss = graph.tensor(results["last_loss"])
-        handle, first = local_variable(graph, "tpugraph/last_loss", 0.0, loss.dtype)
-        make = Builder(graph, device=HOST_DEVICE)
-        kept = make.node("AssignVariableOp", [handle.out(), loss], name="tpugraph/last_loss/Keep")
-        add_result(graph, "tpugraph/train", graph.tensor(results["train"]))
-        make.node("NoOp", name="tpugraph/enqueue", controls=[graph[results["enqueue"]]])
-        watched = [
-            n
-            for n in graph
-            if (n.op in ops.PRINTS or n.name in tail)
-            and not in_cluster(n)
-            and n.op not in ops.SUMMARIES
-            and not n.consumers()
-        ]
-        add_result(graph, "tpugraph/dequeue", graph.tensor(results["losses"]), [kept, *watched])
-        add_read(graph, "tpugraph/loss", handle, loss.dtype)
-        add_step(graph)
-        if roles.summaries:
-            self._summaries(graph)
-        add_init(graph, [first, graph[results["limit_init"]]])
+        first = _train(graph) if graph.roles.mode == "train" else _evaluate(graph)
+        add_init(graph, [*first, graph[graph.result(Results)["limit_init"]]])
         add_checkpoint_ops(graph)
 
-    def _summaries(self, graph: Graph) -> None:
-        tensors = [graph[f.name].out() for f in graph.roles.summaries]
-        merged = tensors[0]
-        if len(tensors) > 1:
-            merged = Builder(graph, device=HOST_DEVICE).add(
-                "MergeSummary", tensors, (), name="tpugraph/summaries/merge"
-            )
-        add_result(graph, "tpugraph/summaries", merged)
+
+def _add_loops(graph: Graph) -> None:
+    """The device's part of the loops, and the part that feeds it."""
+    results = graph.result(Results)
+    add_result(graph, _DEVICE_PART[graph.roles.mode], graph.tensor(results["train"]))
+    graph.add("NoOp", "tpugraph/enqueue", controls=[graph[results["enqueue"]]], device=HOST_DEVICE, outputs=[])
+
+
+# --------------------------------------------------------------------------- training
+
+
+def _train(graph: Graph) -> list[Node]:
+    """What a training session runs; returns what gives its own variables their first values."""
+    roles, results = graph.roles, graph.result(Results)
+    loss = graph.tensor(results["last_loss"])
+    handle, first = local_variable(graph, "tpugraph/last_loss", 0.0, loss.dtype)
+    kept = graph.add(
+        "AssignVariableOp",
+        "tpugraph/last_loss/Keep",
+        [handle.out(), loss],
+        attrs={"dtype": loss.dtype},
+        device=HOST_DEVICE,
+        outputs=[],
+    )
+    _add_loops(graph)
+    add_result(graph, "tpugraph/dequeue", graph.tensor(results["losses"]), [kept, *_watched(graph)])
+    add_read(graph, "tpugraph/loss", handle, loss.dtype)
+    add_step(graph)
+    if roles.summaries:
+        _merge_summaries(graph)
+    return [first]
+
+
+def _watched(graph: Graph) -> list[Node]:
+    """What runs on the host for its effect alone, such as a print."""
+    cut = graph.kept(Cut)
+    tail = cut.tail if cut is not None else ()
+    return [
+        n
+        for n in graph
+        if (n.op in ops.PRINTS or n.name in tail)
+        and not in_cluster(n)
+        and n.op not in ops.SUMMARIES
+        and not n.consumers()
+    ]
+
+
+def _merge_summaries(graph: Graph) -> None:
+    tensors = [graph[f.name].out() for f in graph.roles.summaries]
+    merged = tensors[0]
+    if len(tensors) > 1:
+        merged = graph.add(
+            "MergeSummary",
+            "tpugraph/summaries/merge",
+            tensors,
+            attrs={"N": len(tensors)},
+            device=HOST_DEVICE,
+            outputs=[(attrs.dtype("string"), ())],
+        ).out()
+    add_result(graph, "tpugraph/summaries", merged)
+
+
+# --------------------------------------------------------------------------- evaluation and prediction
+
+
+def _evaluate(graph: Graph) -> list[Node]:
+    """What a session runs that evaluates or predicts; it has no variables of its own."""
+    roles, results = graph.roles, graph.result(Results)
+    _add_loops(graph)
+    add_result(graph, "tpugraph/dequeue", graph.tensor(results["counts"]))
+    if "losses" in results:
+        add_result(graph, "tpugraph/losses", graph.tensor(results["losses"]))
+    for name, value in roles.values.items():
+        _named(graph, "tpugraph/metrics", name, value)
+    for name in roles.predictions:
+        _named(graph, "tpugraph/predictions", name, results[f"prediction/{name}"])
+    add_step(graph)
+    metrics = local_initializers(graph)
+    graph.add("NoOp", "tpugraph/init_metrics", controls=metrics, device=HOST_DEVICE, outputs=[])
+    iterators = [graph[name] for name in roles.iterator_initializers]
+    graph.add("NoOp", "tpugraph/restart_input", controls=iterators, device=HOST_DEVICE, outputs=[])
+    return []
+
+
+def _named(graph: Graph, scope: str, name: str, tensor: str) -> None:
+    node = add_result(graph, f"{scope}/{re.sub(r'[^A-Za-z0-9_./-]', '_', name)}", graph.tensor(tensor))
+    graph.set_attr(node, NAME, name)

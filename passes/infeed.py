@@ -5,19 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, fed_to_device, in_cluster
-from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, Queues
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import ConversionError
+from tpugraph.tpu.open_rows import open_again, open_index, pad_open
 from tpugraph.tpu.pipeline import Pass
-
-_INT32 = attrs.dtype("int32")
 
 
 @dataclass(frozen=True)
@@ -45,14 +40,12 @@ class Infeed(Pass):
                 fix="name the train op with --train_op",
             )
         waits = [graph[name] for name in graph.result(Cut).waits if name in graph]
-        sent = _pad_open(graph, crossing)
+        sent = pad_open(graph, crossing)
         dequeue = self._dequeue(graph, sent)
         for index, tensor in enumerate(crossing):
             arrived = dequeue.out(index)
             if not is_static(tensor.shape):
-                arrived = _open_again(
-                    graph, arrived, dequeue.out(len(crossing) + _open_index(crossing, tensor)), tensor
-                )
+                arrived = open_again(graph, arrived, dequeue.out(len(crossing) + open_index(crossing, tensor)), tensor)
             for use in tensor.node.uses(tensor.port):
                 if in_cluster(use.node):
                     graph.set_input(use.node, use.index, arrived)
@@ -144,45 +137,3 @@ def _per_step(graph: Graph, ends: list[Node]) -> list[Node]:
     again = [n for n in cone if n in fresh or (ops.is_stateful(n.op) and n.op in ops.RANDOM)]
     moving = graph.descendants(again)
     return [n for n in cone if n in moving]
-
-
-# --------------------------------------------------------------------------- tensors with an open number of rows
-
-
-def _open_index(crossing: list[Tensor], tensor: Tensor) -> int:
-    return [t for t in crossing if not is_static(t.shape)].index(tensor)
-
-
-def _pad_open(graph: Graph, crossing: list[Tensor]) -> list[Tensor]:
-    """The tensors to send: open ones padded to their bound, then the number of rows of each open one."""
-    sent, counts = [], []
-    for tensor in crossing:
-        if is_static(tensor.shape):
-            sent.append(tensor)
-            continue
-        padded, count = _pad(graph, tensor)
-        sent.append(padded)
-        counts.append(count)
-    return sent + counts
-
-
-def _pad(graph: Graph, tensor: Tensor) -> tuple[Tensor, Tensor]:
-    make, bound = (
-        Builder(graph, f"{tensor.node.name}/infeed", device=HOST_DEVICE, source=tensor.node),
-        bounded_shape(tensor),
-    )
-    rank = len(bound or ())
-    shape = make.add("Shape", [tensor], (rank,), name="shape", out_type=_INT32)
-    missing = make.add("Sub", [make.constant(bound, _INT32, name="bound"), shape], (rank,), name="missing")
-    zeros = make.constant(np.zeros(rank), _INT32, name="zeros")
-    padding = make.add("Pack", [zeros, missing], (rank, 2), name="padding", axis=1)
-    padded = make.add("Pad", [tensor, padding], bound, name="padded")
-    ends = [make.constant([v], _INT32, name=n) for n, v in (("b", 0), ("e", 1), ("s", 1))]
-    return padded, make.add("StridedSlice", [shape, *ends], (), name="rows", **attrs.first_element())
-
-
-def _open_again(graph: Graph, arrived: Tensor, count: Tensor, original: Tensor) -> Tensor:
-    """On the device: the arrived tensor with its true number of rows."""
-    make = Builder(graph, original.node.name, marks={CLUSTER_ATTR: CLUSTER}, source=original.node)
-    axis = make.constant(np.int32(0), name="axis")
-    return make.add("XlaSetDynamicDimensionSize", [arrived, axis, count], original.shape, name="dynamic")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from tpugraph import analysis
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, in_cluster, shapes
+from tpugraph.analysis import HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.placements import REPLICATE
 from tpugraph.analysis.step import Cut, Outfed, Partitioned
 from tpugraph.analysis.values import known_value
-from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.builder import Builder
+from tpugraph.ir import Graph, Tensor
 from tpugraph.support.errors import ConversionError, ShapeError
+from tpugraph.tpu.outfeed_nodes import receive, send
 from tpugraph.tpu.outfeeding import HostSide
 from tpugraph.tpu.pipeline import Pass
 
@@ -44,19 +45,9 @@ class Outfeed(Pass):
         read = _crossing(graph)
         crossing = list(dict.fromkeys([share, *read]))
         _refuse_open(crossing)
-        sent = [_at_least_vector(graph, t) for t in crossing]
-        enqueue = graph.add(
-            "OutfeedEnqueueTuple",
-            "tpugraph/outfeed/enqueue",
-            sent,
-            controls=[graph[f.name] for f in roles.train_ops],
-            attrs={"dtypes": [t.dtype for t in sent], CLUSTER_ATTR: CLUSTER},
-            device=CORE_DEVICE,
-            outputs=[],
-        )
-        kinds = {"dtypes": [t.dtype for t in sent], "shapes": [tuple(t.shape or ()) for t in sent]}
-        encoded = {name: attrs.encode(value) for name, value in kinds.items()}  # once for all cores
-        host = HostSide(graph, [_dequeue(graph, sent, encoded, core) for core in range(self.num_replicas)])
+        ends = [graph[f.name] for f in roles.train_ops]
+        enqueue = send(graph, crossing, vector=("outfeed/shape", "outfeed"), controls=ends)
+        host = HostSide(graph, receive(graph, enqueue.inputs, self.num_replicas))
         loss = host.total(0)
         combined = {}
         for tensor in read:
@@ -64,7 +55,7 @@ class Outfeed(Pass):
             combined[str(tensor)] = host.deliver(crossing.index(tensor), tensor, placement, loss)
         if self.batch_mode == "per_replica":
             _count_all_rows(graph, self.num_replicas)
-        size = sum(shapes.byte_size(t) or 0 for t in sent)
+        size = sum(shapes.byte_size(t) or 0 for t in enqueue.inputs)
         graph.keep(Outfed(enqueue.name, combined, size * self.num_replicas, str(loss)))
 
 
@@ -101,23 +92,6 @@ def _refuse_open(tensors: list[Tensor]) -> None:
         )
 
 
-def _dequeue(graph: Graph, sent: list[Tensor], kinds: dict[str, Any], core: int) -> Node:
-    return graph.add(
-        "OutfeedDequeueTuple",
-        f"tpugraph/outfeed/dequeue/{core}",
-        attrs={**kinds, "device_ordinal": core},
-        device=HOST_DEVICE,
-        outputs=[(t.dtype, t.shape) for t in sent],
-    )
-
-
-def _at_least_vector(graph: Graph, tensor: Tensor) -> Tensor:
-    if tensor.shape != ():
-        return tensor
-    make = Builder(graph, tensor.node.name, marks={CLUSTER_ATTR: CLUSTER}, source=tensor.node)
-    return make.reshape(tensor, [1], name="outfeed", target="outfeed/shape")
-
-
 def _count_all_rows(graph: Graph, count: int) -> None:
     """A metric adds a constant that counts the elements of one core's rows; the global batch has as many times more."""
     gathered = graph.descendants(graph.of_type("OutfeedDequeueTuple"), data_only=True)
@@ -130,6 +104,21 @@ def _count_all_rows(graph: Graph, count: int) -> None:
         known = known_value(value)
         if known is None or rows is None or known.size != 1 or known.item() % rows or known.item() < rows:
             continue
-        make = Builder(graph, name, device=HOST_DEVICE, source=node)
-        factor = make.constant(count, value.dtype, name="cores")
-        graph.set_input(node, 1, make.add("Mul", [value, factor], value.shape, name="all_cores"))
+        factor = graph.add(
+            "Const",
+            f"{name}/cores",
+            device=HOST_DEVICE,
+            source=node,
+            outputs=[(value.dtype, ())],
+            attrs={"dtype": value.dtype, "value": np.asarray(count, value.dtype.name)},
+        )
+        scaled = graph.add(
+            "Mul",
+            f"{name}/all_cores",
+            [value, factor.out()],
+            attrs={"T": value.dtype},
+            device=HOST_DEVICE,
+            outputs=[(value.dtype, value.shape)],
+            source=node,
+        )
+        graph.set_input(node, 1, scaled.out())

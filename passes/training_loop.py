@@ -3,58 +3,103 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes
 from tpugraph.analysis.step import Enqueues, Outfed, Partitioned, Results
 from tpugraph.control_flow.loops import Loop, enclose_step
-from tpugraph.ir import Graph, Tensor
-from tpugraph.ir.builder import Builder
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.tpu.eval_outfeed import collect_in_loop
 from tpugraph.tpu.outfeeding import read_in_loop
 from tpugraph.tpu.pipeline import Pass
+
+_INT32 = attrs.dtype("int32")
+_MARK: dict[str, Any] = {CLUSTER_ATTR: CLUSTER}
 
 
 @dataclass(frozen=True)
 class TrainingLoop(Pass):
-    """One Session.run trains ``iterations_per_loop`` steps: device, infeed and outfeed each run in a while loop.
+    """One Session.run runs ``iterations_per_loop`` steps: device, infeed and outfeed each run in a while loop.
 
-    The number of iterations is a variable, so that the last loop can be shorter. The host reads a loss per step; what
-    summaries and metrics see are the values of the loop's last step.
+    The number of iterations is a variable, so that the last loop can be shorter. In training the host reads a loss per
+    step; what summaries and metrics see are the values of the loop's last step. In evaluation and prediction, metrics are
+    updated on the host in every step, the predictions of all steps leave together, and steps behind the end of the data
+    count for nothing.
     """
 
     iterations_per_loop: int = 100
 
     requires = ("static_infeed", "fed_to_outfeed", "fed_by_infeed")
     ensures = ("in_loop",)
-    reads = (Enqueues, Outfed, Partitioned)
+    reads = (Enqueues, Outfed)
+    reads_if_given = (Partitioned,)
     gives = (Results,)
 
     def run(self, graph: Graph) -> None:
-        enclose_step(graph, self.iterations_per_loop, _device_loop, read_in_loop)
+        training = graph.roles.mode == "train"
+        on_device, on_host = (_train, read_in_loop) if training else (_evaluate, collect_in_loop)
+        enclose_step(graph, self.iterations_per_loop, on_device, on_host)
 
 
-def _device_loop(graph: Graph, limit: Tensor) -> Tensor:
+def _train(graph: Graph, limit: Tensor) -> Tensor:
     """Put the cluster into its loop; returns the core's share of the last loss."""
-    roles = graph.roles
-    body = [n for n in cluster_nodes(graph) if not n.has_attr("_tpu_input_identity")]
+    body = _step(graph)
     share = graph.tensor(graph.result(Partitioned).loss_share)
-    make = Builder(graph, "tpugraph/device", marks={CLUSTER_ATTR: CLUSTER})
-    zero = make.constant(np.zeros((), share.dtype.name), share.dtype, name="loss/zero")
-    loop = Loop(graph, "tpugraph/device/while", limit, attributes={CLUSTER_ATTR: CLUSTER})
-    last, _ = loop.carry(zero)
+    zero = graph.add(
+        "Const",
+        "tpugraph/device/loss/zero",
+        attrs={"dtype": share.dtype, "value": np.zeros((), share.dtype.name), **_MARK},
+        outputs=[(share.dtype, ())],
+    )
+    loop = Loop(graph, "tpugraph/device/while", limit, attributes=_MARK)
+    last, _ = loop.carry(zero.out())
     loop.enclose(body)
-    ends = [*(graph[f.name] for f in roles.train_ops), graph[graph.result(Outfed).enqueue]]
-    kept = make.identity(_scalar(make, loop, share), name="loss", controls=ends)
-    loop.enclose([kept.node])
-    loop.update(last, kept)
+    ends = [*(graph[f.name] for f in graph.roles.train_ops), graph[graph.result(Outfed).enqueue]]
+    kept = graph.add(
+        "Identity",
+        "tpugraph/device/loss",
+        [_scalar(graph, loop, share)],
+        attrs={"T": share.dtype, **_MARK},
+        controls=ends,
+        outputs=[(share.dtype, ())],
+    )
+    loop.enclose([kept])
+    loop.update(last, kept.out())
     return loop.close()[1]
 
 
-def _scalar(make: Builder, loop: Loop, tensor: Tensor) -> Tensor:
+def _evaluate(graph: Graph, limit: Tensor) -> Tensor:
+    """Put the cluster into its loop; returns how often it ran."""
+    body = _step(graph)
+    loop = Loop(graph, "tpugraph/device/while", limit, attributes=_MARK)
+    loop.enclose(body)
+    loop.finish_after([graph[graph.result(Outfed).enqueue]])
+    return loop.close()[0]
+
+
+def _step(graph: Graph) -> list[Node]:
+    """The nodes of the cluster that run in each step."""
+    return [n for n in cluster_nodes(graph) if not n.has_attr("_tpu_input_identity")]
+
+
+def _scalar(graph: Graph, loop: Loop, tensor: Tensor) -> Tensor:
     if tensor.shape == ():
         return tensor
-    shape = make.constant(np.zeros(0, "int32"), name="loss/shape", controls=[loop.pivot])
-    scalar = make.add("Reshape", [tensor, shape], (), name="loss/scalar")
-    loop.enclose([shape.node, scalar.node])
-    return scalar
+    shape = graph.add(
+        "Const",
+        "tpugraph/device/loss/shape",
+        controls=[loop.pivot],
+        outputs=[(_INT32, (0,))],
+        attrs={"dtype": _INT32, "value": np.zeros(0, "int32"), **_MARK},
+    )
+    scalar = graph.add(
+        "Reshape",
+        "tpugraph/device/loss/scalar",
+        [tensor, shape.out()],
+        outputs=[(tensor.dtype, ())],
+        attrs={"T": tensor.dtype, "Tshape": _INT32, **_MARK},
+    )
+    loop.enclose([shape, scalar])
+    return scalar.out()

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from tpugraph import analysis, testing
-from tpugraph.analysis import batch_constants, batched_input, because, placing, questions, signatures, sizes, state
+from tpugraph.analysis import (
+    batch_constants,
+    batched_input,
+    because,
+    placing,
+    questions,
+    signatures,
+    size_relations,
+    sizes,
+    state,
+)
 from tpugraph.analysis.dimensions import Dimensions, Dims
 from tpugraph.analysis.evidence import loops_over_rows, single_rows
 from tpugraph.analysis.placements import Partial, Shard
@@ -45,7 +55,7 @@ def test_polynomials_of_the_batch() -> None:
 
 
 def test_sizes_that_are_tied_are_found_together() -> None:
-    relations = sizes.Relations(4, 8)
+    relations = size_relations.Relations(4, 8)
     one, other = Unknown(4), Unknown(4)
     relations.tie(one, other)
     relations.tie(other, ROWS)

@@ -21,6 +21,7 @@ from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.runtime import pjrt
 from tpugraph.runtime.pjrt import bundle, bundling
+from tpugraph.runtime.pjrt.compiled import CompiledLoop
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import LoadError, RunError
 
@@ -65,8 +66,8 @@ def trained() -> tuple[list[list[np.ndarray]], list[float], dict[str, np.ndarray
     program = convert(IRIS.graph(), num_replicas=2, iterations_per_loop=STEPS)
     with TPUSession(program, engine="pjrt") as session:
         session.restore(IRIS.checkpoint)
-        assert session._compiled is not None
-        steps, infeed = session._compiled._read(STEPS)
+        assert isinstance(session.engine, CompiledLoop)
+        steps, infeed = session.engine._read(STEPS)
     assert steps == STEPS
     batches = [[np.stack([core[i][step] for core in infeed]) for i in range(len(infeed[0]))] for step in range(STEPS)]
     with TPUSession(program) as session:

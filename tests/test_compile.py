@@ -22,7 +22,7 @@ from tpugraph.ir import graphdef
 from tpugraph.runtime import batch_search
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.progress import Ticker
-from tpugraph.xla import compile_cache, memory_layouts, stablehlo, topologies
+from tpugraph.xla import bridge, compile_cache, memory_layouts, stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
@@ -67,9 +67,9 @@ def test_the_order_in_which_functions_are_found_changes_nothing(monkeypatch: pyt
     """Attributes of a node come in another order in another process."""
     program = convert(IRIS, iterations_per_loop=4)
     found = []
-    inner = stablehlo._called
+    inner = bridge._called
     for reverse in (False, True):
-        monkeypatch.setattr(stablehlo, "_called", lambda *given, turned=reverse: sorted(inner(*given), reverse=turned))
+        monkeypatch.setattr(bridge, "_called", lambda *given, turned=reverse: sorted(inner(*given), reverse=turned))
         found.append(stablehlo.lower(graphdef.from_graph_def(program.graph_def)).code)
     assert found[0] == found[1]
 

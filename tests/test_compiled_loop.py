@@ -11,6 +11,7 @@ from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
 from tpugraph.runtime.emulator import dense, staged
+from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
 from tpugraph.testing import Training
 
@@ -29,8 +30,8 @@ def train(graph: Graph, *steps: int, cores: int = 8, loop: int = LOOP, checkpoin
 def lowered(graph: Graph, *, loop: int = LOOP) -> tuple[bool, bool]:
     """Whether the step is compiled, and whether the loop is."""
     with TPUSession(convert(graph, num_replicas=8, iterations_per_loop=loop)) as session:
-        assert session.lowered is not None
-        return session.lowered.compiled_nodes > 0, session.lowered.staged
+        assert isinstance(session.engine, EmulatedLoop)
+        return session.engine.lowered.compiled_nodes > 0, session.engine.lowered.staged
 
 
 STAGED = [corpus("iris_dnn"), corpus("ref_variables"), family("accumulate_or_noise"), family("contrib_layers"), family("keras_adam"),
@@ -64,8 +65,8 @@ def averaged() -> None:
 def test_sums_over_computed_axes_are_of_all_cores_at_once() -> None:
     def compiled(cores: int) -> int:
         with TPUSession(convert(trace(averaged), num_replicas=cores, iterations_per_loop=LOOP)) as session:
-            assert session.lowered is not None
-            return session.lowered.compiled_nodes
+            assert isinstance(session.engine, EmulatedLoop)
+            return session.engine.lowered.compiled_nodes
 
     assert compiled(8) == compiled(2) > 0
 
@@ -106,8 +107,8 @@ def test_the_data_ends_after_the_last_whole_step(cores: int) -> None:
     found = 1200 // (4 * cores)  # whole steps in 30 x 40 rows
     program = convert(trace(finite), num_replicas=cores, iterations_per_loop=LOOP)
     with TPUSession(program) as session:
-        assert session.lowered is not None
-        assert session.lowered.staged
+        assert isinstance(session.engine, EmulatedLoop)
+        assert session.engine.lowered.staged
         session.initialize()
         losses = session.train(found + 50)
         assert len(losses) == found == session.global_step

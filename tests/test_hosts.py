@@ -25,7 +25,9 @@ from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, host_devices, serve
+from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
+from tpugraph.runtime.timeline import Timeline
 
 pytestmark = pytest.mark.slow
 
@@ -76,10 +78,10 @@ def test_a_program_gives_what_one_host_gives(program: Any, two: Workers) -> None
 
 
 def test_the_hosts_keep_the_same_variables(program: Any, two: Workers) -> None:
-    with TPUSession(program, cluster=two.addresses) as session:
+    with TPUSession(program, cluster=two.addresses, timeline=Timeline()) as session:
         session.train(6)
-        assert session.lowered is not None
-        graph = session.lowered.graph
+        assert isinstance(session.engine, EmulatedLoop)
+        graph = session.engine.lowered.graph
         assert len(graph.of_type("CollectiveReduceV2")) >= 2
         mirrored = [n.name for n in graph.of_type("VarHandleOp") if n.name.endswith("/host_1")]
         assert len(mirrored) >= len(session.variable_names())
@@ -92,8 +94,8 @@ def test_the_hosts_keep_the_same_variables(program: Any, two: Workers) -> None:
 
 
 def _read(session: TPUSession, name: str) -> Any:
-    with session._graph.as_default():
-        handle = session._graph.get_operation_by_name(name)
+    with session._host.graph.as_default():
+        handle = session._host.graph.get_operation_by_name(name)
         with tf.device(handle.device):
             kind = tf.as_dtype(handle.get_attr("dtype"))
             return tf.raw_ops.ReadVariableOp(resource=handle.outputs[0], dtype=kind)
@@ -187,7 +189,7 @@ def test_a_worker_that_dies_is_named_and_training_resumes(
         made.train(estimators.input_fn, steps=3)
         assert made.get_variable_value("global_step") == reached + 3
         made.close()
-        monkeypatch.setattr("tpugraph.runtime.cluster.workers._ANSWER_SECONDS", 1.0)
+        monkeypatch.setattr("tpugraph.runtime.cluster.watched_session.ANSWER_SECONDS", 1.0)
         check_a_worker_that_hangs(program, running)
 
 

@@ -17,7 +17,7 @@ from models import CORPUS, batches, corpus, family, finish, rows_of, squared_err
 from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
-from tpugraph.runtime import engines
+from tpugraph.runtime import engine_choice
 from tpugraph.runtime.pjrt import compiled
 from tpugraph.runtime.pjrt.compiled import CompiledLoop
 from tpugraph.runtime.pjrt.devices import Devices
@@ -252,8 +252,8 @@ def test_the_report_says_which_engine_runs_and_why() -> None:
 def test_auto_goes_by_the_devices(
     seen: dict[str, int], engine: str, platform: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "_count", lambda name: seen.get(name, 0))
-    found = engines.choose("auto", None, num_replicas=8, on_tpu=False, hosts=1, trains=True)
+    monkeypatch.setattr(engine_choice, "_count", lambda name: seen.get(name, 0))
+    found = engine_choice.choose("auto", None, num_replicas=8, on_tpu=False, hosts=1, trains=True)
     assert (found.engine, found.platform, found.reason) == (engine, platform, reason)
 
 
@@ -279,12 +279,12 @@ def test_auto_leaves_to_the_emulator_what_the_devices_cannot_run(
 
 
 def test_auto_leaves_to_tensorflow_what_pjrt_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "_count", lambda name: 64)
+    monkeypatch.setattr(engine_choice, "_count", lambda name: 64)
     usual = {"num_replicas": 8, "on_tpu": False, "hosts": 1, "trains": True}
-    assert engines.choose("auto", None, **usual | {"on_tpu": True}).engine == "master"
-    assert engines.choose("auto", None, **usual | {"hosts": 2}).engine == "emulator"
-    assert engines.choose("auto", None, **usual | {"trains": False}).engine == "emulator"
-    assert engines.choose("auto", None, **usual).engine == "pjrt"
+    assert engine_choice.choose("auto", None, **usual | {"on_tpu": True}).engine == "master"
+    assert engine_choice.choose("auto", None, **usual | {"hosts": 2}).engine == "emulator"
+    assert engine_choice.choose("auto", None, **usual | {"trains": False}).engine == "emulator"
+    assert engine_choice.choose("auto", None, **usual).engine == "pjrt"
 
 
 @pytest.mark.parametrize(
@@ -297,12 +297,12 @@ def test_auto_leaves_to_tensorflow_what_pjrt_cannot_do(monkeypatch: pytest.Monke
 )
 def test_an_engine_that_cannot_be(arguments: tuple[str, str | None], fault: str) -> None:
     with pytest.raises(UsageError, match=fault) as caught:
-        engines.choose(*arguments, num_replicas=8, on_tpu=False, hosts=1, trains=True)
+        engine_choice.choose(*arguments, num_replicas=8, on_tpu=False, hosts=1, trains=True)
     assert caught.value.fix
     with pytest.raises(UsageError, match="training graphs alone"):
-        engines.choose("pjrt", None, num_replicas=8, on_tpu=False, hosts=1, trains=False)
+        engine_choice.choose("pjrt", None, num_replicas=8, on_tpu=False, hosts=1, trains=False)
     with pytest.raises(UsageError, match="not on those of a master"):
-        engines.choose("pjrt", None, num_replicas=8, on_tpu=True, hosts=1, trains=True)
+        engine_choice.choose("pjrt", None, num_replicas=8, on_tpu=True, hosts=1, trains=True)
 
 
 def test_the_command_runs_on_pjrt_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,8 @@ from estimators import FEATURES, ROWS, TARGETS, by_hand, linear_fn, lines, losse
 from models import CORPUS
 from tpugraph.estimator import plain_estimator
 from tpugraph.estimator.canned.canned_models import DNNLinearCombinedEstimator, optimizer_of
+from tpugraph.estimator.canned.class_heads import BinaryClassHead, MultiClassHead, MultiLabelHead
 from tpugraph.estimator.canned.classifiers import BaselineClassifier, DNNClassifier, LinearClassifier
-from tpugraph.estimator.canned.heads import BinaryClassHead, MultiClassHead, MultiLabelHead
 from tpugraph.estimator.canned.regression_heads import LogisticRegressionHead, PoissonRegressionHead, RegressionHead
 from tpugraph.support.errors import ArgumentError
 

@@ -8,6 +8,7 @@ from tpugraph import testing
 from tpugraph.analysis.state import flows_from
 from tpugraph.ir import Graph
 from tpugraph.roles import losses, train_ops, training_roles
+from tpugraph.roles.plain_step import PlainStep
 from tpugraph.support.errors import RolesError
 
 STEP = """
@@ -66,3 +67,13 @@ def test_all_roles_of_a_step() -> None:
 def test_a_graph_that_trains_nothing_says_so() -> None:
     error = losses.no_train_op(testing.parse("x = Test()"))
     assert "the graph has no train op: no variable is updated from the input" in error.block()
+
+
+def test_a_step_that_is_to_be_evaluated_trains_nothing_and_reads_an_input() -> None:
+    found = PlainStep(read())
+    assert [node.name for node in found.moving] == ["update", "count"]
+    found.kept.add("w")
+    with pytest.raises(RolesError, match="the graph trains: 'update' writes 'w'"):
+        found.check_no_training("eval", found.moving)
+    with pytest.raises(RolesError, match="the graph reads no input"):
+        PlainStep(testing.parse("x = Const() {dtype: float32, value: float32[]1.0} : float32[]")).check_input()

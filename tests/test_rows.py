@@ -11,6 +11,7 @@ import tensorflow as tf
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
 from tpugraph.runtime.emulator import emulation, rows
+from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
 
 tf1 = tf.compat.v1
@@ -65,10 +66,10 @@ def test_the_same_rows_in_the_same_order(name: str, loop: int) -> None:
     for queues in (False, True):
         with TPUSession(program, queues=queues) as session:
             if not queues:
-                assert session.lowered is not None
-                assert bool(session.lowered.graph.of_type("RangeDataset")) == by_number
-                assert session.lowered.staged == (loop > 100)
-                assert len(session.lowered.graph.of_type("OptionalGetValue")) == 1
+                assert isinstance(session.engine, EmulatedLoop)
+                assert bool(session.engine.lowered.graph.of_type("RangeDataset")) == by_number
+                assert session.engine.lowered.staged == (loop > 100)
+                assert len(session.engine.lowered.graph.of_type("OptionalGetValue")) == 1
             losses.append(session.train(5))
             losses[-1] += session.train(3)
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)

@@ -18,6 +18,7 @@ from tpugraph.analysis.dimension_rules import (
     lookup_ties,
     regrouping_ties,
     reshaping_ties,
+    size_arithmetic,
     slicing_ties,
     state_ties,
 )
@@ -32,7 +33,7 @@ from tpugraph.analysis.placement_rules import (
     slicing_placements,
 )
 from tpugraph.analysis.placements import REPLICATE, Held, Partial, Placement, Shard, Sized
-from tpugraph.analysis.sizes import ROWS, follows_batch
+from tpugraph.analysis.sizes import ROWS, follows_batch, known
 from tpugraph.ir import Graph
 
 FED = """
@@ -187,6 +188,14 @@ def test_a_constant_that_nothing_speaks_for_is_a_number_of_the_model() -> None:
     graph = read("count = Const() {dtype: float32, value: float32[]4.0}\n    y = Mul(x, count) {T: float32}")
     elements = found_dimensions(graph).elements(graph["count"].out())
     assert not follows_batch((elements or [None])[0] or 0)
+
+
+def test_the_product_of_two_sizes_follows_the_batch_with_them() -> None:
+    d = found_dimensions(read(""))
+    cells = size_arithmetic.product(d, [ROWS, 6])
+    d.sizes.propagate()
+    assert str(known(cells)) == "6*b"
+    assert size_arithmetic.product(d, [2, 3]) == 6
 
 
 def test_rows_are_found_behind_the_linear_ops_after_a_sum() -> None:

@@ -121,7 +121,7 @@ def test_a_node_that_xla_refuses_carries_its_finding() -> None:
 
 def test_a_graph_that_evaluates_is_shown_by_its_own_passes() -> None:
     found = view(trace(evaluation(16)), mode="eval", num_replicas=2).data
-    assert [stage.name for stage in found.stages][-1] == "evaluation-entry-points"
+    assert [stage.name for stage in found.stages][-1] == "entry-points"
     assert found.runs
     assert any(node.side == "device" for node in found.alive().values())
 

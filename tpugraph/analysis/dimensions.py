@@ -17,7 +17,8 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.rules import Rules
-from tpugraph.analysis.sizes import Poly, Relations, Size, Unknown, divide, follows_batch, known
+from tpugraph.analysis.size_relations import Relations
+from tpugraph.analysis.sizes import Poly, Size, Unknown, divide, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import source_of
 
@@ -250,6 +251,9 @@ class Dimensions:
         if value != 1:
             if all(p is first for p in parts):
                 return first
+            for part in parts:
+                if isinstance(part, Unknown) and part.value == 1:
+                    self.sizes.tie(part, 1)  # of more rows it could not be broadcast
             whole = [p for p in parts if self.sizes.at(p) != 1 or follows_batch(p)]
             for part in whole[1:]:
                 self.sizes.tie(whole[0], part)
@@ -323,22 +327,24 @@ class Dimensions:
             else:
                 found.append(size if chosen is False else self._may_follow(size, (tensor, index)))
         source = self._shape_of.get(tensor.node.name)
-        if source is not None:
+        if source is not None and not self._tie_shape(found, source):
             self._folded.append((found, source))
         return found
 
-    def _tie_shape(self, elements: Elements, source: str) -> None:
+    def _tie_shape(self, elements: Elements, source: str) -> bool:
+        """Tie a constant to the shape that it is; returns whether that is known yet."""
         name, _, port = source.partition(":")
         node = self.graph.get(name)
         dims = None if node is None else self._dims.get(node.out(int(port or 0)))
         if dims is None:
-            return
+            return False
         if len(elements) == 1 and len(dims) != 1:  # the number of elements
             self.sizes.product([e for e in elements if e is not None], list(dims))
         elif len(dims) == len(elements):
             for element, size in zip(elements, dims, strict=True):
                 if element is not None:
                     self.sizes.tie(element, size)
+        return True
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from tpugraph.cli.flags import Parsed
 from tpugraph.cli.programs import batch_line
 from tpugraph.ir import Graph, Node, function_library, graphdef
 from tpugraph.ir.file_names import file_names
+from tpugraph.ir.model_files import Loaded
 from tpugraph.ir.text import format_output
 from tpugraph.roles.findings import Finding, Roles
 from tpugraph.runtime import checkpoint
@@ -53,7 +54,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
 # --------------------------------------------------------------------------- facts
 
 
-def _general(loaded: graphdef.Loaded, graph: Graph) -> dict[str, Any]:
+def _general(loaded: Loaded, graph: Graph) -> dict[str, Any]:
     tpu = bool(graph.of_type("TPUReplicateMetadata"))
     functions = function_library.functions_named(graph)
     return {

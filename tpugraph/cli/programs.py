@@ -12,6 +12,7 @@ from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed
 from tpugraph.cli.table import CONVERSION
 from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.model_files import EVENT_FILES
 from tpugraph.ir.reach import files_touched
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
@@ -40,7 +41,7 @@ def evaluated(flags: Parsed) -> Parsed:
     folder = Path(flags.model)
     if flags["mode"] != "eval" or not (folder / "checkpoint").exists():
         return flags
-    found = sorted({path.parent for path in folder.glob(f"eval*/{graphdef.EVENT_FILES}")})
+    found = sorted({path.parent for path in folder.glob(f"eval*/{EVENT_FILES}")})
     if not found:
         return flags
     chosen = folder / "eval" if folder / "eval" in found else found[0]

@@ -30,22 +30,9 @@ def run(flags: Parsed, console: Console) -> Outcome:
     mode = programs.mode_of(flags)
     if mode != "train":
         return evaluating.run(mode, flags, console)
-    if flags["output"] is not None:
-        raise UsageError("--output is for predictions", fix="--losses=FILE.jsonl takes the losses of training")
-    if flags["steps"] is None and flags["max_steps"] is None:
-        raise UsageError("'tpugraph run' needs the number of steps", fix=f"tpugraph run {flags.model} --steps=100")
-    if flags["steps"] is not None and flags["max_steps"] is not None:
-        raise UsageError("--steps and --max_steps say two things", fix="--steps=N more, or --max_steps=N in all")
+    _check(flags)
     names = rebinds(flags["rebind"])
     losses = LossFile(flags["losses"])
-    if flags["save_steps"] is not None and flags["model_dir"] is None:
-        raise UsageError("--save_steps needs a folder to save in", fix="give --model_dir=DIR")
-    if flags["async_save"] and flags["model_dir"] is None:
-        raise UsageError("--async_save needs a folder to save in", fix="give --model_dir=DIR")
-    if flags["model_dir"] is not None:
-        check_folder(Path(flags["model_dir"]), "--model_dir")
-    if flags["trace"] is not None:
-        check_writable(Path(flags["trace"]), "--trace")
     timeline = OFF if flags["trace"] is None else Timeline()
     program = programs.load(flags, console)
     for line in programs.files_lines(program, names):
@@ -75,6 +62,24 @@ def run(flags: Parsed, console: Console) -> Outcome:
          "engine": session.report, "shares": timeline.shares() or None},
         code,
     )  # fmt: skip
+
+
+def _check(flags: Parsed) -> None:
+    """Refuse flags of training that do not go together, and places that cannot be written, before anything is made."""
+    if flags["output"] is not None:
+        raise UsageError("--output is for predictions", fix="--losses=FILE.jsonl takes the losses of training")
+    if flags["steps"] is None and flags["max_steps"] is None:
+        raise UsageError("'tpugraph run' needs the number of steps", fix=f"tpugraph run {flags.model} --steps=100")
+    if flags["steps"] is not None and flags["max_steps"] is not None:
+        raise UsageError("--steps and --max_steps say two things", fix="--steps=N more, or --max_steps=N in all")
+    if flags["save_steps"] is not None and flags["model_dir"] is None:
+        raise UsageError("--save_steps needs a folder to save in", fix="give --model_dir=DIR")
+    if flags["async_save"] and flags["model_dir"] is None:
+        raise UsageError("--async_save needs a folder to save in", fix="give --model_dir=DIR")
+    if flags["model_dir"] is not None:
+        check_folder(Path(flags["model_dir"]), "--model_dir")
+    if flags["trace"] is not None:
+        check_writable(Path(flags["trace"]), "--trace")
 
 
 @contextlib.contextmanager

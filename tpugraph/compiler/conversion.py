@@ -20,7 +20,7 @@ from tpugraph.compiler.recording import Recording
 from tpugraph.ir import Graph, graphdef
 from tpugraph.partition import one_row
 from tpugraph.passes import PASSES, PIPELINES
-from tpugraph.roles import evaluation_roles
+from tpugraph.roles import evaluation_roles, prediction_roles
 from tpugraph.roles.findings import Roles
 from tpugraph.support.errors import ConversionError, GraphError, UsageError
 from tpugraph.support.garbage import without_garbage_collection
@@ -179,7 +179,7 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
     if options.mode == "eval":
         return evaluation_roles.find_evaluation(graph, metrics=options.metrics, loss=options.loss)
     if options.mode == "predict":
-        return evaluation_roles.find_prediction(graph, predictions=options.predictions)
+        return prediction_roles.find_prediction(graph, predictions=options.predictions)
     return roles.find(graph, train_op=options.train_op, loss=options.loss)
 
 

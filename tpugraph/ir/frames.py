@@ -12,8 +12,8 @@ from itertools import chain
 from typing import Any
 
 from tpugraph import ops
+from tpugraph.ir.countdown import is_back_edge
 from tpugraph.ir.graph import Graph
-from tpugraph.ir.links import is_back_edge
 from tpugraph.ir.node import Node
 from tpugraph.support.errors import GraphError
 
@@ -139,8 +139,18 @@ def in_loop(node: Node) -> bool:
     return False
 
 
-def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
-    """The nodes so that each follows what it reads and waits for, and what leaves a loop follows the loop's whole body."""
+def loop_order(graph: Graph, nodes: Mapping[Node, Any], after: Mapping[Node, Node] | None = None) -> list[Node]:
+    """The nodes so that each follows what it reads and waits for, and what leaves a loop follows the loop's whole body.
+
+    Args:
+        graph: the graph.
+        nodes: some of its nodes.
+        after: nodes that follow another one, too, such as a constant the tensor whose shape it is.
+    """
+    behind: dict[Node, list[Node]] = {}
+    for node, other in (after or {}).items():
+        if node in nodes and other in nodes:
+            behind.setdefault(other, []).append(node)
     frame_of = frames(graph)
     ends: dict[str, list[Node]] = {}
     leaves: dict[str, list[Node]] = {}
@@ -149,7 +159,7 @@ def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
             ends.setdefault(frame_of[node], []).append(node)
         elif node.op in ops.EXIT:
             leaves.setdefault(frame_of[node], []).append(node)
-    if not ends:
+    if not ends and not behind:
         return graph.topological_order(nodes)
     waiting: dict[Node, int] = {}
     ready: deque[Node] = deque()
@@ -159,6 +169,7 @@ def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
         if node.op in ops.MERGE:
             count -= len([p for p in producers if p in nodes and is_back_edge(p, node)])
         count += len(ends.get(frame_of[node], ())) if node.op in ops.EXIT else 0
+        count += 1 if after and node in after and after[node] in nodes else 0
         if count:
             waiting[node] = count
         else:
@@ -167,7 +178,7 @@ def loop_order(graph: Graph, nodes: Mapping[Node, Any]) -> list[Node]:
     while ready:
         node = ready.popleft()
         order.append(node)
-        followers = node.consumers()
+        followers = [*node.consumers(), *behind.get(node, ())]
         if node.op in ops.NEXT_ITERATION:
             followers = [n for n in followers if not is_back_edge(node, n)] + leaves.get(frame_of[node], [])
         for follower in followers:

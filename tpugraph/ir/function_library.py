@@ -211,6 +211,16 @@ def add_function(
     for node, label in own.items():
         names.update((node.out(port), f"{label}:{text}") for port, text in enumerate(_output_names(node)))
     names.update((tensor, names[node.out()]) for tensor, node in constants.items())
+    _fill_body(function, own, names)
+    for index, tensor in enumerate(results):
+        signature.output_arg.add(name=f"out{index}", type=tensor.dtype.number)
+        function.ret[f"out{index}"] = names[tensor]
+    graph.library = library
+    return name
+
+
+def _fill_body(function: Any, own: Mapping[Node, str], names: Mapping[Tensor, str]) -> None:
+    """Give a function copies of nodes, under the names of ``own``; what they read is called as in ``names``."""
     for node, label in own.items():
         inputs = [names[t] for t in node.inputs] + [f"^{own[c]}" for c in node.controls if c in own]
         definition = function.node_def.add(name=label, op=node.op, input=inputs)
@@ -218,13 +228,8 @@ def add_function(
             if key[0] != "_" or key in _KEPT_IN_FUNCTIONS:
                 definition.attr[key].CopyFrom(value)
         if node.op in ops.WRITES or node.op in ops.CALLS:
-            signature.control_output.append(label)
+            function.signature.control_output.append(label)
             function.control_ret[label] = label
-    for index, tensor in enumerate(results):
-        signature.output_arg.add(name=f"out{index}", type=tensor.dtype.number)
-        function.ret[f"out{index}"] = names[tensor]
-    graph.library = library
-    return name
 
 
 def _output_names(node: Node) -> list[str]:

@@ -1,4 +1,4 @@
-"""The graph that passes rewrite: nodes, tensors, use-lists, control edges.
+"""The graph that passes rewrite: nodes, tensors, use-lists, control edges, and here the edits of nodes.
 
 Every edit is a method of :class:`Graph`, which checks before it changes anything, counts the edit and records which
 pass made a node and from which node of the user's graph it comes.
@@ -7,130 +7,39 @@ pass made a node and from which node of the user's graph it comes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from tpugraph.ir import attrs as attr_codec
-from tpugraph.ir.links import Links, is_back_edge
+from tpugraph.ir.countdown import is_back_edge
 from tpugraph.ir.node import Node, Output, Tensor, Use, assign
+from tpugraph.ir.rewired_links import RewiredLinks
+from tpugraph.ir.tracked_links import Edits, Note
 from tpugraph.support.errors import GraphError
 
 __all__ = ["Edits", "Graph", "Node", "Note", "Output", "Tensor", "Use", "is_back_edge"]
 
-_T = TypeVar("_T")
 
-
-@dataclass
-class Edits:
-    """How often a graph was edited."""
-
-    added: int = 0
-    removed: int = 0
-    changed: int = 0
-
-    def since(self, before: Edits) -> Edits:
-        """The edits made after ``before`` was taken."""
-        return Edits(self.added - before.added, self.removed - before.removed, self.changed - before.changed)
-
-    def __str__(self) -> str:
-        return f"+{self.added} -{self.removed} ~{self.changed}"
-
-
-@dataclass(frozen=True)
-class Note:
-    """Why a pass did, or did not do, something to a node; answers ``tpugraph inspect --why``."""
-
-    stage: str
-    node: str
-    text: str
-
-
-class Graph(Links):
+class Graph(RewiredLinks):
     """A dataflow graph with TF1 loops (one back edge each, NextIteration to Merge).
+
+    It knows lookups and orders as :class:`~tpugraph.ir.links.Links`, edits and results as
+    :class:`~tpugraph.ir.tracked_links.TrackedLinks`, edges as :class:`~tpugraph.ir.rewired_links.RewiredLinks`, and edits nodes.
 
     Attributes:
         library: the function library, opaque to passes (``graphdef`` and ``function_library`` read it), or None.
         versions: the producer versions, opaque.
-        roles: what :func:`tpugraph.roles.find` said about the graph, or None.
         collections: collections of a MetaGraphDef, by key, as lists of node or tensor names.
-        source: the file or folder the graph came from, for messages.
-        stage: name of the pass at work; new nodes are marked with it.
-        notes: what passes said about nodes, in order.
-        readable: the classes of results that the pass at work may look up; None where no pipeline runs.
-        imported: what TensorFlow knows of the graph, opaque (:mod:`tpugraph.analysis.shapes` keeps it here), or None.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._touched: dict[Node, None] = {}
-        self._unproven: dict[Node, None] = {}
-        self._remembered: dict[str, tuple[tuple[int, int, int, int], dict[Node, Any]]] = {}
-        self._verified: dict[str, tuple[int, int, int, int, int]] = {}
-        self._inferred = 0
-        self._marked = 0
-        self._with_attr: dict[str, tuple[tuple[int, int, int, int], dict[Node, None]]] = {}
-        self.edits = Edits()
         self.library: Any = None
         self.versions: Any = None
-        self.roles: Any = None
         self.collections: dict[str, list[str]] = {}
-        self.source = ""
-        self.stage: str | None = None
-        self.notes: list[Note] = []
-        self.readable: frozenset[type] | None = None
-        self._kept: dict[type, object] = {}
-        self.imported: Any = None
 
     def __repr__(self) -> str:
         return f"<Graph{f' of {self.source}' if self.source else ''}: {len(self):,} nodes>"
-
-    # ------------------------------------------------------------------ what holds for as long as nothing is edited
-
-    def verified(self, name: str) -> bool:
-        """Whether :meth:`set_verified` was called with that name and nothing was edited since."""
-        return self._verified.get(name) == (*self._state(), id(self.roles))
-
-    def set_verified(self, name: str) -> None:
-        """Record that an invariant holds for the graph as it is."""
-        self._verified[name] = (*self._state(), id(self.roles))
-
-    def _state(self) -> tuple[int, int, int, int]:
-        return (self.edits.added, self.edits.removed, self.edits.changed, self._inferred)
-
-    def remember(self, key: str, make: Callable[[Graph], dict[Node, Any]]) -> dict[Node, Any]:
-        """What ``make(graph)`` says of the graph; computed once for as long as nothing is edited."""
-        state = self._state()
-        held = self._remembered.get(key)
-        if held is None or held[0] != state:
-            held = self._remembered[key] = (state, make(self))
-        return dict(held[1])
-
-    def with_attr(self, name: str) -> dict[Node, None]:
-        """The nodes that have a ``_`` attribute, in the order of the graph; computed once for as long as none is set."""
-        state = (self.edits.added, self.edits.removed, self._marked, len(self))
-        held = self._with_attr.get(name)
-        if held is None or held[0] != state:
-            found = {node: None for node in self._nodes.values() if name in node._attrs}
-            held = self._with_attr[name] = (state, found)
-        return dict(held[1])
-
-    def take_touched(self) -> list[Node]:
-        """The nodes added or changed since the last call that are still in the graph; a ``_`` attribute is no change."""
-        held = self._nodes
-        touched = [node for node in self._touched if held.get(node.name) is node]
-        self._touched.clear()
-        return touched
-
-    def take_unproven(self) -> list[Node]:
-        """The nodes whose dtypes and shapes may be others than at the last call: new ones, and edited ones.
-
-        Control edges, devices and most ``_`` attributes say nothing about either.
-        """
-        held = self._nodes
-        unproven = [node for node in self._unproven if held.get(node.name) is node]
-        self._unproven.clear()
-        return unproven
 
     # ------------------------------------------------------------------ editing
 
@@ -218,85 +127,6 @@ class Graph(Links):
         """Remove every node that none of ``keep`` depends on; returns how many."""
         alive = self.ancestors(keep)
         return self.remove_all(node for node in self if node not in alive)
-
-    def set_input(self, node: Node, index: int, tensor: Tensor) -> None:
-        """Let input ``index`` of ``node`` read ``tensor``."""
-        self._check_members((node, tensor.node), f"input {index} of '{node.name}'")
-        if not 0 <= index < len(node.inputs):
-            raise GraphError(f"there is no input {index}", node=node)
-        if node.inputs[index] == tensor:
-            return
-        use = Use(node, index)
-        del node.inputs[index].node._uses[use]
-        tensor.node._uses[use] = tensor.port
-        assign(node, "inputs", (*node.inputs[:index], tensor, *node.inputs[index + 1 :]))
-        self._unprove(node)
-        self._changed(node)
-
-    def set_inputs(self, node: Node, inputs: Sequence[Tensor]) -> None:
-        """Replace all data inputs of ``node``."""
-        self._check_members((node, *(t.node for t in inputs)), f"inputs of '{node.name}'")
-        self._relink(node, tuple(inputs), node.controls)
-        self._unprove(node)
-
-    def set_controls(self, node: Node, controls: Iterable[Node]) -> None:
-        """Replace all control inputs of ``node``."""
-        wanted = tuple(dict.fromkeys(controls))
-        if wanted == node.controls:
-            return
-        self._check_members((node, *wanted), f"control inputs of '{node.name}'")
-        self._relink(node, node.inputs, wanted)
-
-    def add_control(self, node: Node, control: Node) -> None:
-        """Let ``node`` wait for ``control``; nothing happens where it does already."""
-        self.add_controls(node, (control,))
-
-    def add_controls(self, node: Node, controls: Iterable[Node]) -> None:
-        """Let ``node`` wait for all of ``controls``; each that it did not wait for counts as an edit."""
-        held = dict.fromkeys(node.controls)
-        new = [control for control in dict.fromkeys(controls) if control not in held]
-        if not new:
-            return
-        self._check_members((node, *new), f"control inputs of '{node.name}'")
-        self._relink(node, node.inputs, (*node.controls, *new))
-        self.edits.changed += len(new) - 1
-
-    def remove_control(self, node: Node, control: Node) -> None:
-        """Let ``node`` no longer wait for ``control``."""
-        self.set_controls(node, [c for c in node.controls if c is not control])
-
-    def swap_controls(self, nodes: Iterable[Node], swap: Callable[[Node], Sequence[Node]]) -> int:
-        """Let each of ``nodes`` wait for ``swap(control)`` where it waits for ``control``; returns how many changed.
-
-        What many wait for together is looked at once.
-        """
-        swapped: dict[tuple[Node, ...], tuple[Node, ...]] = {}
-        changed = 0
-        for node in nodes:
-            if not node.controls:
-                continue
-            wanted = swapped.get(node.controls)
-            if wanted is None:
-                wanted = swapped[node.controls] = tuple(
-                    dict.fromkeys([other for control in node.controls for other in swap(control)])
-                )
-            if wanted != node.controls:
-                self.set_controls(node, wanted)
-                changed += 1
-        return changed
-
-    def replace_uses(self, old: Tensor, new: Tensor, *, where: Callable[[Use], bool] | None = None) -> int:
-        """Let the readers of ``old`` (those that ``where`` accepts) read ``new``; returns how many reads moved."""
-        uses = [use for use in old.node.uses(old.port) if where is None or where(use)]
-        for use in uses:
-            self.set_input(use.node, use.index, new)
-        return len(uses)
-
-    def replace_control_uses(self, old: Node, new: Iterable[Node]) -> int:
-        """Let the nodes that wait for ``old`` wait for all of ``new``; returns how many nodes changed."""
-        new = tuple(new)
-        waiting = [node for node in old.control_uses() if node not in new]
-        return self.swap_controls(waiting, lambda control: new if control is old else (control,))
 
     def insert_between(
         self,
@@ -396,11 +226,6 @@ class Graph(Links):
             assign(node, "device", device)
         self.edits.changed += len(others)
 
-    def set_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
-        """Record dtype and shape of each output; this is knowledge about the graph, not an edit of it."""
-        node.outputs = list(outputs)
-        self._inferred += 1
-
     def clone_subgraph(
         self,
         nodes: Iterable[Node],
@@ -446,54 +271,3 @@ class Graph(Links):
             self._unprove(copies[node])
         self.edits.added += len(chosen)
         return copies
-
-    # ------------------------------------------------------------------ what passes leave for later ones
-
-    def keep(self, result: object) -> None:
-        """Keep what a pass found or made, for later ones, instead of what is kept of its class."""
-        self._kept[type(result)] = result
-
-    def kept(self, kind: type[_T]) -> _T | None:
-        """The result of that class; None where none is kept.
-
-        Raises:
-            GraphError: the pass at work does not say that it reads it.
-        """
-        if self.readable is not None and kind not in self.readable:
-            raise GraphError(f"the pass '{self.stage}' looks up {kind.__name__}, which it does not name in its reads",
-                             origin=self.source)  # fmt: skip
-        found = self._kept.get(kind)
-        return found if isinstance(found, kind) else None
-
-    def result(self, kind: type[_T]) -> _T:
-        """The result of that class.
-
-        Raises:
-            GraphError: none is kept, or the pass at work does not say that it reads it.
-        """
-        found = self.kept(kind)
-        if found is None:
-            raise GraphError(f"{kind.__name__} is not known of the graph", origin=self.source,
-                             fix="run the pass that gives it before")  # fmt: skip
-        return found
-
-    def note(self, node: Node | str, text: str) -> None:
-        """Record what the pass at work did with a node, or why it left it alone."""
-        self.notes.append(Note(self.stage or "", node if isinstance(node, str) else node.name, text))
-
-    def _insert(self, node: Node) -> None:
-        super()._insert(node)
-        self._inferred += 1
-
-    def _relink(self, node: Node, inputs: tuple[Tensor, ...], controls: tuple[Node, ...]) -> None:
-        self._unlink(node)
-        self._link(node, inputs, controls)
-        self._changed(node)
-
-    def _unprove(self, node: Node) -> None:
-        self._unproven[node] = None
-        node._written = None
-
-    def _changed(self, node: Node) -> None:
-        self.edits.changed += 1
-        self._touched[node] = None

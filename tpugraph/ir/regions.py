@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from tpugraph import ops
+from tpugraph.ir.countdown import is_back_edge
 from tpugraph.ir.graph import Graph
-from tpugraph.ir.links import is_back_edge
 from tpugraph.ir.node import Node, Tensor
 from tpugraph.ir.walks import reached, source_of
 

@@ -9,7 +9,7 @@ from tpugraph import ops
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Poly, Size, Unknown, known
 from tpugraph.analysis.state import written_variables
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
@@ -107,13 +107,9 @@ def _refuse_one_row(placing: Placing) -> None:
             what = f"a number is {one} by what it is computed of, and {other} by what reads it"
             raise one_row.refusal(what, node, origin, d.rows)
     for node in (node for node in placing.verdicts if node.op == "StridedSliceGrad"):
-        made, grad = placing.dims(node.out()), placing.dims(node.inputs[4])
-        if made is None or grad is None:
-            continue
-        for axis, target, _ in places(node, len(made)):
-            if axis is None and target is not None and target < len(grad) and follows_batch(grad[target]):
-                what = "the gradient of pairs of rows leaves out a sum over one of the two"
-                raise one_row.refusal(what, node, origin, d.rows)
+        if one_row.of_new_dimensions(d, node):
+            what = "the gradient of pairs of rows leaves out a sum over one of the two"
+            raise one_row.refusal(what, node, origin, d.rows)
 
 
 def _refusal(placing: Placing, node: Node, name: str, readings: tuple[str, str], fault: str) -> ConversionError:

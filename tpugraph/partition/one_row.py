@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Poly, follows_batch, known, times
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import ConversionError
 
 NOTE = (
@@ -58,15 +58,16 @@ def _keep_rows(graph: Graph, dimensions: Dimensions) -> int:
     Such a sum is read by reshapes alone, and what they make has the batch that the sum would take away.
     """
     changed = 0
-    for node in dimensions.order:
-        axes = _over_rows(dimensions, node)
+    for node in [n for n in dimensions.order if n.op == "Sum"]:
         readers = [use.node for use in node.uses()]
-        if not axes or not readers or not all(_has_rows(dimensions, reader) for reader in readers):
+        kept = [_kept(dimensions, node, reader) for reader in readers]
+        axes = kept[0] if kept else set()
+        if not axes or any(other != axes for other in kept):
             continue
         numbers = dimensions.numbers(node.inputs[1]) or []
         rank = len(dimensions.dims(node.inputs[0]) or ())
         left = sorted({n % rank for n in numbers} - axes)
-        graph.set_input(node, 1, _numbers(graph, node, "dimensions", left))
+        graph.set_input(node, 1, _numbers(graph, node, node.inputs[0], "dimensions", left))
         graph.set_attr(node, "Tidx", _INT32)
         graph.set_attr(node, "keep_dims", True)
         shape = node.inputs[0].shape or ()
@@ -77,34 +78,53 @@ def _keep_rows(graph: Graph, dimensions: Dimensions) -> int:
 
 
 def _restore_sums(graph: Graph, dimensions: Dimensions) -> int:
-    """Put back the sums over one row that TensorFlow left out before it reshaped a gradient; returns how many.
+    """Put back the sums over one row that TensorFlow left out of a gradient; returns how many.
 
-    What is reshaped has a dimension of one row, and what comes out holds as many elements without it: of more rows these
-    are sums over them.
+    Where what reads a gradient has no such dimension any more, or one that was made of nothing, it was broadcast along it.
     """
     restored = 0
-    for node in [n for n in dimensions.order if n.op == "Reshape"]:
-        axes = _summed_away(dimensions, node)
+    for node in dimensions.order:
+        index, axes = _summed_away(dimensions, node)
         if not axes:
             continue
-        source = node.inputs[0]
-        over = _numbers(graph, node, "rows", axes)
-        total = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node).add(
-            "Sum", [source, over], source.shape, name="over_rows", keep_dims=True
-        )
-        graph.set_input(node, 0, total)
-        graph.note(total.node, "TensorFlow left out the sum over the one row of a core's batch")
+        source = node.inputs[index]
+        over = _numbers(graph, node, source, "rows", axes)
+        total = graph.add("Sum", f"{node.name}/over_rows", [source, over], attrs={"T": source.dtype, "Tidx": _INT32,
+                          "keep_dims": True, CLUSTER_ATTR: CLUSTER}, outputs=[(source.dtype, source.shape)],
+                          source=node)  # fmt: skip
+        graph.set_input(node, index, total.out())
+        graph.note(total, "TensorFlow left out the sum over the one row of a core's batch")
         restored += 1
     return restored
 
 
-def _numbers(graph: Graph, node: Node, name: str, axes: list[int]) -> Tensor:
-    """A constant that names dimensions, in the loop or branch of the node that reads it."""
-    make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
-    return make.constant(np.asarray(axes, "int32"), name=name, controls=[node.inputs[0].node])
+def _numbers(graph: Graph, node: Node, source: Tensor, name: str, axes: list[int]) -> Tensor:
+    """A constant that names dimensions of an operand, in the loop or branch of the node that reads it."""
+    made = graph.add("Const", f"{node.name}/{name}", controls=[source.node], attrs={"dtype": _INT32,
+                     "value": np.asarray(axes, "int32"), CLUSTER_ATTR: CLUSTER}, outputs=[(_INT32, (len(axes),))],
+                     source=node)  # fmt: skip
+    return made.out()
 
 
-def _summed_away(d: Dimensions, node: Node) -> list[int]:
+def _summed_away(d: Dimensions, node: Node) -> tuple[int, list[int]]:
+    """The operand of which a node's result has lost dimensions of one row, and these."""
+    if node.op == "Reshape":
+        return 0, _reshaped_away(d, node)
+    if node.op == "StridedSliceGrad":
+        return 4, of_new_dimensions(d, node)
+    return 0, []
+
+
+def of_new_dimensions(d: Dimensions, node: Node) -> list[int]:
+    """The dimensions that a slice made of nothing, and along which its gradient has the row."""
+    made, grad = d.dims(node.out()), d.dims(node.inputs[4])
+    if made is None or grad is None:
+        return []
+    new = [target for axis, target, _ in places(node, len(made)) if axis is None and target is not None]
+    return [target for target in new if target < len(grad) and follows_batch(grad[target])]
+
+
+def _reshaped_away(d: Dimensions, node: Node) -> list[int]:
     """The dimensions of one row that a reshape loses."""
     before, after = d.dims(node.inputs[0]), d.dims(node.out())
     if before is None or after is None or len(after) > len(before) or not node.out().dtype.floating:
@@ -118,16 +138,19 @@ def _summed_away(d: Dimensions, node: Node) -> list[int]:
     return rows if rows and kept == whole != times(*first) else []  # type: ignore[arg-type]
 
 
-def _over_rows(d: Dimensions, node: Node) -> set[int]:
-    """The dimensions of size 1 that follow the batch and that a Sum sums over."""
-    if node.op != "Sum":
-        return set()
+def _kept(d: Dimensions, node: Node, reader: Node) -> set[int]:
+    """The dimensions of one row that a Sum takes away and that the reshape of its result has again."""
     dims, numbers = d.dims(node.inputs[0]), d.numbers(node.inputs[1])
-    if not dims or numbers is None:
+    made = d.dims(reader.out()) if reader.op == "Reshape" else None
+    if not dims or numbers is None or made is None:
         return set()
-    axes = {n % len(dims) for n in numbers}
-    return {axis for axis in axes if follows_batch(dims[axis]) and d.sizes.at(dims[axis]) == 1}
-
-
-def _has_rows(d: Dimensions, node: Node) -> bool:
-    return node.op == "Reshape" and any(follows_batch(s) for s in d.dims(node.out()) or ())
+    gone = {n % len(dims) for n in numbers}
+    rows = {axis for axis in gone if follows_batch(dims[axis]) and d.sizes.at(dims[axis]) == 1}
+    if len(made) == len(dims):
+        return {axis for axis in rows if follows_batch(made[axis])}
+    if not any(map(follows_batch, made)):
+        return set()
+    whole = [known(s) for s in made]
+    left = [known(s) for axis, s in enumerate(dims) if axis not in gone]
+    counted = None not in whole and None not in left
+    return set() if counted and times(*whole) == times(*left) else rows  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from tpugraph.analysis.placements import REPLICATE, Entries, PerCore, Placement,
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import ROWS, Size, Unknown
 from tpugraph.analysis.step import ClosedShapes, SplitConstants
-from tpugraph.ir import Graph, Tensor
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.partition import one_row
 
 _ = (_dimension_rules, _placement_rules)
@@ -36,9 +36,12 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
         split: which constants hold sizes of a batch that was split.
     """
     device = analysis.cluster_nodes(graph) if nodes is None else nodes
-    order = analysis.loop_order(graph, device)
-    dims, placements, sizes = _seeds(graph, device, rows)
     closed = graph.kept(ClosedShapes) or ClosedShapes()
+    after = (
+        _sources(graph, closed.shape_of) if rows == 1 else None
+    )  # what asks whether a 1 is a row must find it settled
+    order = analysis.loop_order(graph, device, after)
+    dims, placements, sizes = _seeds(graph, device, rows)
     if split is not None:
         dims |= {graph[name].out(): held for name, held in split.dims.items() if name in graph}
         sizes |= {graph[name].out(): held for name, held in split.elements.items() if name in graph}
@@ -59,9 +62,15 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
         if len(other.sizes.conflicts) < max(len(dimensions.sizes.conflicts), 1):
             dimensions = other
     if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
-        order = analysis.loop_order(graph, analysis.cluster_nodes(graph))
+        order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
         dimensions = found(ones=True)
     return Placing(graph, order, dimensions, placements, policies=policies)
+
+
+def _sources(graph: Graph, shape_of: Mapping[str, str]) -> dict[Node, Node]:
+    """By constant the node whose shape it is."""
+    made = {name: graph.get(tensor.partition(":")[0]) for name, tensor in shape_of.items()}
+    return {graph[name]: source for name, source in made.items() if source is not None and name in graph}
 
 
 def _seeds(graph: Graph, device: Mapping[Any, Any], rows: int) -> _Seeds:

@@ -60,7 +60,13 @@ class WholeSizes:
             node: whole for node in told
             if (whole := self._is_whole(node))
             or any(node.inputs[i].node in counted for i in _size_operands(node))
+            or self._compares_one_row(node)
         }  # fmt: skip
+
+    def _compares_one_row(self, node: Node) -> bool:
+        """Whether shapes are compared in which one row of a core's batch looks like a dimension to broadcast."""
+        sizes = [s for i in _size_operands(node) for s in self.placing.sizes(node.inputs[i]) or ()]
+        return node.op in _COMPARES and any(isinstance(s, Poly) and s.at(self.placing.d.rows) == 1 for s in sizes)
 
     def _is_whole(self, node: Node) -> bool:
         return bool(self._whole_axes(node.out())) or self._reads_whole(node)

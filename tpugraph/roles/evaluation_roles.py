@@ -1,22 +1,20 @@
-"""Roles of plain evaluation and prediction graphs: metrics, their values, predictions - found by structure.
+"""Roles of plain evaluation graphs: metrics and their values, found by structure.
 
 A metric is a variable that no checkpoint holds and that the step writes from the input. Its value is what reads such
-variables and does not depend on the batch. A prediction depends on the input and on a variable, and nothing reads it.
+variables and does not depend on the batch.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from tpugraph import analysis, ops
-from tpugraph.analysis import shapes
-from tpugraph.analysis.state import flows_from, written_variables
+from tpugraph import ops
+from tpugraph.analysis.state import written_variables
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import reached, source_of, variable_of
-from tpugraph.roles import find_step, find_variables, input_reason
-from tpugraph.roles.findings import Finding, Roles, Variable, named
+from tpugraph.roles.findings import Finding, Roles, named
+from tpugraph.roles.plain_step import NO_LOSS, PlainStep
 from tpugraph.support.errors import RolesError
 
 Metrics = Mapping[str, tuple[str, str]]
@@ -25,88 +23,8 @@ Metrics = Mapping[str, tuple[str, str]]
 LOSS = "loss"
 """The name of the metric that is the mean of the batches' losses."""
 
-_NO_LOSS = Finding("", "there is none")
 _QUESTIONS = frozenset({*ops.INITIALIZED, *ops.INITIALIZED.values()})
 _GENERIC = frozenset({"value", "value_tensor", "Identity"})
-
-
-class _Found:
-    """What both kinds of graph are searched for."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        if any(node.outputs is None for node in graph):
-            shapes.infer(graph)
-        self.inputs = graph.of_type(*ops.INPUTS)
-        self.writes = [node for node in graph if node.op in ops.WRITES]
-        self.varying = flows_from(graph, self.inputs)
-        self.restored = graph.descendants(graph.of_type(*ops.RESTORES), data_only=True)
-        behind = graph.descendants(self.inputs)  # waiting counts: a metric may add a constant once the batch is there
-        self.moving = [n for n in self.writes if (n in self.varying or n in behind) and n not in self.restored]
-        frame_of = analysis.frames(graph)
-        self.inside = {**analysis.conditional(graph), **{n: None for n in graph if frame_of[n]}}
-        saved = find_variables(graph, [], {}, {}, [])
-        hinted = {name.partition(":")[0] for name in graph.collections.get("trainable_variables", [])}
-        self.kept = {name for name, variable in saved.items() if variable.key is not None} | hinted
-
-    def check_input(self) -> None:
-        if not self.inputs:
-            raise RolesError(
-                "the graph reads no input: there is no iterator, queue or placeholder",
-                origin=self.graph.source,
-                fix="give the graph that Estimator.evaluate or Estimator.predict builds (it holds its input pipeline)",
-            )
-
-    def check_no_training(self, mode: str, writes: list[Node]) -> None:
-        for node in writes:
-            trained = next((v.name for v in written_variables(node) if v.name in self.kept), None)
-            if trained is None and ops.WRITES[node.op].kind == "apply":
-                trained = next((v.name for v in written_variables(node)), "?")
-            if trained is not None:
-                raise RolesError(
-                    f"the graph trains: '{node.name}' writes '{trained}', which a checkpoint holds, from the input",
-                    node=node,
-                    origin=self.graph.source,
-                    fix=f"--mode=train, or give the graph that Estimator builds for mode '{mode}'",
-                )
-
-    def roles(self, mode: str, *, loss: Finding, updates: list[Finding], more: dict[str, Any]) -> Roles:
-        graph = self.graph
-        roots = [*(f.name for f in updates), *([loss.name] if loss.name else []), *more.get("predictions", {}).values()]
-        cone = graph.ancestors(graph.tensor(name).node for name in roots)
-        variables = find_variables(graph, self.writes, cone, self.restored, [])
-        self._give_keys(variables)
-        return Roles(
-            loss=loss,
-            train_ops=[],
-            step=self._step(variables),
-            inputs=[Finding(n.name, input_reason(n)) for n in self.inputs if n in cone],
-            variables=variables,
-            updates=updates,
-            savers=[Finding(n.name, "writes the checkpoint") for n in graph.of_type("SaveV2")],
-            table_initializers=[n.name for n in graph.of_type(*ops.TABLE_INITIALIZERS)],
-            iterator_initializers=[n.name for n in graph.of_type(*ops.MAKE_ITERATOR)],
-            mode=mode,
-            **more,
-        )
-
-    def _give_keys(self, variables: dict[str, Variable]) -> None:
-        """Without a saver, every variable that is not local to the evaluation has its own name as its key."""
-        if any(variable.key is not None for variable in variables.values()):
-            return
-        local = {name.partition(":")[0] for name in self.graph.collections.get("local_variables", [])}
-        local |= {v.name for node in self.moving for v in written_variables(node)}
-        for variable in variables.values():
-            if variable.name not in local:
-                variable.key = variable.name
-
-    def _step(self, variables: dict[str, Variable]) -> Finding | None:
-        """The step counter: nothing increments it here, so its name and its collection tell it."""
-        hinted = [name.partition(":")[0] for name in self.graph.collections.get("global_step", [])]
-        for name in (*hinted, "global_step"):
-            if name in variables:
-                return Finding(name, "in the collection global_step" if hinted else "by its name")
-        return find_step(self.graph, self.writes, dict.fromkeys(self.graph))
 
 
 # --------------------------------------------------------------------------- evaluation
@@ -123,7 +41,7 @@ def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str |
     Raises:
         RolesError: no input, no metric, a graph that trains, or a name that is not in the graph.
     """
-    found = _Found(graph)
+    found = PlainStep(graph)
     found.check_input()
     if metrics is None:
         found.check_no_training("eval", found.moving)
@@ -143,7 +61,7 @@ def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str |
         }
     cone = graph.ancestors(graph[f.name] for f in updates)
     losses = _losses(found, [node for node in found.writes if node in cone])
-    finding = named(graph, loss, "loss") if loss else losses[0][0] if losses else _NO_LOSS
+    finding = named(graph, loss, "loss") if loss else losses[0][0] if losses else NO_LOSS
     if metrics is None and finding.name:
         values = _without_shared_scope(_with_loss(found, values, finding, losses))
     if not updates and not finding.name:
@@ -153,7 +71,7 @@ def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str |
     return found.roles("eval", loss=finding, updates=updates, more={"values": values})
 
 
-def _ends(found: _Found, write: Node) -> list[Node]:
+def _ends(found: PlainStep, write: Node) -> list[Node]:
     """The write itself; one inside a loop or a branch is run by what follows that loop or branch."""
     followers = reached((write,), lambda node: node.consumers() if node in found.inside else ())
     return [node for node in followers if node not in found.inside]
@@ -163,7 +81,7 @@ def _update_reason(node: Node) -> str:
     return f"accumulates {', '.join(v.name for v in written_variables(node))} from the input"
 
 
-def _named_updates(found: _Found, metrics: Metrics) -> list[Finding]:
+def _named_updates(found: PlainStep, metrics: Metrics) -> list[Finding]:
     graph = found.graph
     nodes: dict[Node, str] = {}
     for name, (_, update) in metrics.items():
@@ -174,11 +92,11 @@ def _named_updates(found: _Found, metrics: Metrics) -> list[Finding]:
     return [Finding(node.name, reason) for node, reason in nodes.items() if node.op != "NoOp"]
 
 
-def _metric_variables(found: _Found) -> list[Node]:
+def _metric_variables(found: PlainStep) -> list[Node]:
     return list(dict.fromkeys(v for node in found.moving for v in written_variables(node)))
 
 
-def _values(found: _Found) -> dict[str, str]:
+def _values(found: PlainStep) -> dict[str, str]:
     """What reads metric variables, does not depend on the batch, and is itself read by nothing."""
     graph = found.graph
     behind = graph.descendants([*found.inputs, *found.writes])
@@ -209,7 +127,7 @@ def _scope(name: str) -> str:
     return scope if scope and last in _GENERIC else name
 
 
-def _check_values(found: _Found, values: dict[str, str]) -> None:
+def _check_values(found: PlainStep, values: dict[str, str]) -> None:
     behind = found.graph.descendants(found.inputs)
     for name, value in values.items():
         node = found.graph.tensor(value).node
@@ -225,7 +143,7 @@ def _check_values(found: _Found, values: dict[str, str]) -> None:
 # --------------------------------------------------------------------------- loss
 
 
-def _losses(found: _Found, updates: list[Node]) -> list[tuple[Finding, Node]]:
+def _losses(found: PlainStep, updates: list[Node]) -> list[tuple[Finding, Node]]:
     """Scalars that metrics keep a mean of, the likeliest loss first, each with the write that adds it."""
     hinted = {name.removesuffix(":0") for name in found.graph.collections.get("losses", [])}
     ranked = []
@@ -251,12 +169,12 @@ def _summand(tensor: Tensor) -> Tensor:
     return source_of(tensor, hands_on, where=lambda node: node.inputs[0].shape == ())
 
 
-def _reads_model(found: _Found, tensor: Tensor) -> bool:
+def _reads_model(found: PlainStep, tensor: Tensor) -> bool:
     return any(node.name in found.kept for node in found.graph.ancestors([tensor.node], data_only=True))
 
 
 def _with_loss(
-    found: _Found, values: dict[str, str], loss: Finding, losses: list[tuple[Finding, Node]]
+    found: PlainStep, values: dict[str, str], loss: Finding, losses: list[tuple[Finding, Node]]
 ) -> dict[str, str]:
     """The metric that keeps the mean of the loss is called ``loss``, as Estimator calls it."""
     write = next((node for finding, node in losses if finding.name == loss.name), None)
@@ -267,58 +185,3 @@ def _with_loss(
         if summed in found.graph.ancestors([found.graph.tensor(value).node]):
             return {LOSS if key == name else key: held for key, held in values.items()}
     return values
-
-
-# --------------------------------------------------------------------------- prediction
-
-
-def find_prediction(graph: Graph, *, predictions: Mapping[str, str] | None = None) -> Roles:
-    """Find the roles of a plain prediction graph.
-
-    Args:
-        graph: the graph as loaded.
-        predictions: the tensor of each prediction by name; found by structure when None.
-
-    Raises:
-        RolesError: no input, no prediction, a graph that trains, or a name that is not in the graph.
-    """
-    found = _Found(graph)
-    found.check_input()
-    if predictions is None:
-        found.check_no_training("predict", found.moving)
-        tensors = _unread(found)
-        if not tensors:
-            raise RolesError(
-                "the graph has no prediction: nothing that is left unread depends on the input and on a variable",
-                origin=graph.source,
-                fix="give the graph that Estimator.predict builds, or name them with --predictions=NAME=TENSOR",
-            )
-    else:
-        tensors = {name: named(graph, tensor, f"prediction '{name}'").name for name, tensor in predictions.items()}
-        _check_predictions(found, tensors)
-    return found.roles("predict", loss=_NO_LOSS, updates=[], more={"predictions": tensors})
-
-
-def _unread(found: _Found) -> dict[str, str]:
-    forward = found.graph.descendants(found.graph.of_type(*ops.VARIABLES), data_only=True)
-    inner = ops.SUMMARIES | ops.SHAPE_OF | ops.CONTROL_FLOW | ops.ASSERTS
-    nodes = [n for n in found.varying if n in forward and n.outputs and not n.uses() and n.op not in inner]
-    return {
-        str(node.out(port)): str(node.out(port))
-        for node in nodes
-        for port, (_, shape) in enumerate(node.outputs or [])
-        if shape is None or len(shape) > 0
-    }
-
-
-def _check_predictions(found: _Found, tensors: dict[str, str]) -> None:
-    for name, text in tensors.items():
-        tensor = found.graph.tensor(text)
-        if tensor.node not in found.varying:
-            fault = f"the prediction '{name}' does not depend on the input"
-        elif tensor.shape == ():
-            fault = f"the prediction '{name}' is one number for the whole batch, not a row per example"
-        else:
-            continue
-        raise RolesError(fault, node=tensor.node, origin=found.graph.source,
-                         fix="name a tensor whose dimension 0 is the batch")  # fmt: skip

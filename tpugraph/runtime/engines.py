@@ -1,105 +1,44 @@
-"""Which engine runs the steps of a TPU graph, and why: a TPU master, PJRT devices, or the emulator. No TensorFlow."""
+"""Makes the engine that runs a TPU graph: there is one for each way that a step can run, and the session sees none of them."""
 
 from __future__ import annotations
 
-import importlib.util
-from dataclasses import dataclass
-from typing import Any
-
-from tpugraph.support.errors import TpuGraphError, UsageError
-from tpugraph.xla import jax_client
-
-ENGINES = ("emulator", "pjrt", "auto")
-PLATFORMS = ("cpu", "gpu", "tpu")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What was chosen.
-
-    Attributes:
-        engine: ``master`` (the TPU of a master runs the graph as it is), ``pjrt`` or ``emulator``.
-        reason: why, in words.
-        platform: of the devices of ``pjrt``, None for the others.
-        asked_for: whether the engine was named, so that no other may run the steps.
-    """
-
-    engine: str
-    reason: str
-    platform: str | None = None
-    asked_for: bool = False
-
-    def instead(self, error: TpuGraphError) -> Choice:
-        """The emulator, where the devices that were chosen cannot run the graph."""
-        node = f" ('{error.node}')" if error.node else ""
-        return Choice("emulator", f"{self.reason}, but they cannot run the graph: {error.fault}{node}")
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a report."""
-        return {"engine": self.engine, "reason": self.reason, "platform": self.platform}
+from tpugraph.ir import Graph
+from tpugraph.runtime.cluster.masters import Master
+from tpugraph.runtime.cluster.spread_loop import SpreadLoop
+from tpugraph.runtime.cluster.tpu_master import TPUMaster
+from tpugraph.runtime.emulator.emulated_loop import emulate
+from tpugraph.runtime.engine import Engine
+from tpugraph.runtime.engine_choice import Choice
+from tpugraph.runtime.pipelines import run_as_written
+from tpugraph.runtime.pjrt.compiled import compile_loop
+from tpugraph.runtime.timeline import Timeline
 
 
-def choose(engine: str, platform: str | None, *, num_replicas: int, on_tpu: bool, hosts: int, trains: bool) -> Choice:
-    """Choose the engine.
+def make(
+    graph: Graph, chosen: Choice, place: Master, *, seed: int, queues: bool, timeline: Timeline
+) -> tuple[Choice, Engine]:
+    """The engine that was chosen, and the choice, which is another where devices cannot run the graph.
 
     Args:
-        engine: one of ``ENGINES``. ``emulator`` and ``auto`` leave the graph to a master that has TPU devices.
-        platform: one of ``PLATFORMS``, of the devices of ``pjrt``; None is any accelerator for ``auto``, else ``cpu``.
-        num_replicas: cores of the graph.
-        on_tpu: whether the master has TPU devices.
-        hosts: TensorFlow workers that share the emulated cores.
-        trains: whether the graph trains; PJRT runs no other.
+        graph: the TPU graph with its entry points; it is changed in place to what TensorFlow runs of it.
+        chosen: which engine.
+        place: where the TensorFlow session runs.
+        seed: of the random streams of PJRT's cores.
+        queues: whether emulated cores are fed by queues, as three parts.
+        timeline: takes note of what each loop spends its time on.
 
     Raises:
-        UsageError: no such engine or platform, or one that cannot run this graph here.
+        RunError: the engine cannot run the graph.
+        ConversionError: it has control flow that no compiler takes, and PJRT was asked for.
     """
-    if engine not in ENGINES:
-        raise UsageError(f"there is no engine '{engine}'", fix=f"one of {', '.join(ENGINES)}")
-    if platform is not None and platform not in PLATFORMS:
-        raise UsageError(f"there is no platform '{platform}'", fix=f"one of {', '.join(PLATFORMS)}")
-    if platform is not None and engine == "emulator":
-        raise UsageError(f"platform '{platform}' is for PJRT, and the emulator takes none", fix="engine='pjrt'")
-    if engine == "pjrt":
-        return _asked_for(platform or "cpu", on_tpu=on_tpu, hosts=hosts, trains=trains)
-    if on_tpu:
-        return Choice("master", "the master has TPU devices")
-    if engine == "emulator":
-        return Choice("emulator", "the master has no TPU devices")
-    if hosts > 1:
-        return Choice("emulator", f"the cores are spread over {hosts} TensorFlow workers")
-    if not trains:
-        return Choice("emulator", "the graph does not train")
-    return _by_devices(platform, num_replicas)
-
-
-def _asked_for(platform: str, *, on_tpu: bool, hosts: int, trains: bool) -> Choice:
-    if on_tpu or hosts > 1:
-        raise UsageError("engine 'pjrt' runs on devices of this machine, not on those of a master or cluster",
-                         fix="leave master and cluster out; processes are joined by jax.distributed.initialize")  # fmt: skip
-    if not trains:
-        raise UsageError("engine 'pjrt' runs training graphs alone", fix="engine='emulator'")
-    return Choice("pjrt", "asked for", platform, asked_for=True)
-
-
-def _by_devices(platform: str | None, num_replicas: int) -> Choice:
-    if platform == "cpu":
-        return Choice("pjrt", "devices of the platform 'cpu' were asked for", "cpu")
-    if importlib.util.find_spec("jax") is None:
-        return Choice("emulator", "jax, which would tell of accelerators, is not installed")
-    seen = {name: count for name in ([platform] if platform else ["tpu", "gpu"]) if (count := _count(name))}
-    for name, count in seen.items():
-        if count >= num_replicas:
-            return Choice("pjrt", f"jax sees {count} {name} devices for {num_replicas} cores", name)
-    if not seen:
-        return Choice("emulator", "jax sees no accelerator")
-    few = " and ".join(f"{count} {name}" for name, count in seen.items())
-    return Choice("emulator", f"jax sees {few} for {num_replicas} cores, which is too few")
-
-
-def _count(platform: str) -> int:
-    """How many devices of a kind jax sees."""
-    jax = jax_client.load("jax", "pjrt")
-    try:
-        return len(jax.devices(platform))
-    except RuntimeError:  # jax's way to say that it has no such backend
-        return 0
+    if chosen.engine == "master":
+        return chosen, TPUMaster(graph, place.devices, timeline)
+    run_as_written(graph)
+    if chosen.engine == "pjrt":
+        chosen, compiled = compile_loop(graph, chosen, seed=seed, timeline=timeline)
+        if compiled is not None:
+            return chosen, compiled
+    hosts = place.hosts_for(graph)
+    if hosts is not None:
+        return chosen, SpreadLoop(graph, hosts, place.notes)
+    return chosen, emulate(graph, queues=queues, timeline=timeline)

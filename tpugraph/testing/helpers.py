@@ -169,6 +169,25 @@ def check_golden(
         AssertionError: the result differs; a diff is shown.
     """
     place = Path(path)
+    source, kind, expected = _sections(place)
+    graph = parse(source)
+    if roles is not None:
+        graph.roles = roles(graph) if callable(roles) else roles
+    if after:
+        Pipeline(after, given=_everything_required(after)).run(graph)
+    before = graph_text(graph, outputs=kind == "diff").splitlines()
+    section = [f"{kind} {run_pass(step, graph)}"]
+    found = graph_text(graph, outputs=kind == "diff").splitlines()
+    section += _changes(before, found) if kind == "diff" else found
+    if os.environ.get(UPDATE_VARIABLE) == "1":
+        place.write_text(source + "\n=== " + "\n".join(section) + "\n", encoding="utf-8")
+        return graph
+    _compare(f"{step.name} ({place.name})", expected, section)
+    return graph
+
+
+def _sections(place: Path) -> tuple[str, str, list[str]]:
+    """The graph of a golden file, the kind of its second section, and the lines of that, its headline first."""
     source, mark, rest = place.read_text(encoding="utf-8").partition("\n=== ")
     if not mark:
         source, rest = source.rstrip("\n"), "after"
@@ -176,22 +195,7 @@ def check_golden(
     kind = headline.split()[0]
     if kind not in ("after", "diff"):
         raise AssertionError(f"{place}: the section '{kind}' is neither 'after' nor 'diff'")
-    graph = parse(source)
-    if roles is not None:
-        graph.roles = roles(graph) if callable(roles) else roles
-    if after:
-        Pipeline(after, given=_everything_required(after)).run(graph)
-    before = graph_text(graph, outputs=kind == "diff").splitlines()
-    counted = run_pass(step, graph)
-    found = graph_text(graph, outputs=kind == "diff").splitlines()
-    if kind == "diff":
-        found = _changes(before, found)
-    section = [f"{kind} {counted}", *found]
-    if os.environ.get(UPDATE_VARIABLE) == "1":
-        place.write_text(source + "\n=== " + "\n".join(section) + "\n", encoding="utf-8")
-        return graph
-    _compare(f"{step.name} ({place.name})", [headline, *body.splitlines()], section)
-    return graph
+    return source, kind, [headline, *body.splitlines()]
 
 
 def _changes(before: Sequence[str], after: Sequence[str]) -> list[str]:

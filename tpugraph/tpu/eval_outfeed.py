@@ -31,11 +31,7 @@ def collect_in_loop(graph: Graph, limit: Tensor) -> None:
     rows, some, pivot = graph.tensor(results["rows"]), graph.tensor(results["some"]), graph[results["pivot"]]
     body = _body(graph, [rows.node, some.node, pivot])
     _free_values(graph, dict.fromkeys(body))
-    stacks: dict[str, _Stack] = {}
-    if roles.loss.name:
-        stacks["losses"] = _Stack(graph, "losses", _scalar(graph, graph.tensor(roles.loss.name)))
-    for name, text in roles.predictions.items():
-        stacks[f"prediction/{name}"] = _Stack(graph, f"predictions/{len(stacks)}", graph.tensor(text))
+    stacks = _stacks(graph)
     loop = Loop(graph, "tpugraph/outfeed/while", limit, device=HOST_DEVICE)
     make = Builder(graph, "tpugraph/outfeed", device=HOST_DEVICE)
     step_index, step = loop.carry(make.constant(np.int32(0)))
@@ -68,6 +64,17 @@ def collect_in_loop(graph: Graph, limit: Tensor) -> None:
     counts = str(_counts(graph, exits[step_index], exits[seen_index]))
     read = {n: s.read(exits[flows[n]], exits[step_index], joined=n != "losses") for n, s in stacks.items()}
     add_results(graph, counts=counts, **{name: str(tensor) for name, tensor in read.items()})
+
+
+def _stacks(graph: Graph) -> dict[str, _Stack]:
+    """The lists of what the steps give, by the name of the result: losses, where there are some, and predictions."""
+    roles = graph.roles
+    stacks: dict[str, _Stack] = {}
+    if roles.loss.name:
+        stacks["losses"] = _Stack(graph, "losses", _scalar(graph, graph.tensor(roles.loss.name)))
+    for name, text in roles.predictions.items():
+        stacks[f"prediction/{name}"] = _Stack(graph, f"predictions/{len(stacks)}", graph.tensor(text))
+    return stacks
 
 
 def _body(graph: Graph, always: list[Node]) -> list[Node]:

@@ -10,7 +10,7 @@ from tpugraph import ops
 from tpugraph.ir import Tensor
 from tpugraph.ir.walks import source_of
 from tpugraph.partition import dense_steps
-from tpugraph.xla.step_function import Cluster
+from tpugraph.xla.cluster_parts import Cluster
 
 
 def make_dense(found: Cluster, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> int:

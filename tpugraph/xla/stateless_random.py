@@ -19,7 +19,7 @@ from tpugraph.ir.builder import Builder
 from tpugraph.ir.frames import frames_around
 from tpugraph.ir.while_loops import carried
 from tpugraph.support.errors import ConversionError
-from tpugraph.xla.step_function import Cluster, core_number
+from tpugraph.xla.cluster_parts import Cluster, core_number
 
 _INT32 = attrs.dtype("int32")
 _STRIDE = 65_599  # spreads the steps of a loop over those of the loop around it

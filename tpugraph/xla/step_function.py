@@ -6,56 +6,18 @@ sends over its outfeed to row i of another. What the host has to do with it is a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from tpugraph import analysis, ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, in_cluster, shapes
+from tpugraph.analysis import in_cluster, shapes
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
-from tpugraph.ir.attrs import DType, Shape
-from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import readers, source_of
 from tpugraph.ir.while_loops import counted, why_not_counted
 from tpugraph.support.errors import RunError
+from tpugraph.xla.cluster_parts import Cluster, DeviceLoop, add, argument, constant, core_number
+from tpugraph.xla.step_buffers import give_outfeed, take_infeed
 
 _INT32 = attrs.dtype("int32")
-_MARK = {CLUSTER_ATTR: CLUSTER}
-
-
-@dataclass
-class Cluster:
-    """The function of one core, as a graph that still has TF1 control flow.
-
-    Attributes:
-        graph: nothing but the cluster, its arguments as Placeholders.
-        num_replicas: the number of cores.
-        iterations: the most iterations of its loop, the rows of all buffers.
-        count: the argument that says how many iterations to run, int32 [].
-        infeed: the staged batches, each [iterations, ...] of one core.
-        variables: the handles by the variable's name.
-        host: other values that the host gives, by name.
-        outfeed: what is sent each step, each [iterations, ...] of one core.
-        outputs: what the cluster returns after the loop, by the name of the tensor in the TPU graph.
-        written: the names of the variables that it writes, in the order of ``variables``.
-        frame: the frame of its loop.
-        number: the number of the iteration, inside the loop, int32 [].
-        streams: its random ops, and whether each core draws values of its own.
-    """
-
-    graph: Graph
-    num_replicas: int
-    iterations: int
-    count: Tensor
-    frame: str
-    number: Tensor
-    streams: dict[Node, bool]
-    infeed: list[Tensor] = field(default_factory=list)
-    variables: dict[str, Tensor] = field(default_factory=dict)
-    host: dict[str, Tensor] = field(default_factory=dict)
-    outfeed: list[Tensor] = field(default_factory=list)
-    outputs: dict[str, Tensor] = field(default_factory=dict)
-    written: list[str] = field(default_factory=list)
 
 
 def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
@@ -76,15 +38,15 @@ def cut(graph: Graph, *, iterations: int | None = None) -> Cluster:
         raise RunError("a replica that spans several cores cannot be compiled", node=metadata)
     rows = iterations or int(graph["tpugraph/iterations_per_loop/Initializer"].attr("value"))
     limit = _variable(graph["tpugraph/iterations_per_loop"].out())
-    count = _argument(graph, "count", (_INT32, ()))
+    count = argument(graph, "count", (_INT32, ()))
     loop = _device_loop(graph, limit)
     varying = analysis.replica_varying(graph)
     streams = {node: node in varying for node in graph.of_type(*ops.RANDOM) if in_cluster(node)}
     found = Cluster(graph, metadata.attr("num_replicas"), rows, count, loop.frame, loop.number, streams)
     found.outputs = _outputs(graph)
     _take_count(graph, limit, count)
-    _take_infeed(found, loop)
-    _give_outfeed(found, loop)
+    take_infeed(found, loop)
+    give_outfeed(found, loop)
     _take_values(found)
     _drop_host(found)
     return found
@@ -109,10 +71,6 @@ def _one(graph: Graph, op: str) -> Node:
     return nodes[0]
 
 
-def _argument(graph: Graph, name: str, like: Output) -> Tensor:
-    return Builder(graph, "tpugraph/argument", marks=_MARK).placeholder(*like, name=name)
-
-
 def _variable(tensor: Tensor) -> Node:
     """The variable behind a handle."""
     return source_of(tensor, ops.IDENTITIES | ops.ENTER | {"TPUReplicatedInput"}).node
@@ -130,21 +88,12 @@ def _outputs(graph: Graph) -> dict[str, Tensor]:
 # --------------------------------------------------------------------------- the device loop
 
 
-@dataclass(frozen=True)
-class _Loop:
-    """The loop of the device: its frame, condition and the number of the iteration inside its body."""
-
-    frame: str
-    condition: Node
-    number: Tensor
-
-
-def _device_loop(graph: Graph, limit: Node) -> _Loop:
+def _device_loop(graph: Graph, limit: Node) -> DeviceLoop:
     frame_of = analysis.frames(graph)
     for condition in graph.of_type(*ops.LOOP_COND):
         loop = counted(condition) if in_cluster(condition) else None
         if loop is not None and loop.limit is limit and loop.counter.switches:
-            return _Loop(frame_of[condition], condition, loop.counter.switches[0].out(1))
+            return DeviceLoop(frame_of[condition], condition, loop.counter.switches[0].out(1))
     raise RunError(f"the cluster has no loop over its number of iterations{_why(graph)}", origin=graph.source,
                    fix="give a training graph that tpugraph or TPUEstimator made")  # fmt: skip
 
@@ -173,74 +122,6 @@ def _aliases(handle: Node) -> list[Node]:
     return [node for node in found if in_cluster(node) or node.op in ops.IDENTITIES | {"TPUReplicatedInput"}]
 
 
-# --------------------------------------------------------------------------- infeed and outfeed
-
-
-def _take_infeed(found: Cluster, loop: _Loop) -> None:
-    graph = found.graph
-    for take in graph.of_type("InfeedDequeueTuple"):
-        for port, (kind, shape) in enumerate(take.outputs or ()):
-            _check_static(take, kind, shape)
-            buffer = _argument(graph, f"infeed_{port}", (kind, (found.iterations, *(shape or ()))))
-            found.infeed.append(buffer)
-            make = _maker(graph)
-            axis = _constant(make, loop, np.int32(0))
-            batch = make.add("GatherV2", [make.enter(buffer, loop.frame), loop.number, axis], shape, batch_dims=0)
-            graph.replace_uses(take.out(port), batch)
-        graph.replace_control_uses(take, [loop.number.node])
-        graph.remove(take)
-
-
-def _check_static(node: Node, kind: DType, shape: Shape) -> None:
-    if not shapes.is_static(shape) or kind.size is None:
-        raise RunError(f"a tensor of the infeed or outfeed is {kind}{shape}: its size is not known", node=node)
-
-
-def _give_outfeed(found: Cluster, loop: _Loop) -> None:
-    graph = found.graph
-    for give in graph.of_type("OutfeedEnqueueTuple"):
-        for tensor in give.inputs:
-            known = shapes.element_count(tensor.shape) is not None
-            shape = tensor.shape if known else _sent_shape(graph, give, tensor)
-            _check_static(give, tensor.dtype, shape)
-            found.outfeed.append(_stacked(found, loop, tensor, shape or ()))
-        graph.replace_control_uses(give, give.controls)
-        graph.remove(give)
-
-
-def _sent_shape(graph: Graph, give: Node, tensor: Tensor) -> Shape:
-    """The shape that the host expects, where inference inside the cluster leaves it open."""
-    expected = next((d.attr("shapes") for d in graph.of_type("OutfeedDequeueTuple")), None) or []
-    index = list(give.inputs).index(tensor)
-    return expected[index] if index < len(expected) else None
-
-
-def _stacked(found: Cluster, loop: _Loop, tensor: Tensor, shape: tuple[int | None, ...]) -> Tensor:
-    """The values of all iterations, [iterations, ...]; zeros where an iteration did not take place."""
-    make, whole = _maker(found.graph), (found.iterations, *shape)
-    size = make.constant(np.asarray(whole, "int32"), name="Const")
-    zero = make.constant(np.zeros((), tensor.dtype.name), name="Const")
-    entry = make.enter(make.add("Fill", [size, zero], whole), loop.frame, constant=False)
-    carry = Builder(found.graph, "tpugraph/outfeed", marks=_MARK)
-    merge = carry.node("Merge", [entry, entry], shapes=[whole, ()])
-    switch = carry.node("Switch", [merge.out(), loop.condition.out()], shapes=[whole, whole])
-    row = make.add("ExpandDims", [tensor, _constant(make, loop, np.int32(0))], (1, *shape))
-    zeros = [_constant(make, loop, np.int32(0)) for _ in shape]
-    start = make.add("Pack", [loop.number, *zeros], (1 + len(zeros),), axis=0)
-    written = make.add("XlaDynamicUpdateSlice", [switch.out(1), row, start], whole)
-    found.graph.set_input(merge, 1, make.add("NextIteration", [written], whole))
-    return make.add("Exit", [switch.out(0)], whole)
-
-
-def _maker(graph: Graph) -> Builder:
-    return Builder(graph, "tpugraph/staged", marks=_MARK)
-
-
-def _constant(make: Builder, loop: _Loop, value: np.generic) -> Tensor:
-    """A constant in the body of a loop."""
-    return make.constant(value, name="Const", controls=[make.identity(loop.number, name="Identity").node])
-
-
 # --------------------------------------------------------------------------- everything else from outside
 
 
@@ -257,16 +138,16 @@ def _take_values(found: Cluster) -> None:
         source = tensor.node
         if source.op in ops.RESOURCE_VARIABLES:
             like: Output = (tensor.dtype, ())
-            found.variables[source.name] = argument = _argument(graph, source.name, like)
-            argument.node.origin = source.name
+            found.variables[source.name] = given = argument(graph, source.name, like)
+            given.node.origin = source.name
             if _is_written(source):
                 found.written.append(source.name)
         else:
             known: Output = (tensor.dtype, tensor.shape)
             if not shapes.is_static(tensor.shape) or tensor.dtype.size is None:
                 raise RunError("the device reads a value of the host whose size is not known", node=source)
-            found.host[str(tensor)] = argument = _argument(graph, f"host/{source.name}", known)
-        graph.replace_uses(tensor, argument, where=lambda use: in_cluster(use.node))
+            found.host[str(tensor)] = given = argument(graph, f"host/{source.name}", known)
+        graph.replace_uses(tensor, given, where=lambda use: in_cluster(use.node))
 
 
 def _own_value(graph: Graph, node: Node) -> Tensor:
@@ -274,15 +155,10 @@ def _own_value(graph: Graph, node: Node) -> Tensor:
     if any(t.node.op not in ops.CONSTANTS for t in node.inputs):
         raise RunError("each core is given another value of the host, which a compiled step does not take", node=node)
     values = np.stack([t.node.attr("value") for t in node.inputs])
-    make = _maker(graph)
-    table, core = make.constant(values, name="Const"), core_number(graph)
-    axis = make.constant(np.int32(0), name="Const")
-    return make.add("GatherV2", [table, core, axis], values.shape[1:], batch_dims=0)
-
-
-def core_number(graph: Graph) -> Tensor:
-    """The number of the core that runs the function, int32 []."""
-    return _maker(graph).add("XlaReplicaId", [], ())
+    kind, table, core = node.inputs[0].dtype, constant(graph, None, values), core_number(graph)
+    kinds = {"Tparams": kind, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0}
+    axis = constant(graph, None, np.int32(0))
+    return add(graph, "GatherV2", [table, core, axis], (kind, values.shape[1:]), kinds)
 
 
 def _read_from_outside(found: Cluster) -> list[Tensor]:

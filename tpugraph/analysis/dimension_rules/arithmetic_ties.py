@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
+from tpugraph.analysis.dimension_rules.size_arithmetic import COMPUTED, product
 from tpugraph.analysis.dimensions import Dimensions, Dims, rule
-from tpugraph.analysis.sizes import Size, Unknown, follows_batch
+from tpugraph.analysis.sizes import Size
 from tpugraph.ir import Node, Tensor
 
 # --------------------------------------------------------------------------- factors
@@ -119,14 +120,14 @@ def _arithmetic(d: Dimensions, node: Node, out: Tensor) -> None:
     if node.op == "Equal":
         _compared(d, node)
         return
-    if node.op not in _COMPUTED or len(node.inputs) != 2:
+    if node.op not in COMPUTED or len(node.inputs) != 2:
         return
     a, b = d.elements(node.inputs[0]), d.elements(node.inputs[1])
     if a is None or b is None or (len(a) != len(b) and 1 not in (len(a), len(b))):
         return
     count = max(len(a), len(b))
     pairs = [(a[i % len(a)], b[i % len(b)]) for i in range(count)]
-    d.set_elements(out, [None if x is None or y is None else _COMPUTED[node.op](d, x, y) for x, y in pairs])
+    d.set_elements(out, [None if x is None or y is None else COMPUTED[node.op](d, x, y) for x, y in pairs])
 
 
 def _compared(d: Dimensions, node: Node) -> None:
@@ -137,84 +138,6 @@ def _compared(d: Dimensions, node: Node) -> None:
             if x is not None and y is not None and d.sizes.at(x) == d.sizes.at(y):
                 d.sizes.tie(x, y)
 
-
-def _sum(d: Dimensions, x: Size, y: Size) -> Size:
-    if isinstance(x, int) and isinstance(y, int):
-        return x + y
-    out = Unknown(d.sizes.at(x) + d.sizes.at(y))
-    d.sizes.sum([out], [x, y])
-    return out
-
-
-def difference(d: Dimensions, x: Size, y: Size) -> Size:
-    """One size less another as one size."""
-    if isinstance(x, int) and isinstance(y, int):
-        return x - y
-    out = Unknown(d.sizes.at(x) - d.sizes.at(y))
-    d.sizes.sum([x], [out, y])
-    return out
-
-
-def _product(d: Dimensions, x: Size, y: Size) -> Size:
-    if isinstance(x, int) and isinstance(y, int):
-        return x * y
-    out = Unknown(d.sizes.at(x) * d.sizes.at(y))
-    d.sizes.product([out], [x, y])
-    return out
-
-
-def _quotient(d: Dimensions, x: Size, y: Size) -> Size | None:
-    a, b = d.sizes.at(x), d.sizes.at(y)
-    if not b or a % b:
-        return None if not (isinstance(x, int) and isinstance(y, int)) or not b else a // b
-    if isinstance(x, int) and isinstance(y, int):
-        return a // b
-    out = Unknown(a // b)
-    d.sizes.product([x], [out, y])
-    return out
-
-
-def _floored(d: Dimensions, x: Size, y: Size) -> Size | None:
-    """A size divided by another one, as whole numbers are."""
-    a, b = d.sizes.at(x), d.sizes.at(y)
-    if a < 0 or b <= 0:
-        return None
-    if isinstance(x, int) and isinstance(y, int):
-        return a // b
-    out = Unknown(a // b)
-    d.sizes.quotient(out, x, y)
-    return out
-
-
-def _largest(d: Dimensions, x: Size, y: Size) -> Size:
-    return x if d.sizes.at(x) >= d.sizes.at(y) else y
-
-
-def _smallest(d: Dimensions, x: Size, y: Size) -> Size:
-    return x if d.sizes.at(x) <= d.sizes.at(y) else y
-
-
-def _remainder(d: Dimensions, x: Size, y: Size) -> Size | None:
-    """Of numbers that name dimensions: of numbers of rows none is known."""
-    if follows_batch(x) or follows_batch(y) or not d.sizes.at(y):
-        return None
-    return d.sizes.at(x) % d.sizes.at(y)
-
-
-_COMPUTED = {
-    "FloorMod": _remainder,
-    "Mod": _remainder,
-    "Add": _sum,
-    "AddV2": _sum,
-    "Sub": difference,
-    "Mul": _product,
-    "FloorDiv": _floored,
-    "TruncateDiv": _floored,
-    "RealDiv": _quotient,
-    "Div": _quotient,
-    "Maximum": _largest,
-    "Minimum": _smallest,
-}
 
 _ON_LEVELS: dict[str, Callable[..., float | int | bool]] = {
     "Add": operator.add, "AddV2": operator.add, "Sub": operator.sub, "Mul": operator.mul,
@@ -275,33 +198,6 @@ def _rank(d: Dimensions, node: Node) -> None:
     d.set(node.out(), ())
     dims = d.dims(node.inputs[0])
     d.set_elements(node.out(), None if dims is None else [len(dims)])
-
-
-def product(d: Dimensions, sizes: Sequence[Size]) -> Size:
-    """The product of sizes as one size."""
-    rest = [s for s in sizes if not isinstance(s, int)]
-    whole = 1
-    for s in sizes:
-        whole *= s if isinstance(s, int) else 1
-    if not rest or not whole:
-        return whole
-    if len(rest) == 1 and whole == 1:
-        return rest[0]
-    value = whole
-    for s in rest:
-        value *= d.sizes.at(s)
-    out = Unknown(value)
-    d.sizes.product([out], [whole, *rest])
-    return out
-
-
-def total(d: Dimensions, sizes: Sequence[Size]) -> Size:
-    """The sum of sizes as one size."""
-    if all(isinstance(s, int) for s in sizes):
-        return sum(sizes)  # type: ignore[arg-type]
-    out = Unknown(sum(d.sizes.at(s) for s in sizes))
-    d.sizes.sum([out], list(sizes))
-    return out
 
 
 def same_rows(d: Dimensions, node: Node) -> None:

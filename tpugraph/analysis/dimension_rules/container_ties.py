@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph.analysis.dimension_rules.arithmetic_ties import product
 from tpugraph.analysis.dimension_rules.handed_on_ties import hand_on
+from tpugraph.analysis.dimension_rules.size_arithmetic import product
 from tpugraph.analysis.dimensions import Container, Dimensions, Dims, rule
 from tpugraph.analysis.sizes import Size
 from tpugraph.ir import Node, Tensor

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimension_rules.arithmetic_ties import by_signature, product, same_rows, total
+from tpugraph.analysis.dimension_rules.arithmetic_ties import by_signature, same_rows
+from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
 from tpugraph.analysis.dimensions import Dimensions, fixed, rule
 from tpugraph.analysis.sizes import known
 from tpugraph.ir import Node, Tensor

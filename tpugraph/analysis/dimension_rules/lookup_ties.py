@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimension_rules.arithmetic_ties import difference, product, total
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
+from tpugraph.analysis.dimension_rules.size_arithmetic import difference, product, total
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
 from tpugraph.ir import Node, Tensor
@@ -104,6 +104,20 @@ def _scatter_nd(d: Dimensions, node: Node) -> None:
     numbers, updates = d.dims(node.inputs[0]), d.dims(node.inputs[1])
     if numbers and updates is not None:
         d.tie(numbers[:-1], updates[: len(numbers) - 1])
+    largest = _places_of_largest(node.inputs[0]) if d.ones else None
+    made, taken = d.elements(node.inputs[2]), None if largest is None else d.dims(largest.inputs[0])
+    if made and taken is not None and None not in made:
+        d.sizes.product(made, taken)  # type: ignore[arg-type]
+
+
+_ON_THE_WAY = frozenset({"Identity", "ExpandDims", "Reshape", "Cast", "AddV2", "Add"})
+
+
+def _places_of_largest(tensor: Tensor) -> Node | None:
+    """The op that takes the largest elements, where numbers are their places: these are places among what it takes from."""
+    while tensor.node.op in _ON_THE_WAY:
+        tensor = tensor.node.inputs[0]
+    return tensor.node if tensor.node.op in ops.TOP_K and tensor.port == 1 else None
 
 
 @rule("GatherNd ResourceGatherNd")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions, Dims, Doubt, Elements, rule
 from tpugraph.analysis.sizes import Unknown, follows_batch, known
 from tpugraph.ir import Node
@@ -19,12 +20,21 @@ def _reshape(d: Dimensions, node: Node) -> None:
         for asked, size in zip(wanted, made, strict=True):
             if asked is not None and d.sizes.at(asked) != -1:
                 d.sizes.tie(asked, size)
+    if d.ones and source.node.op in ops.TOP_K and source.port and dims and wanted and len(wanted) == 2:
+        _tie_places(d, dims, wanted)
     if dims is not None:
         numbers = [d.sizes.at(w) for w in wanted or () if w is not None]
         certain = -1 in numbers or not out.dtype.floating or not (d.sums_left_out or source.node.op == "Sum")
         _regroup(d, dims, made, certain=certain, summed=not certain and source.node.op == "Sum")
     d.set_level(out, d.level(source))
     d.set_elements(out, d.elements(source))
+
+
+def _tie_places(d: Dimensions, dims: Dims, wanted: Elements) -> None:
+    """The places of the largest elements as a matrix, as the gradient of top_k takes them: as many a row as before."""
+    many = wanted[1]
+    if many is not None and d.sizes.at(many) == d.sizes.at(dims[-1]):
+        d.sizes.tie(many, dims[-1])
 
 
 def _opened(d: Dimensions, dims: Dims | None, wanted: Elements | None, made: Dims | None) -> Dims | None:

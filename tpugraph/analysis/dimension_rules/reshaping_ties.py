@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpugraph.analysis.dimension_rules.arithmetic_ties import product, total
+from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
 from tpugraph.analysis.dimensions import Dimensions, Dims, fixed, rule
 from tpugraph.analysis.sizes import Size, Unknown
 from tpugraph.ir import Node

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows, total
+from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
+from tpugraph.analysis.dimension_rules.size_arithmetic import total
 from tpugraph.analysis.dimensions import Dimensions, Dims, fixed, rule
 from tpugraph.analysis.sizes import Size, Unknown
 from tpugraph.ir import Node, Tensor

@@ -14,6 +14,7 @@ from tpugraph.analysis.evidence.loops_over_rows import loop_limits
 from tpugraph.analysis.evidence.reshapes import adjacent, even_parts, joined_batches, literal_factors, regrouped
 from tpugraph.analysis.evidence.single_rows import (
     flattened,
+    left_open,
     met_by_rows,
     parts_of_tables,
     reshaped,
@@ -35,7 +36,7 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     """
     settling = (joined_batches, spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, literal_factors,
                 whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, divided, loop_limits, counts_of_rows,
-                divided_counts, even_parts, row_numbers, met_by_rows, tiled_rows, divided, reshaped)  # fmt: skip
+                divided_counts, even_parts, row_numbers, left_open, met_by_rows, tiled_rows, divided, reshaped)  # fmt: skip
     for settle in settling:
         while divisors or settle is not divided:
             before = d.sizes.settled

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tpugraph.analysis.dimensions import Dimensions, Dims
 from tpugraph.analysis.evidence.summed import final, root, unsettled
-from tpugraph.analysis.sizes import Poly, Size, follows_batch, known, times, values
+from tpugraph.analysis.size_relations import values
+from tpugraph.analysis.sizes import Poly, Size, follows_batch, known, times
 
 
 def regrouped(d: Dimensions) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.dimensions import Dimensions, fixed
 from tpugraph.analysis.evidence.summed import SPREADS, root, unsettled
-from tpugraph.analysis.sizes import follows_batch, known, values
+from tpugraph.analysis.size_relations import values
+from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
 
@@ -13,32 +14,39 @@ from tpugraph.ir.walks import source_of
 def tiled_rows(d: Dimensions) -> None:
     """The gradient of a reduction is tiled over the row where the reduction is over the rows, and keeps it elsewhere.
 
-    It is the reduction that makes what the tile begins with of what it ends with.
+    It is a reduction in front of it that makes what the tile begins with of what it ends with.
     """
     if not d.ones:
         return
-    reductions = _reductions(d)
-    for node in [n for n in d.order if n.op == "Tile"]:
-        dims, before, source = d.dims(node.out()), d.dims(node.inputs[0]), source_of(node.inputs[0]).node
-        first = d.dims(source.inputs[0]) if source.op == "Reshape" else None
-        if dims is None or before is None or first is None:
-            continue
-        found = reductions.get((values(dims, d.sizes), values(first, d.sizes)), set())
-        for out, size in zip(dims, before, strict=False):
-            if follows_batch(out) and unsettled(size) and len(found) == 1:
-                d.sizes.tie(size, 1 if True in found else out)
+    reductions: _Reductions = {}
+    for node in [n for n in d.graph if n in d.nodes]:  # in the order in which the graph was built
+        if node.op == "Tile":
+            _tie_tile(d, node, reductions)
+        elif node.op in ops.REDUCTIONS and len(node.inputs) == 2:
+            _remember(d, node, reductions)
 
 
-def _reductions(d: Dimensions) -> dict[tuple[tuple[int, ...], ...], set[bool]]:
-    """Whether what reduces one static shape to another does so over the rows; both where some do and some do not."""
-    found: dict[tuple[tuple[int, ...], ...], set[bool]] = {}
-    for node in [n for n in d.order if n.op in ops.REDUCTIONS and len(n.inputs) == 2]:
-        axes, dims, out = d.numbers(node.inputs[1]), d.dims(node.inputs[0]), d.dims(node.out())
-        if dims and axes and out is not None:
-            gone = {axis % len(dims) for axis in axes}
-            over_rows = any(axis in gone for axis in d.axes(node.inputs[0]))
-            found.setdefault((values(dims, d.sizes), values(out, d.sizes)), set()).add(over_rows)
-    return found
+_Reductions = dict[tuple[tuple[int, ...], ...], set[bool]]
+"""Whether what reduces one static shape to another does so over the rows; both where some do and some do not."""
+
+
+def _tie_tile(d: Dimensions, node: Node, reductions: _Reductions) -> None:
+    dims, before, source = d.dims(node.out()), d.dims(node.inputs[0]), source_of(node.inputs[0]).node
+    first = d.dims(source.inputs[0]) if source.op == "Reshape" else None
+    if dims is None or before is None or first is None:
+        return
+    found = reductions.get((values(dims, d.sizes), values(first, d.sizes)), set())
+    for out, size in zip(dims, before, strict=False):
+        if follows_batch(out) and unsettled(size) and len(found) == 1:
+            d.sizes.tie(size, 1 if True in found else out)
+
+
+def _remember(d: Dimensions, node: Node, reductions: _Reductions) -> None:
+    axes, dims, out = d.numbers(node.inputs[1]), d.dims(node.inputs[0]), d.dims(node.out())
+    if dims and axes and out is not None:
+        gone = {axis % len(dims) for axis in axes}
+        over_rows = any(axis in gone for axis in d.axes(node.inputs[0]))
+        reductions.setdefault((values(dims, d.sizes), values(out, d.sizes)), set()).add(over_rows)
 
 
 def spread_rows(d: Dimensions) -> None:
@@ -100,6 +108,20 @@ def flattened(d: Dimensions) -> None:
         if rows and any(follows_batch(s) and known(s) == known(rows[0]) for s in doubt.among):
             continue  # they are there already
         d.sizes.product([s for s in doubt.left if not doubt.summed or s not in rows], doubt.right)
+
+
+def left_open(d: Dimensions) -> None:
+    """The dimension that a reshape of rows leaves open holds the rows, where no other one does."""
+    if not d.ones:
+        return
+    for node in [n for n in d.order if n.op == "Reshape"]:
+        wanted, made = fixed(node.inputs[1]), d.dims(node.out())
+        if not wanted or -1 not in wanted or made is None or len(made) != len(wanted) or any(map(follows_batch, made)):
+            continue
+        size = made[wanted.index(-1)]
+        rows = [s for s in d.dims(node.inputs[0]) or () if follows_batch(s) and d.sizes.at(s) == 1]
+        if len(rows) == 1 and unsettled(size) and d.sizes.at(size) == 1:
+            d.sizes.tie(size, rows[0])
 
 
 def met_by_rows(d: Dimensions) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions, Dims, constant
+from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, constant
 from tpugraph.analysis.evidence.summed import unsettled
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node, Tensor
@@ -20,22 +20,43 @@ def whole_shapes(d: Dimensions) -> None:
     if not vectors:
         return
     shapes = _shapes(d)
-    before = _made_before(d, [tensor.node for tensor, _ in vectors]) if d.rows == 1 else {}
-    for tensor, elements in vectors:
-        value = tuple(d.sizes.at(e) for e in elements if e is not None)
-        found = shapes.get(value)
-        if not found or ((None in found or d.rows == 1) and not _taken_apart(tensor)):
+    if d.rows > 1:
+        for tensor, elements in vectors:
+            found = shapes.get(_values(d, elements))
+            if found and (None not in found or _taken_apart(tensor)):
+                _tie(d, tensor, elements, found)
+        return
+    before = _made_before(d, [tensor.node for tensor, _ in vectors])
+    for tensor, elements in sorted(vectors, key=lambda vector: before[vector[0].node][0]):
+        # every 1 may be the row: it is the shape of what was made last before it, if of anything
+        if _values(d, elements) not in shapes or not _taken_apart(tensor):
             continue
-        if d.rows == 1:  # every 1 may be the row: it is the shape of what was made last before it, if of anything
-            found = before.get((tensor.node, value), [])
-        for element, sizes in zip(elements, zip(*(f for f in found if f is not None), strict=True), strict=False):
-            one = unsettled(element)
-            alike = {known(size) for size in sizes}
-            if (
-                one is not None and len(alike) == 1 and None not in alike
-            ):  # shapes of one size may differ in what is the batch
-                d.sizes.tie(one, sizes[0])
-                d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
+        _tie(d, tensor, elements, before[tensor.node][1])
+        _compute(d)
+
+
+def _compute(d: Dimensions) -> None:
+    """Settle what the number of rows is computed with and what it makes, in front of what holds that many."""
+    before = -1
+    while d.sizes.settled != before:
+        before = d.sizes.settled
+        d.sizes.propagate()
+        d.sizes.literal_factors()
+
+
+def _values(d: Dimensions, elements: Elements) -> tuple[int, ...]:
+    return tuple(d.sizes.at(e) for e in elements if e is not None)
+
+
+def _tie(d: Dimensions, tensor: Tensor, elements: Elements, found: list[Dims | None]) -> None:
+    """Tie a vector to the shapes that it may be, as far as they agree."""
+    for element, sizes in zip(elements, zip(*(f for f in found if f is not None), strict=True), strict=False):
+        one = unsettled(element)
+        alike = {known(size) for size in sizes}
+        if one is None or len(alike) != 1 or None in alike:
+            continue  # shapes of one size may differ in what is the batch
+        d.sizes.tie(one, sizes[0])
+        d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
 
 
 def _names_dimensions(node: Node) -> bool:
@@ -67,16 +88,15 @@ def _taken_apart(tensor: Tensor) -> bool:
     return any(use.node.op in taking for use in readers)
 
 
-def _made_before(d: Dimensions, constants: list[Node]) -> dict[tuple[Node, tuple[int, ...]], list[Dims | None]]:
-    """By constant and its value, the last tensor of that shape in front of it, in the order in which the graph was built."""
+def _made_before(d: Dimensions, constants: list[Node]) -> dict[Node, tuple[int, list[Dims | None]]]:
+    """Of each constant its place in the order in which the graph was built, and the last tensor of that shape before it."""
     last: dict[tuple[int, ...], Dims] = {}
-    found: dict[tuple[Node, tuple[int, ...]], list[Dims | None]] = {}
+    found: dict[Node, tuple[int, list[Dims | None]]] = {}
     wanted = set(constants)
-    for node in d.graph:
+    for place, node in enumerate(d.graph):
         if node in wanted:
-            value = tuple(int(v) for v in constant(node).ravel())
-            dims = last.get(value)
-            found[node, value] = [dims] if dims is not None and any(map(follows_batch, dims)) else []
+            dims = last.get(tuple(int(v) for v in constant(node).ravel()))
+            found[node] = (place, [dims] if dims is not None and any(map(follows_batch, dims)) else [])
         elif node in d.nodes and node.op not in ops.CONSTANTS:
             shapes = [d.dims(node.out(port)) for port in range(len(node.outputs or ()))]
             last.update({tuple(map(d.sizes.at, dims)): dims for dims in shapes if dims is not None})

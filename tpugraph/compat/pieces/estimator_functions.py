@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.estimator.canned.heads import BinaryClassHead, Head, MultiClassHead, Reduction
+from tpugraph.estimator.canned.class_heads import BinaryClassHead, MultiClassHead
+from tpugraph.estimator.canned.heads import Head, Reduction
 from tpugraph.estimator.canned.regression_heads import RegressionHead
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_estimator import Estimator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpugraph.compat.symbol_record import Page, found_in, gone
 
 _NAMES = "tpugraph.compat.pieces.estimator_functions"
-_HEADS = "tpugraph.estimator.canned.heads"
+_HEADS = "tpugraph.estimator.canned.class_heads"
 _TRAIN = "tensorflow.compat.v1.train"
 _TREES = "it trains with ops of its own that keep their state on one host, which nothing can put on a TPU"
 _LATER = "no program for TPUs was found that uses it"
@@ -23,7 +23,8 @@ ESTIMATOR: Page = {
                "BaselineRegressor"),
     **found_in("tpugraph.estimator.canned.canned_models",
                "LinearEstimator DNNEstimator DNNLinearCombinedEstimator BaselineEstimator"),
-    **found_in(_HEADS, "Head BinaryClassHead MultiClassHead MultiLabelHead"),
+    **found_in("tpugraph.estimator.canned.heads", "Head"),
+    **found_in(_HEADS, "BinaryClassHead MultiClassHead MultiLabelHead"),
     **found_in("tpugraph.estimator.canned.regression_heads",
                "RegressionHead LogisticRegressionHead PoissonRegressionHead"),
     **found_in(_NAMES, "classifier_parse_example_spec regressor_parse_example_spec add_metrics"),

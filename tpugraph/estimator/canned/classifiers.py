@@ -13,7 +13,8 @@ from tpugraph.estimator.canned.canned_models import (
     DNNLinearCombinedEstimator,
     LinearEstimator,
 )
-from tpugraph.estimator.canned.heads import Reduction, classification_head
+from tpugraph.estimator.canned.class_heads import classification_head
+from tpugraph.estimator.canned.heads import Reduction
 
 
 class LinearClassifier(LinearEstimator):

@@ -14,7 +14,8 @@ import tensorflow as tf
 from tpugraph.ir import Graph
 from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.cluster import tpu_master, worker_collectives
-from tpugraph.runtime.cluster.workers import WatchedSession, WorkerJob, answers, cluster_of, configured, host_devices
+from tpugraph.runtime.cluster.watched_session import WatchedSession
+from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, configured, host_devices
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.support.errors import RunError
 

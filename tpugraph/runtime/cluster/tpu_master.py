@@ -1,4 +1,4 @@
-"""A TPU graph on a master that has TPU devices: it runs as it is, on the job that has the cores."""
+"""The engine of a master that has TPU devices: a TPU graph runs there as it is, on the job that has the cores."""
 
 from __future__ import annotations
 
@@ -11,9 +11,27 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster
 from tpugraph.ir import Graph
+from tpugraph.runtime.three_parts import ThreeParts
+from tpugraph.runtime.timeline import Timeline
 from tpugraph.support.errors import RunError
 
 _JOB = re.compile(r"/job:([^/]+)/")
+
+
+class TPUMaster(ThreeParts):
+    """Runs a TPU graph on the TPU of a master.
+
+    Args:
+        graph: the TPU graph with its entry points; it is changed in place, see :func:`prepare`.
+        devices: the names of the master's devices.
+        timeline: takes note of how long each part takes.
+
+    Raises:
+        RunError: the graph is for more cores than there are.
+    """
+
+    def __init__(self, graph: Graph, devices: Sequence[str], timeline: Timeline) -> None:
+        super().__init__(prepare(graph, devices), timeline)
 
 
 def devices_of(master: str, config: Any = None) -> list[str]:

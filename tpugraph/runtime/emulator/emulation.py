@@ -55,6 +55,11 @@ def is_tpu_graph(graph: Graph) -> bool:
     return bool(graph.of_type("TPUReplicateMetadata"))
 
 
+def num_replicas(graph: Graph) -> int:
+    """The number of cores that a TPU graph is for."""
+    return int(graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"))
+
+
 def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> Lowered:
     """Lower a TPU graph in place.
 

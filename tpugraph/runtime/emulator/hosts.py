@@ -44,15 +44,8 @@ def spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts) -> None
         RunError: the loop cannot be shared.
     """
     frame_of = analysis.frames(graph)
-    sums = [node for node in sums if node.op == "AddN" and frame_of[node]]
-    if not sums:
-        raise RunError("nothing is summed over the cores, so there is nothing for several hosts to agree on",
-                       origin=graph.source)  # fmt: skip
+    sums = _sums_of_loop(graph, sums, frame_of)
     frame = frame_of[sums[0]]
-    for node in sums:
-        if frame_of[node] != frame:
-            raise RunError("a sum over the cores inside a loop of the model cannot be taken over several hosts",
-                           node=node, fix="run it on one host")  # fmt: skip
     _leave_position_out(graph)
     _place_replicas(graph, copies, hosts)
     mirrored, alone = _what_hosts_need(graph, frame, frame_of, hosts)
@@ -84,6 +77,23 @@ def spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts) -> None
     _add_mirror(graph, variables, hosts)
     for node in graph:
         graph.set_device(node, hosts.devices[hosts.at.get(node, 0)])
+
+
+def _sums_of_loop(graph: Graph, sums: list[Node], frame_of: dict[Node, str]) -> list[Node]:
+    """Those of the sums over the cores that each step makes.
+
+    Raises:
+        RunError: there is none, or one is inside a loop of the model.
+    """
+    sums = [node for node in sums if node.op == "AddN" and frame_of[node]]
+    if not sums:
+        raise RunError("nothing is summed over the cores, so there is nothing for several hosts to agree on",
+                       origin=graph.source)  # fmt: skip
+    for node in sums:
+        if frame_of[node] != frame_of[sums[0]]:
+            raise RunError("a sum over the cores inside a loop of the model cannot be taken over several hosts",
+                           node=node, fix="run it on one host")  # fmt: skip
+    return sums
 
 
 def _leave_position_out(graph: Graph) -> None:

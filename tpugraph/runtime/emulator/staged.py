@@ -12,23 +12,20 @@ that is stacked has a static shape and is small. Otherwise the graph stays as it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.shapes import element_count
 from tpugraph.control_flow.loop_lists import stack_iterations
-from tpugraph.ir import Graph, Node, Output, Tensor, attrs, function_library
+from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.while_loops import Carried
+from tpugraph.runtime.emulator.loop_function import loop_function, output_of, results_of, stack_of
 from tpugraph.runtime.emulator.step_loop import StepLoop, step_loop
 
 MOST_BYTES = 128 * 2**20
 """The biggest size of all batches and results of a loop."""
-
-_INT32 = attrs.dtype("int32")
-_BOOL = attrs.dtype("bool")
 
 
 def stage_loop(graph: Graph, call: Node, steps: int) -> bool:
@@ -42,10 +39,10 @@ def stage_loop(graph: Graph, call: Node, steps: int) -> bool:
     loop = step_loop(graph, call)
     if loop is None:
         return False
-    stacked = [*loop.staged, *_results(loop)[0]]
+    stacked = [*loop.staged, *results_of(loop)[0]]
     if any(element_count(t.shape) is None for t in stacked) or _bytes(stacked) * steps > MOST_BYTES:
         return False
-    name = _loop_function(graph, loop, steps)
+    name = loop_function(graph, loop, steps)
     lists = _stage_all(graph, loop, steps)
     launch = _launch(graph, loop, name, lists, steps)
     _deliver(graph, loop, launch)
@@ -54,128 +51,6 @@ def stage_loop(graph: Graph, call: Node, steps: int) -> bool:
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
     return sum((element_count(t.shape) or 0) * (t.dtype.size or 0) for t in tensors)
-
-
-# --------------------------------------------------------------------------- the computation
-
-
-class _Body:
-    """A function body in the making, in a graph of its own."""
-
-    def __init__(self) -> None:
-        self.graph = Graph()
-        self.arguments: list[Tensor] = []
-
-    def argument(self, like: Output) -> Tensor:
-        """One more argument of this dtype and shape."""
-        kind, shape = like
-        node = self.graph.add("Placeholder", "argument", attrs={"dtype": kind, "shape": shape}, outputs=[like])
-        self.arguments.append(node.out())
-        return node.out()
-
-    def add(self, op: str, inputs: Sequence[Tensor], attributes: dict[str, Any], outputs: Sequence[Output]) -> Node:
-        """One more node."""
-        return self.graph.add(op, op, inputs, attrs=attributes, outputs=outputs)
-
-    def integers(self, value: Any) -> Tensor:
-        """An int32 constant."""
-        array = np.asarray(value, "int32")
-        return self.add("Const", [], {"dtype": _INT32, "value": array}, [(_INT32, array.shape)]).out()
-
-    def save(self, graph: Graph, name: str, results: Sequence[Tensor]) -> str:
-        """Add the function to the library of ``graph``."""
-        nodes = [node for node in self.graph if node.op != "Placeholder"]
-        return function_library.add_function(graph, name, nodes, self.arguments, results, {})
-
-
-def _output(tensor: Tensor) -> Output:
-    return tensor.dtype, tensor.shape
-
-
-def _stack_of(tensor: Tensor, steps: int) -> Output:
-    return tensor.dtype, (steps, *(tensor.shape or ()))
-
-
-def _results(loop: StepLoop) -> tuple[list[Tensor], list[Tensor]]:
-    """What is stacked, and what is wanted of the last step."""
-    return [write.inputs[2] for write in loop.writes], [following.inputs[0] for following in loop.lasts]
-
-
-def _loop_function(graph: Graph, loop: StepLoop, steps: int) -> str:
-    """The function of (count, lists, initial values, fixed values, variables) that runs ``count`` steps."""
-    every, last = _results(loop)
-    body, test, whole = _Body(), _Body(), _Body()
-    state: list[Output] = [(_INT32, ()), (_INT32, ()), *(_stack_of(t, steps) for t in (*loop.staged, *every)),
-                           *map(_output, (*last, *loop.fixed, *loop.variables))]  # fmt: skip
-    names = {
-        "body": body.save(graph, "tpugraph_body", _body(loop, body, state)),
-        "cond": test.save(graph, "tpugraph_more", [_more(test, state)]),
-    }
-    count = whole.argument(state[0])
-    lists = [whole.argument(_stack_of(t, steps)) for t in loop.staged]
-    rest = [whole.argument(_output(t)) for t in (*last, *loop.fixed, *loop.variables)]
-    stacks = [_zeros(whole, _stack_of(t, steps)) for t in every]
-    result = whole.add(
-        "While",
-        [whole.integers(0), count, *lists, *stacks, *rest],
-        {"T": [kind for kind, _ in state], "output_shapes": [],
-         **{key: attrs.Func(name) for key, name in names.items()}, "parallel_iterations": 1},
-        state,
-    )  # fmt: skip
-    first = 2 + len(lists)
-    return whole.save(graph, "tpugraph_loop", [result.out(first + i) for i in range(len(every) + len(last))])
-
-
-def _more(body: _Body, state: Sequence[Output]) -> Tensor:
-    index, count, *_ = [body.argument(like) for like in state]
-    return body.add("Less", [index, count], {"T": _INT32}, [(_BOOL, ())]).out()
-
-
-def _body(loop: StepLoop, body: _Body, state: Sequence[Output]) -> list[Tensor]:
-    """One step: slice the lists, call the step, write what it returns into the stacks."""
-    given = iter([body.argument(like) for like in state])
-    index, count = next(given), next(given)
-    every, last = _results(loop)
-    lists = {tensor: next(given) for tensor in loop.staged}
-    stacks = [next(given) for _ in every]
-    for _ in last:
-        next(given)
-    fixed = {tensor: next(given) for tensor in loop.fixed}
-    variables = list(given)
-    values = iter(variables)
-    reads = [next(values) if t.dtype.name == "resource" else fixed[t] if t in fixed else _element(body, lists[t], index)
-             for t in loop.call.inputs]  # fmt: skip
-    outputs = [loop.call.output(port) for port in range(len(loop.call.outputs or ()))]
-    step = body.add(
-        "StatefulPartitionedCall",
-        reads,
-        {"Tin": [t.dtype for t in reads], "Tout": [kind for kind, _ in outputs],
-         "f": attrs.Func(loop.call.attr("function").name), "config": "", "config_proto": "", "executor_type": ""},
-        outputs,
-    )  # fmt: skip
-    following = body.add("AddV2", [index, body.integers(1)], {"T": _INT32}, [(_INT32, ())]).out()
-    written = [_write(body, stack, index, step.out(t.port)) for stack, t in zip(stacks, every, strict=True)]
-    return [following, count, *lists.values(), *written, *(step.out(t.port) for t in last), *fixed.values(), *variables]
-
-
-def _element(body: _Body, stack: Tensor, index: Tensor) -> Tensor:
-    kinds = {"Tparams": stack.dtype, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0}
-    return body.add("GatherV2", [stack, index, body.integers(0)], kinds, [(stack.dtype, (stack.shape or ())[1:])]).out()
-
-
-def _write(body: _Body, stack: Tensor, index: Tensor, value: Tensor) -> Tensor:
-    kind, shape = stack.dtype, stack.shape or ()
-    row = body.add("ExpandDims", [value, body.integers(0)], {"T": kind, "Tdim": _INT32}, [(kind, (1, *shape[1:]))])
-    start = [index, *(body.integers(0) for _ in shape[1:])]
-    at = body.add("Pack", start, {"N": len(start), "T": _INT32, "axis": 0}, [(_INT32, (len(start),))])
-    attributes = {"T": kind, "Tindices": _INT32}
-    return body.add("XlaDynamicUpdateSlice", [stack, row.out(), at.out()], attributes, [(kind, shape)]).out()
-
-
-def _zeros(body: _Body, like: Output) -> Tensor:
-    kind, shape = like
-    zero = body.add("Const", [], {"dtype": kind, "value": np.zeros((), kind.name)}, [(kind, ())]).out()
-    return body.add("Fill", [body.integers(shape), zero], {"T": kind, "index_type": _INT32}, [like]).out()
 
 
 # --------------------------------------------------------------------------- around the computation
@@ -213,7 +88,7 @@ def _gather(graph: Graph, tensor: Tensor, numbers: Tensor, steps: int) -> Tensor
     node = tensor.node
     inputs = [_outside(node.inputs[0]), numbers, _outside(node.inputs[2])]
     return graph.add("GatherV2", "tpugraph/stage/rows", inputs, attrs=node.raw_attrs,
-                     outputs=[_stack_of(tensor, steps)]).out()  # fmt: skip
+                     outputs=[stack_of(tensor, steps)]).out()  # fmt: skip
 
 
 def _stage(graph: Graph, loop: StepLoop, tensor: Tensor, steps: int) -> Tensor:
@@ -225,10 +100,10 @@ def _stage(graph: Graph, loop: StepLoop, tensor: Tensor, steps: int) -> Tensor:
 
 
 def _launch(graph: Graph, loop: StepLoop, name: str, lists: list[Tensor], steps: int) -> Node:
-    every, last = _results(loop)
+    every, last = results_of(loop)
     count = loop.counter.exits[0].out()
     values = [count, *lists, *(carried.initial for carried in loop.lasts.values()), *loop.fixed.values()]
-    results = [*(_stack_of(t, steps) for t in every), *map(_output, last)]
+    results = [*(stack_of(t, steps) for t in every), *map(output_of, last)]
     return graph.add(
         "XlaLaunch",
         "tpugraph/steps",
@@ -284,5 +159,5 @@ def _let_wait(graph: Graph, leave: Node, launch: Node, own: analysis.NodeSet) ->
     if all(use.node in own for use in leave.uses()):
         return
     after = graph.add("Identity", "tpugraph/stage/after", [value], attrs={"T": value.dtype}, controls=[launch],
-                      outputs=[_output(value)])  # fmt: skip
+                      outputs=[output_of(value)])  # fmt: skip
     graph.replace_uses(value, after.out(), where=lambda use: use.node is not after and use.node not in own)

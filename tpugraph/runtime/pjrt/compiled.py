@@ -6,7 +6,7 @@ when one side needs what the other has changed, and input is read one loop ahead
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, graphdef
-from tpugraph.runtime.engines import Choice
+from tpugraph.runtime.engine import LOSSES, SUMMARIES, Trained, TrainingLoop, trained
+from tpugraph.runtime.engine_choice import Choice
+from tpugraph.runtime.graph_session import GraphSession
 from tpugraph.runtime.pjrt.devices import Devices, joined
 from tpugraph.runtime.pjrt.host_part import COUNT, LIMIT, take_host_part
 from tpugraph.runtime.pjrt.prefetch import Ahead
@@ -24,8 +26,6 @@ from tpugraph.support.errors import RunError, TpuGraphError
 from tpugraph.xla import stablehlo
 
 Array = np.ndarray[Any, Any]
-Run = Callable[[Any, Mapping[str, Any] | None], Any]
-"""Runs fetches with feeds in the TensorFlow session."""
 
 GLOBAL_STEP = "tpugraph/global_step:0"
 
@@ -80,6 +80,9 @@ class CompiledLoop:
     """
 
     def __init__(self, graph: Graph, devices: Devices, *, seed: int, timeline: Timeline = OFF) -> None:
+        self.notes: Sequence[str] = ()
+        self.costs: Any = None
+        self.writes_files = devices.first
         self.module = devices.module
         self.devices = devices
         self._seed = seed
@@ -92,23 +95,16 @@ class CompiledLoop:
         self._no_position = ""  # why the input's position cannot be held
         self._ahead = Ahead(self._stage, self._read, self._hold)
 
-    def attach(self, graph: Any, run: Run, set_limit: Callable[[int], None]) -> None:
-        """Take the TensorFlow graph that the host's part was imported as.
-
-        Args:
-            graph: the graph.
-            run: runs it; raises RunError.
-            set_limit: sets the number of steps of the loop over the outfeed.
-        """
-        self._run = run
-        self._set_limit = set_limit
+    def attach(self, host: GraphSession) -> None:
+        """Take the session of the host's part."""
+        self._session = host
         self._reads: dict[str, Any] = {}
         self._writes: dict[str, tuple[Any, Any]] = {}
-        with graph.as_default():
+        with host.graph.as_default():
             for value in self.module.arguments:
                 if value.kind != "variable":
                     continue
-                handle = graph.get_operation_by_name(value.name).outputs[0]
+                handle = host.graph.get_operation_by_name(value.name).outputs[0]
                 kind = tf.as_dtype(value.dtype)
                 self._reads[value.name] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind)
                 if value.name in self.devices.written:
@@ -126,14 +122,14 @@ class CompiledLoop:
 
     # ------------------------------------------------------------------ variables on both sides
 
-    def to_host(self, fetch: Any = None) -> None:
-        """Give TensorFlow the newest values of the variables that a fetch needs: all, but for the step counter."""
+    def give_back(self, fetch: Any = None) -> None:
+        """Let TensorFlow have the newest values of the variables that a fetch needs: all, but for the step counter."""
         counts = isinstance(fetch, str) and fetch == GLOBAL_STEP
         names = self._stale & self._counts if counts else set(self._stale)
         if names:
             values = self.devices.get(sorted(names))
             feed = {self._writes[name][0]: value for name, value in values.items()}
-            self._run([self._writes[name][1] for name in values], feed)
+            self._session.run([self._writes[name][1] for name in values], feed)
             self._stale -= names
 
     def variables_changed(self) -> None:
@@ -150,14 +146,14 @@ class CompiledLoop:
 
     def _to_devices(self) -> None:
         if not self._on_devices:
-            self.devices.put(self._run(self._reads, None))
+            self.devices.put(self._session.run(self._reads))
             self._on_devices = True
 
     # ------------------------------------------------------------------ input
 
-    def fitting(self, count: int) -> int:
-        """How many of ``count`` steps the next loop has."""
-        return self._ahead.fitting(count)
+    def fitting(self, steps: int) -> int:
+        """How many of so many steps the next loop has: what was read ahead is used up first."""
+        return self._ahead.fitting(steps)
 
     def hold_position(self) -> str:
         """See that a checkpoint holds the input's position behind the last loop; returns why it cannot, else ""."""
@@ -170,7 +166,7 @@ class CompiledLoop:
     def _hold(self) -> None:
         if self._host.positions and not self._no_position:
             try:
-                self._run(self._host.positions, None)
+                self._session.run(self._host.positions)
             except RunError as error:  # an input without a state that can be written, which training does not need
                 self._no_position = error.fault
 
@@ -180,7 +176,7 @@ class CompiledLoop:
             return count, [[] for _ in self.devices.own]
         names = [name for core in self.devices.own for name in self._host.staged[core]]
         with self._timeline.span(INPUT):
-            steps, *found = self._run([COUNT + ":0", *names], {LIMIT + ":0": count})
+            steps, *found = self._session.run([COUNT + ":0", *names], {LIMIT + ":0": count})
         width = len(self._host.staged[0])
         return int(steps), [found[start : start + width] for start in range(0, len(found), width)]
 
@@ -191,44 +187,44 @@ class CompiledLoop:
 
     # ------------------------------------------------------------------ steps
 
-    def loop(self, count: int, following: int, done: int, *, summaries: bool) -> tuple[list[float], bytes | None]:
-        """Run a loop, and read the input of the next one meanwhile.
+    def train(self, loop: TrainingLoop) -> Trained:
+        """Run a training loop, and read the input of the next one meanwhile.
 
-        Args:
-            count: number of steps.
-            following: steps of the next loop, 0 if none is known.
-            done: steps that were trained before.
-            summaries: whether the graph's merged summaries are wanted.
-
-        Returns:
-            The loss of each step, fewer where the data ended; the summaries of the last step.
+        Raises:
+            RunError: a step failed.
         """
         self._to_devices()
-        staged = self._ahead.take(count)
+        staged = self._ahead.take(loop.steps)
         if not staged.steps:
-            return [], None
-        if staged.steps == count:
-            self._ahead.begin(following)
+            return Trained([])
+        if staged.steps == loop.steps:
+            self._ahead.begin(loop.following)
         host = (
-            dict(zip(self._host_values, self._run(self._host_values, None), strict=True)) if self._host_values else {}
+            dict(zip(self._host_values, self._session.run(self._host_values), strict=True)) if self._host_values else {}
         )
         with self._timeline.span(DEVICE):
-            sent, outputs = self.devices.run(staged.steps, (self._seed, done), staged.placed, host)
+            sent, outputs = self.devices.run(staged.steps, (self._seed, loop.trained), staged.placed, host)
         self._stale.update(self.devices.written)
-        self._set_limit(staged.steps)
+        self._session.set_steps(staged.steps)
         with self._timeline.span(OUTFEED):
-            return self._deliver(sent, outputs, summaries=summaries)
+            return self._deliver(sent, outputs, loop)
 
-    def _deliver(
-        self, sent: list[list[Array]], outputs: dict[str, Array], *, summaries: bool
-    ) -> tuple[list[float], bytes | None]:
+    def run_loop(self, steps: int, device: str, fetches: list[str]) -> list[Any]:
+        """Refuse: loops that do not train are left to other engines, which :mod:`tpugraph.runtime.engine_choice` sees to.
+
+        Raises:
+            RunError: always.
+        """
+        raise RunError(f"a loop of '{device}' cannot run on PJRT devices, which train alone", fix="engine='emulator'")
+
+    def _deliver(self, sent: list[list[Array]], outputs: dict[str, Array], loop: TrainingLoop) -> Trained:
         """Let the host's part read what the cores sent."""
         feed = {name: array for names, arrays in zip(self._host.outfeed, sent, strict=True)
                 for name, array in zip(names, arrays, strict=True)}  # fmt: skip
         first = next(iter(outputs.values()), np.zeros((), np.float32))
         feed |= {place: outputs.get(name, first) for name, place in self._host.outputs.items()}
-        losses, *more = self._run(["tpugraph/dequeue:0", *(["tpugraph/summaries:0"] if summaries else [])], feed)
-        return [float(loss) for loss in losses], more[0] if more else None
+        losses, *summaries = self._session.run([LOSSES, SUMMARIES] if loop.summaries else [LOSSES], feed)
+        return trained(losses, loop, *summaries)
 
 
 def _variables_behind(graph: Graph, tensor: str) -> set[str]:

@@ -1,22 +1,64 @@
-"""What runs beside a session's main thread: the three parts of a loop, and the queue runners of old input pipelines."""
+"""The engine of three parts: infeed, device and outfeed run at the same time in runs of their own, as on a TPU."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from tpugraph import ops
+from tpugraph.runtime.engine import TensorFlowEngine
 from tpugraph.runtime.timeline import DEVICE, OFF, Timeline
+from tpugraph.support.errors import RunError, TpuGraphError
 
 _PARTS = {"device": DEVICE}
 
 _END_SECONDS = 10.0
 """How long a part may take to end after the session was closed."""
+
+
+class ThreeParts(TensorFlowEngine):
+    """Runs the three parts of a loop side by side, joined by infeed and outfeed: a master's own, or queues.
+
+    Args:
+        notes: what is worth knowing about the graph.
+        timeline: takes note of how long each part takes.
+    """
+
+    def __init__(self, notes: Sequence[str] = (), timeline: Timeline = OFF) -> None:
+        super().__init__(notes)
+        self._timeline = timeline
+
+    def run_loop(self, steps: int, device: str, fetches: list[str]) -> list[Any]:
+        """Run a loop; an error in one part stops the others, and the first is reported.
+
+        Raises:
+            RunError: a step failed, or the data ended within the loop.
+        """
+        self.host.set_steps(steps)
+        ends = self.host.graph.get_operation_by_name("tpugraph/enqueue").control_inputs
+        fed = [op.outputs[0] if op.outputs else op for op in ends]  # an error where the loop ends early, which no op is
+        parts: dict[str, Any] = {"infeed": fed, "device": f"{device}:0", "outfeed": fetches}
+        results, failure = run_together(self.host.session, parts, self._timeline)
+        if failure is None:
+            return list(results["outfeed"])
+        self.host.fail()
+        raise self._error(failure)
+
+    def _error(self, failure: Failure) -> TpuGraphError:
+        if isinstance(failure.error, tf.errors.OutOfRangeError) and failure.part == "infeed":
+            return RunError(
+                "the data ended in the middle of a loop",
+                origin=self.host.source,
+                stage=failure.part,
+                fix="repeat the dataset, train fewer steps, or convert with a shorter --iterations_per_loop",
+            )
+        found = self.host.translate(failure.error)
+        found.stage = failure.part
+        return found
 
 
 @dataclass(frozen=True)
@@ -75,59 +117,3 @@ def run_together(
     consequences = (tf.errors.CancelledError, tf.errors.AbortedError)
     _, name, error = min(errors, key=lambda e: (isinstance(e[2], consequences), e[0]))
     return results, Failure(name, error)
-
-
-class QueueRunners:
-    """Fills the queues of a graph, each from a thread of its own, until their input ends or the session closes.
-
-    Args:
-        session: the TensorFlow session.
-        report: told when a queue stops for another reason than the end of its input.
-    """
-
-    def __init__(self, session: Any, report: Callable[[str], None]) -> None:
-        self._session = session
-        self._report = report
-        self._threads: list[threading.Thread] = []
-        self._stopped = False
-
-    def start(self) -> None:
-        """Start filling; starting twice is fine."""
-        if self._threads:
-            return
-        for op in self._session.graph.get_operations():
-            if (
-                op.type not in ops.ENQUEUES
-                or op.inputs[0].op.name.startswith("tpugraph/")
-                or op.inputs[0].op.type in ops.ENTER
-            ):
-                continue
-            thread = threading.Thread(target=self._fill, args=(op,), daemon=True, name=f"tpugraph-queue-{op.name}")
-            thread.start()
-            self._threads.append(thread)
-
-    def stop(self) -> None:
-        """Say that the session is about to close."""
-        self._stopped = True
-
-    def join(self) -> None:
-        """Wait for the threads; the session is closed, so that they end."""
-        for thread in self._threads:
-            thread.join(timeout=10)
-
-    def _fill(self, op: Any) -> None:
-        close = [
-            c
-            for c in self._session.graph.get_operations()
-            if c.type in ops.QUEUE_CLOSES and c.inputs[0] is op.inputs[0]
-        ]
-        try:
-            run = self._session.make_callable(op)
-            while not self._stopped:
-                run()
-        except (tf.errors.OutOfRangeError, tf.errors.CancelledError):
-            if close and not self._stopped:
-                self._session.run(close[0])
-        except (tf.errors.OpError, RuntimeError) as error:
-            if not self._stopped:
-                self._report(f"the queue '{op.name}' stopped: {str(error).splitlines()[0]}")

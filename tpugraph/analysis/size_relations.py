@@ -1,0 +1,256 @@
+"""Relations between sizes of a step: what is tied is one size, and a sum or a product settles its last unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from tpugraph.analysis.sizes import (
+    ROWS,
+    Known,
+    Poly,
+    Size,
+    Unknown,
+    add,
+    divide,
+    follows_batch,
+    known,
+    negative,
+    poly,
+    times,
+)
+
+
+class Relations:
+    """All ties and relations between sizes.
+
+    Args:
+        rows: the number of rows that the graph was traced with.
+        whole: the number of rows of the batches of all cores together.
+
+    Attributes:
+        conflicts: where a size that follows the batch was tied to one that does not: the place, and both.
+        settled: how many unknowns have been found; grows.
+        ones: dimensions of size 1 that were broadcast together.
+        ties: each pair of sizes that was found to be one, with the node or the evidence that says so.
+    """
+
+    def __init__(self, rows: int, whole: int | None = None) -> None:
+        self.rows = rows
+        self.whole = rows if whole is None else whole
+        self.conflicts: list[tuple[object, Known, Known]] = []
+        self.settled = 0
+        self.place: object = None  # the node, or the words of the evidence, that ties sizes now
+        self.ones: list[list[Size]] = []
+        self.ties: list[tuple[Size, Size, object]] = []
+        self._pending: list[tuple[str, list[Size], list[Size], object]] = []
+
+    def at(self, size: Size) -> int:
+        """The value in the traced graph."""
+        if isinstance(size, int):
+            return size
+        return size.value if isinstance(size, Unknown) else size.at(self.rows)
+
+    def tie(self, a: Size, b: Size) -> None:
+        """Two sizes are one."""
+        if a is b:
+            return
+        x, y = a.root() if isinstance(a, Unknown) else a, b.root() if isinstance(b, Unknown) else b
+        if isinstance(x, Unknown) and isinstance(y, Unknown):
+            if x is y:
+                return
+            if x.found is not None and y.found is not None:
+                return self._agree(x.found, y.found)
+            if x.value != y.value:
+                return None
+            if x.found is not None:
+                x, y = y, x
+            x._up = y
+            self.ties.append((a, b, self.place))
+            self.settled += y.found is not None
+            return None
+        if isinstance(y, Unknown):
+            x, y = y, x
+        if not isinstance(x, Unknown):
+            return self._agree(x, y)  # type: ignore[arg-type]
+        if x.found is not None:
+            return self._agree(x.found, y)  # type: ignore[arg-type]
+        if x.value < 0 and isinstance(y, int):
+            return None  # a size that depends on data is no number, and none that is made of it
+        if x.value == self.at(y):
+            x.found = y  # type: ignore[assignment]
+            self.ties.append((a, b, self.place))
+            self.settled += 1
+        return None
+
+    def _agree(self, a: Known, b: Known) -> None:
+        if a != b:
+            self.conflicts.append((self.place, a, b))
+
+    def product(self, left: Sequence[Size], right: Sequence[Size]) -> None:
+        """The products of both sides are equal."""
+        self._relate("product", left, right)
+
+    def sum(self, left: Sequence[Size], right: Sequence[Size]) -> None:
+        """The sums of both sides are equal."""
+        self._relate("sum", left, right)
+
+    def quotient(self, out: Size, size: Size, by: Size) -> None:
+        """One size is another divided by a third, and the remainder left out."""
+        self._relate("quotient", [out], [size, by])
+
+    def window(self, a: Size, b: Size) -> None:
+        """One size is that of windows over the other: either both follow the batch, or none."""
+        self._relate("window", [a], [b])
+
+    def broadcast(self, out: Size, parts: Sequence[Size]) -> None:
+        """A dimension of a result that its operands are broadcast to: those of another size than 1 are as large."""
+        if self.at(out) != 1:
+            for part in parts:
+                if self.at(part) != 1 or follows_batch(part):
+                    self.tie(out, part)
+            return
+        self.ones.append(list(parts))
+        self._relate("broadcast", [out], parts)  # all are 1: one of them may be a batch of one row
+
+    def literal_factors(self) -> None:
+        """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
+        for kind, _, right, _ in self._pending:
+            if kind == "quotient" and follows_batch(right[0]) and known(right[1]) is None:
+                self.tie(right[1], self.at(right[1]))
+        for kind, left, right, _ in self._pending:
+            if kind not in ("product", "sum"):
+                continue
+            for whole, parts in ((left, right), (right, left)):
+                if len(whole) != 1 or not any(follows_batch(s) for s in (*whole, *parts)):
+                    continue
+                opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
+                if known(whole[0]) is not None:
+                    opened = [p for p in opened if p.origin is not None] if len(opened) == 2 else []
+                if len(opened) == 1 and (kind == "product" or opened[0].value % self.rows or self.rows == 1):
+                    self.tie(opened[0], opened[0].value)
+
+    def even_parts(self, *, batches: bool = False) -> None:
+        """Unknown addends of one value that make up a size of the batch are equal parts of it.
+
+        Args:
+            batches: only where each part is a whole batch then, of as many rows as the addends say.
+        """
+        for kind, left, right, _ in self._pending:
+            for whole, parts in ((left, right), (right, left)) if kind == "sum" else ():
+                value = known(whole[0]) if len(whole) == 1 else None
+                if not isinstance(value, Poly) or len(parts) < 2 or any(known(p) is not None for p in parts):
+                    continue
+                share = divide(value, len(parts))
+                if batches and (share != ROWS or self.at(parts[0]) != self.rows):
+                    continue
+                if len({self.at(p) for p in parts}) == 1 and isinstance(share, Poly):
+                    for part in parts:
+                        self.tie(part, share)
+
+    def _relate(self, kind: str, left: Sequence[Size], right: Sequence[Size]) -> None:
+        relation = (kind, list(left), list(right), self.place)
+        if not self._settle(*relation):
+            self._pending.append(relation)
+
+    def propagate(self) -> None:
+        """Let relations settle their last unknowns until none can."""
+        place = self.place
+        while True:
+            before = self.settled
+            self._pending = [relation for relation in self._pending if not self._settle(*relation)]
+            if self.settled == before:
+                self.place = place
+                return
+
+    def _settle(self, kind: str, left: list[Size], right: list[Size], place: object) -> bool:
+        self.place = place
+        if kind == "broadcast":
+            return self._settle_broadcast(left[0], right)
+        if kind == "quotient":
+            return self._settle_quotient(left[0], *right)
+        if kind == "window":
+            return self._settle_window(left[0], right[0])
+        found = [[known(s) for s in side] for side in (left, right)]
+        unknown = [s for s in (*left, *right) if known(s) is None]
+        if len({s.root() for s in unknown if isinstance(s, Unknown)}) > 1 or len(unknown) > 1:
+            return self._no_batch(found, unknown) if kind == "product" else False
+        combine = times if kind == "product" else add
+        sides = [
+            combine(*(f for f in side if f is not None)) if side else (1 if kind == "product" else 0) for side in found
+        ]
+        if not unknown:
+            if sides[0] != sides[1]:
+                self.conflicts.append((place, sides[0], sides[1]))
+            return True
+        here, there = (sides[0], sides[1]) if any(f is None for f in found[0]) else (sides[1], sides[0])
+        value = divide(there, here) if kind == "product" else add(there, negative(here))
+        if isinstance(value, Poly) and value.at(self.rows) != self.at(unknown[0]):
+            return True  # the numbers of the traced graph do not bear it out
+        if value is not None:
+            self.tie(unknown[0], value)
+        return True
+
+    def _settle_quotient(self, out: Size, size: Size, by: Size) -> bool:
+        found, divisor, quotient = known(size), known(by), known(out)
+        if found is not None and divisor is not None and self.whole == self.rows:
+            share = divide(found, divisor) if isinstance(found, Poly) else found // divisor  # type: ignore[operator]
+            if share is not None:
+                self.tie(out, share)
+            return True
+        if found is not None and divisor is not None:
+            made = self._through(*(_value(found, n) // _value(divisor, n) for n in (self.rows, self.whole)))
+            self.tie(out, made)
+            return True
+        exact = self.at(out) * self.at(by) == self.at(size)
+        if exact and quotient is not None and divisor is not None:
+            self.tie(size, times(quotient, divisor))
+            return True
+        return False
+
+    def _through(self, here: int, there: int) -> Known:
+        """A size of one value on a core and another for all rows: the line through both, exact for these two."""
+        if here == there:
+            return here
+        slope = Fraction(there - here, self.whole - self.rows)
+        return poly((here - slope * self.rows, slope))
+
+    def _no_batch(self, found: list[list[Known | None]], unknown: list[Size]) -> bool:
+        """A product without batch on one side leaves none on the other."""
+        for side in found:
+            if None not in side and not any(isinstance(f, Poly) for f in side):
+                for size in unknown:
+                    self.tie(size, self.at(size))
+                return True
+        return False
+
+    def _settle_window(self, a: Size, b: Size) -> bool:
+        for size, other in ((a, b), (b, a)):
+            if isinstance(known(other), int):
+                self.tie(size, self.at(size))
+                return True
+        return False
+
+    def _settle_broadcast(self, out: Size, parts: list[Size]) -> bool:
+        found = [known(part) for part in parts]
+        batch = next((f for f in found if isinstance(f, Poly)), None)
+        if batch is not None:
+            self.tie(out, batch)
+            return True
+        if None not in found:
+            self.tie(out, 1)
+            return True
+        if known(out) == 1:
+            for part in parts:
+                self.tie(part, 1)
+            return True
+        return False
+
+
+def values(sizes: Iterable[Size], relations: Relations) -> tuple[int, ...]:
+    """The values of sizes in the traced graph."""
+    return tuple(relations.at(size) for size in sizes)
+
+
+def _value(size: Known, rows: int) -> int:
+    return size.at(rows) if isinstance(size, Poly) else size

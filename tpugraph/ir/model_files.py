@@ -1,0 +1,214 @@
+"""What a file or folder of a model holds: a GraphDef, a MetaGraphDef, a SavedModel or event files, told from its content."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+from tpugraph.support.errors import LoadError
+
+NAMES_IN_A_FOLDER = ("saved_model.pb", "saved_model.pbtxt", "graph.pbtxt", "model.pb")
+"""What a folder's graph is called, beside ``*.meta``; a SavedModel comes first, what Estimator writes as text last."""
+
+
+EVENT_FILES = "*.tfevents.*"
+"""The event files of a folder, such as an Estimator's folder of evaluations."""
+
+_EVENTS, _EVENTS_WITHIN = b"brain.Event:", 64  # what the first record of an event file says
+
+_COLLECTIONS = (
+    "train_op",
+    "losses",
+    "trainable_variables",
+    "variables",
+    "local_variables",
+    "global_step",
+    "summaries",
+    "queue_runners",
+    "update_ops",
+    "savers",
+    "table_initializer",
+    "init_op",
+    "local_init_op",
+)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a path held: a protobuf of one kind and the file it was read from."""
+
+    kind: str
+    graph_def: Any
+    meta: Any
+    path: Path
+
+
+def sniff(path: Path) -> Loaded:
+    """Tell what a path holds and parse it; see :func:`load`."""
+    if path.is_dir():
+        return _sniff_folder(path)
+    if not path.exists():
+        raise LoadError(f"there is no file '{path}'", fix="check the path")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LoadError(f"'{path}' cannot be read: {error.strerror}", fix="check the file's permissions") from error
+    if not data:
+        raise LoadError(f"'{path}' is empty", fix="copy the file again")
+    if _EVENTS in data[:_EVENTS_WITHIN]:
+        return _from_events([path])
+    found = _sniff_text(data) if _is_text(data) else _sniff_binary(data)
+    if found is None:
+        raise LoadError(
+            f"'{path}' is {_describe(data)}",
+            fix="give a GraphDef (.pb, .pbtxt), a MetaGraphDef (.meta), a SavedModel, an event file or a model_dir",
+        )
+    kind, message = found
+    meta = message.meta_graphs[0] if kind == "SavedModel" else message if kind == "MetaGraphDef" else None
+    return Loaded(kind, message if meta is None else meta.graph_def, meta, path)
+
+
+def _sniff_folder(path: Path) -> Loaded:
+    for name in NAMES_IN_A_FOLDER[:2]:
+        if (path / name).exists():
+            return sniff(path / name)
+    metas = sorted(path.glob("*.meta"), key=lambda p: (p.stat().st_mtime, _step_of(p)))
+    if metas:
+        return sniff(metas[-1])
+    for name in NAMES_IN_A_FOLDER[2:]:
+        if (path / name).exists():
+            return sniff(path / name)
+    events = sorted(path.glob(EVENT_FILES), key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
+    if events:
+        return _from_events(events)
+    raise LoadError(
+        f"the folder '{path}' holds no graph",
+        fix="give a model_dir with a .meta or graph.pbtxt file, a SavedModel folder, or a file",
+    )
+
+
+def _from_events(paths: Sequence[Path]) -> Loaded:
+    """The first graph of the first event file that has one."""
+    import tensorflow as tf
+
+    for path in paths:
+        try:
+            for event in tf.compat.v1.train.summary_iterator(str(path)):
+                graph_def = graph_pb2.GraphDef.FromString(event.graph_def)
+                if graph_def.node:
+                    return Loaded("event file", graph_def, None, path)
+        except tf.errors.DataLossError:  # the end of a file that is still written, or was cut off
+            continue
+    raise LoadError(
+        f"the event file '{paths[0]}' holds no graph",
+        fix="give the event file of a run that wrote its graph, as Estimator.evaluate does",
+    )
+
+
+def _step_of(path: Path) -> int:
+    digits = path.stem.rpartition("-")[2]
+    return int(digits) if digits.isdigit() else -1
+
+
+def _is_text(data: bytes) -> bool:
+    head = data[:4096]
+    return b"\0" not in head and not any(b < 9 for b in head)
+
+
+def _sniff_text(data: bytes) -> tuple[str, Any] | None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    # The first field of a SavedModel, a MetaGraphDef and a GraphDef tells them apart.
+    head = text.lstrip()[:200]
+    kinds: list[tuple[str, Any]] = [("GraphDef", graph_pb2.GraphDef)]
+    if head.startswith(("saved_model_schema_version", "meta_graphs")):
+        kinds = [("SavedModel", saved_model_pb2.SavedModel)]
+    elif head.startswith(("meta_info_def", "graph_def")):
+        kinds = [("MetaGraphDef", meta_graph_pb2.MetaGraphDef)]
+    for kind, message_type in kinds:
+        message = message_type()
+        try:
+            text_format.Parse(text, message)
+        except (text_format.ParseError, RecursionError):
+            continue
+        if _plausible(kind, message):
+            return kind, message
+    return None
+
+
+def _sniff_binary(data: bytes) -> tuple[str, Any] | None:
+    kinds: tuple[tuple[str, Any], ...] = (
+        ("GraphDef", graph_pb2.GraphDef),
+        ("MetaGraphDef", meta_graph_pb2.MetaGraphDef),
+        ("SavedModel", saved_model_pb2.SavedModel),
+    )
+    for kind, message_type in kinds:
+        message = message_type()
+        try:
+            message.ParseFromString(data)
+        except (DecodeError, RuntimeError):
+            continue
+        if _plausible(kind, message):
+            return kind, message
+    return None
+
+
+def _plausible(kind: str, message: Any) -> bool:
+    if kind == "SavedModel":
+        return bool(message.meta_graphs) and _plausible("MetaGraphDef", message.meta_graphs[0])
+    graph_def = message.graph_def if kind == "MetaGraphDef" else message
+    return bool(graph_def.node) and all(node.name and node.op for node in graph_def.node)
+
+
+def _describe(data: bytes) -> str:
+    """What a file that is no graph seems to be."""
+    if data.startswith(b"\x89HDF"):
+        return "an HDF5 file (Keras weights), not a graph"
+    if data.startswith(b"PK\x03\x04"):
+        return "a zip archive, not a graph"
+    if _is_text(data):
+        return "text, but not a graph in text form (it may be cut off)"
+    return "not a graph (it may be cut off, or another kind of file)"
+
+
+# --------------------------------------------------------------------------- collections
+
+
+def collections_of(meta: Any, source: str) -> dict[str, list[str]]:
+    """Collections as names; protobuf entries (variables, queue runners) are given by their first name."""
+    found: dict[str, list[str]] = {}
+    for key, collection in meta.collection_def.items():
+        if key not in _COLLECTIONS:
+            continue
+        try:
+            names = _names_in(key, collection)
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise LoadError(f"the collection '{key}' is damaged", origin=source, fix="write the graph again, or copy it "
+                            "again") from error  # fmt: skip
+        if names is not None:
+            found[key] = names
+    return found
+
+
+def _names_in(key: str, collection: Any) -> list[str] | None:
+    from tensorflow.core.framework import variable_pb2
+    from tensorflow.core.protobuf import queue_runner_pb2
+
+    kind = collection.WhichOneof("kind")
+    if kind == "node_list":
+        return list(collection.node_list.value)
+    if kind != "bytes_list" or key == "savers":
+        return None
+    values = collection.bytes_list.value
+    if key == "queue_runners":
+        return [name for value in values for name in queue_runner_pb2.QueueRunnerDef.FromString(value).enqueue_op_name]
+    return [variable_pb2.VariableDef.FromString(value).variable_name.removesuffix(":0") for value in values]

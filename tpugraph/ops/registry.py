@@ -1,0 +1,70 @@
+"""Questions about any op type, with a record or without: what has none is answered by TensorFlow's own op registry."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from tpugraph.ops.record import Op, records
+
+_HOST_PREFIXES = ("Decode", "Parse", "QueueDequeue", "QueueEnqueue", "QueueSize", "Reader", "LookupTable", "Iterator")
+"""Families of TensorFlow's own op types that run on a host only, by the family's documented prefix."""
+
+
+@cache
+def record(op: str) -> Op:
+    """The record of an op type; of one that has none, the careful answer."""
+    known = records().get(op)
+    return known or Op(op, family="unknown", host_only=is_dataset(op) or op.startswith(_HOST_PREFIXES))
+
+
+@cache
+def op_def(op: str) -> Any:
+    """TensorFlow's definition of an op type, or None where this TensorFlow does not know it."""
+    from tensorflow.python.framework import op_def_registry
+
+    return op_def_registry.get(op)
+
+
+@cache
+def input_counts(op: str) -> tuple[str | None, ...] | None:
+    """For each input of the op's definition the attribute that says how many tensors it is, None for one tensor.
+
+    Of an unknown op None.
+    """
+    definition = op_def(op)
+    if definition is None:
+        return None
+    return tuple(argument.number_attr or argument.type_list_attr or None for argument in definition.input_arg)
+
+
+@cache
+def required_attrs(op: str) -> frozenset[str]:
+    """The attributes of an op type that have no default; none are known of an unknown op."""
+    definition = op_def(op)
+    attributes = () if definition is None else definition.attr
+    return frozenset(a.name for a in attributes if not a.HasField("default_value"))
+
+
+@cache
+def is_stateful(op: str) -> bool:
+    """Whether running the op has effects or depends on state; True for an unknown op."""
+    definition = op_def(op)
+    return True if definition is None else bool(definition.is_stateful)
+
+
+@cache
+def is_folded_away(op: str) -> bool:
+    """Whether TensorFlow, which calls the op stateless, might run it while it imports a graph though it reaches outside."""
+    return record(op).reach is not None and not is_stateful(op)
+
+
+@cache
+def is_dataset(op: str) -> bool:
+    """Whether the op makes a tf.data dataset (its output is a variant that describes one)."""
+    return op.endswith(("Dataset", "DatasetV2", "DatasetV3", "DatasetV4")) and op_def(op) is not None
+
+
+def is_host_only(op: str) -> bool:
+    """Whether the op can run on a host only, whatever its dtypes."""
+    return record(op).host_only

@@ -1,0 +1,141 @@
+"""The TensorFlow session of a TPU graph: runs what TensorFlow runs of it, and tells what fails in tpugraph's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.analysis import shapes
+from tpugraph.ir import Graph
+from tpugraph.runtime import failures
+from tpugraph.runtime.queue_runners import QueueRunners
+from tpugraph.support.errors import RunError, TpuGraphError
+
+STEPS = "tpugraph/iterations_per_loop"
+"""The variable that holds the number of steps of a loop."""
+
+_FAILURES = (tf.errors.OpError, RuntimeError)
+
+
+class GraphSession:
+    """A TensorFlow session on a graph that has its entry points.
+
+    Args:
+        graph: what TensorFlow is to run.
+        start: makes the session on the ``tf.Graph``.
+        files: the names of files in the graph, which may be missing.
+        note: told what is worth knowing, in sentences.
+
+    Attributes:
+        graph: the ``tf.Graph``.
+        session: the ``tf.compat.v1.Session``, or what stands for it on a cluster.
+        names: the names of the ops that the graph had.
+        steps_per_loop: the steps of a loop, as the graph was converted.
+        source: where the graph comes from, for messages.
+        closed: whether it is closed, on purpose or by a failure.
+    """
+
+    def __init__(
+        self, graph: Graph, start: Callable[[Any], Any], *, files: set[str], note: Callable[[str], None]
+    ) -> None:
+        self.source = graph.source
+        self.graph = shapes.import_graph(graph)
+        self.session = start(self.graph)
+        self.names: Set[str] = {op.name for op in self.graph.get_operations()}
+        self.closed = False
+        self._files = files
+        self._note = note
+        self._callables: dict[tuple[str, ...], Any] = {}
+        self._queue_runners = QueueRunners(self.session, note)
+        first = self.graph.get_operation_by_name(f"{STEPS}/Initializer").get_attr("value")
+        self.steps_per_loop = int(tf.make_ndarray(first))
+        self._steps = -1
+        self._set_steps = self._steps_setter()
+
+    # ------------------------------------------------------------------ runs
+
+    def run(self, fetch: Any, feed: Mapping[Any, Any] | None = None) -> Any:
+        """The values of what is fetched.
+
+        Raises:
+            RunError: it failed.
+        """
+        with self.translated():
+            return self.session.run(fetch, feed_dict=feed)
+
+    def call(self, *names: str) -> list[Any]:
+        """The values of tensors by name; made ready at the first call, for what runs again and again.
+
+        Raises:
+            RunError: it failed.
+        """
+        if names not in self._callables:
+            self._callables[names] = self.session.make_callable([self.graph.as_graph_element(name) for name in names])
+        with self.translated():
+            return list(self._callables[names]())
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Work in the TensorFlow session, whose errors become those of tpugraph."""
+        try:
+            yield
+        except _FAILURES as error:
+            raise self.translate(error) from error
+
+    def translate(self, error: BaseException) -> TpuGraphError:
+        """The error of tpugraph for one that TensorFlow raised."""
+        return failures.translate(error, self.graph, self.source, self._files)
+
+    def require_open(self) -> None:
+        """See that the session can run.
+
+        Raises:
+            RunError: it is closed.
+        """
+        if self.closed:
+            raise RunError("the session is closed", fix="open a new TPUSession")
+
+    # ------------------------------------------------------------------ the length of a loop
+
+    def set_steps(self, steps: int) -> None:
+        """Let loops have so many steps."""
+        if steps != self._steps:
+            self._set_steps(steps)
+            self._steps = steps
+
+    def steps_were_reset(self) -> None:
+        """Hear that the variables, and so the length of a loop, have their first values again."""
+        self._steps = -1
+
+    def _steps_setter(self) -> Any:
+        with self.graph.as_default():
+            handle = self.graph.get_operation_by_name(STEPS).outputs[0]
+            value = tf.compat.v1.placeholder(tf.int32, [], name=f"{STEPS}/value")
+            assign = tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        return self.session.make_callable(assign, feed_list=[value])
+
+    # ------------------------------------------------------------------ life
+
+    def fill_queues(self) -> None:
+        """Start the threads that fill the queues of an old input pipeline; starting twice is fine."""
+        self._queue_runners.start()
+
+    def fail(self) -> None:
+        """Hear that a failure has closed the TensorFlow session."""
+        self.closed = True
+        self._queue_runners.stop()
+
+    def close(self) -> None:
+        """Shut the TPU system down and release the TensorFlow session."""
+        self.closed = True
+        self._queue_runners.stop()
+        try:
+            self.session.run("tpugraph/shutdown")
+        except (*_FAILURES, TpuGraphError) as error:
+            self._note(f"shutdown: {str(error).splitlines()[0]}")
+        finally:
+            self.session.close()  # cancels what still waits
+            self._queue_runners.join()
