@@ -22,8 +22,8 @@ from tpugraph.analysis.placements import (
 )
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, known
-from tpugraph.analysis.state import variable_of
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import variable_of
 from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.whole_sizes import at
 from tpugraph.support.errors import ConversionError
@@ -139,7 +139,7 @@ class Conversions:
             if self._left_out_sum(node, tensor, placement):
                 self._note(tensor, "the sum over the cores: TensorFlow left out the sum over a batch of one row")
                 return c.sum(source)
-            if tensor.node.op == "Const":
+            if tensor.node.op in ops.CONSTANTS:
                 return self._wider(tensor, placement, level)
             if tensor.node.op == "Range":
                 rows = placement.inner * self.placing.d.rows * self.count

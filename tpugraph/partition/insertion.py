@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tpugraph import ops
-from tpugraph.analysis.placements import SUM, Entries, Partial, PerCore, Placement, Replicate, Shard
+from tpugraph.analysis.placements import (
+    SUM,
+    Entries,
+    Partial,
+    PerCore,
+    Placement,
+    Replicate,
+    Shard,
+)
 from tpugraph.analysis.placing import Verdict
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.partition import one_row

@@ -9,8 +9,9 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
+from tpugraph.ir.frames import frames_around
 
 _INT32 = attrs.dtype("int32")
 _FLOAT = attrs.dtype("float32")
@@ -31,7 +32,7 @@ class StepNodes:
         self.count = count
         self._frame_of = {} if flat else analysis.frames(graph)
         self._conditional = {} if flat else analysis.conditional(graph)
-        self._outer = nesting(graph, self._frame_of)
+        self._outer = {} if flat else frames_around(graph)
         self._id: Tensor | None = None
         self._entered: dict[tuple[Tensor, str], Tensor] = {}
         self._constants: dict[tuple[str, bytes, tuple[int, ...]], Tensor] = {}
@@ -52,7 +53,7 @@ class StepNodes:
     def instead(self, tensor: Tensor, value: Any, *, name: str) -> Tensor:
         """A constant that is read instead of a tensor, after all that the tensor's node waits for."""
         made = self.constant(value, tensor.dtype, tensor, name=name, alone=True)
-        if tensor.node.op != "Const" or tensor.node.controls:
+        if tensor.node.op not in ops.CONSTANTS or tensor.node.controls:
             self.graph.add_control(made.node, tensor.node)
         return made
 
@@ -135,16 +136,3 @@ class StepNodes:
         node = graph.add("Identity", "replica/id", [merged.out()], outputs=[(_INT32, ())], source=source,
                          attrs={"T": _INT32, "_tpu_input_identity": True, CLUSTER_ATTR: CLUSTER})  # fmt: skip
         return node.out()
-
-
-def nesting(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
-    """The frame around each loop."""
-    found: dict[str, str] = {}
-    for enter in graph.of_type(*ops.ENTER) if frame_of else ():
-        source = enter.inputs[0].node
-        around = frame_of.get(source, "")
-        if source.op in ops.EXIT:
-            around = ""
-        if enter.attr("frame_name") not in found or around:
-            found[enter.attr("frame_name")] = around
-    return found
