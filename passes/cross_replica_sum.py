@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph import analysis
+from tpugraph import analysis, ops
 from tpugraph.analysis.batched_input import batch_rows
 from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Sized
@@ -84,7 +84,7 @@ class CrossReplicaSum(Pass):
         """The constants that the user settled: by name, whether they hold the size of the batch."""
         chosen = dict.fromkeys(self.literals, False) | dict.fromkeys(self.batch_constants, True)
         for name in chosen:
-            if name not in graph or graph[name].op != "Const":
+            if name not in graph or graph[name].op not in ops.CONSTANTS:
                 raise UsageError(f"there is no constant '{name}' in the step", origin=graph.source,
                                  fix="give the names of Const nodes, as the refusal that asked for them did")  # fmt: skip
         for name in self.batch_constants:

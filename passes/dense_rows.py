@@ -10,9 +10,9 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.shapes import byte_size, is_static
-from tpugraph.analysis.state import variable_of
 from tpugraph.analysis.step import Literals, add_literals
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.walks import variable_of
 from tpugraph.partition.dense_steps import DENSE, added_up, make_dense
 from tpugraph.tpu.pipeline import Pass
 

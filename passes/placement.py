@@ -59,7 +59,7 @@ def _total(sizes: Iterable[int | None]) -> int | None:
 
 
 def _clone_shared(graph: Graph, device: NodeSet, host: NodeSet, cut: list[Tensor]) -> None:
-    """Give the host its own copies of the uniform nodes that both sides need."""
+    """Give the host its own copies of the replicated nodes that both sides need."""
     crossing = {t.node for t in cut}
     shared = [node for node in host if node in device and node not in crossing]
     stateful = next((n for n in shared if ops.is_stateful(n.op) and n.op not in ops.CHECKS), None)

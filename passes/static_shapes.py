@@ -12,6 +12,7 @@ from tpugraph.analysis import carried_shapes, shapes
 from tpugraph.analysis.step import ClosedShapes
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.builder import Builder
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -58,7 +59,7 @@ def _ones_of_open_batches(graph: Graph) -> dict[str, tuple[int, ...]] | None:
 def _rows(dataset: Node) -> int | None:
     """How many rows a dataset puts into a batch, where a constant says it."""
     rows = dataset.inputs[ops.BATCHING[dataset.op][0]].node
-    return int(rows.attr("value").item()) if rows.op == "Const" and rows.attr("value").size == 1 else None
+    return int(rows.attr("value").item()) if rows.op in ops.CONSTANTS and rows.attr("value").size == 1 else None
 
 
 def _close_batch(graph: Graph, get_next: Node) -> list[str]:
@@ -76,7 +77,11 @@ def _close_batch(graph: Graph, get_next: Node) -> list[str]:
     drop_operand, size = ops.BATCHING[dataset.op][1], _rows(dataset)
     if drop_operand is None or size is None:
         return []
-    graph.set_input(dataset, drop_operand % len(dataset.inputs), _constant(graph, dataset, np.asarray(True)).out())
+    graph.set_input(
+        dataset,
+        drop_operand % len(dataset.inputs),
+        _beside(graph, dataset).constant(np.asarray(True), name="drop_remainder"),
+    )
     for node in (dataset, *chain, iterator, get_next):
         graph.set_attr(node, "output_shapes", [_with_batch(s, size) for s in node.attr("output_shapes")])
     graph.note(dataset, f"drops the last partial batch, so that every batch has {size} rows")
@@ -87,16 +92,8 @@ def _with_batch(shape: Shape, size: int) -> Any:
     return attrs.encode(None if shape is None else (size, *shape[1:])) if shape else shape
 
 
-def _constant(graph: Graph, near: Node, value: np.ndarray[Any, Any]) -> Node:
-    kind = attrs.dtype(value.dtype.name)
-    return graph.add(
-        "Const",
-        f"{near.name}/drop_remainder",
-        attrs={"dtype": kind, "value": value},
-        device=near.device,
-        outputs=[(kind, value.shape)],
-        source=near,
-    )
+def _beside(graph: Graph, node: Node) -> Builder:
+    return Builder(graph, node.name, device=node.device, source=node)
 
 
 # --------------------------------------------------------------------------- folding
@@ -117,15 +114,7 @@ def _fold(graph: Graph) -> dict[str, str]:
             if not shapes.is_static(tensor.shape) or tensor.node.op == "Merge":
                 continue
             value = _answer(node.op, tensor.shape, kind.name)
-            constant = graph.add(
-                "Const",
-                f"{node.name}/folded",
-                controls=node.controls,
-                attrs={"dtype": kind, "value": value},
-                device=node.device,
-                outputs=[(kind, value.shape)],
-                source=node,
-            )
+            constant = _beside(graph, node).constant(value, kind, name="folded", controls=node.controls).node
             if tensor.node in inside or tensor.node.op in ops.SWITCH:
                 graph.add_control(constant, _pivot(graph, tensor))  # else it would leave its loop body or branch
             graph.replace_uses(node.out(port), constant.out())
@@ -142,8 +131,7 @@ def _pivot(graph: Graph, tensor: Tensor) -> Node:
         return tensor.node
     readers = (use.node for use in tensor.node.uses(tensor.port))
     found = next((node for node in readers if node.op == "Identity"), None)
-    return found or graph.add("Identity", f"{tensor.node.name}/alive", [tensor], attrs={"T": tensor.dtype},
-                              device=tensor.node.device, outputs=[(tensor.dtype, tensor.shape)], source=tensor.node)  # fmt: skip
+    return found or _beside(graph, tensor.node).identity(tensor, name="alive").node
 
 
 def _answer(op: str, shape: Shape, kind: str) -> np.ndarray[Any, Any]:

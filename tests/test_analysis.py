@@ -1,4 +1,4 @@
-"""Loop frames, conditional regions, divergence and minimum cuts."""
+"""Loop frames, conditional regions, varying values and minimum cuts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpugraph import testing
-from tpugraph.analysis import conditional, divergence, frames, minimum_cut, replica_varying
+from tpugraph.analysis import conditional, frames
+from tpugraph.analysis.min_cut import minimum_cut
+from tpugraph.analysis.varying_values import replica_varying, varying_from
 from tpugraph.ir import Graph, Node
 
 LOOPS = """
@@ -64,25 +66,25 @@ def test_conditional_ends_at_the_merge() -> None:
     assert names(conditional(graph)) == {"a", "b", "w"}
 
 
-# ------------------------------------------------------------------ divergence
+# ------------------------------------------------------------------ varying values
 
 
 def varying(text: str, *sources: str) -> set[str]:
     graph = testing.parse(text)
-    return names(divergence(graph, [graph[name] for name in sources]))
+    return names(varying_from(graph, [graph[name] for name in sources]))
 
 
-def test_divergence_follows_data_and_not_control() -> None:
+def test_variation_follows_data_and_not_control() -> None:
     assert varying("s = Test()\nx = Test(s)\ny = Test() ^x\nz = Test(y, x)", "s") == {"s", "x", "z"}
 
 
-def test_a_sum_over_the_cores_is_uniform() -> None:
+def test_a_sum_over_the_cores_is_replicated() -> None:
     text = "s = Test()\ng = Const()\nr = CrossReplicaSum(s, g) {T: float32}\ny = Test(r)\nz = Test(r, s)"
     assert varying(text, "s") == {"s", "z"}
 
 
 @pytest.mark.parametrize("op", ["Shape", "Size", "Rank", "ZerosLike", "OnesLike"])
-def test_the_shape_of_what_varies_is_uniform_where_it_is_static(op: str) -> None:
+def test_the_shape_of_what_varies_is_replicated_where_it_is_static(op: str) -> None:
     assert varying(f"s = Test() : float32[2,3]\ny = {op}(s)", "s") == {"s"}
     assert varying(f"s = Test() : float32[?,3]\ny = {op}(s)", "s") == {"s", "y"}
     assert varying(f"s = Test()\ny = {op}(s)", "s") == {"s", "y"}
@@ -111,7 +113,7 @@ def test_a_varying_trip_count_makes_the_whole_loop_vary() -> None:
         less = Test(im, entered)
         """
     )
-    found = names(divergence(graph, [graph["limit"]]))
+    found = names(varying_from(graph, [graph["limit"]]))
     assert {"inner", "im", "is", "ib", "pinned", "in", "ie", "between"} <= found
     assert "om" in found  # what leaves the loop varies, and so does the loop around that counts with it
     assert not found & {"x"}
@@ -134,13 +136,13 @@ def test_what_is_put_into_a_container_makes_it_vary() -> None:
 def test_within_limits_the_walk() -> None:
     graph = testing.parse("s = Test()\nx = Test(s)\ny = Test(x)")
     within = {graph[name]: None for name in ("s", "x")}
-    assert names(divergence(graph, [graph["s"]], within=within)) == {"s", "x"}
+    assert names(varying_from(graph, [graph["s"]], within=within)) == {"s", "x"}
 
 
 CLUSTER = ', _tpu_replicate: "cluster"'
 
 
-def test_a_random_op_that_feeds_uniform_state_only_is_uniform() -> None:
+def test_a_random_op_that_feeds_uniform_state_only_is_replicated() -> None:
     text = f"""
         feed = Test()
         shape = Const() {{x: 1{CLUSTER}}}

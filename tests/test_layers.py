@@ -1,5 +1,6 @@
 """The house keeps its floors: tools/bazel/floors.bzl says which room may import which."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -148,3 +149,17 @@ def test_every_module_can_be_the_first_one_imported() -> None:
 def test_importing_tpugraph_does_not_load_tensorflow() -> None:
     done = run("-c", "import sys, tpugraph; sys.exit('tensorflow' in sys.modules)")
     assert done.returncode == 0, done.stderr or "import tpugraph loads TensorFlow"
+
+
+@pytest.mark.parametrize("room", ["analysis", "roles", "xla"])
+def test_every_module_has_a_test_that_names_it(room: str) -> None:
+    house = House(ROOT)
+    named: set[str] = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                named |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    modules = [name for name in house.modules(room) if house.paths[name].name != "__init__.py"]
+    assert [name for name in modules if name not in named] == []

@@ -18,17 +18,14 @@ OUTGROWN = {
     "tpugraph/analysis/dimensions.py",
     "tpugraph/estimator/tpu_estimator.py",
     "tpugraph/estimator/tracing.py",
-    "tpugraph/partition/collectives.py",
-    "tpugraph/partition/insertion.py",
 }
-"""Files that hold more than one concept still. Whoever splits one takes it out of here; none comes in."""
+"""Files that hold more than one concept still; none comes in, and whoever splits one takes it out."""
 
 LONG = {
     "tpugraph/estimator/evaluate.py:evaluate_on_cores",
-    "tpugraph/estimator/predict.py:predict_on_cores",
     "tpugraph/tpu/outfeeding.py:read_in_loop",
 }
-"""Functions that are too long still; none comes in."""
+"""Functions that are too long still; none comes in, and whoever shortens one takes it out."""
 
 
 def sources() -> dict[str, str]:
@@ -50,12 +47,12 @@ def long_functions(text: str) -> list[str]:
 
 def test_no_file_is_too_long() -> None:
     long = {name for name, text in sources().items() if len(text.splitlines()) > MOST_LINES_OF_A_FILE}
-    assert long - TABLES.keys() == OUTGROWN
+    assert long - TABLES.keys() <= OUTGROWN
 
 
 def test_no_function_is_too_long() -> None:
     found = {f"{name}:{function}" for name, text in sources().items() for function in long_functions(text)}
-    assert found == LONG
+    assert found <= LONG
 
 
 def test_a_long_function_is_found() -> None:

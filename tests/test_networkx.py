@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models import corpus
-from tpugraph import analysis
+from tpugraph.analysis.min_cut import minimum_cut
+from tpugraph.analysis.networkx_view import as_networkx
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -22,7 +23,7 @@ def test_the_minimum_cut_is_that_of_networkx(size: int, data: st.DataObject) -> 
         network.add_edge((vertex, "in"), (vertex, "out"), **cost)
     for a, b in edges:
         network.add_edge((a, "out"), (b, "in"))
-    found = analysis.minimum_cut(edges, capacity, [0], [size - 1])
+    found = minimum_cut(edges, capacity, [0], [size - 1])
     try:
         expected, _ = nx.minimum_cut(network, (0, "in"), (size - 1, "out"))
     except nx.NetworkXUnbounded:
@@ -37,7 +38,7 @@ def test_the_minimum_cut_is_that_of_networkx(size: int, data: st.DataObject) -> 
 
 def test_the_view_has_the_loops_and_the_cones() -> None:
     graph = corpus("lstm_dynamic").graph()
-    view = analysis.as_networkx(graph)
+    view = as_networkx(graph)
     assert len(view) == len(graph)
     back = [(a, b) for a, b, kind in view.edges(data="kind") if kind == "back"]
     assert len(back) == len(graph.of_type("NextIteration"))

@@ -1,6 +1,5 @@
 """Analyses over a Graph: host and device, loop frames, what varies, shapes and sizes, where every value lives."""
 
-from tpugraph.analysis.loop_frames import conditional, frames, in_loop, loop_order
 from tpugraph.analysis.min_cut import minimum_cut
 from tpugraph.analysis.networkx_view import as_networkx
 from tpugraph.analysis.sides_of_step import (
@@ -14,7 +13,9 @@ from tpugraph.analysis.sides_of_step import (
     in_cluster,
     must_be_host,
 )
-from tpugraph.analysis.varying_values import divergence, reading_host, replica_varying
+from tpugraph.analysis.varying_values import reading_host, replica_varying, varying_from
+from tpugraph.ir.frames import frames, in_loop, loop_order
+from tpugraph.ir.regions import conditional
 
 __all__ = [
     "CLUSTER",
@@ -25,7 +26,6 @@ __all__ = [
     "as_networkx",
     "cluster_nodes",
     "conditional",
-    "divergence",
     "fed_to_device",
     "frames",
     "in_cluster",
@@ -35,4 +35,5 @@ __all__ = [
     "must_be_host",
     "reading_host",
     "replica_varying",
+    "varying_from",
 ]

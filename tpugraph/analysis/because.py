@@ -98,7 +98,7 @@ class Because:
         """What a node makes and something reads; of a node that makes nothing, what it reads."""
         if node.outputs:
             return [node.out(port) for port in node.used_ports() or (0,)]
-        return [t for t in node.inputs if t.node in self._position and t.node.op != "Const"]
+        return [t for t in node.inputs if t.node in self._position and t.node.op not in ops.CONSTANTS]
 
     def kind(self, tensor: Tensor) -> str:
         """The kind of a value's placement in one word: ``replicate``, ``shard``, ``partial`` and so on; "" if it has none."""
@@ -141,7 +141,7 @@ class Because:
         node, verdict = tensor.node, self.placing.verdicts.get(tensor.node)
         if tensor in self.placing.seeds:
             return self._of_seed(self.placing.seeds[tensor])
-        if node.op == "Const":
+        if node.op in ops.CONSTANTS:
             lines = self.dimensions(tensor)
             return f"a constant: {lines[0]}" if self._raw(tensor) != REPLICATE else "a constant"
         if node not in self._position:
@@ -212,7 +212,7 @@ class Because:
         """Where no operand stands out: sizes of what is sharded, else what is the same on every core and no constant."""
         if not isinstance(made, Replicate | None):
             return [t for t in node.inputs if isinstance(self._raw(t), Sized | Held)]
-        return [t for t in node.inputs if t.node.op != "Const"]
+        return [t for t in node.inputs if t.node.op not in ops.CONSTANTS]
 
     def _put_in(self, handle: Tensor, reader: Node) -> Iterator[Tensor]:
         """What was put into the container that an operand is a handle of."""

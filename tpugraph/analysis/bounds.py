@@ -7,18 +7,11 @@ from typing import Any
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
-from tpugraph.analysis.questions import Answer, Question, ask
+from tpugraph.analysis.questions import Answer, Question, Rule, ask
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
 
-_SAME_AS_FIRST = ops.ELEMENTWISE | ops.IDENTITIES | {"SparseReshape", "Bucketize", "StringToHashBucketFast", "AsString"}
 Known = dict[Question, Any]
-_ROWS_OF = {
-    **dict.fromkeys(("Unique", "UniqueV2", "XlaSetDynamicDimensionSize", "DynamicPartition"), 0),
-    **dict.fromkeys(("GatherV2", "Gather", "ResourceGather", "GatherNd", "LookupTableFindV2", "LookupTableFind"), 1),
-    **dict.fromkeys(ops.SEGMENT_GRADS, 1),
-}
-"""Ops with as many rows as an operand has."""
 
 
 def bounded_shape(tensor: Tensor, known: Known | None = None) -> Shape:
@@ -57,49 +50,109 @@ def _elements(tensor: Tensor) -> Answer:
 
 def _bound_rows(tensor: Tensor) -> Answer:
     """The most rows (dimension 0) that the tensor can have."""
-    node, port = tensor.node, tensor.port
-    if node.op == "Where":
-        return (yield _elements, node.inputs[0])
-    if node.op in _ROWS_OF:
-        return (yield _rows, node.inputs[_ROWS_OF[node.op]])
-    if node.op == "Reshape":
-        count = yield _elements, node.inputs[0]
-        rest = shapes.element_count((tensor.shape or ())[1:])
-        return None if count is None or not rest else count // rest
-    if node.op == "SparseFillEmptyRows" and port in (0, 1):
-        rows = yield _rows, node.inputs[1]
-        dense = yield _vector, node.inputs[2]
-        return None if rows is None or not dense else rows + dense[0]
-    if node.op in ops.ROWS_OPERAND:
-        return (yield _extent, node.inputs[ops.ROWS_OPERAND[node.op]])
-    if node.op == "SparseCross" and port in (0, 1):
-        crossed = yield _crossed, tensor
-        return None if crossed is None else crossed[0] * crossed[1]
-    if node.op in ("StridedSlice", "Slice"):
-        return None if node.attr("shrink_axis_mask", 0) & 1 else (yield _rows, node.inputs[0])
-    if node.op in _SAME_AS_FIRST:
-        most = None
-        for operand in node.inputs:
-            if operand.shape and len(operand.shape) == len(tensor.shape or ()):
-                rows = yield _rows, operand
-                if rows is None:
-                    return None
-                most = rows if most is None else max(most, rows)
-        return most
-    if node.op == "ConcatV2" and (yield _scalar, node.inputs[-1]) == 0:
-        total = 0
-        for part in node.inputs[:-1]:
-            rows = yield _rows, part
+    rule = _ROWS.get(tensor.node.op)
+    return None if rule is None else (yield from rule(tensor))
+
+
+def _rows_of_operand(index: int) -> Rule:
+    """As many rows as an operand has."""
+
+    def rows(tensor: Tensor) -> Answer:
+        return (yield _rows, tensor.node.inputs[index])
+
+    return rows
+
+
+def _told_rows(tensor: Tensor) -> Answer:
+    """As many rows as an operand says."""
+    return (yield _extent, tensor.node.inputs[ops.ROWS_OPERAND[tensor.node.op]])
+
+
+def _rows_of_elements(tensor: Tensor) -> Answer:
+    return (yield _elements, tensor.node.inputs[0])
+
+
+def _rows_of_reshape(tensor: Tensor) -> Answer:
+    count = yield _elements, tensor.node.inputs[0]
+    rest = shapes.element_count((tensor.shape or ())[1:])
+    return None if count is None or not rest else count // rest
+
+
+def _rows_of_filled(tensor: Tensor) -> Answer:
+    """Rows of SparseFillEmptyRows: one more for each row of the dense shape."""
+    if tensor.port not in (0, 1):
+        return None
+    rows = yield _rows, tensor.node.inputs[1]
+    dense = yield _vector, tensor.node.inputs[2]
+    return None if rows is None or not dense else rows + dense[0]
+
+
+def _rows_of_cross(tensor: Tensor) -> Answer:
+    crossed = (yield _crossed, tensor) if tensor.port in (0, 1) else None
+    return None if crossed is None else crossed[0] * crossed[1]
+
+
+def _rows_of_slice(tensor: Tensor) -> Answer:
+    return None if tensor.node.attr("shrink_axis_mask", 0) & 1 else (yield _rows, tensor.node.inputs[0])
+
+
+def _most_rows(tensor: Tensor) -> Answer:
+    """As many rows as the operand of the same rank with the most."""
+    most = None
+    for operand in tensor.node.inputs:
+        if operand.shape and len(operand.shape) == len(tensor.shape or ()):
+            rows = yield _rows, operand
             if rows is None:
                 return None
-            total += rows
-        return total
-    if node.op == "Range" and (yield _scalar, node.inputs[0]) == 0 and (yield _scalar, node.inputs[2]) == 1:
-        return (yield _extent, node.inputs[1])
-    if node.op in ops.DYNAMIC_STITCHES:
-        numbers = _numbers_put_together(node)
-        return None if numbers is None else (yield _rows, numbers)
-    return None
+            most = rows if most is None else max(most, rows)
+    return most
+
+
+def _all_rows(tensor: Tensor) -> Answer:
+    """The rows of all operands that are put one behind the other."""
+    *parts, axis = tensor.node.inputs
+    if (yield _scalar, axis) != 0:
+        return None
+    total = 0
+    for part in parts:
+        rows = yield _rows, part
+        if rows is None:
+            return None
+        total += rows
+    return total
+
+
+def _rows_of_range(tensor: Tensor) -> Answer:
+    """As many rows as the limit of a range from 0 by 1."""
+    start, limit, step = tensor.node.inputs
+    counts = (yield _scalar, start) == 0 and (yield _scalar, step) == 1
+    return (yield _extent, limit) if counts else None
+
+
+def _rows_of_stitch(tensor: Tensor) -> Answer:
+    numbers = _numbers_put_together(tensor.node)
+    return None if numbers is None else (yield _rows, numbers)
+
+
+_ROWS: dict[str, Rule] = {
+    **dict.fromkeys(ops.DYNAMIC_STITCHES, _rows_of_stitch),
+    **dict.fromkeys(ops.ELEMENTWISE | ops.IDENTITIES, _most_rows),
+    **dict.fromkeys(("SparseReshape", "Bucketize", "StringToHashBucketFast", "AsString"), _most_rows),
+    **dict.fromkeys(ops.ROWS_OPERAND, _told_rows),
+    **dict.fromkeys(("Unique", "UniqueV2", "XlaSetDynamicDimensionSize", "DynamicPartition"), _rows_of_operand(0)),
+    **dict.fromkeys(("GatherV2", "Gather", "ResourceGather", "GatherNd"), _rows_of_operand(1)),
+    **dict.fromkeys(("LookupTableFindV2", "LookupTableFind"), _rows_of_operand(1)),
+    **dict.fromkeys(ops.SEGMENT_GRADS, _rows_of_operand(1)),
+    "Where": _rows_of_elements,
+    "Reshape": _rows_of_reshape,
+    "SparseFillEmptyRows": _rows_of_filled,
+    "SparseCross": _rows_of_cross,
+    "StridedSlice": _rows_of_slice,
+    "Slice": _rows_of_slice,
+    "ConcatV2": _all_rows,
+    "Range": _rows_of_range,
+}
+"""How many rows an op can make at most, by the op."""
 
 
 def _numbers_put_together(stitch: Node) -> Tensor | None:
@@ -149,49 +202,93 @@ def _static(shape: Shape) -> list[int] | None:
 
 def _scalar(tensor: Tensor) -> Answer:
     """A small integer made of constants by the ops that shape arithmetic uses."""
-    node = tensor.node
-    if node.op == "Const":
-        return int(node.attr("value").flat[0])
-    if node.op in ("Cast", "Identity"):
-        return (yield _scalar, node.inputs[0])
-    if node.op in ("StridedSlice", "GatherV2"):
-        source = yield _vector, node.inputs[0]
-        begin = yield _vector, node.inputs[1]
-        return None if source is None or begin is None or begin[0] >= len(source) else source[begin[0]]
-    if node.op == "Prod":
-        values = yield _vector, node.inputs[0]
-        return None if values is None else math.prod(values)
-    return None
+    rule = _SCALARS.get(tensor.node.op)
+    return None if rule is None else (yield from rule(tensor))
+
+
+def _element(tensor: Tensor) -> Answer:
+    source = yield _vector, tensor.node.inputs[0]
+    begin = yield _vector, tensor.node.inputs[1]
+    return None if source is None or begin is None or begin[0] >= len(source) else source[begin[0]]
+
+
+def _product(tensor: Tensor) -> Answer:
+    values = yield _vector, tensor.node.inputs[0]
+    return None if values is None else math.prod(values)
+
+
+def _same_scalar(tensor: Tensor) -> Answer:
+    return (yield _scalar, tensor.node.inputs[0])
+
+
+def _constant_scalar(tensor: Tensor) -> Answer:
+    yield from ()
+    return int(tensor.node.attr("value").flat[0])
+
+
+_SCALARS: dict[str, Rule] = {
+    "Const": _constant_scalar,
+    **dict.fromkeys(("Cast", "Identity"), _same_scalar),
+    **dict.fromkeys(("StridedSlice", "GatherV2"), _element),
+    "Prod": _product,
+}
 
 
 def _vector(tensor: Tensor) -> Answer:
-    node = tensor.node
-    if node.op == "Const":
-        return [int(v) for v in node.attr("value").flat]
-    if node.op in ("Cast", "Identity"):
-        return (yield _vector, node.inputs[0])
-    if node.op == "Shape":
-        return _static(node.inputs[0].shape)
-    if node.op == "SparseReshape":
-        return (yield _vector, node.inputs[2])
-    if node.op == "SparseCross":
-        return (yield _crossed, tensor)
-    if node.op == "Pack":
-        parts = []
-        for operand in node.inputs:
-            part = yield _scalar, operand
-            if part is None:
-                return None
-            parts.append(part)
-        return parts
-    if node.op == "Slice":
-        source = yield _vector, node.inputs[0]
-        begin = yield _vector, node.inputs[1]
-        size = yield _vector, node.inputs[2]
-        if source is None or begin is None or size is None:
+    """Small integers made of constants and static shapes."""
+    rule = _VECTORS.get(tensor.node.op)
+    return None if rule is None else (yield from rule(tensor))
+
+
+def _constant_vector(tensor: Tensor) -> Answer:
+    yield from ()
+    return [int(v) for v in tensor.node.attr("value").flat]
+
+
+def _vector_of_operand(index: int) -> Rule:
+    def vector(tensor: Tensor) -> Answer:
+        return (yield _vector, tensor.node.inputs[index])
+
+    return vector
+
+
+def _shape_vector(tensor: Tensor) -> Answer:
+    yield from ()
+    return _static(tensor.node.inputs[0].shape)
+
+
+def _crossed_vector(tensor: Tensor) -> Answer:
+    return (yield _crossed, tensor)
+
+
+def _packed(tensor: Tensor) -> Answer:
+    parts = []
+    for operand in tensor.node.inputs:
+        part = yield _scalar, operand
+        if part is None:
             return None
-        return source[begin[0] : begin[0] + size[0]] if size[0] >= 0 else source[begin[0] :]
-    return None
+        parts.append(part)
+    return parts
+
+
+def _sliced(tensor: Tensor) -> Answer:
+    source = yield _vector, tensor.node.inputs[0]
+    begin = yield _vector, tensor.node.inputs[1]
+    size = yield _vector, tensor.node.inputs[2]
+    if source is None or begin is None or size is None:
+        return None
+    return source[begin[0] : begin[0] + size[0]] if size[0] >= 0 else source[begin[0] :]
+
+
+_VECTORS: dict[str, Rule] = {
+    "Const": _constant_vector,
+    **dict.fromkeys(("Cast", "Identity"), _vector_of_operand(0)),
+    "Shape": _shape_vector,
+    "SparseReshape": _vector_of_operand(2),
+    "SparseCross": _crossed_vector,
+    "Pack": _packed,
+    "Slice": _sliced,
+}
 
 
 def bounded_bytes(tensor: Tensor, known: Known | None = None) -> int | None:

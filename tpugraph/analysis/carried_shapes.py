@@ -6,6 +6,7 @@ from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.while_loops import carried
 
 _HANDS_ON = ops.IDENTITIES | ops.SWITCH | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | {"TensorListPopBack"}
 """Ops whose output is the list that they are given; a Merge has several."""
@@ -40,11 +41,12 @@ def tell(graph: Graph) -> int:
 def _values(graph: Graph) -> dict[Tensor, Shape]:
     found: dict[Tensor, Shape] = {}
     for merge in graph.of_type(*ops.MERGE):
-        enters = [t.node.inputs[0].shape for t in merge.inputs if t.node.op in ops.ENTER]
-        follows = [t.shape for t in merge.inputs if t.node.op in ops.NEXT_ITERATION]
-        known = enters == follows and len(enters) == 1 and shapes.is_static(enters[0])
-        if known and not shapes.is_static(merge.out().shape):
-            found[merge.out()] = enters[0]
+        loop = carried(merge)
+        if loop is None or shapes.is_static(merge.out().shape):
+            continue
+        shape = loop.initial.shape
+        if shapes.is_static(shape) and loop.closing.out().shape == shape:
+            found[merge.out()] = shape
     return found
 
 
@@ -73,7 +75,7 @@ def _element(source: Tensor) -> Shape:
         seen.add(node)
         if node.op in _EMPTY:
             size = node.inputs[_EMPTY[node.op]].node
-            if size.op == "Const" and size.attr("value").ndim and (size.attr("value") >= 0).all():
+            if size.op in ops.CONSTANTS and size.attr("value").ndim and (size.attr("value") >= 0).all():
                 found.add(tuple(int(d) for d in size.attr("value")))
         elif node.op == "TensorListFromTensor":
             whole = node.inputs[0].shape

@@ -20,6 +20,7 @@ from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.size_relations import Relations
 from tpugraph.analysis.sizes import Poly, Size, Unknown, divide, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.walks import source_of
 
 Dims = tuple[Size, ...]
 Elements = list[Size | None]
@@ -132,7 +133,7 @@ class Dimensions:
     def elements(self, tensor: Tensor) -> Elements | None:
         """The elements of a small vector or scalar of numbers made of sizes; None where nothing is known of them."""
         found = self._elements.get(tensor)
-        if found is None and tensor.node.op == "Const" and tensor not in self._elements:
+        if found is None and tensor.node.op in ops.CONSTANTS and tensor not in self._elements:
             found = self._elements[tensor] = self._constant_elements(tensor)
         if found is not None and len(found) > 1 and any(follows_batch(s) for s in self.dims(tensor) or ()):
             return None  # of more rows there would be more elements
@@ -150,7 +151,7 @@ class Dimensions:
 
     def level(self, tensor: Tensor) -> float | int | bool | None:
         """The number that every element of a tensor is equal to, where constants alone decide it."""
-        if tensor.node.op == "Const" and tensor not in self._levels:
+        if tensor.node.op in ops.CONSTANTS and tensor not in self._levels:
             self._levels[tensor] = None
             value = constant(tensor.node)
             numeric = value.size and value.dtype.kind in "iufb" and np.isfinite(value.flat[0])
@@ -176,7 +177,7 @@ class Dimensions:
         return {
             tensor.node.name: one.value
             for tensor, elements in self._elements.items()
-            if tensor.node.op == "Const" and (not tensor.dtype.floating or any(
+            if tensor.node.op in ops.CONSTANTS and (not tensor.dtype.floating or any(
                 use.index == 1 and use.node.op in ops.DIVISIONS for use in tensor.node.uses()))
             for one in elements or ()
             if isinstance(one, Unknown) and one.value in self.shares
@@ -264,7 +265,7 @@ class Dimensions:
     # ------------------------------------------------------------------ parts
 
     def _visit(self, node: Node) -> None:
-        if node.op == "Const":
+        if node.op in ops.CONSTANTS:
             return  # its sizes are asked for where it is read
         if (
             node.outputs
@@ -276,7 +277,7 @@ class Dimensions:
 
     def _first_dims(self, tensor: Tensor) -> Dims | None:
         node = tensor.node
-        if node.op == "Const":
+        if node.op in ops.CONSTANTS:
             return self._constant_dims(tensor)
         return self._static(tensor, open_for_batch=node in self.nodes)
 
@@ -387,10 +388,8 @@ def constant(node: Node) -> np.ndarray[Any, Any]:
 
 def fixed(tensor: Tensor) -> list[int] | None:
     """The whole numbers that a constant operand holds, such as axes; None where it is no constant."""
-    node = tensor.node
-    while node.op in _HANDS_ON and node.inputs:
-        node = node.inputs[0].node
-    if node.op != "Const":
+    node = source_of(tensor, _HANDS_ON).node
+    if node.op not in ops.CONSTANTS:
         return None
     value = constant(node)
     return [int(v) for v in value.ravel()] if value.dtype.kind in "iu" else None

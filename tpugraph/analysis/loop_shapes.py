@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
-from tpugraph.ir import Graph, Node, graphdef, is_back_edge
+from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.while_loops import carried
 
 
 def within_loops(graph: Graph) -> dict[str, list[Shape]]:
@@ -17,24 +18,14 @@ def within_loops(graph: Graph) -> dict[str, list[Shape]]:
     Raises:
         GraphError: TensorFlow refuses the graph.
     """
-    kept = {merge.name for merge in graph.of_type(*ops.MERGE) if _enters(merge) and not merge.uses(1)}
+    kept = {merge.name for merge in graph.of_type(*ops.MERGE) if carried(merge) is not None and not merge.uses(1)}
     while True:
         once = graphdef.copy(graph)
-        closing = {once[name]: _back(once[name]) for name in kept}
-        for merge, back in closing.items():
-            enter = next(tensor.node for tensor in merge.inputs if tensor.node is not back)
-            once.retype(merge, "Identity", inputs=enter.inputs, attrs={"T": merge.attr("T")})
+        loops = [loop for name in kept if (loop := carried(once[name])) is not None]
+        for loop in loops:
+            once.retype(loop.merge, "Identity", inputs=[loop.initial], attrs={"T": loop.merge.attr("T")})
         shapes.infer(once)
-        other = {merge.name for merge, back in closing.items() if back and back.out().shape != merge.out().shape}
+        other = {loop.merge.name for loop in loops if loop.closing.out().shape != loop.merge.out().shape}
         if not other:
             return {node.name: [shape for _, shape in node.outputs or ()] for node in once}
         kept -= other
-
-
-def _enters(merge: Node) -> bool:
-    return {tensor.node.op in ops.ENTER for tensor in merge.inputs} == {True, False} and _back(merge) is not None
-
-
-def _back(merge: Node) -> Node | None:
-    """What brings a loop's Merge the value of the iteration before."""
-    return next((tensor.node for tensor in merge.inputs if is_back_edge(tensor.node, merge)), None)

@@ -98,8 +98,8 @@ class Placing:
         if tensor in self.seeds:
             return self.seeds[tensor]
         if tensor.node in self._position:
-            return self._constant(tensor) if tensor.node.op == "Const" else None
-        return self._constant(tensor) if tensor.node.op == "Const" else REPLICATE
+            return self._constant(tensor) if tensor.node.op in ops.CONSTANTS else None
+        return self._constant(tensor) if tensor.node.op in ops.CONSTANTS else REPLICATE
 
     def is_zero(self, tensor: Tensor) -> bool:
         """Whether a tensor holds nothing but zeros, which live anywhere."""
@@ -159,7 +159,7 @@ class Placing:
 
     def _apply(self, node: Node) -> Verdict | None:
         count = len(node.outputs or ())
-        if node.op == "Const":
+        if node.op in ops.CONSTANTS:
             return Verdict([self._constant(node.out())])
         seen = [self.read(t) for t in node.inputs]
         inputs = seen

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from tpugraph import analysis, ops
-from tpugraph.analysis.sides import NONE, sides
 from tpugraph.analysis.write_order import Writes
 from tpugraph.ir import Graph, Node
+from tpugraph.ir.regions import NONE, sides
+from tpugraph.ir.walks import reached
 
 
 @dataclass(frozen=True)
@@ -118,15 +119,5 @@ def _reads(variable: Node) -> list[Node]:
 
 def _ends(read: Node, step: Mapping[Node, None], beside: Callable[[Node], bool]) -> list[Node]:
     """The first nodes beside the write (in no loop, and in no branch that it is not in) that are done after the read."""
-    found: dict[Node, None] = {}
-    stack, seen = [read], {read}
-    while stack:
-        node = stack.pop()
-        if beside(node):
-            found[node] = None
-            continue
-        for consumer in node.consumers():
-            if consumer in step and consumer not in seen:
-                seen.add(consumer)
-                stack.append(consumer)
-    return list(found)
+    found = reached((read,), lambda node: () if beside(node) else (n for n in node.consumers() if n in step))
+    return [node for node in found if beside(node)]

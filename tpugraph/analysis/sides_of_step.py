@@ -45,7 +45,7 @@ def must_be_host(node: Node) -> bool:
         return True
     if node.op in ops.ASSERTS:
         return False
-    if node.op == "Const" and all(use.node.op in ops.ASSERTS for use in node.uses()):
+    if node.op in ops.CONSTANTS and all(use.node.op in ops.ASSERTS for use in node.uses()):
         return False
     for kind, _ in node.outputs or ():
         if kind.name == "string":

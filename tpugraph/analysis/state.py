@@ -6,23 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
-
-
-def variable_of(tensor: Tensor) -> Node | None:
-    """The variable whose handle or reference the tensor is, or None."""
-    seen = set()
-    node = tensor.node
-    while node not in seen:
-        seen.add(node)
-        if node.op in ops.VARIABLES:
-            return node
-        if node.op in ops.WRITES and not node.op.startswith("Resource"):
-            node = node.inputs[0].node  # a ref write hands its reference on
-        elif node.op in ops.HANDLE_ALIASES or node.op in ops.MERGE:
-            node = node.inputs[0].node
-        else:
-            return None
-    return None
+from tpugraph.ir.walks import source_of, variable_of
 
 
 def written_variables(node: Node) -> list[Node]:
@@ -43,7 +27,9 @@ def _reads(graph: Graph) -> dict[Node, list[Node]]:
             continue
         reads = node.op in ops.READS or node.op in ops.GATHERS
         for tensor in node.inputs[:1] if reads else node.inputs:
-            variable = variable_of(tensor) if reads or _is_reference(tensor) else None
+            # a snapshot by Identity shares the memory of a ref variable
+            reads_it = reads or source_of(tensor, ops.HANDLE_ALIASES).node.op in ops.REF_VARIABLES
+            variable = variable_of(tensor) if reads_it else None
             if variable is not None and found.setdefault(variable, [])[-1:] != [node]:
                 found[variable].append(node)
     return found
@@ -104,14 +90,6 @@ def _waits(read: Node) -> bool:
     return any(producer.op not in ops.VARIABLES for producer, _ in read.inputs) or any(
         control.op not in ops.VARIABLES for control in read.controls
     )
-
-
-def _is_reference(tensor: Tensor) -> bool:
-    """Whether a tensor is a ref variable, handed on by aliases; a snapshot by Identity shares the variable's memory."""
-    node = tensor.node
-    while node.op in ops.HANDLE_ALIASES and node.inputs:
-        node = node.inputs[0].node
-    return node.op in ops.REF_VARIABLES
 
 
 def flows_from(graph: Graph, sources: list[Node]) -> dict[Node, None]:

@@ -7,7 +7,7 @@ needs their size: the most iterations that the loop can have, read from its cond
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,10 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis.questions import Answer, Rule, ask
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.frames import frames_around
+from tpugraph.ir.pattern import anything, handed_on, match, op
+from tpugraph.ir.walks import reached, source_of
+from tpugraph.ir.while_loops import carried
 from tpugraph.support.errors import ConversionError
 
 NESTED = (
@@ -30,7 +34,7 @@ _PASSES_ON = ops.IDENTITIES | ops.ENTER | {"Cast"}
 def steps_per_loop(graph: Graph) -> int:
     """The steps of a training loop, as the graph was converted; 0 where it does not say."""
     first = graph.get("tpugraph/iterations_per_loop/Initializer")
-    return 0 if first is None or first.op != "Const" else int(first.attr("value"))
+    return 0 if first is None or first.op not in ops.CONSTANTS else int(first.attr("value"))
 
 
 _SIZE = {"StackV2": 0, "EmptyTensorList": 1}
@@ -51,7 +55,7 @@ def bound_stacks(graph: Graph) -> int:
     if not graph.of_type(*_SIZE):
         return 0
     frame_of = analysis.frames(graph)
-    around = _frames_around(graph, frame_of)
+    around = frames_around(graph)
     conditions = {frame_of[node]: node for node in graph.of_type(*ops.LOOP_COND)}
     sized = 0
     for stack in graph.of_type(*_SIZE):
@@ -79,25 +83,14 @@ def _pushes(graph: Graph, stack: Node) -> list[Node]:
     """What pushes to a stack, which is a resource, or to a list, which is a value."""
     if stack.op == "StackV2":
         return [node for node in graph.descendants([stack], data_only=True) if node.op == "StackPushV2"]
-    same = {stack: None}
-    pending = [stack]
-    while pending:
-        node = pending.pop()
-        for use in node.uses(0 if node.op == "TensorListPopBack" else None):
-            first = use.index == 0 or use.node.op in ops.MERGE
-            if first and use.node.op in _SAME_LIST and use.node not in same:
-                same[use.node] = None
-                pending.append(use.node)
-    return [node for node in same if node.op == "TensorListPushBack"]
+    return [node for node in reached((stack,), _same_list) if node.op == "TensorListPushBack"]
 
 
-def _frames_around(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
-    """The frame that each frame is in."""
-    around = {"": ""}
-    for enter in (node for node in graph.topological_order() if node.op in ops.ENTER):
-        outer = (around[frame_of[p]] if p.op in ops.EXIT else frame_of[p] for p in enter.producers())
-        around.setdefault(frame_of[enter], next((name for name in outer if name), ""))
-    return around
+def _same_list(node: Node) -> Iterator[Node]:
+    """The readers of a list that hand it on, longer or shorter."""
+    for use in node.uses(0 if node.op == "TensorListPopBack" else None):
+        if use.node.op in _SAME_LIST and (use.index == 0 or use.node.op in ops.MERGE):
+            yield use.node
 
 
 def _between(frame: str, outermost: str, around: dict[str, str]) -> list[str]:
@@ -143,42 +136,28 @@ def most_iterations(condition: Node) -> float:
 
 
 def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> float:
-    step, first = steps_of(counter), _first(counter)
-    if step is None or first is None or step * (1 if up else -1) <= 0:
+    step, loop = steps_of(counter), carried(counter.node)
+    if step is None or loop is None or step * (1 if up else -1) <= 0:
         return math.inf
     last = largest(limit) if up else smallest(limit)
-    start = smallest(first) if up else largest(first)
+    start = smallest(loop.initial) if up else largest(loop.initial)
     if math.isinf(last) or math.isinf(start):
         return math.inf
     distance = (last - start if up else start - last) + inclusive
     return max(0, math.ceil(distance / abs(step)))
 
 
+_STEP = handed_on(op(("Add", "AddV2", "Sub"), anything("before"), anything("step"), name="following"))
+
+
 def steps_of(counter: Tensor) -> float | None:
     """By how much a carried counter changes in an iteration."""
-    merge = counter.node
-    if merge.op not in ops.MERGE or len(merge.inputs) != 2 or merge.inputs[1].node.op not in ops.NEXT_ITERATION:
+    loop = carried(counter.node)
+    if loop is None:
         return None
-    following = merge.inputs[1].node.inputs[0].node
-    while following.op in ops.IDENTITIES:
-        following = following.inputs[0].node
-    if following.op not in ("Add", "AddV2", "Sub"):
-        return None
-    step = _constant(following.inputs[1])
-    if step is None or not _is_carried(following.inputs[0], merge):
-        return None
-    return -step if following.op == "Sub" else step
-
-
-def _is_carried(tensor: Tensor, merge: Node) -> bool:
-    while tensor.node.op in ops.IDENTITIES:
-        tensor = tensor.node.inputs[0]
-    return tensor.node.op in ops.SWITCH and tensor.port == 1 and tensor.node.inputs[0].node is merge
-
-
-def _first(counter: Tensor) -> Tensor | None:
-    merge = counter.node
-    return merge.inputs[0] if merge.op in ops.MERGE and merge.inputs[0].node.op in ops.ENTER else None
+    found = match(_STEP, loop.following)
+    step = _constant(found["step"]) if found and loop.holds(found["before"]) else None
+    return -step if step is not None and found["following"].node.op == "Sub" else step
 
 
 def largest(tensor: Tensor) -> float:
@@ -226,10 +205,7 @@ _PUT_TOGETHER: dict[str, Callable[[list[float]], float]] = {
 
 
 def _constant(tensor: Tensor) -> float | None:
-    node = tensor.node
-    while node.op in _PASSES_ON:
-        node = node.inputs[0].node
-    return _whole_number(node)
+    return _whole_number(source_of(tensor, _PASSES_ON).node)
 
 
 def _whole_number(node: Node) -> float | None:
@@ -241,10 +217,10 @@ def _whole_number(node: Node) -> float | None:
 
 def _folded(node: Node) -> np.ndarray[Any, Any] | None:
     """The value of a constant, or of one element of a constant shape."""
-    if node.op == "Const":
+    if node.op in ops.CONSTANTS:
         value: np.ndarray[Any, Any] = node.attr("value")
         return value
-    if node.op != "StridedSlice" or any(t.node.op != "Const" for t in node.inputs):
+    if node.op != "StridedSlice" or any(t.node.op not in ops.CONSTANTS for t in node.inputs):
         return None
     whole, begin, _, _ = (t.node.attr("value") for t in node.inputs)
     alone = node.attr("shrink_axis_mask") == 1 and begin.size == 1 and not node.attr("begin_mask")

@@ -33,7 +33,7 @@ def known_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
 
 def _value(tensor: Tensor) -> Answer:
     node = tensor.node
-    if node.op == "Const":
+    if node.op in ops.CONSTANTS:
         return np.asarray(node.attr("value"))
     if node.op == "Rank":
         shape = node.inputs[0].shape

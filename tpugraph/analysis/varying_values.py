@@ -6,18 +6,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tpugraph import ops
-from tpugraph.analysis.loop_frames import frames
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.sides_of_step import NodeSet, cluster_nodes
 from tpugraph.ir import Graph, Node
+from tpugraph.ir.frames import frames
+from tpugraph.ir.regions import behind
+from tpugraph.ir.walks import readers
 
 
-def divergence(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node, Any] | None = None) -> NodeSet:
+def varying_from(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node, Any] | None = None) -> NodeSet:
     """The replica-varying nodes: those whose values differ between cores.
 
     A value varies when it depends on a source through data, when a Switch on a varying predicate decides whether it
     exists, when it is inside a loop whose trip count varies, or when it lives in a container that holds varying
-    values. CrossReplicaSum makes values uniform, and the shape of a statically shaped value is uniform.
+    values. CrossReplicaSum makes values replicated, and the shape of a statically shaped value is replicated.
 
     Args:
         graph: the graph.
@@ -28,7 +30,7 @@ def divergence(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node, A
     frame_of: dict[Node, str] | None = None
     containers = [node for node in graph.of_type(*ops.CONTAINERS) if node in chosen]
     varying: NodeSet = {}
-    diverged_frames: set[str] = set()
+    varying_frames: set[str] = set()
     stack = [node for node in sources if node in chosen]
     while stack:
         _spread(stack, varying, chosen)
@@ -38,8 +40,8 @@ def divergence(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node, A
             continue
         if frame_of is None:
             frame_of = frames(graph)
-        new = {frame_of[n] for n in loops} - diverged_frames
-        diverged_frames |= new
+        new = {frame_of[n] for n in loops} - varying_frames
+        varying_frames |= new
         if new:
             stack.extend(n for n in chosen if frame_of[n] in new and n not in varying)
     return varying
@@ -49,7 +51,7 @@ def replica_varying(graph: Graph) -> NodeSet:
     """The replica-varying nodes of the device part of a graph, before or after infeed and loop were made.
 
     Sources are the infeed (or, before it is made, what the device reads from the host) and those random ops that reach
-    something varying or a CrossReplicaSum: a random op that feeds uniform state only (gradient noise, say) is uniform.
+    something varying or a CrossReplicaSum: a random op that feeds replicated state only (gradient noise, say) is replicated.
     """
     return graph.remember("replica_varying", _replica_varying)
 
@@ -58,9 +60,10 @@ def _replica_varying(graph: Graph) -> NodeSet:
     device = cluster_nodes(graph)
     reading = reading_host(device)
     sources = [node for node in device if node.op == "InfeedDequeueTuple" or node in reading]
-    varying = divergence(graph, sources, within=device)
-    streams = [n for n in graph.of_type(*ops.RANDOM) if n in device and _reaches_replicas(n, varying)]
-    return divergence(graph, [*sources, *streams], within=device) if streams else varying
+    varying = varying_from(graph, sources, within=device)
+    apart = graph.ancestors([*varying, *graph.of_type("CrossReplicaSum")], data_only=True)
+    streams = [node for node in graph.of_type(*ops.RANDOM) if node in device and node in apart]
+    return varying_from(graph, [*sources, *streams], within=device) if streams else varying
 
 
 def reading_host(device: NodeSet) -> NodeSet:
@@ -68,20 +71,8 @@ def reading_host(device: NodeSet) -> NodeSet:
     return {n: None for n in device for t in n.inputs if t.node not in device and t.node.op not in ops.VARIABLES}
 
 
-def _reaches_replicas(start: Node, varying: NodeSet) -> bool:
-    stack, seen = [start], {start}
-    while stack:
-        for use in stack.pop().uses():
-            if use.node in varying or use.node.op == "CrossReplicaSum":
-                return True
-            if use.node not in seen:
-                seen.add(use.node)
-                stack.append(use.node)
-    return False
-
-
 def _spread(stack: list[Node], varying: NodeSet, chosen: Mapping[Node, Any]) -> None:
-    """Carry divergence forward over data, and over control edges out of regions whose existence varies."""
+    """Carry variation forward over data, and over control edges out of regions whose existence varies."""
     while stack:
         node = stack.pop()
         if node in varying:
@@ -92,22 +83,11 @@ def _spread(stack: list[Node], varying: NodeSet, chosen: Mapping[Node, Any]) -> 
             if consumer in chosen and consumer not in varying and not _levels(consumer):
                 stack.append(consumer)
         if node.op in ops.SWITCH and node.inputs[1].node in varying and node.inputs[1].node.op not in ops.LOOP_COND:
-            stack.extend(n for n in _behind_switch(node) if n in chosen and n not in varying)
-
-
-def _behind_switch(switch: Node) -> NodeSet:
-    found: NodeSet = {}
-    stack = [switch]
-    while stack:
-        for consumer in stack.pop().consumers():
-            if consumer not in found and consumer.op not in ops.MERGE:
-                found[consumer] = None
-                stack.append(consumer)
-    return found
+            stack.extend(n for n in behind((node,), until=ops.MERGE) if n in chosen and n not in varying)
 
 
 def _levels(node: Node) -> bool:
-    """Whether the node's value is uniform although an input varies."""
+    """Whether the node's value is replicated although an input varies."""
     if node.op == "CrossReplicaSum":
         return True
     if node.op in ops.SHAPE_OF | ops.FILLED_LIKE:
@@ -117,14 +97,4 @@ def _levels(node: Node) -> bool:
 
 def _holds_varying(container: Node, varying: NodeSet) -> bool:
     """Whether something varying is put into the container (its handle is followed through aliases)."""
-    stack, seen = [container], {container}
-    while stack:
-        for use in stack.pop().uses():
-            if use.node in varying:
-                return True
-            if use.node not in seen and (
-                use.node.op in ops.HANDLE_ALIASES or use.node.op.startswith("TensorArrayGrad")
-            ):
-                seen.add(use.node)
-                stack.append(use.node)
-    return False
+    return any(node in varying for node in readers(container, through=ops.HANDLE_ALIASES | {"TensorArrayGradV3"}))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tpugraph import analysis, ops
-from tpugraph.analysis.sides import NONE, sides
 from tpugraph.analysis.state import written_variables
 from tpugraph.ir import Graph, Node, Use
+from tpugraph.ir.regions import NONE, sides
 
 
 class Writes:

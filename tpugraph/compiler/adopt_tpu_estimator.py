@@ -11,13 +11,15 @@ from tpugraph.analysis import CLUSTER_ATTR, HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.step import Outfed
 from tpugraph.control_flow.loops import add_results
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
+from tpugraph.ir.walks import source_of
+from tpugraph.ir.while_loops import carried, counted
 from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.roles.findings import Finding, Roles
 from tpugraph.support.errors import RunError
 from tpugraph.tpu.outfeeding import MADE_BY, HostSide, read_in_loop
 
 _INT32 = attrs.dtype("int32")
-_RESOURCE = attrs.dtype("resource")
 DEFAULT_ITERATIONS = 100
 """Steps per loop where the graph does not say: TPUEstimator sets the number at run time."""
 
@@ -60,14 +62,9 @@ def _one(graph: Graph, op: str) -> Node:
 def _limit(graph: Graph) -> tuple[Node, Node]:
     """The variable that holds the number of iterations, and the condition of the device loop."""
     for condition in graph.of_type(*ops.LOOP_COND):
-        less = condition.inputs[0].node
-        if not in_cluster(condition) or less.op != "Less":
-            continue
-        node = less.inputs[1].node
-        while node.op in ops.ENTER | ops.READS | ops.IDENTITIES:
-            node = node.inputs[0].node
-        if node.op in ops.RESOURCE_VARIABLES:
-            return node, condition
+        loop = counted(condition) if in_cluster(condition) else None
+        if loop is not None:
+            return loop.limit, condition
     raise RunError(
         "the cluster has no loop over a number of iterations that a variable holds",
         origin=graph.source,
@@ -94,12 +91,9 @@ def _roles(graph: Graph) -> Roles:
 def _carried_loss(graph: Graph, condition: Node) -> Tensor:
     """The float scalar that the device loop carries from step to step."""
     for use in condition.uses():
-        merge = use.node.inputs[0].node if use.node.op in ops.SWITCH else None
-        if merge is None or merge.op not in ops.MERGE or not merge.out().dtype.floating:
-            continue
-        following = next((t.node for t in merge.inputs if t.node.op in ops.NEXT_ITERATION), None)
-        if following is not None:
-            return following.inputs[0]
+        loop = carried(use.node.inputs[0].node) if use.node.op in ops.SWITCH else None
+        if loop is not None and loop.merge.out().dtype.floating:
+            return loop.following
     raise RunError("the device loop carries no loss", node=condition, origin=graph.source)
 
 
@@ -107,39 +101,16 @@ def _send_loss(graph: Graph, loss: Tensor) -> None:
     """Append this core's share of the loss to the outfeed tuple."""
     enqueue = _one(graph, "OutfeedEnqueueTuple")
     count = _one(graph, "TPUReplicateMetadata").attr("num_replicas")
-    source = loss.node
     # The carried value waits for the outfeed; what it copies does not.
-    while source.op in ops.IDENTITIES and enqueue in source.controls:
-        loss = source.inputs[0]
-        source = loss.node
-    mark = {CLUSTER_ATTR: enqueue.attr(CLUSTER_ATTR)}
-    kind = loss.dtype
-
-    def constant(name: str, value: np.ndarray, of: attrs.DType) -> Tensor:
-        return graph.add(
-            "Const",
-            f"tpugraph/{name}",
-            controls=[source],
-            outputs=[(of, value.shape)],
-            attrs={"dtype": of, "value": value, **mark},
-        ).out()
-
-    share = graph.add(
-        "Mul",
-        "tpugraph/share",
-        [loss, constant("cores", np.asarray(1.0 / count, kind.name), kind)],
-        attrs={"T": kind, **mark},
-        outputs=[(kind, loss.shape)],
-    )
-    vector = graph.add(
-        "Reshape",
-        "tpugraph/vector",
-        [share.out(), constant("one", np.ones(1, "int32"), _INT32)],
-        attrs={"T": kind, "Tshape": _INT32, **mark},
-        outputs=[(kind, (1,))],
-    )
+    loss = source_of(loss, where=lambda node: enqueue in node.controls)
+    source = loss.node
+    make, kind = Builder(graph, "tpugraph", marks={CLUSTER_ATTR: enqueue.attr(CLUSTER_ATTR)}), loss.dtype
+    cores = make.constant(1.0 / count, kind, name="cores", controls=[source])
+    share = make.add("Mul", [loss, cores], loss.shape, name="share")
+    one = make.constant(np.ones(1, "int32"), name="one", controls=[source])
+    vector = make.add("Reshape", [share, one], (1,), name="vector")
     graph.set_attr(enqueue, "dtypes", [*enqueue.attr("dtypes"), kind])
-    graph.set_inputs(enqueue, [*enqueue.inputs, vector.out()])
+    graph.set_inputs(enqueue, [*enqueue.inputs, vector])
     for dequeue in graph.of_type("OutfeedDequeueTuple"):
         shapes_held = [attrs.encode(s) if s is not None else s for s in dequeue.attr("shapes")]
         graph.set_attr(dequeue, "dtypes", [*dequeue.attr("dtypes"), kind])
@@ -148,22 +119,10 @@ def _send_loss(graph: Graph, loss: Tensor) -> None:
 
 
 def _name_limit(graph: Graph, limit: Node) -> None:
-    first = graph.add(
-        "Const",
-        "tpugraph/iterations_per_loop/Initializer",
-        outputs=[(_INT32, ())],
-        attrs={"dtype": _INT32, "value": np.asarray(DEFAULT_ITERATIONS, "int32")},
-    )
-    assign = graph.add(
-        "AssignVariableOp",
-        "tpugraph/iterations_per_loop/Assign",
-        [limit.out(), first.out()],
-        attrs={"dtype": _INT32},
-        outputs=[],
-    )
-    graph.add(
-        "Identity", "tpugraph/iterations_per_loop", [limit.out()], attrs={"T": _RESOURCE}, outputs=[(_RESOURCE, ())]
-    )
+    make = Builder(graph)
+    first = make.constant(DEFAULT_ITERATIONS, _INT32, name="tpugraph/iterations_per_loop/Initializer")
+    assign = make.node("AssignVariableOp", [limit.out(), first], name="tpugraph/iterations_per_loop/Assign")
+    make.identity(limit.out(), name="tpugraph/iterations_per_loop")
     add_results(graph, limit_init=assign.name)
 
 

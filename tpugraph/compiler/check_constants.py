@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tpugraph import ops
 from tpugraph.analysis import in_cluster
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.regions import joins_branches
+from tpugraph.ir.walks import source_of
 
 _OF_STATIC_SHAPE = ops.SHAPE_OF | ops.FILLED_LIKE | {"VariableShape"}
 """Ops whose value XLA knows whatever their operand's is: its shapes are static."""
@@ -88,13 +90,10 @@ def _kind(graph: Graph, node: Node) -> str | None:
     if node.op in ops.INPUTS or node.op == "InfeedDequeueTuple" or (graph.roles is None and not in_cluster(node)):
         return "the input"
     if node.op in ops.MERGE:
-        loop = any(t.node.op in ops.NEXT_ITERATION for t in node.inputs)
-        return "what the loop carries in" if loop else "the branch taken at"
+        return "the branch taken at" if joins_branches(node) else "what the loop carries in"
     return None
 
 
 def _named(node: Node) -> Node:
     """The variable behind a read; else the node itself."""
-    while node.op in ops.READS | ops.GATHERS | ops.HANDLE_ALIASES | {"TPUReplicatedInput"} and node.inputs:
-        node = node.inputs[0].node
-    return node
+    return source_of(node.out(), ops.READS | ops.GATHERS | ops.HANDLE_ALIASES | {"TPUReplicatedInput"}).node

@@ -26,7 +26,10 @@ def _given(graph: Graph) -> Iterator[str]:
     for function in function_library.functions_named(graph).values():
         if any(node.op in ops.FILE_OPERANDS for node in function.node_def):
             strings = [
-                v for node in function.node_def if node.op == "Const" for v in node.attr["value"].tensor.string_val
+                v
+                for node in function.node_def
+                if node.op in ops.CONSTANTS
+                for v in node.attr["value"].tensor.string_val
             ]
             yield from (value.decode("utf-8", "replace") for value in strings)
 

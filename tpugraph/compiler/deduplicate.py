@@ -13,6 +13,8 @@ from typing import Any
 from tpugraph import analysis, ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.regions import joins_branches
+from tpugraph.ir.walks import reached, variable_of
 
 _HANDLE = "resource"
 _APART = frozenset({_HANDLE, "variant", "string"})
@@ -116,7 +118,7 @@ class _Classes:
 
     def _is_known(self, node: Node) -> bool:
         """Whether a value is known when the step is compiled: made of constants and static shapes alone."""
-        if node.op == "Const":
+        if node.op in ops.CONSTANTS:
             return True
         if node.op in ops.RANDOM or not node.inputs or not _replaceable(node):
             return False
@@ -148,9 +150,8 @@ def _whole(node: Node) -> bool:
 
 def _variable(node: Node) -> Node | None:
     """The variable whose handle a node hands on; None where it is no variable's."""
-    while node.op in ops.HANDLE_ALIASES | {"TPUReplicatedInput"}:
-        node = node.inputs[0].node
-    return node if node.op in ops.RESOURCE_VARIABLES else None
+    variable = variable_of(node.out(), ops.HANDLE_ALIASES | {"TPUReplicatedInput"})
+    return variable if variable is not None and variable.op in ops.RESOURCE_VARIABLES else None
 
 
 def _attributes(node: Node) -> tuple[tuple[str, bytes], ...]:
@@ -162,21 +163,15 @@ def _attributes(node: Node) -> tuple[tuple[str, bytes], ...]:
 
 def _behind_branches(graph: Graph) -> set[Node]:
     """The nodes of conditionals, from a Switch to the Merge that joins its branches, and those between a loop and its Exit."""
-    stack: list[Node] = []
-    found: set[Node] = set()
+
+    def inside(nodes: Iterable[Node]) -> Iterable[Node]:
+        return (node for node in nodes if not joins_branches(node) and node.op not in ops.EXIT)
+
+    first: list[Node] = []
     for node in graph.of_type(*ops.SWITCH):
         loops = node.inputs[1].node.op in ops.LOOP_COND
-        stack += [use.node for use in node.uses(*((0,) if loops else ()))]
-    while stack:
-        node = stack.pop()
-        if node not in found and not _joins_branches(node) and node.op not in ops.EXIT:
-            found.add(node)
-            stack.extend(node.consumers())
-    return found
-
-
-def _joins_branches(node: Node) -> bool:
-    return node.op in ops.MERGE and not any(tensor.node.op in ops.NEXT_ITERATION for tensor in node.inputs)
+        first += inside(use.node for use in node.uses(0 if loops else None))
+    return set(reached(first, lambda node: inside(node.consumers())))
 
 
 def _asked_for(device: Iterable[Node]) -> set[Node]:
@@ -186,10 +181,6 @@ def _asked_for(device: Iterable[Node]) -> set[Node]:
     """
     stack = [node.inputs[i].node for node in device for i in ops.record(node.op).constant_operands(len(node.inputs))]
     stack += [node for node in device if node.op in ops.LOOP_COND]
-    found: set[Node] = set()
-    while stack:
-        node = stack.pop()
-        if node not in found and node.op not in ops.SHAPE_OF | ops.FILLED_LIKE:
-            found.add(node)
-            stack.extend(tensor.node for tensor in node.inputs)
-    return found
+    computed = ops.SHAPE_OF | ops.FILLED_LIKE
+    starts = [node for node in stack if node.op not in computed]
+    return set(reached(starts, lambda node: (t.node for t in node.inputs if t.node.op not in computed)))

@@ -19,6 +19,7 @@ from tpugraph import ops
 from tpugraph.control_flow import scopes
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import Func
+from tpugraph.ir.walks import source_of
 from tpugraph.support.errors import ConversionError
 
 Path = tuple[tuple[Tensor, int], ...]
@@ -71,10 +72,7 @@ def has_effects(node: Node) -> bool:
 
 def _predicate(switch: Node) -> Tensor:
     """The tensor that decides, behind the identities that ``tf.cond`` puts before it."""
-    tensor = switch.inputs[1]
-    while tensor.node.op in ops.IDENTITIES and not tensor.node.controls:
-        tensor = tensor.node.inputs[0]
-    return tensor
+    return source_of(switch.inputs[1], where=lambda node: not node.controls)
 
 
 def _paths(graph: Graph) -> dict[Node, Path]:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 from tpugraph import analysis, ops
 from tpugraph.control_flow import functionalize_cond, scopes
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir import Graph, Node, Tensor, while_loops
 from tpugraph.ir.attrs import Func
+from tpugraph.ir.walks import reached, source_of
+from tpugraph.ir.while_loops import Carried
 from tpugraph.support.errors import ConversionError
 
 
@@ -47,21 +49,6 @@ def raise_control_flow(graph: Graph) -> Raised:
 
 
 @dataclass
-class _Carried:
-    """A value that a loop hands from one iteration to the next."""
-
-    merge: Node
-    switches: list[Node]
-    initial: Tensor
-    following: Tensor
-
-    @property
-    def inside(self) -> list[Tensor]:
-        """All that stands for the value within an iteration."""
-        return [self.merge.out(), *(switch.out(1) for switch in self.switches)]
-
-
-@dataclass
 class _Frame:
     """One loop.
 
@@ -78,7 +65,7 @@ class _Frame:
     name: str
     nodes: dict[Node, None]
     condition: Node
-    carried: list[_Carried] = field(default_factory=list)
+    carried: list[Carried] = field(default_factory=list)
     fixed: list[Node] = field(default_factory=list)
 
 
@@ -108,16 +95,20 @@ def _innermost(graph: Graph) -> _Frame:
         elif len(enter.uses()) > 1:
             raise ConversionError("the first value of a loop is read past its Merge", node=enter)
         else:
-            frame.carried.append(_carried(merge, enter, frame.condition))
+            frame.carried.append(_carried(merge))
     return frame
 
 
-def _carried(merge: Node, enter: Node, condition: Node) -> _Carried:
-    closing = next((t.node for t in merge.inputs if t.node.op in ops.NEXT_ITERATION), None)
-    if closing is None or len(merge.inputs) != 2 or merge.uses(1):
+def _carried(merge: Node) -> Carried:
+    found = while_loops.carried(merge)
+    if found is None or merge.uses(1):
         raise ConversionError("the Merge closes no loop of tf.while_loop", node=merge)
-    switches = [u.node for u in merge.uses(0) if u.node.op in ops.SWITCH and u.node.inputs[1].node is condition]
-    return _Carried(merge, switches, enter.inputs[0], closing.inputs[0])
+    return found
+
+
+def _inside(carried: Carried) -> list[Tensor]:
+    """All that stands for a value within an iteration."""
+    return [carried.merge.out(), *(switch.out(1) for switch in carried.switches)]
 
 
 # --------------------------------------------------------------------------- one loop
@@ -133,7 +124,7 @@ def _raise_loop(frame: _Frame) -> None:
     test = _needed(frame, [frame.condition.inputs[0]], [], borders)
     effects = [node for node in inner if node not in test and functionalize_cond.has_effects(node)]
     body = _needed(frame, [c.following for c in frame.carried], effects, borders)
-    arguments = [*(c.inside for c in frame.carried), *([e.out()] for e in frame.fixed)]
+    arguments = [*map(_inside, frame.carried), *([e.out()] for e in frame.fixed)]
     results = [*(c.following for c in frame.carried), *(e.out() for e in frame.fixed)]
     reads_condition = [use for use in frame.condition.uses() if use.node in body]
     if reads_condition:
@@ -162,14 +153,11 @@ def _raise_loop(frame: _Frame) -> None:
 
 def _needed(frame: _Frame, results: Iterable[Tensor], effects: Iterable[Node], borders: set[Node]) -> dict[Node, None]:
     """The nodes behind the borders that make some results and have some effects."""
-    stack = [*(t.node for t in results), *effects]
-    found: dict[Node, None] = {}
-    while stack:
-        node = stack.pop()
-        if node in frame.nodes and node not in borders and node not in found:
-            found[node] = None
-            stack.extend(node.producers())
-    return found
+
+    def behind(nodes: Iterable[Node]) -> Iterable[Node]:
+        return (node for node in nodes if node in frame.nodes and node not in borders)
+
+    return reached(behind([*(t.node for t in results), *effects]), lambda node: behind(node.producers()))
 
 
 def _waits(frame: _Frame) -> list[Node]:
@@ -180,9 +168,7 @@ def _leave(frame: _Frame, loop: Node, exits: list[Node]) -> None:
     """Let what leaves the loop come from the While."""
     number = {switch: i for i, c in enumerate(frame.carried) for switch in c.switches}
     for node in exits:
-        left = node.inputs[0]
-        while left.node.op in ops.IDENTITIES:  # a gradient puts one between Switch and Exit
-            left = left.node.inputs[0]
+        left = source_of(node.inputs[0])  # a gradient puts an identity between Switch and Exit
         switch = left.node
         if switch not in number or left.port != 0:
             raise ConversionError("what leaves the loop is no carried value", node=node)

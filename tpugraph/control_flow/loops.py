@@ -13,6 +13,7 @@ from tpugraph.analysis import HOST_DEVICE
 from tpugraph.analysis.step import Enqueues, Results
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType
+from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import GraphError
 
 _INT32 = attrs.dtype("int32")
@@ -220,19 +221,7 @@ def local_int(graph: Graph, name: str, value: int) -> tuple[Node, Node]:
 
 def local_variable(graph: Graph, name: str, value: Any, kind: DType) -> tuple[Node, Node]:
     """A scalar resource variable that no checkpoint holds, and the op that initialises it."""
-    handle = graph.add(
-        "VarHandleOp",
-        name,
-        attrs={"dtype": kind, "shape": (), "shared_name": name, "container": ""},
-        outputs=[(attrs.dtype("resource"), ())],
-    )
-    first = graph.add(
-        "Const",
-        f"{name}/Initializer",
-        attrs={"dtype": kind, "value": np.asarray(value, kind.name)},
-        outputs=[(kind, ())],
-    )
-    assign = graph.add(
-        "AssignVariableOp", f"{name}/Assign", [handle.out(), first.out()], attrs={"dtype": kind}, outputs=[]
-    )
-    return handle, assign
+    make = Builder(graph)
+    handle = make.variable(kind, (), name=name)
+    first = make.constant(value, kind, name=f"{name}/Initializer")
+    return handle, make.node("AssignVariableOp", [handle.out(), first], name=f"{name}/Assign")

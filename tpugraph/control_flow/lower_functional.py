@@ -16,6 +16,7 @@ from tpugraph.control_flow.inlining import Call
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType, Func, Shape
 from tpugraph.ir.function_library import Body
+from tpugraph.ir.walks import source_of
 
 _BOOL = attrs.dtype("bool")
 _INT32 = attrs.dtype("int32")
@@ -176,9 +177,7 @@ _Branch = Callable[[Sequence[Tensor], Node], Node]
 
 def _origin(tensor: Tensor) -> Node:
     """Where a result of a body comes from, behind identities."""
-    while tensor.node.op == "Identity" and not tensor.node.controls:
-        tensor = tensor.node.inputs[0]
-    return tensor.node
+    return source_of(tensor, ("Identity",), where=lambda node: not node.controls).node
 
 
 def _reads(body: Body, index: int) -> bool:

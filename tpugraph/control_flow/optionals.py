@@ -11,6 +11,7 @@ from collections.abc import Hashable
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.walks import source_of
 
 Crossed = frozenset[tuple[Hashable, int]]
 """Predicates, each with the side that a node is on: 0 where it is false."""
@@ -95,11 +96,10 @@ def _crossed(node: Node, known: dict[Node, Crossed]) -> Crossed:
 
 def _decides(tensor: Tensor) -> Hashable:
     """What tells a predicate from others: where it comes from, or the number that an index is compared with."""
-    while tensor.node.op in _SAME_VALUE:
-        tensor = tensor.node.inputs[0]
+    tensor = source_of(tensor, _SAME_VALUE)
     node = tensor.node
     if node.op == "ToBool":
         return node.op, _decides(node.inputs[0])
-    if node.op == "Equal" and node.inputs[1].node.op == "Const" and node.inputs[1].node.attr("value").size == 1:
+    if node.op == "Equal" and node.inputs[1].node.op in ops.CONSTANTS and node.inputs[1].node.attr("value").size == 1:
         return node.op, _decides(node.inputs[0]), node.inputs[1].node.attr("value").item()
     return tensor

@@ -9,11 +9,9 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.loop_shapes import within_loops
-from tpugraph.ir import Graph, Node, attrs
+from tpugraph.ir import Graph, Node
 from tpugraph.ir.attrs import Shape
-
-_INT32, _RESOURCE = attrs.dtype("int32"), attrs.dtype("resource")
-_ON_DEVICE = {CLUSTER_ATTR: CLUSTER}
+from tpugraph.ir.builder import Builder
 
 
 def begin_stacks(graph: Graph) -> int:
@@ -41,18 +39,13 @@ def _begin(graph: Graph, stack: Node, known: Mapping[str, list[Shape]]) -> bool:
     if shape is None or None in shape:
         return False
     readers = stack.uses()
-    zero = graph.add("Const", f"{stack.name}/zero", attrs={"dtype": kind, "value": np.zeros((), kind.name), **_ON_DEVICE},
-                     controls=[stack], outputs=[(kind, ())], source=stack)  # fmt: skip
-    dims = graph.add("Const", f"{stack.name}/dims", attrs={"dtype": _INT32, "value": np.asarray(shape, np.int32), **_ON_DEVICE},
-                     controls=[stack], outputs=[(_INT32, (len(shape),))], source=stack)  # fmt: skip
-    first = graph.add("Fill", f"{stack.name}/first", [dims.out(), zero.out()], outputs=[(kind, shape)], source=stack,
-                      attrs={"T": kind, "index_type": _INT32, **_ON_DEVICE})  # fmt: skip
-    pushed = graph.add("StackPushV2", f"{stack.name}/push", [stack.out(), first.out()], outputs=[(kind, shape)],
-                       attrs={"T": kind, **_ON_DEVICE}, source=stack)  # fmt: skip
-    popped = graph.add("StackPopV2", f"{stack.name}/pop", [stack.out()], outputs=[(kind, shape)], controls=[pushed],
-                       attrs={"elem_type": kind, **_ON_DEVICE}, source=stack)  # fmt: skip
-    ready = graph.add("Identity", f"{stack.name}/ready", [stack.out()], outputs=[(_RESOURCE, ())], controls=[popped],
-                      attrs={"T": _RESOURCE, **_ON_DEVICE}, source=stack)  # fmt: skip
+    make = Builder(graph, stack.name, marks={CLUSTER_ATTR: CLUSTER}, source=stack)
+    zero = make.constant(np.zeros((), kind.name), kind, name="zero", controls=[stack])
+    dims = make.constant(np.asarray(shape, np.int32), name="dims", controls=[stack])
+    first = make.add("Fill", [dims, zero], shape, name="first")
+    pushed = make.add("StackPushV2", [stack.out(), first], shape, name="push")
+    popped = make.add("StackPopV2", [stack.out()], shape, name="pop", controls=[pushed.node], elem_type=kind)
+    ready = make.identity(stack.out(), name="ready", controls=[popped.node])
     for use in readers:
-        graph.set_input(use.node, use.index, ready.out())
+        graph.set_input(use.node, use.index, ready)
     return True

@@ -78,12 +78,7 @@ def predict_on_cores(
     """
     traced, session = model.traced, model.session
     around = LoopHooks(hooks, traced, traced.spec.predictions)
-    with traced.graph.as_default():
-        around.begin()
-        model.start(checkpoint)
-        if hooks:
-            around.after_create_session(model.host)
-            around.before_loop(model.host)
+    _begin(around, model, checkpoint, hooks)
     if hooks and around.wants_batches(model.host, "prediction"):
         yield from otherwise()
         return
@@ -106,6 +101,16 @@ def predict_on_cores(
     if hooks:
         with traced.graph.as_default():
             around.end(model.host)
+
+
+def _begin(around: LoopHooks, model: CoresModel, checkpoint: str | None, hooks: Sequence[Any]) -> None:
+    """Start the model at a checkpoint, and its hooks with it."""
+    with model.traced.graph.as_default():
+        around.begin()
+        model.start(checkpoint)
+        if hooks:
+            around.after_create_session(model.host)
+            around.before_loop(model.host)
 
 
 def check_turn(mine: int, now: int) -> None:

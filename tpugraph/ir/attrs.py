@@ -249,7 +249,7 @@ def _encode_list(values: Sequence[Any]) -> Any:
 
 
 def tensor_proto(value: Any) -> Any:
-    """A ``TensorProto`` of an array; uniform arrays are stored as one element."""
+    """A ``TensorProto`` of an array; arrays of one value are stored as one element."""
     array = np.asarray(value)
     proto: tensor_pb2.TensorProto = tensor_util.make_tensor_proto(array)
     return proto

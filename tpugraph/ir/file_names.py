@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from tpugraph import ops
 from tpugraph.ir import Graph
 from tpugraph.support.errors import RunError, UsageError
 
@@ -49,7 +50,7 @@ def _rebind_functions(graph: Graph, old: bytes, new: bytes) -> int:
     count = 0
     for function in graph.library.function if graph.library is not None else ():
         for node in function.node_def:
-            if node.op != "Const" or old not in node.attr["value"].tensor.string_val:
+            if node.op not in ops.CONSTANTS or old not in node.attr["value"].tensor.string_val:
                 continue
             values = [new if v == old else v for v in node.attr["value"].tensor.string_val]
             del node.attr["value"].tensor.string_val[:]
@@ -62,14 +63,16 @@ def file_names(graph: Graph) -> set[str]:
     """String constants of the graph and of its functions that look like file names."""
     keys: set[bytes] = set()  # names of variables in checkpoints
     for node in graph.of_type("SaveV2", "RestoreV2"):
-        if node.inputs[1].node.op == "Const":
+        if node.inputs[1].node.op in ops.CONSTANTS:
             keys.update(node.inputs[1].node.attr("value").ravel().tolist())
     values: list[bytes] = []
     for node in graph.of_type("Const"):
         if node.raw_attrs["dtype"].type == 7:
             values += node.attr("value").ravel().tolist()
     for function in graph.library.function if graph.library is not None else ():
-        values += [v for node in function.node_def if node.op == "Const" for v in node.attr["value"].tensor.string_val]
+        values += [
+            v for node in function.node_def if node.op in ops.CONSTANTS for v in node.attr["value"].tensor.string_val
+        ]
     found = {value.decode("utf-8", "replace") for value in values if value not in keys}
     return {text for text in found if text not in graph and _looks_like_file(text)}
 

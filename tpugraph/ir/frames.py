@@ -1,12 +1,18 @@
-"""Loops as TensorFlow 1 writes them: every circle closes at NextIteration, and every node stands in one frame."""
+"""Loops as TensorFlow 1 writes them: the frame that each node stands in, and in which order loops run.
+
+An Enter begins a loop and names its frame; what follows it is in the frame, up to an Exit. A loop within a loop has a frame
+of its own. Every circle closes at NextIteration.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Container, Iterable, Mapping
 from itertools import chain
+from typing import Any
 
 from tpugraph import ops
+from tpugraph.ir.countdown import is_back_edge
 from tpugraph.ir.graph import Graph
 from tpugraph.ir.node import Node
 from tpugraph.support.errors import GraphError
@@ -14,12 +20,17 @@ from tpugraph.support.errors import GraphError
 _FIX = "write the loop with tf.while_loop"
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """A loop: its name and the loop around it, None at the top of the graph."""
+def frames(graph: Graph) -> dict[Node, str]:
+    """The innermost TF1 loop frame of each node; "" is the frame of the graph itself.
 
-    name: str
-    parent: _Frame | None
+    An Exit is counted to the frame that it leaves; what follows it belongs to the frame around.
+    """
+    return graph.remember("frames", lambda graph: _Frames(graph).of)
+
+
+def frames_around(graph: Graph) -> dict[str, str]:
+    """The frame that each frame stands in, by name; the graph itself, "", stands in itself."""
+    return _Frames(graph).around
 
 
 def check_loops(graph: Graph, *, ordered: bool = False) -> None:
@@ -38,53 +49,143 @@ def check_loops(graph: Graph, *, ordered: bool = False) -> None:
         if not ordered:
             graph.check_order()
         return
-    frames: dict[Node, _Frame | None] = {}
-    entered: dict[str, _Frame] = {}
-    for node in graph.topological_order():
-        frames[node] = _frame_of(node, frames, entered)
-    for node in closing:
-        if node.op in ops.NEXT_ITERATION:
-            _check_closing(node, frames)
-    conditions = {frames[node] for node in graph.of_type(*ops.LOOP_COND)}
+    graph.check_order()
+    _check_inside(closing, graph.descendants(graph.of_type(*ops.ENTER)))
+    frame_of = _Frames(graph, strict=True).of
+    _check_inside(closing, {node for node, frame in frame_of.items() if frame})
+    for node in graph.of_type(*ops.NEXT_ITERATION):
+        _check_closing(node, frame_of)
+    conditions = {frame_of[node] for node in graph.of_type(*ops.LOOP_COND)}
     for node in graph.of_type(*ops.ENTER):
-        if frames[node] not in conditions:
+        if frame_of[node] not in conditions:
             raise GraphError(f"the loop '{node.attr('frame_name')}' has no condition (LoopCond)", node=node, fix=_FIX)
 
 
-def _frame_of(node: Node, frames: dict[Node, _Frame | None], entered: dict[str, _Frame]) -> _Frame | None:
-    """The frame that the outputs of a node belong to."""
-    found = _common(node, chain([maker for maker, _ in node.inputs], node.controls), frames)
-    if node.op in ops.ENTER:
-        name = node.attr("frame_name")
-        frame = entered.setdefault(name, _Frame(name, found))
-        if frame.parent is not found and frame.parent != found:
-            raise GraphError(f"the loop '{name}' is entered from two loops", node=node, fix=_FIX)
-        return frame
-    if found is None and (node.op in ops.EXIT or node.op in ops.NEXT_ITERATION or node.op in ops.LOOP_COND):
-        raise GraphError(f"{node.op} stands outside of any loop", node=node, fix=_FIX)
-    return found.parent if found is not None and node.op in ops.EXIT else found
+def _check_inside(closing: Iterable[Node], inside: Container[Node]) -> None:
+    for node in closing:
+        if node not in inside:
+            raise GraphError(f"{node.op} stands outside of any loop", node=node, fix=_FIX)
 
 
-def _common(node: Node, makers: Iterable[Node], frames: dict[Node, _Frame | None]) -> _Frame | None:
-    """The one frame that all inputs come from; the way back to a Merge is not there yet."""
-    first, found = None, None
-    for maker in makers:
-        if maker not in frames:
-            continue
-        if first is None:
-            first, found = maker, frames[maker]
-        elif frames[maker] is not found and frames[maker] != found:
-            raise GraphError(f"'{first.name}' and '{maker.name}' are in different loops, and one node reads both",
-                             node=node, fix=_FIX)  # fmt: skip
-    return found
-
-
-def _check_closing(node: Node, frames: dict[Node, _Frame | None]) -> None:
+def _check_closing(node: Node, frame_of: Mapping[Node, str]) -> None:
     for merge in node.consumers():
         entries = [maker for maker, _ in merge.inputs if maker.op in ops.ENTER]
         if merge.op not in ops.MERGE or len(merge.inputs) != 2 or len(entries) != 1:
             raise GraphError(
                 "NextIteration leads to no Merge with an Enter: the loop has no beginning", node=node, fix=_FIX
             )
-        if frames[merge] != frames[node]:
+        if frame_of[merge] != frame_of[node]:
             raise GraphError(f"NextIteration leads to '{merge.name}' of another loop", node=node, fix=_FIX)
+
+
+class _Frames:
+    """The frames of a graph, read in topological order.
+
+    Args:
+        graph: the graph.
+        strict: whether a node that reads from two loops is refused; else the first loop that it reads from counts.
+
+    Attributes:
+        of: the frame of each node.
+        around: the frame that each frame stands in.
+    """
+
+    def __init__(self, graph: Graph, *, strict: bool = False) -> None:
+        self.strict = strict
+        self.of: dict[Node, str] = dict.fromkeys(graph, "")
+        self.around: dict[str, str] = {"": ""}
+        inside = graph.descendants(graph.of_type(*ops.ENTER))  # what follows no Enter is in no loop
+        for node in graph.topological_order(inside) if inside else ():
+            around = self._read_from(node)
+            self.of[node] = self._entered(node, around) if node.op in ops.ENTER else around
+
+    def _entered(self, enter: Node, around: str) -> str:
+        frame: str = enter.attr("frame_name")
+        if self.around.setdefault(frame, around) != around and self.strict:
+            raise GraphError(f"the loop '{frame}' is entered from two loops", node=enter, fix=_FIX)
+        return frame
+
+    def _read_from(self, node: Node) -> str:
+        """The frame of what a node reads and waits for."""
+        first, found = None, ""
+        for producer in chain((producer for producer, _ in node.inputs), node.controls):
+            if is_back_edge(producer, node):
+                continue
+            frame = self.of[producer]
+            if producer.op in ops.EXIT:
+                frame = self.around[frame]
+            if not self.strict and frame:
+                return frame
+            if first is not None and frame != found:
+                raise GraphError(f"'{first.name}' and '{producer.name}' are in different loops, and one node reads both",
+                                 node=node, fix=_FIX)  # fmt: skip
+            first, found = producer, frame
+        return found
+
+
+def in_loop(node: Node) -> bool:
+    """Whether the node is in a TF1 loop: an Enter leads to it that no Exit has left. The quick way to ask it of one node."""
+    stack, seen = [(node, 0)], {node}  # with how many loops were left on the way here
+    while stack:
+        at, left = stack.pop()
+        if at.op in ops.ENTER:
+            if not left:
+                return True
+            left -= 1
+        for producer in at.producers():
+            if producer not in seen:
+                seen.add(producer)
+                stack.append((producer, left + (producer.op in ops.EXIT)))
+    return False
+
+
+def loop_order(graph: Graph, nodes: Mapping[Node, Any], after: Mapping[Node, Node] | None = None) -> list[Node]:
+    """The nodes so that each follows what it reads and waits for, and what leaves a loop follows the loop's whole body.
+
+    Args:
+        graph: the graph.
+        nodes: some of its nodes.
+        after: nodes that follow another one, too, such as a constant the tensor whose shape it is.
+    """
+    behind: dict[Node, list[Node]] = {}
+    for node, other in (after or {}).items():
+        if node in nodes and other in nodes:
+            behind.setdefault(other, []).append(node)
+    frame_of = frames(graph)
+    ends: dict[str, list[Node]] = {}
+    leaves: dict[str, list[Node]] = {}
+    for node in nodes:
+        if node.op in ops.NEXT_ITERATION:
+            ends.setdefault(frame_of[node], []).append(node)
+        elif node.op in ops.EXIT:
+            leaves.setdefault(frame_of[node], []).append(node)
+    if not ends and not behind:
+        return graph.topological_order(nodes)
+    waiting: dict[Node, int] = {}
+    ready: deque[Node] = deque()
+    for node in nodes:
+        producers = {producer for producer, _ in node.inputs}.union(node.controls)
+        count = len([p for p in producers if p in nodes])
+        if node.op in ops.MERGE:
+            count -= len([p for p in producers if p in nodes and is_back_edge(p, node)])
+        count += len(ends.get(frame_of[node], ())) if node.op in ops.EXIT else 0
+        count += 1 if after and node in after and after[node] in nodes else 0
+        if count:
+            waiting[node] = count
+        else:
+            ready.append(node)
+    order: list[Node] = []
+    while ready:
+        node = ready.popleft()
+        order.append(node)
+        followers = [*node.consumers(), *behind.get(node, ())]
+        if node.op in ops.NEXT_ITERATION:
+            followers = [n for n in followers if not is_back_edge(node, n)] + leaves.get(frame_of[node], [])
+        for follower in followers:
+            left = waiting.get(follower, 0)
+            if left == 1:
+                del waiting[follower]
+                ready.append(follower)
+            elif left:
+                waiting[follower] = left - 1
+    return order if not waiting else graph.topological_order(nodes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType, Func, Shape
+from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ConversionError
 
 _KEPT_IN_FUNCTIONS = frozenset({"_xla_propagate_compile_time_consts"})
@@ -141,15 +142,13 @@ def used_by(graph: Graph, nodes: Iterable[Node]) -> dict[str, Any]:
     if not library:
         return {}
     gradients = {gradient.function_name: gradient.gradient_func for gradient in graph.library.gradient}
-    pending = [name for node in nodes for name in (node.op, *_referred(node.raw_attrs.values()))]
-    used: dict[str, None] = {}
-    while pending:
-        name = pending.pop()
-        if name in library and name not in used:
-            used[name] = None
-            pending.append(gradients.get(name, name))
-            for definition in library[name].node_def:
-                pending += [definition.op, *_referred(definition.attr.values())]
+
+    def called(name: str) -> Iterator[str]:
+        yield gradients.get(name, name)
+        for definition in library[name].node_def if name in library else ():
+            yield from (definition.op, *_referred(definition.attr.values()))
+
+    used = reached((name for node in nodes for name in (node.op, *_referred(node.raw_attrs.values()))), called)
     return {name: library[name] for name in library if name in used}
 
 

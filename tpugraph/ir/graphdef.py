@@ -198,7 +198,7 @@ def serialize(message: Message) -> bytes:
 
 def biggest_constants(graph_def: Any, count: int = 3) -> list[str]:
     """The names of the biggest constants with their sizes."""
-    constants = sorted((n for n in graph_def.node if n.op == "Const"), key=lambda n: -n.ByteSize())
+    constants = sorted((n for n in graph_def.node if n.op in ops.CONSTANTS), key=lambda n: -n.ByteSize())
     return [f"{n.name} ({n.ByteSize() / 2**20:.1f} MiB)" for n in constants[:count]]
 
 

@@ -7,7 +7,7 @@ error. Control edges and devices are left out, which say nothing about dtypes an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from tensorflow.python.framework.ops import SymbolicTensor
 
 from tpugraph.ir import Graph, Node, Output, graphdef
 from tpugraph.ir import attrs as attr_codec
+from tpugraph.ir.walks import reached
 
 REFUSALS = (AttributeError, TypeError, ValueError, RuntimeError, tf.errors.OpError)
 """What is raised where TensorFlow refuses a graph, or is another TensorFlow than this module knows."""
@@ -108,16 +109,14 @@ class Imported:
 
 def _with_readers_of_values(nodes: Iterable[Node]) -> list[Node]:
     """The nodes, and what reads values of theirs that shapes may be computed from."""
-    found = dict.fromkeys(nodes)
-    stack = list(found)
-    while stack:
-        node = stack.pop()
-        outputs = node.outputs
-        for (reader, _), port in node._uses.items():
-            if reader not in found and (outputs is None or port >= len(outputs) or outputs[port][0].name in _VALUES):
-                found[reader] = None
-                stack.append(reader)
-    return list(found)
+    return list(reached(nodes, _readers_of_values))
+
+
+def _readers_of_values(node: Node) -> Iterator[Node]:
+    outputs = node.outputs
+    for (reader, _), port in node._uses.items():
+        if outputs is None or port >= len(outputs) or outputs[port][0].name in _VALUES:
+            yield reader
 
 
 @cache

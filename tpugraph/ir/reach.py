@@ -51,7 +51,12 @@ def _reaching_in(graph: Graph, caller: Node, name: str, function: Any) -> Iterat
     found = [definition for definition in function.node_def if definition.op in ops.REACH]
     if not found:
         return
-    own = [value for node in function.node_def if node.op == "Const" for value in node.attr["value"].tensor.string_val]
+    own = [
+        value
+        for node in function.node_def
+        if node.op in ops.CONSTANTS
+        for value in node.attr["value"].tensor.string_val
+    ]
     names = _texts(own) or _strings(graph, caller.inputs)
     for definition in found:
         where = f"{definition.name} ({definition.op}) in the function '{name}'"
@@ -75,7 +80,7 @@ def _in_memory(node: Node) -> bool:
     if "Cache" not in node.op or len(node.inputs) < 2:
         return False
     name = node.inputs[1].node
-    return name.op == "Const" and not any(name.attr("value").ravel().tolist())
+    return name.op in ops.CONSTANTS and not any(name.attr("value").ravel().tolist())
 
 
 def _names_before(graph: Graph, node: Node) -> tuple[str, ...]:
@@ -87,7 +92,9 @@ def _names_before(graph: Graph, node: Node) -> tuple[str, ...]:
 def _strings(graph: Graph, tensors: Iterable[Tensor]) -> tuple[str, ...]:
     """The string constants that tensors are made of."""
     before = graph.ancestors([tensor.node for tensor in tensors], data_only=True)
-    held = [n.attr("value").ravel().tolist() for n in before if n.op == "Const" and n.attr("dtype").name == "string"]
+    held = [
+        n.attr("value").ravel().tolist() for n in before if n.op in ops.CONSTANTS and n.attr("dtype").name == "string"
+    ]
     return _texts(value for values in held for value in values)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpugraph import ops
 from tpugraph.ir.node import Node, Tensor
 from tpugraph.support.errors import GraphError
 
@@ -17,7 +18,7 @@ def saved_by(save: Node) -> list[tuple[str, str, Tensor]] | None:
             "the node writes no checkpoint: it is no SaveV2", node=save, fix="convert the plain graph again"
         )
     names, slices = save.inputs[1].node, save.inputs[2].node
-    if names.op != "Const" or slices.op != "Const":
+    if names.op not in ops.CONSTANTS or slices.op not in ops.CONSTANTS:
         return None
     keys, pieces = (
         [text.decode("utf-8", "replace") for text in node.attr("value").ravel()] for node in (names, slices)

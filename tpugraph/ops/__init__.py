@@ -108,6 +108,11 @@ INITIALIZED = {name: TO_RESOURCE[name] for name in TO_RESOURCE if records()[name
 WRITES: dict[str, Write] = _facts(lambda record: record.writes)
 """What each variable-writing op writes."""
 
+SAME_VARIABLE = (
+    HANDLE_ALIASES | MERGE | frozenset(name for name, write in WRITES.items() if not name.startswith("Resource"))
+)
+"""Ops that hand on the variable that is their first input; a write to a ref variable hands its reference on."""
+
 DENSE_STEPS: dict[str, str] = _facts(lambda record: record.dense_op)
 """The dense optimizer step that does what a sparse one does."""
 
@@ -177,6 +182,9 @@ CONTAINERS = _role("container")
 
 TAKES_OUT = _role("take")
 """Ops that give back what was put into a container before."""
+
+CONSTANTS = _role("constant")
+"""Ops whose value stands in the graph."""
 
 SHAPE_OF = _role("shape")
 """Ops that read only the shape of their input."""

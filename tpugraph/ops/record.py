@@ -43,7 +43,7 @@ Role = Literal[
     "iterator", "get_next", "make_iterator", "queue", "dequeue", "enqueue", "close_queue", "placeholder",  # input
     "python", "summary", "summary_writer", "print", "assert", "check", "save", "restore", "table", "fill_table",  # host
     "container", "take", "random", "sampler", "tpu",  # state of a step
-    "shape", "slice", "pad", "filled",  # shapes
+    "constant", "shape", "slice", "pad", "filled",  # shapes
     "top_k", "identity", "reduction", "division", "product", "stitch", "segment_gradient",  # arithmetic
 ]  # fmt: skip
 """What an op is to the compiler, where passes look for ops of its kind."""

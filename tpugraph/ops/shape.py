@@ -18,7 +18,7 @@ op("ConcatOffset", constants=range, sizes=lambda count: range(1, count))
 op("InvertPermutation", dims="R -> R")
 op("Range", constants=(0, 1, 2), sizes=(0, 1, 2))
 op("LinSpace", constants=(2,))
-op("Const")
+op("Const", role="constant")
 
 # --------------------------------------------------------------------------- other shapes
 

@@ -8,22 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph import ops
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.placements import Shard
-from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.attrs import DType, Shape
+from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.ir.attrs import DType
+from tpugraph.partition.step_nodes import StepNodes
 from tpugraph.support.errors import ConversionError
 
 _INT32 = attrs.dtype("int32")
 _INT64 = attrs.dtype("int64")
 _BOOL = attrs.dtype("bool")
-_FLOAT = attrs.dtype("float32")
-_REPLICA_ID = "tpugraph/replica_id"
 
 
-class Collectives:
+class Collectives(StepNodes):
     """Combines values over the cores, inside the cluster.
 
     Args:
@@ -31,16 +29,6 @@ class Collectives:
         count: number of cores.
         flat: whether all values that are combined are outside of loops and branches.
     """
-
-    def __init__(self, graph: Graph, count: int, *, flat: bool = False) -> None:
-        self.graph = graph
-        self.count = count
-        self._frame_of = {} if flat else analysis.frames(graph)
-        self._conditional = {} if flat else analysis.conditional(graph)
-        self._outer = nesting(graph, self._frame_of)
-        self._id: Tensor | None = None
-        self._entered: dict[tuple[Tensor, str], Tensor] = {}
-        self._constants: dict[tuple[str, bytes, tuple[int, ...]], Tensor] = {}
 
     # ------------------------------------------------------------------ what cores combine
 
@@ -201,108 +189,6 @@ class Collectives:
         return self.add("GatherNd", f"{tensor.node.name}/gathered", [every, where],
                         {"Tparams": tensor.dtype, "Tindices": _INT64}, tensor.dtype, (None, *bound[1:]), tensor)  # fmt: skip
 
-    # ------------------------------------------------------------------ nodes beside a tensor
-
-    def add(self, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any], kind: DType, shape: Shape,
-            near: Tensor) -> Tensor:  # fmt: skip
-        """A node of the cluster, made for ``near``, in its loop and branch."""
-        node = self.graph.add(op, name, inputs, attrs={**attributes, CLUSTER_ATTR: CLUSTER}, outputs=[(kind, shape)],
-                              source=near.node)  # fmt: skip
-        frame = self._frame_of.get(near.node, "")
-        if near.node.op in ops.EXIT:
-            frame = self._outer.get(frame, "")
-        self._frame_of[node] = frame
-        if near.node in self._conditional or near.node.op in ops.SWITCH:
-            self._conditional[node] = None
-        return node.out()
-
-    def instead(self, tensor: Tensor, value: Any, *, name: str) -> Tensor:
-        """A constant that is read instead of a tensor, after all that the tensor's node waits for."""
-        made = self.constant(value, tensor.dtype, tensor, name=name, alone=True)
-        if tensor.node.op != "Const" or tensor.node.controls:
-            self.graph.add_control(made.node, tensor.node)
-        return made
-
-    def constant(self, value: Any, kind: DType, near: Tensor, *, name: str = "", alone: bool = False) -> Tensor:
-        """A constant beside a tensor; outside of loops and branches one for all that are alike, unless it is to be alone."""
-        array = np.asarray(value)
-        if kind.name == "bfloat16":
-            return self.cast(self.constant(array.astype("float32"), _FLOAT, near), kind)
-        array = array.astype(kind.name)
-        inside = bool(self._frame(near)) or near.node in self._conditional or near.node.op in ops.SWITCH
-        key = (kind.name, array.tobytes(), array.shape)
-        if not inside and not alone and key in self._constants:
-            return self._constants[key]
-        node = self.graph.add("Const", name or f"{near.node.name}/const", controls=[near.node] if inside else [],
-                              attrs={"dtype": kind, "value": array, CLUSTER_ATTR: CLUSTER},
-                              outputs=[(kind, array.shape)], source=near.node)  # fmt: skip
-        self._frame_of[node] = self._frame(near)
-        if not inside:
-            if not alone:
-                self._constants[key] = node.out()
-        elif near.node in self._conditional or near.node.op in ops.SWITCH:
-            self._conditional[node] = None
-        return node.out()
-
-    def cast(self, tensor: Tensor, kind: DType) -> Tensor:
-        """A tensor in another dtype."""
-        if tensor.dtype == kind:
-            return tensor
-        return self.add("Cast", f"{tensor.node.name}/{kind.name}", [tensor],
-                        {"SrcT": tensor.dtype, "DstT": kind, "Truncate": False}, kind, tensor.shape, tensor)  # fmt: skip
-
-    def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """A tensor in another shape of as many elements."""
-        if tensor.shape == tuple(shape):
-            return tensor
-        target = self.constant(np.asarray(shape, "int32"), _INT32, tensor)
-        return self.add("Reshape", f"{tensor.node.name}/reshaped", [tensor, target],
-                        {"T": tensor.dtype, "Tshape": _INT32}, tensor.dtype, tuple(shape), tensor)  # fmt: skip
-
-    def transpose(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
-        """A tensor with its dimensions in another order."""
-        shape = tuple((tensor.shape or ())[a] for a in order)
-        target = self.constant(np.asarray(order, "int32"), _INT32, tensor)
-        return self.add("Transpose", f"{tensor.node.name}/transposed", [tensor, target],
-                        {"T": tensor.dtype, "Tperm": _INT32}, tensor.dtype, shape, tensor)  # fmt: skip
-
-    def own_id(self, near: Tensor) -> Tensor:
-        """The number of this core, in the loop of a tensor."""
-        if self._id is None:
-            self._id = self._make_id(near)
-        chain: list[str] = []
-        frame = self._frame(near)
-        while frame:
-            chain.append(frame)
-            frame = self._outer.get(frame, "")
-        found = self._id
-        for frame in reversed(chain):
-            key = (self._id, frame)
-            if key not in self._entered:
-                node = self.graph.add("Enter", f"{self._id.node.name}/enter", [found],
-                                      attrs={"T": _INT32, "frame_name": frame, "is_constant": True,
-                                             "parallel_iterations": 10, CLUSTER_ATTR: CLUSTER},
-                                      outputs=[(_INT32, ())], source=near.node)  # fmt: skip
-                self._frame_of[node] = frame
-                self._entered[key] = node.out()
-            found = self._entered[key]
-        return found
-
-    def _frame(self, near: Tensor) -> str:
-        frame = self._frame_of.get(near.node, "")
-        return self._outer.get(frame, "") if near.node.op in ops.EXIT else frame
-
-    def _make_id(self, near: Tensor) -> Tensor:
-        """An argument of the cluster, as TPUEstimator passes it."""
-        graph, source = self.graph, near.node
-        ids = [graph.add("Const", f"{_REPLICA_ID}/{r}", attrs={"dtype": _INT32, "value": np.int32(r)},
-                         outputs=[(_INT32, ())], source=source).out() for r in range(self.count)]  # fmt: skip
-        merged = graph.add("TPUReplicatedInput", _REPLICA_ID, ids, attrs={"N": self.count, "T": _INT32},
-                           outputs=[(_INT32, ())], source=source)  # fmt: skip
-        node = graph.add("Identity", "replica/id", [merged.out()], outputs=[(_INT32, ())], source=source,
-                         attrs={"T": _INT32, "_tpu_input_identity": True, CLUSTER_ATTR: CLUSTER})  # fmt: skip
-        return node.out()
-
 
 def _static(graph: Graph, tensor: Tensor) -> list[int]:
     shape = tensor.shape
@@ -310,16 +196,3 @@ def _static(graph: Graph, tensor: Tensor) -> list[int]:
         raise ConversionError(f"the rows of '{tensor}' are read by all cores, and its shape is open", node=tensor.node,
                               origin=graph.source, fix="give it a fixed shape")  # fmt: skip
     return [int(d or 0) for d in shape]
-
-
-def nesting(graph: Graph, frame_of: dict[Node, str]) -> dict[str, str]:
-    """The frame around each loop."""
-    found: dict[str, str] = {}
-    for enter in graph.of_type(*ops.ENTER) if frame_of else ():
-        source = enter.inputs[0].node
-        around = frame_of.get(source, "")
-        if source.op in ops.EXIT:
-            around = ""
-        if enter.attr("frame_name") not in found or around:
-            found[enter.attr("frame_name")] = around
-    return found

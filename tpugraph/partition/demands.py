@@ -8,6 +8,7 @@ from tpugraph import ops
 from tpugraph.analysis.placements import Entries, Partial, Replicate
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
 from tpugraph.partition.reduction_places import cheapest
 from tpugraph.support.errors import ConversionError
 
@@ -65,7 +66,5 @@ class Demands:
         return new
 
     def _distinct(self, tensor: Tensor) -> Node | None:
-        node = tensor.node
-        while node.op in ops.IDENTITIES | {"Reshape", "Cast", "StridedSlice"} and node.inputs:
-            node = node.inputs[0].node
+        node = source_of(tensor, ops.IDENTITIES | {"Reshape", "Cast", "StridedSlice"}).node
         return node if node.op in ("Unique", "UniqueV2") else None

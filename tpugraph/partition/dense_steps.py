@@ -8,10 +8,8 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
-from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.attrs import DType
-
-_INT32 = attrs.dtype("int32")
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.builder import Builder
 
 DENSE = {
     "ResourceScatterAdd": "AssignAddVariableOp",
@@ -34,11 +32,9 @@ def added_up(graph: Graph, name: str, rows: Tensor, numbers: Tensor, shape: tupl
         source: the node for which they are made.
         controls: what the number of rows waits for, so that it is in the loop or branch of the update.
     """
-    count = graph.add("Const", f"{name}/rows", controls=controls, source=source, outputs=[(_INT32, ())],
-                      attrs={"dtype": _INT32, "value": np.asarray(shape[0], "int32"), CLUSTER_ATTR: CLUSTER})  # fmt: skip
-    kinds: dict[str, DType | str] = {"T": rows.dtype, "Tindices": numbers.dtype, "Tnumsegments": _INT32}
-    return graph.add("UnsortedSegmentSum", f"{name}/dense", [rows, numbers, count.out()], source=source,
-                     attrs={**kinds, CLUSTER_ATTR: CLUSTER}, outputs=[(rows.dtype, shape)]).out()  # fmt: skip
+    make = Builder(graph, name, marks={CLUSTER_ATTR: CLUSTER}, source=source)
+    count = make.constant(np.asarray(shape[0], "int32"), name="rows", controls=controls)
+    return make.add("UnsortedSegmentSum", [rows, numbers, count], shape, name="dense")
 
 
 def make_dense(graph: Graph, step: Node, value: Tensor) -> None:

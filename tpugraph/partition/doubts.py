@@ -12,6 +12,7 @@ from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, Size, Unknown, known
 from tpugraph.analysis.state import written_variables
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
 from tpugraph.support.errors import ConversionError
 
@@ -141,7 +142,7 @@ def _origin(placing: Placing, bound: _Bound, size: Size | None) -> str | None:
     if isinstance(size, Unknown) and isinstance(size.origin, tuple):
         return str(size.origin[0].node.name)
     return next((n.name for n in placing.graph.ancestors([bound.operand.node], data_only=True)
-                 if n.op == "Const" and constant(n).size == 1 and constant(n).item() == placing.d.rows), None)  # fmt: skip
+                 if n.op in ops.CONSTANTS and constant(n).size == 1 and constant(n).item() == placing.d.rows), None)  # fmt: skip
 
 
 def _refuse_beside_shares(placing: Placing) -> None:
@@ -169,7 +170,7 @@ def literal_bounds(placing: Placing) -> list[str]:
     found: dict[str, str] = {}
     for bound in _bounds(placing) if d.rows > 1 else ():
         behind, node = constant_behind(bound.operand), bound.node
-        if behind.op != "Const" or d.choice(behind.name) is not None:
+        if behind.op not in ops.CONSTANTS or d.choice(behind.name) is not None:
             continue
         numbers = constant(behind).ravel().tolist()
         number = numbers[bound.place] if bound.place < len(numbers) else 0
@@ -196,7 +197,4 @@ def _in_doubt(placing: Placing, bound: _Bound, size: Size | None) -> bool:
 
 def constant_behind(tensor: Tensor) -> Node:
     """The constant that a number is cast from, or the node that makes the number."""
-    node = tensor.node
-    while node.op in ops.IDENTITIES | ops.ENTER | {"Cast"} and node.inputs:
-        node = node.inputs[0].node
-    return node
+    return source_of(tensor, ops.IDENTITIES | ops.ENTER | {"Cast"}).node

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.placements import (
     SUM,
     Entries,
@@ -17,46 +14,19 @@ from tpugraph.analysis.placements import (
     Placement,
     Replicate,
     Shard,
-    Share,
-    Sized,
-    holds_entries,
 )
-from tpugraph.analysis.placing import Placing, Verdict
-from tpugraph.analysis.sizes import Poly, known
-from tpugraph.analysis.state import variable_of
+from tpugraph.analysis.placing import Verdict
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.partition import one_row
 from tpugraph.partition.collectives import Collectives
+from tpugraph.partition.conversions import Conversions
 from tpugraph.partition.loss_reduction import reduction
-from tpugraph.partition.whole_sizes import WholeSizes, at
-from tpugraph.support.errors import ConversionError
+from tpugraph.partition.whole_sizes import WholeSizes
 
 
 @dataclass
-class Partition:
-    """One step being partitioned.
-
-    Attributes:
-        placing: the analysis.
-        count: number of cores.
-        scaling: ``None`` where the placements decide; ``mean`` or ``sum`` where the user said how gradients combine.
-        varying_updates: what is written where a policy lets cores differ: ``mean``, ``replica0`` or ``error``.
-        made: the collectives, as words by tensor, for the report.
-        factor: what gradients are multiplied by where the user said how they combine and the placements say otherwise.
-        forward: what leads to the loss, and is no gradient.
-        gathered: bytes of what is gathered, by tensor and the node that asks.
-    """
-
-    placing: Placing
-    count: int
-    scaling: str | None = None
-    varying_updates: str = "mean"
-    made: dict[str, str] = field(default_factory=dict)
-    gathered: dict[str, str] = field(default_factory=dict)
-    combined: dict[str, str] = field(default_factory=dict)
-    made_behind: dict[Tensor, Tensor] = field(default_factory=dict)
-    factor: float = 1.0
-    forward: Mapping[Node, None] = field(default_factory=dict)
+class Partition(Conversions):
+    """One step being partitioned; what it is made of is told by :class:`~tpugraph.partition.conversions.Conversions`."""
 
     # ------------------------------------------------------------------ making
 
@@ -140,22 +110,6 @@ class Partition:
         for use in uses:
             graph.set_input(use.node, use.index, mean)
 
-    def _reduce(self, tensor: Tensor) -> Tensor:
-        """The whole value of a partial one."""
-        placement = self.placing.made(tensor)
-        source = self.made_behind.get(tensor, tensor)
-        if isinstance(placement, Partial) and placement.op != "sum":
-            result, words = self.collectives.extreme(source, placement.op), f"the {placement.op} over the cores"
-        else:
-            result, words = self.collectives.sum(source), "the sum over the cores"
-            if self.factor != 1 and tensor.dtype.floating and tensor.node not in self.forward:
-                result, words = (
-                    self.collectives.scaled(result, self.factor),
-                    f"{words}, as --loss_reduction asks for it",
-                )
-        self._note(tensor, words)
-        return result
-
     def _edit(self, node: Node, index: int, tensor: Tensor, want: Placement, reduced: Mapping[Tensor, Tensor]) -> None:
         graph = self.placing.graph
         if node.op in ops.MERGE and tensor.node.op in ops.NEXT_ITERATION | ops.ENTER:
@@ -166,159 +120,6 @@ class Partition:
         if key not in self._cache:
             self._cache[key] = self._convert(node, tensor, source, want)
         graph.set_input(node, index, self._cache[key])
-
-    def _convert(self, node: Node, tensor: Tensor, source: Tensor, want: Placement) -> Tensor:
-        placement = self.placing.read(tensor)
-        c = self.collectives
-        if isinstance(want, Share):
-            return c.share(self.whole(tensor, placement) if isinstance(placement, Sized) else source)
-        if isinstance(placement, Sized):
-            return self.whole(tensor, placement)
-        if isinstance(want, Replicate):
-            return self._gathered(node, tensor, source, placement)
-        if isinstance(want, Shard):
-            if isinstance(placement, Shard) and placement.plain() == want:
-                return self.numbered(source, placement)
-            if isinstance(placement, Replicate):
-                return c.own_rows(source, want)
-            if isinstance(placement, Shard):
-                return c.own_rows(self._gathered(node, tensor, source, placement), want)
-            if isinstance(placement, Partial):
-                return c.own_rows(self._reduce(tensor), want)
-        raise self._refusal(node, tensor, placement)
-
-    def whole(self, tensor: Tensor, placement: Placement | None) -> Tensor:
-        """A size of the whole batch, as a constant; of another value the value itself."""
-        if not isinstance(placement, Sized):
-            return tensor
-        sizes = self.placing.sizes(tensor)
-        factors = self._factors(tensor) if sizes is None else None
-        if factors is not None:
-            kept = self.collectives.constant(
-                np.asarray(factors), tensor.dtype, tensor, name=f"{tensor.node.name}/cores"
-            )
-            return self.collectives.add("Mul", "of_all_cores", [tensor, kept], {"T": tensor.dtype}, tensor.dtype,
-                                        tensor.shape, tensor)  # fmt: skip
-        if sizes is None:
-            raise ConversionError(f"'{tensor}' is read as numbers, and holds sizes of the batch beside numbers that are not "
-                                  "known", node=tensor.node, origin=self.placing.graph.source)  # fmt: skip
-        rows = self.placing.d.rows * self.count
-        value = np.asarray([at(s, rows) for s in sizes])
-        shape = tensor.shape if tensor.shape is not None else (len(sizes),)
-        self.placing.graph.note(tensor.node, f"counts the rows of all cores: {value.ravel().tolist()}")
-        return self.collectives.instead(tensor, value.reshape([int(d or 0) for d in shape]),
-                                        name=f"{tensor.node.name}/of_all_cores")  # fmt: skip
-
-    def _factors(self, tensor: Tensor) -> list[int] | None:
-        """How many times larger each number of a vector is for the whole batch; None where one is no multiple of the rows."""
-        found = []
-        for element in self.placing.d.elements(tensor) or (None,):
-            size = None if element is None else known(element)
-            if isinstance(size, Poly) and (len(size.c) != 2 or size.c[0]):
-                return None
-            found.append(self.count if isinstance(size, Poly) else 1)
-        return found if tensor.shape is not None and len(tensor.shape) == 1 else None
-
-    def _gathered(self, node: Node, tensor: Tensor, source: Tensor, placement: Placement | None) -> Tensor:
-        c = self.collectives
-        if isinstance(placement, Shard):
-            level = self.placing.d.level(tensor)
-            if self._left_out_sum(node, tensor, placement):
-                self._note(tensor, "the sum over the cores: TensorFlow left out the sum over a batch of one row")
-                return c.sum(source)
-            if tensor.node.op == "Const":
-                return self._wider(tensor, placement, level)
-            if tensor.node.op == "Range":
-                rows = placement.inner * self.placing.d.rows * self.count
-                return c.constant(np.arange(rows), tensor.dtype, tensor, name=f"{tensor.node.name}/of_all_cores")
-            plain = self.numbered(source, placement)
-            size = (tensor.dtype.size or 4) * int(np.prod([d or 1 for d in tensor.shape or ()])) * self.count
-            self.gathered[str(tensor)] = (
-                f"{size:,} bytes, for '{node.name}' ({node.op}): {self.placing.verdicts[node].why}"
-            )
-            self._note(tensor, f"the rows of all cores ({size:,} bytes), for '{node.name}' ({node.op})")
-            if source.shape is not None and None not in source.shape:
-                return c.gather(plain, placement)
-            return c.gather_entries(plain)
-        if placement == Entries("shape") and tensor.shape == () and self._counts_entries(tensor):
-            self._note(tensor, f"the number of entries of all cores, for '{node.name}' ({node.op})")
-            return c.sum(source)
-        if holds_entries(placement):
-            self._note(tensor, f"the entries of all cores, for '{node.name}' ({node.op})")
-            return c.gather_entries(source)
-        if isinstance(placement, Partial):
-            return self._reduce(tensor)
-        if isinstance(placement, PerCore):
-            return self._unified(node, tensor, source, placement)
-        raise self._refusal(node, tensor, placement)
-
-    def _counts_entries(self, tensor: Tensor) -> bool:
-        """Whether a number counts entries, or as many things for each: that of all cores is the sum of theirs."""
-        node = tensor.node
-        while node.op in _OF_COUNTS:
-            counts = [t.node for t in node.inputs if self.placing.read(t) == Entries("shape")]
-            if len(counts) > 1:
-                return False  # a count by another one
-            node = counts[0] if counts else node.inputs[0].node
-        return node.op in ("Shape", "Size")
-
-    def _left_out_sum(self, node: Node, tensor: Tensor, rows: Shard) -> bool:
-        """Whether a variable with one row is given the one row of a core's batch: of more rows it would be given the sum."""
-        if self.placing.d.rows != 1 or node.op not in ops.WRITES or ops.WRITES[node.op].rows is not None:
-            return False
-        variable = variable_of(node.inputs[ops.WRITES[node.op].variables[0]])
-        shape = None if variable is None else variable.attr("shape")
-        return shape is not None and len(shape) == self.placing.rank(tensor)
-
-    def _wider(self, tensor: Tensor, rows: Shard, level: object) -> Tensor:
-        """A constant with a row for each example, for the whole batch."""
-        if level is None:
-            raise ConversionError(
-                f"the constant '{tensor}' has {self.placing.d.rows} rows of its own, one for each row of a core's batch: "
-                "which the other cores' rows would have is not known",
-                node=tensor.node, origin=self.placing.graph.source,
-                fix=f"make it an input, or say that its size is no batch: --literals={tensor.node.name}",
-            )  # fmt: skip
-        shape = [int(d or 0) for d in tensor.shape or ()]
-        shape[rows.axis] *= self.count
-        value = np.full(shape, constant(tensor.node).ravel()[0])
-        return self.collectives.constant(value, tensor.dtype, tensor, name=f"{tensor.node.name}/of_all_cores")
-
-    def numbered(self, source: Tensor, rows: Shard) -> Tensor:
-        """Numbers of this core's rows as those of the whole batch."""
-        if not rows.shift:
-            return source
-        per_core = self.placing.d.rows
-        if isinstance(rows.shift, int):
-            return self.collectives.numbered(source, rows.shift * per_core)
-        shape = [1] * len(source.shape or ())
-        shape[rows.along] = len(rows.shift)
-        return self.collectives.numbered(source, np.asarray([s * per_core for s in rows.shift]).reshape(shape))
-
-    def _unified(self, node: Node, tensor: Tensor, source: Tensor, placement: PerCore) -> Tensor:
-        """One value where cores differ: what the user chose."""
-        names = node.inputs[0].node.name
-        if self.varying_updates == "error":
-            raise ConversionError(f"each core would write another value to '{names}' ({placement.policy})", node=node,
-                                  origin=self.placing.graph.source,
-                                  fix="--varying_updates=mean writes the mean, =replica0 core 0's")  # fmt: skip
-        mean = tensor.dtype.floating and self.varying_updates == "mean"
-        self.combined[names] = "mean" if mean else "replica0"
-        self._note(tensor, "the mean over the cores" if mean else "the value of core 0")
-        return self.collectives.sum(
-            self.collectives.scaled(source, 1.0 / self.count) if mean else self.collectives.first(source)
-        )
-
-    def _refusal(self, node: Node, tensor: Tensor, placement: Placement | None) -> ConversionError:
-        return ConversionError(
-            f"'{node.name}' ({node.op}) needs '{tensor}' of the whole batch, and a core holds {placement}",
-            node=node, origin=self.placing.graph.source,
-            fix="compute it from dense rows; `tpugraph inspect --why` shows where the value comes from",
-        )  # fmt: skip
-
-    def _note(self, tensor: Tensor, words: str) -> None:
-        self.made[str(tensor)] = words
-        self.placing.graph.note(tensor.node, f"combined over the cores: {words}")
 
     def notes(self) -> list[str]:
         """What the user should know of: choices that give exactness up, and what is gathered at a cost."""
@@ -341,12 +142,6 @@ class Partition:
             self.factor = float(self.count)
         if self.scaling == "mean" and found == "sum":
             self.factor = 1.0 / self.count
-
-
-_OF_COUNTS = frozenset(
-    {"StridedSlice", "Cast", "Identity", "Prod", "GatherV2", "FloorDiv", "Squeeze", "Reshape", "Maximum"}
-)
-"""Ops that make a number of entries of the shape of a tensor that holds them."""
 
 
 def _meets_rows(verdict: Verdict) -> bool:

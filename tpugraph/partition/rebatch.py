@@ -15,6 +15,7 @@ from tpugraph.analysis.sizes import Known, Poly, Size, follows_batch, known
 from tpugraph.analysis.step import ClosedShapes, SplitConstants
 from tpugraph.ir import Graph, Node, Tensor, Use
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ShapeError
 
 _ = _dimension_rules
@@ -46,7 +47,7 @@ class Resizing:
         evidence.weigh(self.dims)
         batches = [t for t, dims in seeds.items() if any(isinstance(s, Poly) for s in dims)]
         readers = [use.node for tensor in batches for use in tensor.node.uses(tensor.port)]
-        self._varying = analysis.divergence(graph, readers, within=chosen)
+        self._varying = analysis.varying_from(graph, readers, within=chosen)
 
     def uncertain(self, node: Node | str, fault: str) -> ShapeError:
         """The error where it is not certain what holds the batch."""
@@ -61,7 +62,7 @@ class Resizing:
         """
         elements: dict[str, Elements] = {}
         shapes: dict[str, Dims] = {}
-        for node in [n for n in self.dims.order if n.op == "Const" and constant(n).dtype != object]:
+        for node in [n for n in self.dims.order if n.op in ops.CONSTANTS and constant(n).dtype != object]:
             dims = self.dims.dims(node.out())
             if dims is not None and any(map(follows_batch, dims)):
                 shapes[node.name] = self._resize(node, dims)
@@ -154,15 +155,8 @@ def _starts(node: Node, varying: analysis.NodeSet) -> bool:
 
 def _shapes_varying(node: Node, varying: analysis.NodeSet) -> bool:
     """Whether a constant shapes a value of the batch, put together with others."""
-    stack, seen = [node], {node}
-    while stack:
-        for use in stack.pop().uses():
-            if _shapes(use) and use.node in varying:
-                return True
-            if use.node.op in _HAND_ON and use.node not in seen:
-                seen.add(use.node)
-                stack.append(use.node)
-    return False
+    found = reached((node,), lambda at: (use.node for use in at.uses() if use.node.op in _HAND_ON))
+    return any(_shapes(use) and use.node in varying for at in found for use in at.uses())
 
 
 def _shapes(use: Use) -> bool:

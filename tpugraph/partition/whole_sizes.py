@@ -82,7 +82,7 @@ class WholeSizes:
             outputs = [(t.dtype, self._shape(t)) for t in map(node.out, range(len(node.outputs or ())))]
             if outputs == node.outputs:
                 continue
-            if node.op == "Const":
+            if node.op in ops.CONSTANTS:
                 self._widen(node, outputs[0][1])
             else:
                 self.placing.graph.set_outputs(node, outputs)
@@ -181,7 +181,7 @@ class WholeSizes:
             operand = node.inputs[index]
             if (value is shape or node.op not in _TOLD_BOUNDS) and min(value, default=0) < 0:
                 continue  # it depends on data
-            if operand.node.op == "Const" and constant(operand.node).ravel().tolist() == value:
+            if operand.node.op in ops.CONSTANTS and constant(operand.node).ravel().tolist() == value:
                 continue
             form = (-1, 2) if node.op in ops.PADS else () if operand.shape == () else (-1,)
             array = np.asarray(value).reshape(form)

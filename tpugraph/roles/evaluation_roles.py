@@ -7,11 +7,12 @@ variables and does not depend on the batch.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tpugraph import ops
-from tpugraph.analysis.state import variable_of, written_variables
+from tpugraph.analysis.state import written_variables
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.walks import reached, source_of, variable_of
 from tpugraph.roles.findings import Finding, Roles, named
 from tpugraph.roles.plain_step import NO_LOSS, PlainStep
 from tpugraph.support.errors import RolesError
@@ -24,9 +25,6 @@ LOSS = "loss"
 
 _QUESTIONS = frozenset({*ops.INITIALIZED, *ops.INITIALIZED.values()})
 _GENERIC = frozenset({"value", "value_tensor", "Identity"})
-
-
-# --------------------------------------------------------------------------- evaluation
 
 
 def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str | None = None) -> Roles:
@@ -81,18 +79,8 @@ def _leave_training_out(found: PlainStep) -> None:
 
 def _ends(found: PlainStep, write: Node) -> list[Node]:
     """The write itself; one inside a loop or a branch is run by what follows that loop or branch."""
-    ends: dict[Node, None] = {}
-    stack, seen = [write], {write}
-    while stack:
-        node = stack.pop()
-        if node not in found.inside:
-            ends[node] = None
-            continue
-        for consumer in node.consumers():
-            if consumer not in seen:
-                seen.add(consumer)
-                stack.append(consumer)
-    return list(ends)
+    followers = reached((write,), lambda node: node.consumers() if node in found.inside else ())
+    return [node for node in followers if node not in found.inside]
 
 
 def _update_reason(node: Node) -> str:
@@ -118,15 +106,13 @@ def _values(found: PlainStep) -> dict[str, str]:
     """What reads metric variables, does not depend on the batch, and is itself read by nothing."""
     graph = found.graph
     behind = graph.descendants([*found.inputs, *found.writes])
-    asked: dict[Node, None] = {}
-    stack = _metric_variables(found)
-    while stack:
-        for use in stack.pop().uses():
-            node = use.node
-            if node not in asked and node not in behind and node.op not in _QUESTIONS:
-                asked[node] = None
-                stack.append(node)
-    ends = [n for n in graph if n in asked and n.outputs and not n.uses() and not _is_bare_read(n)]
+
+    def asked_for(node: Node) -> Iterator[Node]:
+        return (use.node for use in node.uses() if use.node not in behind and use.node.op not in _QUESTIONS)
+
+    asked = reached(_metric_variables(found), asked_for)
+    read = [node for node in graph if node in asked and node.op not in ops.VARIABLES and not _is_bare_read(node)]
+    ends = [node for node in read if node.outputs and not node.uses()]
     scopes = [_scope(node.name) for node in ends]
     return {s if scopes.count(s) == 1 else n.name: n.name for n, s in zip(ends, scopes, strict=True)}
 
@@ -185,9 +171,8 @@ def _losses(found: PlainStep, updates: list[Node]) -> list[tuple[Finding, Node]]
 
 def _summand(tensor: Tensor) -> Tensor:
     """What was summed up over no dimension, that is, the scalar itself."""
-    while tensor.node.op in ops.IDENTITIES | {"Sum", "Mul", "Cast"} and tensor.node.inputs[0].shape == ():
-        tensor = tensor.node.inputs[0]
-    return tensor
+    hands_on = ops.IDENTITIES | {"Sum", "Mul", "Cast"}
+    return source_of(tensor, hands_on, where=lambda node: node.inputs[0].shape == ())
 
 
 def _reads_model(found: PlainStep, tensor: Tensor) -> bool:

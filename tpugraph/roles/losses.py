@@ -9,6 +9,7 @@ from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.analysis.state import reaching, written_variables
 from tpugraph.ir import Graph, Node
+from tpugraph.ir.walks import source_of
 from tpugraph.roles.findings import Finding, named
 from tpugraph.support.errors import RolesError
 
@@ -71,7 +72,7 @@ def _summarised_losses(graph: Graph, varying: dict[Node, None]) -> list[Finding]
     found: list[tuple[tuple[int, int, int], Finding]] = []
     for position, node in enumerate(graph.of_type("ScalarSummary")):
         tag_node = node.inputs[0].node
-        if tag_node.op != "Const" or node.inputs[1].node not in varying:
+        if tag_node.op not in ops.CONSTANTS or node.inputs[1].node not in varying:
             continue
         tag = tag_node.attr("value").item()
         tag = tag.decode() if isinstance(tag, bytes) else str(tag)
@@ -123,8 +124,7 @@ def _unread_gradient(node: Node, backward: Mapping[Node, None]) -> bool:
 
     The gradients of an op's operands are handed on together, each once all of them are there (``tf.tuple``).
     """
-    while node.op in ops.IDENTITIES:
-        node = node.inputs[0].node
+    node = source_of(node.out()).node
     for group in node.control_uses():
         together = group.controls if group.op == "NoOp" else ()
         handed_on = {

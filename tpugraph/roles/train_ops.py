@@ -5,6 +5,7 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.analysis.state import written_variables
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.walks import source_of
 from tpugraph.roles.findings import Finding
 from tpugraph.roles.losses import no_train_op
 from tpugraph.support.errors import RolesError
@@ -66,9 +67,8 @@ def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
 
 def _hands_on(node: Node, forward: dict[Node, None]) -> bool:
     """Whether a node is one that the loss is computed from, or hands one on."""
-    while node not in forward and node.op in ops.IDENTITIES | {"Transpose", "Cast"}:
-        node = node.inputs[0].node
-    return node in forward
+    hands_on = ops.IDENTITIES | {"Transpose", "Cast"}
+    return source_of(node.out(), hands_on, where=lambda at: at not in forward).node in forward
 
 
 def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tuple[list[Finding], list[Finding]]:

@@ -7,9 +7,11 @@ Collections and names are hints that rank candidates; they never decide alone, s
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.state import feeding, flows_from, variable_of, written_variables
+from tpugraph.analysis.state import feeding, flows_from, written_variables
 from tpugraph.ir import Graph, Node
+from tpugraph.ir.pattern import anything, either, match, number, op
 from tpugraph.ir.saves import saved_by
+from tpugraph.ir.walks import source_of, variable_of
 from tpugraph.roles.findings import Finding, Roles, Variable, named
 from tpugraph.roles.losses import find_loss
 from tpugraph.roles.train_ops import check_gradients, find_train_op, find_updates, no_update
@@ -69,7 +71,7 @@ def find_step(graph: Graph, writes: list[Node], cone: dict[Node, None]) -> Findi
         if node not in cone or ops.WRITES[node.op].kind != "assign":
             continue
         variables = written_variables(node)
-        if not variables or not _adds_one(node):
+        if not variables or not match(_ADDS_ONE, node.out()):
             continue
         variable = variables[0]
         kind = variable.attr("dtype")
@@ -80,16 +82,10 @@ def find_step(graph: Graph, writes: list[Node], cone: dict[Node, None]) -> Findi
     return max(found, key=lambda item: item[0])[1] if found else None
 
 
-def _adds_one(node: Node) -> bool:
-    value = node.inputs[1].node
-    if node.op in ("AssignAdd", "AssignAddVariableOp"):
-        return value.op == "Const" and value.attr("value").size == 1 and value.attr("value").item() == 1
-    if node.op in ("Assign", "AssignVariableOp") and value.op in ("Add", "AddV2"):
-        return any(
-            t.node.op == "Const" and t.node.attr("value").size == 1 and t.node.attr("value").item() == 1
-            for t in value.inputs
-        )
-    return False
+_ADDS_ONE = either(
+    op(("AssignAdd", "AssignAddVariableOp"), anything(), number(1)),
+    op(("Assign", "AssignVariableOp"), anything(), op(("Add", "AddV2"), anything(), number(1), swaps=True)),
+)
 
 
 def find_variables(
@@ -124,10 +120,7 @@ def find_variables(
 
 def _read_saver(save: Node, variables: dict[str, Variable]) -> None:
     for key, piece, tensor in saved_by(save) or ():
-        source = tensor
-        while source.node.op in ops.READS | ops.IDENTITIES | {"Cast"}:
-            source = source.node.inputs[0]
-        variable = variable_of(source)
+        variable = variable_of(source_of(tensor, ops.READS | ops.IDENTITIES | {"Cast"}))
         if variable is not None:
             variables[variable.name].key = key
             variables[variable.name].slice = piece

@@ -16,6 +16,7 @@ from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.session_config import guarded
+from tpugraph.ir.walks import source_of
 
 _VARIANT = attrs.dtype("variant")
 
@@ -24,9 +25,7 @@ def run_as_written(graph: Graph) -> int:
     """Switch the measuring off where nothing asks for it; returns for how many pipelines."""
     count = 0
     for maker in graph.of_type(*ops.MAKE_ITERATOR):
-        iterator = maker.inputs[1].node
-        while iterator.op in ops.IDENTITIES:
-            iterator = iterator.inputs[0].node
+        iterator = source_of(maker.inputs[1]).node
         if iterator.op not in ops.ITERATORS or _is_tuned(graph, maker.inputs[0]):
             continue
         for node in graph.ancestors([maker.inputs[0].node], data_only=True):
@@ -64,7 +63,7 @@ def as_written(graph: Graph, maker: Node, dataset: Tensor, types: list[attrs.DTy
 def _is_tuned(graph: Graph, dataset: Tensor) -> bool:
     """Whether a stage of a pipeline was told to choose a number by itself."""
     return any(
-        operand.node.op == "Const"
+        operand.node.op in ops.CONSTANTS
         and operand.node.attr("value").shape == ()
         and operand.node.attr("value") == tf.data.AUTOTUNE
         for node in graph.ancestors([dataset.node], data_only=True)

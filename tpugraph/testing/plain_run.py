@@ -79,8 +79,8 @@ class PlainRun:
         if kind == "sum":
             varying = self.graph.descendants([self.graph[f.name] for f in self.roles.inputs], data_only=True)
             for node in cone:
-                uniform = node in varying and node.op in ("Add", "AddV2", "AddN") and node.outputs is not None
-                if uniform and any(t.node not in varying and t.shape == () for t in node.inputs):
+                joins = node in varying and node.op in ("Add", "AddV2", "AddN") and node.outputs is not None
+                if joins and any(t.node not in varying and t.shape == () for t in node.inputs):
                     return f"'{node.name}' adds a term that does not depend on the data and counts once"
         return ""
 

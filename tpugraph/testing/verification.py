@@ -251,7 +251,7 @@ def _seed_dataset(graph: Graph, node: Node) -> bool:
     if len(places) != 2 or len(names) != len(node.inputs):
         return False
     constants = [node.inputs[place].node for place in places]
-    if any(constant.op != "Const" or constant.attr("value").any() for constant in constants):
+    if any(constant.op not in ops.CONSTANTS or constant.attr("value").any() for constant in constants):
         return False
     for place, constant in zip(places, constants, strict=True):
         attributes = {"dtype": constant.attr("dtype"), "value": np.int64(_SEED + place)}

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, minimum_cut, must_be_host, shapes
 from tpugraph.analysis.bounds import Known, bounded_bytes
-from tpugraph.analysis.sides import sides
 from tpugraph.analysis.step import DeviceEnds
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.regions import sides
 from tpugraph.support.errors import ConversionError, ShapeError
 
 
@@ -207,7 +207,7 @@ class Step:
         return ShapeError("the input cannot be cut from the step", origin=self.graph.source)
 
     def split(self, cut: list[Tensor]) -> tuple[NodeSet, NodeSet, list[Node]]:
-        """Device and host nodes of the step; uniform nodes that both need are in both."""
+        """Device and host nodes of the step; replicated nodes that both need are in both."""
         crossing = set(cut)
         device: NodeSet = {}
         postponed: NodeSet = {}

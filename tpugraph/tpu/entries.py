@@ -8,39 +8,27 @@ import numpy as np
 
 from tpugraph.analysis import HOST_DEVICE
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 
 SYSTEM_DEVICE = "/device:TPU_SYSTEM:0"
 
 
 def add_system(graph: Graph) -> None:
     """Add what configures the TPU system and shuts it down."""
-    string = attrs.dtype("string")
-    graph.add(
-        "ConfigureDistributedTPU",
-        "tpugraph/configure",
-        device=SYSTEM_DEVICE,
-        outputs=[(string, ())],
-        attrs={"embedding_config": "", "tpu_embedding_config": "", "is_global_init": False},
-    )
-    graph.add("ShutdownDistributedTPU", "tpugraph/shutdown", device=SYSTEM_DEVICE, outputs=[])
+    make = Builder(graph, device=SYSTEM_DEVICE)
+    make.node("ConfigureDistributedTPU", name="tpugraph/configure", shapes=[()], embedding_config="",
+              tpu_embedding_config="", is_global_init=False)  # fmt: skip
+    make.node("ShutdownDistributedTPU", name="tpugraph/shutdown")
 
 
 def add_result(graph: Graph, name: str, tensor: Tensor, controls: Sequence[Node] = ()) -> Node:
     """Give a tensor a fixed name."""
-    return graph.add(
-        "Identity",
-        name,
-        [tensor],
-        attrs={"T": tensor.dtype},
-        controls=controls,
-        device=HOST_DEVICE,
-        outputs=[(tensor.dtype, tensor.shape)],
-    )
+    return Builder(graph, device=HOST_DEVICE).identity(tensor, name=name, controls=controls).node
 
 
 def add_read(graph: Graph, name: str, handle: Node, kind: attrs.DType) -> None:
     """Read a scalar variable under a fixed name."""
-    graph.add("ReadVariableOp", name, [handle.out()], attrs={"dtype": kind}, device=HOST_DEVICE, outputs=[(kind, ())])
+    Builder(graph, device=HOST_DEVICE).add("ReadVariableOp", [handle.out()], (), name=name, dtype=kind)
 
 
 def add_step(graph: Graph) -> None:
@@ -50,14 +38,7 @@ def add_step(graph: Graph) -> None:
         step = graph[roles.step.name]
         add_read(graph, "tpugraph/global_step", step, step.attr("dtype"))
         return
-    int64 = attrs.dtype("int64")
-    graph.add(
-        "Const",
-        "tpugraph/global_step",
-        attrs={"dtype": int64, "value": np.int64(-1)},
-        device=HOST_DEVICE,
-        outputs=[(int64, ())],
-    )
+    Builder(graph, device=HOST_DEVICE).constant(np.int64(-1), name="tpugraph/global_step")
 
 
 def add_init(graph: Graph, more: list[Node]) -> None:
@@ -65,15 +46,10 @@ def add_init(graph: Graph, more: list[Node]) -> None:
     roles = graph.roles
     initializers = [graph[v.initializer] for v in roles.variables.values() if v.initializer and v.initializer in graph]
     others = [graph[name] for name in (*roles.table_initializers, *roles.iterator_initializers)]
-    graph.add("NoOp", "tpugraph/init_input", controls=others, device=HOST_DEVICE, outputs=[])
-    graph.add(
-        "NoOp",
-        "tpugraph/init_local",
-        controls=[*more, *local_initializers(graph)],
-        device=HOST_DEVICE,
-        outputs=[],
-    )
-    graph.add("NoOp", "tpugraph/init", controls=[*initializers, *others, *more], device=HOST_DEVICE, outputs=[])
+    make = Builder(graph, device=HOST_DEVICE)
+    make.node("NoOp", name="tpugraph/init_input", controls=others)
+    make.node("NoOp", name="tpugraph/init_local", controls=[*more, *local_initializers(graph)])
+    make.node("NoOp", name="tpugraph/init", controls=[*initializers, *others, *more])
 
 
 def local_initializers(graph: Graph) -> list[Node]:

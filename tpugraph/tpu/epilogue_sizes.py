@@ -12,7 +12,7 @@ from tpugraph.analysis import NodeSet
 from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.sizes import Known, Poly
 from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.partition.collectives import nesting
+from tpugraph.ir.frames import frames_around
 from tpugraph.tpu.own_rows import OwnRows
 
 COPIED = "/tail"
@@ -37,7 +37,7 @@ class TailSizes:
         self.tail = tail
         self.made = made
         self._frame_of = analysis.frames(graph)
-        self._outer = nesting(graph, self._frame_of)
+        self._outer = frames_around(graph)
         self._known: dict[Tensor, Tensor] = {}
 
     def replaces(self, tensor: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -9,16 +10,15 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import HOST_DEVICE, NodeSet, in_cluster
-from tpugraph.analysis.state import variable_of, written_variables
+from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import Results
 from tpugraph.control_flow.loops import Loop, add_results
-from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
+from tpugraph.ir.walks import variable_of
 
 _INT32 = attrs.dtype("int32")
 _INT64 = attrs.dtype("int64")
-_FLOAT = attrs.dtype("float32")
-_BOOL = attrs.dtype("bool")
-_RESOURCE = attrs.dtype("resource")
 
 
 def collect_in_loop(graph: Graph, limit: Tensor) -> None:
@@ -33,36 +33,32 @@ def collect_in_loop(graph: Graph, limit: Tensor) -> None:
     _free_values(graph, dict.fromkeys(body))
     stacks = _stacks(graph)
     loop = Loop(graph, "tpugraph/outfeed/while", limit, device=HOST_DEVICE)
-    step_index, step = loop.carry(_constant(graph, np.int32(0)))
-    seen_index, seen = loop.carry(_constant(graph, np.int64(0)))
+    make = Builder(graph, "tpugraph/outfeed", device=HOST_DEVICE)
+    step_index, step = loop.carry(make.constant(np.int32(0)))
+    seen_index, seen = loop.carry(make.constant(np.int64(0)))
     loop.enclose(body)
     made: list[Node] = []
 
-    def add(
-        op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any], *outputs: Output, after: Any = ()
-    ) -> Tensor:
-        node = graph.add(op, f"tpugraph/outfeed/{name}", inputs, attrs=attributes, controls=after,
-                         device=HOST_DEVICE, outputs=list(outputs))  # fmt: skip
-        made.append(node)
-        return node.out()
+    def add(op: str, name: str, inputs: list[Tensor], *, after: Iterable[Node] = (), **attributes: Any) -> Tensor:
+        several = [(), ()] if op in ops.SWITCH | ops.MERGE else [()]
+        made.append(make.node(op, inputs, name=name, shapes=several, controls=after, **attributes))
+        return made[-1].out()
 
-    one = add("Cast", "step", [some], {"SrcT": _BOOL, "DstT": _INT32, "Truncate": False}, (_INT32, ()))
-    more = add("Cast", "examples", [rows], {"SrcT": _INT32, "DstT": _INT64, "Truncate": False}, (_INT64, ()))
-    loop.update(seen_index, add("AddV2", "seen", [seen, more], {"T": _INT64}, (_INT64, ())))
+    one = add("Cast", "step", [some], DstT=_INT32, Truncate=False)
+    more = add("Cast", "examples", [rows], DstT=_INT64, Truncate=False)
+    loop.update(seen_index, add("AddV2", "seen", [seen, more]))
     flows = {}
     for name, stack in stacks.items():
         index, flow = loop.carry(stack.array.out(1))
         flows[name] = index
-        written = add("TensorArrayWriteV3", f"{stack.name}/write", [loop.enter(stack.array.out(0)), step, stack.value, flow],
-                      {"T": stack.value.dtype}, (_FLOAT, ()))  # fmt: skip
-        kept = add("Switch", f"{stack.name}/none", [flow, some], {"T": _FLOAT}, (_FLOAT, ()), (_FLOAT, ()))
-        both = add("Merge", f"{stack.name}/flow", [kept, written], {"T": _FLOAT, "N": 2}, (_FLOAT, ()), (_INT32, ()))
-        loop.update(index, both)
-    updated = add("Identity", "updated", [Tensor(pivot, 0)], {"T": _INT32}, (_INT32, ()),
-                  after=[graph[f.name] for f in roles.updates])  # fmt: skip
-    none = add("Switch", "none", [rows, some], {"T": _INT32}, (_INT32, ()), (_INT32, ()))
-    done = add("Merge", "done", [none, updated], {"T": _INT32, "N": 2}, (_INT32, ()), (_INT32, ()))
-    loop.update(step_index, add("AddV2", "steps", [step, one], {"T": _INT32}, (_INT32, ()), after=[done.node]))
+        held = loop.enter(stack.array.out(0))
+        written = add("TensorArrayWriteV3", f"{stack.name}/write", [held, step, stack.value, flow])
+        kept = add("Switch", f"{stack.name}/none", [flow, some])
+        loop.update(index, add("Merge", f"{stack.name}/flow", [kept, written]))
+    updated = add("Identity", "updated", [pivot.out()], after=[graph[f.name] for f in roles.updates])
+    none = add("Switch", "none", [rows, some])
+    done = add("Merge", "done", [none, updated])
+    loop.update(step_index, add("AddV2", "steps", [step, one], after=[done.node]))
     loop.enclose(made)
     exits = loop.close()
     counts = str(_counts(graph, exits[step_index], exits[seen_index]))
@@ -128,50 +124,28 @@ class _Stack:
         self.name = name
         self.value = value
         self.shape = None if value.shape is None else (None, *value.shape[1:]) if value.shape else ()
-        self.array = graph.add(
-            "TensorArrayV3",
-            f"tpugraph/outfeed/{name}",
-            [_constant(graph, np.int32(0))],
-            device=HOST_DEVICE,
-            attrs={
-                "dtype": value.dtype,
-                "element_shape": attrs.encode(None if self.shape is None else self.shape),
-                "dynamic_size": True,
-                "clear_after_read": True,
-                "identical_element_shapes": False,
-                "tensor_array_name": "",
-            },
-            outputs=[(_RESOURCE, (2,)), (_FLOAT, ())],
-        )
+        self.make = Builder(graph, "tpugraph/outfeed", device=HOST_DEVICE)
+        self.array = self.make.node(
+            "TensorArrayV3", [self.make.constant(np.int32(0))], name=name, shapes=[(2,), ()], dtype=value.dtype,
+            element_shape=attrs.encode(self.shape), dynamic_size=True, clear_after_read=True,
+            identical_element_shapes=False, tensor_array_name="",
+        )  # fmt: skip
 
     def read(self, flow: Tensor, count: Tensor, *, joined: bool) -> Tensor:
         """The list as one tensor: elements joined at dimension 0, or stacked."""
         kind, handle = self.value.dtype, self.array.out(0)
         if joined:
             rest = None if self.shape is None else self.shape[1:]
-            attributes = {"dtype": kind, "element_shape_except0": attrs.encode(rest)}
-            return self._add("TensorArrayConcatV3", "concat", [handle, flow], attributes,
-                             [(kind, self.shape), (_INT64, (None,))])  # fmt: skip
-        ends = [_constant(self.graph, np.int32(value)) for value in (0, 1)]
-        indices = self._add("Range", "indices", [ends[0], count, ends[1]], {"Tidx": _INT32}, [(_INT32, (None,))])
-        attributes = {"dtype": kind, "element_shape": attrs.encode(())}
-        return self._add("TensorArrayGatherV3", "gather", [handle, indices, flow], attributes, [(kind, (None,))])
-
-    def _add(
-        self, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any], outputs: list[Output]
-    ) -> Tensor:
-        name = f"tpugraph/outfeed/{self.name}/{name}"
-        return self.graph.add(op, name, inputs, attrs=attributes, device=HOST_DEVICE, outputs=outputs).out()
+            joins = self.make.node("TensorArrayConcatV3", [handle, flow], shapes=[self.shape, (None,)], dtype=kind,
+                                   name=f"{self.name}/concat", element_shape_except0=attrs.encode(rest))  # fmt: skip
+            return joins.out()
+        ends = [self.make.constant(np.int32(value)) for value in (0, 1)]
+        indices = self.make.add("Range", [ends[0], count, ends[1]], (None,), name=f"{self.name}/indices")
+        return self.make.add("TensorArrayGatherV3", [handle, indices, flow], (None,), name=f"{self.name}/gather", dtype=kind,
+                             element_shape=attrs.encode(()))  # fmt: skip
 
 
 def _counts(graph: Graph, steps: Tensor, examples: Tensor) -> Tensor:
-    wide = graph.add("Cast", "tpugraph/outfeed/steps/wide", [steps], device=HOST_DEVICE, outputs=[(_INT64, ())],
-                     attrs={"SrcT": _INT32, "DstT": _INT64, "Truncate": False})  # fmt: skip
-    return graph.add("Pack", "tpugraph/outfeed/counts", [wide.out(), examples], device=HOST_DEVICE,
-                     attrs={"T": _INT64, "N": 2, "axis": 0}, outputs=[(_INT64, (2,))]).out()  # fmt: skip
-
-
-def _constant(graph: Graph, value: np.generic) -> Tensor:
-    kind = attrs.dtype(value.dtype.name)
-    return graph.add("Const", "tpugraph/outfeed/const", attrs={"dtype": kind, "value": np.asarray(value)},
-                     device=HOST_DEVICE, outputs=[(kind, ())]).out()  # fmt: skip
+    make = Builder(graph, "tpugraph/outfeed", device=HOST_DEVICE)
+    wide = make.cast(steps, _INT64, name="steps/wide")
+    return make.add("Pack", [wide, examples], (2,), name="counts", axis=0)

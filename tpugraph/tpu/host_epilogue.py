@@ -67,7 +67,7 @@ class HostTail:
         self.sizes = TailSizes(graph, placed, tail, self.nodes)
 
     def build(self) -> None:
-        """Cut the graph in two: the tail reads the rows of all cores, or makes for itself what is uniform."""
+        """Cut the graph in two: the tail reads the rows of all cores, or makes for itself what is replicated."""
         graph = self.graph
         count = graph[graph.result(PaddedBatches).count].out()
         own = self.own()
@@ -102,7 +102,7 @@ class HostTail:
     # ------------------------------------------------------------------ who has what
 
     def own(self) -> NodeSet:
-        """What the tail needs besides what mixes: uniform values, sizes, and rows computed from those that arrive."""
+        """What the tail needs besides what mixes: replicated values, sizes, and rows computed from those that arrive."""
         found: NodeSet = {}
         stack = list(self.mixing)
         while stack:
@@ -133,7 +133,7 @@ class HostTail:
                     origin=self.graph.source,
                     fix="make them dense rows first (an indicator or embedding column, sparse.to_dense)",
                 )
-        for tensor in dict.fromkeys(t for node in nodes for t in node.inputs if t.node.op == "Const"):
+        for tensor in dict.fromkeys(t for node in nodes for t in node.inputs if t.node.op in ops.CONSTANTS):
             self.placed.refuse_doubt(tensor)
             if self.sizes.replaces(tensor):
                 self.graph.note(tensor.node, "follows the true number of rows on the host")

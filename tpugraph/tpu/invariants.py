@@ -10,6 +10,7 @@ from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.step import DeviceEnds, Partitioned
 from tpugraph.ir import Graph, Node, attrs
+from tpugraph.ir.walks import readers
 from tpugraph.support.errors import InvariantError
 
 
@@ -152,10 +153,10 @@ def _static_infeed(graph: Graph) -> Iterator[Violation]:
 
 @_invariant
 def _gradients_reduced(graph: Graph) -> Iterator[Violation]:
-    """Every write of a trained variable is uniform: it depends on the input through a CrossReplicaSum only."""
+    """Every write of a trained variable is replicated: it depends on the input through a CrossReplicaSum only."""
     varying = _varying(graph)
     for name in graph.roles.trained:
-        for use in _handle_uses(graph[name]):
+        for use in readers(graph[name]):
             fact = ops.WRITES.get(use.op)
             if fact is not None and in_cluster(use) and use in varying:
                 yield Violation(use, f"the update of '{name}' differs between cores", _UPDATE_FIX)
@@ -163,7 +164,7 @@ def _gradients_reduced(graph: Graph) -> Iterator[Violation]:
 
 @_invariant
 def _uniform_writes(graph: Graph) -> Iterator[Violation]:
-    """Every variable write in the step is uniform."""
+    """Every variable write in the step is replicated."""
     for node in _varying(graph):
         if node.op in ops.WRITES and in_cluster(node):
             yield Violation(node, "writes a value that differs between cores", "run the pass cross-replica-sum")
@@ -179,19 +180,6 @@ _UPDATE_FIX = (
     "besides its gradient, the update depends on the batch (a rate or a condition made of this step's loss, say): "
     "use the step counter or a variable for it, and run cross-replica-sum before"
 )
-
-
-def _handle_uses(variable: Node) -> list[Node]:
-    found: dict[Node, None] = {}
-    stack = [variable]
-    while stack:
-        for use in stack.pop().uses():
-            if use.node in found:
-                continue
-            found[use.node] = None
-            if use.node.op in ops.HANDLE_ALIASES:
-                stack.append(use.node)
-    return list(found)
 
 
 @_invariant

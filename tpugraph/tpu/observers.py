@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tpugraph import ops
 from tpugraph.analysis import NodeSet, must_be_host, shapes
-from tpugraph.analysis.sides import NONE, Side, sides
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.regions import NONE, Side, sides
 from tpugraph.tpu.device_cut import Step
 
 _MAY_NOT_RUN = "it is in a branch, which may not run"
@@ -126,7 +126,7 @@ class Tail:
         return node in self.device or node.op in ops.RESOURCE_VARIABLES or tensor in self.arriving
 
     def _take_along(self, node: Node) -> bool:
-        """Uniform nodes without inputs of their own come along to the device."""
+        """Replicated nodes without inputs of their own come along to the device."""
         cone = [n for n in self.graph.ancestors([node]) if n not in self.device]
         if len(cone) > 50 or any(ops.is_stateful(n.op) or must_be_host(n) for n in cone):
             return False
@@ -134,14 +134,14 @@ class Tail:
         return True
 
     def _feed(self, node: Node, tail: NodeSet) -> None:
-        """Let a host node of the tail read what it can: device tensors cross later, uniform ones are copied."""
+        """Let a host node of the tail read what it can: device tensors cross later, replicated ones are copied."""
         for index, tensor in enumerate(node.inputs):
             producer = tensor.node
             if (producer in tail and producer not in self.device) or producer.op in ops.RESOURCE_VARIABLES:
                 continue
-            uniform = self._uniform_cone(producer)
-            if uniform is not None:
-                copies = self.graph.clone_subgraph(uniform, lambda name: f"{name}/tail")
+            replicated = self._replicated_cone(producer)
+            if replicated is not None:
+                copies = self.graph.clone_subgraph(replicated, lambda name: f"{name}/tail")
                 self.graph.set_input(node, index, copies[producer].out(tensor.port))
             elif tensor in self.arriving:
                 self.graph.set_input(node, index, self._back_from_device(tensor))
@@ -166,7 +166,7 @@ class Tail:
         self.device[copy] = None
         return copy.out()
 
-    def _uniform_cone(self, node: Node) -> list[Node] | None:
+    def _replicated_cone(self, node: Node) -> list[Node] | None:
         """The node and its producers if they are constants and plain variable reads, which the host can do itself."""
         cone = list(self.graph.ancestors([node], data_only=True))
         if len(cone) > 50:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster
 from tpugraph.analysis.placements import Entries, Partial, Placement, Replicate, Shard
 from tpugraph.analysis.step import Outfed, Partitioned
 from tpugraph.control_flow.loops import Loop, add_results
-from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.support.errors import ConversionError
 
 MADE_BY = "outfeed"
 """Who made the nodes that belong into the reading loop."""
 
 _INT32 = attrs.dtype("int32")
-_FLOAT = attrs.dtype("float32")
-_RESOURCE = attrs.dtype("resource")
 
 
 class HostSide:
@@ -32,43 +30,22 @@ class HostSide:
     def __init__(self, graph: Graph, dequeues: list[Node]) -> None:
         self.graph = graph
         self.dequeues = dequeues
-
-    def _add(self, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any], output: Output) -> Tensor:
-        node = self.graph.add(
-            op, f"tpugraph/outfeed/{name}", inputs, attrs=attributes, device=HOST_DEVICE, outputs=[output]
-        )
-        node.made_by = MADE_BY
-        return node.out()
-
-    def _constant(self, value: Any, kind: attrs.DType = _INT32) -> Tensor:
-        array = np.asarray(value, kind.name)
-        return self._add("Const", "const", [], {"dtype": kind, "value": array}, (kind, array.shape))
+        self._make = Builder(graph, "tpugraph/outfeed", device=HOST_DEVICE, made_by=MADE_BY)
 
     def rows(self, index: int, axis: int = 0) -> Tensor:
         """The rows of all cores along a dimension, one core after the other."""
         parts = [d.out(index) for d in self.dequeues]
-        kind, shape = parts[0].dtype, parts[0].shape or ()
+        shape = parts[0].shape or ()
         if len(parts) == 1:
             return parts[0]
         whole = (*shape[:axis], (shape[axis] or 0) * len(parts), *shape[axis + 1 :])
-        return self._add(
-            "ConcatV2",
-            f"concat/{index}",
-            [*parts, self._constant(axis)],
-            {"N": len(parts), "T": kind, "Tidx": _INT32},
-            (kind, whole),
-        )
+        place = self._make.constant(axis, _INT32)
+        return self._make.add("ConcatV2", [*parts, place], whole, name=f"concat/{index}")
 
     def total(self, index: int, op: str = "Sum") -> Tensor:
         """The sum (or mean) over cores of a scalar that was sent as a vector."""
-        rows = self.rows(index)
-        return self._add(
-            op,
-            f"{op.lower()}/{index}",
-            [rows, self._constant([0])],
-            {"Tidx": _INT32, "keep_dims": False} | ({} if op in ("Any", "All") else {"T": rows.dtype}),
-            (rows.dtype, ()),
-        )
+        axes = [self.rows(index), self._make.constant([0], _INT32)]
+        return self._make.add(op, axes, (), name=f"{op.lower()}/{index}", keep_dims=False)
 
     def deliver(self, index: int, tensor: Tensor, placement: Placement, loss: Tensor) -> str:
         """Let the host readers of ``tensor`` read what the cores sent; returns how it was combined.
@@ -110,26 +87,17 @@ class HostSide:
             op = {"Max": "Any", "Min": "All"}.get(op, op)
         if tensor.shape == ():
             return self.total(index, op)
-        parts = [d.out(index) for d in self.dequeues]
-        kind, shape = tensor.dtype, tuple(tensor.shape or ())
-        every = self._add(
-            "Pack", f"stack/{index}", parts, {"N": len(parts), "T": kind, "axis": 0}, (kind, (len(parts), *shape))
-        )
-        axes = self._constant([0])
-        attributes = {"Tidx": _INT32, "keep_dims": False} | ({} if op in ("Any", "All") else {"T": kind})
-        return self._add(op, f"{op.lower()}/{index}", [every, axes], attributes, (kind, shape))
+        parts, shape = [d.out(index) for d in self.dequeues], tuple(tensor.shape or ())
+        every = self._make.add("Pack", parts, (len(parts), *shape), name=f"stack/{index}", axis=0)
+        axes = [every, self._make.constant([0], _INT32)]
+        return self._make.add(op, axes, shape, name=f"{op.lower()}/{index}", keep_dims=False)
 
     def _first(self, index: int, tensor: Tensor) -> Tensor:
         first = self.dequeues[0].out(index)
         if tensor.shape != ():
             return first
-        return self._add(
-            "Reshape",
-            f"scalar/{index}",
-            [first, self._constant(np.zeros(0))],
-            {"T": tensor.dtype, "Tshape": _INT32},
-            (tensor.dtype, ()),
-        )
+        scalar = self._make.constant(np.zeros(0), _INT32)
+        return self._make.add("Reshape", [first, scalar], (), name=f"scalar/{index}")
 
 
 def read_in_loop(graph: Graph, limit: Tensor) -> None:
@@ -139,116 +107,51 @@ def read_in_loop(graph: Graph, limit: Tensor) -> None:
     body = {n: None for n in graph.descendants(dequeues) if n.made_by == MADE_BY}
     _own_constants(graph, body)
     outside = [n.out(p) for n in body for p in n.used_ports() if any(u.node not in body for u in n.uses(p))]
-    read = graph.add(
-        "ReadVariableOp",
-        "tpugraph/outfeed/size",
-        [limit],
-        attrs={"dtype": _INT32},
-        device=HOST_DEVICE,
-        outputs=[(_INT32, ())],
-    )
-    stack = graph.add(
-        "TensorArrayV3",
-        "tpugraph/outfeed/losses",
-        [read.out()],
-        device=HOST_DEVICE,
-        attrs={
-            "dtype": loss.dtype,
-            "element_shape": (),
-            "dynamic_size": False,
-            "clear_after_read": True,
-            "identical_element_shapes": True,
-            "tensor_array_name": "",
-        },
-        outputs=[(_RESOURCE, (2,)), (_FLOAT, ())],
-    )
+    make = Builder(graph, "tpugraph/outfeed", device=HOST_DEVICE)
+    read = make.add("ReadVariableOp", [limit], (), name="size", dtype=_INT32)
+    stack = make.node(
+        "TensorArrayV3", [read], name="losses", shapes=[(2,), ()], dtype=loss.dtype, element_shape=(), dynamic_size=False,
+        clear_after_read=True, identical_element_shapes=True, tensor_array_name="",
+    )  # fmt: skip
     loop = Loop(graph, "tpugraph/outfeed/while", limit, device=HOST_DEVICE)
     flow_index, flow = loop.carry(stack.out(1))
-    last_index, _ = loop.carry(_zeros(graph, loss))
-    carried = {tensor: loop.carry(_zeros(graph, tensor))[0] for tensor in outside}
+    last_index, _ = loop.carry(_zeros(make, loss))
+    carried = {tensor: loop.carry(_zeros(make, tensor))[0] for tensor in outside}
     readers = {tensor: [u for u in tensor.node.uses(tensor.port) if u.node not in body] for tensor in outside}
-    write = graph.add(
-        "TensorArrayWriteV3",
-        "tpugraph/outfeed/write",
-        [loop.enter(stack.out(0)), loop.counter, loss, flow],
-        attrs={"T": loss.dtype},
-        device=HOST_DEVICE,
-        outputs=[(_FLOAT, ())],
-    )
-    loop.enclose([*body, write])
-    loop.update(flow_index, write.out())
+    held = loop.enter(stack.out(0))
+    write = make.add("TensorArrayWriteV3", [held, loop.counter, loss, flow], (), name="write")
+    loop.enclose([*body, write.node])
+    loop.update(flow_index, write)
     loop.update(last_index, loss)
     for tensor, index in carried.items():
         loop.update(index, tensor)
         for use in readers[tensor]:
             graph.set_input(use.node, use.index, loop._exits[index])
     exits = loop.close()
-    losses = _stacked(graph, stack, exits[0], exits[flow_index], loss)
+    losses = _stacked(make, stack, exits[0], exits[flow_index], loss)
     add_results(graph, last_loss=str(exits[last_index]), losses=str(losses))
 
 
 def _own_constants(graph: Graph, body: dict[Node, None]) -> None:
     for node in list(body):
         for tensor in node.inputs:
-            if tensor.node.op == "Const" and tensor.node.made_by == MADE_BY and not tensor.node.inputs:
+            if tensor.node.op in ops.CONSTANTS and tensor.node.made_by == MADE_BY and not tensor.node.inputs:
                 body.setdefault(tensor.node)
 
 
-def _zeros(graph: Graph, tensor: Tensor) -> Tensor:
+def _zeros(make: Builder, tensor: Tensor) -> Tensor:
     kind, shape = tensor.dtype, tensor.shape or ()
     if kind.size is None:
         raise ConversionError(f"'{tensor}' is made in each step and read outside of the steps, and a {kind} cannot be kept",
-                              node=tensor.node, origin=graph.source, fix="let nothing but the step read it")  # fmt: skip
-    zero = graph.add(
-        "Const",
-        "tpugraph/outfeed/zero",
-        attrs={"dtype": kind, "value": np.zeros((), kind.name)},
-        device=HOST_DEVICE,
-        outputs=[(kind, ())],
-    )
+                              node=tensor.node, origin=make.graph.source, fix="let nothing but the step read it")  # fmt: skip
+    zero = make.constant(np.zeros((), kind.name), kind, name="zero")
     if shape == ():
-        return zero.out()
-    dims = graph.add(
-        "Const",
-        "tpugraph/outfeed/dims",
-        attrs={"dtype": _INT32, "value": np.asarray(shape, "int32")},
-        device=HOST_DEVICE,
-        outputs=[(_INT32, (len(shape),))],
-    )
-    return graph.add(
-        "Fill",
-        "tpugraph/outfeed/zeros",
-        [dims.out(), zero.out()],
-        attrs={"T": kind, "index_type": _INT32},
-        device=HOST_DEVICE,
-        outputs=[(kind, shape)],
-    ).out()
+        return zero
+    return make.add("Fill", [make.constant(shape, _INT32, name="dims"), zero], shape, name="zeros")
 
 
-def _stacked(graph: Graph, stack: Node, count: Tensor, flow: Tensor, loss: Tensor) -> Tensor:
-    ends = [
-        graph.add(
-            "Const",
-            f"tpugraph/outfeed/{n}",
-            attrs={"dtype": _INT32, "value": np.int32(v)},
-            device=HOST_DEVICE,
-            outputs=[(_INT32, ())],
-        ).out()
-        for n, v in (("start", 0), ("delta", 1))
-    ]
-    indices = graph.add(
-        "Range",
-        "tpugraph/outfeed/indices",
-        [ends[0], count, ends[1]],
-        attrs={"Tidx": _INT32},
-        device=HOST_DEVICE,
-        outputs=[(_INT32, (None,))],
-    )
-    return graph.add(
-        "TensorArrayGatherV3",
-        "tpugraph/outfeed/gather",
-        [stack.out(0), indices.out(), flow],
-        attrs={"dtype": loss.dtype, "element_shape": ()},
-        device=HOST_DEVICE,
-        outputs=[(loss.dtype, (None,))],
-    ).out()
+def _stacked(make: Builder, stack: Node, count: Tensor, flow: Tensor, loss: Tensor) -> Tensor:
+    start, delta = (make.constant(value, _INT32, name=name) for name, value in (("start", 0), ("delta", 1)))
+    indices = make.add("Range", [start, count, delta], (None,), name="indices")
+    return make.add("TensorArrayGatherV3", [stack.out(0), indices, flow], (None,), name="gather", dtype=loss.dtype,
+                    element_shape=())  # fmt: skip

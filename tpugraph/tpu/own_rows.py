@@ -59,7 +59,7 @@ class OwnRows:
         evidence.weigh(d, divisors=False)
         self.placing = Placing(graph, order, d, batch.placements())
         self.placing.solve()
-        sized = [n for n in order if n.op == "Const" and self.placing.made(n.out()) != REPLICATE]
+        sized = [n for n in order if n.op in ops.CONSTANTS and self.placing.made(n.out()) != REPLICATE]
         origins = [*(t.node for t in [*seeds, *batch.told.holds()]), *sized]
         self.behind = graph.descendants(origins, data_only=True)
         self._conflicts = {place for place, _, _ in d.sizes.conflicts}
@@ -98,7 +98,9 @@ class OwnRows:
 
     def level_rows(self, tensor: Tensor) -> list[Known] | None:
         """The dimensions of a constant with rows of the batch that are all alike; None of any other tensor."""
-        dims = self.placing.dims(tensor) if tensor.node.op == "Const" and self.d.level(tensor) is not None else None
+        dims = (
+            self.placing.dims(tensor) if tensor.node.op in ops.CONSTANTS and self.d.level(tensor) is not None else None
+        )
         return dims if dims and any(isinstance(s, Poly) for s in dims) and all(map(_is_whole, dims)) else None
 
     def elements_held(self, node: Node) -> list[Known] | None:
@@ -203,8 +205,8 @@ class OwnRows:
             found = self.graph.descendants(mixing, data_only=True)
             loops = {frame_of[n] for n in found} - {""}
             more = [n for n in self.placing.verdicts if frame_of[n] in loops and n in self.behind and n not in found]
-            mixing += [n for n in more if n.op != "Const"]
-            if all(n.op == "Const" for n in more):
+            mixing += [n for n in more if n.op not in ops.CONSTANTS]
+            if all(n.op in ops.CONSTANTS for n in more):
                 return found
 
     def _is_no_row(self, tensor: Tensor, placement: Placement | None) -> bool:

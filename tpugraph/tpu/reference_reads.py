@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from tpugraph import ops
-from tpugraph.analysis.state import variable_of
 from tpugraph.analysis.write_order import Writes
 from tpugraph.ir import Graph, Node, Tensor, Use
+from tpugraph.ir.walks import variable_of
 
 
 class ReferenceReads:

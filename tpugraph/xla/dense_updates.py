@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.ir import Tensor
+from tpugraph.ir.walks import source_of
 from tpugraph.partition import dense_steps
 from tpugraph.xla.cluster_parts import Cluster
 
@@ -32,7 +33,5 @@ def make_dense(found: Cluster, shapes: dict[str, tuple[str, tuple[int, ...]]]) -
 
 
 def _variable_of(handle: Tensor) -> str:
-    node = handle.node
-    while node.op in ops.HANDLE_ALIASES:
-        node = node.inputs[0].node
+    node = source_of(handle, ops.HANDLE_ALIASES).node
     return node.origin or node.name

@@ -6,15 +6,17 @@ is most of the lowering. What XLA computes stays the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
-from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 
 _INT32, _BOOL = attrs.dtype("int32"), attrs.dtype("bool")
 
@@ -38,7 +40,7 @@ def reduce_over_all(graph: Graph, node: Node, cores: int, number: int) -> bool:
         False where the sum is over groups of cores, or of a dtype that the op does not take: it stays as it is.
     """
     value, groups = node.inputs
-    whole = groups.node.op == "Const" and sorted(groups.node.attr("value").ravel().tolist()) == list(range(cores))
+    whole = groups.node.op in ops.CONSTANTS and sorted(groups.node.attr("value").ravel().tolist()) == list(range(cores))
     if node.attr("T").name not in _COLLECTIVE or not whole or len(groups.node.attr("value")) != 1:
         return False
     keys = [_constant(graph, node, np.asarray(key, np.int32), value) for key in (cores, 1, number + 1)]
@@ -59,9 +61,7 @@ def _relu(graph: Graph, node: Node) -> None:
 def _relu_grad(graph: Graph, node: Node) -> None:
     """The gradient where the features are above 0, else 0."""
     gradient, features = node.inputs
-    above = _add(
-        graph, node, "Greater", [features, _zero(graph, node, features)], (_BOOL, features.shape), {"T": features.dtype}
-    )
+    above = _maker(graph, node).add("Greater", [features, _zero(graph, node, features)], features.shape, name="quick")
     inputs = [above, gradient, _zero(graph, node, gradient)]
     graph.retype(node, "SelectV2", inputs=inputs, attrs={"T": gradient.dtype})
 
@@ -83,10 +83,9 @@ def _gather_nd(graph: Graph, node: Node) -> None:
     """GatherNd of what the variable holds at that point."""
     handle, indices = node.inputs
     kind = node.attr("dtype")
-    read = graph.add("ReadVariableOp", f"{node.name}/read", [handle], controls=node.controls, source=node,
-                     attrs={"dtype": kind, CLUSTER_ATTR: CLUSTER}, outputs=[(kind, None)])  # fmt: skip
+    read = _maker(graph, node).add("ReadVariableOp", [handle], name="read", controls=node.controls, dtype=kind)
     attributes = {"Tparams": kind, "Tindices": indices.dtype}
-    graph.retype(node, "GatherNd", inputs=[read.out(), indices], attrs=attributes)
+    graph.retype(node, "GatherNd", inputs=[read, indices], attrs=attributes)
 
 
 _REWRITES: dict[str, Callable[[Graph, Node], None]] = {
@@ -104,15 +103,10 @@ def _zero(graph: Graph, node: Node, like: Tensor) -> Tensor:
 def _constant(graph: Graph, node: Node, value: Any, beside: Tensor) -> Tensor:
     """A constant in the frame of a tensor."""
     kind = attrs.dtype(value.dtype.name)
-    made = graph.add(
-        "Const",
-        f"{node.name}/quick",
-        controls=[beside.node],
-        attrs={"dtype": kind, "value": _encoded(kind.name, value.shape, value.tobytes()), CLUSTER_ATTR: CLUSTER},
-        outputs=[(kind, value.shape)],
-        source=node,
+    encoded = _encoded(kind.name, value.shape, value.tobytes())
+    return _maker(graph, node).add(
+        "Const", [], value.shape, name="quick", controls=[beside.node], dtype=kind, value=encoded
     )
-    return made.out()
 
 
 @cache
@@ -121,6 +115,5 @@ def _encoded(kind: str, shape: tuple[int, ...], content: bytes) -> Any:
     return attrs.encode(np.frombuffer(content, tf.as_dtype(kind).as_numpy_dtype).reshape(shape))
 
 
-def _add(graph: Graph, node: Node, op: str, inputs: Sequence[Tensor], output: Output, kinds: dict[str, Any]) -> Tensor:
-    marked = {**kinds, CLUSTER_ATTR: CLUSTER}
-    return graph.add(op, f"{node.name}/quick", inputs, attrs=marked, outputs=[output], source=node).out()
+def _maker(graph: Graph, node: Node) -> Builder:
+    return Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)

@@ -8,8 +8,6 @@ differ between cores, the number of the core. So a run is the same for a graph, 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +15,9 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.trip_counts import steps_of
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
+from tpugraph.ir.frames import frames_around
+from tpugraph.ir.while_loops import carried
 from tpugraph.support.errors import ConversionError
 from tpugraph.xla.cluster_parts import Cluster, core_number
 
@@ -27,8 +28,7 @@ _STRIDE = 65_599  # spreads the steps of a loop over those of the loop around it
 def own_streams(found: Cluster) -> Tensor:
     """Turn the cluster's stateful random ops into stateless ones; returns the argument for the seed, int32 [2]."""
     graph = found.graph
-    attributes = {"dtype": _INT32, "shape": (2,), CLUSTER_ATTR: CLUSTER}
-    seed = graph.add("Placeholder", "tpugraph/argument/seed", attrs=attributes, outputs=[(_INT32, (2,))]).out()
+    seed = Builder(graph, "tpugraph/argument", marks={CLUSTER_ATTR: CLUSTER}).placeholder(_INT32, (2,), name="seed")
     chosen = {node: varies for node, varies in found.streams.items() if node.op in ops.STATELESS and node in graph}
     if not chosen:
         return seed
@@ -45,8 +45,9 @@ class _Counters:
 
     def __init__(self, found: Cluster, seed: Tensor) -> None:
         self.graph = found.graph
+        self._make = _maker(found.graph)
         self.found = found
-        self._frame_of = analysis.frames(found.graph)
+        self._frame_of, self._around = analysis.frames(found.graph), frames_around(found.graph)
         self._key = self._element(seed, 0)
         self._first = self._element(seed, 1)
         self._made: dict[tuple[str, str], Tensor] = {}
@@ -75,7 +76,7 @@ class _Counters:
         if not frame:
             return self._first
         if (frame, "step") not in self._made:
-            around = self._around(frame)
+            around = self._around[frame]
             number = self.found.number if frame == self.found.frame else self._number(frame)
             outer = self._step(around)
             if around:
@@ -83,16 +84,18 @@ class _Counters:
             self._made[frame, "step"] = self._add("AddV2", [self._entered_once(outer, frame), number])
         return self._made[frame, "step"]
 
-    def _around(self, frame: str) -> str:
-        enters = [n for n in self.graph.of_type(*ops.ENTER) if n.attr("frame_name") == frame]
-        return next(f for n in enters if (f := self._frame_of.get(n.inputs[0].node, "")) != frame)
-
     def _number(self, frame: str) -> Tensor:
         """The counter of an inner loop."""
         for merge in self.graph.of_type(*ops.MERGE):
-            if self._frame_of.get(merge) != frame or merge.out().dtype != _INT32 or not steps_of(merge.out()):
+            found = carried(merge)
+            if (
+                self._frame_of.get(merge) != frame
+                or merge.out().dtype != _INT32
+                or found is None
+                or not steps_of(merge.out())
+            ):
                 continue
-            return next(u.node for u in merge.uses(0) if u.node.op in ops.SWITCH).out(1)
+            return found.switches[0].out(1)
         raise ConversionError("random values are drawn in a loop that counts nothing", node=f"loop '{frame}'",
                               fix="carry a counter that grows by 1 in the loop")  # fmt: skip
 
@@ -101,41 +104,32 @@ class _Counters:
         if not frame:
             return tensor
         if (frame, name) not in self._made:
-            outer = self._entered(tensor, self._around(frame), name)
+            outer = self._entered(tensor, self._around[frame], name)
             self._made[frame, name] = self._entered_once(outer, frame)
         return self._made[frame, name]
 
     def _entered_once(self, tensor: Tensor, frame: str) -> Tensor:
-        return self._add("Enter", [tensor], {"frame_name": frame, "is_constant": True, "parallel_iterations": 1})
+        return self._make.enter(tensor, frame)
 
     def _element(self, seed: Tensor, index: int) -> Tensor:
         value, axis = self._constant(index, ""), self._constant(0, "")
-        kinds = {"Tparams": _INT32, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0}
-        return _node(self.graph, "GatherV2", [seed, value, axis], kinds, ()).out()
+        return self._make.add("GatherV2", [seed, value, axis], (), batch_dims=0)
 
     def _constant(self, value: int, frame: str) -> Tensor:
         pivot = [self._step(frame).node] if frame else []
-        return _node(self.graph, "Const", [], {"dtype": _INT32, "value": np.int32(value)}, (), pivot).out()
+        return self._make.constant(np.int32(value), name="Const", controls=pivot)
 
-    def _add(self, op: str, inputs: list[Tensor], attributes: dict[str, Any] | None = None) -> Tensor:
-        return _node(self.graph, op, inputs, {"T": _INT32, **(attributes or {})}, ()).out()
+    def _add(self, op: str, inputs: list[Tensor]) -> Tensor:
+        return self._make.add(op, inputs, ())
 
 
 def _make_stateless(graph: Graph, node: Node, key: Tensor, draw: Tensor) -> None:
-    seed = _node(graph, "Pack", [key, draw], {"N": 2, "T": _INT32, "axis": 0}, (2,)).out()
+    seed = _maker(graph).add("Pack", [key, draw], (2,), axis=0)
     shape, *limits = node.inputs
     kind = node.attr("Tout") if node.op == "RandomUniformInt" else node.attr("dtype")
     attributes = {"dtype": kind, "T": shape.dtype, "Tseed": _INT32}
     graph.retype(node, ops.STATELESS[node.op], inputs=[shape, seed, *limits], attrs=attributes)
 
 
-def _node(
-    graph: Graph,
-    op: str,
-    inputs: list[Tensor],
-    attributes: dict[str, Any],
-    shape: tuple[int, ...],
-    controls: Sequence[Node] = (),
-) -> Node:
-    return graph.add(op, f"tpugraph/stream/{op}", inputs, controls=controls, attrs={**attributes, CLUSTER_ATTR: CLUSTER},
-                     outputs=[(_INT32, shape)])  # fmt: skip
+def _maker(graph: Graph) -> Builder:
+    return Builder(graph, "tpugraph/stream", marks={CLUSTER_ATTR: CLUSTER})

@@ -6,13 +6,13 @@ sends over its outfeed to row i of another. What the host has to do with it is a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import in_cluster, shapes
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.ir.walks import readers, source_of
+from tpugraph.ir.while_loops import counted, why_not_counted
 from tpugraph.support.errors import RunError
 from tpugraph.xla.cluster_parts import Cluster, DeviceLoop, add, argument, constant, core_number
 from tpugraph.xla.step_buffers import give_outfeed, take_infeed
@@ -73,10 +73,7 @@ def _one(graph: Graph, op: str) -> Node:
 
 def _variable(tensor: Tensor) -> Node:
     """The variable behind a handle."""
-    node = tensor.node
-    while node.op in ops.IDENTITIES | ops.ENTER | {"TPUReplicatedInput"}:
-        node = node.inputs[0].node
-    return node
+    return source_of(tensor, ops.IDENTITIES | ops.ENTER | {"TPUReplicatedInput"}).node
 
 
 def _outputs(graph: Graph) -> dict[str, Tensor]:
@@ -94,21 +91,18 @@ def _outputs(graph: Graph) -> dict[str, Tensor]:
 def _device_loop(graph: Graph, limit: Node) -> DeviceLoop:
     frame_of = analysis.frames(graph)
     for condition in graph.of_type(*ops.LOOP_COND):
-        less = condition.inputs[0].node
-        if not in_cluster(condition) or less.op != "Less" or not _reads(less.inputs[1], limit):
-            continue
-        switch = next((u.node for u in less.inputs[0].node.uses(0) if u.node.op in ops.SWITCH), None)
-        if switch is not None:
-            return DeviceLoop(frame_of[condition], condition, switch.out(1))
-    raise RunError("the cluster has no loop over its number of iterations", origin=graph.source,
+        loop = counted(condition) if in_cluster(condition) else None
+        if loop is not None and loop.limit is limit and loop.counter.switches:
+            return DeviceLoop(frame_of[condition], condition, loop.counter.switches[0].out(1))
+    raise RunError(f"the cluster has no loop over its number of iterations{_why(graph)}", origin=graph.source,
                    fix="give a training graph that tpugraph or TPUEstimator made")  # fmt: skip
 
 
-def _reads(tensor: Tensor, limit: Node) -> bool:
-    node = tensor.node
-    while node.op in ops.IDENTITIES | ops.ENTER | ops.READS:
-        node = node.inputs[0].node
-    return node is limit
+def _why(graph: Graph) -> str:
+    """What its loops lack, in brackets."""
+    conditions = [node for node in graph.of_type(*ops.LOOP_COND) if in_cluster(node)]
+    reason = next(filter(None, map(why_not_counted, conditions)), "")
+    return f" ({reason})" if reason else ""
 
 
 def _take_count(graph: Graph, limit: Node, count: Tensor) -> None:
@@ -122,15 +116,10 @@ def _take_count(graph: Graph, limit: Node, count: Tensor) -> None:
     graph.replace_uses(limit.out(), count, where=lambda use: in_cluster(use.node))
 
 
-def _aliases(handle: Node) -> Iterator[Node]:
+def _aliases(handle: Node) -> list[Node]:
     """What reads a handle in the cluster, through the ops that hand it on."""
-    stack = [handle]
-    while stack:
-        for use in stack.pop().uses():
-            if in_cluster(use.node) or use.node.op in ("TPUReplicatedInput", *ops.IDENTITIES):
-                yield use.node
-                if use.node.op in ops.HANDLE_ALIASES | {"TPUReplicatedInput"}:
-                    stack.append(use.node)
+    found = readers(handle, through=ops.HANDLE_ALIASES | {"TPUReplicatedInput"})
+    return [node for node in found if in_cluster(node) or node.op in ops.IDENTITIES | {"TPUReplicatedInput"}]
 
 
 # --------------------------------------------------------------------------- everything else from outside
@@ -163,7 +152,7 @@ def _take_values(found: Cluster) -> None:
 
 def _own_value(graph: Graph, node: Node) -> Tensor:
     """The core's own of the constants that the cores are given, such as its number."""
-    if any(t.node.op != "Const" for t in node.inputs):
+    if any(t.node.op not in ops.CONSTANTS for t in node.inputs):
         raise RunError("each core is given another value of the host, which a compiled step does not take", node=node)
     values = np.stack([t.node.attr("value") for t in node.inputs])
     kind, table, core = node.inputs[0].dtype, constant(graph, None, values), core_number(graph)
@@ -174,7 +163,9 @@ def _own_value(graph: Graph, node: Node) -> Tensor:
 
 def _read_from_outside(found: Cluster) -> list[Tensor]:
     ours = {node for node in found.graph if in_cluster(node)}
-    reads = dict.fromkeys(t for node in ours for t in node.inputs if t.node not in ours and t.node.op != "Const")
+    reads = dict.fromkeys(
+        t for node in ours for t in node.inputs if t.node not in ours and t.node.op not in ops.CONSTANTS
+    )
     order = {node: index for index, node in enumerate(found.graph)}
     return sorted(reads, key=lambda t: (order[t.node], t.port))
 
@@ -195,7 +186,7 @@ def _drop_host(found: Cluster) -> None:
     for node in graph.of_type("TPUReplicateMetadata", "TPUCompilationResult"):
         graph.replace_control_uses(node, [])
     keep = {node for node in graph if in_cluster(node)}
-    keep |= {t.node for node in keep for t in node.inputs if t.node.op == "Const"}
+    keep |= {t.node for node in keep for t in node.inputs if t.node.op in ops.CONSTANTS}
     keep -= {node for node in keep if node.op in ("TPUReplicateMetadata", "TPUCompilationResult")}
     for node in keep:
         graph.set_controls(node, [c for c in node.controls if c in keep])

@@ -7,8 +7,8 @@ from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, product, total
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
-from tpugraph.analysis.state import variable_of
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import variable_of
 
 # --------------------------------------------------------------------------- looking up
 
@@ -71,7 +71,7 @@ def _range(d: Dimensions, node: Node) -> None:
         d.set(out, [difference(d, ends[1], ends[0])])  # type: ignore[arg-type]
     else:
         made = d.fresh(out)
-        if made and first == 0 and step > 1 and node.inputs[2].node.op == "Const":
+        if made and first == 0 and step > 1 and node.inputs[2].node.op in ops.CONSTANTS:
             d.sizes.quotient(made[0], total(d, [ends[1], step - 1]), step)  # type: ignore[list-item]
         elif made and first == 0 and d.sizes.at(made[0]) * step == last:
             d.sizes.product([made[0], ends[2]], [ends[1]])  # type: ignore[list-item]

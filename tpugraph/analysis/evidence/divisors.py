@@ -8,8 +8,8 @@ from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import FARTHEST, LINEAR, back, spread, unsettled
 from tpugraph.analysis.sizes import ROWS, Size, Unknown, follows_batch, known
-from tpugraph.analysis.state import variable_of
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of, variable_of
 
 
 def divided(d: Dimensions) -> None:
@@ -64,10 +64,7 @@ def _divisions(d: Dimensions) -> Iterator[tuple[Node, Unknown]]:
 
 def _tiled(d: Dimensions, numerator: Tensor) -> Size | None:
     """How many elements one was spread to directly in front of a division."""
-    node = numerator.node
-    while node.op in ops.IDENTITIES and node.inputs:
-        node = node.inputs[0].node
-    return spread(d, node)
+    return spread(d, source_of(numerator).node)
 
 
 def _counts(d: Dimensions, division: Node) -> Iterator[Size]:
@@ -118,7 +115,5 @@ def divided_counts(d: Dimensions) -> None:
 
 def _read_from(tensor: Tensor) -> Node | None:
     """The variable whose value a tensor is, guarded against zero perhaps."""
-    node = tensor.node
-    while node.op in ops.IDENTITIES | {"Maximum", "Cast", "Switch", "Merge"} and node.inputs:
-        node = node.inputs[0].node
+    node = source_of(tensor, ops.IDENTITIES | {"Maximum", "Cast", "Switch", "Merge"}).node
     return variable_of(node.inputs[0]) if node.op in ops.READS else None

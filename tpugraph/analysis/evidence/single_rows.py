@@ -7,7 +7,8 @@ from tpugraph.analysis.dimensions import Dimensions, fixed
 from tpugraph.analysis.evidence.summed import SPREADS, root, unsettled
 from tpugraph.analysis.size_relations import values
 from tpugraph.analysis.sizes import follows_batch, known
-from tpugraph.ir import Node, Tensor
+from tpugraph.ir import Node
+from tpugraph.ir.walks import source_of
 
 
 def tiled_rows(d: Dimensions) -> None:
@@ -30,7 +31,7 @@ _Reductions = dict[tuple[tuple[int, ...], ...], set[bool]]
 
 
 def _tie_tile(d: Dimensions, node: Node, reductions: _Reductions) -> None:
-    dims, before, source = d.dims(node.out()), d.dims(node.inputs[0]), _behind(node.inputs[0])
+    dims, before, source = d.dims(node.out()), d.dims(node.inputs[0]), source_of(node.inputs[0]).node
     first = d.dims(source.inputs[0]) if source.op == "Reshape" else None
     if dims is None or before is None or first is None:
         return
@@ -81,7 +82,7 @@ def parts_of_tables(d: Dimensions) -> None:
     for node in d.order if d.ones else ():
         if node.op in ops.TOP_K:
             for size in d.elements(node.inputs[1]) or ():
-                one = unsettled(size) if node.inputs[1].node.op == "Const" else None
+                one = unsettled(size) if node.inputs[1].node.op in ops.CONSTANTS else None
                 if one is not None and one.value == 1:
                     d.sizes.tie(one, one.value)
         if node.op not in ops.SLICES | ops.PADS:
@@ -134,7 +135,7 @@ def met_by_rows(d: Dimensions) -> None:
             continue
         shapes = [d.dims(t) or () for t in node.inputs]
         for tensor, shape in zip(node.inputs, shapes, strict=True):
-            source = _behind(tensor)
+            source = source_of(tensor).node
             if source.op not in ops.TOLD_SIZES or source.op in ops.SLICES | SPREADS or source not in made_of_rows:
                 continue
             before = d.dims(source.inputs[0]) if source.op == "Reshape" else None
@@ -144,13 +145,6 @@ def met_by_rows(d: Dimensions) -> None:
                 rows = next((s[-place] for s in shapes if len(s) >= place and follows_batch(s[-place])), None)
                 if rows is not None and unsettled(shape[-place]) and d.sizes.at(rows) == 1:
                     d.sizes.tie(shape[-place], rows)
-
-
-def _behind(tensor: Tensor) -> Node:
-    node = tensor.node
-    while node.op in ops.IDENTITIES and node.inputs:
-        node = node.inputs[0].node
-    return node
 
 
 def reshaped(d: Dimensions) -> None:

@@ -14,7 +14,7 @@ def whole_shapes(d: Dimensions) -> None:
     vectors = [
         (tensor, elements)
         for tensor, elements in d._elements.items()
-        if tensor.node.op == "Const" and tensor.shape and elements and any(unsettled(e) for e in elements)
+        if tensor.node.op in ops.CONSTANTS and tensor.shape and elements and any(unsettled(e) for e in elements)
         and not _names_dimensions(tensor.node)
     ]  # fmt: skip
     if not vectors:
@@ -97,7 +97,7 @@ def _made_before(d: Dimensions, constants: list[Node]) -> dict[Node, tuple[int, 
         if node in wanted:
             dims = last.get(tuple(int(v) for v in constant(node).ravel()))
             found[node] = (place, [dims] if dims is not None and any(map(follows_batch, dims)) else [])
-        elif node in d.nodes and node.op != "Const":
+        elif node in d.nodes and node.op not in ops.CONSTANTS:
             shapes = [d.dims(node.out(port)) for port in range(len(node.outputs or ()))]
             last.update({tuple(map(d.sizes.at, dims)): dims for dims in shapes if dims is not None})
     return found
@@ -107,7 +107,7 @@ def _shapes(d: Dimensions) -> dict[tuple[int, ...], list[Dims | None]]:
     """The tensors with a batch, by static shape; None beside them where one without a batch has the same shape."""
     found: dict[tuple[int, ...], list[Dims | None]] = {}
     for tensor, dims in d._dims.items():
-        if not dims or tensor.node.op == "Const":
+        if not dims or tensor.node.op in ops.CONSTANTS:
             continue
         value = tuple(d.sizes.at(s) for s in dims)
         if any(follows_batch(s) for s in dims):

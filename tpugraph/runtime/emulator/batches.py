@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
+from tpugraph.ir.pattern import behind, either, match, number, op
 
 MOST_BYTES = 16 * 2**20
 """The biggest round of batches that is held in memory."""
-
-_INT64 = attrs.dtype("int64")
-_BOOL = attrs.dtype("bool")
-_VARIANT = attrs.dtype("variant")
 
 
 @dataclass(frozen=True)
@@ -54,21 +53,25 @@ def whole_batches(graph: Graph, maker: Node, cores: int) -> bool:
 # --------------------------------------------------------------------------- the dataset as it is
 
 
+_SLICES = op("TensorSliceDataset", name="slices")
+_BATCHED_SLICES = behind(
+    ops.SAME_ELEMENTS,
+    op(
+        ("BatchDataset", "BatchDatasetV2"),
+        either(op("RepeatDataset", _SLICES, number(name="repeats")), _SLICES),
+        number(name="size"),
+    ),
+)
+
+
 def _source(node: Node) -> _Source | None:
-    while node.op in ops.SAME_ELEMENTS:
-        node = node.inputs[0].node
-    if node.op not in ("BatchDataset", "BatchDatasetV2"):
+    found = match(_BATCHED_SLICES, node.out())
+    size = scalar(found["size"].node) if found else None
+    repeats = scalar(found["repeats"].node) if "repeats" in found.bound else 1
+    if not size or not repeats or found["slices"].node.attr("is_files", False):
         return None
-    size = scalar(node.inputs[1].node)
-    node = node.inputs[0].node
-    repeats: int | None = 1
-    if node.op == "RepeatDataset":
-        repeats = scalar(node.inputs[1].node)
-        node = node.inputs[0].node
-    if node.op != "TensorSliceDataset" or node.attr("is_files", False) or not size or repeats is None or repeats == 0:
-        return None
-    constants = [t.node for t in node.inputs]
-    if any(constant.op != "Const" for constant in constants):
+    constants = [t.node for t in found["slices"].node.inputs]
+    if any(constant.op not in ops.CONSTANTS for constant in constants):
         return None
     components = [constant.attr("value") for constant in constants]
     if any(not array.shape or array.dtype == object for array in components) or not len(components[0]):
@@ -78,7 +81,7 @@ def _source(node: Node) -> _Source | None:
 
 def scalar(node: Node) -> int | None:
     """The number that a constant is; None of any other node."""
-    return int(node.attr("value").item()) if node.op == "Const" and node.attr("value").size == 1 else None
+    return int(node.attr("value").item()) if node.op in ops.CONSTANTS and node.attr("value").size == 1 else None
 
 
 def _round(source: _Source) -> list[np.ndarray] | None:
@@ -99,42 +102,20 @@ def _round(source: _Source) -> list[np.ndarray] | None:
 def _dataset(graph: Graph, maker: Node, elements: list[np.ndarray], source: _Source, cores: int) -> Node:
     kinds = [attrs.dtype(e.dtype.name) for e in elements]
     one: list[attrs.Shape] = [e.shape[1:] for e in elements]
-    inputs = [_constant(graph, maker, e).out() for e in elements]
-    dataset = graph.add(
-        "TensorSliceDataset",
-        "tpugraph/batches",
-        inputs,
-        attrs={
-            "Toutput_types": kinds,
-            "output_shapes": one,
-            "is_files": False,
-            "metadata": "",
-            "replicate_on_split": False,
-        },
-        outputs=[(_VARIANT, ())],
-        source=maker,
-    )
-    shape = {"output_types": kinds, "output_shapes": one, "metadata": ""}
-    dataset = _stage(
-        graph, "RepeatDataset", "tpugraph/batches/repeat", dataset, [_constant(graph, maker, np.int64(-1))], shape
-    )
+    make = Builder(graph, "tpugraph/batches", source=maker)
+
+    def stage(op: str, name: str, dataset: Tensor, *more: np.generic, **attributes: Any) -> Tensor:
+        inputs = [dataset, *(make.constant(value, name="value") for value in more)]
+        return make.add(op, inputs, (), name=name, output_types=kinds, metadata="", **attributes)
+
+    rounds = Builder(graph, source=maker).add(
+        "TensorSliceDataset", [make.constant(e, name="value") for e in elements], (), name="tpugraph/batches",
+        output_shapes=one, is_files=False, metadata="", replicate_on_split=False,
+    )  # fmt: skip
+    dataset = stage("RepeatDataset", "repeat", rounds, np.int64(-1), output_shapes=one)
     if source.repeats >= 0:
         whole = len(source.components[0]) * source.repeats // source.size
-        dataset = _stage(
-            graph, "TakeDataset", "tpugraph/batches/take", dataset, [_constant(graph, maker, np.int64(whole))], shape
-        )
-    more = [_constant(graph, maker, np.int64(cores)), _constant(graph, maker, np.bool_(True))]
-    batched = shape | {"output_shapes": [(cores, *(s or ())) for s in one], "parallel_copy": False}
-    return _stage(graph, "BatchDatasetV2", "tpugraph/batches/of_a_step", dataset, more, batched)
-
-
-def _stage(graph: Graph, op: str, name: str, dataset: Node, more: list[Node], attributes: dict[str, object]) -> Node:
-    return graph.add(
-        op, name, [dataset.out(), *(node.out() for node in more)], attrs=attributes, outputs=[(_VARIANT, ())]
-    )
-
-
-def _constant(graph: Graph, maker: Node, value: np.ndarray | np.generic) -> Node:
-    kind = attrs.dtype(value.dtype.name)
-    return graph.add("Const", "tpugraph/batches/value", attrs={"dtype": kind, "value": value},
-                     outputs=[(kind, value.shape)], source=maker)  # fmt: skip
+        dataset = stage("TakeDataset", "take", dataset, np.int64(whole), output_shapes=one)
+    shapes = [(cores, *(s or ())) for s in one]
+    return stage("BatchDatasetV2", "of_a_step", dataset, np.int64(cores), np.bool_(True), output_shapes=shapes,
+                 parallel_copy=False).node  # fmt: skip

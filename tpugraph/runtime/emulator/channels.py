@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tpugraph import analysis, ops
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.while_loops import Counted, counted
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.end_of_data import stop_at_end_of_data
 from tpugraph.runtime.emulator.host_list import Hosts
@@ -68,28 +69,25 @@ def connect(graph: Graph, copies: Copies, *, queues: bool = False, hosts: Hosts 
 
 @dataclass(frozen=True)
 class _WhileLoop:
-    """The parts of a loop ``while i < limit``."""
+    """A loop ``while i < limit`` and its frame."""
 
     frame: str
-    condition: Node
-    counter: Node
-    limit: Node
+    parts: Counted
 
-    def body_counter(self) -> Node:
-        """The Identity that runs once per iteration."""
-        switch = next(u.node for u in self.counter.uses(0) if u.node.op in ops.SWITCH)
-        found = next((u.node for u in switch.uses(1) if u.node.op == "Identity"), None)
+    @property
+    def condition(self) -> Node:
+        return self.parts.condition
+
+    def pivot(self) -> Node:
+        """The Identity that hands the counter to the body, once per iteration."""
+        found = next((node for node in self.parts.counter.inside if node.op == "Identity"), None)
         if found is None:
-            raise RunError("the loop has no pivot", node=switch)
+            raise RunError("the loop has no pivot", node=self.parts.counter.merge)
         return found
-
-    def next_iteration(self) -> Node:
-        """What closes the counter's cycle."""
-        return self.counter.inputs[1].node
 
 
 def _again(graph: Graph, give: Node) -> Node:
-    """A uniform value is sent once per core all the same."""
+    """A replicated value is sent once per core all the same."""
     copy = graph.clone_subgraph([give], lambda name: f"{name}/again")[give]
     for waiting in give.control_uses():
         graph.add_control(waiting, copy)
@@ -111,22 +109,10 @@ def _find_loop(graph: Graph, frame_of: dict[Node, str], frame: str) -> _WhileLoo
     if not frame:
         return None
     for condition in graph.of_type(*ops.LOOP_COND):
-        if frame_of.get(condition) != frame:
-            continue
-        less = condition.inputs[0].node
-        if less.op != "Less" or less.inputs[0].node.op not in ops.MERGE:
-            return None
-        limit = _source(less.inputs[1])
-        return None if limit is None else _WhileLoop(frame, condition, less.inputs[0].node, limit)
+        if frame_of.get(condition) == frame:
+            parts = counted(condition)
+            return None if parts is None else _WhileLoop(frame, parts)
     return None
-
-
-def _source(tensor: Tensor) -> Node | None:
-    """The variable that a limit is read from."""
-    node = tensor.node
-    while node.op in ops.ENTER | ops.READS | ops.IDENTITIES:
-        node = node.inputs[0].node
-    return node if node.op in ops.RESOURCE_VARIABLES else None
 
 
 def _unite(graph: Graph, frame_of: dict[Node, str], device: _WhileLoop | None, nodes: dict[int, Node]) -> bool:
@@ -135,7 +121,7 @@ def _unite(graph: Graph, frame_of: dict[Node, str], device: _WhileLoop | None, n
     if device is None or len(frames) != 1:
         return False
     host = _find_loop(graph, frame_of, frames.pop())
-    if host is None or host.limit is not device.limit:
+    if host is None or host.parts.limit is not device.parts.limit:
         return False
     for node in graph.of_type(*ops.ENTER):
         if node.attr("frame_name") == host.frame:
@@ -143,7 +129,7 @@ def _unite(graph: Graph, frame_of: dict[Node, str], device: _WhileLoop | None, n
             graph.set_attr(node, "parallel_iterations", 1)
     for use in host.condition.uses():
         graph.set_input(use.node, use.index, device.condition.out())
-    pivot, own = device.body_counter(), host.body_counter()
+    pivot, own = device.pivot(), host.pivot()
     graph.replace_control_uses(own, [pivot])
     graph.replace_uses(own.out(), pivot.out(), where=lambda use: not _closes(use.node, host))
     return True
@@ -151,7 +137,7 @@ def _unite(graph: Graph, frame_of: dict[Node, str], device: _WhileLoop | None, n
 
 def _closes(node: Node, loop: _WhileLoop) -> bool:
     """Whether a node is the increment of the loop's own counter."""
-    return any(use.node is loop.next_iteration() for use in node.uses())
+    return loop.parts.counter.closing in node.consumers()
 
 
 def _direct(graph: Graph, put: Node, take: Node, device: _WhileLoop | None) -> None:
@@ -193,8 +179,8 @@ def _drop_sink(graph: Graph, sink: Node, device: _WhileLoop | None) -> None:
     graph.remove(sink)
     if device is not None:
         for node in waits:
-            if node is not device.body_counter():
-                graph.add_control(device.next_iteration(), node)
+            if node is not device.pivot():
+                graph.add_control(device.parts.counter.closing, node)
 
 
 def _queue(graph: Graph, name: str, puts: list[Node], gets: list[Node], *, capacity: int) -> None:

@@ -14,7 +14,7 @@ class Copies:
         self._core = {copy: core for nodes in of.values() for core, copy in enumerate(nodes)}
 
     def nodes(self, node: Node) -> list[Node]:
-        """The node of each core; the same node N times where it is uniform."""
+        """The node of each core; the same node N times where it is replicated."""
         return self._of.get(node) or [node] * self.count
 
     def tensor(self, tensor: Tensor, core: int) -> Tensor:
@@ -26,7 +26,7 @@ class Copies:
         return node in self._of
 
     def core_of(self, node: Node) -> int:
-        """The core that a copy belongs to; 0 for a uniform node."""
+        """The core that a copy belongs to; 0 for a replicated node."""
         return self._core.get(node, 0)
 
     def cores(self) -> dict[Node, int]:

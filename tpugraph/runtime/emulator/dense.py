@@ -95,7 +95,7 @@ def _choose(graph: Graph, frame_of: dict[Node, str], frame: str) -> NodeSet:
             phase[node] = max([0, *(phase[p] + (p not in fits) for p in before)])
         else:
             phase[node] = highest
-        if in_cluster(node) and node.op not in ops.CONTROL_FLOW and node.op != "Const" and not _carries(node):
+        if in_cluster(node) and node.op not in ops.CONTROL_FLOW and node.op not in ops.CONSTANTS and not _carries(node):
             required.append(node)
     sizes: dict[int, int] = {}
     for node in fits:
@@ -104,7 +104,9 @@ def _choose(graph: Graph, frame_of: dict[Node, str], frame: str) -> NodeSet:
         return {}
     best = max(sizes, key=lambda p: sizes[p])
     chosen = {node: None for node in fits if phase[node] == best}
-    for node in [node for node in chosen if node.op == "Const" and not any(c in chosen for c in node.consumers())]:
+    for node in [
+        node for node in chosen if node.op in ops.CONSTANTS and not any(c in chosen for c in node.consumers())
+    ]:
         del chosen[node]  # the loop's own, not the step's
     return chosen if all(node in chosen for node in required) else {}
 
@@ -143,7 +145,7 @@ def _constants_known(chosen: NodeSet) -> bool:
                 stack.pop()
             elif node not in chosen or node.op in _UPDATES:
                 known[node] = _constant_behind(node.out()) is not None
-            elif node.op in ops.SHAPE_OF or node.op == "Const":
+            elif node.op in ops.SHAPE_OF or node.op in ops.CONSTANTS:
                 known[node] = True
             else:
                 unknown = [t.node for t in node.inputs if t.node not in known]
@@ -163,7 +165,7 @@ def _constants_known(chosen: NodeSet) -> bool:
 def _constant_behind(tensor: Tensor) -> Node | None:
     """The constant outside the loop that enters it here."""
     node = tensor.node
-    if node.op in ops.ENTER and node.inputs[0].node.op == "Const":
+    if node.op in ops.ENTER and node.inputs[0].node.op in ops.CONSTANTS:
         return node.inputs[0].node
     return None
 

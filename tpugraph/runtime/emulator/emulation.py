@@ -1,20 +1,20 @@
 """The emulator: lowers a TPU graph to ordinary TensorFlow ops, so that N cores run on this machine.
 
-What is uniform exists once; what varies between cores exists once per core. CrossReplicaSum becomes a sum over the
+What is replicated exists once; what varies between cores exists once per core. CrossReplicaSum becomes a sum over the
 copies. Infeed and outfeed become direct dataflow where the loops on both sides have the same trip count, else queues.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, in_cluster, shapes
 from tpugraph.analysis.trip_counts import steps_per_loop
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.runtime.emulator.channels import connect
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.dense import compile_step
@@ -127,7 +127,7 @@ def _spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts, *, fus
 
 def _copy(graph: Graph, varying: NodeSet, count: int) -> Copies:
     copied = [node for node in varying if node.op not in ops.WRITES]  # core 0 alone writes what differs between cores
-    diverged = _diverged_frames(graph, varying)
+    loops = _varying_frames(graph, varying)
     of: dict[Node, list[Node]] = {node: [node] for node in copied}
     waiting = {node: [u for u in node.control_uses() if u not in of] for node in copied}
     for core in range(1, count):
@@ -136,7 +136,7 @@ def _copy(graph: Graph, varying: NodeSet, count: int) -> Copies:
             of[node].append(copy)
             if node.op in ops.RANDOM:
                 _reseed(graph, copy, core)
-            elif node.op in ops.ENTER and node.attr("frame_name") in diverged:
+            elif node.op in ops.ENTER and node.attr("frame_name") in loops:
                 graph.set_attr(copy, "frame_name", f"{node.attr('frame_name')}/replica_{core}")
     for node, nodes in waiting.items():
         for waiter in nodes:
@@ -145,7 +145,7 @@ def _copy(graph: Graph, varying: NodeSet, count: int) -> Copies:
     return Copies(count, of)
 
 
-def _diverged_frames(graph: Graph, varying: NodeSet) -> set[str]:
+def _varying_frames(graph: Graph, varying: NodeSet) -> set[str]:
     """Loops whose trip count varies: each core gets a frame of its own."""
     conditions = [node for node in varying if node.op in ops.LOOP_COND]
     if not conditions:
@@ -174,7 +174,7 @@ def _lower_collectives(graph: Graph, copies: Copies, count: int) -> None:
         elif copies.varies(value.node):
             graph.retype(node, "AddN", inputs=parts, attrs={"T": kind, "N": count})
         else:
-            factor = _constant(graph, node, "cores", np.asarray(count, kind.name))
+            factor = Builder(graph, node.name, source=node).constant(count, kind, name="cores", controls=[value.node])
             graph.retype(node, "Mul", inputs=[value, factor], attrs={"T": kind})
     for node in graph.of_type("AllToAll", "CollectivePermute"):
         if in_cluster(node):
@@ -183,24 +183,10 @@ def _lower_collectives(graph: Graph, copies: Copies, count: int) -> None:
 
 def _check_one_group(node: Node, count: int) -> None:
     groups = node.inputs[1].node
-    if groups.op == "Const" and groups.attr("value").size not in (0, count):
+    if groups.op in ops.CONSTANTS and groups.attr("value").size not in (0, count):
         raise RunError("a sum over groups of cores is not emulated", node=node)
-    if groups.op == "Const" and groups.attr("value").ndim == 2 and groups.attr("value").shape[0] > 1:
+    if groups.op in ops.CONSTANTS and groups.attr("value").ndim == 2 and groups.attr("value").shape[0] > 1:
         raise RunError("a sum over groups of cores is not emulated", node=node)
-
-
-def _constant(graph: Graph, near: Node, name: str, value: np.ndarray[Any, Any]) -> Tensor:
-    """A constant in the frame of ``near`` (it waits for what that reads)."""
-    kind = attrs.dtype(value.dtype.name)
-    waits = [near.inputs[0].node] if near.inputs else []
-    return graph.add(
-        "Const",
-        f"{near.name}/{name}",
-        attrs={"dtype": kind, "value": value},
-        controls=waits,
-        outputs=[(kind, value.shape)],
-        source=near,
-    ).out()
 
 
 # --------------------------------------------------------------------------- cluster boundary
@@ -222,17 +208,11 @@ def _lower_boundary(graph: Graph, copies: Copies) -> None:
 def _lower_dynamic_size(graph: Graph, node: Node) -> None:
     value, _, size = node.inputs
     kind, rank = node.attr("T"), len(value.shape or ())
-    begin = _constant(graph, node, "begin", np.zeros(rank, "int32"))
-    rest = [_constant(graph, node, f"all_{axis}", np.asarray(-1, "int32")) for axis in range(1, rank)]
-    sizes = graph.add(
-        "Pack",
-        f"{node.name}/size",
-        [size, *rest],
-        attrs={"N": rank, "T": _INT32, "axis": 0},
-        outputs=[(_INT32, (rank,))],
-        source=node,
-    )
-    graph.retype(node, "Slice", inputs=[value, begin, sizes.out()], attrs={"T": kind, "Index": _INT32})
+    make, waits = Builder(graph, node.name, source=node), [value.node]
+    begin = make.constant(np.zeros(rank, "int32"), name="begin", controls=waits)
+    rest = [make.constant(-1, _INT32, name=f"all_{axis}", controls=waits) for axis in range(1, rank)]
+    sizes = make.add("Pack", [size, *rest], (rank,), name="size", axis=0)
+    graph.retype(node, "Slice", inputs=[value, begin, sizes], attrs={"T": kind, "Index": _INT32})
 
 
 def lower_system(graph: Graph) -> None:

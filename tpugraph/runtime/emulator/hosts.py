@@ -1,6 +1,6 @@
 """Many hosts: one loop whose body has a part on each of them.
 
-The replicas are dealt out to the hosts. What is uniform exists once per host: variables, their updates, constants. A sum
+The replicas are dealt out to the hosts. What is replicated exists once per host: variables, their updates, constants. A sum
 over the replicas is a sum over those of a host, then CollectiveReduceV2 over the hosts (or a sum on the first one, see
 :func:`tpugraph.runtime.cluster.worker_collectives.work`). The loop itself, the outfeed and
 everything outside the loop are on the first host; variables of the others follow its own through ``tpugraph/mirror``.
@@ -17,6 +17,7 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.regions import behind, joins_branches
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.support.errors import RunError
@@ -154,20 +155,14 @@ def _drives(node: Node, frame: str, frame_of: dict[Node, str]) -> bool:
     if node.op in ops.SWITCH:
         return node.inputs[1].node.op in ops.LOOP_COND
     if node.op in ops.MERGE:
-        return any(t.node.op in ops.NEXT_ITERATION for t in node.inputs)
+        return not joins_branches(node)
     return node.op in ops.LOOP_COND | ops.NEXT_ITERATION | ops.EXIT
 
 
 def _branches(mirrored: NodeSet) -> NodeSet:
     """What is in one branch of a condition of the step."""
-    stack = [n for n in mirrored if n.op in ops.SWITCH]
-    found: NodeSet = {}
-    while stack:
-        for node in stack.pop().consumers():
-            if node in mirrored and node not in found and node.op not in ops.MERGE | ops.EXIT:
-                found[node] = None
-                stack.append(node)
-    return found
+    found = behind(node for node in mirrored if node.op in ops.SWITCH)
+    return {node: None for node in found if node in mirrored}
 
 
 # --------------------------------------------------------------------------- sums over the hosts

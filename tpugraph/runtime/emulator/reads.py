@@ -15,6 +15,8 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.shapes import element_count, is_static
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
+from tpugraph.ir.walks import readers, source_of
 from tpugraph.runtime.emulator.batches import whole_batches
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.emulator.rows import read_by_number
@@ -23,8 +25,6 @@ MOST_BYTES = 256 * 2**10
 """Batches of one core that are bigger are read one by one on one host: copying them costs more than a read."""
 
 _INT64 = attrs.dtype("int64")
-_BOOL = attrs.dtype("bool")
-_VARIANT = attrs.dtype("variant")
 
 
 def read_together(graph: Graph, takes: list[Node], hosts: Hosts | None = None) -> list[Node]:
@@ -69,21 +69,13 @@ def _maker(graph: Graph, iterator: Node, takes: list[Node]) -> Node | None:
 
 
 def _iterator(take: Node) -> Node | None:
-    node = take.inputs[0].node
-    while node.op in ops.ENTER | ops.IDENTITIES:
-        node = node.inputs[0].node
+    node = source_of(take.inputs[0], ops.ENTER | ops.IDENTITIES).node
     return node if node.op in ops.ITERATORS else None
 
 
 def _other_reads(iterator: Node, takes: list[Node]) -> bool:
-    stack = [iterator]
-    while stack:
-        for use in stack.pop().uses():
-            if use.node.op in ops.GET_NEXT and use.node not in takes:
-                return True
-            if use.node.op in ops.ENTER | ops.IDENTITIES:
-                stack.append(use.node)
-    return False
+    found = readers(iterator, through=ops.ENTER | ops.IDENTITIES)
+    return any(node.op in ops.GET_NEXT and node not in takes for node in found)
 
 
 # --------------------------------------------------------------------------- the dataset
@@ -101,15 +93,10 @@ def _batch(graph: Graph, maker: Node, takes: list[Node]) -> bool:
 def _append_batch(graph: Graph, maker: Node, takes: list[Node]) -> Node:
     outputs = takes[0].outputs or []
     shapes = [(len(takes), *(shape or ())) for _, shape in outputs]
-    extra = [_constant(graph, maker, np.int64(len(takes))), _constant(graph, maker, np.bool_(True))]
-    dataset = graph.add(
-        "BatchDatasetV2",
-        "tpugraph/reads/of_a_step",
-        [maker.inputs[0], *(node.out() for node in extra)],
-        attrs={"output_types": [kind for kind, _ in outputs], "output_shapes": shapes, "metadata": "",
-               "parallel_copy": False},
-        outputs=[(_VARIANT, ())],
-    )  # fmt: skip
+    make = Builder(graph, "tpugraph/reads", source=maker)
+    extra = [make.constant(value, name="value") for value in (np.int64(len(takes)), np.bool_(True))]
+    dataset = make.node("BatchDatasetV2", [maker.inputs[0], *extra], name="of_a_step", shapes=[()], metadata="",
+                        output_types=[kind for kind, _ in outputs], output_shapes=shapes, parallel_copy=False)  # fmt: skip
     graph.set_input(maker, 0, dataset.out())
     return dataset
 
@@ -118,17 +105,13 @@ def _append_shard(graph: Graph, maker: Node, host: int, hosts: Hosts) -> None:
     """Of each run of as many elements as there are hosts let the dataset give the one of this host."""
     before = maker.inputs[0]
     kept = {name: before.node.attr(name) for name in ("output_types", "output_shapes")}
-    extra = [_constant(graph, maker, np.int64(hosts.count)), _constant(graph, maker, np.int64(host))]
-    shard = graph.add("ShardDataset", "tpugraph/reads/of_the_host", [before, *(node.out() for node in extra)],
-                      attrs={**kept, "require_non_empty": False, "metadata": ""}, outputs=[(_VARIANT, ())])  # fmt: skip
-    graph.set_input(maker, 0, shard.out())
-    hosts.put([shard, *extra] if host else [], host)
-
-
-def _constant(graph: Graph, maker: Node, value: np.generic) -> Node:
-    kind = attrs.dtype(value.dtype.name)
-    return graph.add("Const", "tpugraph/reads/value", attrs={"dtype": kind, "value": value}, outputs=[(kind, ())],
-                     source=maker)  # fmt: skip
+    make = Builder(graph, "tpugraph/reads", source=maker)
+    extra = [make.constant(np.int64(number), name="value") for number in (hosts.count, host)]
+    shard = make.add(
+        "ShardDataset", [before, *extra], (), name="of_the_host", require_non_empty=False, metadata="", **kept
+    )
+    graph.set_input(maker, 0, shard)
+    hosts.put([tensor.node for tensor in (shard, *extra)] if host else [], host)
 
 
 # --------------------------------------------------------------------------- the reads

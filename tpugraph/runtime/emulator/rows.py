@@ -80,7 +80,7 @@ def _rows(graph: Graph, node: Node) -> _Rows | None:
     if node.op != "TensorSliceDataset" or node.attr("is_files", False) or not batch:
         return None
     constants = [t.node for t in node.inputs]
-    if any(c.op != "Const" or not c.attr("value").shape for c in constants):
+    if any(c.op not in ops.CONSTANTS or not c.attr("value").shape for c in constants):
         return None
     return _Rows(constants, stages, len(constants[0].attr("value")), batch, core or batch)
 

@@ -18,6 +18,7 @@ from tpugraph import ops
 from tpugraph.analysis import NodeSet
 from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
+from tpugraph.ir.walks import reached
 from tpugraph.runtime.emulator.copies import Copies
 
 _INT32 = attrs.dtype("int32")
@@ -117,13 +118,7 @@ def _vectorize(part: _Part, count: int) -> _Made | None:
             results = tf.vectorized_map(one_core, per_core, fallback_to_while_loop=False)
         except (ValueError, TypeError, NotImplementedError, tf.errors.OpError):
             return None
-        needed: dict[Any, None] = {}
-        pending = [t.op for t in results]
-        while pending:
-            operation = pending.pop()
-            if operation not in needed:
-                needed[operation] = None
-                pending.extend(t.op for t in operation.inputs)
+        needed = reached((t.op for t in results), lambda operation: (t.op for t in operation.inputs))
         fits = all(t.shape[0] == count for t in results)
         return _Made([op for op in graph.get_operations() if op in needed], same, per_core, results) if fits else None
 

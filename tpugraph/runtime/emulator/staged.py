@@ -12,21 +12,20 @@ that is stacked has a static shape and is small. Otherwise the graph stays as it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.shapes import element_count
-from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.control_flow.loop_lists import stack_iterations
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
+from tpugraph.ir.while_loops import Carried
 from tpugraph.runtime.emulator.loop_function import loop_function, output_of, results_of, stack_of
-from tpugraph.runtime.emulator.step_loop import Carried, StepLoop, step_loop
+from tpugraph.runtime.emulator.step_loop import StepLoop, step_loop
 
 MOST_BYTES = 128 * 2**20
 """The biggest size of all batches and results of a loop."""
-
-_INT32 = attrs.dtype("int32")
-_VARIANT = attrs.dtype("variant")
 
 
 def stage_loop(graph: Graph, call: Node, steps: int) -> bool:
@@ -76,7 +75,7 @@ def _numbers_of(tensor: Tensor) -> Tensor | None:
     if node.op != "GatherV2" or node.attr("batch_dims", 0):
         return None
     held = [_outside(node.inputs[index]).node for index in (0, 2)]
-    if any(constant.op != "Const" for constant in held):
+    if any(constant.op not in ops.CONSTANTS for constant in held):
         return None
     return node.inputs[1] if int(held[1].attr("value")) == 0 else None
 
@@ -94,33 +93,10 @@ def _gather(graph: Graph, tensor: Tensor, numbers: Tensor, steps: int) -> Tensor
 
 def _stage(graph: Graph, loop: StepLoop, tensor: Tensor, steps: int) -> Tensor:
     """The values of all iterations, stacked; zeros where an iteration did not take place."""
-    shape = _constant(graph, np.asarray(tensor.shape or (), "int32"))
-    number = _constant(graph, np.int32(steps))
-    kind = tensor.dtype
-
-    def add(op: str, inputs: list[Tensor], attributes: dict[str, Any], outputs: list[Output]) -> Node:
-        return graph.add(op, f"tpugraph/stage/{op}", inputs, attrs=attributes, outputs=outputs)
-
-    empty = add("TensorListReserve", [shape, number], {"element_dtype": kind, "shape_type": _INT32}, [(_VARIANT, ())])
-    variant: list[Output] = [(_VARIANT, ())]
-    enter = add("Enter", [empty.out()], {"T": _VARIANT, "frame_name": loop.frame, "is_constant": False,
-                                         "parallel_iterations": 1}, variant)  # fmt: skip
-    merge = add("Merge", [enter.out(), enter.out()], {"T": _VARIANT, "N": 2}, [(_VARIANT, ()), (_INT32, ())])
-    switch = add("Switch", [merge.out(), loop.condition.out()], {"T": _VARIANT}, variant * 2)
-    index = loop.counter.switch.out(1)
-    filled = add("TensorListSetItem", [switch.out(1), index, tensor],
-                 {"element_dtype": kind, "resize_if_index_out_of_bounds": False}, variant)  # fmt: skip
-    graph.set_input(merge, 1, add("NextIteration", [filled.out()], {"T": _VARIANT}, variant).out())
-    leave = add("Exit", [switch.out(0)], {"T": _VARIANT}, variant)
-    stacked = add("TensorListStack", [leave.out(), shape], {"element_dtype": kind, "num_elements": steps},
-                  [(kind, (steps, *(tensor.shape or ())))])  # fmt: skip
-    return stacked.out()
-
-
-def _constant(graph: Graph, value: np.ndarray[Any, Any] | np.generic) -> Tensor:
-    kind = attrs.dtype(value.dtype.name)
-    return graph.add("Const", "tpugraph/stage/const", attrs={"dtype": kind, "value": np.asarray(value)},
-                     outputs=[(kind, value.shape)]).out()  # fmt: skip
+    return stack_iterations(
+        Builder(graph, "tpugraph/stage"), tensor, tensor.shape or (), frame=loop.frame, condition=loop.condition,
+        number=loop.counter.switches[0].out(1), iterations=steps,
+    )  # fmt: skip
 
 
 def _launch(graph: Graph, loop: StepLoop, name: str, lists: list[Tensor], steps: int) -> Node:
@@ -160,26 +136,20 @@ def _replace_carried(graph: Graph, carried: Carried, value: Tensor, gone: list[N
     for leave in carried.exits:
         graph.replace_uses(leave.out(), value)
         graph.replace_control_uses(leave, [value.node])
-    gone += [carried.merge, carried.switch, carried.merge.inputs[1].node, *carried.inside, *carried.exits]
+    gone += [carried.merge, *carried.switches, carried.closing, *carried.inside, *carried.exits]
 
 
 def _write_all(graph: Graph, loop: StepLoop, write: Node, flow: Carried, stack: Tensor) -> Tensor:
     """The flow of the TensorArray after the values of all iterations are written."""
-    kind, shape = output_of(stack)
-    count = loop.counter.exits[0].out()
-
-    def add(op: str, inputs: list[Tensor], attributes: dict[str, Any], output: Output) -> Tensor:
-        return graph.add(op, f"tpugraph/stage/{op}", inputs, attrs=attributes, outputs=[output]).out()
-
-    rank = len(shape or ())
-    all_of = [_constant(graph, np.int32(-1)) for _ in range(rank - 1)]
-    size = add("Pack", [count, *all_of], {"N": rank, "T": _INT32, "axis": 0}, (_INT32, (rank,)))
-    zeros = _constant(graph, np.zeros(rank, "int32"))
-    values = add("Slice", [stack, zeros, size], {"T": kind, "Index": _INT32}, (kind, (None, *(shape or ())[1:])))
-    bounds = [_constant(graph, np.int32(0)), count, _constant(graph, np.int32(1))]
-    indices = add("Range", bounds, {"Tidx": _INT32}, (_INT32, (None,)))
+    shape = stack.shape or ()
+    count, make = loop.counter.exits[0].out(), Builder(graph, "tpugraph/stage")
+    all_of = [make.constant(np.int32(-1)) for _ in shape[1:]]
+    size = make.add("Pack", [count, *all_of], (len(shape),), axis=0)
+    zeros = make.constant(np.zeros(len(shape), "int32"))
+    values = make.add("Slice", [stack, zeros, size], (None, *shape[1:]))
+    indices = make.add("Range", [make.constant(np.int32(0)), count, make.constant(np.int32(1))], (None,))
     array = write.inputs[0].node.inputs[0]
-    return add("TensorArrayScatterV3", [array, indices, values, flow.initial], {"T": kind}, flow.merge.output(0))
+    return make.add("TensorArrayScatterV3", [array, indices, values, flow.initial], flow.merge.out().shape)
 
 
 def _let_wait(graph: Graph, leave: Node, launch: Node, own: analysis.NodeSet) -> None:

@@ -6,28 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tpugraph import analysis, ops
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs, while_loops
+from tpugraph.ir.pattern import anything, match, number, op
+from tpugraph.ir.while_loops import Carried
 
 _INT32 = attrs.dtype("int32")
-
-
-@dataclass
-class Carried:
-    """A value that the loop carries: ``Merge(Enter(initial), NextIteration(value))`` and what follows."""
-
-    merge: Node
-    switch: Node
-    exits: list[Node]
-
-    @property
-    def initial(self) -> Tensor:
-        """The value before the first iteration."""
-        return self.merge.inputs[0].node.inputs[0]
-
-    @property
-    def inside(self) -> list[Node]:
-        """What hands the value on within an iteration."""
-        return [use.node for use in self.switch.uses(1)]
 
 
 @dataclass
@@ -61,8 +44,9 @@ def step_loop(graph: Graph, call: Node) -> StepLoop | None:
     """The loop around ``call``, or None where its steps cannot be told apart from the rest of it."""
     frame_of = analysis.frames(graph)
     frame = frame_of[call]
-    carried = {merge.inputs[1].node: found for merge in graph.of_type(*ops.MERGE)
-               if frame_of[merge] == frame and (found := _carried(merge)) is not None}  # fmt: skip
+    loops = [found for merge in graph.of_type(*ops.MERGE)
+             if frame_of[merge] == frame and (found := while_loops.carried(merge)) is not None]  # fmt: skip
+    carried = {found.closing: found for found in loops if len(found.switches) == 1}
     counter = next((c for c in carried.values() if _counts(c)), None)
     if counter is None:
         return None
@@ -72,7 +56,7 @@ def step_loop(graph: Graph, call: Node) -> StepLoop | None:
     if any(t.node.op not in ops.ENTER for t in handles) or _touched_elsewhere(handles, call):
         return None
     loop = StepLoop(
-        call, frame, counter.switch.inputs[1].node, counter, [t for t in reads if t not in fixed], fixed,
+        call, frame, counter.switches[0].inputs[1].node, counter, [t for t in reads if t not in fixed], fixed,
         [t.node.inputs[0] for t in handles],
     )  # fmt: skip
     for use in call.uses():
@@ -86,29 +70,23 @@ def step_loop(graph: Graph, call: Node) -> StepLoop | None:
     return loop
 
 
-def _carried(merge: Node) -> Carried | None:
-    switches = [use.node for use in merge.uses(0) if use.node.op in ops.SWITCH and use.index == 0]
-    enters = merge.inputs[0].node.op in ops.ENTER and merge.inputs[1].node.op in ops.NEXT_ITERATION
-    if len(switches) != 1 or not enters:
-        return None
-    return Carried(merge, switches[0], [use.node for use in switches[0].uses(0) if use.node.op in ops.EXIT])
+_PLUS_ONE = op(("Add", "AddV2"), anything("before"), number(1))
 
 
 def _counts(carried: Carried) -> bool:
     """Whether the value is 0, 1, 2 and so on, and leaves the loop."""
-    following = carried.merge.inputs[1].node.inputs[0].node
+    following = match(_PLUS_ONE, carried.following)
     return (
         bool(carried.exits)
         and carried.merge.out().dtype == _INT32
         and _integer(carried.initial) == 0
-        and following.op in ("Add", "AddV2")
-        and following.inputs[0].node in carried.inside
-        and _integer(following.inputs[1]) == 1
+        and bool(following)
+        and following["before"].node in carried.inside
     )
 
 
 def _integer(tensor: Tensor) -> int | None:
-    return int(tensor.node.attr("value")) if tensor.node.op == "Const" and tensor.shape == () else None
+    return int(tensor.node.attr("value")) if tensor.node.op in ops.CONSTANTS and tensor.shape == () else None
 
 
 def _flow_of(node: Node, index: int, carried: dict[Node, Carried]) -> Carried | None:

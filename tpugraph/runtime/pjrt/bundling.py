@@ -10,6 +10,7 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
+from tpugraph.ir.pattern import anything, either, match, op
 from tpugraph.ir.reach import reaching
 from tpugraph.runtime.pjrt.bundle import Bundle
 from tpugraph.runtime.session import TPUSession
@@ -91,11 +92,9 @@ def _inputs(graph: Graph) -> tuple[str, ...]:
 def _loss(graph: Graph) -> int | None:
     """Which tensor of the outfeed is each core's share of the loss, where the host adds the shares up."""
     before = graph.ancestors([graph["tpugraph/dequeue"]], data_only=True)
-    for write in [node for node in before if node.op == "TensorArrayWriteV3"]:
-        total = write.inputs[2].node
-        rows = total.inputs[0] if total.op == "Sum" else None
-        if rows is not None and rows.node.op == "ConcatV2":
-            rows = rows.node.inputs[0]
-        if rows is not None and rows.node.op == "OutfeedDequeueTuple":
-            return rows.port
-    return None
+    found = (match(_WRITTEN_SUM, node.out()) for node in before)
+    return next((sent["rows"].port for sent in found if sent), None)
+
+
+_ROWS = op("OutfeedDequeueTuple", name="rows")
+_WRITTEN_SUM = op("TensorArrayWriteV3", anything(), anything(), op("Sum", either(op("ConcatV2", _ROWS), _ROWS)))

@@ -7,13 +7,14 @@ what the engine gives it back instead of an outfeed. The cluster is gone; the va
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import in_cluster
-from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.control_flow.loop_lists import stack_iterations
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.builder import Builder
 from tpugraph.runtime.emulator.emulation import clear_places, lower_system
 from tpugraph.runtime.emulator.end_of_data import stop_at_end_of_data
 from tpugraph.runtime.emulator.reads import read_together
@@ -84,7 +85,7 @@ def take_host_part(graph: Graph, iterations: int) -> HostPart:
     for node in graph.of_type("TPUReplicatedOutput"):
         for port in node.used_ports():
             kind = node.out(port).dtype
-            fed = _placeholder(graph, (kind, ()))
+            fed = Builder(graph, "tpugraph/staged").placeholder(kind, ())
             found.outputs[str(node.out(port))] = f"{fed.node.name}:0"
             graph.replace_uses(node.out(port), fed)
     found.positions = _hold_positions(graph)
@@ -131,85 +132,49 @@ def _loop_of(graph: Graph, node: Node) -> _Loop:
     if condition is None or counter is None or counter.op not in ops.MERGE:
         raise RunError("the host's side of infeed or outfeed is in no loop over the steps", node=node)
     switch = next(u.node for u in counter.uses(0) if u.node.op in ops.SWITCH)
-    pivot = graph.add("Identity", "tpugraph/staged/pivot", [switch.out(1)], attrs={"T": _INT32}, outputs=[(_INT32, ())])
+    pivot = Builder(graph, "tpugraph/staged").identity(switch.out(1), name="pivot").node
     return _Loop(frame, condition, switch, switch.out(1), pivot)
 
 
 def _count(graph: Graph, loop: _Loop) -> None:
-    leave = _add(graph, "Exit", [loop.counter.out(0)], {"T": _INT32}, (_INT32, ()))
-    graph.add("Identity", COUNT, [leave], attrs={"T": _INT32}, outputs=[(_INT32, ())])
+    leave = Builder(graph, "tpugraph/staged").add("Exit", [loop.counter.out(0)], ())
+    Builder(graph).identity(leave, name=COUNT)
 
 
 def _own_limit(graph: Graph, loop: _Loop) -> None:
     """Let the loop run to what is fed instead of to the variable that the loop over the outfeed reads as well."""
-    limit = graph.add("Placeholder", LIMIT, attrs={"dtype": _INT32, "shape": ()}, outputs=[(_INT32, ())]).out()
-    graph.set_input(loop.condition.inputs[0].node, 1, _enter(graph, loop, limit))
+    limit = Builder(graph).placeholder(_INT32, (), name=LIMIT)
+    graph.set_input(loop.condition.inputs[0].node, 1, Builder(graph, "tpugraph/staged").enter(limit, loop.frame))
 
 
 def _hold_positions(graph: Graph) -> list[str]:
     """Let checkpoints save the input's position that was held last; returns the ops that hold the one of now."""
-    holds = []
+    holds, make = [], Builder(graph)
     for state in graph.of_type("SerializeIterator"):
-        attributes = {"dtype": _VARIANT, "shape": (None,), "container": ""}
         name = graph.fresh_name("tpugraph/staged/position")
-        held = graph.add("VarHandleOp", name, attrs={**attributes, "shared_name": name},
-                         outputs=[(attrs.dtype("resource"), ())]).out()  # fmt: skip
-        read = _add(graph, "ReadVariableOp", [held], {"dtype": _VARIANT}, (_VARIANT, (None,)))
+        held = make.variable(_VARIANT, (None,), name=name).out()
+        read = make.add("ReadVariableOp", [held], (None,), name="tpugraph/staged/ReadVariableOp", dtype=_VARIANT)
         graph.replace_uses(state.out(), read)
-        hold = graph.add("AssignVariableOp", f"{name}/hold", [held, state.out()], attrs={"dtype": _VARIANT}, outputs=[])
-        holds.append(hold.name)
+        holds.append(make.node("AssignVariableOp", [held, state.out()], name=f"{name}/hold").name)
     return holds
 
 
 def _stage(graph: Graph, loop: _Loop, tensor: Tensor, shape: tuple[int | None, ...], iterations: int) -> str:
     """The name of the tensor with the values of all iterations, zeros where one did not take place."""
-    kind = tensor.dtype
-    dims, rows = _constant(graph, np.asarray(shape, "int32")), _constant(graph, np.int32(iterations))
-    variant: Output = (_VARIANT, ())
-    empty = _add(graph, "TensorListReserve", [dims, rows], {"element_dtype": kind, "shape_type": _INT32}, variant)
-    entry = _enter(graph, loop, empty, constant=False)
-    merge = graph.add("Merge", "tpugraph/staged/Merge", [entry, entry], attrs={"T": _VARIANT, "N": 2},
-                      outputs=[variant, (_INT32, ())])  # fmt: skip
-    switch = graph.add("Switch", "tpugraph/staged/Switch", [merge.out(), loop.condition.out()], attrs={"T": _VARIANT},
-                       outputs=[variant, variant])  # fmt: skip
-    filled = _add(graph, "TensorListSetItem", [switch.out(1), loop.number, tensor],
-                  {"element_dtype": kind, "resize_if_index_out_of_bounds": False}, variant)  # fmt: skip
-    graph.set_input(merge, 1, _add(graph, "NextIteration", [filled], {"T": _VARIANT}, variant))
-    leave = _add(graph, "Exit", [switch.out(0)], {"T": _VARIANT}, variant)
-    stacked = _add(graph, "TensorListStack", [leave, dims], {"element_dtype": kind, "num_elements": iterations},
-                   (kind, (iterations, *shape)))  # fmt: skip
+    stacked = stack_iterations(Builder(graph, "tpugraph/staged"), tensor, shape, frame=loop.frame, condition=loop.condition,
+                               number=loop.number, iterations=iterations)  # fmt: skip
     return f"{stacked.node.name}:0"
 
 
 def _read_back(graph: Graph, loop: _Loop, get: Node, iterations: int) -> list[str]:
     """Let the loop read row i of what is fed in its iteration i; returns the names to feed."""
-    names = []
+    names, make = [], Builder(graph, "tpugraph/staged")
     for port, (kind, shape) in enumerate(get.outputs or ()):
-        fed = _placeholder(graph, (kind, (iterations, *(shape or ()))))
+        fed = make.placeholder(kind, (iterations, *(shape or ())))
         names.append(f"{fed.node.name}:0")
-        axis = _constant(graph, np.int32(0), [loop.pivot])
-        kinds = {"Tparams": kind, "Tindices": _INT32, "Taxis": _INT32, "batch_dims": 0}
-        row = _add(graph, "GatherV2", [_enter(graph, loop, fed), loop.number, axis], kinds, (kind, shape))
+        axis = make.constant(np.int32(0), controls=[loop.pivot])
+        row = make.add("GatherV2", [make.enter(fed, loop.frame), loop.number, axis], shape, batch_dims=0)
         graph.replace_uses(get.out(port), row)
     graph.replace_control_uses(get, [loop.pivot])
     graph.remove(get)
     return names
-
-
-def _enter(graph: Graph, loop: _Loop, tensor: Tensor, *, constant: bool = True) -> Tensor:
-    attributes = {"T": tensor.dtype, "frame_name": loop.frame, "is_constant": constant, "parallel_iterations": 1}
-    return _add(graph, "Enter", [tensor], attributes, (tensor.dtype, tensor.shape))
-
-
-def _placeholder(graph: Graph, like: Output) -> Tensor:
-    return _add(graph, "Placeholder", [], {"dtype": like[0], "shape": like[1]}, like)
-
-
-def _constant(graph: Graph, value: np.ndarray[Any, Any] | np.generic, controls: Any = ()) -> Tensor:
-    kind = attrs.dtype(value.dtype.name)
-    return graph.add("Const", "tpugraph/staged/Const", attrs={"dtype": kind, "value": np.asarray(value)},
-                     controls=controls, outputs=[(kind, value.shape)]).out()  # fmt: skip
-
-
-def _add(graph: Graph, op: str, inputs: list[Tensor], attributes: dict[str, Any], output: Output) -> Tensor:
-    return graph.add(op, f"tpugraph/staged/{op}", inputs, attrs=attributes, outputs=[output]).out()

@@ -1,0 +1,259 @@
+"""Each module of the analyses by itself, on a graph of a few nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tpugraph import analysis, testing
+from tpugraph.analysis import (
+    batch_constants,
+    batched_input,
+    because,
+    placing,
+    questions,
+    signatures,
+    size_relations,
+    sizes,
+    state,
+)
+from tpugraph.analysis.dimensions import Dimensions, Dims
+from tpugraph.analysis.evidence import loops_over_rows, single_rows
+from tpugraph.analysis.placements import Partial, Shard
+from tpugraph.analysis.rules import Rules
+from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device, must_be_host
+from tpugraph.analysis.sizes import ROWS, Poly, Unknown, add, divide, follows_batch, times
+from tpugraph.analysis.step import SecondTrace
+from tpugraph.analysis.write_order import Writes
+from tpugraph.ir import Graph, Tensor
+from tpugraph.ir.node import Use
+from tpugraph.support.errors import ConversionError, ShapeError
+
+VARIABLE = 'dtype: float32, shape: [2], shared_name: "v", container: ""'
+STATE = f"""
+    v = VarHandleOp() {{{VARIABLE}}} : resource[]
+    early = ReadVariableOp(v) {{dtype: float32}} : float32[2]
+    x = Placeholder() {{dtype: float32, shape: [2]}} : float32[2]
+    write = AssignAddVariableOp(v, x) ^early {{dtype: float32}}
+    late = ReadVariableOp(v) ^write {{dtype: float32}} : float32[2]
+    behind = Neg(late) {{T: float32}} : float32[2]
+    before = Neg(early) {{T: float32}} : float32[2]
+    """
+
+
+# ------------------------------------------------------------------ sizes
+
+
+def test_polynomials_of_the_batch() -> None:
+    area = times(ROWS, add(ROWS, 2))
+    assert area == Poly((0, 2, 1))
+    assert area.at(3) == 15  # type: ignore[union-attr]
+    assert str(area) == "2*b + b^2"
+    assert divide(area, ROWS) == Poly((2, 1))
+    assert divide(7, 2) is None
+    assert (add(2, 3), times(2, 3)) == (5, 6)
+
+
+def test_sizes_that_are_tied_are_found_together() -> None:
+    relations = size_relations.Relations(4, 8)
+    one, other = Unknown(4), Unknown(4)
+    relations.tie(one, other)
+    relations.tie(other, ROWS)
+    assert follows_batch(one)
+    assert not follows_batch(Unknown(4))
+
+
+# ------------------------------------------------------------------ signatures and questions
+
+
+def test_a_signature_names_the_dimensions_of_operands() -> None:
+    graph = testing.parse("""
+        a = Test() : float32[2,3]
+        b = Test() : float32[3,4]
+        c = MatMul(a, b) {T: float32, transpose_a: false, transpose_b: false} : float32[2,4]
+        d = AddV2(a, a) {T: float32} : float32[2,3]
+        """)
+    product, sum_ = signatures.of(graph["c"]), signatures.of(graph["d"])
+    assert product is not None
+    assert sum_ is not None
+    assert (product.inputs, product.outputs) == ((("i", "k"), ("k", "j")), (("i", "j"),))
+    assert product.linear == (frozenset({0}), frozenset({1}))
+    assert sum_.elementwise
+    assert not product.elementwise
+
+
+def test_a_rule_for_no_op_type_is_that_for_all_others() -> None:
+    rules: Rules = Rules()
+
+    @rules.rule("Add Sub")
+    def one() -> None:
+        """Of two op types."""
+
+    @rules.rule("")
+    def other() -> None:
+        """Of all others."""
+
+    assert (rules.of("Sub"), rules.of("Mul")) == (one, other)
+
+
+def test_a_question_that_comes_back_to_itself_has_no_answer_there() -> None:
+    graph = testing.parse("a = Test(b)\nb = Test(a)\nc = Test()")
+
+    def depth(tensor: Tensor) -> questions.Answer:
+        found = 0
+        for operand in tensor.node.inputs:
+            found = 1 + ((yield depth, operand) or 0)
+        return found
+
+    assert questions.ask(depth, graph["c"].out()) == 0
+    assert questions.ask(depth, graph["a"].out()) == 2
+
+
+# ------------------------------------------------------------------ state
+
+
+def test_a_value_flows_on_through_a_variable_that_is_read_after_the_write() -> None:
+    graph = testing.parse(STATE)
+    found = state.flows_from(graph, [graph["x"]])
+    assert {node.name for node in found} == {"x", "write", "late", "behind"}
+    assert state.written_variables(graph["write"]) == [graph["v"]]
+
+
+def test_the_order_of_writes_and_reads() -> None:
+    graph = testing.parse(STATE)
+    writes = Writes(graph)
+    assert writes.nodes == [graph["write"]]
+    assert writes.before(graph["behind"], graph["v"]) == writes.bit(graph["write"])
+    assert writes.before(graph["before"], graph["v"]) == 0
+    assert writes.waits(Use(graph["behind"], 0), graph["v"]) == [graph["write"]]
+
+
+# ------------------------------------------------------------------ host and device
+
+
+def test_what_the_host_gives_to_the_device() -> None:
+    graph = testing.parse("""
+        text = Const() {dtype: string, value: object[1]["a"]} : string[1]
+        x = Placeholder() {dtype: float32, shape: [2]} : float32[2]
+        y = Neg(x) {T: float32, _tpu_replicate: "cluster"} : float32[2]
+        said = Test(text)
+        """)
+    assert list(cluster_nodes(graph)) == [graph["y"]]
+    assert fed_to_device(graph) == [graph["x"].out()]
+    assert must_be_host(graph["text"])
+    assert not must_be_host(graph["y"])
+
+
+BATCHED = """
+    rows = Const() {dtype: int64, value: int64[]8}
+    data = Test()
+    batched = BatchDatasetV2(data, rows, rows) {output_types: (float32), output_shapes: ([?,3])}
+    on = PrefetchDataset(batched, rows) {output_types: (float32), output_shapes: ([?,3])}
+    iterator = IteratorV2() {output_types: (float32), output_shapes: ([?,3]), shared_name: "", container: ""}
+    maker = MakeIterator(on, iterator)
+    take = IteratorGetNext(iterator) {output_types: (float32), output_shapes: ([?,3])}
+    """
+
+
+def test_the_dataset_behind_a_batch_and_its_rows() -> None:
+    graph = testing.parse(BATCHED)
+    assert batched_input.dataset_of(graph, graph["take"]) == (graph["iterator"], graph["on"])
+    assert [node.name for node in batched_input.stages(graph["on"])] == ["on", "batched"]
+    assert batched_input.rows_of(graph, graph["take"], graph["batched"]) == 8
+    with pytest.raises(ShapeError, match="the number of rows of a batch is not known"):
+        batched_input.rows_of(graph, graph["take"], None)
+    graph.remove(graph["maker"])
+    with pytest.raises(ConversionError, match="'iterator' is an iterator of 0 datasets of the graph, not of one"):
+        batched_input.dataset_of(graph, graph["take"])
+
+
+def test_constants_of_a_trace_with_twice_the_rows_tell_which_hold_the_batch() -> None:
+    graph = testing.parse("""
+        n = Const() {dtype: int32, value: int32[]4} : int32[]
+        k = Const() {dtype: int32, value: int32[]4} : int32[]
+        m = Const() {dtype: float32, value: float32[4,1][[0.0],[0.0],[0.0],[0.0]]} : float32[4,1]
+        """)
+    graph.keep(SecondTrace({"n": np.asarray(8, np.int32), "k": None, "m": np.zeros((8, 1), np.float32)}))
+    found = batch_constants.told(graph, 4, graph)
+    assert [follows_batch(size or 0) for size in found.elements[graph["n"].out()]] == [True]
+    assert found.same == {"k"}
+    assert [follows_batch(size) for size in found.dims[graph["m"].out()]] == [True, False]
+
+
+# ------------------------------------------------------------------ placements, with reasons
+
+
+def found(text: str, rows: int) -> tuple[Graph, Dimensions]:
+    graph = testing.parse(text)
+    order = analysis.loop_order(graph, dict.fromkeys(graph))
+    seeds: dict[Tensor, Dims] = {graph["x"].out(): (ROWS, 3)}
+    if "table" in graph:
+        seeds[graph["table"].out()] = (5,)
+    return graph, Dimensions(graph, order, rows, seeds, whole=2 * rows, ones=rows == 1)
+
+
+SUMMED = """
+    x = Placeholder() {dtype: float32, shape: [4,3]} : float32[4,3]
+    first = Const() {dtype: int32, value: int32[1][0]} : int32[1]
+    y = Sum(x, first) {T: float32, Tidx: int32, keep_dims: false} : float32[3]
+    z = Neg(y) {T: float32} : float32[3]
+    """
+
+
+def test_the_chain_of_reasons_leads_from_a_value_to_the_input() -> None:
+    graph, dims = found(SUMMED, 4)
+    made = placing.Placing(graph, dims.order, dims, {graph["x"].out(): Shard(0)})
+    made.solve()
+    assert made.read(graph["z"].out()) == Partial()
+    chain = because.Because(made, {}).chain(graph["z"].out())
+    assert [reason.tensor for reason in chain] == ["z", "y", "x"]
+    assert "sums over the rows" in str(chain[1])
+
+
+# ------------------------------------------------------------------ evidence
+
+
+def test_with_one_row_a_slice_of_what_has_no_rows_has_none() -> None:
+    graph, dims = found(
+        """
+        x = Placeholder() {dtype: float32, shape: [1,3]} : float32[1,3]
+        table = Placeholder() {dtype: float32, shape: [5]} : float32[5]
+        begin = Const() {dtype: int32, value: int32[1][0]} : int32[1]
+        size = Const() {dtype: int32, value: int32[1][1]} : int32[1]
+        part = Slice(table, begin, size) {T: float32, Index: int32} : float32[1]
+        """,
+        1,
+    )
+    single_rows.parts_of_tables(dims)
+    dims.sizes.propagate()
+    assert [sizes.known(size) for size in dims.dims(graph["part"].out()) or ()] == [1]
+
+
+def test_a_loop_that_reads_the_rows_of_a_list_has_as_many_iterations() -> None:
+    graph, dims = found(
+        """
+        x = Placeholder() {dtype: float32, shape: [4,3]} : float32[4,3]
+        limit = Const() {dtype: int32, value: int32[]4} : int32[]
+        numbers = Range(zero, limit, one) {Tidx: int32} : int32[4]
+        zero = Const() {dtype: int32, value: int32[]0} : int32[]
+        one = Const() {dtype: int32, value: int32[]1} : int32[]
+        list = TensorArrayV3(limit) {dtype: float32, element_shape: [3], tensor_array_name: ""} : resource[2], float32[]
+        filled = TensorArrayScatterV3(list, numbers, x, list:1) {T: float32} : float32[]
+        start = Enter(zero) {T: int32, frame_name: "f", is_constant: false, parallel_iterations: 1} : int32[]
+        counter = Merge(start, next) {N: 2, T: int32} : int32[], int32[]
+        most = Enter(limit) {T: int32, frame_name: "f", is_constant: true, parallel_iterations: 1} : int32[]
+        handle = Enter(list) {T: resource, frame_name: "f", is_constant: true, parallel_iterations: 1} : resource[2]
+        flow = Enter(filled) {T: float32, frame_name: "f", is_constant: true, parallel_iterations: 1} : float32[]
+        less = Less(counter, most) {T: int32} : bool[]
+        condition = LoopCond(less) : bool[]
+        switch = Switch(counter, condition) {T: int32} : int32[], int32[]
+        number = Identity(switch:1) {T: int32} : int32[]
+        row = TensorArrayReadV3(handle, number, flow) {dtype: float32} : float32[3]
+        more = AddV2(number, number) {T: int32} : int32[]
+        next = NextIteration(more) {T: int32} : int32[]
+        """,
+        4,
+    )
+    loops_over_rows.loop_limits(dims)
+    dims.sizes.propagate()
+    assert follows_batch((dims.elements(graph["limit"].out()) or [0])[0] or 0)

@@ -1,0 +1,76 @@
+"""Patterns of nodes: what they bind, and what they say where they do not match."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpugraph import testing
+from tpugraph.ir.pattern import anything, behind, either, handed_on, match, number, op
+
+GRAPH = """
+    x = Test()
+    y = Test()
+    one = Const() {dtype: float32, value: float32[]1.0}
+    few = Const() {dtype: float32, value: float32[2][1.0, 2.0]}
+    same = Identity(x) {T: float32}
+    cast = Cast(same) {SrcT: float32, DstT: int32, Truncate: false}
+    sum = AddV2(same, one) {T: float32}
+    twice = Mul(sum, sum) {T: float32}
+    other = Mul(sum, x) {T: float32}
+    split = Split(one, x) {T: float32, num_split: 2}
+    """
+
+
+def test_names_bind_tensors() -> None:
+    graph = testing.parse(GRAPH)
+    found = match(op("AddV2", anything("value"), number(1, "by"), name="sum"), graph["sum"].out())
+    assert found
+    assert (found["value"], found["by"], found["sum"]) == tuple(graph[n].out() for n in ("same", "one", "sum"))
+    assert found.why == ""
+
+
+def test_operands_may_stand_in_any_order() -> None:
+    graph = testing.parse(GRAPH)
+    sum_ = graph["sum"].out()
+    assert not match(op("AddV2", number(1), anything()), sum_)
+    assert match(op("AddV2", number(1), anything("value"), swaps=True), sum_)["value"] == graph["same"].out()
+
+
+def test_a_name_that_stands_twice_is_one_tensor() -> None:
+    graph = testing.parse(GRAPH)
+    square = op("Mul", anything("x"), anything("x"))
+    assert match(square, graph["twice"].out())["x"] == graph["sum"].out()
+    assert match(square, graph["other"].out()).why == "'x' (Test) is no 'sum', which stands there too"
+
+
+def test_what_hands_a_value_on_is_looked_behind() -> None:
+    graph = testing.parse(GRAPH)
+    assert match(handed_on(anything("x")), graph["same"].out())["x"] == graph["x"].out()
+    assert match(behind({"Cast", "Identity"}, op("Test", name="x")), graph["cast"].out())["x"] == graph["x"].out()
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "why"),
+    [
+        ("sum", op(("Sub", "Mul")), "'sum' (AddV2) is no Mul or Sub"),
+        ("sum", op("AddV2", op("Cast")), "'same' (Identity) is no Cast"),
+        ("sum", op("AddV2", anything(), number(2)), "'one' (Const) is no constant 2"),
+        ("few", number(), "'few' (Const) is no constant number"),
+        ("cast", op("Cast", attrs={"Truncate": True}), "'cast' (Cast) is no Cast with Truncate=True"),
+        ("x", op("Test", anything(), anything()), "'x' (Test) is no Test with at least 2 inputs"),
+        ("split", op("Split", port=1), "'split' (Split) is no Split whose output 1 is read"),
+    ],
+)
+def test_a_failed_match_says_which_node_is_another(name: str, pattern, why: str) -> None:
+    found = match(pattern, testing.parse(GRAPH)[name].out())
+    assert not found
+    assert found.why == why
+    assert found.bound == {}
+
+
+def test_of_several_ways_the_one_that_went_furthest_is_told() -> None:
+    graph = testing.parse(GRAPH)
+    far = op("Mul", op("AddV2", anything(), number(7)))
+    found = match(either(op("Sub"), far, op("Div")), graph["twice"].out())
+    assert found.why == "'one' (Const) is no constant 7"
+    assert match(either(far, anything("all")), graph["twice"].out())["all"] == graph["twice"].out()

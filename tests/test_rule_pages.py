@@ -1,0 +1,204 @@
+"""A claim of each page of rules: which dimensions of a result follow the batch, and how it lives on the cores.
+
+The inputs are those of a batch of four rows: ``x`` [4, 6] and ``ids`` [4], and a weight ``w`` [6, 5], the same on every core.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from tpugraph import analysis, testing
+from tpugraph.analysis import dimensions, evidence, placing, shapes
+from tpugraph.analysis.dimension_rules import (
+    arithmetic_ties,
+    container_ties,
+    handed_on_ties,
+    lookup_ties,
+    regrouping_ties,
+    reshaping_ties,
+    size_arithmetic,
+    slicing_ties,
+    state_ties,
+)
+from tpugraph.analysis.evidence import counters, divisors, reshapes, summed, whole_shapes
+from tpugraph.analysis.placement_rules import (
+    container_placements,
+    factor_placements,
+    handed_on_placements,
+    lookup_placements,
+    reduction_placements,
+    reshaping_placements,
+    slicing_placements,
+)
+from tpugraph.analysis.placements import REPLICATE, Held, Partial, Placement, Shard, Sized
+from tpugraph.analysis.sizes import ROWS, follows_batch, known
+from tpugraph.ir import Graph
+
+FED = """
+    x = Placeholder() {dtype: float32, shape: [4,6]}
+    ids = Placeholder() {dtype: int32, shape: [4]}
+    w = Placeholder() {dtype: float32, shape: [6,5]}
+    first = Const() {dtype: int32, value: int32[1][0]}
+    zero = Const() {dtype: int32, value: int32[]0}
+    one = Const() {dtype: int32, value: int32[]1}
+    swapped = Const() {dtype: int32, value: int32[2][1, 0]}
+    """
+
+
+def read(text: str) -> Graph:
+    graph = testing.parse(FED + text)
+    shapes.infer(graph)
+    return graph
+
+
+def found_dimensions(graph: Graph) -> dimensions.Dimensions:
+    order = analysis.loop_order(graph, dict.fromkeys(graph))
+    seeds = {graph["x"].out(): (ROWS, 6), graph["ids"].out(): (ROWS,), graph["w"].out(): (6, 5)}
+    made = dimensions.Dimensions(graph, order, 4, seeds, whole=8)
+    evidence.weigh(made)
+    return made
+
+
+def found_placements(graph: Graph) -> placing.Placing:
+    d = found_dimensions(graph)
+    seeds = {graph["x"].out(): Shard(0), graph["ids"].out(): Shard(0), graph["w"].out(): REPLICATE}
+    made = placing.Placing(graph, d.order, d, seeds)
+    made.solve()
+    return made
+
+
+SUM = "y = Sum(x, first) {T: float32, Tidx: int32, keep_dims: false}"
+SHAPE = "y = Shape(x) {T: float32, out_type: int32}"
+RESHAPE = """
+    a = Const() {dtype: int32, value: int32[2][-1, 3]}
+    y = Reshape(x, a) {T: float32, Tshape: int32}
+    """
+SLICE = """
+    b = Const() {dtype: int32, value: int32[2][0, 2]}
+    s = Const() {dtype: int32, value: int32[2][-1, 3]}
+    y = Slice(x, b, s) {T: float32, Index: int32}
+    """
+GATHER = "y = GatherV2(w, ids, zero) {Tparams: float32, Tindices: int32, Taxis: int32, batch_dims: 0}"
+TRANSPOSE = "y = Transpose(x, swapped) {T: float32, Tperm: int32}"
+MATMUL = "y = MatMul(x, w) {T: float32, transpose_a: false, transpose_b: false}"
+_ARRAY = 'clear_after_read: true, identical_element_shapes: true, tensor_array_name: ""'
+LIST = f"""
+    columns = Const() {{dtype: int32, value: int32[]6}}
+    y = TensorArrayV3(columns) {{dtype: float32, element_shape: [4], dynamic_size: false, {_ARRAY}}}
+    numbers = Range(zero, columns, one) {{Tidx: int32}}
+    across = Transpose(x, swapped) {{T: float32, Tperm: int32}}
+    filled = TensorArrayScatterV3(y, numbers, across, y:1) {{T: float32}}
+    column = TensorArrayReadV3(y, zero, filled) {{dtype: float32}}
+    """
+NORM = """
+    scale = Const() {dtype: float32, value: float32[2][1.0, 1.0]}
+    none = Const() {dtype: float32, value: float32[0][]}
+    wide = Const() {dtype: int32, value: int32[4][-1, 1, 3, 2]}
+    image = Reshape(x, wide) {T: float32, Tshape: int32}
+    y = FusedBatchNormV3(image, scale, scale, none, none) {T: float32, U: float32, data_format: "NHWC", is_training: true}
+    """
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "node", "axes"),
+    [
+        (arithmetic_ties, SHAPE, "y", []),
+        (container_ties, LIST, "column", [0]),
+        (handed_on_ties, "y = IdentityN(ids, x) {T: (int32; float32)}", "y", [0]),
+        (lookup_ties, GATHER, "y", [0]),
+        (regrouping_ties, RESHAPE, "y", [0]),
+        (reshaping_ties, TRANSPOSE, "y", [1]),
+        (slicing_ties, SLICE, "y", [0]),
+        (state_ties, NORM, "y", [0]),
+    ],
+)
+def test_dimensions_follow_the_batch(page: ModuleType, text: str, node: str, axes: list[int]) -> None:
+    graph = read(text)
+    found = found_dimensions(graph)
+    assert dimensions.RULES.of(graph[node].op).__module__ == page.__name__
+    assert found.axes(graph[node].out()) == axes
+
+
+def test_the_elements_of_a_shape_follow_what_they_are_sizes_of() -> None:
+    graph = read(SHAPE)
+    rows, columns = found_dimensions(graph).elements(graph["y"].out()) or (None, None)
+    assert rows is not None
+    assert follows_batch(rows)
+    assert columns == 6
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "node", "placement", "why"),
+    [
+        (reduction_placements, SUM, "y", Partial(), "sums over the rows"),
+        (factor_placements, MATMUL, "y", Shard(0), "works along the rows of 'i'"),
+        (handed_on_placements, "y = IdentityN(x, ids) {T: (float32; int32)}", "y", Shard(0), "handed on"),
+        (reshaping_placements, SHAPE, "y", Sized(), ""),
+        (reshaping_placements, RESHAPE, "y", Shard(0, inner=2), "rows stay rows"),
+        (container_placements, LIST, "y", Held("y"), ""),
+        (slicing_placements, SLICE, "y", Shard(0), "rows stay rows"),
+        (lookup_placements, GATHER, "y", Shard(0), "rows of a table by this core's numbers"),
+    ],
+)
+def test_where_a_value_lives(page: ModuleType, text: str, node: str, placement: Placement, why: str) -> None:
+    graph = read(text)
+    found = found_placements(graph)
+    assert placing.RULES.of(graph[node].op).__module__ == page.__name__
+    assert found.read(graph[node].out()) == placement
+    assert why in found.verdicts[graph[node]].why
+
+
+DIVIDED = f"""{SUM}
+    count = Const() {{dtype: float32, value: float32[]4.0}}
+    mean = RealDiv(y, count) {{T: float32}}
+    """
+ONES = """
+    count = Const() {dtype: int32, value: int32[2][4, 6]}
+    number = Const() {dtype: float32, value: float32[]1.0}
+    ones = Fill(count, number) {T: float32, index_type: int32}
+    more = AddV2(x, ones) {T: float32}
+    """
+FLAT = """
+    count = Const() {dtype: int32, value: int32[1][24]}
+    flat = Reshape(x, count) {T: float32, Tshape: int32}
+    """
+NUMBERED = """
+    n = Shape(ids) {T: int32, out_type: int32}
+    size = Prod(n, first) {T: int32, Tidx: int32, keep_dims: false}
+    numbers = Range(zero, size, one) {Tidx: int32}
+    count = Const() {dtype: int32, value: int32[]4}
+    moved = AddV2(numbers, count) {T: int32}
+    """
+
+
+@pytest.mark.parametrize(
+    ("page", "text"), [(divisors, DIVIDED), (whole_shapes, ONES), (reshapes, FLAT), (counters, NUMBERED)]
+)
+def test_what_speaks_for_a_constant_that_counts_rows(page: ModuleType, text: str) -> None:
+    graph = read(text)
+    d = found_dimensions(graph)
+    elements = d.elements(graph["count"].out())
+    assert elements, f"{page.__name__} knows nothing of the constant"
+    assert follows_batch(elements[0] or 0)
+
+
+def test_a_constant_that_nothing_speaks_for_is_a_number_of_the_model() -> None:
+    graph = read("count = Const() {dtype: float32, value: float32[]4.0}\n    y = Mul(x, count) {T: float32}")
+    elements = found_dimensions(graph).elements(graph["count"].out())
+    assert not follows_batch((elements or [None])[0] or 0)
+
+
+def test_the_product_of_two_sizes_follows_the_batch_with_them() -> None:
+    d = found_dimensions(read(""))
+    cells = size_arithmetic.product(d, [ROWS, 6])
+    d.sizes.propagate()
+    assert str(known(cells)) == "6*b"
+    assert size_arithmetic.product(d, [2, 3]) == 6
+
+
+def test_rows_are_found_behind_the_linear_ops_after_a_sum() -> None:
+    graph = read(f"{SUM}\n    z = Neg(y) {{T: float32}}")
+    found = list(summed.back(found_dimensions(graph), graph["z"].out()))
+    assert [follows_batch(size) for size in found] == [True]

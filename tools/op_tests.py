@@ -1,0 +1,120 @@
+"""Where the code asks what op a node is: facts about op types belong into the records of tpugraph/ops.
+
+    python tools/op_tests.py            prints the modules outside of tpugraph/ops that test ``node.op``, with names first
+    python tools/op_tests.py --check    exit code 1 where there are more of them than there were
+
+A test against a set of ``tpugraph.ops`` asks a record. A test against a name, or a set of names that the module keeps, states a
+fact beside the records: these are to become fewer.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_TESTING = 139
+"""How many modules test ``node.op`` at most, whatever against; lower it when there are fewer."""
+
+MOST_NAMING = 78
+"""How many of them name op types in such a test."""
+
+MOST_NAMES = 231
+"""How many tests there are that name op types."""
+
+_FOLDERS = ("tpugraph", "passes")
+
+
+@dataclass(frozen=True)
+class Tested:
+    """The tests of ``node.op`` in one module: the lines of all, and of those that name op types."""
+
+    path: str
+    lines: tuple[int, ...]
+    naming: tuple[int, ...]
+
+
+def tested(root: Path) -> list[Tested]:
+    """The modules that test ``node.op``, those with most names first."""
+    found = []
+    for path in sorted(path for folder in _FOLDERS for path in (root / folder).rglob("*.py")):
+        place = path.relative_to(root)
+        if place.parts[:2] in (("tpugraph", "ops"), ("tpugraph", "passes")):
+            continue  # the records; and the link to passes
+        module = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        named = _sets_of_names(module)
+        tests = [test for test in ast.walk(module) if isinstance(test, ast.Compare | ast.Match) and _asks_op(test)]
+        naming = [test for test in tests if _names(test, named)]
+        if tests:
+            found.append(Tested(str(place), _lines(tests), _lines(naming)))
+    return sorted(found, key=lambda one: (-len(one.naming), one.path))
+
+
+def _lines(tests: list[ast.Compare | ast.Match]) -> tuple[int, ...]:
+    return tuple(sorted(test.lineno for test in tests))
+
+
+def _operands(test: ast.Compare | ast.Match) -> list[ast.AST]:
+    if isinstance(test, ast.Match):
+        return [test.subject, *test.cases]
+    return [test.left, *test.comparators]
+
+
+def _asks_op(test: ast.Compare | ast.Match) -> bool:
+    return any(isinstance(operand, ast.Attribute) and operand.attr == "op" for operand in _operands(test))
+
+
+def _sets_of_names(module: ast.Module) -> set[str]:
+    """The constants of a module that hold names."""
+    found = set()
+    for statement in module.body:
+        if (
+            isinstance(statement, ast.Assign | ast.AnnAssign)
+            and statement.value is not None
+            and _holds_text(statement.value)
+        ):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def _holds_text(expression: ast.AST) -> bool:
+    return any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in ast.walk(expression))
+
+
+def _names(test: ast.Compare | ast.Match, named: set[str]) -> bool:
+    return any(
+        _holds_text(operand) or any(isinstance(part, ast.Name) and part.id in named for part in ast.walk(operand))
+        for operand in _operands(test)
+    )
+
+
+def faults(found: list[Tested]) -> list[str]:
+    """What there is more of than there was."""
+    naming = [one for one in found if one.naming]
+    counts = (
+        (len(found), MOST_TESTING, "modules test node.op"),
+        (len(naming), MOST_NAMING, "modules name op types in a test"),
+        (sum(len(one.naming) for one in naming), MOST_NAMES, "tests name op types"),
+    )
+    return [f"{count} {what}, and {most} at most did: ask a record" for count, most, what in counts if count > most]
+
+
+def main(arguments: list[str]) -> int:
+    """Print or check the modules; returns the exit code."""
+    found = tested(Path(__file__).parents[1])
+    if arguments == ["--check"]:
+        print("\n".join(faults(found)), end="")
+        return bool(faults(found))
+    for one in found:
+        print(f"{len(one.naming):4} of {len(one.lines):3}  {one.path}")
+    naming = [one for one in found if one.naming]
+    print(
+        f"{len(found)} modules test node.op, {len(naming)} of them name op types, in {sum(len(o.naming) for o in naming)} tests"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

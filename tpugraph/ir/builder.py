@@ -1,0 +1,216 @@
+"""One way to make nodes: dtypes and attributes follow from the operands and from TensorFlow's definition of the op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.ir import attrs as attr_codec
+from tpugraph.ir.attrs import DType, Shape
+from tpugraph.ir.graph import Graph
+from tpugraph.ir.node import Node, Tensor
+from tpugraph.support.errors import GraphError
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Makes nodes that have a scope, a device, marks and a reason in common.
+
+    Of an attribute that the operands decide (``T``, ``N``, ``Tidx``, a list of dtypes) nothing need be said; what is given
+    goes before. The dtypes of the outputs follow from the attributes. Shapes are what the caller knows: the pass that infers
+    them looks at new nodes anyway.
+
+    Attributes:
+        graph: where nodes are added.
+        scope: what names begin with, without the slash at the end; "" for none.
+        device: the device of every node.
+        marks: attributes of every node, such as that of the cluster.
+        source: the node for whose sake the others are made.
+        made_by: who is told to have made the nodes; the pass at work where None.
+    """
+
+    graph: Graph
+    scope: str = ""
+    device: str = ""
+    marks: Mapping[str, Any] = field(default_factory=dict)
+    source: Node | None = None
+    made_by: str | None = None
+
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[Tensor] = (),
+        *,
+        name: str | None = None,
+        shapes: Sequence[Shape] = (),
+        controls: Iterable[Node] = (),
+        **attributes: Any,
+    ) -> Node:
+        """Make a node.
+
+        Args:
+            op: the op type.
+            inputs: its operands; their dtypes must be known.
+            name: the name wished for, below the scope; the op type where None.
+            shapes: the shapes of the first outputs; those of the rest are unknown.
+            controls: nodes to wait for.
+            **attributes: what the operands do not decide, as Python values.
+
+        Raises:
+            GraphError: TensorFlow has no such op, the dtype of an operand is unknown, or an attribute of an output is missing.
+        """
+        known = _decided(op, inputs) | attributes
+        kinds = _output_kinds(op, known)
+        padded = [*shapes, *[None] * (len(kinds) - len(shapes))]
+        made = self.graph.add(
+            op,
+            f"{self.scope}/{name or op}" if self.scope else name or op,
+            inputs,
+            controls=controls,
+            attrs={**known, **self.marks},
+            device=self.device,
+            outputs=list(zip(kinds, padded, strict=True)),
+            source=self.source,
+        )
+        if self.made_by is not None:
+            made.made_by = self.made_by
+        return made
+
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[Tensor] = (),
+        shape: Shape = None,
+        *,
+        name: str | None = None,
+        controls: Iterable[Node] = (),
+        **attributes: Any,
+    ) -> Tensor:
+        """Make a node and return its first output; see :meth:`node`.
+
+        Args:
+            op: the op type.
+            inputs: its operands.
+            shape: the shape of the first output; None where it is unknown.
+            name: the name wished for, below the scope; the op type where None.
+            controls: nodes to wait for.
+            **attributes: what the operands do not decide.
+        """
+        return self.node(op, inputs, name=name, shapes=(shape,), controls=controls, **attributes).out()
+
+    def constant(
+        self, value: Any, kind: DType | None = None, *, name: str = "const", controls: Iterable[Node] = ()
+    ) -> Tensor:
+        """A constant.
+
+        Args:
+            value: a number, a list or an array.
+            kind: its dtype; that of the array where None, which a list or a Python number has not.
+            name: the name wished for, below the scope.
+            controls: nodes to wait for, as what stands in a loop or a branch does.
+        """
+        array = np.asarray(value) if kind is None else np.asarray(value, _numpy_name(kind))
+        kind = kind or attr_codec.dtype(array.dtype.name)
+        return self.add("Const", [], array.shape, name=name, controls=controls, dtype=kind, value=array)
+
+    def cast(self, tensor: Tensor, kind: DType, *, name: str = "cast") -> Tensor:
+        """A tensor in another dtype."""
+        return self.add("Cast", [tensor], _shape(tensor), name=name, DstT=kind, Truncate=False)
+
+    def identity(self, tensor: Tensor, *, name: str = "identity", controls: Iterable[Node] = ()) -> Tensor:
+        """The same value, once all of ``controls`` have run."""
+        return self.add("Identity", [tensor], _shape(tensor), name=name, controls=controls)
+
+    def reshape(
+        self, tensor: Tensor, shape: Sequence[int], *, name: str = "reshape", target: str = "reshape/shape"
+    ) -> Tensor:
+        """A tensor in another shape of as many elements; ``target`` is the name wished for the constant of the shape."""
+        wanted = self.constant(np.asarray(shape, "int32"), name=target)
+        return self.add("Reshape", [tensor, wanted], tuple(shape), name=name)
+
+    def placeholder(self, kind: DType, shape: Shape, *, name: str = "Placeholder") -> Tensor:
+        """A tensor that is fed."""
+        known: dict[str, Any] = {} if shape is None else {"shape": shape}
+        return self.node("Placeholder", name=name, shapes=(shape,), dtype=kind, **known).out()
+
+    def variable(self, kind: DType, shape: Shape, *, name: str) -> Node:
+        """The handle of a resource variable, whose shared name is the name wished for."""
+        return self.node("VarHandleOp", name=name, shapes=((),), dtype=kind, shape=shape, container="",
+                         shared_name=f"{self.scope}/{name}" if self.scope else name)  # fmt: skip
+
+    def enter(
+        self, tensor: Tensor, frame: str, *, constant: bool = True, parallel: int = 1, name: str = "Enter"
+    ) -> Tensor:
+        """A value from outside of a loop, inside its frame.
+
+        Args:
+            tensor: the value.
+            frame: the name of the loop's frame.
+            constant: whether it is the same in all iterations; else it is what the first one begins with.
+            parallel: how many iterations may run at once.
+            name: the name wished for, below the scope.
+        """
+        return self.add("Enter", [tensor], _shape(tensor), name=name, frame_name=frame, is_constant=constant,
+                        parallel_iterations=parallel)  # fmt: skip
+
+
+def _shape(tensor: Tensor) -> Shape:
+    return None if tensor.node.outputs is None else tensor.shape
+
+
+def _numpy_name(kind: DType) -> str:
+    return "object" if kind.name == "string" else kind.name
+
+
+@cache
+def _definition(op: str) -> Any:
+    found = ops.op_def(op)
+    if found is None:
+        raise GraphError(f"TensorFlow has no op '{op}'", fix="check the name of the op")
+    return found
+
+
+def _decided(op: str, inputs: Sequence[Tensor]) -> dict[str, Any]:
+    """The attributes that operands decide: dtypes, lists of dtypes, and how many there are of one kind."""
+    found: dict[str, Any] = {}
+    arguments = _definition(op).input_arg
+    several = len(inputs) - sum(not (a.number_attr or a.type_list_attr) for a in arguments)
+    place = 0
+    for argument in arguments:
+        count = several if argument.number_attr or argument.type_list_attr else 1
+        group = inputs[place : place + count]
+        place += count
+        if argument.number_attr:
+            found[argument.number_attr] = count
+        if argument.type_list_attr:
+            found[argument.type_list_attr] = [tensor.dtype for tensor in group]
+        if argument.type_attr and group:
+            found[argument.type_attr] = group[0].dtype
+    return found
+
+
+def _output_kinds(op: str, attributes: Mapping[str, Any]) -> list[DType]:
+    """The dtypes of the outputs."""
+    definition = _definition(op)
+
+    def value(name: str) -> Any:
+        if name in attributes:
+            return attributes[name]
+        default = next(a for a in definition.attr if a.name == name)
+        if not default.HasField("default_value"):
+            raise GraphError(f"a new {op} lacks the attribute '{name}'", fix=f"give {name}=")
+        return attr_codec.decode(default.default_value)
+
+    found: list[DType] = []
+    for argument in definition.output_arg:
+        if argument.type_list_attr:
+            found += value(argument.type_list_attr)
+            continue
+        kind = value(argument.type_attr) if argument.type_attr else attr_codec.dtype(argument.type)
+        found += [kind] * (value(argument.number_attr) if argument.number_attr else 1)
+    return found

@@ -1,0 +1,138 @@
+"""Nodes of the cluster beside a tensor: in its loop and its branch, with constants and the core's number where they are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.ir.attrs import DType, Shape
+from tpugraph.ir.frames import frames_around
+
+_INT32 = attrs.dtype("int32")
+_FLOAT = attrs.dtype("float32")
+_REPLICA_ID = "tpugraph/replica_id"
+
+
+class StepNodes:
+    """Makes nodes of a step.
+
+    Args:
+        graph: the graph.
+        count: number of cores.
+        flat: whether all values that nodes are made for are outside of loops and branches.
+    """
+
+    def __init__(self, graph: Graph, count: int, *, flat: bool = False) -> None:
+        self.graph = graph
+        self.count = count
+        self._frame_of = {} if flat else analysis.frames(graph)
+        self._conditional = {} if flat else analysis.conditional(graph)
+        self._outer = {} if flat else frames_around(graph)
+        self._id: Tensor | None = None
+        self._entered: dict[tuple[Tensor, str], Tensor] = {}
+        self._constants: dict[tuple[str, bytes, tuple[int, ...]], Tensor] = {}
+
+    def add(self, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any], kind: DType, shape: Shape,
+            near: Tensor) -> Tensor:  # fmt: skip
+        """A node of the cluster, made for ``near``, in its loop and branch."""
+        node = self.graph.add(op, name, inputs, attrs={**attributes, CLUSTER_ATTR: CLUSTER}, outputs=[(kind, shape)],
+                              source=near.node)  # fmt: skip
+        frame = self._frame_of.get(near.node, "")
+        if near.node.op in ops.EXIT:
+            frame = self._outer.get(frame, "")
+        self._frame_of[node] = frame
+        if near.node in self._conditional or near.node.op in ops.SWITCH:
+            self._conditional[node] = None
+        return node.out()
+
+    def instead(self, tensor: Tensor, value: Any, *, name: str) -> Tensor:
+        """A constant that is read instead of a tensor, after all that the tensor's node waits for."""
+        made = self.constant(value, tensor.dtype, tensor, name=name, alone=True)
+        if tensor.node.op not in ops.CONSTANTS or tensor.node.controls:
+            self.graph.add_control(made.node, tensor.node)
+        return made
+
+    def constant(self, value: Any, kind: DType, near: Tensor, *, name: str = "", alone: bool = False) -> Tensor:
+        """A constant beside a tensor; outside of loops and branches one for all that are alike, unless it is to be alone."""
+        array = np.asarray(value)
+        if kind.name == "bfloat16":
+            return self.cast(self.constant(array.astype("float32"), _FLOAT, near), kind)
+        array = array.astype(kind.name)
+        inside = bool(self._frame(near)) or near.node in self._conditional or near.node.op in ops.SWITCH
+        key = (kind.name, array.tobytes(), array.shape)
+        if not inside and not alone and key in self._constants:
+            return self._constants[key]
+        node = self.graph.add("Const", name or f"{near.node.name}/const", controls=[near.node] if inside else [],
+                              attrs={"dtype": kind, "value": array, CLUSTER_ATTR: CLUSTER},
+                              outputs=[(kind, array.shape)], source=near.node)  # fmt: skip
+        self._frame_of[node] = self._frame(near)
+        if not inside:
+            if not alone:
+                self._constants[key] = node.out()
+        elif near.node in self._conditional or near.node.op in ops.SWITCH:
+            self._conditional[node] = None
+        return node.out()
+
+    def cast(self, tensor: Tensor, kind: DType) -> Tensor:
+        """A tensor in another dtype."""
+        if tensor.dtype == kind:
+            return tensor
+        return self.add("Cast", f"{tensor.node.name}/{kind.name}", [tensor],
+                        {"SrcT": tensor.dtype, "DstT": kind, "Truncate": False}, kind, tensor.shape, tensor)  # fmt: skip
+
+    def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        """A tensor in another shape of as many elements."""
+        if tensor.shape == tuple(shape):
+            return tensor
+        target = self.constant(np.asarray(shape, "int32"), _INT32, tensor)
+        return self.add("Reshape", f"{tensor.node.name}/reshaped", [tensor, target],
+                        {"T": tensor.dtype, "Tshape": _INT32}, tensor.dtype, tuple(shape), tensor)  # fmt: skip
+
+    def transpose(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
+        """A tensor with its dimensions in another order."""
+        shape = tuple((tensor.shape or ())[a] for a in order)
+        target = self.constant(np.asarray(order, "int32"), _INT32, tensor)
+        return self.add("Transpose", f"{tensor.node.name}/transposed", [tensor, target],
+                        {"T": tensor.dtype, "Tperm": _INT32}, tensor.dtype, shape, tensor)  # fmt: skip
+
+    def own_id(self, near: Tensor) -> Tensor:
+        """The number of this core, in the loop of a tensor."""
+        if self._id is None:
+            self._id = self._make_id(near)
+        chain: list[str] = []
+        frame = self._frame(near)
+        while frame:
+            chain.append(frame)
+            frame = self._outer.get(frame, "")
+        found = self._id
+        for frame in reversed(chain):
+            key = (self._id, frame)
+            if key not in self._entered:
+                node = self.graph.add("Enter", f"{self._id.node.name}/enter", [found],
+                                      attrs={"T": _INT32, "frame_name": frame, "is_constant": True,
+                                             "parallel_iterations": 10, CLUSTER_ATTR: CLUSTER},
+                                      outputs=[(_INT32, ())], source=near.node)  # fmt: skip
+                self._frame_of[node] = frame
+                self._entered[key] = node.out()
+            found = self._entered[key]
+        return found
+
+    def _frame(self, near: Tensor) -> str:
+        frame = self._frame_of.get(near.node, "")
+        return self._outer.get(frame, "") if near.node.op in ops.EXIT else frame
+
+    def _make_id(self, near: Tensor) -> Tensor:
+        """An argument of the cluster, as TPUEstimator passes it."""
+        graph, source = self.graph, near.node
+        ids = [graph.add("Const", f"{_REPLICA_ID}/{r}", attrs={"dtype": _INT32, "value": np.int32(r)},
+                         outputs=[(_INT32, ())], source=source).out() for r in range(self.count)]  # fmt: skip
+        merged = graph.add("TPUReplicatedInput", _REPLICA_ID, ids, attrs={"N": self.count, "T": _INT32},
+                           outputs=[(_INT32, ())], source=source)  # fmt: skip
+        node = graph.add("Identity", "replica/id", [merged.out()], outputs=[(_INT32, ())], source=source,
+                         attrs={"T": _INT32, "_tpu_input_identity": True, CLUSTER_ATTR: CLUSTER})  # fmt: skip
+        return node.out()
