@@ -25,8 +25,10 @@ def source_of(
     Returns:
         The first tensor that is made by another node: ``tensor`` itself, perhaps. In a circle, the tensor that is met again.
     """
-    seen: set[Node] = set()
     node, port = tensor
+    if node.op not in through:  # as with most tensors
+        return tensor
+    seen: set[Node] = set()
     while node.op in through and node.inputs and node not in seen and (where is None or where(node)):
         seen.add(node)
         tensor = node.inputs[port if node.op in ops.IDENTITIES else 0]
