@@ -29,6 +29,8 @@ TPU: Page = {
            "tf.estimator.train_and_evaluate"),
 }  # fmt: skip
 
+TPU_INSIDE: Page = found_in("tensorflow.python.tpu.tpu_function", "get_tpu_context")
+
 DATA: Page = {
     **found_in(_DATA, "AUTOTUNE map_and_batch parallel_interleave shuffle_and_repeat Counter enumerate_dataset ignore_errors "
                       "get_single_element bucket_by_sequence_length group_by_reducer group_by_window Reducer "
