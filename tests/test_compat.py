@@ -212,6 +212,28 @@ def test_hparams_read_a_text() -> None:
     assert json.loads(hparams.to_json())["name"] == "b c"
 
 
+def test_hparams_are_made_read_and_taken_away() -> None:
+    hparams = HParams(model_structure="a net", rate=0.1, layers=[1, 2], size=3)
+    assert hparams.parse_json('{"rate": 1, "layers": [3, 4]}') is hparams
+    assert hparams.values() == {"rate": 1.0, "layers": [3, 4], "size": 3}
+    assert HParams(**json.loads(hparams.to_json())).values() == hparams.values()
+    with pytest.raises(KeyError, match="other"):
+        hparams.parse_json('{"other": 1}')
+    with pytest.raises(ValueError, match="Must pass a list for parameter: layers"):
+        hparams.parse_json('{"layers": 1}')
+    with pytest.raises(ValueError, match="Could not cast hparam 'size' of type 'int'"):
+        hparams.parse_json('{"size": 2.5}')
+    hparams.del_hparam("size")
+    hparams.del_hparam("size")
+    assert "size" not in hparams
+    assert not hasattr(hparams, "size")
+    hparams.add_hparam("size", "large")
+    assert hparams.get("size") == "large"
+    assert hparams.get_model_structure() == "a net"
+    hparams.set_model_structure("another")
+    assert hparams.get_model_structure() == "another"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [("layers=1.5", "Could not parse hparam 'layers'"), ("other=1", "Unknown hyperparameter"), ("=1", "Malformed"),

@@ -28,4 +28,4 @@ class BatchNormalization(_BatchNormalization):  # type: ignore[misc]
                 raise ValueError(f"{type(self).__name__}._moments takes no mask")
             return own(self, inputs, reduction_axes, keep_dims=keep_dims)
 
-        cls._moments = moments  # type: ignore[method-assign]
+        cls._moments = moments
