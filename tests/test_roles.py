@@ -238,3 +238,20 @@ def test_a_gradient_that_nothing_reads_is_no_loss() -> None:
     found = roles.find(graph_of(build))
     assert found.loss.name == "softmax_cross_entropy_loss/value"
     assert not [f.name for f in found.other_candidates.get("loss", ()) if f.name.startswith("gradients/")]
+
+
+def test_a_generator_s_loss_is_made_of_noise_alone() -> None:
+    with tf.Graph().as_default() as plain:
+        real = tf1.data.make_one_shot_iterator(tf.data.Dataset.from_tensors(tf.ones([4, 2])).repeat()).get_next()
+        made = tf1.random_normal([4, 2]) * tf1.get_variable("generator", [2])
+        judge = tf1.get_variable("critic", [2])
+        against = tf.reduce_mean((real - made) * judge, name="against")
+        fooled = tf.reduce_mean(made * judge, name="fooled")
+        steps = [SGD(0.1).minimize(loss, var_list=[v for v in tf1.global_variables() if v.op.name == name])
+                 for loss, name in ((against, "critic"), (fooled, "generator"))]  # fmt: skip
+        with tf.control_dependencies(steps):
+            train = tf1.assign_add(tf1.train.get_or_create_global_step(), 1, name="train").op
+    graph = graphdef.from_graph_def(plain.as_graph_def(add_shapes=True), source="gan")
+    found = roles.find(graph, loss="fooled", train_op=train.name)
+    assert found.loss.name == "fooled"
+    assert set(found.trained) == {"generator", "critic"}

@@ -176,3 +176,28 @@ def counts_of_equal_ids(rows: int) -> Any:
     _, place, count = tf.unique_with_counts(ids[:, 0])
     often = tf.cast(tf.gather(count, place), tf.float32)
     return minimise(mean(tf.square(variable("k") - y * often)))
+
+
+# --------------------------------------------------------------------------- places of a sequence
+
+
+@program(variants={"": {}, "places_as_rows": {"places": 12}})
+def slice_of_places(rows: int, places: int = 20) -> Any:
+    """The first places of a longer table are added to a sequence that was looked up as one list."""
+    ids = batch(rows, whole(9, 6))
+    words, table = variable("words", 9, 4), variable("places", places, 4)
+    h = tf.reshape(tf.gather(words, tf.reshape(ids, [-1])), [rows, 6, 4])
+    h = dense(tf.reshape(h + tf.slice(table, [0, 0], [6, -1])[None], [-1, 4]), 4, 4, "h", tf.tanh)
+    return minimise(mean(tf.square(h)))
+
+
+@program(variants={"": {}, "two_rows": {"rows": 2, "seq": 8}}, rows=3)
+def shifted_scores(rows: int, seq: int = 6) -> Any:
+    """Scores by distance with time first, moved along by a reshape between two slices whose sizes TensorFlow folds."""
+    x = tf.transpose(batch(rows, floats(seq, 4)), [1, 0, 2])
+    distances = tf.tile(tf.range(-1.0, 1.0, 1.0 / seq)[:, None, None] * variable("places", 1, 1, 4), [1, rows, 1])
+    scores = tf.einsum("ibd,jbd->ijb", x, distances)
+    size = tf.shape(scores)
+    scores = tf.slice(tf.reshape(scores, [size[1], size[0], size[2]]), [1, 0, 0], [-1, -1, -1])
+    scores = tf.slice(tf.reshape(scores, [size[0], size[1] - 1, size[2]]), [0, 0, 0], [-1, seq, -1])
+    return minimise(mean(tf.square(tf.nn.softmax(scores, 1) - 0.1)))

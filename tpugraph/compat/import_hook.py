@@ -29,6 +29,9 @@ LIBRARIES = frozenset(
 ROOTS = {"tensorflow": "", "tensorflow_core": "", "tensorflow_estimator": "estimator"}
 """The packages that the hook answers for, and where in the tree each begins."""
 
+_OWN_FOLDERS = frozenset("compiler core python tools".split())
+"""Folders of TensorFlow with modules that are no part of ``tf`` and are where they were in 1.15."""
+
 _import = builtins.__import__
 
 
@@ -98,7 +101,7 @@ def module_path(root: str, rest: str) -> str | None:
     if parts[0] == "contrib" and "python" in parts:
         inner = parts[parts.index("python") :]
         return ".".join(parts[:2] + (inner[inner.index("nets") :] if "nets" in inner else []))
-    return None if parts[0] == "python" or rest.startswith("compat.v2") else rest
+    return None if parts[0] in _OWN_FOLDERS or rest.startswith("compat.v2") else rest
 
 
 def _own(name: str) -> ModuleType:

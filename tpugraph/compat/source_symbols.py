@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph.compat.import_hook import ROOTS, module_path
-from tpugraph.compat.tree import MissingModuleError, MissingSymbolError, Namespace, find, namespace, symbol_of
+from tpugraph.compat.tree import Inside, MissingModuleError, MissingSymbolError, Namespace, find, namespace, symbol_of
 from tpugraph.support.errors import LoadError
 
 
@@ -63,8 +63,9 @@ def _aliases(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
                     yield (alias.asname, _parts(root, rest)) if alias.asname else (root, _parts(root, ""))
         elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").partition(".")[0] in ROOTS:
             root, _, rest = (node.module or "").partition(".")
+            inside = ["python"] if "python" in rest.split(".") and module_path(root, rest) else []
             for alias in node.names:
-                yield alias.asname or alias.name, [*_parts(root, rest), alias.name]
+                yield alias.asname or alias.name, [*_parts(root, rest), *inside, alias.name]
 
 
 def _parts(root: str, rest: str) -> list[str]:
@@ -99,9 +100,11 @@ def _use(parts: list[str], where: str) -> Use | None:
             if symbol is not None and (symbol.differs or not symbol.home):
                 return Use(name, where, symbol.state, symbol.differs or f"{symbol.why}: {symbol.instead}")
             try:
-                at = find(inside, part)
+                at = getattr(at, part) if isinstance(at, Inside) else find(inside, part)
             except (MissingSymbolError, MissingModuleError) as error:
                 return Use(name, where, "not there", error.fix or error.fault)
+            if isinstance(at, Inside):
+                path.pop()  # a file of the module, whose names are the module's
         elif hasattr(at, part):
             at = getattr(at, part)
         elif at.__name__.startswith("tensorflow.python"):

@@ -10,7 +10,7 @@ from typing import Any
 
 from tpugraph.compat.restored import restore
 from tpugraph.compat.symbol_record import Symbol
-from tpugraph.compat.symbols import BASES, CONTRIB, PAGES
+from tpugraph.compat.symbols import BASES, CONTRIB, INSIDE, PAGES
 from tpugraph.support.errors import UsageError
 
 _EXTRAS = ("tf_keras", "tf_slim")
@@ -40,7 +40,7 @@ class Namespace(types.ModuleType):
         self.__path__: list[str] = []  # what makes Python take it for a package
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what Python itself asks every module for
+        if name.startswith("__") and name != "__version__":  # what Python itself asks every module for
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         found = find(self.__dict__["_path"], name)
         self.__dict__[name] = found
@@ -61,10 +61,13 @@ class Inside(Namespace):
     """
 
     def __getattr__(self, name: str) -> Any:
+        path = self.__dict__["_path"]
+        if name in INSIDE.get(path, {}):
+            return _load(INSIDE[path][name].home)
         try:
             return super().__getattr__(name)
         except MissingSymbolError:
-            if not name.islower():
+            if name.startswith("_") or not name.islower():
                 raise
             return self  # a file, or a folder of files
 

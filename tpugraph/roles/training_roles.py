@@ -30,7 +30,7 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
     """
     writes = [node for node in graph if node.op in ops.WRITES]
     inputs = [node for node in graph if node.op in ops.INPUTS]
-    varying = flows_from(graph, inputs)
+    varying = flows_from(graph, [*inputs, *_noise(graph, loss)])
     restored = graph.descendants(graph.of_type(*ops.RESTORES), data_only=True)
     moving = [node for node in writes if node in varying and node not in restored]
     loss_finding, loss_others = find_loss(graph, varying, moving, loss)
@@ -61,6 +61,14 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
         enqueues=[n.name for n in graph.of_type(*ops.ENQUEUES)],
         other_candidates={"train_op": train_others, "loss": loss_others},
     )
+
+
+def _noise(graph: Graph, loss: str | None) -> list[Node]:
+    """The random numbers that a named loss is made of: a generator's loss may depend on them and not on the input."""
+    if loss is None:
+        return []
+    behind = graph.ancestors([graph.tensor(named(graph, loss, "loss").name).node])
+    return [node for node in behind if node.op in ops.RANDOM]
 
 
 def find_step(graph: Graph, writes: list[Node], cone: dict[Node, None]) -> Finding | None:

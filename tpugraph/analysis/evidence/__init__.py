@@ -11,7 +11,14 @@ from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.counters import counts_of_rows, row_numbers
 from tpugraph.analysis.evidence.divisors import divided, divided_counts, open_divisors
 from tpugraph.analysis.evidence.loops_over_rows import loop_limits
-from tpugraph.analysis.evidence.reshapes import adjacent, even_parts, joined_batches, literal_factors, regrouped
+from tpugraph.analysis.evidence.reshapes import (
+    adjacent,
+    even_parts,
+    joined_batches,
+    literal_factors,
+    regrouped,
+    unpadded,
+)
 from tpugraph.analysis.evidence.single_rows import (
     flattened,
     left_open,
@@ -34,9 +41,10 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
         divisors: whether what divides a sum over the batch by exactly as many elements counts as their number, as it does in
             gradients: TensorFlow computes the factor of a mean's gradient when it builds a graph.
     """
-    settling = (joined_batches, spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, literal_factors,
-                whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, divided, loop_limits, counts_of_rows,
-                divided_counts, even_parts, row_numbers, left_open, met_by_rows, tiled_rows, divided, reshaped)  # fmt: skip
+    settling = (joined_batches, spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, unpadded,
+                literal_factors, whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, divided, loop_limits,
+                counts_of_rows, divided_counts, even_parts, row_numbers, left_open, met_by_rows, tiled_rows, divided,
+                reshaped)  # fmt: skip
     for settle in settling:
         while divisors or settle is not divided:
             before = d.sizes.settled

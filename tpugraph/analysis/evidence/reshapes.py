@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions, Dims
 from tpugraph.analysis.evidence.summed import final, root, unsettled
 from tpugraph.analysis.size_relations import values
@@ -14,17 +15,15 @@ def regrouped(d: Dimensions) -> None:
     Dimensions that were put together and are taken apart again as they were are the same ones.
     """
     _as_they_were(d)
-    whole = {size: parts for parts, made in d.regrouped if len(made) == 1 for size in [root(made[0])]}
-    whole |= {
-        size: parts for made, parts in d.regrouped if len(made) == 1 and _parted(parts) for size in [root(made[0])]
-    }
+    ways = [*d.regrouped, *((after, before) for before, after in d.regrouped)]
+    whole = {root(made[0]): parts for parts, made in ways if len(made) == 1 and _parted(parts)}
     for flat, parts in [(a[0], b) for a, b in d.regrouped if len(a) == 1] + [
         (b[0], a) for a, b in d.regrouped if len(b) == 1
     ]:
         if not any(unsettled(p) for p in parts) or not follows_batch(flat):
             continue
         made = whole.get(root(flat))
-        if made is None or not _parted(made):
+        if made is None:
             made = _of_value(d, known(flat), whole)
         if made is None:
             continue
@@ -87,6 +86,22 @@ def adjacent(d: Dimensions) -> None:
                 ends_there = begin[axis] == 0 and start is not None and d.sizes.at(start) == d.sizes.at(dims[axis])
                 if ends_there and unsettled(start) is not None and follows_batch(dims[axis]):
                     d.sizes.tie(start, dims[axis])  # type: ignore[arg-type]
+
+
+def unpadded(d: Dimensions) -> None:
+    """A batch that a pad adds nothing to at two rows and more is one whatever its rows.
+
+    The gradient of a slice computes what it pads from two shapes; where both hold the batch, their difference is 0.
+    """
+    if d.ones:
+        return
+    for node in d.order:
+        amounts, dims = (d.elements(node.inputs[1]), d.dims(node.inputs[0])) if node.op in ops.PADS else (None, None)
+        if amounts is None or dims is None or len(amounts) != 2 * len(dims):
+            continue
+        for amount, size in zip(amounts, (s for s in dims for _ in range(2)), strict=True):
+            if follows_batch(size) and unsettled(amount) and d.sizes.at(amount) == 0:  # type: ignore[arg-type]
+                d.sizes.tie(amount, 0)  # type: ignore[arg-type]
 
 
 def literal_factors(d: Dimensions) -> None:

@@ -18,6 +18,12 @@ from tpugraph.estimator.user_functions import call_model_fn, takes
 tf1 = tf.compat.v1
 
 
+def load_global_step_from_checkpoint_dir(checkpoint_dir: Any) -> int:
+    """The step of the newest checkpoint in a folder; 0 where there is none."""
+    path = tf1.train.latest_checkpoint(checkpoint_dir)
+    return int(tf1.train.load_variable(path, tf1.GraphKeys.GLOBAL_STEP)) if path else 0
+
+
 # --------------------------------------------------------------------------- parsing
 
 

@@ -8,11 +8,13 @@ from tpugraph.compat.symbols import core_names as core
 from tpugraph.compat.symbols import estimator_names
 from tpugraph.compat.symbols.contrib_packages import CONTRIB
 
-__all__ = ["BASES", "CONTRIB", "PAGES"]
+__all__ = ["BASES", "CONTRIB", "INSIDE", "PAGES"]
 
 PAGES: dict[str, Page] = {
     "": core.ROOT,
     "compat": {"v1": Symbol("@"), "v2": Symbol("tensorflow.compat.v2")},
+    "distribute.cluster_resolver": core.CLUSTER_RESOLVER,
+    "version": core.VERSIONS,
     "layers": core.LAYERS,
     "layers.experimental": core.LAYERS_EXPERIMENTAL,
     "contrib.tpu": contrib.TPU,
@@ -29,6 +31,9 @@ PAGES: dict[str, Page] = {
 }
 """Of each module of the tree, by its name below ``tf``, the symbols with a record of their own."""
 
+INSIDE: dict[str, Page] = {"estimator": estimator_names.INSIDE, "contrib.tpu": contrib.TPU_INSIDE}
+"""What published programs take from the files of a module without being public in it; no promise of docs/compat.md."""
+
 _RNN = f"{core.KERAS}.__internal__.legacy.rnn_cell"
 
 BASES: dict[str, tuple[str, ...]] = {
@@ -44,5 +49,8 @@ BASES: dict[str, tuple[str, ...]] = {
     "contrib.losses": ("tf_slim.losses",),
     "contrib.metrics": ("tf_slim.metrics",),
     "contrib.lookup": ("tensorflow.python.ops.lookup_ops",),
+    "distribute": ("tensorflow.compat.v1.distribute",),
+    "distribute.cluster_resolver": ("tensorflow.compat.v1.distribute.cluster_resolver",),
+    "version": ("tensorflow.compat.v1.version",),
 }
 """The modules in which names without a record are looked up, first one first."""

@@ -25,9 +25,12 @@ TPU: Page = {
     **found_in("tensorflow.python.tpu.training_loop", "while_loop repeat"),
     **found_in(f"{_V1}.train", "AsyncCheckpointSaverHook=CheckpointSaverHook", "checkpoints are written in the same thread"),
     **gone("keras_to_tpu_model TPUDistributionStrategy", _KERAS_ON_TPU, "tf.contrib.tpu.TPUEstimator with the model in model_fn"),
+    **gone("profiler", "it was the protobuf messages of a TPU's profile, and an emulated core has none", "tf.profiler"),
     **gone("TPUInMemoryEvalHook", "TensorFlow 1.15 names it in its documents and has no such class",
            "tf.estimator.train_and_evaluate"),
 }  # fmt: skip
+
+TPU_INSIDE: Page = found_in("tensorflow.python.tpu.tpu_function", "get_tpu_context")
 
 DATA: Page = {
     **found_in(_DATA, "AUTOTUNE map_and_batch parallel_interleave shuffle_and_repeat Counter enumerate_dataset ignore_errors "
@@ -39,6 +42,8 @@ DATA: Page = {
     **found_in("tpugraph.compat.pieces.contrib_data", "batch_and_drop_remainder padded_batch_and_drop_remainder "
                "sloppy_interleave sliding_window_batch assert_element_shape reduce_dataset"),
     **found_in(_DATA, "read_batch_features=make_batched_features_dataset", "it returns the Dataset, not tensors of it"),
+    **gone("StatsAggregator latency_stats set_stats_aggregator", "TensorFlow 2 collects no statistics of inputs any more",
+           "tf.profiler, which shows where an input waits"),
     **gone("LMDBDataset", "TensorFlow has no reader of LMDB files any more", "tf.data.TFRecordDataset"),
     **gone("CheckpointInputPipelineHook", "the position of an input is not saved",
            "tf.data.experimental.make_saveable_from_iterator in a Saver of your own"),

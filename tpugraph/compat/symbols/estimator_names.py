@@ -59,6 +59,8 @@ EXPERIMENTAL: Page = {
     **gone("KMeans LinearSDCA", _TREES, "tf.estimator.LinearClassifier"),
 }  # fmt: skip
 
+INSIDE: Page = found_in(_NAMES, "_load_global_step_from_checkpoint_dir=load_global_step_from_checkpoint_dir")
+
 PAGES: dict[str, Page] = {
     "estimator": ESTIMATOR,
     "estimator.export": EXPORT,
