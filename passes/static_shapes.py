@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, ops
+from tpugraph import ops
 from tpugraph.analysis import carried_shapes, shapes
 from tpugraph.analysis.step import ClosedShapes
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node, attrs
 from tpugraph.ir.attrs import Shape
+from tpugraph.partition.shape_folding import fold
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -29,7 +30,7 @@ class StaticShapes(Pass):
         shapes.infer(graph)
         while shapes.tell_lookups(graph) + carried_shapes.tell(graph):
             shapes.infer(graph)
-        shape_of = _fold(graph)
+        shape_of = fold(graph)
         graph.keep(ClosedShapes(tuple(closed), shape_of, ones))
 
 
@@ -97,57 +98,3 @@ def _constant(graph: Graph, near: Node, value: np.ndarray[Any, Any]) -> Node:
         outputs=[(kind, value.shape)],
         source=near,
     )
-
-
-# --------------------------------------------------------------------------- folding
-
-
-def _fold(graph: Graph) -> dict[str, str]:
-    """Replace the shape of a statically shaped tensor by a constant.
-
-    Returns:
-        The tensor whose shape or size each constant is, by name.
-    """
-    shape_of: dict[str, str] = {}
-    inside = analysis.conditional(graph)
-    inside.update((node, None) for node, frame in analysis.frames(graph).items() if frame)
-    for node in graph.of_type("Shape", "ShapeN", "Size", "Rank"):
-        kind = node.attr("out_type", attrs.dtype("int32"))
-        for port, tensor in enumerate(node.inputs):
-            if not shapes.is_static(tensor.shape) or tensor.node.op == "Merge":
-                continue
-            value = _answer(node.op, tensor.shape, kind.name)
-            constant = graph.add(
-                "Const",
-                f"{node.name}/folded",
-                controls=node.controls,
-                attrs={"dtype": kind, "value": value},
-                device=node.device,
-                outputs=[(kind, value.shape)],
-                source=node,
-            )
-            if tensor.node in inside or tensor.node.op in ops.SWITCH:
-                graph.add_control(constant, _pivot(graph, tensor))  # else it would leave its loop body or branch
-            graph.replace_uses(node.out(port), constant.out())
-            if tensor.shape and node.op != "Rank":
-                shape_of[constant.name] = str(tensor)
-        if not node.used_ports() and not node.control_uses():
-            graph.remove(node)
-    return shape_of
-
-
-def _pivot(graph: Graph, tensor: Tensor) -> Node:
-    """A node that runs where the tensor has a value; a Switch itself runs on both of its sides."""
-    if tensor.node.op not in ops.SWITCH:
-        return tensor.node
-    readers = (use.node for use in tensor.node.uses(tensor.port))
-    found = next((node for node in readers if node.op == "Identity"), None)
-    return found or graph.add("Identity", f"{tensor.node.name}/alive", [tensor], attrs={"T": tensor.dtype},
-                              device=tensor.node.device, outputs=[(tensor.dtype, tensor.shape)], source=tensor.node)  # fmt: skip
-
-
-def _answer(op: str, shape: Shape, kind: str) -> np.ndarray[Any, Any]:
-    dims = [int(d or 0) for d in shape or ()]
-    if op == "Rank":
-        return np.asarray(len(dims), kind)
-    return np.asarray(np.prod(dims, dtype=np.int64) if op == "Size" else dims, kind)

@@ -69,12 +69,12 @@ def _bound_rows(tensor: Tensor) -> Answer:
     if node.op == "SparseFillEmptyRows" and port in (0, 1):
         rows = yield _rows, node.inputs[1]
         dense = yield _vector, node.inputs[2]
-        return None if rows is None or not dense else rows + dense[0]
+        return None if rows is None or not dense or dense[0] is None else rows + dense[0]
     if node.op in ops.ROWS_OPERAND:
         return (yield _extent, node.inputs[ops.ROWS_OPERAND[node.op]])
     if node.op == "SparseCross" and port in (0, 1):
         crossed = yield _crossed, tensor
-        return None if crossed is None else crossed[0] * crossed[1]
+        return None if crossed is None or None in crossed else crossed[0] * crossed[1]
     if node.op in ("StridedSlice", "Slice"):
         return None if node.attr("shrink_axis_mask", 0) & 1 else (yield _rows, node.inputs[0])
     if node.op in _SAME_AS_FIRST:
@@ -137,10 +137,11 @@ def _crossed(tensor: Tensor) -> Answer:
     shapes_of = [_static(t.shape) for t in dense]
     for shape in reversed(sparse):
         shapes_of.insert(0, (yield _vector, shape))
-    if not shapes_of or any(s is None or len(s) != 2 for s in shapes_of):
-        return None
     known = [s for s in shapes_of if s is not None]
-    return [known[0][0], math.prod(s[1] for s in known)]
+    if not known or len(known) < len(shapes_of) or any(len(s) < 2 for s in known):
+        return None
+    rows, columns = {s[0] for s in known}, [s[1] for s in known]
+    return [rows.pop() if len(rows) == 1 else None, None if None in columns else math.prod(columns)]
 
 
 def _static(shape: Shape) -> list[int] | None:
@@ -157,11 +158,17 @@ def _scalar(tensor: Tensor) -> Answer:
     if node.op in ("StridedSlice", "GatherV2"):
         source = yield _vector, node.inputs[0]
         begin = yield _vector, node.inputs[1]
-        return None if source is None or begin is None or begin[0] >= len(source) else source[begin[0]]
+        return None if source is None or not begin or begin[0] is None or begin[0] >= len(source) else source[begin[0]]
     if node.op == "Prod":
         values = yield _vector, node.inputs[0]
-        return None if values is None else math.prod(values)
+        return None if values is None or None in values else math.prod(values)
     return None
+
+
+def known_vector(tensor: Tensor) -> list[int | None] | None:
+    """The elements of a small vector of sizes, each None where it is not known; None where not even their number is."""
+    found: list[int | None] | None = ask(_vector, tensor)
+    return found
 
 
 def _vector(tensor: Tensor) -> Answer:
@@ -173,25 +180,50 @@ def _vector(tensor: Tensor) -> Answer:
     if node.op == "Shape":
         return _static(node.inputs[0].shape)
     if node.op == "SparseReshape":
-        return (yield _vector, node.inputs[2])
+        return _completed((yield _vector, node.inputs[2]), (yield _vector, node.inputs[1]))
     if node.op == "SparseCross":
         return (yield _crossed, tensor)
+    if node.op == "DeserializeSparse":
+        return _deserialized(node) if tensor.port == 2 else None
+    if node.op in ("ParseExample", "ParseExampleV2"):
+        return [(node.inputs[0].shape or (None,))[0], None] if tensor.shape == (2,) else None
     if node.op == "Pack":
         parts = []
         for operand in node.inputs:
-            part = yield _scalar, operand
-            if part is None:
-                return None
-            parts.append(part)
+            parts.append((yield _scalar, operand))
         return parts
     if node.op == "Slice":
         source = yield _vector, node.inputs[0]
         begin = yield _vector, node.inputs[1]
         size = yield _vector, node.inputs[2]
-        if source is None or begin is None or size is None:
+        if source is None or not begin or not size or None in (begin[0], size[0]):
             return None
         return source[begin[0] : begin[0] + size[0]] if size[0] >= 0 else source[begin[0] :]
     return None
+
+
+def _completed(wanted: list[int | None] | None, before: list[int | None] | None) -> list[int | None] | None:
+    """The shape that a sparse tensor gets: a -1 in it is what is left of the elements."""
+    if wanted is None or -1 not in wanted:
+        return wanted
+    rest = [size for size in wanted if size != -1]
+    left = None
+    if before is not None and None not in before and None not in rest:
+        left = math.prod(s or 0 for s in before) // max(1, math.prod(s or 0 for s in rest))
+    return [left if size == -1 else size for size in wanted]
+
+
+def _deserialized(node: Node) -> list[int | None] | None:
+    """A sparse part of a batch has as many rows as the dense ones."""
+    take = node.inputs[0].node
+    if take.op not in ops.GET_NEXT:
+        return None
+    rows = {shape[0] for shape in take.attr("output_shapes") if shape and shape[0] is not None}
+    return [rows.pop() if len(rows) == 1 else None, *[None] * (_MOST_DIMENSIONS - 1)]
+
+
+_MOST_DIMENSIONS = 8
+"""As many as a sparse tensor can have; a graph does not say how many there are."""
 
 
 def bounded_bytes(tensor: Tensor, known: Known | None = None) -> int | None:

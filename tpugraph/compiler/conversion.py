@@ -14,7 +14,16 @@ from typing import Any
 
 from tpugraph import ops, roles
 from tpugraph.analysis import cluster_nodes, shapes
-from tpugraph.analysis.step import ClosedShapes, Cut, HostModels, Outfed, PaddedBatches, Partitioned
+from tpugraph.analysis.step import (
+    ClosedShapes,
+    Cut,
+    HostModels,
+    JoinedTables,
+    Outfed,
+    PaddedBatches,
+    PaddedLookups,
+    Partitioned,
+)
 from tpugraph.compiler import preconditions
 from tpugraph.compiler.recording import Recording
 from tpugraph.ir import Graph, graphdef
@@ -50,6 +59,7 @@ class ConvertOptions:
         batch_constants: names of constants that hold the size of the batch or a share of it, where the compiler asks or
             a note says that it takes them for numbers of the model.
         literals: names of constants that are numbers of the model, where the compiler asks.
+        max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open.
         mode: ``train``, ``eval`` or ``predict``: what kind of graph the model is.
         metrics: of mode ``eval``: value tensor and update op of each metric by name; None finds them.
         predictions: of mode ``predict``: the tensor of each prediction by name; None finds them.
@@ -69,6 +79,7 @@ class ConvertOptions:
     batch_norm: str = "global"
     batch_constants: tuple[str, ...] = ()
     literals: tuple[str, ...] = ()
+    max_ids: int = 0
     mode: str = "train"
     metrics: Mapping[str, tuple[str, str]] | None = None
     predictions: Mapping[str, str] | None = None
@@ -87,6 +98,8 @@ class ConvertOptions:
                              fix=f"--iterations_per_loop={MOST_ITERATIONS} or less")  # fmt: skip
         if self.dump_after and self.dump_dir is None and not self.dump_changed:
             raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR, or --dump_changed")
+        if isinstance(self.max_ids, bool) or not isinstance(self.max_ids, int) or self.max_ids < 0:
+            raise UsageError(f"max_ids is {self.max_ids!r}, but must be a whole number", fix="--max_ids=8")
         if self.batch_mode not in ("per_replica", "global"):
             raise UsageError(f"'{self.batch_mode}' is no batch mode", fix="--batch_mode=per_replica or global")
         if self.batch_norm not in ("global", "per_core"):
@@ -218,6 +231,7 @@ def _report(
         "variables": {name: {"key": v.key, "trained": v.trained} for name, v in found.variables.items()},
         "reduction": reduction(graph),
         "collectives": collectives(graph),
+        "lookups": lookups(graph),
         "varying_updates": (graph.kept(Partitioned) or Partitioned()).unified,
         "bytes_per_step": {
             "infeed": cut.bytes() * per_core,
@@ -252,6 +266,12 @@ def collectives(graph: Graph) -> dict[str, Any]:
         "combined": partitioned.combined,
         "gathered": partitioned.gathered,
     }
+
+
+def lookups(graph: Graph) -> dict[str, Any]:
+    """Which lists of ids are padded, to how many in a row (``by_flag``: as --max_ids says), and which tables were in pieces."""
+    padded, joined = graph.kept(PaddedLookups) or PaddedLookups(), graph.kept(JoinedTables) or JoinedTables()
+    return {"padded": padded.most, "by_flag": list(padded.flagged), "joined": joined.pieces}
 
 
 def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
