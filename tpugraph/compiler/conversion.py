@@ -15,17 +15,14 @@ from typing import Any
 from tpugraph import ops, roles
 from tpugraph.analysis import cluster_nodes, shapes
 from tpugraph.analysis.step import (
-    ClosedShapes,
     Cut,
-    HostModels,
-    JoinedTables,
     Outfed,
     PaddedBatches,
-    PaddedLookups,
     Partitioned,
 )
 from tpugraph.compiler import preconditions
 from tpugraph.compiler.recording import Recording
+from tpugraph.compiler.report_facts import collectives, lookups, notes_of, reduction
 from tpugraph.ir import Graph, graphdef
 from tpugraph.partition import one_row
 from tpugraph.passes import PASSES, PIPELINES
@@ -244,34 +241,10 @@ def _report(
         "dropped": cut.dropped,
         "complete": bool(graph.of_type("TPUReplicateMetadata")),
         "passes": [trace.as_dict() for trace in pipeline.trace],
-        "notes": _notes(graph, notes),
+        "notes": notes_of(graph, notes),
         "why": [{"stage": n.stage, "node": n.node, "text": n.text} for n in graph.notes],
         "seconds": round(seconds, 4),
     }
-
-
-def reduction(graph: Graph) -> dict[str, str | None]:
-    """What the loss is of the batch (``kind``: a mean, a sum or whole) and why; None before the step was partitioned."""
-    partitioned = graph.kept(Partitioned) or Partitioned()
-    return {"kind": partitioned.loss_reduction, "reason": partitioned.reason}
-
-
-def collectives(graph: Graph) -> dict[str, Any]:
-    """What the cores combine in each step: how many sums, how many bytes of a core, which tensors, and what is gathered."""
-    partitioned = graph.kept(Partitioned) or Partitioned()
-    sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by == "cross-replica-sum"]
-    return {
-        "sums": len(sums),
-        "bytes": sum(shapes.byte_size(node.out()) or 0 for node in sums),
-        "combined": partitioned.combined,
-        "gathered": partitioned.gathered,
-    }
-
-
-def lookups(graph: Graph) -> dict[str, Any]:
-    """Which lists of ids are padded, to how many in a row (``by_flag``: as --max_ids says), and which tables were in pieces."""
-    padded, joined = graph.kept(PaddedLookups) or PaddedLookups(), graph.kept(JoinedTables) or JoinedTables()
-    return {"padded": padded.most, "by_flag": list(padded.flagged), "joined": joined.pieces}
 
 
 def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
@@ -285,19 +258,6 @@ def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
         "global": rows * cores,
         "line": f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}",
     }
-
-
-def _notes(graph: Graph, odd: list[str]) -> list[str]:
-    closed, partitioned = graph.kept(ClosedShapes) or ClosedShapes(), graph.kept(Partitioned) or Partitioned()
-    padded, models = graph.kept(PaddedBatches), graph.kept(HostModels) or HostModels()
-    notes = [*closed.batches, *odd, *partitioned.notes]
-    notes += padded.notes if padded is not None else ()
-    if padded is not None and padded.endless:
-        notes.append("the dataset repeats for ever: say how many steps to run")
-    notes += models.notes[:5]
-    if any(graph[f.name].op in ops.DEQUEUES for f in graph.roles.inputs if f.name in graph):
-        notes.append("the input is a queue: its position cannot be saved in a checkpoint")
-    return notes
 
 
 def passes_of(spec: Sequence[type[Pass]] = PASSES) -> list[dict[str, Any]]:

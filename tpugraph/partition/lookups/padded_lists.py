@@ -15,7 +15,8 @@ import numpy as np
 
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType
-from tpugraph.partition.lookups.entry_lists import SEGMENT_GRADS, Lists, Role, is_for_update
+from tpugraph.partition.lookups.entry_lists import Lists
+from tpugraph.partition.lookups.entry_rules import SEGMENT_GRADS, Role, is_for_update
 from tpugraph.partition.unread import ends_of, remove_unread
 from tpugraph.support.errors import RunError
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tpugraph import analysis, ops
 from tpugraph.analysis.bounds import bounded_shape, known_vector
 from tpugraph.ir import Graph, Node
-from tpugraph.partition.lookups.entry_lists import Entries, Lists
+from tpugraph.partition.lookups.entry_lists import Lists
+from tpugraph.partition.lookups.entry_rules import Entries
 from tpugraph.partition.lookups.padded_lists import Bound
 from tpugraph.support.errors import ShapeError
 

@@ -17,7 +17,8 @@ from tpugraph import ops
 from tpugraph.analysis.shapes import is_static
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.partition.dense_steps import ALL_DENSE
-from tpugraph.partition.lookups.entry_lists import Entries, Lists
+from tpugraph.partition.lookups.entry_lists import Lists
+from tpugraph.partition.lookups.entry_rules import Entries
 from tpugraph.partition.row_updates import rows_of
 from tpugraph.partition.unread import remove_unread
 
