@@ -7,8 +7,10 @@ from tpugraph.passes.entry_points import EntryPoints
 from tpugraph.passes.gather_rows import GatherRows
 from tpugraph.passes.infeed import Infeed
 from tpugraph.passes.inline_functions import InlineFunctions
+from tpugraph.passes.join_tables import JoinTables
 from tpugraph.passes.outfeed import Outfeed
 from tpugraph.passes.pad_batches import PadBatches
+from tpugraph.passes.pad_lookups import PadLookups
 from tpugraph.passes.placement import Placement
 from tpugraph.passes.prune import Prune
 from tpugraph.passes.replicate import Replicate
@@ -24,6 +26,8 @@ PASSES: tuple[type[Pass], ...] = (
     InlineFunctions,
     ResourceVariables,
     StaticShapes,
+    PadLookups,
+    JoinTables,
     Placement,
     SplitBatch,
     BatchNorm,

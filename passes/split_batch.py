@@ -49,8 +49,9 @@ class SplitBatch(Pass):
         resizing = Resizing(graph, device, batch, batch // self.num_replicas, seeds, what="split", fix=_FIX)
         before = {node: list(node.outputs or []) for node in device}
         held = resizing.constants()
+        whole = graph.ancestors([tensor.node for tensor in crossing])
         for node in graph:
-            if node.has_attr("_output_shapes"):
+            if node.has_attr("_output_shapes") and node not in whole:
                 graph.set_attr(node, "_output_shapes", None)
             if in_cluster(node):
                 resizing.attributes(node)

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import analysis, ops
+from tpugraph import ops
 from tpugraph.analysis import carried_shapes, shapes
 from tpugraph.analysis.step import ClosedShapes
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.builder import Builder
+from tpugraph.partition.shape_folding import fold
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -30,7 +31,7 @@ class StaticShapes(Pass):
         shapes.infer(graph)
         while shapes.tell_lookups(graph) + carried_shapes.tell(graph):
             shapes.infer(graph)
-        shape_of = _fold(graph)
+        shape_of = fold(graph)
         graph.keep(ClosedShapes(tuple(closed), shape_of, ones))
 
 
@@ -77,11 +78,8 @@ def _close_batch(graph: Graph, get_next: Node) -> list[str]:
     drop_operand, size = ops.BATCHING[dataset.op][1], _rows(dataset)
     if drop_operand is None or size is None:
         return []
-    graph.set_input(
-        dataset,
-        drop_operand % len(dataset.inputs),
-        _beside(graph, dataset).constant(np.asarray(True), name="drop_remainder"),
-    )
+    make = Builder(graph, dataset.name, device=dataset.device, source=dataset)
+    graph.set_input(dataset, drop_operand % len(dataset.inputs), make.constant(np.asarray(True), name="drop_remainder"))
     for node in (dataset, *chain, iterator, get_next):
         graph.set_attr(node, "output_shapes", [_with_batch(s, size) for s in node.attr("output_shapes")])
     graph.note(dataset, f"drops the last partial batch, so that every batch has {size} rows")
@@ -90,52 +88,3 @@ def _close_batch(graph: Graph, get_next: Node) -> list[str]:
 
 def _with_batch(shape: Shape, size: int) -> Any:
     return attrs.encode(None if shape is None else (size, *shape[1:])) if shape else shape
-
-
-def _beside(graph: Graph, node: Node) -> Builder:
-    return Builder(graph, node.name, device=node.device, source=node)
-
-
-# --------------------------------------------------------------------------- folding
-
-
-def _fold(graph: Graph) -> dict[str, str]:
-    """Replace the shape of a statically shaped tensor by a constant.
-
-    Returns:
-        The tensor whose shape or size each constant is, by name.
-    """
-    shape_of: dict[str, str] = {}
-    inside = analysis.conditional(graph)
-    inside.update((node, None) for node, frame in analysis.frames(graph).items() if frame)
-    for node in graph.of_type("Shape", "ShapeN", "Size", "Rank"):
-        kind = node.attr("out_type", attrs.dtype("int32"))
-        for port, tensor in enumerate(node.inputs):
-            if not shapes.is_static(tensor.shape) or tensor.node.op == "Merge":
-                continue
-            value = _answer(node.op, tensor.shape, kind.name)
-            constant = _beside(graph, node).constant(value, kind, name="folded", controls=node.controls).node
-            if tensor.node in inside or tensor.node.op in ops.SWITCH:
-                graph.add_control(constant, _pivot(graph, tensor))  # else it would leave its loop body or branch
-            graph.replace_uses(node.out(port), constant.out())
-            if tensor.shape and node.op != "Rank":
-                shape_of[constant.name] = str(tensor)
-        if not node.used_ports() and not node.control_uses():
-            graph.remove(node)
-    return shape_of
-
-
-def _pivot(graph: Graph, tensor: Tensor) -> Node:
-    """A node that runs where the tensor has a value; a Switch itself runs on both of its sides."""
-    if tensor.node.op not in ops.SWITCH:
-        return tensor.node
-    readers = (use.node for use in tensor.node.uses(tensor.port))
-    found = next((node for node in readers if node.op == "Identity"), None)
-    return found or _beside(graph, tensor.node).identity(tensor, name="alive").node
-
-
-def _answer(op: str, shape: Shape, kind: str) -> np.ndarray[Any, Any]:
-    dims = [int(d or 0) for d in shape or ()]
-    if op == "Rank":
-        return np.asarray(len(dims), kind)
-    return np.asarray(np.prod(dims, dtype=np.int64) if op == "Size" else dims, kind)

@@ -291,7 +291,7 @@ BREAKING: dict[str, Part] = {
     for name, part in list(globals().items())
     if name[0] == "_" and name[1] != "_" and name not in ("_count", "_image", "_total") and callable(part)
 }
-BREAKING["embedded_momentum"] = BREAKING.pop("embedded")
+embedded_momentum = BREAKING.pop("embedded")
 
 # --------------------------------------------------------------------------- what goes
 
@@ -422,7 +422,7 @@ GOOD: dict[str, Part] = {
                  embedded_adagrad, embedded_adam, loop_in_loop, first_rows, top, places, different, drawn, shuffled,
                  gradient_of_loop_in_loop, gradient_of_branch_in_loop,
                  gradient_of_loop_in_branch_in_loop, halves, short_floats, some_elements, repeated)
-}  # fmt: skip
+} | {"embedded_momentum": embedded_momentum}  # fmt: skip
 
 OPTIMIZERS: dict[str, Any] = {
     "embedded_momentum": lambda: tf1.train.MomentumOptimizer(0.1, 0.9),

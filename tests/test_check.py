@@ -39,7 +39,6 @@ CAUSE = {
     **dict.fromkeys("masked first_of looked_up".split(), "shape"),
     **dict.fromkeys("unbounded map_in_map".split(), "loop"),
     "bent": "conversion", "fed": "feed", "dynamic_array": "attribute",
-    "embedded_momentum": "kernel",
 }  # fmt: skip
 
 

@@ -114,9 +114,12 @@ def test_an_uncertain_constant_is_named(tmp_path: Path) -> None:
     assert "--batch_mode=per_replica" in str(caught.value)
 
 
-def test_sparse_rows_have_no_batch_dimension() -> None:
-    with pytest.raises(ShapeError, match="crosses to the device without a batch dimension"):
-        convert(CORPUS / "dnn_classifier" / "model.pb", batch_mode="global")
+def test_padded_lists_are_split_by_rows() -> None:
+    model = corpus("dnn_classifier")
+    found = testing.run_on_cores(
+        model.graph(), steps=6, num_replicas=8, batch_mode="global", checkpoint=model.checkpoint
+    )
+    np.testing.assert_allclose(found.losses, model.losses("plain")[:6], rtol=1e-4)
 
 
 @pytest.mark.parametrize("divide", [False, True])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
+from tpugraph.analysis.known_sizes import crossed, scalar, vector
 from tpugraph.analysis.questions import Answer, Question, Rule, ask
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
@@ -83,13 +83,13 @@ def _rows_of_filled(tensor: Tensor) -> Answer:
     if tensor.port not in (0, 1):
         return None
     rows = yield _rows, tensor.node.inputs[1]
-    dense = yield _vector, tensor.node.inputs[2]
-    return None if rows is None or not dense else rows + dense[0]
+    dense = yield vector, tensor.node.inputs[2]
+    return None if rows is None or not dense or dense[0] is None else rows + dense[0]
 
 
 def _rows_of_cross(tensor: Tensor) -> Answer:
-    crossed = (yield _crossed, tensor) if tensor.port in (0, 1) else None
-    return None if crossed is None else crossed[0] * crossed[1]
+    dense = (yield crossed, tensor) if tensor.port in (0, 1) else None
+    return None if dense is None or None in dense else dense[0] * dense[1]
 
 
 def _rows_of_slice(tensor: Tensor) -> Answer:
@@ -111,7 +111,7 @@ def _most_rows(tensor: Tensor) -> Answer:
 def _all_rows(tensor: Tensor) -> Answer:
     """The rows of all operands that are put one behind the other."""
     *parts, axis = tensor.node.inputs
-    if (yield _scalar, axis) != 0:
+    if (yield scalar, axis) != 0:
         return None
     total = 0
     for part in parts:
@@ -125,7 +125,7 @@ def _all_rows(tensor: Tensor) -> Answer:
 def _rows_of_range(tensor: Tensor) -> Answer:
     """As many rows as the limit of a range from 0 by 1."""
     start, limit, step = tensor.node.inputs
-    counts = (yield _scalar, start) == 0 and (yield _scalar, step) == 1
+    counts = (yield scalar, start) == 0 and (yield scalar, step) == 1
     return (yield _extent, limit) if counts else None
 
 
@@ -176,119 +176,9 @@ def _extent(tensor: Tensor) -> Answer:
         source = node.inputs[0].node
         if source.op == "Cast":
             source = source.inputs[0].node
-        if source.op == "Shape" and ((yield _vector, node.inputs[1]) or [1])[0] == 0:
+        if source.op == "Shape" and ((yield vector, node.inputs[1]) or [1])[0] == 0:
             return (yield _rows, source.inputs[0])
-    return (yield _scalar, tensor)
-
-
-def _crossed(tensor: Tensor) -> Answer:
-    """The most that the dense shape of SparseCross is: the batch, and one value for each combination."""
-    node = tensor.node
-    columns = node.attr("N", 0)
-    values = len(node.attr("sparse_types", ()))
-    sparse, dense = node.inputs[columns + values : 2 * columns + values], node.inputs[2 * columns + values :]
-    shapes_of = [_static(t.shape) for t in dense]
-    for shape in reversed(sparse):
-        shapes_of.insert(0, (yield _vector, shape))
-    if not shapes_of or any(s is None or len(s) != 2 for s in shapes_of):
-        return None
-    known = [s for s in shapes_of if s is not None]
-    return [known[0][0], math.prod(s[1] for s in known)]
-
-
-def _static(shape: Shape) -> list[int] | None:
-    return None if shape is None or None in shape else [int(d or 0) for d in shape]
-
-
-def _scalar(tensor: Tensor) -> Answer:
-    """A small integer made of constants by the ops that shape arithmetic uses."""
-    rule = _SCALARS.get(tensor.node.op)
-    return None if rule is None else (yield from rule(tensor))
-
-
-def _element(tensor: Tensor) -> Answer:
-    source = yield _vector, tensor.node.inputs[0]
-    begin = yield _vector, tensor.node.inputs[1]
-    return None if source is None or begin is None or begin[0] >= len(source) else source[begin[0]]
-
-
-def _product(tensor: Tensor) -> Answer:
-    values = yield _vector, tensor.node.inputs[0]
-    return None if values is None else math.prod(values)
-
-
-def _same_scalar(tensor: Tensor) -> Answer:
-    return (yield _scalar, tensor.node.inputs[0])
-
-
-def _constant_scalar(tensor: Tensor) -> Answer:
-    yield from ()
-    return int(tensor.node.attr("value").flat[0])
-
-
-_SCALARS: dict[str, Rule] = {
-    "Const": _constant_scalar,
-    **dict.fromkeys(("Cast", "Identity"), _same_scalar),
-    **dict.fromkeys(("StridedSlice", "GatherV2"), _element),
-    "Prod": _product,
-}
-
-
-def _vector(tensor: Tensor) -> Answer:
-    """Small integers made of constants and static shapes."""
-    rule = _VECTORS.get(tensor.node.op)
-    return None if rule is None else (yield from rule(tensor))
-
-
-def _constant_vector(tensor: Tensor) -> Answer:
-    yield from ()
-    return [int(v) for v in tensor.node.attr("value").flat]
-
-
-def _vector_of_operand(index: int) -> Rule:
-    def vector(tensor: Tensor) -> Answer:
-        return (yield _vector, tensor.node.inputs[index])
-
-    return vector
-
-
-def _shape_vector(tensor: Tensor) -> Answer:
-    yield from ()
-    return _static(tensor.node.inputs[0].shape)
-
-
-def _crossed_vector(tensor: Tensor) -> Answer:
-    return (yield _crossed, tensor)
-
-
-def _packed(tensor: Tensor) -> Answer:
-    parts = []
-    for operand in tensor.node.inputs:
-        part = yield _scalar, operand
-        if part is None:
-            return None
-        parts.append(part)
-    return parts
-
-
-def _sliced(tensor: Tensor) -> Answer:
-    source = yield _vector, tensor.node.inputs[0]
-    begin = yield _vector, tensor.node.inputs[1]
-    size = yield _vector, tensor.node.inputs[2]
-    if source is None or begin is None or size is None:
-        return None
-    return source[begin[0] : begin[0] + size[0]] if size[0] >= 0 else source[begin[0] :]
-
-
-_VECTORS: dict[str, Rule] = {
-    "Const": _constant_vector,
-    **dict.fromkeys(("Cast", "Identity"), _vector_of_operand(0)),
-    "Shape": _shape_vector,
-    "SparseReshape": _vector_of_operand(2),
-    "SparseCross": _crossed_vector,
-    "Pack": _packed,
-    "Slice": _sliced,
-}
+    return (yield scalar, tensor)
 
 
 def bounded_bytes(tensor: Tensor, known: Known | None = None) -> int | None:

@@ -48,6 +48,32 @@ class ClosedShapes:
 
 
 @dataclass(frozen=True)
+class PaddedLookups:
+    """Lists of ids have been padded.
+
+    Attributes:
+        most: how many ids a row has room for, by the node that made the list.
+        flagged: those of them whose room a flag says, and no shape.
+    """
+
+    most: Mapping[str, int] = field(default_factory=dict)
+    flagged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class JoinedTables:
+    """Tables in pieces are looked up as one.
+
+    Attributes:
+        pieces: by the node that put the rows together, how many pieces its table has.
+        steps: the updates of pieces, which are given -1 for rows of other pieces and have to be dense.
+    """
+
+    pieces: Mapping[str, int] = field(default_factory=dict)
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class SplitConstants:
     """The traced batch has been split: which constants of the device hold sizes of it.
 

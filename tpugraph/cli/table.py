@@ -136,6 +136,14 @@ CONVERSION = (
     _VARYING,
     *_EXACTNESS,
     Flag(
+        "max_ids",
+        "integer",
+        0,
+        "the most ids that a row of a sparse column has, where no shape tells: rows are padded to so many",
+        shown="N",
+        lowest=0,
+    ),
+    Flag(
         "passes",
         "string",
         None,

@@ -3,12 +3,11 @@
 from tpugraph.compiler.conversion import (
     ConvertOptions,
     build_passes,
-    collectives,
     convert,
     find_roles,
     passes_of,
-    reduction,
 )
+from tpugraph.compiler.report_facts import collectives, reduction
 
 __all__ = [
     "ConvertOptions",

@@ -14,9 +14,15 @@ from typing import Any
 
 from tpugraph import ops, roles
 from tpugraph.analysis import cluster_nodes, shapes
-from tpugraph.analysis.step import ClosedShapes, Cut, HostModels, Outfed, PaddedBatches, Partitioned
+from tpugraph.analysis.step import (
+    Cut,
+    Outfed,
+    PaddedBatches,
+    Partitioned,
+)
 from tpugraph.compiler import preconditions
 from tpugraph.compiler.recording import Recording
+from tpugraph.compiler.report_facts import collectives, lookups, notes_of, reduction
 from tpugraph.ir import Graph, graphdef
 from tpugraph.partition import one_row
 from tpugraph.passes import PASSES, PIPELINES
@@ -50,6 +56,7 @@ class ConvertOptions:
         batch_constants: names of constants that hold the size of the batch or a share of it, where the compiler asks or
             a note says that it takes them for numbers of the model.
         literals: names of constants that are numbers of the model, where the compiler asks.
+        max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open.
         mode: ``train``, ``eval`` or ``predict``: what kind of graph the model is.
         metrics: of mode ``eval``: value tensor and update op of each metric by name; None finds them.
         predictions: of mode ``predict``: the tensor of each prediction by name; None finds them.
@@ -69,6 +76,7 @@ class ConvertOptions:
     batch_norm: str = "global"
     batch_constants: tuple[str, ...] = ()
     literals: tuple[str, ...] = ()
+    max_ids: int = 0
     mode: str = "train"
     metrics: Mapping[str, tuple[str, str]] | None = None
     predictions: Mapping[str, str] | None = None
@@ -87,6 +95,8 @@ class ConvertOptions:
                              fix=f"--iterations_per_loop={MOST_ITERATIONS} or less")  # fmt: skip
         if self.dump_after and self.dump_dir is None and not self.dump_changed:
             raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR, or --dump_changed")
+        if isinstance(self.max_ids, bool) or not isinstance(self.max_ids, int) or self.max_ids < 0:
+            raise UsageError(f"max_ids is {self.max_ids!r}, but must be a whole number", fix="--max_ids=8")
         if self.batch_mode not in ("per_replica", "global"):
             raise UsageError(f"'{self.batch_mode}' is no batch mode", fix="--batch_mode=per_replica or global")
         if self.batch_norm not in ("global", "per_core"):
@@ -218,6 +228,7 @@ def _report(
         "variables": {name: {"key": v.key, "trained": v.trained} for name, v in found.variables.items()},
         "reduction": reduction(graph),
         "collectives": collectives(graph),
+        "lookups": lookups(graph),
         "varying_updates": (graph.kept(Partitioned) or Partitioned()).unified,
         "bytes_per_step": {
             "infeed": cut.bytes() * per_core,
@@ -230,27 +241,9 @@ def _report(
         "dropped": cut.dropped,
         "complete": bool(graph.of_type("TPUReplicateMetadata")),
         "passes": [trace.as_dict() for trace in pipeline.trace],
-        "notes": _notes(graph, notes),
+        "notes": notes_of(graph, notes),
         "why": [{"stage": n.stage, "node": n.node, "text": n.text} for n in graph.notes],
         "seconds": round(seconds, 4),
-    }
-
-
-def reduction(graph: Graph) -> dict[str, str | None]:
-    """What the loss is of the batch (``kind``: a mean, a sum or whole) and why; None before the step was partitioned."""
-    partitioned = graph.kept(Partitioned) or Partitioned()
-    return {"kind": partitioned.loss_reduction, "reason": partitioned.reason}
-
-
-def collectives(graph: Graph) -> dict[str, Any]:
-    """What the cores combine in each step: how many sums, how many bytes of a core, which tensors, and what is gathered."""
-    partitioned = graph.kept(Partitioned) or Partitioned()
-    sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by == "cross-replica-sum"]
-    return {
-        "sums": len(sums),
-        "bytes": sum(shapes.byte_size(node.out()) or 0 for node in sums),
-        "combined": partitioned.combined,
-        "gathered": partitioned.gathered,
     }
 
 
@@ -265,19 +258,6 @@ def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
         "global": rows * cores,
         "line": f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}",
     }
-
-
-def _notes(graph: Graph, odd: list[str]) -> list[str]:
-    closed, partitioned = graph.kept(ClosedShapes) or ClosedShapes(), graph.kept(Partitioned) or Partitioned()
-    padded, models = graph.kept(PaddedBatches), graph.kept(HostModels) or HostModels()
-    notes = [*closed.batches, *odd, *partitioned.notes]
-    notes += padded.notes if padded is not None else ()
-    if padded is not None and padded.endless:
-        notes.append("the dataset repeats for ever: say how many steps to run")
-    notes += models.notes[:5]
-    if any(graph[f.name].op in ops.DEQUEUES for f in graph.roles.inputs if f.name in graph):
-        notes.append("the input is a queue: its position cannot be saved in a checkpoint")
-    return notes
 
 
 def passes_of(spec: Sequence[type[Pass]] = PASSES) -> list[dict[str, Any]]:

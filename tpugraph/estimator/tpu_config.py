@@ -49,6 +49,8 @@ class TPUConfig:
         experimental_feed_hook: refused unless None: there is no infeed hook to replace.
         batch_norm: ``per_core``: each core normalises by the statistics of its own rows, as models on a TPU are used to;
             ``global``: by those of the whole batch, as the same model does without cores. An argument of tpugraph's own.
+        max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open. An argument of
+            tpugraph's own.
 
     Raises:
         ArgumentError: a value that cannot be used (a ``ValueError``).
@@ -68,6 +70,7 @@ class TPUConfig:
     experimental_allow_per_host_v2_parallel_get_next: bool = False
     experimental_feed_hook: Any = None
     batch_norm: str = "per_core"
+    max_ids: int = 0
 
     def __post_init__(self) -> None:
         loop_length(self.iterations_per_loop)
@@ -79,6 +82,7 @@ class TPUConfig:
             whole("TPUConfig initial_infeed_sleep_secs", self.initial_infeed_sleep_secs, least=0)
         whole("TPUConfig experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps, least=1)
         object.__setattr__(self, "per_host_input_for_training", _input_mode(self.per_host_input_for_training))
+        whole("TPUConfig max_ids", self.max_ids, least=0)
         one_of("TPUConfig batch_norm", self.batch_norm, ("per_core", "global"))
         allowed = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
         one_of("TPUConfig eval_training_input_configuration", self.eval_training_input_configuration, allowed,

@@ -31,6 +31,7 @@ from tpugraph.ops import (
 )
 from tpugraph.ops.record import Batching, Bins, Call, Op, Ordering, Refusal, Role, Rule, Signature, Write, records
 from tpugraph.ops.registry import (
+    attr_names,
     input_counts,
     is_dataset,
     is_folded_away,
@@ -41,8 +42,8 @@ from tpugraph.ops.registry import (
     required_attrs,
 )
 
-__all__ = ["Batching", "Bins", "Call", "Op", "Ordering", "Refusal", "Role", "Rule", "Signature", "Write", "input_counts",
-           "is_dataset", "is_folded_away", "is_host_only", "is_stateful", "op_def", "record", "records",
+__all__ = ["Batching", "Bins", "Call", "Op", "Ordering", "Refusal", "Role", "Rule", "Signature", "Write", "attr_names",
+           "input_counts", "is_dataset", "is_folded_away", "is_host_only", "is_stateful", "op_def", "record", "records",
            "required_attrs"]  # fmt: skip
 PAGES = (arithmetic, container, control_flow, convolution, gather, host, input, loss, matrix, normalisation, random,
          reduction, shape, sparse, string, tpu, variable)  # fmt: skip
@@ -114,7 +115,7 @@ SAME_VARIABLE = (
 """Ops that hand on the variable that is their first input; a write to a ref variable hands its reference on."""
 
 DENSE_STEPS: dict[str, str] = _facts(lambda record: record.dense_op)
-"""The dense optimizer step that does what a sparse one does."""
+"""The dense optimizer step that does to each row what a sparse one does to the rows it is given."""
 
 WITHOUT_EFFECTS = _ops(lambda record: record.effects is False)
 """Ops that TensorFlow calls stateful though it makes no difference whether they run twice, or not at all."""

@@ -143,7 +143,7 @@ class Op:
         effects: False for an op that TensorFlow calls stateful though it makes no difference whether it runs twice or
             not at all. None leaves the answer to TensorFlow.
         resource_op: the op on resource variables that does what this op on reference variables does.
-        dense_op: the dense optimizer step that does what this sparse one does.
+        dense_op: the dense optimizer step that does to each row what this sparse one does to the rows it is given.
         stateless_op: the op without state that draws from the distribution of this random op.
         stack: whether the op works on the stacks on which the gradient of a loop keeps values.
         bounded: whether the op makes a list that a loop fills, whose size XLA must know.

@@ -47,6 +47,13 @@ def required_attrs(op: str) -> frozenset[str]:
 
 
 @cache
+def attr_names(op: str) -> frozenset[str]:
+    """The attributes that an op type has; none are known of an unknown op."""
+    definition = op_def(op)
+    return frozenset(() if definition is None else (attribute.name for attribute in definition.attr))
+
+
+@cache
 def is_stateful(op: str) -> bool:
     """Whether running the op has effects or depends on state; True for an unknown op."""
     definition = op_def(op)

@@ -36,11 +36,6 @@ op("ResourceCountUpTo")
 
 # --------------------------------------------------------------------------- optimizer steps
 
-_DENSE = (
-    "Adagrad or plain gradient descent, whose sparse steps have dense ones that do the same; or read the table with "
-    "tf.matmul(tf.one_hot(rows, n), table), whose gradient is dense"
-)
-
 
 def optimizer(
     name: str, variables: int, gradient: int, *, sparse: bool, skips_zeros: bool = False, ref: bool = True
@@ -60,8 +55,7 @@ def optimizer(
     if sparse:
         write = Write("apply", written, gradient, gradient + 1, additive=skips_zeros)
         op(f"SparseApply{name}" if ref else "", writes=write, resource_op=f"ResourceSparseApply{name}")
-        dense = f"ResourceApply{name}" if skips_zeros else None
-        op(f"ResourceSparseApply{name}", writes=write, dense_op=dense, instead=None if skips_zeros else _DENSE)
+        op(f"ResourceSparseApply{name}", writes=write, dense_op=f"ResourceApply{name}")
 
 
 optimizer("GradientDescent", 1, 2, sparse=False)

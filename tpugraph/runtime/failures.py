@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tpugraph import ops
 from tpugraph.ir.file_names import missing_file_error
+from tpugraph.partition.lookups.padded_lists import too_many_ids
 from tpugraph.runtime.emulator.end_of_data import OPTIONAL
 from tpugraph.support.errors import RunError, TpuGraphError
 
@@ -38,9 +39,10 @@ def translate(error: BaseException, graph: tf.Graph, source: str, files: set[str
     """
     if isinstance(error, TpuGraphError):
         return error
-    missing = missing_file_error(str(error), source, files)
-    if missing is not None:
-        return missing
+    known = missing_file_error(str(error), source, files) or too_many_ids(str(error))
+    if known is not None:
+        known.origin = known.origin or source
+        return known
     text = first_words(error) or type(error).__name__
     named = getattr(getattr(error, "op", None), "name", None)
     types = {operation.name: operation.type for operation in graph.get_operations()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,7 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
         f"loss        {report['loss']['name']} ({report['loss']['reason']})",
         f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
         *_combined_lines(report),
+        *_lookup_lines(report["lookups"]),
         f"infeed      {traffic['infeed']:,} bytes per step ({naive_cut(traffic['infeed_naive'])})",
         f"outfeed     {traffic['outfeed']:,} bytes per step",
         f"loop        {counted(report['iterations_per_loop'], 'step')} per Session.run",
@@ -127,6 +129,28 @@ def _combined_lines(report: dict[str, Any]) -> list[str]:
     if found["kind"] is None:
         return []
     return [f"reduction   {found['kind']}: {found['reason']}", *collective_lines(report["collectives"])]
+
+
+def _lookup_lines(found: dict[str, Any]) -> list[str]:
+    """To how many ids the rows of sparse columns are padded, and who says so."""
+    lines = []
+    shaped = {name: most for name, most in found["padded"].items() if name not in found["by_flag"]}
+    if shaped:
+        lines.append(
+            f"padded      {counted(len(shaped), 'list')} of ids, to {_ranged(shaped.values())} a row, as shapes tell"
+        )
+    if found["by_flag"]:
+        most = found["padded"][found["by_flag"][0]]
+        lines.append(f"padded      {counted(len(found['by_flag']), 'list')} of ids, to {most} a row by --max_ids={most}: a row with "
+                     "more ends the run, and the error says how many it has")  # fmt: skip
+    if found["joined"]:
+        lines.append(f"joined      {counted(len(found['joined']), 'lookup')} of tables in pieces")
+    return lines
+
+
+def _ranged(numbers: Iterable[int]) -> str:
+    least, most = min(numbers := list(numbers)), max(numbers)
+    return f"{most}" if least == most else f"{least} to {most}"
 
 
 def collective_lines(found: dict[str, Any]) -> list[str]:

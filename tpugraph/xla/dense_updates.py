@@ -1,33 +1,45 @@
-"""Sparse optimizer steps as dense ones, where XLA has no kernel for the sparse one and rows of zeros change nothing.
+"""Sparse optimizer steps as dense ones, since XLA has no kernel for the sparse one.
 
-The gradients of the rows are summed into a tensor of the variable's shape. Optimizers whose step moves a row even when its
-gradient is zero (Momentum, Adam, Ftrl) stay as they are: made dense, they would train something else.
+The gradients of the rows are summed into a tensor of the variable's shape. Where an optimizer moves a row even when its gradient
+is zero (Momentum, Ftrl), rows that the sparse step is not given keep what they hold. Which numbers there are is not asked:
+nobody knows when a step is compiled how many of them are different ones.
 """
 
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.ir import Tensor
+from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
-from tpugraph.partition import dense_steps
+from tpugraph.partition.dense_steps import ALL_DENSE, added_up
+from tpugraph.partition.dense_steps import make_dense as make_step_dense
+from tpugraph.partition.row_updates import make_rows_dense, rows_of
 from tpugraph.xla.cluster_parts import Cluster
 
 
 def make_dense(found: Cluster, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> int:
-    """Replace the sparse steps of a cluster that can be dense; returns how many.
+    """Replace the sparse steps of a cluster; returns how many.
 
     Args:
         found: the cluster.
         shapes: dtype and shape of each variable, by name.
     """
     graph, made = found.graph, 0
+
+    def shape_of(step: Node) -> tuple[int, ...]:
+        every = {shapes[_variable_of(step.inputs[i])][1] for i in ops.WRITES[step.op].variables}
+        return every.pop() if len(every) == 1 else ()
+
+    steps = [node for node in graph.of_type(*ALL_DENSE) if ops.WRITES[node.op].rows is not None]
+    for rows in list(rows_of(steps, ALL_DENSE, shape_of)):
+        if rows.unique is not None:
+            make_rows_dense(graph, rows, in_loop=True)
+            made += len(rows.steps)
     for node in graph.of_type(*ops.DENSE_STEPS):
-        fact = ops.WRITES[node.op]
+        fact, shape = ops.WRITES[node.op], shapes[_variable_of(node.inputs[0])][1]
         assert fact.rows is not None  # a sparse step
-        shape = shapes[_variable_of(node.inputs[0])][1]
-        rows, numbers = node.inputs[fact.value], node.inputs[fact.rows]
-        total = dense_steps.added_up(graph, node.name, rows, numbers, shape, source=node, controls=[numbers.node])
-        dense_steps.make_dense(graph, node, total)
+        values, numbers = node.inputs[fact.value], node.inputs[fact.rows]
+        total = added_up(graph, node.name, values, numbers, shape, source=node, controls=[numbers.node])
+        make_step_dense(graph, node, total, numbers, shape)
         made += 1
     return made
 

@@ -1,0 +1,76 @@
+"""Lookups of lists of ids read lists of a fixed length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tpugraph.analysis import shapes
+from tpugraph.analysis.shapes import is_static
+from tpugraph.analysis.step import ClosedShapes, Literals, PaddedLookups, add_literals
+from tpugraph.ir import Graph, Node
+from tpugraph.partition.lookups.padded_lists import PaddedLists
+from tpugraph.partition.lookups.sparse_columns import bounds_of, sparse_lists
+from tpugraph.partition.shape_folding import fold
+from tpugraph.partition.unread import remove_unread
+from tpugraph.support.wording import counted
+from tpugraph.tpu.pipeline import Pass
+
+
+@dataclass(frozen=True)
+class PadLookups(Pass):
+    """A lookup of lists of ids reads [rows, most ids of a row] ids, which the host pads; the device gathers and masks.
+
+    The sparse ops stay on the host. The most ids of a row follow from shapes, or are ``max_ids`` where these do not tell. A row of
+    the table that no id names is not read, and no optimizer touches it.
+    """
+
+    max_ids: int = 0
+
+    requires = ("shapes_known",)
+    ensures = ("shapes_known",)
+    reads = (ClosedShapes,)
+    gives = (ClosedShapes, Literals, PaddedLookups)
+
+    def run(self, graph: Graph) -> None:
+        lists = sparse_lists(graph)
+        bounds = bounds_of(graph, lists, self.max_ids)
+        for fill, (reader, why) in lists.refused.items():
+            graph.note(fill, f"not padded: '{reader.name}' {why}")
+        if not bounds:
+            return
+        readers = [node.name for node in graph.descendants(bounds, data_only=True)]
+        padded = PaddedLists(graph, lists, bounds)
+        padded.run()
+        for fill, bound in bounds.items():
+            graph.set_attr(fill, "_output_shapes", [(None, 2), (None,), (bound.rows,), (None,)])
+            graph.note(fill, f"padded: room for {counted(bound.most, 'id')} in each row")
+        shapes.infer(graph)
+        literals = [*padded.literals, *_settle(graph, [graph[name] for name in readers if name in graph])]
+        closed = graph.result(ClosedShapes)
+        graph.keep(replace(closed, shape_of={**closed.shape_of, **fold(graph)}))
+        add_literals(graph, literals)
+        by_flag = tuple(fill.name for fill, bound in bounds.items() if bound.by_flag)
+        graph.keep(PaddedLookups({fill.name: bound.most for fill, bound in bounds.items()}, by_flag))
+
+
+def _settle(graph: Graph, nodes: list[Node]) -> list[str]:
+    """Let a reshape that changes nothing but the dimensions of a row know them; returns the constants that were made.
+
+    The shape that a lookup ends with was made of that of the sparse tensor, which only the host knows while it runs.
+    """
+    made = []
+    for node in nodes:
+        before, after = (node.inputs[0].shape, node.out().shape) if node.op == "Reshape" else (None, None)
+        wanted = node.inputs[-1].node if node.inputs else node
+        if not after or not before or not is_static(after) or before[0] != after[0] or wanted.op == "Const":
+            continue
+        kind = node.inputs[1].dtype
+        value = np.asarray([-1, *after[1:]], kind.name)
+        shape = graph.add("Const", f"{node.name}/shape", attrs={"dtype": kind, "value": value}, source=node,
+                          outputs=[(kind, value.shape)])  # fmt: skip
+        graph.set_input(node, 1, shape.out())
+        remove_unread(graph, [wanted])
+        made.append(shape.name)
+    return made

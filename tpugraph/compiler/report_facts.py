@@ -1,0 +1,48 @@
+"""Facts about a converted graph for its report: how the loss combines, what the cores combine, lookups, notes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpugraph import ops
+from tpugraph.analysis import shapes
+from tpugraph.analysis.step import ClosedShapes, HostModels, JoinedTables, PaddedBatches, PaddedLookups, Partitioned
+from tpugraph.ir import Graph
+
+
+def reduction(graph: Graph) -> dict[str, str | None]:
+    """What the loss is of the batch (``kind``: a mean, a sum or whole) and why; None before the step was partitioned."""
+    partitioned = graph.kept(Partitioned) or Partitioned()
+    return {"kind": partitioned.loss_reduction, "reason": partitioned.reason}
+
+
+def collectives(graph: Graph) -> dict[str, Any]:
+    """What the cores combine in each step: how many sums, how many bytes of a core, which tensors, and what is gathered."""
+    partitioned = graph.kept(Partitioned) or Partitioned()
+    sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by == "cross-replica-sum"]
+    return {
+        "sums": len(sums),
+        "bytes": sum(shapes.byte_size(node.out()) or 0 for node in sums),
+        "combined": partitioned.combined,
+        "gathered": partitioned.gathered,
+    }
+
+
+def lookups(graph: Graph) -> dict[str, Any]:
+    """Which lists of ids are padded, to how many in a row (``by_flag``: as --max_ids says), and which tables were in pieces."""
+    padded, joined = graph.kept(PaddedLookups) or PaddedLookups(), graph.kept(JoinedTables) or JoinedTables()
+    return {"padded": padded.most, "by_flag": list(padded.flagged), "joined": joined.pieces}
+
+
+def notes_of(graph: Graph, odd: list[str]) -> list[str]:
+    """What a user should know of the conversion, ``odd`` things that were found before it among them."""
+    closed, partitioned = graph.kept(ClosedShapes) or ClosedShapes(), graph.kept(Partitioned) or Partitioned()
+    padded, models = graph.kept(PaddedBatches), graph.kept(HostModels) or HostModels()
+    notes = [*closed.batches, *odd, *partitioned.notes]
+    notes += padded.notes if padded is not None else ()
+    if padded is not None and padded.endless:
+        notes.append("the dataset repeats for ever: say how many steps to run")
+    notes += models.notes[:5]
+    if any(graph[f.name].op in ops.DEQUEUES for f in graph.roles.inputs if f.name in graph):
+        notes.append("the input is a queue: its position cannot be saved in a checkpoint")
+    return notes

@@ -1,0 +1,244 @@
+"""How nodes follow lists of entries: what the outputs of a node are to the lists that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tpugraph import ops
+from tpugraph.analysis import signatures
+from tpugraph.analysis.shapes import element_count, is_static
+from tpugraph.ir import Node, Tensor
+
+Role = Literal["indices", "values", "gradients", "places", "update_places", "order", "segments", "size"]
+"""What a value is to a list of entries.
+
+``indices``: coordinates of the entries. ``values``: an element for each, such as its id, its weight or its row of the table.
+``gradients``: the same, of which only the sum by id counts. ``places``: which of the distinct ids each entry has, of a lookup;
+``update_places``: of an update. ``order``: which element of a longer list each entry is. ``segments``: which row of the batch
+each entry belongs to. ``size``: how many there are.
+"""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What a value has to do with lists of entries.
+
+    Attributes:
+        role: what it is, see :data:`Role`.
+        makers: the nodes that made the lists.
+    """
+
+    role: Role
+    makers: tuple[Node, ...]
+
+
+Given = Mapping[int, Entries]
+"""The operands of a node that have to do with lists, by number."""
+
+
+class Refused(Exception):
+    """A node takes a list otherwise than entry by entry."""
+
+
+def follow(node: Node, given: Given) -> list[Role | None]:
+    """What the outputs of a node are, where it takes the lists entry by entry.
+
+    Raises:
+        Refused: it does not.
+    """
+    roles = {index: entries.role for index, entries in given.items()}
+    if set(roles.values()) == {"size"}:
+        return _of_size(node, roles)
+    found = _FOLLOW.get(node.op, _element_by_element)(node, roles)
+    if found is None:
+        raise Refused(f"{node.op} does not work entry by entry")
+    return found
+
+
+SEGMENT_GRADS = {f"SparseSegment{how}Grad{version}" for how in ("Sum", "Mean", "SqrtN") for version in ("", "V2")}
+"""Gradients of sums over the entries of each row."""
+
+Roles = dict[int, Role]
+Outcome = list[Role | None] | None
+_ONE_EACH = frozenset({"values", "gradients", "segments"})
+_SIZES = frozenset(
+    "StridedSlice Slice Pack ConcatV2 ExpandDims Cast Prod Mul GatherV2 Reshape Identity Squeeze".split()
+)
+"""Ops that make sizes of sizes."""
+
+
+def _of_size(node: Node, roles: Roles) -> list[Role | None]:
+    """Sizes of lists shape tensors; what computes with them would see the padding."""
+    if node.op == "BroadcastGradientArgs":
+        return ["size", "size"]
+    if node.op == "Range" and roles.keys() == {1}:
+        return ["values"]
+    record, count = ops.record(node.op), len(node.inputs)
+    if roles.keys() <= {*record.constant_operands(count), *record.size_operands(count)}:
+        return [None] * len(node.outputs or ())
+    whole = all(kind.name in ("int32", "int64") for kind, _ in node.outputs or ())
+    if node.op in ops.SHAPE_OF:
+        return [None]
+    if node.op in _SIZES and whole:
+        return ["size"] * len(node.outputs or ())
+    raise Refused("computes with the number of entries")
+
+
+def _element_by_element(node: Node, roles: Roles) -> Outcome:
+    signature = signatures.of(node)
+    if signature is None or node.op not in ops.ELEMENTWISE | ops.IDENTITIES or not {*roles.values()} <= _ONE_EACH:
+        return _coordinates(node, roles)
+    rank = max(len(node.inputs[i].shape or ()) for i in roles)
+    if any(not _broadcasts(t, rank) for i, t in enumerate(node.inputs) if i not in roles):
+        return None
+    if "segments" in roles.values():
+        return ["segments"] if node.op in ("Cast", "Identity") else None
+    derived = {index for index, role in roles.items() if role == "gradients"}
+    if derived and not any(derived <= together for together in signature.linear):
+        raise Refused(f"{node.op} is not the sum of what it makes of the parts of a gradient")
+    return ["gradients" if derived else "values"]
+
+
+def _coordinates(node: Node, roles: Roles) -> Outcome:
+    return [roles[0]] if node.op in ("Cast", "Identity") and set(roles) == {0} else None
+
+
+def _broadcasts(tensor: Tensor, rank: int) -> bool:
+    """Whether a tensor is the same for all entries."""
+    shape = tensor.shape
+    return shape is not None and (len(shape) < rank or shape[0] == 1)
+
+
+def _unique(node: Node, roles: Roles) -> Outcome:
+    if roles[0] != "values":
+        return None
+    return [None, "update_places"] if is_for_update(node) else ["values", "places"]
+
+
+def is_for_update(unique: Node) -> bool:
+    """Whether distinct numbers are asked for to add up gradients for them, and not to look their rows up."""
+    adds_up = all(use.node.op == "UnsortedSegmentSum" for use in unique.uses(1))
+    return adds_up and any(use.node.op in ops.WRITES for use in unique.uses(0))
+
+
+def _column(node: Node, roles: Roles) -> Outcome:
+    """The first coordinate is the row of the batch."""
+    if roles != {0: "indices"}:
+        return None
+    begin, end, strides = (_constant(t) for t in node.inputs[1:4])
+    masks = node.attr("begin_mask", 0) & 1, node.attr("end_mask", 0) & 1, node.attr("shrink_axis_mask", 0)
+    plain = masks == (1, 1, 2) and strides == [1, 1] and begin is not None and end is not None and begin[1] == 0
+    return ["segments"] if plain else None
+
+
+def _gather(node: Node, roles: Roles) -> Outcome:
+    table, numbers = roles.get(0), roles.get(1)
+    along = (node.op != "GatherV2" or _constant(node.inputs[2]) == [0]) and not node.attr("batch_dims", 0)
+    if not along or numbers in (None, "gradients", "update_places", "indices", "size"):
+        return None
+    if numbers in ("segments", "order"):
+        return ["gradients"] if table is None else None
+    if table is None:
+        return ["values"] if numbers == "values" else None
+    return [table] if table in ("values", "gradients") else None
+
+
+def _sparse_segments(node: Node, roles: Roles) -> Outcome:
+    wanted: tuple[Roles, ...] = ({0: "values", 1: "places", 2: "segments"}, {1: "values", 2: "segments"})
+    return [None] if roles in wanted and is_static((node.inputs[0].shape or (None,))[1:]) else None
+
+
+def _segments(node: Node, roles: Roles) -> Outcome:
+    """A sum over the entries of each row."""
+    fits = roles.get(0) in ("values", "gradients") and roles.get(1) == "segments"
+    return [None] if fits and is_static((node.inputs[0].shape or (None,))[1:]) else None
+
+
+def _segment_gradients(node: Node, roles: Roles) -> Outcome:
+    if 0 in roles or roles.get(1) not in ("places", "values") or roles.get(2) != "segments":
+        return None
+    if not is_static((node.inputs[0].shape or (None,))[1:]):
+        return None
+    if len(node.outputs or ()) == 2:
+        return ["gradients", roles[1]]
+    return ["gradients" if roles[1] == "places" else None]
+
+
+def _added_up(node: Node, roles: Roles) -> Outcome:
+    if roles.get(0) != "gradients" or roles.get(1) not in ("places", "update_places", "values"):
+        return None
+    return ["gradients" if roles[1] == "places" else None]
+
+
+def _reshape(node: Node, roles: Roles) -> Outcome:
+    """The entries stay where they are if what each holds has as many elements before and after."""
+    before, after = node.inputs[0].shape, node.out().shape
+    if roles.get(0) not in ("values", "gradients", "segments", "places") or roles.get(1, "size") != "size":
+        return None
+    if 1 in roles and node.inputs[1].node.op in ops.SHAPE_OF:
+        return [roles[0]]  # a gradient gets the shape of what it is the gradient of
+    width = element_count((before or (None,) * 2)[1:])
+    return [roles[0]] if width is not None and after and width == element_count(after[1:]) else None
+
+
+def _expanded(node: Node, roles: Roles) -> Outcome:
+    """Along other dimensions than that of the entries."""
+    fits = roles.keys() == {0} and roles[0] in ("values", "gradients") and _constant(node.inputs[1]) not in (None, [0])
+    return [roles[0]] if fits else None
+
+
+def _summed(node: Node, roles: Roles) -> Outcome:
+    """Over what each entry holds, or over what was broadcast: entries are not."""
+    axes = _constant(node.inputs[1])
+    fits = roles.get(1) == "size" if axes is None else all(axis > 0 for axis in axes)
+    return [roles[0]] if fits and roles.get(0) in ("values", "gradients") else None
+
+
+def _joined(node: Node, roles: Roles) -> Outcome:
+    if _constant(node.inputs[-1]) != [0] or not {*roles.values()} <= {"values", "gradients"}:
+        return None
+    return ["gradients" if "gradients" in roles.values() else "values"]
+
+
+def _written(node: Node, roles: Roles) -> Outcome:
+    """An update adds up what it is given for a row that is named several times."""
+    fact = ops.WRITES[node.op]
+    fits = fact.kind == "scatter" and fact.additive and fact.rows is not None
+    return [] if fits and roles == {fact.rows: "values", fact.value: "gradients"} else None
+
+
+def _parted(node: Node, roles: Roles) -> Outcome:
+    """Entries are parted by their ids, or put together again."""
+    half = len(node.inputs) // 2
+    if roles == {i: "order" if i < half else "values" for i in range(2 * half)}:
+        return [None]
+    whole = len(roles) == len(node.inputs) and set(roles.values()) == {"values"}
+    return ["values"] * len(node.outputs or ()) if whole else None
+
+
+def _sized(node: Node, roles: Roles) -> Outcome:
+    return ["size"] * len(node.outputs or ())
+
+
+def _constant(tensor: Tensor) -> list[int] | None:
+    return tensor.node.attr("value").ravel().tolist() if tensor.node.op == "Const" else None
+
+
+_FOLLOW: dict[str, Callable[[Node, Roles], Outcome]] = {
+    **dict.fromkeys(("Unique", "UniqueV2"), _unique),
+    "StridedSlice": _column,
+    **dict.fromkeys(("Gather", "GatherV2", "ResourceGather"), _gather),
+    **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"), _sparse_segments),
+    "SegmentSum": _segments,
+    **dict.fromkeys(SEGMENT_GRADS, _segment_gradients),
+    "UnsortedSegmentSum": _added_up,
+    "Reshape": _reshape,
+    "ExpandDims": _expanded,
+    "Sum": _summed,
+    "ConcatV2": _joined,
+    **dict.fromkeys(ops.WRITES, _written),
+    **dict.fromkeys(("DynamicPartition", *ops.DYNAMIC_STITCHES), _parted),
+    **dict.fromkeys(ops.SHAPE_OF, _sized),
+}

@@ -1,0 +1,200 @@
+"""Lookups in a table that is partitioned into several variables, and the same lookup without parting the ids.
+
+The plain graph parts the ids by piece, looks each part up in its piece and puts the rows together again; how many ids are in a
+part, the data decide. Here every id is looked up in every piece, and the row of its own piece is chosen. Gradients go the same
+way back: a piece is given those of all ids, with the number -1 where an id belongs to another piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis.shapes import is_static
+from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.partition.dense_steps import ALL_DENSE
+from tpugraph.partition.lookups.entry_lists import Lists
+from tpugraph.partition.lookups.entry_rules import Entries
+from tpugraph.partition.row_updates import rows_of
+from tpugraph.partition.unread import remove_unread
+
+_INT32, _BOOL = attrs.dtype("int32"), attrs.dtype("bool")
+
+
+@dataclass(frozen=True)
+class PiecedLookup:
+    """A lookup in a table that is partitioned.
+
+    Attributes:
+        stitch: the node that puts the rows together.
+        parted: the node that parts the numbers of the rows in their pieces.
+        order: the node that parts the numbers 0, 1, 2, ... of the ids.
+        gathers: the lookup in each piece.
+        steps: the updates of the pieces by the gradients of the lookup.
+    """
+
+    stitch: Node
+    parted: Node
+    order: Node
+    gathers: tuple[Node, ...]
+    steps: tuple[Node, ...]
+
+
+def pieced_lookups(graph: Graph) -> tuple[list[PiecedLookup], dict[Node, str]]:
+    """The lookups of partitioned tables that can be done without parting; for each other one, why not."""
+    found: list[PiecedLookup] = []
+    refused: dict[Node, str] = {}
+    for stitch in graph.of_type(*ops.DYNAMIC_STITCHES):
+        shape = _parts_of(stitch)
+        if shape is None:
+            continue
+        parted, order, gathers = shape
+        if not is_static(parted.inputs[0].shape):
+            refused[stitch] = "the number of ids is not known"
+            continue
+        starts = {parted.out(port): Entries("values", (parted,)) for port in range(len(gathers))}
+        starts |= {order.out(port): Entries("order", (parted,)) for port in range(len(gathers))}
+        lists = Lists(graph, starts)
+        steps = _steps_of(graph, lists)
+        if lists.refused:
+            reader, why = lists.refused[parted]
+            refused[stitch] = f"'{reader.name}' {why}"
+        elif steps is None:
+            refused[stitch] = "an update of a piece has no dense form"
+        else:
+            found.append(PiecedLookup(stitch, parted, order, gathers, steps))
+    return _with_known_numbers(graph, found, refused), refused
+
+
+def _with_known_numbers(graph: Graph, found: list[PiecedLookup], refused: dict[Node, str]) -> list[PiecedLookup]:
+    """Those of the lookups whose updates are given no other numbers than such as are known to be so many."""
+    written = dict.fromkeys(step for lookup in found for step in lookup.steps)
+    numbers_of = {step: rows.numbers for rows in rows_of(written, ALL_DENSE, static=False) for step in rows.steps}
+    while True:
+        parted = {lookup.parted for lookup in found}
+        open_steps = {step for step in written if not _known(numbers_of[step], parted)}
+        kept = [lookup for lookup in found if not open_steps & set(lookup.steps)]
+        refused.update(
+            (lookup.stitch, "another lookup of the table has to be parted") for lookup in found if lookup not in kept
+        )
+        if len(kept) == len(found):
+            return kept
+        found = kept
+
+
+def _known(numbers: Tensor, parted: Collection[Node]) -> bool:
+    """Whether a list of numbers has a known length as soon as these lookups do not part their ids."""
+    pending = [numbers]
+    while pending:
+        tensor = pending.pop()
+        if is_static(tensor.shape) or tensor.node in parted:
+            continue
+        if tensor.node.op not in ("ConcatV2", "Reshape", "Cast", *ops.IDENTITIES):
+            return False
+        pending += tensor.node.inputs[:1] if tensor.node.op != "ConcatV2" else tensor.node.inputs[:-1]
+    return True
+
+
+def _parts_of(stitch: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
+    """What parts the numbers in their pieces and the numbers of the ids, and the lookup in each piece."""
+    count = len(stitch.inputs) // 2
+    orders, rows = stitch.inputs[:count], stitch.inputs[count:]
+    order = orders[0].node
+    gathers = tuple(_behind_identities(tensor).node for tensor in rows)
+    if order.op != "DynamicPartition" or list(orders) != [order.out(port) for port in range(count)]:
+        return None
+    if order.inputs[0].node.op != "Range" or any(gather.op not in _GATHERS for gather in gathers):
+        return None
+    numbers = [_behind_identities(gather.inputs[1]) for gather in gathers]
+    parted = numbers[0].node
+    if parted.op != "DynamicPartition" or numbers != [parted.out(port) for port in range(count)]:
+        return None
+    return (parted, order, gathers) if parted.inputs[1] == order.inputs[1] and parted is not order else None
+
+
+_GATHERS = ops.GATHERS - {"ResourceGatherNd"} | {"Gather", "GatherV2"}
+
+
+def _behind_identities(tensor: Tensor) -> Tensor:
+    while tensor.node.op in ops.IDENTITIES:
+        tensor = tensor.node.inputs[0]
+    return tensor
+
+
+def _steps_of(graph: Graph, lists: Lists) -> tuple[Node, ...] | None:
+    """The updates that read the numbers of pieces; None where one of them has no dense form."""
+    written = [n for n in graph.of_type(*ALL_DENSE) if ops.WRITES[n.op].rows is not None]
+    dense = {step for rows in rows_of(written, ALL_DENSE, static=False) for step in rows.steps}
+    found: dict[Node, None] = {}
+    for tensor, entries in lists.of.items():
+        for use in tensor.node.uses(tensor.port) if entries.role == "values" else ():
+            unique = use.node.op in ("Unique", "UniqueV2")
+            readers = [u.node for u in use.node.uses(0)] if unique else [use.node]
+            found.update((n, None) for n in readers if n.op in ops.WRITES)
+    return tuple(found) if found.keys() <= dense else None
+
+
+class JoinedLookups:
+    """Lets lookups read the pieces of their tables without parting the ids.
+
+    Args:
+        graph: the graph, with shapes.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.literals: list[str] = []
+        """The constants that were made: numbers of the model, whatever the batch."""
+
+    def join(self, lookup: PiecedLookup) -> None:
+        """Rewrite one lookup; the shapes of the graph are to be inferred anew."""
+        graph, stitch, kind = self.graph, lookup.stitch, lookup.stitch.out().dtype
+        numbers, piece = lookup.parted.inputs
+        deep = [-1, *[1] * (len(stitch.out().shape or ()) - 1)]
+        rows: Tensor | None = None
+        for port, gather in enumerate(lookup.gathers):
+            number = self._const(stitch, np.int32(port))
+            own = self._add(stitch, "Equal", [piece, number], (_BOOL, None), T=piece.dtype)
+            chosen = self._reshape(stitch, own, deep)
+            for use in lookup.order.uses(port):
+                if use.node.op in _GATHERS:
+                    self._mask(use.node, chosen)
+            first, none = (self._const(stitch, np.asarray(value, numbers.dtype.name)) for value in (0, -1))
+            asked = self._add(stitch, "SelectV2", [own, numbers, first], (numbers.dtype, None), T=numbers.dtype)
+            graph.set_input(gather, 1, asked)
+            given = self._add(stitch, "SelectV2", [own, numbers, none], (numbers.dtype, None), T=numbers.dtype)
+            graph.replace_uses(lookup.parted.out(port), given)
+            found = stitch.inputs[len(lookup.gathers) + port]
+            rows = found if rows is None else self._add(stitch, "SelectV2", [chosen, found, rows], (kind, None), T=kind)
+        assert rows is not None  # a table has pieces
+        graph.replace_uses(stitch.out(), rows)
+        graph.replace_control_uses(stitch, [rows.node])
+        remove_unread(graph, [stitch, lookup.parted, lookup.order])
+
+    def _mask(self, gather: Node, chosen: Tensor) -> None:
+        """Gradients of all ids, zero where an id belongs to another piece, instead of those of the ids of a piece."""
+        gradients, kind = gather.inputs[0], gather.out().dtype
+        zeros = self._add(gather, "ZerosLike", [gradients], (kind, None), T=kind)
+        masked = self._add(gather, "SelectV2", [chosen, gradients, zeros], (kind, None), T=kind)
+        self.graph.replace_uses(gather.out(), masked)
+        self.graph.replace_control_uses(gather, [masked.node])
+        remove_unread(self.graph, [gather])
+
+    def _reshape(self, source: Node, tensor: Tensor, shape: Iterable[int]) -> Tensor:
+        wanted = self._const(source, np.asarray(shape, np.int32))
+        return self._add(source, "Reshape", [tensor, wanted], (tensor.dtype, None), T=tensor.dtype, Tshape=_INT32)
+
+    def _const(self, source: Node, value: Any) -> Tensor:
+        made = self._add(source, "Const", [], (attrs.dtype(value.dtype.name), value.shape), dtype=attrs.dtype(value.dtype.name),
+                         value=value)  # fmt: skip
+        self.literals.append(made.node.name)
+        return made
+
+    def _add(self, source: Node, op: str, inputs: Sequence[Tensor], output: Output, **kinds: Any) -> Tensor:
+        return self.graph.add(
+            op, f"{source.name}/joined/{op}", inputs, attrs=kinds, outputs=[output], source=source
+        ).out()
