@@ -66,7 +66,7 @@ def test_evaluation_at_other_checkpoints(tmp_path: Path, trained: TPUEstimator) 
 
 
 @pytest.mark.parametrize(("arguments", "words"), [({"eval_batch_size": None}, "eval_batch_size is None"),
-                                                  ({"eval_batch_size": 30}, "does not divide by the 8 cores")])  # fmt: skip
+                                                  ({"eval_batch_size": 30}, "must be divisible by the 8 cores")])  # fmt: skip
 def test_evaluation_batches(tmp_path: Path, arguments: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make(tmp_path, **arguments).evaluate(eval_fn)

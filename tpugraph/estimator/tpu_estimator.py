@@ -359,9 +359,7 @@ class TPUEstimator(Learnt):
 
 
 def _folder(model_dir: Any, configured: str | None) -> str:
-    given = None if model_dir is None else os.fspath(model_dir)
-    if given == "":
-        raise ArgumentError("model_dir is empty", fix="give a folder, or None for a temporary one")
+    given = None if not model_dir else os.fspath(model_dir)  # "" as a flag that was left out
     if given is not None and configured is not None and given != configured:
         raise ArgumentError(f"model_dir is '{given}', but that of the config is '{configured}'", fix="give one of them")
     found = given or configured

@@ -13,12 +13,14 @@ import tensorflow as tf
 
 from tpugraph.analysis.step import InProcess, SecondTrace
 from tpugraph.estimator import inputs
-from tpugraph.estimator.context import Batches, TPUContext
+from tpugraph.estimator.context import Batches, Deployment, TPUContext
 from tpugraph.estimator.fingerprint import fingerprint
+from tpugraph.estimator.input_partition import check_partition
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.optimizer import COLLECTION, KINDS
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import EstimatorSpec
+from tpugraph.estimator.tensor_inputs import as_tensors, dataset_of
 from tpugraph.estimator.tensorflow_collectives import one_shard
 from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.user_functions import call_input_fn, call_model_fn, name_of, takes, watched, with_extras
@@ -144,10 +146,10 @@ class Fed:
 
 
 def trace_input(request: Request) -> Fed:
-    """Call the input function in a new graph.
+    """Call the input function in a new graph, as often and for as many rows as the input mode says.
 
-    An input function that returns tensors instead of a Dataset cannot be split by the host: it is called once more, for
-    the batch of one core, and core r of step t takes its batch N t + r.
+    Tensors become a Dataset, unless they come from queues: those cannot be split by the host, so that the function is called
+    once more, for the batch of one core, and core r of step t takes batch N t + r.
 
     Raises:
         ArgumentError, ArgumentTypeError: what the function takes or returns cannot be used.
@@ -157,52 +159,85 @@ def trace_input(request: Request) -> Fed:
     if found is None:
         found = _trace_input(request, plan.core)
     assert found is not None
+    dims = request.config.tpu_config.input_partition_dims
+    if plan.cores and dims is not None:
+        check_partition(dims, found.features, found.labels, request.config.tpu_config.num_cores_per_replica)
     return found
 
 
 def _trace_input(request: Request, rows: int | None) -> Fed | None:
-    """The input for ``rows``; None where it consists of tensors that the host would have to split."""
+    """The input for ``rows``; None where it consists of queues' tensors that the host would have to split."""
     plan, config = request.plan, request.config
     graph = _OpenGraph()
     with graph.as_default(), tensorflow_1_graphs(), _device(config):
         tf1.set_random_seed(config.tf_random_seed)
         tf1.train.create_global_step(graph)
-        returned = _call_for_hosts(request, rows)
-        inputs.check_kind(returned, request.input_mode)
-        at_global, from_dataset = False, inputs.is_dataset(returned)
-        if from_dataset:
-            if plan.cores and request.mode == ModeKeys.TRAIN:
-                returned = inputs.per_core(returned, plan, request.batch_axis).prefetch(2 * plan.cores)
-            elif plan.cores:
-                returned = inputs.every_row(returned, plan, fixed=request.fixed_rows).prefetch(2 * plan.cores)
-            evaluated = plan.cores and request.mode != ModeKeys.TRAIN
-            returned = inputs.next_of(returned, open_rows=bool(evaluated and not request.fixed_rows))
-        else:
-            inputs.check_tensors(returned)
+        returned, is_dataset = _call_for_hosts(request, rows)
+        at_global = False
+        if is_dataset:
+            open_rows = bool(plan.cores) and request.mode != ModeKeys.TRAIN and not request.fixed_rows
+            returned = inputs.next_of(_for_cores(request, returned), open_rows=open_rows)
+        elif plan.cores:
             if plan.cores > 1 and rows != plan.core:
                 return None
             at_global = plan.cores > 1 and inputs.rows_of(returned) == plan.whole
         features, labels = inputs.split(returned)
         if request.mode == ModeKeys.PREDICT:
             labels = None
-    return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()), from_dataset)
+    return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()), is_dataset)
 
 
-def _call_for_hosts(request: Request, rows: int | None) -> Any:
-    """What the input function returns; of several hosts in turn where it asks which host it is called for."""
+def _for_cores(request: Request, dataset: Any) -> Any:
+    """The Dataset whose elements are the batches of core after core; as it is without cores."""
+    plan = request.plan
+    if not plan.cores:
+        return dataset
+    if request.mode != ModeKeys.TRAIN:
+        shares = inputs.every_row(dataset, plan, fixed=request.fixed_rows)
+    elif request.input_mode == InputPipelineConfig.BROADCAST:
+        shares = inputs.same_for_all(dataset, plan)
+    else:
+        shares = inputs.per_core(dataset, plan, request.batch_axis)
+    return shares.prefetch(2 * plan.cores)
 
-    def call(host: int) -> tuple[Any, bool]:
-        params = _params(request, rows, for_input=True, host=host)
+
+def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
+    """What the input function returns, and whether that is a Dataset, which tensors become for cores.
+
+    It is called once for each core or host where the input mode says so; for hosts it is called again only where it asks
+    which host it is called for, or returns tensors.
+    """
+    plan, per_core = request.plan, request.input_mode == InputPipelineConfig.PER_SHARD_V1
+    calls = 1 if request.input_mode == InputPipelineConfig.BROADCAST else plan.cores if per_core else plan.hosts
+
+    def call(index: int) -> tuple[Any, bool]:
+        where = Deployment(
+            index * plan.hosts // max(calls, 1), index, max(calls, 1), max(plan.cores // max(calls, 1), 1)
+        )
+        params = _params(request, rows, where)
         found = call_input_fn(request.input_fn, request.mode, params, request.config)
+        inputs.check_kind(found, request.input_mode)
         asked = getattr(params, "context", None) or (params.get("context") if isinstance(params, dict) else None)
         return found, bool(asked and asked.asked)
 
     returned, asked = call(0)
-    hosts = request.plan.hosts
-    if hosts == 1 or not asked or not inputs.is_dataset(returned):
+    if not plan.cores:
+        return returned, inputs.is_dataset(returned)
+    first = _dataset(returned)
+    if first is None:
+        return as_tensors(returned), False
+    if calls == 1 or (inputs.is_dataset(returned) and not asked):
+        return first, True
+    every = [first, *(_dataset(call(index)[0]) for index in range(1, calls))]
+    return tf.data.Dataset.choose_from_datasets(every, tf.data.Dataset.range(calls).repeat()), True
+
+
+def _dataset(returned: Any) -> Any:
+    """What an input function returned as a Dataset; None where it is tensors of a queue."""
+    if inputs.is_dataset(returned):
         return returned
-    every = [returned, *(call(host)[0] for host in range(1, hosts))]
-    return tf.data.Dataset.choose_from_datasets(every, tf.data.Dataset.range(hosts).repeat())
+    features, labels = inputs.split(as_tensors(returned))
+    return dataset_of(features if labels is None else (features, labels))
 
 
 def trace_serving(request: Request) -> tuple[Fed, Any]:
@@ -233,7 +268,7 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     plan, config = request.plan, request.config
     _count_layers_anew()
     with fed.graph.as_default(), tensorflow_1_graphs(), one_shard(), _device(config):
-        params = watched(_params(request, plan.whole if fed.at_global else plan.core, for_input=False))
+        params = watched(_params(request, plan.whole if fed.at_global else plan.core))
         spec = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
         _check_here(spec, fed.graph, request)
         scaffold = _scaffold(spec, config)
@@ -245,11 +280,13 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source, asked_rows=asked)
 
 
-def _params(request: Request, rows: int | None, *, for_input: bool, host: int = 0) -> Any:
+def _params(request: Request, rows: int | None, deployment: Deployment | None = None) -> Any:
+    """The params of an input function, whose call the deployment tells, or of a model function."""
     plan = request.plan
     if request.plain:
         return {} if request.params is None else copy.deepcopy(request.params)
-    context = TPUContext(plan.hosts, max(plan.cores, 1), for_input, host)
+    spanned = request.config.tpu_config.num_cores_per_replica or 1
+    context = TPUContext(plan.hosts, max(plan.cores, 1), deployment, spanned)
     return with_extras(request.params, batch_size=rows, use_tpu=bool(plan.cores), context=context)
 
 
