@@ -118,6 +118,31 @@ def every_row(dataset: Any, plan: Batches, *, fixed: bool) -> Any:
     return _closed(shares, plan.core) if fixed else shares
 
 
+def is_endless(dataset: Any) -> bool:
+    """Whether a Dataset is known to have no end."""
+    with tf1.Session() as session:
+        return bool(session.run(tf.data.experimental.cardinality(dataset)) == tf.data.INFINITE_CARDINALITY)
+
+
+def check_static(spec: Any) -> None:
+    """Refuse elements with a dimension, besides their rows, that is not fixed.
+
+    Args:
+        spec: the ``element_spec`` of features, or of (features, labels).
+
+    Raises:
+        ArgumentError: it names the part and its shape.
+    """
+    for name, part in zip(("features", "labels"), split(spec), strict=True):
+        for tensor in tf.nest.flatten(part):
+            shape = getattr(tensor, "shape", None)
+            if isinstance(tensor, tf.TensorSpec) and (shape.rank is None or None in shape.as_list()[1:]):
+                raise ArgumentError(
+                    f"the {name} of an input without an end must have static shape, but one has {shape}",
+                    fix="set_shape in the Dataset's map, or a Dataset that ends",
+                )
+
+
 def next_of(dataset: Any, *, open_rows: bool = False) -> Any:
     """The tensors of the next element; the iterator is initialised with the tables of the graph, behind those it reads.
 

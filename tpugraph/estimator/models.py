@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from tpugraph.estimator.compiling import compile_beside
 from tpugraph.estimator.double_batch_trace import at_twice_the_rows
+from tpugraph.estimator.held_rows import may_hold
+from tpugraph.estimator.host_call import HostCallHook
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_session import PlainModel
@@ -166,6 +168,8 @@ class Models:
             return _Kept(key, None, why)
         traced = _trace(request, fed)
         check(traced)
+        if request.mode == ModeKeys.EVAL and any(isinstance(h, HostCallHook) for h in traced.spec.evaluation_hooks):
+            return _Kept(key, None, "its host_call runs beside each batch")
         steps = loop_length(self._config.tpu_config.iterations_per_loop)[0] or _TIMED_LOOP
         with traced.graph.as_default():
             traced.scaffold.finalize()
@@ -208,7 +212,7 @@ def _trace(request: Request, fed: Fed) -> Traced:
     except (TypeError, ValueError) as error:
         failure = _first_line(error)
     else:
-        if not traced.asked_rows:
+        if not (traced.asked_rows and _may_hold(traced, fed)):
             return traced
     fixed = replace(request, fixed_rows=True)
     traced = trace_model(fixed, trace_input(fixed))
@@ -216,6 +220,12 @@ def _trace(request: Request, fed: Fed) -> Traced:
         say(f"note: model_fn needs a batch with a fixed number of rows ({failure})")
     traced.at_twice = at_twice_the_rows(fixed, traced)
     return traced
+
+
+def _may_hold(traced: Traced, fed: Fed) -> bool:
+    """Whether a constant that the model made may hold the number of rows that it asked for."""
+    rows = traced.plan.core or 0
+    return any(may_hold(op, rows) for op in traced.graph.get_operations() if op.name not in fed.ops)
 
 
 def _first_line(error: Exception) -> str:

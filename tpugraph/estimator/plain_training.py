@@ -11,6 +11,7 @@ import tensorflow as tf
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.interrupt import Interrupt
+from tpugraph.estimator.nan_loss import NanLossDuringTrainingError
 from tpugraph.estimator.reporting import Meter, say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import PREFIX, PlainSaver, first_checkpoint
@@ -19,7 +20,6 @@ from tpugraph.estimator.tracing import Traced
 from tpugraph.estimator.warm_start import WarmStartSettings
 from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.event_files import Events
-from tpugraph.support.errors import NanLossDuringTrainingError
 
 tf1 = tf.compat.v1
 
@@ -39,7 +39,11 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
     with graph.as_default():
         watch = _Watch(traced)
         saver = PlainSaver(traced)
-        every = [watch, *hooks, *_savers(saver, scaffold, model_dir, config, listeners)]
+        every = [
+            *hooks,
+            watch,
+            *_savers(saver, scaffold, model_dir, config, listeners),
+        ]  # hooks see a loss that is no number
         for hook in every:
             hook.begin()
         scaffold.finalize()

@@ -18,6 +18,7 @@ from tpugraph.estimator.exporting import export_trained
 from tpugraph.estimator.models import Models
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.nan_blame import blamed
+from tpugraph.estimator.nan_loss import NanLossDuringTrainingError
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.plain_training import train_plain
 from tpugraph.estimator.reporting import say
@@ -33,7 +34,7 @@ from tpugraph.estimator.user_functions import check_model_fn
 from tpugraph.estimator.warm_start import settings_of
 from tpugraph.runtime.checkpoints.checkpoint_folder import collect
 from tpugraph.runtime.checkpoints.folder_lock import FolderLock
-from tpugraph.support.errors import ArgumentError, NanLossDuringTrainingError
+from tpugraph.support.errors import ArgumentError
 
 
 class TPUEstimator(Learnt):

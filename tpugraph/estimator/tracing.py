@@ -11,15 +11,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.analysis.step import InProcess, SecondTrace
+from tpugraph.analysis.step import EveryStep, InProcess, SecondTrace
 from tpugraph.estimator import inputs
 from tpugraph.estimator.context import Batches, Deployment, TPUContext
 from tpugraph.estimator.fingerprint import fingerprint
+from tpugraph.estimator.host_call import leave_cores
 from tpugraph.estimator.input_partition import check_partition
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.optimizer import COLLECTION, KINDS
 from tpugraph.estimator.run_config import RunConfig
-from tpugraph.estimator.specs import EstimatorSpec
+from tpugraph.estimator.specs import EstimatorSpec, plain_spec
 from tpugraph.estimator.tensor_inputs import as_tensors, dataset_of
 from tpugraph.estimator.tensorflow_collectives import one_shard
 from tpugraph.estimator.tpu_config import InputPipelineConfig
@@ -72,6 +73,8 @@ class Traced:
         source: where the graph comes from, for messages.
         metrics: of an evaluation: the op that updates them, and their values by name.
         asked_rows: whether the model function may know the batch size from its params.
+        host_call: of training on cores the function that runs on the host in each step, and its tensors.
+        every_step: the names of the summaries by which these tensors leave the cores.
         at_twice: of each constant its value in a trace with twice as many rows (see :mod:`tpugraph.analysis.batch_constants`).
     """
 
@@ -83,6 +86,8 @@ class Traced:
     source: str
     metrics: Any = None
     asked_rows: bool = True
+    host_call: Any = None
+    every_step: tuple[str, ...] = ()
     at_twice: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -121,6 +126,7 @@ class Traced:
             graph.collections[key] = [v.op.name for v in self.graph.get_collection(key)]
         graph.keep(InProcess())
         graph.keep(SecondTrace(self.at_twice))
+        graph.keep(EveryStep(self.every_step))
         return graph
 
 
@@ -134,7 +140,8 @@ class Fed:
         labels: what it gave as labels, or None.
         at_global: whether these are the rows of all cores.
         fingerprint: equal for two inputs that read the same in the same way.
-        is_dataset: whether the input function returned a Dataset.
+        is_dataset: whether the input function returned a Dataset, or tensors that became one.
+        ops: the names of the ops of the input.
     """
 
     graph: Any
@@ -143,6 +150,7 @@ class Fed:
     at_global: bool
     fingerprint: bytes
     is_dataset: bool = False
+    ops: frozenset[str] = frozenset()
 
 
 def trace_input(request: Request) -> Fed:
@@ -184,7 +192,8 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
         features, labels = inputs.split(returned)
         if request.mode == ModeKeys.PREDICT:
             labels = None
-    return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()), is_dataset)
+    names = frozenset(op.name for op in graph.get_operations())
+    return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()), is_dataset, names)
 
 
 def _for_cores(request: Request, dataset: Any) -> Any:
@@ -193,12 +202,22 @@ def _for_cores(request: Request, dataset: Any) -> Any:
     if not plan.cores:
         return dataset
     if request.mode != ModeKeys.TRAIN:
+        _check_shapes(dataset)
         shares = inputs.every_row(dataset, plan, fixed=request.fixed_rows)
     elif request.input_mode == InputPipelineConfig.BROADCAST:
         shares = inputs.same_for_all(dataset, plan)
     else:
         shares = inputs.per_core(dataset, plan, request.batch_axis)
     return shares.prefetch(2 * plan.cores)
+
+
+def _check_shapes(dataset: Any) -> None:
+    """Refuse open shapes where nothing else can be done: without cores, an input without an end is not evaluated."""
+    try:
+        inputs.check_static(dataset.element_spec)
+    except ArgumentError:
+        if inputs.is_endless(dataset):
+            raise
 
 
 def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
@@ -223,10 +242,11 @@ def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
     returned, asked = call(0)
     if not plan.cores:
         return returned, inputs.is_dataset(returned)
-    first = _dataset(returned)
+    is_dataset = inputs.is_dataset(returned)
+    first = None if request.mode == ModeKeys.PREDICT and not is_dataset else _dataset(returned)
     if first is None:
         return as_tensors(returned), False
-    if calls == 1 or (inputs.is_dataset(returned) and not asked):
+    if calls == 1 or (is_dataset and not asked):
         return first, True
     every = [first, *(_dataset(call(index)[0]) for index in range(1, calls))]
     return tf.data.Dataset.choose_from_datasets(every, tf.data.Dataset.range(calls).repeat()), True
@@ -269,7 +289,10 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     _count_layers_anew()
     with fed.graph.as_default(), tensorflow_1_graphs(), one_shard(), _device(config):
         params = watched(_params(request, plan.whole if fed.at_global else plan.core))
-        spec = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
+        given = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
+        host_call = getattr(given, "host_call", None) if plan.cores and request.mode == ModeKeys.TRAIN else None
+        every_step = [] if host_call is None else leave_cores(host_call)
+        spec = plain_spec(given if host_call is None else given._replace(host_call=None))
         _check_here(spec, fed.graph, request)
         scaffold = _scaffold(spec, config)
         summaries = [summary.op.name for summary in tf1.get_collection(tf1.GraphKeys.SUMMARIES)]
@@ -277,7 +300,8 @@ def trace_model(request: Request, fed: Fed) -> Traced:
             tf1.summary.scalar("loss", spec.loss)
     source = f"model_fn '{name_of(request.model_fn)}'"
     asked = takes(request.model_fn, "params") and getattr(params, "asked_rows", True)
-    return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source, asked_rows=asked)
+    return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source, asked_rows=asked,
+                  host_call=host_call, every_step=tuple(every_step))  # fmt: skip
 
 
 def _params(request: Request, rows: int | None, deployment: Deployment | None = None) -> Any:

@@ -154,8 +154,10 @@ def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:
     return input_fn(**wanted)
 
 
-def call_model_fn(model_fn: Any, features: Any, labels: Any, mode: str, params: Any, config: Any) -> EstimatorSpec:
-    """The spec that the model function returns, as a plain one.
+def call_model_fn(
+    model_fn: Any, features: Any, labels: Any, mode: str, params: Any, config: Any
+) -> EstimatorSpec | TPUEstimatorSpec:
+    """The spec that the model function returns.
 
     Raises:
         ArgumentError: labels that it does not take, or something that is no spec.
@@ -170,9 +172,7 @@ def call_model_fn(model_fn: Any, features: Any, labels: Any, mode: str, params: 
             fix="def model_fn(features, labels, mode, params), or return features alone",
         )
     spec = model_fn(features=features, **wanted)
-    if isinstance(spec, TPUEstimatorSpec):
-        return spec.as_estimator_spec()
-    if not isinstance(spec, EstimatorSpec):
+    if not isinstance(spec, (EstimatorSpec, TPUEstimatorSpec)):
         raise ArgumentError(
             f"model_fn '{name_of(model_fn)}' returned {spec!r} ({type(spec).__name__}), which is no spec",
             fix="return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)",

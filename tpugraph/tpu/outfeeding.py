@@ -8,7 +8,7 @@ import numpy as np
 
 from tpugraph.analysis import HOST_DEVICE, in_cluster
 from tpugraph.analysis.placements import Entries, Partial, Placement, Replicate, Shard
-from tpugraph.analysis.step import Outfed, Partitioned
+from tpugraph.analysis.step import EveryStep, Outfed, Partitioned
 from tpugraph.control_flow.loops import Loop, add_results
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.support.errors import ConversionError
@@ -133,58 +133,85 @@ class HostSide:
 
 
 def read_in_loop(graph: Graph, limit: Tensor) -> None:
-    """Put the reading of the outfeed into its loop; losses are stacked, other values leave with the last step."""
+    """Put the reading of the outfeed into its loop.
+
+    Losses are stacked, and what the summaries of :class:`~tpugraph.analysis.step.EveryStep` read; other values leave with
+    the last step.
+    """
     loss = graph.tensor(graph.result(Outfed).loss)
     dequeues = graph.of_type("OutfeedDequeueTuple")
     body = {n: None for n in graph.descendants(dequeues) if n.made_by == MADE_BY}
     _own_constants(graph, body)
     outside = [n.out(p) for n in body for p in n.used_ports() if any(u.node not in body for u in n.uses(p))]
-    read = graph.add(
-        "ReadVariableOp",
-        "tpugraph/outfeed/size",
-        [limit],
-        attrs={"dtype": _INT32},
-        device=HOST_DEVICE,
-        outputs=[(_INT32, ())],
-    )
-    stack = graph.add(
-        "TensorArrayV3",
-        "tpugraph/outfeed/losses",
-        [read.out()],
-        device=HOST_DEVICE,
-        attrs={
-            "dtype": loss.dtype,
-            "element_shape": (),
-            "dynamic_size": False,
-            "clear_after_read": True,
-            "identical_element_shapes": True,
-            "tensor_array_name": "",
-        },
-        outputs=[(_RESOURCE, (2,)), (_FLOAT, ())],
-    )
+    size = graph.add("ReadVariableOp", "tpugraph/outfeed/size", [limit], attrs={"dtype": _INT32}, device=HOST_DEVICE,
+                     outputs=[(_INT32, ())]).out()  # fmt: skip
+    readers = {tensor: [u for u in tensor.node.uses(tensor.port) if u.node not in body] for tensor in outside}
+    kept = graph.kept(EveryStep)
+    wanted = {} if kept is None else {graph[name]: None for name in kept.summaries if name in graph}
+    stacked = {tensor: [u for u in uses if u.node in wanted] for tensor, uses in readers.items()}
+    losses = _Stack(graph, "losses", loss, size)
+    stacks = {tensor: _Stack(graph, "kept", tensor, size) for tensor, uses in stacked.items() if uses}
     loop = Loop(graph, "tpugraph/outfeed/while", limit, device=HOST_DEVICE)
-    flow_index, flow = loop.carry(stack.out(1))
+    for stack in (losses, *stacks.values()):
+        stack.carried_by(loop)
     last_index, _ = loop.carry(_zeros(graph, loss))
     carried = {tensor: loop.carry(_zeros(graph, tensor))[0] for tensor in outside}
-    readers = {tensor: [u for u in tensor.node.uses(tensor.port) if u.node not in body] for tensor in outside}
-    write = graph.add(
-        "TensorArrayWriteV3",
-        "tpugraph/outfeed/write",
-        [loop.enter(stack.out(0)), loop.counter, loss, flow],
-        attrs={"T": loss.dtype},
-        device=HOST_DEVICE,
-        outputs=[(_FLOAT, ())],
-    )
-    loop.enclose([*body, write])
-    loop.update(flow_index, write.out())
+    loop.enclose([*body, *(stack.write(loop) for stack in (losses, *stacks.values()))])
     loop.update(last_index, loss)
     for tensor, index in carried.items():
         loop.update(index, tensor)
         for use in readers[tensor]:
             graph.set_input(use.node, use.index, loop._exits[index])
     exits = loop.close()
-    losses = _stacked(graph, stack, exits[0], exits[flow_index], loss)
-    add_results(graph, last_loss=str(exits[last_index]), losses=str(losses))
+    for tensor, stack in stacks.items():
+        values = stack.read(exits)
+        for use in stacked[tensor]:
+            graph.set_input(use.node, use.index, values)
+    add_results(graph, last_loss=str(exits[last_index]), losses=str(losses.read(exits)))
+
+
+class _Stack:
+    """What a tensor is in each step of the loop."""
+
+    def __init__(self, graph: Graph, name: str, tensor: Tensor, size: Tensor) -> None:
+        self._graph = graph
+        self._tensor = tensor
+        self._array = graph.add(
+            "TensorArrayV3",
+            f"tpugraph/outfeed/{name}",
+            [size],
+            device=HOST_DEVICE,
+            attrs={
+                "dtype": tensor.dtype,
+                "element_shape": attrs.encode(tensor.shape),
+                "dynamic_size": False,
+                "clear_after_read": True,
+                "identical_element_shapes": True,
+                "tensor_array_name": "",
+            },
+            outputs=[(_RESOURCE, (2,)), (_FLOAT, ())],
+        )
+
+    def carried_by(self, loop: Loop) -> None:
+        """Let the loop hand it from step to step."""
+        self._index, self._flow = loop.carry(self._array.out(1))
+
+    def write(self, loop: Loop) -> Node:
+        """Write a step's value."""
+        written = self._graph.add(
+            "TensorArrayWriteV3",
+            "tpugraph/outfeed/write",
+            [loop.enter(self._array.out(0)), loop.counter, self._tensor, self._flow],
+            attrs={"T": self._tensor.dtype},
+            device=HOST_DEVICE,
+            outputs=[(_FLOAT, ())],
+        )
+        loop.update(self._index, written.out())
+        return written
+
+    def read(self, exits: list[Tensor]) -> Tensor:
+        """Behind the loop: the values of all steps, stacked."""
+        return _stacked(self._graph, self._array, exits[0], exits[self._index], self._tensor)
 
 
 def _own_constants(graph: Graph, body: dict[Node, None]) -> None:
@@ -225,7 +252,8 @@ def _zeros(graph: Graph, tensor: Tensor) -> Tensor:
     ).out()
 
 
-def _stacked(graph: Graph, stack: Node, count: Tensor, flow: Tensor, loss: Tensor) -> Tensor:
+def _stacked(graph: Graph, stack: Node, count: Tensor, flow: Tensor, one: Tensor) -> Tensor:
+    """All elements of a TensorArray, which are like ``one``."""
     ends = [
         graph.add(
             "Const",
@@ -248,7 +276,7 @@ def _stacked(graph: Graph, stack: Node, count: Tensor, flow: Tensor, loss: Tenso
         "TensorArrayGatherV3",
         "tpugraph/outfeed/gather",
         [stack.out(0), indices.out(), flow],
-        attrs={"dtype": loss.dtype, "element_shape": ()},
+        attrs={"dtype": one.dtype, "element_shape": attrs.encode(one.shape)},
         device=HOST_DEVICE,
-        outputs=[(loss.dtype, (None,))],
+        outputs=[(one.dtype, None if one.shape is None else (None, *one.shape))],
     ).out()

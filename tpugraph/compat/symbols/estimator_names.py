@@ -15,8 +15,7 @@ ESTIMATOR: Page = {
     **found_in("tpugraph.estimator.plain_estimator", "RunConfig=PlainRunConfig"),
     **found_in(_TRAIN, "VocabInfo CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook GlobalStepWaiterHook "
                "LoggingTensorHook NanTensorHook ProfilerHook SecondOrStepTimer StepCounterHook StopAtStepHook "
-               "SummarySaverHook SessionRunArgs SessionRunContext SessionRunHook SessionRunValues"),
-    **found_in("tpugraph", "NanLossDuringTrainingError"),
+               "NanLossDuringTrainingError SummarySaverHook SessionRunArgs SessionRunContext SessionRunHook SessionRunValues"),
     **found_in("tpugraph.estimator.canned.classifiers", "LinearClassifier DNNClassifier DNNLinearCombinedClassifier "
                "BaselineClassifier"),
     **found_in("tpugraph.estimator.canned.regressors", "LinearRegressor DNNRegressor DNNLinearCombinedRegressor "
