@@ -223,9 +223,20 @@ def _trace(request: Request, fed: Fed) -> Traced:
 
 
 def _may_hold(traced: Traced, fed: Fed) -> bool:
-    """Whether a constant that the model made may hold the number of rows that it asked for."""
-    rows = traced.plan.core or 0
-    return any(may_hold(op, rows) for op in traced.graph.get_operations() if op.name not in fed.ops)
+    """Whether something that the model's step reads, besides its input, may hold the number of rows that it asked for."""
+    spec = traced.spec
+    ends = tf.nest.flatten([spec.loss, spec.predictions, list(spec.eval_metric_ops.values())])
+    stack = [end if isinstance(end, tf.Operation) else end.op for end in ends if end is not None]
+    seen = set(stack)
+    while stack:
+        op = stack.pop()
+        if may_hold(op, traced.plan.core or 0):
+            return True
+        before = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
+        found = {producer for producer in before - seen if producer.name not in fed.ops}
+        seen |= found
+        stack.extend(found)
+    return False
 
 
 def _first_line(error: Exception) -> str:
