@@ -19,6 +19,7 @@ import tpugraph
 from closeness import assert_close
 from estimators import by_hand, dataset, estimator, input_fn, linear_fn, lines
 from tpugraph import RunConfig, TPUConfig, TPUEstimator
+from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
 from tpugraph.runtime import checkpoint
 
 tf1 = tf.compat.v1
@@ -35,7 +36,7 @@ def test_the_constructor_has_the_arguments_and_defaults() -> None:
         "model_fn": None, "model_dir": None, "config": None, "params": None, "use_tpu": True, "train_batch_size": None,
         "eval_batch_size": None, "predict_batch_size": None, "batch_axis": None, "eval_on_tpu": True,
         "export_to_tpu": True, "export_to_cpu": True, "warm_start_from": None, "embedding_config_spec": None,
-        "export_saved_model_api_version": None,
+        "export_saved_model_api_version": ExportSavedModelApiVersion.V1,
     }  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def test_the_mnist_example_and_its_model_served_by_saved_model_cli(tmp_path: Pat
     np.save(tmp_path / "images.npy", images)
     run("-m", "tensorflow.python.tools.saved_model_cli", "run", f"--dir={model}", "--tag_set=serve",
         "--signature_def=serving_default", f"--inputs=images={tmp_path / 'images.npy'}", f"--outdir={tmp_path}")  # fmt: skip
-    served = tf.saved_model.load(str(model)).signatures["serving_default"](images=tf.constant(images))
+    served = tf.saved_model.load(str(model), ["serve"]).signatures["serving_default"](images=tf.constant(images))
     np.testing.assert_allclose(np.load(tmp_path / "probabilities.npy"), served["probabilities"], atol=1e-6)
     assert np.load(tmp_path / "digit.npy").shape == (2,)
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tpugraph.estimator.metric_ops import flat
+from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.reporting import say
+from tpugraph.estimator.tracing import Traced
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
+_METHOD = {ModeKeys.EVAL: "eval", ModeKeys.TRAIN: "training"}
 
 
 class _Receiver(NamedTuple):
@@ -85,6 +89,56 @@ class TensorServingInputReceiver(ServingInputReceiver):
         return made
 
 
+class _Supervised(NamedTuple):
+    features: Any
+    labels: Any
+    receiver_tensors: Any
+
+
+class SupervisedInputReceiver(_Supervised):
+    """What an input receiver function returns for a model that is exported for training or evaluation.
+
+    Args:
+        features: a tensor or a dict of tensors for the model.
+        labels: a tensor or a dict of tensors for the model.
+        receiver_tensors: the tensor, or dict of tensors, that is fed.
+
+    Raises:
+        ArgumentTypeError: something else than tensors (a ``TypeError``).
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
+        """Check the fields and make the receiver; see the class."""
+        for name, part in (("features", features), ("labels", labels), ("receiver_tensors", receiver_tensors)):
+            for value in tf.nest.flatten(part):
+                if not tf.is_tensor(value):
+                    raise ArgumentTypeError(f"SupervisedInputReceiver: {name} must be tensors, but has {value!r}")
+        return super().__new__(cls, features, labels, _named(receiver_tensors))
+
+
+class UnsupervisedInputReceiver(ServingInputReceiver):
+    """What an input receiver function returns for a model that is exported for training or evaluation without labels.
+
+    Args:
+        features: see :class:`ServingInputReceiver`.
+        receiver_tensors: see :class:`ServingInputReceiver`.
+
+    Raises:
+        ArgumentTypeError: something else than tensors (a ``TypeError``).
+    """
+
+    __slots__ = ()
+    _named_features = False
+
+    def __new__(cls, features: Any, receiver_tensors: Any) -> UnsupervisedInputReceiver:
+        """Check the fields and make the receiver; see the class."""
+        made = super().__new__(cls, features, receiver_tensors)
+        assert isinstance(made, UnsupervisedInputReceiver)
+        return made
+
+
 def _named(fed: Any) -> dict[str, Any]:
     return dict(fed) if isinstance(fed, Mapping) else {"input": fed}
 
@@ -141,6 +195,43 @@ def build_parsing_serving_input_receiver_fn(
     def receive() -> ServingInputReceiver:
         serialized = tf1.placeholder(tf.string, [default_batch_size], name="input_example_tensor")
         return ServingInputReceiver(tf.io.parse_example(serialized, dict(feature_spec)), {"examples": serialized})
+
+    return receive
+
+
+def build_raw_supervised_input_receiver_fn(
+    features: Any, labels: Any, default_batch_size: int | None = None
+) -> Callable[[], SupervisedInputReceiver]:
+    """An input receiver function whose features and labels are fed as they are.
+
+    Args:
+        features: an example tensor, or examples or tensor specs by name; their first dimension is the batch.
+        labels: the same of the labels.
+        default_batch_size: its size; open when None.
+
+    Raises:
+        ArgumentError: a feature and a label have the same name (a ``ValueError``).
+    """
+    parts = [
+        part if isinstance(part, Mapping) else {name: part} for name, part in (("input", features), ("label", labels))
+    ]
+    if shared := set(parts[0]) & set(parts[1]):
+        raise ArgumentError(f"features and labels are both called {sorted(shared)}", fix="rename one of them")
+    shapes = [{name: (tf.TensorShape(e.shape).as_list()[1:], e.dtype) for name, e in part.items()} for part in parts]
+
+    def receive() -> SupervisedInputReceiver:
+        fed = [
+            {
+                name: tf1.placeholder(kind, [default_batch_size, *shape], name=name)
+                for name, (shape, kind) in part.items()
+            }
+            for part in shapes
+        ]
+        given = [
+            f if isinstance(part, Mapping) else next(iter(f.values()))
+            for part, f in zip((features, labels), fed, strict=True)
+        ]
+        return SupervisedInputReceiver(*given, {**fed[0], **fed[1]})
 
     return receive
 
@@ -206,27 +297,55 @@ def _signature(fed: dict[str, Any], output: Any) -> Any:
                             f"but is {output!r}")  # fmt: skip
 
 
-def write(model: PlainModel, base: str, signature_map: dict[str, Any], assets: Any, *, as_text: bool) -> str:
+def signatures_of(mode: str, receiver: Any, traced: Traced) -> dict[str, Any]:
+    """The signatures of an exported model: those of serving, or the one of training or evaluation with loss and metrics."""
+    spec = traced.spec
+    if mode == ModeKeys.PREDICT:
+        return signatures(receiver, spec.export_outputs, spec.predictions)
+    predictions = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
+    outputs = {"loss": spec.loss, **{f"predictions/{key}": value for key, value in predictions.items()}}
+    for key, (value, update) in flat(spec.eval_metric_ops).items():
+        outputs |= {f"metrics/{key}/value": value, f"metrics/{key}/update_op": update}
+    tensors = {key: tensor for key, tensor in outputs.items() if tf.is_tensor(tensor)}
+    described = [
+        {key: tf1.saved_model.build_tensor_info(tensor) for key, tensor in part.items()}
+        for part in (receiver.receiver_tensors, tensors)
+    ]
+    return {mode: tf1.saved_model.build_signature_def(*described, f"tensorflow/supervised/{_METHOD[mode]}")}
+
+
+def write(
+    made: Sequence[tuple[list[str], PlainModel, dict[str, Any]]], base: str, assets: Any, *, as_text: bool
+) -> str:
     """Write a SavedModel into a new folder below ``base`` that has the time as its name; returns that folder.
 
     The folder appears under its name when it is complete.
+
+    Args:
+        made: of each graph its tags, the model, and its signatures; the first one's session has the variables' values.
+        base: the folder.
+        assets: files to put beside the model: name there to path here.
+        as_text: write the graphs as text.
     """
     stamp = int(time.time())
     while Path(base, str(stamp)).exists():
         stamp += 1
     final, temporary = os.path.join(base, str(stamp)), os.path.join(base, f"temp-{stamp}")
-    with model.traced.graph.as_default():
-        builder = tf1.saved_model.Builder(temporary)
-        builder.add_meta_graph_and_variables(
-            model.session,
-            [tf1.saved_model.tag_constants.SERVING],
-            signature_def_map=signature_map,
-            assets_collection=tf1.get_collection(tf1.GraphKeys.ASSET_FILEPATHS),
-            main_op=model.traced.scaffold.local_init_op,
-            saver=model.traced.scaffold.saver,
-            strip_default_attrs=True,
-        )
-        builder.save(as_text)
+    builder = tf1.saved_model.Builder(temporary)
+    for tags, model, signature_map in made:
+        with model.traced.graph.as_default():
+            given = {
+                "signature_def_map": signature_map,
+                "assets_collection": tf1.get_collection(tf1.GraphKeys.ASSET_FILEPATHS),
+                "main_op": model.traced.scaffold.local_init_op,
+                "saver": model.traced.scaffold.saver,
+                "strip_default_attrs": True,
+            }
+            if model is made[0][1]:
+                builder.add_meta_graph_and_variables(model.session, tags, **given)
+            else:
+                builder.add_meta_graph(tags, **given)
+    builder.save(as_text)
     for name, source in (assets or {}).items():
         target = Path(temporary, "assets.extra", name)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,7 @@ class Request:
         input_mode: an InputPipelineConfig value.
         batch_axis: of each part of the input the dimension of its batch, or None.
         fixed_rows: of evaluation and prediction on cores: whether the batch has a fixed number of rows in the graph.
+        serves_on_tpu: whether the model is traced for an export whose computation a TPU runs.
         plain: whether the functions get the user's params alone, as those of a plain Estimator do.
     """
 
@@ -58,6 +59,7 @@ class Request:
     batch_axis: Any = None
     fixed_rows: bool = False
     plain: bool = False
+    serves_on_tpu: bool = False
 
 
 @dataclass
@@ -276,7 +278,7 @@ def trace_serving(request: Request) -> tuple[Fed, Any]:
             f"serving_input_receiver_fn returned {receiver!r}, which is no receiver",
             fix="return tpugraph.export.ServingInputReceiver(features, receiver_tensors)",
         )
-    return Fed(graph, receiver.features, None, False, b""), receiver
+    return Fed(graph, receiver.features, getattr(receiver, "labels", None), False, b""), receiver
 
 
 def trace_model(request: Request, fed: Fed) -> Traced:
@@ -287,7 +289,8 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     """
     plan, config = request.plan, request.config
     _count_layers_anew()
-    with fed.graph.as_default(), tensorflow_1_graphs(), one_shard(), _device(config):
+    shards = nullcontext() if request.serves_on_tpu else one_shard()
+    with fed.graph.as_default(), tensorflow_1_graphs(), shards, _device(config):
         params = watched(_params(request, plan.whole if fed.at_global else plan.core))
         given = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
         host_call = getattr(given, "host_call", None) if plan.cores and request.mode == ModeKeys.TRAIN else None
@@ -311,7 +314,9 @@ def _params(request: Request, rows: int | None, deployment: Deployment | None = 
         return {} if request.params is None else copy.deepcopy(request.params)
     spanned = request.config.tpu_config.num_cores_per_replica or 1
     context = TPUContext(plan.hosts, max(plan.cores, 1), deployment, spanned)
-    return with_extras(request.params, batch_size=rows, use_tpu=bool(plan.cores), context=context)
+    return with_extras(
+        request.params, batch_size=rows, use_tpu=bool(plan.cores) or request.serves_on_tpu, context=context
+    )
 
 
 def _check_here(spec: EstimatorSpec, graph: Any, request: Request) -> None:
