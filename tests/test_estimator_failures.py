@@ -252,9 +252,12 @@ def test_a_model_that_cannot_take_a_later_shape(tmp_path: Path) -> None:
 @BOTH
 def test_a_batch_that_cannot_be_read(tmp_path: Path, *, use_tpu: bool) -> None:
     def reads(params: dict[str, Any]) -> Any:
-        numbers = tf.data.Dataset.range(200).map(lambda i: tf.where(tf.equal(i, 70), "many", tf.strings.as_string(i)))
-        rows = numbers.map(lambda text: ({"x": tf.fill([3], tf.strings.to_number(text))}, tf.constant(1.0)))
+        texts = ["many" if number == 70 else str(number) for number in range(200)]
+        rows = tf.data.Dataset.from_tensor_slices(texts).map(row)
         return rows.batch(params["batch_size"], drop_remainder=True)
+
+    def row(text: Any) -> Any:
+        return {"x": tf.fill([3], tf.strings.to_number(text))}, tf.constant(1.0)
 
     words = "batch 3 of the input cannot be read: StringToNumberOp could not correctly convert string: many"
     with pytest.raises(tpugraph.RunError, match=words):
@@ -406,6 +409,7 @@ def test_a_replica_of_several_cores_is_computed_as_one(tmp_path: Path) -> None:
         ([{"y": [1, 2]}], r"input_partition_dims\[0\] mismatched feature keys"),
         ([{"x": {"y": None}}], r"input_partition_dims\[0\] mismatched the structure of features"),
         ([None, [1, 2]], "the same number of dimensions"),
+        ([None, {"y": None}], r"input_partition_dims\[1\] mismatched label keys"),
     ],
 )
 def test_input_partitions_that_do_not_fit(tmp_path: Path, dims: Any, words: str) -> None:

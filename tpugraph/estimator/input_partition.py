@@ -33,11 +33,11 @@ def check_partition(dims: Sequence[Any], features: Any, labels: Any, cores_per_r
 def _pairs(index: int, dims: Any, part: Any, what: str) -> Iterator[tuple[Any, Any]]:
     """The tensors of a part of the input, each with the parts of its dimensions."""
     name = f"TPUConfig.input_partition_dims[{index}]"
-    if not isinstance(part, Mapping):
+    if not isinstance(part, Mapping) and not isinstance(dims, Mapping):
         yield part, dims
         return
-    if not isinstance(dims, Mapping) or set(dims) != set(part):
-        raise ArgumentError(f"{name} mismatched {what} keys: {dims!r} for {sorted(part)}")
+    if not isinstance(dims, Mapping) or not isinstance(part, Mapping) or set(dims) != set(part):
+        raise ArgumentError(f"{name} mismatched {what} keys: {dims!r} for {part!r}")
     for key in part:
         if isinstance(part[key], Mapping) != isinstance(dims[key], Mapping):
             raise ArgumentError(

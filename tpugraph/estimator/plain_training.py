@@ -50,7 +50,10 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
         with HostSession(graph, config.session_config) as host:
             prefix = saver.last = first_checkpoint(traced, host, model_dir, warm)
         creator = tf1.train.ChiefSessionCreator(
-            scaffold, master=config.master, config=guarded(config.session_config), checkpoint_filename_with_path=prefix
+            _Finalized(scaffold),
+            master=config.master,
+            config=guarded(config.session_config),
+            checkpoint_filename_with_path=prefix,
         )
         events = Events(model_dir, graph)
         try:
@@ -137,6 +140,20 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
                 step=self.done,
                 start=self._start,
             )
+
+
+class _Finalized:
+    """A scaffold that was finalized already, for who would do it again."""
+
+    def __init__(self, scaffold: Any) -> None:
+        self._scaffold = scaffold
+
+    def finalize(self) -> Any:
+        """The scaffold."""
+        return self._scaffold
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scaffold, name)
 
 
 class _Begun(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]

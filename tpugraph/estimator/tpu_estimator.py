@@ -90,7 +90,7 @@ class TPUEstimator(Learnt):
             raise ArgumentError(
                 "embedding_config_spec: there are no TPU embeddings here", fix="use tf.nn.embedding_lookup"
             )
-        version = getattr(export_saved_model_api_version, "name", None)
+        version = getattr(export_saved_model_api_version or ExportSavedModelApiVersion.V1, "name", None)
         one_of("export_saved_model_api_version", version, ("V1", "V2"), why="see ExportSavedModelApiVersion")
         if not export_to_tpu and not export_to_cpu:
             raise ArgumentError("export_to_tpu and export_to_cpu are both False", fix="leave one of them True")
@@ -315,7 +315,9 @@ class TPUEstimator(Learnt):
         if not request.plan.cores:
             return plainly()
         wanted = None if keys is None else tuple(keys)
-        model = self._models.on_cores(request, lambda t: predict_only.chosen(t.spec.predictions, keys), wanted)
+        model = self._models.on_cores(
+            request, lambda t: predict_only.check_fed(predict_only.chosen(t.spec.predictions, keys)), wanted
+        )
         if model is None:
             return plainly()
         every = (*users, *model.traced.spec.prediction_hooks)

@@ -295,6 +295,11 @@ def trace_model(request: Request, fed: Fed) -> Traced:
         given = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
         host_call = getattr(given, "host_call", None) if plan.cores and request.mode == ModeKeys.TRAIN else None
         every_step = [] if host_call is None else leave_cores(host_call)
+        if plan.cores and not request.plain and getattr(given, "training_chief_hooks", None):
+            raise ArgumentError(
+                "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator",
+                fix="training_hooks, or tpugraph.Estimator",
+            )
         spec = plain_spec(given if host_call is None else given._replace(host_call=None))
         _check_here(spec, fed.graph, request)
         scaffold = _scaffold(spec, config)
