@@ -118,7 +118,9 @@ class Infeed(Pass):
 def _remove_unread_padding(graph: Graph) -> None:
     """Remove the padding of what nothing reads any more, as a feature of which a model takes only the size."""
     padded = graph.kept(PaddedBatches)
-    stack = [] if padded is None else [node for node in graph if node.made_by == "pad-batches"]
+    if padded is None:
+        return
+    stack = [node for node in graph if node.made_by == "pad-batches"]
     while stack:
         node = stack.pop()
         if node not in graph or node.consumers() or ops.is_stateful(node.op) or node.name == padded.count:

@@ -390,9 +390,11 @@ class Steps(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     """Notes how many batches an evaluation says it is at."""
 
     def __init__(self) -> None:
+        self.begun = 0
         self.seen: list[int] = []
 
     def before_run(self, run_context: Any) -> Any:
+        self.begun += 1
         return tf1.train.SessionRunArgs(tf1.get_collection(tf1.GraphKeys.EVAL_STEP)[0])
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -406,6 +408,7 @@ def test_so_many_steps_are_one_loop(tmp_path: Path, checkpoint: str, use_tpu: bo
     made, steps = on(tmp_path, use_tpu=use_tpu), Steps()
     made.evaluate(read, steps=4, hooks=[steps], checkpoint_path=checkpoint)
     assert steps.seen == expected
+    assert steps.begun == len(expected)
     made.close()
 
 

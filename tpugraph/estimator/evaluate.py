@@ -83,12 +83,12 @@ def evaluate_on_cores(
             count_steps(model.host, 0)
             around.after_create_session(model.host)
         loops, result, tried = session.evaluating(steps, loop=steps), None, 0
-        while not around.stop_requested:
+        while not around.stop_requested and (result is None or steps is None or result.steps < steps):
             if hooks:
                 around.before_loop(model.host)
                 if result is None and around.wants_batches(model.host, "evaluation"):
                     return None
-            tried += min(session.iterations_per_loop, steps or session.iterations_per_loop)
+            tried += steps or session.iterations_per_loop
             with explained(traced, tried):
                 part = next(loops, None)
             if part is None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.estimator import export
 from tpugraph.estimator.context import Batches
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.reporting import say
+from tpugraph.estimator.saved_model_writing import signatures_of, write
 from tpugraph.estimator.tpu_serving import model_fn_inference_on_tpu
 from tpugraph.estimator.tracing import Request, trace_model, trace_serving
 from tpugraph.support.errors import ArgumentError
@@ -74,7 +74,7 @@ def export_trained(
             made.extend([([tag, "tpu"], *found)] if found is not None else [])
         with made[0][1].traced.graph.as_default():
             made[0][1].traced.scaffold.saver.restore(made[0][1].session, checkpoint)
-        return export.write(made, os.fsdecode(base), assets, as_text=as_text)
+        return write(made, os.fsdecode(base), assets, as_text=as_text)
     finally:
         for _, model, _ in made:
             model.close()
@@ -87,7 +87,7 @@ def _model(request: Request) -> tuple[PlainModel, dict[str, Any]]:
     config.graph_options.place_pruned_graph = True  # what is for TPUs alone has no place on this machine
     model = PlainModel(trace_model(request, fed), fed.fingerprint, config)
     with model.traced.graph.as_default():
-        return model, export.signatures_of(request.mode, receiver, model.traced)
+        return model, signatures_of(request.mode, receiver, model.traced)
 
 
 def _for_tpus(request: Request, exports: Exports, *, alone: bool) -> tuple[PlainModel, dict[str, Any]] | None:

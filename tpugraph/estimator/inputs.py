@@ -135,10 +135,11 @@ def check_static(spec: Any) -> None:
     """
     for name, part in zip(("features", "labels"), split(spec), strict=True):
         for tensor in tf.nest.flatten(part):
-            shape = getattr(tensor, "shape", None)
-            if isinstance(tensor, tf.TensorSpec) and (shape.rank is None or None in shape.as_list()[1:]):
+            if not isinstance(tensor, tf.TensorSpec):
+                continue
+            if tensor.shape.rank is None or None in tensor.shape.as_list()[1:]:
                 raise ArgumentError(
-                    f"the {name} of an input without an end must have static shape, but one has {shape}",
+                    f"the {name} of an input without an end must have static shape, but one has {tensor.shape}",
                     fix="set_shape in the Dataset's map, or a Dataset that ends",
                 )
 

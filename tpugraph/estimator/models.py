@@ -13,12 +13,13 @@ from tpugraph.estimator.double_batch_trace import at_twice_the_rows
 from tpugraph.estimator.held_rows import may_hold
 from tpugraph.estimator.host_call import HostCallHook
 from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.input_tracing import trace_input
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.tpu_config import loop_length
-from tpugraph.estimator.tracing import Fed, Request, Traced, trace_input, trace_model
+from tpugraph.estimator.tracing import Fed, Request, Traced, trace_model
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import ConversionError, RolesError

@@ -15,6 +15,7 @@ from tpugraph.estimator.arguments import instance, one_of, whole
 from tpugraph.estimator.context import as_dict, check_keys
 from tpugraph.estimator.evaluate import add_metrics, check_names, evaluate, evaluate_on_cores
 from tpugraph.estimator.exporting import Exports, export_trained
+from tpugraph.estimator.input_tracing import trace_input
 from tpugraph.estimator.models import Models
 from tpugraph.estimator.modes import ALL_MODES, ModeKeys
 from tpugraph.estimator.nan_blame import blamed
@@ -29,7 +30,7 @@ from tpugraph.estimator.saving import check_listeners
 from tpugraph.estimator.specs import hooks_of
 from tpugraph.estimator.stop_criterion import Goal, goal_of
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
-from tpugraph.estimator.tracing import Request, trace_input, trace_model
+from tpugraph.estimator.tracing import Request, trace_model
 from tpugraph.estimator.train import Cores, Training
 from tpugraph.estimator.user_functions import check_model_fn
 from tpugraph.estimator.warm_start import settings_of
