@@ -31,6 +31,10 @@ BOTH = pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
 
 def test_the_constructor_has_the_arguments_and_defaults() -> None:
     parameters = inspect.signature(TPUEstimator.__init__).parameters
+    assert {p.kind for p in parameters.values()} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    for name, flag in (("predict", "yield_single_examples"), ("export_saved_model", "as_text")):
+        order = list(inspect.signature(getattr(TPUEstimator, name)).parameters)
+        assert order.index(flag) == {"predict": 5, "export_saved_model": 4}[name]
     found = {name: p.default for name, p in parameters.items() if name != "self"}
     assert found == {
         "model_fn": None, "model_dir": None, "config": None, "params": None, "use_tpu": True, "train_batch_size": None,
