@@ -24,9 +24,9 @@ class TrainingLoop(Pass):
     """One Session.run runs ``iterations_per_loop`` steps: device, infeed and outfeed each run in a while loop.
 
     The number of iterations is a variable, so that the last loop can be shorter. In training the host reads a loss per
-    step; what summaries and metrics see are the values of the loop's last step, unless they are wanted of every step. In evaluation and prediction, metrics are
-    updated on the host in every step, the predictions of all steps leave together, and steps behind the end of the data
-    count for nothing.
+    step; what summaries and metrics see are the values of the loop's last step, unless they are wanted of every step. In
+    evaluation and prediction, metrics are updated on the host in every step, the predictions of all steps leave together,
+    and steps behind the end of the data count for nothing.
     """
 
     iterations_per_loop: int = 100
