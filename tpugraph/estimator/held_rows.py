@@ -15,12 +15,12 @@ _SIMPLE = 64
 
 
 def may_hold(operation: Any, rows: int) -> bool:
-    """Whether an operation has a multiple of the number of rows, a part or a root of it in an attribute.
+    """Whether an operation has a multiple of the number of rows, one more or less, a part or a root of it in an attribute.
 
     It errs on the side of yes; no is said where no constant, shape or number has anything to do with the rows.
     """
-    attributes = operation.node_def.attr.items()
-    return any(_numbers_hold(_numbers(value), rows) for name, value in attributes if not name.startswith("_"))
+    attributes = [value for name, value in operation.node_def.attr.items() if not name.startswith("_")]
+    return any(_numbers_hold(_numbers(v), rows, near=v.WhichOneof("value") == "tensor") for v in attributes)
 
 
 def _numbers(value: Any) -> Any:
@@ -39,11 +39,13 @@ def _numbers(value: Any) -> Any:
     return np.asarray([*array.shape, *(array.ravel() if small else ())])
 
 
-def _numbers_hold(numbers: Any, rows: int) -> bool:
+def _numbers_hold(numbers: Any, rows: int, *, near: bool) -> bool:
+    """Whether numbers may be made of the rows; of a constant, those beside a multiple of them as well."""
     found = np.abs(np.asarray(numbers, np.float64))
     found = found[np.isfinite(found) & (found > 0)]
     whole = found == np.round(found)
-    if np.any(found[whole] % rows == 0):
+    beside = (0, 1, rows - 1) if near else (0,)
+    if np.any((found[whole] >= rows - 1) & np.isin(found[whole] % rows, beside)):
         return True
     parts = found[~whole]
     tried = (parts * rows, parts / rows, parts**2 * rows, parts**2 / rows, np.exp(np.minimum(parts, 50)) / rows)
