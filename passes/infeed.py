@@ -8,7 +8,7 @@ from typing import Any
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, CORE_DEVICE, HOST_DEVICE, fed_to_device, in_cluster
 from tpugraph.analysis.shapes import is_static
-from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, Queues
+from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, PaddedBatches, Queues
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.support.errors import ConversionError
 from tpugraph.tpu.open_rows import open_again, open_index, pad_open
@@ -29,10 +29,11 @@ class Infeed(Pass):
     requires = ("placed",)
     ensures = ("static_infeed", "fed_by_infeed")
     reads = (Cut,)
-    reads_if_given = (DeviceEnds, Queues)
+    reads_if_given = (DeviceEnds, PaddedBatches, Queues)
     gives = (Enqueues,)
 
     def run(self, graph: Graph) -> None:
+        _remove_unread_padding(graph)
         crossing = fed_to_device(graph)
         if not crossing:
             raise ConversionError(
@@ -112,6 +113,20 @@ class Infeed(Pass):
             self._enqueue(graph, core, [t.node.out(core) for t in sent], kinds, waits)
             for core in range(self.num_replicas)
         ]
+
+
+def _remove_unread_padding(graph: Graph) -> None:
+    """Remove the padding of what nothing reads any more, as a feature of which a model takes only the size."""
+    padded = graph.kept(PaddedBatches)
+    if padded is None:
+        return
+    stack = [node for node in graph if node.made_by == "pad-batches"]
+    while stack:
+        node = stack.pop()
+        if node not in graph or node.consumers() or ops.is_stateful(node.op) or node.name == padded.count:
+            continue
+        stack.extend(producer for producer in node.producers() if producer.made_by == node.made_by)
+        graph.remove(node)
 
 
 def _hand_over(graph: Graph, core: int, beside: list[Tensor]) -> list[Node]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, NodeSet, shapes
 from tpugraph.analysis.bounds import bounded_bytes
-from tpugraph.analysis.step import ClosedShapes, Cut, DeviceEnds
+from tpugraph.analysis.step import ClosedShapes, Cut, DeviceEnds, EveryStep
 from tpugraph.ir import Graph, Tensor
 from tpugraph.support.errors import ConversionError
 from tpugraph.tpu.device_cut import Step
@@ -29,7 +29,7 @@ class Placement(Pass):
 
     requires = ("shapes_known", "resource_variables")
     ensures = ("placed",)
-    reads_if_given = (ClosedShapes, DeviceEnds)
+    reads_if_given = (ClosedShapes, DeviceEnds, EveryStep)
     gives = (Cut,)
 
     def run(self, graph: Graph) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes
-from tpugraph.analysis.step import Enqueues, Outfed, Partitioned, Results
+from tpugraph.analysis.step import Enqueues, EveryStep, Outfed, Partitioned, Results
 from tpugraph.control_flow.loops import Loop, enclose_step
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.tpu.eval_outfeed import collect_in_loop
@@ -24,9 +24,9 @@ class TrainingLoop(Pass):
     """One Session.run runs ``iterations_per_loop`` steps: device, infeed and outfeed each run in a while loop.
 
     The number of iterations is a variable, so that the last loop can be shorter. In training the host reads a loss per
-    step; what summaries and metrics see are the values of the loop's last step. In evaluation and prediction, metrics are
-    updated on the host in every step, the predictions of all steps leave together, and steps behind the end of the data
-    count for nothing.
+    step; what summaries and metrics see are the values of the loop's last step, unless they are wanted of every step. In
+    evaluation and prediction, metrics are updated on the host in every step, the predictions of all steps leave together,
+    and steps behind the end of the data count for nothing.
     """
 
     iterations_per_loop: int = 100
@@ -34,7 +34,7 @@ class TrainingLoop(Pass):
     requires = ("static_infeed", "fed_to_outfeed", "fed_by_infeed")
     ensures = ("in_loop",)
     reads = (Enqueues, Outfed)
-    reads_if_given = (Partitioned,)
+    reads_if_given = (Partitioned, EveryStep)
     gives = (Results,)
 
     def run(self, graph: Graph) -> None:

@@ -78,6 +78,14 @@ def scalars_in(model_dir: Path | str) -> Iterator[tuple[int, str, float]]:
                     yield event.step, value.tag, value.simple_value
 
 
+def served(folder: Any, signature: str = "serving_default", **inputs: Any) -> dict[str, np.ndarray]:
+    """What an exported model answers, with v2 behaviour on and off."""
+    with tf.Graph().as_default(), tf1.Session() as session:
+        found = tf1.saved_model.loader.load(session, ["serve"], str(folder)).signature_def[signature]
+        fed = {found.inputs[name].name: value for name, value in inputs.items()}
+        return dict(session.run({name: tensor.name for name, tensor in found.outputs.items()}, fed))
+
+
 @contextmanager
 def lines() -> Iterator[list[str]]:
     """What is said within the block."""

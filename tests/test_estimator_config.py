@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 
 import pytest
 import tensorflow as tf
@@ -43,9 +44,10 @@ def test_an_infeed_hook_is_refused() -> None:
         TPUConfig(experimental_feed_hook=object)
 
 
-def test_tpu_config_takes_the_first_two_by_position() -> None:
-    config = TPUConfig(50, 8)
-    assert (config.iterations_per_loop, config.num_shards) == (50, 8)
+def test_tpu_config_takes_its_fields_by_position_and_replaces_them() -> None:
+    config = TPUConfig(50, 8, 1, True, "job", 3)
+    assert (config.iterations_per_loop, config.num_shards, config.tpu_job_name) == (50, 8, "job")
+    assert config._replace(num_shards=4) == TPUConfig(50, 4, 1, True, "job", 3)
 
 
 @pytest.mark.parametrize("value", [0, -1, "x", "30|", "0s", "-3m", "1.5h", 2.5, None, True, "s", " 3s"])
@@ -69,7 +71,7 @@ def test_num_shards_is_a_positive_whole_number(value: object, error: type[Except
 
 @pytest.mark.parametrize("value", [0, 3, "x", 256])
 def test_num_cores_per_replica_is_a_power_of_two(value: object) -> None:
-    with pytest.raises(ValueError, match=r"num_cores_per_replica is .* 1, 2, 4, 8, 16, 32, 64, 128"):
+    with pytest.raises(ValueError, match=r"num_cores_per_replica must be 1, 2, 4, 8, 16, 32, 64, 128; got"):
         TPUConfig(num_cores_per_replica=value)  # type: ignore[arg-type]
 
 
@@ -99,11 +101,11 @@ def test_evaluation_input_is_per_host_or_sliced(value: object) -> None:
 
 
 def test_input_partition_dims() -> None:
-    with pytest.raises(ValueError, match="one or two"):
+    with pytest.raises(ValueError, match="with one or two elements"):
         TPUConfig(num_cores_per_replica=2, input_partition_dims=[[1, 2], None, None])
-    with pytest.raises(ValueError, match="needs num_cores_per_replica"):
-        TPUConfig(input_partition_dims=[[1, 2]])
-    with pytest.raises(ValueError, match="PER_HOST_V2"):
+    with pytest.raises(ValueError, match="requires setting num_cores_per_replica"):
+        TPUConfig(per_host_input_for_training=3, input_partition_dims=[[1, 2]])
+    with pytest.raises(ValueError, match="only supported in PER_HOST_V2 mode"):
         TPUConfig(num_cores_per_replica=2, input_partition_dims=[[1, 2]])
 
 
@@ -197,6 +199,73 @@ def test_a_cluster_gives_the_master() -> None:
     session.cluster_def.job.add(name="worker")
     with pytest.raises(ValueError, match="cluster_def"):
         RunConfig(cluster=TPUClusterResolver("grpc://a:1"), session_config=session)
+
+
+# --------------------------------------------------------------------------- TF_CONFIG
+
+TRAINING = {"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}, "service": {"a": 1}}
+
+
+def told(monkeypatch: pytest.MonkeyPatch, **config: object) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+
+
+def test_tf_config_names_the_masters(monkeypatch: pytest.MonkeyPatch) -> None:
+    told(monkeypatch, session_master="m:1", eval_session_master="e:1", service={"tpu_worker_job_name": "job"})
+    config = RunConfig()
+    assert (config.master, config.evaluation_master, config.tpu_config.tpu_job_name) == ("m:1", "e:1", "job")
+    assert (RunConfig(master="x:1").evaluation_master, RunConfig(evaluation_master="y:1").master) == ("e:1", "m:1")
+    assert TPUConfig(tpu_job_name="own").tpu_job_name == "own"
+    told(monkeypatch, session_master="m:1")
+    assert RunConfig().evaluation_master == "m:1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "number", "chief", "master"),
+    [("chief", 0, 0, True, "grpc://a:1"), ("worker", 1, 2, False, "grpc://c:1"), ("ps", 0, 3, False, "grpc://d:1")],
+)
+def test_tf_config_tells_the_task(
+    monkeypatch: pytest.MonkeyPatch, kind: str, index: int, number: int, chief: bool, master: str
+) -> None:
+    told(monkeypatch, **TRAINING, task={"type": kind, "index": index})
+    config = RunConfig()
+    assert (config.task_type, config.task_id, config.global_id_in_cluster) == (kind, index, number)
+    assert (config.is_chief, config.master, config.service) == (chief, master, {"a": 1})
+    assert (config.num_worker_replicas, config.num_ps_replicas) == (3, 1)
+    assert config.cluster_spec.as_dict() == TRAINING["cluster"]
+
+
+def test_an_evaluator_is_in_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    told(monkeypatch, **TRAINING, task={"type": "evaluator", "index": 0})
+    config = RunConfig(master="m:1")
+    assert (config.master, config.evaluation_master, config.cluster_spec) == ("m:1", "", None)
+    assert (config.task_type, config.global_id_in_cluster, config.is_chief) == ("evaluator", None, False)
+    assert (config.num_worker_replicas, config.num_ps_replicas) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}, "must have one chief, but has 0"),
+        ({"cluster": TRAINING["cluster"]}, "calls this process nothing 0"),
+        ({"cluster": TRAINING["cluster"], "task": {"type": "worker", "index": 2}}, "calls this process worker 2"),
+        ({"task": {"type": "chief", "index": 0}}, "no cluster, but the task chief 0"),
+        ([1], "must be a JSON object"),
+    ],
+)
+def test_a_tf_config_that_cannot_be(monkeypatch: pytest.MonkeyPatch, config: object, words: str) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with pytest.raises(ValueError, match=words):
+        RunConfig()
+
+
+def test_a_tf_config_that_is_no_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", "{")
+    with pytest.raises(ValueError, match="TF_CONFIG in the environment is no JSON"):
+        RunConfig()
+    told(monkeypatch, service=[1])
+    with pytest.raises(TypeError, match="must be a dict"):
+        RunConfig()
 
 
 # --------------------------------------------------------------------------- TPUClusterResolver

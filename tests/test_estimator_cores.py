@@ -386,6 +386,121 @@ def test_a_hook_that_wants_each_batch_gets_it_without_cores(tmp_path: Path, chec
     made.close()
 
 
+class Steps(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Notes how many batches an evaluation says it is at."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.seen: list[int] = []
+
+    def before_run(self, run_context: Any) -> Any:
+        self.begun += 1
+        return tf1.train.SessionRunArgs(tf1.get_collection(tf1.GraphKeys.EVAL_STEP)[0])
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        step = tf1.get_collection(tf1.GraphKeys.EVAL_STEP)[0]
+        self.seen.append(int(run_context.session.run(step)))
+
+
+@pytest.mark.parametrize(("use_tpu", "expected"), [(True, [4]), (False, [1, 2, 3, 4])])
+def test_so_many_steps_are_one_loop(tmp_path: Path, checkpoint: str, use_tpu: bool, expected: list[int]) -> None:
+    """Two batches make a loop, but an evaluation whose steps are given is one; ``eval_step`` counts them."""
+    made, steps = on(tmp_path, use_tpu=use_tpu), Steps()
+    made.evaluate(read, steps=4, hooks=[steps], checkpoint_path=checkpoint)
+    assert steps.seen == expected
+    assert steps.begun == len(expected)
+    made.close()
+
+
+def test_the_functions_are_called_once(tmp_path: Path, checkpoint: str) -> None:
+    """Also where the model looks at its batch size, unless what it makes may hold the number."""
+    calls: list[Any] = []
+
+    def counted(params: Any) -> Any:
+        calls.append(("input", params["batch_size"]))
+        return read(params)
+
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        calls.append((mode, params["batch_size"]))
+        return linear(features, labels, mode)
+
+    made = on(tmp_path, models)
+    made.evaluate(counted, checkpoint_path=checkpoint)
+    list(made.predict(counted, checkpoint_path=checkpoint))
+    assert calls == [("input", 16), ("eval", 4), ("input", 16), ("infer", 4)]
+    made.close()
+
+
+def test_tensors_are_evaluated_on_the_cores(tmp_path: Path, checkpoint: str) -> None:
+    def tensors(params: Any) -> Any:
+        return tf1.data.make_one_shot_iterator(read(params)).get_next()
+
+    made = on(tmp_path)
+    with lines() as said:
+        found = made.evaluate(tensors, checkpoint_path=checkpoint)
+    assert said[-1].startswith(f"evaluated {COUNT} examples in 5 batches on 4 cores")
+    assert found["mean"] == pytest.approx(scores().mean(), abs=1e-6)
+    made.close()
+
+
+def test_open_shapes_of_an_input_without_an_end_are_refused(tmp_path: Path, checkpoint: str) -> None:
+    """Without cores they would be evaluated for ever."""
+
+    def wide(params: Any, *, labels: bool = False) -> Any:
+        width = tf.random.uniform([], 3, 9, tf.int32)
+        return read(params).repeat().map(lambda f, y: (f, tf.pad(y[:, None], [(0, 0), (0, width)])) if labels
+                                         else ({**f, "wide": tf.pad(y[:, None], [(0, 0), (0, width)])}, y))  # fmt: skip
+
+    made = on(tmp_path)
+    with pytest.raises(ValueError, match="the features of an input without an end must have static shape"):
+        made.predict(wide, checkpoint_path=checkpoint)
+    with pytest.raises(ValueError, match="the labels of an input without an end must have static shape"):
+        made.evaluate(lambda params: wide(params, labels=True), steps=1, checkpoint_path=checkpoint)
+    made.close()
+
+
+def test_a_model_that_takes_only_the_number_of_rows(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        bias = tf1.get_variable("bias", [1], initializer=tf1.ones_initializer())
+        found = tf.tile(bias, [tf.shape(features["x"])[0]])
+        if mode == tpugraph.ModeKeys.PREDICT:
+            return tpugraph.TPUEstimatorSpec(mode, predictions={"y": found})
+        loss = tf.reduce_mean(tf.square(found - labels))
+        return tpugraph.TPUEstimatorSpec(
+            mode, loss=loss, eval_metrics=(lambda y: {"error": tf1.metrics.mean(y)}, [found - labels])
+        )
+
+    made = on(tmp_path, model_fn)
+    with lines() as said:
+        found = made.evaluate(read)
+    assert said[-1].startswith(f"evaluated {COUNT} examples in 5 batches on 4 cores")
+    assert found["error"] == pytest.approx((1 - Y).mean(), abs=1e-6)
+    assert [row["y"] for row in made.predict(read)] == [1.0] * COUNT
+    made.close()
+
+
+def test_a_metric_of_several_values(tmp_path: Path, checkpoint: str) -> None:
+    """A tuple of tensors, and a metric object of tf_keras, on cores and off them."""
+    import tf_keras
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        spec = linear(features, labels, mode)
+        if mode == tpugraph.ModeKeys.PREDICT:
+            return spec
+        mean, update = tf1.metrics.mean(labels)
+        kept = tf_keras.metrics.Mean()
+        kept.update_state(labels)
+        return spec._replace(eval_metric_ops=tpugraph.EstimatorSpec(
+            mode, loss=spec.loss, eval_metric_ops={"both": ((mean, 2 * mean), update), "keras": kept}).eval_metric_ops)  # fmt: skip
+
+    for use_tpu in (True, False):
+        made = on(tmp_path, model_fn, use_tpu=use_tpu)
+        found = made.evaluate(read, checkpoint_path=checkpoint)
+        mean = pytest.approx(Y.mean(), abs=1e-6)
+        assert (found["both"], found["keras"]) == ((mean, pytest.approx(2 * Y.mean(), abs=1e-6)), mean)
+        made.close()
+
+
 # --------------------------------------------------------------------------- generators
 
 

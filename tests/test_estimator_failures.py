@@ -19,6 +19,7 @@ import tpugraph
 from closeness import assert_close
 from estimators import by_hand, dataset, estimator, input_fn, linear_fn, lines
 from tpugraph import RunConfig, TPUConfig, TPUEstimator
+from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
 from tpugraph.runtime import checkpoint
 
 tf1 = tf.compat.v1
@@ -30,12 +31,16 @@ BOTH = pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
 
 def test_the_constructor_has_the_arguments_and_defaults() -> None:
     parameters = inspect.signature(TPUEstimator.__init__).parameters
+    assert {p.kind for p in parameters.values()} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    for name, flag in (("predict", "yield_single_examples"), ("export_saved_model", "as_text")):
+        order = list(inspect.signature(getattr(TPUEstimator, name)).parameters)
+        assert order.index(flag) == {"predict": 5, "export_saved_model": 4}[name]
     found = {name: p.default for name, p in parameters.items() if name != "self"}
     assert found == {
         "model_fn": None, "model_dir": None, "config": None, "params": None, "use_tpu": True, "train_batch_size": None,
         "eval_batch_size": None, "predict_batch_size": None, "batch_axis": None, "eval_on_tpu": True,
         "export_to_tpu": True, "export_to_cpu": True, "warm_start_from": None, "embedding_config_spec": None,
-        "export_saved_model_api_version": None,
+        "export_saved_model_api_version": ExportSavedModelApiVersion.V1,
     }  # fmt: skip
 
 
@@ -47,17 +52,17 @@ def test_the_constructor_has_the_arguments_and_defaults() -> None:
         ({"model_fn": None}, ValueError, "model_fn is None"),
         ({"model_fn": 3}, TypeError, "model_fn must be a function"),
         ({"model_fn": lambda labels, params: None}, ValueError, "takes no argument 'features'"),
-        ({"model_fn": lambda features, weather: None}, ValueError, r"takes \['weather'\]"),
-        ({"model_fn": lambda features: None, "params": {"a": 1}}, ValueError, "takes no argument 'params'"),
+        ({"model_fn": lambda features, weather: None}, ValueError, r"has following not expected args: \['weather'\]"),
+        ({"model_fn": lambda features: None, "params": {"a": 1}}, ValueError, "model_fn .* does not include params"),
         ({"params": {"batch_size": 1}}, ValueError, "the key 'batch_size'"),
         ({"params": {"context": 1}}, ValueError, "the key 'context'"),
         ({"params": 3}, TypeError, "params must be a dict"),
-        ({"train_batch_size": None}, ValueError, "train_batch_size is None"),
-        ({"train_batch_size": 1.5}, TypeError, "train_batch_size must be a whole number"),
-        ({"train_batch_size": 0}, ValueError, "train_batch_size must be at least 1"),
-        ({"eval_batch_size": -1}, ValueError, "eval_batch_size must be at least 1"),
-        ({"predict_batch_size": "8"}, TypeError, "predict_batch_size must be a whole number"),
-        ({"model_dir": ""}, ValueError, "model_dir is empty"),
+        ({"train_batch_size": None}, ValueError, "`train_batch_size` cannot be `None`"),
+        ({"train_batch_size": 1.5}, TypeError, "train_batch_size must be int, a whole number"),
+        ({"train_batch_size": 0}, ValueError, "train_batch_size must be positive"),
+        ({"eval_batch_size": -1}, ValueError, "eval_batch_size must be positive"),
+        ({"predict_batch_size": "8"}, TypeError, "predict_batch_size must be int, a whole number"),
+        ({"params": {"batch_size": 1}}, ValueError, "are reserved keys"),
         (
             {"model_dir": "a", "config": RunConfig(model_dir="b")},
             ValueError,
@@ -66,7 +71,16 @@ def test_the_constructor_has_the_arguments_and_defaults() -> None:
         ({"export_to_tpu": False, "export_to_cpu": False}, ValueError, "are both False"),
         ({"embedding_config_spec": 1}, ValueError, "embedding_config_spec"),
         ({"export_saved_model_api_version": 1}, ValueError, "export_saved_model_api_version"),
-        ({"config": RunConfig(TPUConfig(num_cores_per_replica=2))}, ValueError, "num_cores_per_replica is 2"),
+        (
+            {"config": RunConfig(TPUConfig(num_cores_per_replica=2, per_host_input_for_training=False))},
+            ValueError,
+            "Model parallelism only supports input per host",
+        ),
+        (
+            {"config": RunConfig(TPUConfig(num_cores_per_replica=16))},
+            ValueError,
+            "num_cores_per_replica: 16, num_cores_per_host: 8",
+        ),
     ],
 )
 def test_the_constructor_refuses(arguments: dict[str, Any], error: type[Exception], words: str) -> None:
@@ -79,6 +93,7 @@ def test_the_folder_and_what_it_is_made_of(tmp_path: Path) -> None:
         made = TPUEstimator(linear_fn, config=RunConfig(), train_batch_size=8, params={"a": [1]})
     assert said == [f"model_dir is the temporary folder {made.model_dir}"]
     os.rmdir(made.model_dir)
+    assert TPUEstimator(linear_fn, "", RunConfig(model_dir=tmp_path), train_batch_size=8).model_dir == str(tmp_path)
     made.params["a"].append(2)
     assert made.params == {"a": [1]}
     assert made.model_fn is linear_fn
@@ -165,7 +180,7 @@ def open_shape(features: Any, labels: Any, mode: str) -> Any:
     ("model_fn", "error", "words"),
     [
         (lambda features, labels: None, ValueError, r"returned None \(NoneType\), which is no spec"),
-        (lambda features: None, ValueError, "takes no argument 'labels', but input_fn returns labels"),
+        (lambda features: None, ValueError, "model_fn does not take labels, but input_fn returns labels"),
         (other_graph, ValueError, "the loss of model_fn 'other_graph' was made in another graph"),
         (untrained, tpugraph.RolesError, "'NoOp'"),
     ],
@@ -241,9 +256,12 @@ def test_a_model_that_cannot_take_a_later_shape(tmp_path: Path) -> None:
 @BOTH
 def test_a_batch_that_cannot_be_read(tmp_path: Path, *, use_tpu: bool) -> None:
     def reads(params: dict[str, Any]) -> Any:
-        numbers = tf.data.Dataset.range(200).map(lambda i: tf.where(tf.equal(i, 70), "many", tf.strings.as_string(i)))
-        rows = numbers.map(lambda text: ({"x": tf.fill([3], tf.strings.to_number(text))}, tf.constant(1.0)))
+        texts = ["many" if number == 70 else str(number) for number in range(200)]
+        rows = tf.data.Dataset.from_tensor_slices(texts).map(row)
         return rows.batch(params["batch_size"], drop_remainder=True)
+
+    def row(text: Any) -> Any:
+        return {"x": tf.fill([3], tf.strings.to_number(text))}, tf.constant(1.0)
 
     words = "batch 3 of the input cannot be read: StringToNumberOp could not correctly convert string: many"
     with pytest.raises(tpugraph.RunError, match=words):
@@ -357,3 +375,60 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(tpugraph.CheckpointError, match="No space left"):
         estimator(tmp_path / "other", save_checkpoints_steps=4).train(input_fn, max_steps=8)
     assert tf.train.latest_checkpoint(str(tmp_path / "other")) == str(tmp_path / "other" / "model.ckpt-4")
+
+
+# --------------------------------------------------------------------------- replicas of several cores
+
+
+def spanning(tmp_path: Path, model_fn: Any = linear_fn, *, dims: Any = None, shards: int | None = 2) -> TPUEstimator:
+    tpu = TPUConfig(4, shards, 2, tpugraph.InputPipelineConfig.PER_HOST_V2, input_partition_dims=dims)
+    config = RunConfig(tpu, model_dir=tmp_path, tf_random_seed=7)
+    return TPUEstimator(model_fn, config=config, train_batch_size=32, eval_batch_size=32)
+
+
+def test_a_replica_of_several_cores_is_computed_as_one(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        seen.append((params["context"].device_assignment, params["context"].num_replicas, params["batch_size"]))
+        return linear_fn(features, labels, mode, params)
+
+    with lines() as said:
+        made = spanning(tmp_path, models, dims=[{"x": [1, 2]}, None]).train(input_fn, steps=6)
+    assert "note: the 2 cores of a replica compute it as one: no mesh splits it" in said
+    assert "global batch 32 = 2 cores x 16" in said
+    [(cores, replicas, rows)] = seen
+    assert isinstance(cores, tf.tpu.experimental.DeviceAssignment)
+    assert (cores.num_replicas, cores.num_cores_per_replica, replicas, rows) == (2, 2, 2, 16)
+    assert made.evaluate(input_fn, steps=2)["global_step"] == 6
+    assert_close(made.get_variable_value("w")[:, 0], by_hand(6)[1], 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("dims", "words"),
+    [
+        ([{"x": [1, 0]}], "All input partition dims must be >= 1"),
+        ([{"x": [2, 2]}], "The product of each input partition dim should equal to num_cores_per_replica"),
+        ([{"x": [1, 2, 1]}], "Input partition dims must have the same number of dimensions"),
+        ([{"y": [1, 2]}], r"input_partition_dims\[0\] mismatched feature keys"),
+        ([{"x": {"y": None}}], r"input_partition_dims\[0\] mismatched the structure of features"),
+        ([None, [1, 2]], "the same number of dimensions"),
+        ([None, {"y": None}], r"input_partition_dims\[1\] mismatched label keys"),
+    ],
+)
+def test_input_partitions_that_do_not_fit(tmp_path: Path, dims: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        spanning(tmp_path, dims=dims).train(input_fn, steps=1)
+
+
+def test_replicas_share_the_cores(tmp_path: Path) -> None:
+    """Eight cores are four replicas of two."""
+    seen: list[Any] = []
+
+    def reads(params: Any) -> Any:
+        seen.append((params["batch_size"], params["context"].num_replicas))
+        seen.append(params["context"].device_for_replica(3))
+        return input_fn(params)
+
+    spanning(tmp_path, shards=None).train(reads, steps=1)
+    assert seen == [(8, 4), ("/task:0/device:CPU:0", 4)]  # TensorFlow lays the replicas in a ring

@@ -76,12 +76,42 @@ def test_hooks_of_the_model_are_called(tmp_path: Path, *, use_tpu: bool) -> None
 
     def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
         spec = linear_fn(features, labels, mode, params)
-        return EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, training_hooks=hooks[:1],
-                             training_chief_hooks=hooks[1:])  # fmt: skip
+        given = hooks if use_tpu else hooks[:1]
+        return EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, training_hooks=given,
+                             training_chief_hooks=None if use_tpu else hooks[1:])  # fmt: skip
 
     estimator(tmp_path, models, use_tpu=use_tpu, loop=1).train(input_fn, max_steps=2)
     for hook in hooks:
         assert hook.calls == ["begin", ("session", 0), 1, 2, ("end", 2)]
+
+
+def test_hooks_of_the_chief_are_refused_on_cores(tmp_path: Path) -> None:
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = linear_fn(features, labels, mode, params)
+        return EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, training_chief_hooks=[Recorder()])
+
+    with pytest.raises(
+        ValueError, match="training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator"
+    ):
+        estimator(tmp_path, models).train(input_fn, max_steps=1)
+
+
+@BOTH
+def test_a_scaffold_is_finalized_once(tmp_path: Path, *, use_tpu: bool) -> None:
+    finalized: list[str] = []
+
+    class Counted(tf1.train.Scaffold):  # type: ignore[misc]
+        def finalize(self) -> Any:
+            finalized.append("once")
+            return super().finalize()
+
+    def models(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        return linear_fn(features, labels, mode, params)._replace(scaffold_fn=Counted)
+
+    made = estimator(tmp_path, models, use_tpu=use_tpu)
+    made.train(input_fn, max_steps=2)
+    assert finalized == ["once"]
+    made.close()
 
 
 @BOTH

@@ -12,6 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from estimators import served
+
+tf1 = tf.compat.v1
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -52,14 +56,14 @@ def test_the_mnist_example_and_its_model_served_by_saved_model_cli(tmp_path: Pat
     assert len(re.findall(r"Prediction is \d \([\d.]+%\)", printed)) == 5
     assert "without cores" not in printed
     (model,) = (tmp_path / "export").iterdir()
-    (record, *_) = tf.data.TFRecordDataset(str(tmp_path / "data" / "test-41.tfrecords")).take(1)
-    picture = tf.train.Example.FromString(record.numpy()).features.feature["image_raw"].bytes_list.value[0]
+    record = next(tf1.io.tf_record_iterator(str(tmp_path / "data" / "test-41.tfrecords")))
+    picture = tf.train.Example.FromString(record).features.feature["image_raw"].bytes_list.value[0]
     images = np.stack([np.frombuffer(picture, np.uint8), np.zeros(784)]).astype(np.float32) / 255 - 0.5
     np.save(tmp_path / "images.npy", images)
     run("-m", "tensorflow.python.tools.saved_model_cli", "run", f"--dir={model}", "--tag_set=serve",
         "--signature_def=serving_default", f"--inputs=images={tmp_path / 'images.npy'}", f"--outdir={tmp_path}")  # fmt: skip
-    served = tf.saved_model.load(str(model)).signatures["serving_default"](images=tf.constant(images))
-    np.testing.assert_allclose(np.load(tmp_path / "probabilities.npy"), served["probabilities"], atol=1e-6)
+    found = served(model, images=images)
+    np.testing.assert_allclose(np.load(tmp_path / "probabilities.npy"), found["probabilities"], atol=1e-6)
     assert np.load(tmp_path / "digit.npy").shape == (2,)
 
 

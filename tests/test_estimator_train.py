@@ -116,9 +116,9 @@ def test_the_end_of_the_data_ends_training(tmp_path: Path, *, use_tpu: bool) -> 
     ("arguments", "error", "words"),
     [
         ({"steps": 1, "max_steps": 1}, ValueError, "both steps"),
-        ({"steps": 0}, ValueError, "steps must be at least 1"),
-        ({"max_steps": -1}, ValueError, "max_steps must be at least 1"),
-        ({"steps": 1.5}, TypeError, "steps must be a whole number"),
+        ({"steps": 0}, ValueError, "Must specify steps > 0, but it is 0"),
+        ({"max_steps": -1}, ValueError, "Must specify max_steps > 0"),
+        ({"steps": 1.5}, TypeError, "steps must be int, a whole number"),
         ({}, ValueError, "neither steps nor max_steps"),
         ({"steps": 1, "hooks": [1]}, TypeError, "hooks"),
         ({"steps": 1, "saving_listeners": [1]}, TypeError, "saving_listeners"),
@@ -157,7 +157,10 @@ def test_batch_sizes_of_datasets(tmp_path: Path, mode: int, host: int) -> None:
     assert seen["input"]["use_tpu"] is seen["model"]["use_tpu"] is True
     context = seen["input"]["context"]
     assert (context.num_replicas, context.num_hosts, context.current_host) == (4, 1, 0)
-    assert context.current_input_fn_deployment()[1:] == (0, 1, 4)
+    assert context.current_input_fn_deployment() == ("/replica:0/task:0/device:CPU:0", 0, 1, 4)
+    assert context.device_for_replica(3) == ("/task:0/device:CPU:0", 3)
+    with pytest.raises(RuntimeError, match="must not be called from input_fn"):
+        context.device_assignment()
     with pytest.raises(RuntimeError, match="current_host is known in input_fn only"):
         seen["model"]["context"].current_host  # noqa: B018
 
@@ -173,12 +176,56 @@ def test_without_tpu_the_batch_is_whole(tmp_path: Path) -> None:
     assert seen == [(32, False)]
 
 
-@pytest.mark.parametrize("per_host", [True, False])
-def test_tensors_instead_of_a_dataset(tmp_path: Path, *, per_host: bool) -> None:
-    def reads(params: dict[str, Any]) -> Any:
-        return tf1.data.make_one_shot_iterator(dataset(params["batch_size"])).get_next()
+@pytest.mark.parametrize(
+    ("per_host", "calls", "rows"), [(True, [(0, 1, 4)], 32), (False, [(core, 4, 1) for core in range(4)], 8)]
+)
+def test_tensors_instead_of_a_dataset(tmp_path: Path, per_host: bool, calls: list[Any], rows: int) -> None:
+    """Called once for a host, whose batch is split, or once for each core, which reads its own."""
+    seen: list[Any] = []
 
-    assert_right_after_six_steps(estimator(tmp_path, per_host=per_host).train(reads, max_steps=6))
+    def reads(params: dict[str, Any]) -> Any:
+        assert params["batch_size"] == rows
+        seen.append(params["context"].current_input_fn_deployment()[1:])
+        iterator = tf1.data.make_initializable_iterator(dataset(rows))
+        tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+        features, labels = iterator.get_next()
+        return {"x": features["x"] * 1.0}, labels
+
+    def models(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        assert features["x"].shape == (8, 3)
+        assert params["batch_size"] == 8
+        return linear_fn(features, labels, mode, params)
+
+    trained = estimator(tmp_path, models, per_host=per_host).train(reads, max_steps=6)
+    assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(6, rows=rows)[1], rtol=1e-4, atol=1e-6)
+    assert seen == calls
+
+
+def test_broadcast_input_is_the_same_on_every_core(tmp_path: Path) -> None:
+    """Called once, for all rows; their number need not divide by the cores."""
+    seen: list[Any] = []
+
+    def reads(params: dict[str, Any]) -> Any:
+        seen.append((params["batch_size"], params["context"].current_input_fn_deployment()))
+        return dataset(params["batch_size"])
+
+    with lines() as said:
+        trained = estimator(tmp_path, per_host=tpugraph.InputPipelineConfig.BROADCAST, rows=31).train(
+            reads, max_steps=6
+        )
+    assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(6, rows=31)[1], rtol=1e-4, atol=1e-6)
+    assert seen == [(31, ("/replica:0/task:0/device:CPU:0", 0, 1, 4))]
+    assert "batch 31, the same on each of 4 cores" in said
+
+
+def test_tensors_end_with_the_data_that_they_read(tmp_path: Path) -> None:
+    def reads(params: dict[str, Any]) -> Any:
+        return tf1.data.make_one_shot_iterator(dataset(params["batch_size"], repeat=False)).get_next()
+
+    with lines() as said:
+        trained = estimator(tmp_path).train(reads, max_steps=50)
+    assert "the data ended after 3 steps" in said
+    assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(3)[1], rtol=1e-4, atol=1e-6)
 
 
 def test_tensors_of_a_fixed_batch_are_split(tmp_path: Path) -> None:
@@ -228,8 +275,9 @@ def test_python_in_the_input(tmp_path: Path) -> None:
     [
         (lambda params: dataset(16), ValueError, r"batches of 16 rows, but params\['batch_size'\] is 32"),
         (lambda params: dataset(32).unbatch(), ValueError, "without batches"),
-        (lambda params: (1, 2), TypeError, "must return a tf.data.Dataset or tensors"),
-        (lambda params: {"x": np.ones([32, 3])}, TypeError, r"but returned an array of shape \(32, 3\)"),
+        (lambda params: ("a", object()), TypeError, "must return a tf.data.Dataset or tensors, but returned 'a'"),
+        (lambda params: (1, 2), ValueError, "an element of it is a scalar"),
+        (lambda params: {"x": np.ones([30, 3], "f")}, ValueError, "returned batches of 30 rows"),
         (lambda params: None, TypeError, "input_fn returned None"),
         (lambda params: dataset(32).map(lambda f, y: (f, y, y)), ValueError, r"returned 3 elements"),
         (lambda nothing: None, TypeError, r"takes \['nothing'\], which TPUEstimator does not know"),
@@ -246,9 +294,7 @@ def test_input_modes_refuse(tmp_path: Path) -> None:
         estimator(tmp_path, per_host=3).train(lambda params: tf.zeros([8, 3]), max_steps=1)
     with pytest.raises(TypeError, match="PER_SHARD_V1"):
         estimator(tmp_path, per_host=False).train(input_fn, max_steps=1)
-    with pytest.raises(ValueError, match="BROADCAST"):
-        estimator(tmp_path, per_host=4).train(input_fn, max_steps=1)
-    with pytest.raises(ValueError, match="train_batch_size is 30, which does not divide by the 4 cores"):
+    with pytest.raises(ValueError, match="train_batch_size is 30, but must be divisible by the 4 cores"):
         estimator(tmp_path, rows=30).train(input_fn, max_steps=1)
 
 

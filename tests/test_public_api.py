@@ -60,9 +60,9 @@ def test_tolerances_have_no_default() -> None:
 
 
 def test_flags_are_keyword_only() -> None:
-    """No public function takes a bool by position."""
+    """No public function takes a bool by position, but those whose arguments are TensorFlow 1.15's, in its order."""
     wrong = []
-    for name in NAMES:
+    for name in (name for name in NAMES if name not in ("TPUEstimator", "TPUConfig")):
         value = getattr(tpugraph, name)
         members = [value, *(vars(value).values() if inspect.isclass(value) else ())]
         for member in members:

@@ -33,6 +33,17 @@ class SecondTrace:
 
 
 @dataclass(frozen=True)
+class EveryStep:
+    """Of each step, not of a loop's last one alone, the host keeps what some summaries read, stacked.
+
+    Attributes:
+        summaries: their names.
+    """
+
+    summaries: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ClosedShapes:
     """Open batches have been given a number of rows.
 

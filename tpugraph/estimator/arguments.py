@@ -17,9 +17,10 @@ def whole(name: str, value: Any, *, least: int, example: str = "") -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int):
         kind = type(value).__name__
-        raise ArgumentTypeError(f"{name} must be a whole number, but is {value!r} ({kind})", fix=example or None)
+        raise ArgumentTypeError(f"{name} must be int, a whole number, but is {value!r} ({kind})", fix=example or None)
     if value < least:
-        raise ArgumentError(f"{name} must be at least {least}, but is {value}", fix=example or None)
+        bound = "must be positive" if least == 1 else f"must be at least {least}"
+        raise ArgumentError(f"{name} {bound}, but is {value}", fix=example or None)
     return value
 
 

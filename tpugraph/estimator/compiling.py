@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tpugraph import compiler
+from tpugraph.estimator.metric_ops import flat
 from tpugraph.estimator.tracing import Traced
 from tpugraph.support.errors import ArgumentError, RolesError, ShapeError, TpuGraphError
 from tpugraph.tpu.program import Program
@@ -79,8 +80,8 @@ def compile_beside(traced: Traced, mode: str, steps_per_loop: int, keys: Collect
 
 
 def metric_names(metrics: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Of each metric the names of its value and of its update op."""
-    return {key: (str(value.name), str(update.name)) for key, (value, update) in metrics.items()}
+    """Of each metric the names of its value and of its update op; see :func:`~tpugraph.estimator.metric_ops.flat`."""
+    return {key: (str(value.name), str(update.name)) for key, (value, update) in flat(metrics).items()}
 
 
 def prediction_names(predictions: Any, keys: Collection[str] | None = None) -> dict[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tpugraph.estimator.arguments import whole
+from tpugraph.estimator.device_mesh import assignment
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
@@ -15,6 +16,13 @@ _ARGUMENT = {
     ModeKeys.EVAL: "eval_batch_size",
     ModeKeys.PREDICT: "predict_batch_size",
 }
+
+_MISSING = {
+    ModeKeys.TRAIN: "`train_batch_size`",
+    ModeKeys.EVAL: "eval_batch_size in TPUEstimator constructor",
+    ModeKeys.PREDICT: "predict_batch_size in TPUEstimator constructor",
+}
+"""What the original calls them where they are missing; programs look for these words."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,8 @@ class Batches:
         """For the user: the global batch and how it is made up."""
         if not self.cores:
             return "" if self.whole is None else f"batch {self.whole}, without TPU"
+        if self.cores > 1 and self.core == self.whole:
+            return f"batch {self.whole}, the same on each of {self.cores} cores"
         shared = f" on {self.hosts} workers" if self.hosts > 1 else ""
         return f"global batch {self.whole} = {self.cores} cores x {self.core}{shared}"
 
@@ -53,7 +63,7 @@ def check_batch_size(mode: str, size: object) -> int:
     """
     if size is None:
         raise ArgumentError(
-            f"{_ARGUMENT[mode]} is None, but is needed to run on cores",
+            f"{_MISSING[mode]} cannot be `None`: the cores need a batch of a known size",
             fix=f"TPUEstimator(..., {_ARGUMENT[mode]}=1024), or use_tpu=False",
         )
     return whole(_ARGUMENT[mode], size, least=1)
@@ -78,12 +88,12 @@ def batches(mode: str, size: object, cores: int, input_mode: int, hosts: int = 1
         return Batches(0, rows, rows, rows)
     rows = check_batch_size(mode, size)
     if input_mode == InputPipelineConfig.BROADCAST:
-        raise ArgumentError("BROADCAST input would train every core on the same rows", fix="PER_HOST_V1 or PER_HOST_V2")
+        return Batches(cores, rows, rows, rows, hosts)
     if rows % cores:
         low = rows // cores * cores
         near = " or ".join(str(n) for n in (low, low + cores) if n)
         raise ArgumentError(
-            f"{_ARGUMENT[mode]} is {rows}, which does not divide by the {cores} cores", fix=f"{near}, or num_shards"
+            f"{_ARGUMENT[mode]} is {rows}, but must be divisible by the {cores} cores", fix=f"{near}, or num_shards"
         )
     share = rows // cores
     per_core_input = input_mode in (InputPipelineConfig.PER_SHARD_V1, InputPipelineConfig.PER_HOST_V2)
@@ -94,25 +104,42 @@ def batches(mode: str, size: object, cores: int, input_mode: int, hosts: int = 1
 
 
 @dataclass(frozen=True)
+class Deployment:
+    """Which call of the input function this is.
+
+    Attributes:
+        host: the host that it is for.
+        call: its number, from 0 on.
+        calls: how many calls there are.
+        replicas: how many replicas the call serves.
+    """
+
+    host: int = 0
+    call: int = 0
+    calls: int = 1
+    replicas: int = 1
+
+
+@dataclass(frozen=True)
 class TPUContext:
     """``params['context']``: how the function that gets it is deployed.
 
     Attributes:
         num_hosts: hosts with cores.
-        num_replicas: cores over all hosts.
+        num_replicas: replicas over all hosts, of a core each where no replica spans several.
         asked: the host that it is for, once something asked for it.
     """
 
     num_hosts: int
     num_replicas: int
-    _for_input: bool = True
-    _host: int = 0
+    _deployment: Deployment | None = None
+    _cores_per_replica: int = 1
     asked: list[int] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def num_of_replicas_per_host(self) -> int:
-        """Cores of each host."""
-        return self.num_replicas // self.num_hosts
+        """Replicas of each host."""
+        return max(self.num_replicas // self.num_hosts, 1)
 
     @property
     def current_host(self) -> int:
@@ -121,30 +148,40 @@ class TPUContext:
         Raises:
             RunError: asked for in a model function (a ``RuntimeError``).
         """
-        if not self._for_input:
+        if self._deployment is None:
             _wrong_side("current_host", "input_fn")
-        self.asked.append(self._host)
-        return self._host
+        self.asked.append(self._deployment.host)
+        return self._deployment.host
 
-    def current_input_fn_deployment(self) -> tuple[TPUContext, int, int, int]:
-        """The context, which call of the input function this is, how many there are, and the cores each serves.
+    def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
+        """The host's device, which call of the input function this is, how many there are, and the replicas each serves.
 
         Raises:
             RunError: asked for in a model function (a ``RuntimeError``).
         """
-        if not self._for_input:
+        if self._deployment is None:
             _wrong_side("current_input_fn_deployment()", "input_fn")
-        return self, self.current_host, self.num_hosts, self.num_of_replicas_per_host
+        device, of = f"/replica:0/task:{self.current_host}/device:CPU:0", self._deployment
+        return device, of.call, of.calls, of.replicas
+
+    def device_for_replica(self, replica_id: int) -> tuple[str, int]:
+        """The device of the host that a replica is attached to, and the number of its first core there."""
+        if self._cores_per_replica > 1:
+            cores = assignment(self.num_replicas, self._cores_per_replica)
+            return cores.host_device(replica=replica_id), int(cores.tpu_ordinal(replica=replica_id))
+        host, ordinal = divmod(replica_id, self.num_of_replicas_per_host)
+        return f"/task:{host}/device:CPU:0", ordinal
 
     @property
-    def device_assignment(self) -> None:
-        """Where the cores lie in the mesh: not known on emulated cores.
+    def device_assignment(self) -> Any:
+        """Where the cores lie in the mesh, a ``tf.tpu.experimental.DeviceAssignment``; None unless replicas span several.
 
         Raises:
             RunError: asked for in an input function (a ``RuntimeError``).
         """
-        if self._for_input:
+        if self._deployment is not None:
             _wrong_side("device_assignment", "model_fn")
+        return None if self._cores_per_replica == 1 else assignment(self.num_replicas, self._cores_per_replica)
 
 
 class ContextError(RunError, RuntimeError):
@@ -152,7 +189,10 @@ class ContextError(RunError, RuntimeError):
 
 
 def _wrong_side(what: str, where: str) -> NoReturn:
-    raise ContextError(f"params['context'].{what} is known in {where} only")
+    other = "model_fn" if where == "input_fn" else "input_fn"
+    raise ContextError(
+        f"params['context'].{what} is known in {where} only. This TPUContext instance must not be called from {other}."
+    )
 
 
 def check_keys(params: dict[str, object]) -> None:
@@ -164,7 +204,7 @@ def check_keys(params: dict[str, object]) -> None:
     for key in ("batch_size", "context"):
         if key in params:
             raise ArgumentError(
-                f"params has the key '{key}', which TPUEstimator sets itself",
+                f"params has the key '{key}', but 'batch_size' and 'context' are reserved keys: TPUEstimator sets them",
                 fix="give the batch size as train_batch_size" if key == "batch_size" else "rename the key",
             )
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpugraph.estimator.input_tracing import trace_input
 from tpugraph.estimator.reporting import say
-from tpugraph.estimator.tracing import Request, Traced, trace_input, trace_model
+from tpugraph.estimator.tracing import Request, Traced, trace_model
 
 Constants = dict[str, np.ndarray[Any, Any] | None]
 

@@ -12,6 +12,7 @@ from tpugraph.estimator.compiling import metric_names
 from tpugraph.estimator.hooks import LoopHooks
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
+from tpugraph.estimator.metric_ops import count_steps, eval_step, flat, together
 from tpugraph.estimator.models import CoresModel
 from tpugraph.estimator.plain_session import HookedRuns, PlainModel
 from tpugraph.estimator.reporting import say
@@ -41,8 +42,8 @@ def add_metrics(traced: Traced) -> None:
     """
     check_names(traced)
     with traced.graph.as_default():
-        metrics = {**traced.spec.eval_metric_ops, "loss": tf1.metrics.mean(traced.spec.loss)}
-        update = tf.group(*(pair[1] for pair in metrics.values()))
+        metrics = {**flat(traced.spec.eval_metric_ops), "loss": tf1.metrics.mean(traced.spec.loss)}
+        update = tf.group(*(pair[1] for pair in metrics.values()), tf1.assign_add(eval_step(), 1))
         values = {key: pair[0] for key, pair in metrics.items()}
         traced.metrics = update, {**values, "global_step": tf1.train.get_global_step()}
 
@@ -55,7 +56,8 @@ def evaluate_on_cores(
 ) -> dict[str, Any] | None:
     """Evaluate a converted model at a checkpoint, and write the metrics to an event file.
 
-    Hooks are called around each loop, as in training; metrics are handed to them as they are behind the loop.
+    Hooks are called around each loop, as in training; metrics are handed to them as they are behind the loop. Where the
+    number of steps is given, all of them are one loop.
 
     Args:
         model: the model.
@@ -74,23 +76,26 @@ def evaluate_on_cores(
     metrics = metric_names(traced.spec.eval_metric_ops)
     around = LoopHooks(hooks, traced, [traced.spec.loss, *(pair[1] for pair in traced.spec.eval_metric_ops.values())])
     with traced.graph.as_default():
+        eval_step()
         around.begin()
         model.start(checkpoint)
         if hooks:
+            count_steps(model.host, 0)
             around.after_create_session(model.host)
-        loops, result, tried = session.evaluating(steps), None, 0
-        while not around.stop_requested:
+        loops, result, tried = session.evaluating(steps, loop=steps), None, 0
+        while not around.stop_requested and (result is None or steps is None or result.steps < steps):
             if hooks:
                 around.before_loop(model.host)
                 if result is None and around.wants_batches(model.host, "evaluation"):
                     return None
-            tried += min(session.iterations_per_loop, steps or session.iterations_per_loop)
+            tried += steps or session.iterations_per_loop
             with explained(traced, tried):
                 part = next(loops, None)
             if part is None:
                 break
             result = part
             if hooks:
+                count_steps(model.host, result.steps)
                 known = {value: result[name] for name, (value, _) in metrics.items()}
                 around.after_loop(model.host, {traced.loss: np.float32(result.last_loss), **known})
         if hooks:
@@ -99,7 +104,7 @@ def evaluate_on_cores(
         raise RunError("a hook stopped the evaluation before its first batch", origin=traced.source)
     if steps is not None and result.steps < steps:
         say(f"the data ended after {result.steps:,} of {steps:,} batches")
-    found = {**result, "global_step": np.int64(session.global_step)}
+    found = {**together(traced.spec.eval_metric_ops, result), "global_step": np.int64(session.global_step)}
     done = f"{result.examples:,} examples in {_batches(result.steps)} on {_cores(session.num_replicas)}"
     return _report(folder, traced, found, done, checkpoint)
 
@@ -148,7 +153,7 @@ def evaluate(
     except tf.errors.OutOfRangeError as error:
         raise _reads_a_batch(model.traced, values) from error
     runs.end()
-    return _report(folder, model.traced, found, _batches(done), checkpoint)
+    return _report(folder, model.traced, together(model.traced.spec.eval_metric_ops, found), _batches(done), checkpoint)
 
 
 def _reads_a_batch(traced: Traced, values: dict[str, Any]) -> ArgumentError:

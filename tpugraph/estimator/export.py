@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tpugraph.estimator.plain_session import PlainModel
-from tpugraph.estimator.reporting import say
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
@@ -85,6 +79,56 @@ class TensorServingInputReceiver(ServingInputReceiver):
         return made
 
 
+class _Supervised(NamedTuple):
+    features: Any
+    labels: Any
+    receiver_tensors: Any
+
+
+class SupervisedInputReceiver(_Supervised):
+    """What an input receiver function returns for a model that is exported for training or evaluation.
+
+    Args:
+        features: a tensor or a dict of tensors for the model.
+        labels: a tensor or a dict of tensors for the model.
+        receiver_tensors: the tensor, or dict of tensors, that is fed.
+
+    Raises:
+        ArgumentTypeError: something else than tensors (a ``TypeError``).
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
+        """Check the fields and make the receiver; see the class."""
+        for name, part in (("features", features), ("labels", labels), ("receiver_tensors", receiver_tensors)):
+            for value in tf.nest.flatten(part):
+                if not tf.is_tensor(value):
+                    raise ArgumentTypeError(f"SupervisedInputReceiver: {name} must be tensors, but has {value!r}")
+        return super().__new__(cls, features, labels, _named(receiver_tensors))
+
+
+class UnsupervisedInputReceiver(ServingInputReceiver):
+    """What an input receiver function returns for a model that is exported for training or evaluation without labels.
+
+    Args:
+        features: see :class:`ServingInputReceiver`.
+        receiver_tensors: see :class:`ServingInputReceiver`.
+
+    Raises:
+        ArgumentTypeError: something else than tensors (a ``TypeError``).
+    """
+
+    __slots__ = ()
+    _named_features = False
+
+    def __new__(cls, features: Any, receiver_tensors: Any) -> UnsupervisedInputReceiver:
+        """Check the fields and make the receiver; see the class."""
+        made = super().__new__(cls, features, receiver_tensors)
+        assert isinstance(made, UnsupervisedInputReceiver)
+        return made
+
+
 def _named(fed: Any) -> dict[str, Any]:
     return dict(fed) if isinstance(fed, Mapping) else {"input": fed}
 
@@ -145,91 +189,38 @@ def build_parsing_serving_input_receiver_fn(
     return receive
 
 
-# --------------------------------------------------------------------------- writing a SavedModel
+def build_raw_supervised_input_receiver_fn(
+    features: Any, labels: Any, default_batch_size: int | None = None
+) -> Callable[[], SupervisedInputReceiver]:
+    """An input receiver function whose features and labels are fed as they are.
 
-
-def signatures(receiver: ServingInputReceiver, outputs: Any, predictions: Any) -> dict[str, Any]:
-    """The signatures of a served model; the predictions are the default one where the model gives no export outputs.
-
-    One that serving does not know, as a classification of anything but serialised examples, is left out, and a line says
-    why.
+    Args:
+        features: an example tensor, or examples or tensor specs by name; their first dimension is the batch.
+        labels: the same of the labels.
+        default_batch_size: its size; open when None.
 
     Raises:
-        ArgumentError: several export outputs and none is the default, or none that can be served.
-        ArgumentTypeError: an export output of another kind.
+        ArgumentError: a feature and a label have the same name (a ``ValueError``).
     """
-    default = tf1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-    outputs = outputs or {default: PredictOutput(predictions)}
-    if default not in outputs:
-        if len(outputs) > 1:
-            raise ArgumentError(
-                f"none of the export_outputs {sorted(outputs)} is the default", fix=f"name it '{default}'"
-            )
-        outputs = {**outputs, default: next(iter(outputs.values()))}
-    every = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
-    for other, fed in receiver.receiver_tensors_alternatives.items():
-        every.update({f"{other}:{name}": (fed, output) for name, output in outputs.items()})
-    refused = {name: why for name, (fed, output) in every.items() if (why := _why_not(fed, output))}
-    for name, why in refused.items():
-        say(f"warning: the signature '{name}' is left out: {why}")
-    if len(refused) == len(every):
-        raise ArgumentError(f"none of the export_outputs {sorted(outputs)} can be served", fix="add a PredictOutput")
-    return {name: _signature(fed, output) for name, (fed, output) in every.items() if name not in refused}
+    parts = [
+        part if isinstance(part, Mapping) else {name: part} for name, part in (("input", features), ("label", labels))
+    ]
+    if shared := set(parts[0]) & set(parts[1]):
+        raise ArgumentError(f"features and labels are both called {sorted(shared)}", fix="rename one of them")
+    shapes = [{name: (tf.TensorShape(e.shape).as_list()[1:], e.dtype) for name, e in part.items()} for part in parts]
 
-
-def _why_not(fed: dict[str, Any], output: Any) -> str:
-    """Why a classification or regression cannot be served; "" where it can."""
-    if isinstance(output, ClassificationOutput):
-        answers = {"classes": (output.classes, tf.string), "scores": (output.scores, tf.float32)}
-    elif isinstance(output, RegressionOutput):
-        answers = {"value": (output.value, tf.float32)}
-    else:
-        return ""
-    kinds = [tensor.dtype for tensor in fed.values()]
-    if kinds != [tf.string]:
-        shown = ", ".join(f"'{key}' of {tensor.dtype.name}" for key, tensor in fed.items())
-        return f"it is fed one tensor of serialised examples (string), not {shown}"
-    wrong = [(key, t.dtype.name, kind.name) for key, (t, kind) in answers.items() if t is not None and t.dtype != kind]
-    return "; ".join(f"its {key} are {found}, but must be {kind}" for key, found, kind in wrong)
-
-
-def _signature(fed: dict[str, Any], output: Any) -> Any:
-    if isinstance(output, PredictOutput):
-        named = output.outputs if isinstance(output.outputs, Mapping) else {"output": output.outputs}
-        return tf1.saved_model.predict_signature_def(fed, dict(named))
-    examples = next(iter(fed.values()))
-    if isinstance(output, ClassificationOutput):
-        return tf1.saved_model.classification_signature_def(examples, output.classes, output.scores)
-    if isinstance(output, RegressionOutput):
-        return tf1.saved_model.regression_signature_def(examples, output.value)
-    raise ArgumentTypeError(f"an export output must be a PredictOutput, ClassificationOutput or RegressionOutput, "
-                            f"but is {output!r}")  # fmt: skip
-
-
-def write(model: PlainModel, base: str, signature_map: dict[str, Any], assets: Any, *, as_text: bool) -> str:
-    """Write a SavedModel into a new folder below ``base`` that has the time as its name; returns that folder.
-
-    The folder appears under its name when it is complete.
-    """
-    stamp = int(time.time())
-    while Path(base, str(stamp)).exists():
-        stamp += 1
-    final, temporary = os.path.join(base, str(stamp)), os.path.join(base, f"temp-{stamp}")
-    with model.traced.graph.as_default():
-        builder = tf1.saved_model.Builder(temporary)
-        builder.add_meta_graph_and_variables(
-            model.session,
-            [tf1.saved_model.tag_constants.SERVING],
-            signature_def_map=signature_map,
-            assets_collection=tf1.get_collection(tf1.GraphKeys.ASSET_FILEPATHS),
-            main_op=model.traced.scaffold.local_init_op,
-            saver=model.traced.scaffold.saver,
-            strip_default_attrs=True,
+    def receive() -> SupervisedInputReceiver:
+        fed = [
+            {
+                name: tf1.placeholder(kind, [default_batch_size, *shape], name=name)
+                for name, (shape, kind) in part.items()
+            }
+            for part in shapes
+        ]
+        ours, theirs = (
+            tensors if isinstance(part, Mapping) else next(iter(tensors.values()))
+            for part, tensors in zip((features, labels), fed, strict=True)
         )
-        builder.save(as_text)
-    for name, source in (assets or {}).items():
-        target = Path(temporary, "assets.extra", name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, target)
-    os.rename(temporary, final)
-    return final
+        return SupervisedInputReceiver(ours, theirs, {**fed[0], **fed[1]})
+
+    return receive

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tpugraph.estimator.context import Batches
@@ -55,26 +54,6 @@ def split(returned: Any) -> tuple[Any, Any]:
     )
 
 
-def check_tensors(returned: Any) -> None:
-    """Refuse what is neither a Dataset nor tensors.
-
-    Raises:
-        ArgumentTypeError: it names the value.
-    """
-    for value in tf.nest.flatten(returned):
-        if value is not None and not tf.is_tensor(value):
-            raise ArgumentTypeError(
-                f"input_fn must return a tf.data.Dataset or tensors, but returned {_shown(value)}",
-                fix="tf.data.Dataset.from_tensor_slices(...).batch(params['batch_size'])",
-            )
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape}"
-    return f"{value!r} ({type(value).__name__})"
-
-
 def rows_of(tensors: Any) -> int | None:
     """The number of rows of the first tensor of known shape; None where unknown."""
     shapes = [t.shape for t in tf.nest.flatten(tensors) if isinstance(t, tf.Tensor)]
@@ -107,6 +86,21 @@ def per_core(dataset: Any, plan: Batches, batch_axis: Any = None) -> Any:
     return dataset.unbatch().batch(plan.core, drop_remainder=True)
 
 
+def same_for_all(dataset: Any, plan: Batches) -> Any:
+    """A Dataset that has each batch as often as there are cores, one after the other.
+
+    Args:
+        dataset: its elements are batches.
+        plan: the sizes.
+
+    Raises:
+        ArgumentError: batches of another size.
+    """
+    _check_rows(dataset.element_spec, plan.core)
+    whole = _closed(dataset.filter(lambda *e: _is_whole(e, plan.core)), plan.core)
+    return whole.flat_map(lambda *e: tf.data.Dataset.from_tensors(e if len(e) > 1 else e[0]).repeat(plan.cores))
+
+
 def every_row(dataset: Any, plan: Batches, *, fixed: bool) -> Any:
     """A Dataset of the cores' shares in order, all of its rows: the last one may be smaller, and so may be its batches.
 
@@ -124,8 +118,34 @@ def every_row(dataset: Any, plan: Batches, *, fixed: bool) -> Any:
     return _closed(shares, plan.core) if fixed else shares
 
 
+def is_endless(dataset: Any) -> bool:
+    """Whether a Dataset is known to have no end."""
+    with tf1.Session() as session:
+        return bool(session.run(tf.data.experimental.cardinality(dataset)) == tf.data.INFINITE_CARDINALITY)
+
+
+def check_static(spec: Any) -> None:
+    """Refuse elements with a dimension, besides their rows, that is not fixed.
+
+    Args:
+        spec: the ``element_spec`` of features, or of (features, labels).
+
+    Raises:
+        ArgumentError: it names the part and its shape.
+    """
+    for name, part in zip(("features", "labels"), split(spec), strict=True):
+        for tensor in tf.nest.flatten(part):
+            if not isinstance(tensor, tf.TensorSpec):
+                continue
+            if tensor.shape.rank is None or None in tensor.shape.as_list()[1:]:
+                raise ArgumentError(
+                    f"the {name} of an input without an end must have static shape, but one has {tensor.shape}",
+                    fix="set_shape in the Dataset's map, or a Dataset that ends",
+                )
+
+
 def next_of(dataset: Any, *, open_rows: bool = False) -> Any:
-    """The tensors of the next element; the iterator is initialised with the tables of the graph.
+    """The tensors of the next element; the iterator is initialised with the tables of the graph, behind those it reads.
 
     Args:
         dataset: the input.
@@ -133,14 +153,15 @@ def next_of(dataset: Any, *, open_rows: bool = False) -> Any:
             in ``tf.losses`` behind batches that drop the remainder.
     """
     specs = tf.nest.flatten(dataset.element_spec)
-    if open_rows and all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in specs):
-        opened = [tf.TensorShape([None, *spec.shape.as_list()[1:]]) for spec in specs]
-        types, shapes = tf1.data.get_output_types(dataset), tf.nest.pack_sequence_as(dataset.element_spec, opened)
-        iterator = tf1.data.Iterator.from_structure(types, shapes)
-        initializer = iterator.make_initializer(dataset)
-    else:
-        iterator = tf1.data.make_initializable_iterator(dataset)
-        initializer = iterator.initializer
+    with tf.control_dependencies(tf1.get_collection(tf1.GraphKeys.TABLE_INITIALIZERS)):
+        if open_rows and all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in specs):
+            opened = [tf.TensorShape([None, *spec.shape.as_list()[1:]]) for spec in specs]
+            types, shapes = tf1.data.get_output_types(dataset), tf.nest.pack_sequence_as(dataset.element_spec, opened)
+            iterator = tf1.data.Iterator.from_structure(types, shapes)
+            initializer = iterator.make_initializer(dataset)
+        else:
+            iterator = tf1.data.make_initializable_iterator(dataset)
+            initializer = iterator.initializer
     tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, initializer)
     return iterator.get_next()
 

@@ -10,13 +10,16 @@ import tensorflow as tf
 
 from tpugraph.estimator.compiling import compile_beside
 from tpugraph.estimator.double_batch_trace import at_twice_the_rows
+from tpugraph.estimator.held_rows import may_hold
+from tpugraph.estimator.host_call import HostCallHook
 from tpugraph.estimator.host_session import HostSession
+from tpugraph.estimator.input_tracing import trace_input
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.tpu_config import loop_length
-from tpugraph.estimator.tracing import Fed, Request, Traced, trace_input, trace_model
+from tpugraph.estimator.tracing import Fed, Request, Traced, trace_model
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import ConversionError, RolesError
@@ -166,6 +169,8 @@ class Models:
             return _Kept(key, None, why)
         traced = _trace(request, fed)
         check(traced)
+        if request.mode == ModeKeys.EVAL and any(isinstance(h, HostCallHook) for h in traced.spec.evaluation_hooks):
+            return _Kept(key, None, "its host_call runs beside each batch")
         steps = loop_length(self._config.tpu_config.iterations_per_loop)[0] or _TIMED_LOOP
         with traced.graph.as_default():
             traced.scaffold.finalize()
@@ -208,7 +213,7 @@ def _trace(request: Request, fed: Fed) -> Traced:
     except (TypeError, ValueError) as error:
         failure = _first_line(error)
     else:
-        if not traced.asked_rows:
+        if not (traced.asked_rows and _may_hold(traced, fed)):
             return traced
     fixed = replace(request, fixed_rows=True)
     traced = trace_model(fixed, trace_input(fixed))
@@ -216,6 +221,23 @@ def _trace(request: Request, fed: Fed) -> Traced:
         say(f"note: model_fn needs a batch with a fixed number of rows ({failure})")
     traced.at_twice = at_twice_the_rows(fixed, traced)
     return traced
+
+
+def _may_hold(traced: Traced, fed: Fed) -> bool:
+    """Whether something that the model's step reads, besides its input, may hold the number of rows that it asked for."""
+    spec = traced.spec
+    ends = tf.nest.flatten([spec.loss, spec.predictions, list(spec.eval_metric_ops.values())])
+    stack = [end if isinstance(end, tf.Operation) else end.op for end in ends if end is not None]
+    seen = set(stack)
+    while stack:
+        op = stack.pop()
+        if may_hold(op, traced.plan.core or 0):
+            return True
+        before = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
+        found = {producer for producer in before - seen if producer.name not in fed.ops}
+        seen |= found
+        stack.extend(found)
+    return False
 
 
 def _first_line(error: Exception) -> str:

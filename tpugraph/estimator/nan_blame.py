@@ -9,9 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph import ops
+from tpugraph.estimator.nan_loss import NanLossDuringTrainingError
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.reporting import say
-from tpugraph.support.errors import NanLossDuringTrainingError, TpuGraphError
+from tpugraph.support.errors import TpuGraphError
 
 tf1 = tf.compat.v1
 _SECONDS = 60.0

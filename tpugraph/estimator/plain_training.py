@@ -11,6 +11,7 @@ import tensorflow as tf
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.interrupt import Interrupt
+from tpugraph.estimator.nan_loss import NanLossDuringTrainingError
 from tpugraph.estimator.reporting import Meter, say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import PREFIX, PlainSaver, first_checkpoint
@@ -19,7 +20,6 @@ from tpugraph.estimator.tracing import Traced
 from tpugraph.estimator.warm_start import WarmStartSettings
 from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.event_files import Events
-from tpugraph.support.errors import NanLossDuringTrainingError
 
 tf1 = tf.compat.v1
 
@@ -39,14 +39,21 @@ def train_plain(traced: Traced, model_dir: str, config: RunConfig, hooks: Sequen
     with graph.as_default():
         watch = _Watch(traced)
         saver = PlainSaver(traced)
-        every = [watch, *hooks, *_savers(saver, scaffold, model_dir, config, listeners)]
+        every = [
+            *hooks,
+            watch,
+            *_savers(saver, scaffold, model_dir, config, listeners),
+        ]  # hooks see a loss that is no number
         for hook in every:
             hook.begin()
         scaffold.finalize()
         with HostSession(graph, config.session_config) as host:
             prefix = saver.last = first_checkpoint(traced, host, model_dir, warm)
         creator = tf1.train.ChiefSessionCreator(
-            scaffold, master=config.master, config=guarded(config.session_config), checkpoint_filename_with_path=prefix
+            _Finalized(scaffold),
+            master=config.master,
+            config=guarded(config.session_config),
+            checkpoint_filename_with_path=prefix,
         )
         events = Events(model_dir, graph)
         try:
@@ -133,6 +140,20 @@ class _Watch(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
                 step=self.done,
                 start=self._start,
             )
+
+
+class _Finalized:
+    """A scaffold that was finalized already, for who would do it again."""
+
+    def __init__(self, scaffold: Any) -> None:
+        self._scaffold = scaffold
+
+    def finalize(self) -> Any:
+        """The scaffold."""
+        return self._scaffold
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scaffold, name)
 
 
 class _Begun(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]

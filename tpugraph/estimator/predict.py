@@ -53,6 +53,21 @@ def chosen(predictions: Any, keys: list[str] | None) -> Any:
     return found
 
 
+def check_fed(predictions: Any) -> None:
+    """Refuse predictions that a placeholder would have to be fed for.
+
+    Raises:
+        ArgumentError: it names the prediction.
+    """
+    named = predictions if isinstance(predictions, dict) else {SINGLE: predictions}
+    for key, tensor in named.items():
+        if tensor.op.type == "Placeholder":
+            raise ArgumentError(
+                f"the prediction '{key}' should be static: it is a placeholder of shape {tensor.shape}, which nothing feeds",
+                fix="make it of the features",
+            )
+
+
 def predict_on_cores(
     model: CoresModel,
     checkpoint: str | None,

@@ -9,6 +9,7 @@ from typing import Any
 
 from tpugraph.estimator.arguments import whole
 from tpugraph.estimator.context import Batches, batches, check_batch_size
+from tpugraph.estimator.device_mesh import CORES_OF_A_HOST
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
@@ -16,8 +17,6 @@ from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.tracing import Request
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.support.errors import ArgumentError
-
-_CORES = 8
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,30 @@ class Requests:
         for name, mode in (("eval_batch_size", ModeKeys.EVAL), ("predict_batch_size", ModeKeys.PREDICT)):
             if self.batch_sizes[mode] is not None:
                 whole(name, self.batch_sizes[mode], least=1)
-        spanned = self.config.tpu_config.num_cores_per_replica
-        if spanned not in (None, 1):
+        self._check_cores_per_replica()
+
+    def _check_cores_per_replica(self) -> None:
+        config, spanned = self.config.tpu_config, self._cores_per_replica
+        if spanned == 1:
+            return
+        mode = config.per_host_input_for_training
+        if mode == InputPipelineConfig.PER_SHARD_V1:
             raise ArgumentError(
-                f"num_cores_per_replica is {spanned}, but a replica runs on one core", fix="leave it out"
+                "Model parallelism only supports input per host, "
+                f"but num_cores_per_replica is {spanned} with input per core (PER_SHARD_V1)",
+                fix="per_host_input_for_training=True",
             )
+        if spanned > CORES_OF_A_HOST and mode != InputPipelineConfig.PER_HOST_V2:
+            raise ArgumentError(
+                "Except the PER_HOST_V2 mode, the num of cores required by model parallelism specified by "
+                "TPUConfig.num_cores_per_replica should be less than or equal to the num_cores_per_host. "
+                f"num_cores_per_replica: {spanned}, num_cores_per_host: {CORES_OF_A_HOST}"
+            )
+        say(f"note: the {spanned} cores of a replica compute it as one: no mesh splits it")
+
+    @property
+    def _cores_per_replica(self) -> int:
+        return self.config.tpu_config.num_cores_per_replica or 1
 
     def of(self, input_fn: Any, mode: str, *, on_cores: bool = True) -> Request:
         """The request to trace the model in a mode.
@@ -80,17 +98,26 @@ class Requests:
             ArgumentError: a batch that is missing, or does not divide by the cores (a ``ValueError``).
         """
         plan = self._plan(mode, on_cores=on_cores and self.use_tpu and (mode != ModeKeys.EVAL or self.eval_on_tpu))
-        mode_of_input = self.config.tpu_config.per_host_input_for_training
-        if mode != ModeKeys.TRAIN and (not plan.cores or mode_of_input == InputPipelineConfig.PER_SHARD_V1):
-            mode_of_input = InputPipelineConfig.PER_HOST_V1
+        mode_of_input = (
+            self._input_mode(mode) if plan.cores or mode == ModeKeys.TRAIN else InputPipelineConfig.PER_HOST_V1
+        )
         return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, mode_of_input, self.batch_axis)
+
+    def _input_mode(self, mode: str) -> int:
+        """How the input of a mode is read; beside training each host's batch is split, or each core's read."""
+        given: int = self.config.tpu_config.per_host_input_for_training
+        if mode == ModeKeys.TRAIN or given == InputPipelineConfig.PER_HOST_V2:
+            return given
+        return InputPipelineConfig.PER_HOST_V1
 
     def _plan(self, mode: str, *, on_cores: bool) -> Batches:
         if not on_cores:
             return batches(mode, self.batch_sizes[mode], 0, InputPipelineConfig.PER_HOST_V1)
-        hosts = self._hosts if mode == ModeKeys.TRAIN else 1
-        cores = self.config.tpu_config.num_shards or _CORES * hosts
-        return batches(mode, self.batch_sizes[mode], cores, self.config.tpu_config.per_host_input_for_training, hosts)
+        hosts, given = self._hosts if mode == ModeKeys.TRAIN else 1, self.config.tpu_config
+        cores = given.num_shards or max(CORES_OF_A_HOST * hosts // self._cores_per_replica, 1)
+        if mode != ModeKeys.TRAIN and given.per_host_input_for_training == InputPipelineConfig.BROADCAST:
+            cores = 1  # each core would compute the same, of which one was read
+        return batches(mode, self.batch_sizes[mode], cores, self._input_mode(mode), hosts)
 
     @cached_property
     def _hosts(self) -> int:

@@ -7,7 +7,10 @@ import inspect
 import os
 from typing import Any
 
+import tensorflow as tf
+
 from tpugraph.estimator.arguments import number
+from tpugraph.estimator.tf_config import EVALUATOR, Task, task
 from tpugraph.estimator.tpu_config import TPUConfig
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
@@ -42,8 +45,8 @@ class RunConfig:
 
     Args:
         tpu_config: how the cores are used; ``TPUConfig()`` when None.
-        evaluation_master: address of the TensorFlow server for evaluation; ``master`` when None.
-        master: address of the TensorFlow server; "" runs in this process.
+        evaluation_master: address of the TensorFlow server for evaluation; that of TF_CONFIG or ``master`` when None.
+        master: address of the TensorFlow server; "" runs in this process. That of TF_CONFIG when None.
         cluster: a :class:`~tpugraph.estimator.resolver.TPUClusterResolver`; gives the master instead.
         model_dir: folder for checkpoints and event files.
         tf_random_seed: seed of each graph.
@@ -116,7 +119,8 @@ class RunConfig:
         }
         _check(self._values)
         self._cluster = cluster
-        self._master, self._evaluation_master = _masters(master, evaluation_master, cluster, session_config)
+        self._task = task()
+        self._master, self._evaluation_master = _masters(master, evaluation_master, cluster, session_config, self._task)
 
     def replace(self, **kwargs: Any) -> RunConfig:
         """A copy with some values changed.
@@ -169,41 +173,53 @@ class RunConfig:
 
     @property
     def cluster_spec(self) -> Any:
-        """The cluster that the resolver found, or None."""
-        return None if self._cluster is None else self._cluster.cluster_spec()
+        """The cluster that the resolver found, else that of TF_CONFIG, else None."""
+        if self._cluster is not None:
+            return self._cluster.cluster_spec()
+        return tf.train.ClusterSpec(dict(self._task.jobs)) if self._task.jobs else None
 
     @property
     def workers(self) -> list[str] | None:
         """The addresses of the workers, where there are several."""
-        spec = self.cluster_spec
+        spec = None if self._cluster is None else self._cluster.cluster_spec()
         jobs = {} if spec is None else spec.as_dict()
         found = list(jobs.get("worker") or next(iter(jobs.values()), []))
         return found if len(found) > 1 else None
 
     @property
     def task_type(self) -> str:
-        """What this process is in the cluster: the worker."""
-        return "worker"
+        """What this process is in the cluster of TF_CONFIG; the worker where there is none."""
+        return self._task.kind
 
     @property
     def task_id(self) -> int:
-        """Which of the workers this process is: 0, since one process drives all cores."""
-        return 0
+        """Which of its kind this process is in the cluster of TF_CONFIG; 0 where there is none."""
+        return self._task.index
+
+    @property
+    def global_id_in_cluster(self) -> int | None:
+        """The number of this process among all of the cluster, the chief being 0; None for an evaluator."""
+        return self._task.number
+
+    @property
+    def service(self) -> dict[str, Any] | None:
+        """What TF_CONFIG says under ``service``, or None."""
+        return None if self._task.service is None else dict(self._task.service)
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes the checkpoints: always, since one process drives all cores."""
-        return True
+        """Whether this process writes the checkpoints: the chief of TF_CONFIG, or the only one."""
+        return self._task.is_chief
 
     @property
     def num_worker_replicas(self) -> int:
-        """How many processes call :meth:`TPUEstimator.train`: one."""
-        return 1
+        """How many processes of TF_CONFIG train, the chief among them; one where there is no cluster."""
+        return self._task.workers
 
     @property
     def num_ps_replicas(self) -> int:
-        """How many parameter servers there are: none."""
-        return 0
+        """How many parameter servers TF_CONFIG names."""
+        return len(self._task.jobs.get("ps", []))
 
 
 def _saving(steps: Any, seconds: Any) -> dict[str, Any]:
@@ -258,12 +274,15 @@ def _takes_one(function: Any) -> bool:
     return len(names) == 1
 
 
-def _masters(master: Any, evaluation_master: Any, cluster: Any, session_config: Any) -> tuple[str, str]:
+def _masters(master: Any, evaluation_master: Any, cluster: Any, session_config: Any, told: Task) -> tuple[str, str]:
+    """The masters of training and evaluation: what is given, else what TF_CONFIG says; an evaluator has its own."""
     if cluster is not None and master:
         raise ArgumentError(f"RunConfig has both a cluster and the master '{master}'", fix="give one")
     if cluster is not None and session_config is not None and session_config.HasField("cluster_def"):
         raise ArgumentError(
             "RunConfig has both a cluster and a session_config with a cluster_def", fix="leave the cluster_def out"
         )
-    address = cluster.master() if cluster is not None else master or ""
-    return address, address if evaluation_master is None else evaluation_master
+    address = cluster.master() if cluster is not None else told.master if master is None else master
+    if evaluation_master is not None:
+        return address, evaluation_master
+    return address, told.evaluation_master or ("" if told.kind == EVALUATOR else address)

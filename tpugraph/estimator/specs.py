@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tpugraph.estimator import metric_ops
 from tpugraph.estimator.arguments import instance, one_of
+from tpugraph.estimator.host_call import called, hooks_of_call
 from tpugraph.estimator.modes import ALL_MODES, ModeKeys
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
@@ -35,7 +37,8 @@ class EstimatorSpec(_EstimatorSpec):
         predictions: a tensor or a dict of tensors; required in PREDICT.
         loss: a scalar tensor; required in TRAIN and EVAL.
         train_op: the op of a training step; required in TRAIN.
-        eval_metric_ops: dict of (value tensor, update op) pairs. A Keras metric of today has no update op to run.
+        eval_metric_ops: dict of (value tensor, update op) pairs, or metric objects of ``tf_keras``; a Keras metric of today
+            has no update op to run. A value may be a tuple of tensors.
         export_outputs: dict of export outputs.
         training_chief_hooks: hooks for training, as training_hooks.
         training_hooks: session hooks for training.
@@ -60,7 +63,7 @@ class EstimatorSpec(_EstimatorSpec):
             instance("scaffold", given.scaffold, tf.compat.v1.train.Scaffold, what="a tf.compat.v1.train.Scaffold")
         return given._replace(
             **checked,
-            eval_metric_ops=_metric_ops(given.eval_metric_ops),
+            eval_metric_ops=metric_ops.checked(given.eval_metric_ops),
             training_chief_hooks=hooks_of("training_chief_hooks", given.training_chief_hooks),
         )
 
@@ -91,7 +94,8 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
             and returns a dict of metrics.
         export_outputs: dict of export outputs.
         scaffold_fn: a function without arguments that returns a ``tf.compat.v1.train.Scaffold``.
-        host_call: ``(function, tensors)``; the function runs on the host.
+        host_call: ``(function, tensors)``; what the function returns runs on the host in each step, on batch-major tensors
+            of all cores. See ``experimental_host_call_every_n_steps`` of :class:`TPUConfig`.
         training_hooks: session hooks for training.
         evaluation_hooks: session hooks for evaluation.
         prediction_hooks: session hooks for prediction.
@@ -118,12 +122,13 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
     def as_estimator_spec(self) -> EstimatorSpec:
         """The same as a plain spec: metric function, host call and scaffold function are called, in the current graph.
 
+        What the host call returns runs with each step of training and evaluation, by a hook.
+
         Raises:
             ArgumentError: ``scaffold_fn`` returns None.
             ArgumentTypeError: the metric function returns no dict of metrics.
         """
-        if self.host_call is not None:
-            called("host_call", self.host_call)
+        beside = hooks_of_call(self.host_call)
         return EstimatorSpec(
             self.mode,
             self.predictions,
@@ -131,11 +136,16 @@ class TPUEstimatorSpec(_TPUEstimatorSpec):
             self.train_op,
             None if self.eval_metrics is None else called("eval_metrics", self.eval_metrics),
             self.export_outputs,
-            training_hooks=self.training_hooks,
+            training_hooks=(*(self.training_hooks or ()), *beside),
             scaffold=_scaffold(self.scaffold_fn),
-            evaluation_hooks=self.evaluation_hooks,
+            evaluation_hooks=(*(self.evaluation_hooks or ()), *beside),
             prediction_hooks=self.prediction_hooks,
         )
+
+
+def plain_spec(spec: EstimatorSpec | TPUEstimatorSpec) -> EstimatorSpec:
+    """A spec as a plain one."""
+    return spec.as_estimator_spec() if isinstance(spec, TPUEstimatorSpec) else spec
 
 
 # --------------------------------------------------------------------------- (function, tensors)
@@ -171,15 +181,6 @@ def check_call(name: str, pair: Any) -> None:
         raise ArgumentError(
             f"{name}: the function takes {signature}, but gets {given}: {error}", fix="give one tensor per parameter"
         ) from error
-
-
-def called(name: str, pair: Any) -> Any:
-    """What the function of a ``(function, tensors)`` pair returns."""
-    function, tensors = pair
-    try:
-        return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
-    except TypeError as error:
-        raise ArgumentTypeError(f"{name}: calling its function fails: {error}") from error
 
 
 def _scaffold(scaffold_fn: Any) -> Any:
@@ -248,20 +249,6 @@ def _train_op(mode: str, train_op: Any) -> Any:
     if not isinstance(train_op, tf.Operation) and not tf.is_tensor(train_op):
         raise ArgumentTypeError(f"train_op must be an op or a tensor, but is {train_op!r}")
     return train_op
-
-
-def _metric_ops(metrics: Any) -> Any:
-    if metrics is None:
-        return {}
-    instance("eval_metric_ops", metrics, Mapping, what="a dict")
-    for key, value in metrics.items():
-        if isinstance(value, tuple) and len(value) == 2:
-            continue
-        raise ArgumentTypeError(
-            f"eval_metric_ops: '{key}' must be a pair (value tensor, update op), but is {value!r}",
-            fix="a function of tf.compat.v1.metrics returns such a pair",
-        )
-    return dict(metrics)
 
 
 def _export_outputs(outputs: Any) -> Any:

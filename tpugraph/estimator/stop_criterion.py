@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +42,8 @@ def goal_of(steps: Any, max_steps: Any, *, endless: bool) -> Goal:
     if steps is not None and max_steps is not None:
         raise ArgumentError(f"both steps ({steps}) and max_steps ({max_steps}) are given", fix="give one")
     for name, value in (("steps", steps), ("max_steps", max_steps)):
-        if value is not None:
-            whole(name, value, least=1)
+        if value is not None and whole(name, value, least=-sys.maxsize) < 1:
+            raise ArgumentError(f"Must specify {name} > 0, but it is {value}")
     if not endless and steps is None and max_steps is None:
         raise ArgumentError("neither steps nor max_steps is given", fix="train(input_fn, max_steps=1000)")
     return Goal(steps, max_steps)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from tpugraph.estimator.arguments import one_of, whole
+from tpugraph.estimator.tf_config import tpu_job_name
 from tpugraph.support.errors import ArgumentError
 
 _TIME = re.compile(r"([1-9]\d*)([smh]?)")
@@ -38,9 +39,9 @@ class TPUConfig:
     Attributes:
         iterations_per_loop: training steps per Session.run: a number, or a time such as ``"30s"``, ``"5m"``, ``"1h"``.
         num_shards: number of cores; 8 when None. It decides; it need not repeat what is found elsewhere.
-        num_cores_per_replica: cores that one replica spans; only 1 can run.
+        num_cores_per_replica: cores that one replica spans; they compute it as one.
         per_host_input_for_training: an :class:`InputPipelineConfig` value; True is PER_HOST_V1, False PER_SHARD_V1.
-        tpu_job_name: name of the TPU job in a cluster.
+        tpu_job_name: name of the TPU job in a cluster; that of TF_CONFIG when None.
         initial_infeed_sleep_secs: seconds to wait before the first batch is sent.
         input_partition_dims: how inputs are split over the cores of one replica.
         eval_training_input_configuration: PER_HOST_V1 or SLICED.
@@ -60,7 +61,6 @@ class TPUConfig:
     iterations_per_loop: int | str = 2
     num_shards: int | None = None
     num_cores_per_replica: int | None = None
-    _: KW_ONLY
     per_host_input_for_training: Any = True
     tpu_job_name: str | None = None
     initial_infeed_sleep_secs: int | None = None
@@ -69,6 +69,7 @@ class TPUConfig:
     experimental_host_call_every_n_steps: int = 1
     experimental_allow_per_host_v2_parallel_get_next: bool = False
     experimental_feed_hook: Any = None
+    _: KW_ONLY
     batch_norm: str = "per_core"
     max_ids: int = 0
 
@@ -77,13 +78,14 @@ class TPUConfig:
         if self.num_shards is not None:
             whole("TPUConfig num_shards", self.num_shards, least=1, example="num_shards=8")
         if self.num_cores_per_replica is not None:
-            one_of("TPUConfig num_cores_per_replica", self.num_cores_per_replica, _CORES_PER_REPLICA)
+            self._check_cores_per_replica()
         if self.initial_infeed_sleep_secs is not None:
             whole("TPUConfig initial_infeed_sleep_secs", self.initial_infeed_sleep_secs, least=0)
         whole("TPUConfig experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps, least=1)
         object.__setattr__(self, "per_host_input_for_training", _input_mode(self.per_host_input_for_training))
         whole("TPUConfig max_ids", self.max_ids, least=0)
         one_of("TPUConfig batch_norm", self.batch_norm, ("per_core", "global"))
+        object.__setattr__(self, "tpu_job_name", self.tpu_job_name or tpu_job_name())
         allowed = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
         one_of("TPUConfig eval_training_input_configuration", self.eval_training_input_configuration, allowed,
                why="PER_HOST_V1 or SLICED")  # fmt: skip
@@ -94,18 +96,30 @@ class TPUConfig:
         if self.input_partition_dims is not None:
             self._check_partition_dims()
 
+    def _replace(self, **changes: Any) -> TPUConfig:
+        """A copy with some fields changed, under the name that it has where the configuration is a named tuple."""
+        return replace(self, **changes)
+
+    def _check_cores_per_replica(self) -> None:
+        spanned = self.num_cores_per_replica
+        if spanned not in _CORES_PER_REPLICA:
+            listed = ", ".join(map(str, _CORES_PER_REPLICA))
+            raise ArgumentError(f"TPUConfig num_cores_per_replica must be {listed}; got {spanned}")
+
     def _check_partition_dims(self) -> None:
         dims = self.input_partition_dims
         if not isinstance(dims, (list, tuple)) or len(dims) not in (1, 2):
             raise ArgumentError(
-                f"TPUConfig input_partition_dims must be a list of one or two elements, but is {dims!r}"
+                f"TPUConfig input_partition_dims must be a list/tuple with one or two elements. It is {dims!r}"
             )
-        if self.num_cores_per_replica is None:
-            raise ArgumentError("TPUConfig input_partition_dims needs num_cores_per_replica", fix="set it as well")
         if self.per_host_input_for_training != InputPipelineConfig.PER_HOST_V2:
             raise ArgumentError(
-                "TPUConfig input_partition_dims works with PER_HOST_V2 only",
+                "TPUConfig input_partition_dims is only supported in PER_HOST_V2 mode.",
                 fix="per_host_input_for_training=InputPipelineConfig.PER_HOST_V2",
+            )
+        if self.num_cores_per_replica is None:
+            raise ArgumentError(
+                "TPUConfig input_partition_dims requires setting num_cores_per_replica.", fix="set it as well"
             )
 
 
@@ -120,7 +134,7 @@ def loop_length(value: Any) -> tuple[int | None, float | None]:
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ArgumentError(
-            f"TPUConfig iterations_per_loop is {value!r}, but must be a positive number of steps or a time",
+            f"TPUConfig iterations_per_loop is {value!r}, but must be positive: a number of steps, or a time",
             fix='iterations_per_loop=100, or "30s", "5m", "1h"',
         )
     if not match[2]:

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph.estimator import predict as predict_only
-from tpugraph.estimator.arguments import instance, whole
+from tpugraph.estimator.arguments import instance, one_of, whole
 from tpugraph.estimator.context import as_dict, check_keys
 from tpugraph.estimator.evaluate import add_metrics, check_names, evaluate, evaluate_on_cores
-from tpugraph.estimator.exporting import export_trained
+from tpugraph.estimator.exporting import Exports, export_trained
+from tpugraph.estimator.input_tracing import trace_input
 from tpugraph.estimator.models import Models
-from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.modes import ALL_MODES, ModeKeys
 from tpugraph.estimator.nan_blame import blamed
+from tpugraph.estimator.nan_loss import NanLossDuringTrainingError
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.plain_training import train_plain
 from tpugraph.estimator.reporting import say
@@ -27,13 +29,14 @@ from tpugraph.estimator.saved_model_dir import Learnt
 from tpugraph.estimator.saving import check_listeners
 from tpugraph.estimator.specs import hooks_of
 from tpugraph.estimator.stop_criterion import Goal, goal_of
-from tpugraph.estimator.tracing import Request, trace_input, trace_model
+from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
+from tpugraph.estimator.tracing import Request, trace_model
 from tpugraph.estimator.train import Cores, Training
 from tpugraph.estimator.user_functions import check_model_fn
 from tpugraph.estimator.warm_start import settings_of
 from tpugraph.runtime.checkpoints.checkpoint_folder import collect
 from tpugraph.runtime.checkpoints.folder_lock import FolderLock
-from tpugraph.support.errors import ArgumentError, NanLossDuringTrainingError
+from tpugraph.support.errors import ArgumentError
 
 
 class TPUEstimator(Learnt):
@@ -51,11 +54,11 @@ class TPUEstimator(Learnt):
         predict_batch_size: rows of a prediction batch over all cores.
         batch_axis: of features and of labels the dimension of the batch, where it is not the first; PER_HOST_V1 only.
         eval_on_tpu: False evaluates on this machine.
-        export_to_tpu: whether an exported model has a graph for TPUs.
+        export_to_tpu: whether a model that is exported for serving has a graph for TPUs.
         export_to_cpu: whether it has a plain one.
         warm_start_from: a checkpoint, a SavedModel or :class:`WarmStartSettings` for the first values.
         embedding_config_spec: refused unless None: there are no TPU embeddings.
-        export_saved_model_api_version: refused unless None.
+        export_saved_model_api_version: V2 where the model function itself calls ``inference_on_tpu``.
 
     Raises:
         ArgumentError: a value that cannot be used (a ``ValueError``).
@@ -68,7 +71,6 @@ class TPUEstimator(Learnt):
         model_dir: str | os.PathLike[str] | None = None,
         config: RunConfig | None = None,
         params: Any = None,
-        *,
         use_tpu: bool = True,
         train_batch_size: int | None = None,
         eval_batch_size: int | None = None,
@@ -79,7 +81,7 @@ class TPUEstimator(Learnt):
         export_to_cpu: bool = True,
         warm_start_from: Any = None,
         embedding_config_spec: Any = None,
-        export_saved_model_api_version: Any = None,
+        export_saved_model_api_version: Any = ExportSavedModelApiVersion.V1,
     ) -> None:
         if not isinstance(config, RunConfig):
             raise ArgumentError(f"config must be a tpugraph.RunConfig, but is {config!r}", fix="config=RunConfig()")
@@ -89,8 +91,8 @@ class TPUEstimator(Learnt):
             raise ArgumentError(
                 "embedding_config_spec: there are no TPU embeddings here", fix="use tf.nn.embedding_lookup"
             )
-        if export_saved_model_api_version is not None:
-            raise ArgumentError("export_saved_model_api_version has one value here", fix="leave it out")
+        version = getattr(export_saved_model_api_version or ExportSavedModelApiVersion.V1, "name", None)
+        one_of("export_saved_model_api_version", version, ("V1", "V2"), why="see ExportSavedModelApiVersion")
         if not export_to_tpu and not export_to_cpu:
             raise ArgumentError("export_to_tpu and export_to_cpu are both False", fix="leave one of them True")
         sizes = {
@@ -101,6 +103,7 @@ class TPUEstimator(Learnt):
         assert model_fn is not None
         requests = Requests(model_fn, params, config, use_tpu, eval_on_tpu, sizes, batch_axis)
         self._open(requests, model_dir, warm_start_from)
+        self._exports = Exports(export_to_cpu, export_to_tpu, version == "V2")
 
     def _open(self, requests: Requests, model_dir: Any, warm_start_from: Any) -> None:
         requests.check()
@@ -109,6 +112,7 @@ class TPUEstimator(Learnt):
         self._warm_start = settings_of(warm_start_from)
         self._cores: Cores | None = None
         self._models = Models(self._config)
+        self._exports = Exports()
 
     # ------------------------------------------------------------------ what it is
 
@@ -274,7 +278,6 @@ class TPUEstimator(Learnt):
         predict_keys: Any = None,
         hooks: Sequence[Any] | None = None,
         checkpoint_path: str | None = None,
-        *,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
         """Predict on the cores; what is wrong with the arguments is said at once, not at the first value.
@@ -313,7 +316,9 @@ class TPUEstimator(Learnt):
         if not request.plan.cores:
             return plainly()
         wanted = None if keys is None else tuple(keys)
-        model = self._models.on_cores(request, lambda t: predict_only.chosen(t.spec.predictions, keys), wanted)
+        model = self._models.on_cores(
+            request, lambda t: predict_only.check_fed(predict_only.chosen(t.spec.predictions, keys)), wanted
+        )
         if model is None:
             return plainly()
         every = (*users, *model.traced.spec.prediction_hooks)
@@ -324,12 +329,14 @@ class TPUEstimator(Learnt):
         export_dir_base: str | os.PathLike[str],
         serving_input_receiver_fn: Callable[[], Any],
         assets_extra: dict[str, str] | None = None,
-        *,
         as_text: bool = False,
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
     ) -> str:
-        """Write a SavedModel that plain TensorFlow loads and serves.
+        """Write a SavedModel that plain TensorFlow loads and serves by its tag ``serve``.
+
+        With ``export_to_tpu`` it has a second graph with the tags ``serve`` and ``tpu``, whose computation a TPU runs. The
+        functions get no ``batch_size``.
 
         Args:
             export_dir_base: a folder; the model goes into a new one below it, named by the time.
@@ -337,20 +344,20 @@ class TPUEstimator(Learnt):
             assets_extra: files to put beside the model: name there to path here.
             as_text: write the graph as text.
             checkpoint_path: the checkpoint; the newest one when None.
-            experimental_mode: the mode of the model; only PREDICT.
+            experimental_mode: the mode of the model; EVAL and TRAIN take a receiver with labels, as
+                :func:`export.build_raw_supervised_input_receiver_fn` makes one, and have the tag ``eval`` or ``train``.
 
         Returns:
             The folder of the model.
 
         Raises:
-            ArgumentError: nothing is trained yet, or another mode (a ``ValueError``).
+            ArgumentError: nothing is trained yet, or no such mode (a ``ValueError``).
             ArgumentTypeError: a function that returns no receiver (a ``TypeError``).
         """
-        if experimental_mode != ModeKeys.PREDICT:
-            raise ArgumentError(f"experimental_mode is '{experimental_mode}', but only PREDICT is exported")
+        one_of("experimental_mode", experimental_mode, ALL_MODES, why="see ModeKeys")
         checkpoint = checkpoint_path or self._newest()
-        request = self._requests.of(serving_input_receiver_fn, ModeKeys.PREDICT, on_cores=False)
-        return export_trained(request, checkpoint, export_dir_base, assets_extra, as_text=as_text)
+        request = self._requests.of(serving_input_receiver_fn, experimental_mode, on_cores=False)
+        return export_trained(request, self._exports, checkpoint, export_dir_base, assets_extra, as_text=as_text)
 
     def export_savedmodel(self, *arguments: Any, strip_default_attrs: bool = False, **named: Any) -> str:
         """The older name of :meth:`export_saved_model`, with its arguments; default attributes are always stripped."""
@@ -359,9 +366,7 @@ class TPUEstimator(Learnt):
 
 
 def _folder(model_dir: Any, configured: str | None) -> str:
-    given = None if model_dir is None else os.fspath(model_dir)
-    if given == "":
-        raise ArgumentError("model_dir is empty", fix="give a folder, or None for a temporary one")
+    given = None if not model_dir else os.fspath(model_dir)  # "" as a flag that was left out
     if given is not None and configured is not None and given != configured:
         raise ArgumentError(f"model_dir is '{given}', but that of the config is '{configured}'", fix="give one of them")
     found = given or configured

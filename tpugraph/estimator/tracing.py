@@ -5,23 +5,22 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.analysis.step import InProcess, SecondTrace
-from tpugraph.estimator import inputs
-from tpugraph.estimator.context import Batches, TPUContext
-from tpugraph.estimator.fingerprint import fingerprint
+from tpugraph.analysis.step import EveryStep, InProcess, SecondTrace
+from tpugraph.estimator.context import Batches, Deployment, TPUContext
+from tpugraph.estimator.host_call import leave_cores
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.optimizer import COLLECTION, KINDS
 from tpugraph.estimator.run_config import RunConfig
-from tpugraph.estimator.specs import EstimatorSpec
+from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec, plain_spec
 from tpugraph.estimator.tensorflow_collectives import one_shard
 from tpugraph.estimator.tpu_config import InputPipelineConfig
-from tpugraph.estimator.user_functions import call_input_fn, call_model_fn, name_of, takes, watched, with_extras
+from tpugraph.estimator.user_functions import call_model_fn, name_of, takes, watched, with_extras
 from tpugraph.ir import Graph, graphdef
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
@@ -42,6 +41,7 @@ class Request:
         input_mode: an InputPipelineConfig value.
         batch_axis: of each part of the input the dimension of its batch, or None.
         fixed_rows: of evaluation and prediction on cores: whether the batch has a fixed number of rows in the graph.
+        serves_on_tpu: whether the model is traced for an export whose computation a TPU runs.
         plain: whether the functions get the user's params alone, as those of a plain Estimator do.
     """
 
@@ -55,6 +55,7 @@ class Request:
     batch_axis: Any = None
     fixed_rows: bool = False
     plain: bool = False
+    serves_on_tpu: bool = False
 
 
 @dataclass
@@ -70,6 +71,8 @@ class Traced:
         source: where the graph comes from, for messages.
         metrics: of an evaluation: the op that updates them, and their values by name.
         asked_rows: whether the model function may know the batch size from its params.
+        host_call: of training on cores the function that runs on the host in each step, and its tensors.
+        every_step: the names of the summaries by which these tensors leave the cores.
         at_twice: of each constant its value in a trace with twice as many rows (see :mod:`tpugraph.analysis.batch_constants`).
     """
 
@@ -81,6 +84,8 @@ class Traced:
     source: str
     metrics: Any = None
     asked_rows: bool = True
+    host_call: Any = None
+    every_step: tuple[str, ...] = ()
     at_twice: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -119,6 +124,7 @@ class Traced:
             graph.collections[key] = [v.op.name for v in self.graph.get_collection(key)]
         graph.keep(InProcess())
         graph.keep(SecondTrace(self.at_twice))
+        graph.keep(EveryStep(self.every_step))
         return graph
 
 
@@ -132,7 +138,8 @@ class Fed:
         labels: what it gave as labels, or None.
         at_global: whether these are the rows of all cores.
         fingerprint: equal for two inputs that read the same in the same way.
-        is_dataset: whether the input function returned a Dataset.
+        is_dataset: whether the input function returned a Dataset, or tensors that became one.
+        ops: the names of the ops of the input.
     """
 
     graph: Any
@@ -141,68 +148,7 @@ class Fed:
     at_global: bool
     fingerprint: bytes
     is_dataset: bool = False
-
-
-def trace_input(request: Request) -> Fed:
-    """Call the input function in a new graph.
-
-    An input function that returns tensors instead of a Dataset cannot be split by the host: it is called once more, for
-    the batch of one core, and core r of step t takes its batch N t + r.
-
-    Raises:
-        ArgumentError, ArgumentTypeError: what the function takes or returns cannot be used.
-    """
-    plan = request.plan
-    found = _trace_input(request, plan.host)
-    if found is None:
-        found = _trace_input(request, plan.core)
-    assert found is not None
-    return found
-
-
-def _trace_input(request: Request, rows: int | None) -> Fed | None:
-    """The input for ``rows``; None where it consists of tensors that the host would have to split."""
-    plan, config = request.plan, request.config
-    graph = _OpenGraph()
-    with graph.as_default(), tensorflow_1_graphs(), _device(config):
-        tf1.set_random_seed(config.tf_random_seed)
-        tf1.train.create_global_step(graph)
-        returned = _call_for_hosts(request, rows)
-        inputs.check_kind(returned, request.input_mode)
-        at_global, from_dataset = False, inputs.is_dataset(returned)
-        if from_dataset:
-            if plan.cores and request.mode == ModeKeys.TRAIN:
-                returned = inputs.per_core(returned, plan, request.batch_axis).prefetch(2 * plan.cores)
-            elif plan.cores:
-                returned = inputs.every_row(returned, plan, fixed=request.fixed_rows).prefetch(2 * plan.cores)
-            evaluated = plan.cores and request.mode != ModeKeys.TRAIN
-            returned = inputs.next_of(returned, open_rows=bool(evaluated and not request.fixed_rows))
-        else:
-            inputs.check_tensors(returned)
-            if plan.cores > 1 and rows != plan.core:
-                return None
-            at_global = plan.cores > 1 and inputs.rows_of(returned) == plan.whole
-        features, labels = inputs.split(returned)
-        if request.mode == ModeKeys.PREDICT:
-            labels = None
-    return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()), from_dataset)
-
-
-def _call_for_hosts(request: Request, rows: int | None) -> Any:
-    """What the input function returns; of several hosts in turn where it asks which host it is called for."""
-
-    def call(host: int) -> tuple[Any, bool]:
-        params = _params(request, rows, for_input=True, host=host)
-        found = call_input_fn(request.input_fn, request.mode, params, request.config)
-        asked = getattr(params, "context", None) or (params.get("context") if isinstance(params, dict) else None)
-        return found, bool(asked and asked.asked)
-
-    returned, asked = call(0)
-    hosts = request.plan.hosts
-    if hosts == 1 or not asked or not inputs.is_dataset(returned):
-        return returned
-    every = [returned, *(call(host)[0] for host in range(1, hosts))]
-    return tf.data.Dataset.choose_from_datasets(every, tf.data.Dataset.range(hosts).repeat())
+    ops: frozenset[str] = frozenset()
 
 
 def trace_serving(request: Request) -> tuple[Fed, Any]:
@@ -211,7 +157,7 @@ def trace_serving(request: Request) -> tuple[Fed, Any]:
     Raises:
         ArgumentTypeError: it gave no receiver.
     """
-    graph = _OpenGraph()
+    graph = OpenGraph()
     with graph.as_default(), tensorflow_1_graphs():
         tf1.set_random_seed(request.config.tf_random_seed)
         tf1.train.create_global_step(graph)
@@ -221,7 +167,7 @@ def trace_serving(request: Request) -> tuple[Fed, Any]:
             f"serving_input_receiver_fn returned {receiver!r}, which is no receiver",
             fix="return tpugraph.export.ServingInputReceiver(features, receiver_tensors)",
         )
-    return Fed(graph, receiver.features, None, False, b""), receiver
+    return Fed(graph, receiver.features, getattr(receiver, "labels", None), False, b""), receiver
 
 
 def trace_model(request: Request, fed: Fed) -> Traced:
@@ -232,9 +178,12 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     """
     plan, config = request.plan, request.config
     _count_layers_anew()
-    with fed.graph.as_default(), tensorflow_1_graphs(), one_shard(), _device(config):
-        params = watched(_params(request, plan.whole if fed.at_global else plan.core, for_input=False))
-        spec = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
+    shards = nullcontext() if request.serves_on_tpu else one_shard()
+    with fed.graph.as_default(), tensorflow_1_graphs(), shards, placed(config):
+        params = watched(params_of(request, plan.whole if fed.at_global else plan.core))
+        given = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
+        spec, host_call = _on_cores(given, request) if plan.cores else (plain_spec(given), None)
+        every_step = [] if host_call is None else leave_cores(host_call)
         _check_here(spec, fed.graph, request)
         scaffold = _scaffold(spec, config)
         summaries = [summary.op.name for summary in tf1.get_collection(tf1.GraphKeys.SUMMARIES)]
@@ -242,15 +191,32 @@ def trace_model(request: Request, fed: Fed) -> Traced:
             tf1.summary.scalar("loss", spec.loss)
     source = f"model_fn '{name_of(request.model_fn)}'"
     asked = takes(request.model_fn, "params") and getattr(params, "asked_rows", True)
-    return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source, asked_rows=asked)
+    return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source, asked_rows=asked,
+                  host_call=host_call, every_step=tuple(every_step))  # fmt: skip
 
 
-def _params(request: Request, rows: int | None, *, for_input: bool, host: int = 0) -> Any:
+def _on_cores(given: EstimatorSpec | TPUEstimatorSpec, request: Request) -> tuple[EstimatorSpec, Any]:
+    """The plain spec of a model for cores, and the host call of training, which runs beside them."""
+    if not request.plain and getattr(given, "training_chief_hooks", None):
+        raise ArgumentError(
+            "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator",
+            fix="training_hooks, or tpugraph.Estimator",
+        )
+    if request.mode != ModeKeys.TRAIN or not isinstance(given, TPUEstimatorSpec):
+        return plain_spec(given), None
+    return plain_spec(given._replace(host_call=None)), given.host_call
+
+
+def params_of(request: Request, rows: int | None, deployment: Deployment | None = None) -> Any:
+    """The params of an input function, whose call the deployment tells, or of a model function."""
     plan = request.plan
     if request.plain:
         return {} if request.params is None else copy.deepcopy(request.params)
-    context = TPUContext(plan.hosts, max(plan.cores, 1), for_input, host)
-    return with_extras(request.params, batch_size=rows, use_tpu=bool(plan.cores), context=context)
+    spanned = request.config.tpu_config.num_cores_per_replica or 1
+    context = TPUContext(plan.hosts, max(plan.cores, 1), deployment, spanned)
+    return with_extras(
+        request.params, batch_size=rows, use_tpu=bool(plan.cores) or request.serves_on_tpu, context=context
+    )
 
 
 def _check_here(spec: EstimatorSpec, graph: Any, request: Request) -> None:
@@ -287,7 +253,7 @@ def _count_layers_anew() -> None:
         reset()
 
 
-class _OpenGraph(tf.Graph):  # type: ignore[misc]
+class OpenGraph(tf.Graph):  # type: ignore[misc]
     """A graph that stays open: the hooks of a second training may add to it."""
 
     def finalize(self) -> None:
@@ -313,7 +279,8 @@ def tensorflow_1_graphs() -> Iterator[None]:
 
 
 @contextmanager
-def _device(config: RunConfig) -> Iterator[None]:
+def placed(config: RunConfig) -> Iterator[None]:
+    """Within the block ops are placed by the ``device_fn`` of the configuration, where it has one."""
     if config.device_fn is None:
         yield
         return

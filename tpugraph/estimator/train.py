@@ -13,10 +13,12 @@ import tensorflow as tf
 
 from tpugraph.estimator.compiling import compile_training
 from tpugraph.estimator.hooks import LoopHooks
+from tpugraph.estimator.host_call import HostCall, take
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.interrupt import Interrupt
 from tpugraph.estimator.loop_length import LoopLength
+from tpugraph.estimator.nan_loss import NanLossDuringTrainingError
 from tpugraph.estimator.reporting import Meter, say
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.saving import Checkpoints, first_checkpoint
@@ -26,7 +28,7 @@ from tpugraph.estimator.warm_start import WarmStartSettings
 from tpugraph.runtime.cluster.workers import CLUSTER
 from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
-from tpugraph.support.errors import NanLossDuringTrainingError, RunError
+from tpugraph.support.errors import RunError
 
 tf1 = tf.compat.v1
 _REACH_SECONDS = 120.0
@@ -129,6 +131,7 @@ class Training:
         self._due = False
         self._arrived: dict[str, Any] = {}
         self._summary_at = -1
+        self._call: HostCall | None = None
         self._interrupt = Interrupt("stopping at the end of this loop; once more to stop at once")
         self._asked_steps = 0
         self._began = 0
@@ -167,6 +170,9 @@ class Training:
         checkpoints.begin(start)
         meter = Meter(self._config.log_step_count_steps, self._cores.traced.plan.whole, start, events,
                       goal.last_step(start))  # fmt: skip
+        if self._cores.traced.host_call is not None:
+            every = self._config.tpu_config.experimental_host_call_every_n_steps
+            self._call = HostCall(self._cores.traced.host_call, every, self._config.session_config)
         try:
             self._hooks.after_create_session(host)
             step = self._loops(start, goal.last_step(start), checkpoints, meter, events)
@@ -177,6 +183,8 @@ class Training:
         finally:
             meter.close()
             events.close()
+            if self._call is not None:
+                self._call.close()
 
     def _start(self) -> int:
         """Give the variables their values, and open the input; returns the global step."""
@@ -204,10 +212,10 @@ class Training:
                 losses = self._one(worker, step, count)
                 step += len(losses)
                 if losses:
+                    known = {self._cores.traced.loss: np.float32(losses[-1]), **self._arrived}
+                    self._hooks.after_loop(self._cores.host, known)  # hooks see a loss that is no number
                     self._after(step, losses, events)
                     meter.update(step, losses[-1])
-                    known = {self._cores.traced.loss: np.float32(losses[-1]), **self._arrived}
-                    self._hooks.after_loop(self._cores.host, known)
                     if not self._interrupt.requested:
                         checkpoints.save_if_due(step)
                 if len(losses) < count:
@@ -232,7 +240,7 @@ class Training:
         every = self._config.save_summary_steps
         due = bool(every) and (self._summary_at < 0 or step + count - self._summary_at >= every)
         self._due = due
-        keep = self._keep_summary if due or self._cores.routes else None
+        keep = self._keep_summary if due or self._cores.routes or self._call is not None else None
         began = time.monotonic()
         self._asked_steps += count
         losses = self._wait(worker.submit(self._cores.session.train, count, on_summary=keep))
@@ -247,9 +255,11 @@ class Training:
             raise
 
     def _keep_summary(self, step: int, serialized: bytes) -> None:
-        """Take what hooks asked for out of the summaries; the rest is for TensorBoard."""
-        summary, rest = tf1.Summary.FromString(serialized), tf1.Summary()
+        """Take what hooks and the host call asked for out of the summaries; the rest is for TensorBoard."""
+        (called, summary), rest = take(tf1.Summary.FromString(serialized)), tf1.Summary()
         self._arrived = {}
+        if self._call is not None:
+            rest.MergeFromString(self._call.run(step - len(next(iter(called.values()), ())), called) or b"")
         for value in summary.value:
             if value.tag in self._cores.routes:
                 self._arrived[self._cores.routes[value.tag].name] = tf.make_ndarray(value.tensor)

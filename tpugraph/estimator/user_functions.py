@@ -54,12 +54,12 @@ def check_model_fn(model_fn: Any, params: Any) -> None:
     unknown = [name for name in names if name not in _MODEL_ARGUMENTS]
     if unknown:
         raise ArgumentError(
-            f"model_fn '{name_of(model_fn)}' takes {unknown}, which TPUEstimator does not know",
+            f"model_fn '{name_of(model_fn)}' has following not expected args: {unknown}",
             fix=f"it may take {', '.join(_MODEL_ARGUMENTS)}; pass others in params",
         )
     if params and not takes(model_fn, "params"):
         raise ArgumentError(
-            f"model_fn '{name_of(model_fn)}' takes no argument 'params', but params are given",
+            f"model_fn '{name_of(model_fn)}' does not include params argument, but params are given",
             fix="def model_fn(features, labels, mode, params)",
         )
 
@@ -154,8 +154,10 @@ def call_input_fn(input_fn: Any, mode: str, params: Any, config: Any) -> Any:
     return input_fn(**wanted)
 
 
-def call_model_fn(model_fn: Any, features: Any, labels: Any, mode: str, params: Any, config: Any) -> EstimatorSpec:
-    """The spec that the model function returns, as a plain one.
+def call_model_fn(
+    model_fn: Any, features: Any, labels: Any, mode: str, params: Any, config: Any
+) -> EstimatorSpec | TPUEstimatorSpec:
+    """The spec that the model function returns.
 
     Raises:
         ArgumentError: labels that it does not take, or something that is no spec.
@@ -166,13 +168,11 @@ def call_model_fn(model_fn: Any, features: Any, labels: Any, mode: str, params: 
         wanted["labels"] = labels
     elif labels is not None:
         raise ArgumentError(
-            f"model_fn '{name_of(model_fn)}' takes no argument 'labels', but input_fn returns labels",
+            f"model_fn does not take labels, but input_fn returns labels: model_fn '{name_of(model_fn)}' has no such argument",
             fix="def model_fn(features, labels, mode, params), or return features alone",
         )
     spec = model_fn(features=features, **wanted)
-    if isinstance(spec, TPUEstimatorSpec):
-        return spec.as_estimator_spec()
-    if not isinstance(spec, EstimatorSpec):
+    if not isinstance(spec, (EstimatorSpec, TPUEstimatorSpec)):
         raise ArgumentError(
             f"model_fn '{name_of(model_fn)}' returned {spec!r} ({type(spec).__name__}), which is no spec",
             fix="return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)",

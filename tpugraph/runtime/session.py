@@ -175,8 +175,12 @@ class TPUSession(StatefulSession):
         *_, result = self.evaluating(steps)
         return result
 
-    def evaluating(self, steps: int | None = None) -> Iterator[Evaluated]:
+    def evaluating(self, steps: int | None = None, *, loop: int | None = None) -> Iterator[Evaluated]:
         """As :meth:`evaluate`, loop by loop: each yields the result so far; loops run as they are asked for.
+
+        Args:
+            steps: number of global batches; all data when None.
+            loop: global batches per loop; as the graph was converted when None.
 
         Raises:
             RunError: no evaluation graph, no data, or a step failed.
@@ -185,7 +189,8 @@ class TPUSession(StatefulSession):
         if steps is not None and steps < 1:
             raise RunError(f"steps is {steps}, but must be at least 1", fix="leave steps out to evaluate all data")
         self._start_anew(["tpugraph/init_metrics", "tpugraph/restart_input"])
-        return evaluation.evaluate(self._beside_training, self._run_loop, self._run, steps, self._host.steps_per_loop)
+        per_loop = loop or self._host.steps_per_loop
+        return evaluation.evaluate(self._beside_training, self._run_loop, self._run, steps, per_loop)
 
     def predict(self) -> Iterator[dict[str, Any]]:
         """The predictions from the first batch on: a dict of arrays for each example, in the order of the data.

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tpugraph import ops
 from tpugraph.analysis import NodeSet, must_be_host, shapes
+from tpugraph.analysis.step import EveryStep
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.regions import NONE, Side, sides
 from tpugraph.tpu.device_cut import Step
@@ -87,6 +88,8 @@ class Tail:
         self.arriving = set(cut)
         self.dropped: dict[str, str] = {}
         self.nodes: list[Node] = []
+        every = graph.kept(EveryStep)
+        self.every_step = frozenset(() if every is None else every.summaries)
 
     def place(self) -> None:
         """Put what each core can do for its own rows on the device, and let the host read the rest."""
@@ -134,13 +137,18 @@ class Tail:
         return True
 
     def _feed(self, node: Node, tail: NodeSet) -> None:
-        """Let a host node of the tail read what it can: device tensors cross later, replicated ones are copied."""
+        """Let a host node of the tail read what it can: device tensors cross later, replicated ones are copied.
+
+        What is wanted of every step is made on the device, replicated or not: the host is done when the loop is.
+        """
         for index, tensor in enumerate(node.inputs):
             producer = tensor.node
             if (producer in tail and producer not in self.device) or producer.op in ops.RESOURCE_VARIABLES:
                 continue
             replicated = self._replicated_cone(producer)
-            if replicated is not None:
+            if replicated is not None and node.name in self.every_step:
+                self.device.update(dict.fromkeys(replicated))
+            elif replicated is not None:
                 copies = self.graph.clone_subgraph(replicated, lambda name: f"{name}/tail")
                 self.graph.set_input(node, index, copies[producer].out(tensor.port))
             elif tensor in self.arriving:

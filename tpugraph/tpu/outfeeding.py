@@ -7,7 +7,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster
 from tpugraph.analysis.placements import Entries, Partial, Placement, Replicate, Shard
-from tpugraph.analysis.step import Outfed, Partitioned
+from tpugraph.analysis.step import EveryStep, Outfed, Partitioned
 from tpugraph.control_flow.loops import Loop, add_results
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
@@ -101,35 +101,68 @@ class HostSide:
 
 
 def read_in_loop(graph: Graph, limit: Tensor) -> None:
-    """Put the reading of the outfeed into its loop; losses are stacked, other values leave with the last step."""
+    """Put the reading of the outfeed into its loop.
+
+    Losses are stacked, and what the summaries of :class:`~tpugraph.analysis.step.EveryStep` read; other values leave with
+    the last step.
+    """
     loss = graph.tensor(graph.result(Outfed).loss)
     dequeues = graph.of_type("OutfeedDequeueTuple")
     body = {n: None for n in graph.descendants(dequeues) if n.made_by == MADE_BY}
     _own_constants(graph, body)
     outside = [n.out(p) for n in body for p in n.used_ports() if any(u.node not in body for u in n.uses(p))]
     make = Builder(graph, "tpugraph/outfeed", device=HOST_DEVICE)
-    read = make.add("ReadVariableOp", [limit], (), name="size", dtype=_INT32)
-    stack = make.node(
-        "TensorArrayV3", [read], name="losses", shapes=[(2,), ()], dtype=loss.dtype, element_shape=(), dynamic_size=False,
-        clear_after_read=True, identical_element_shapes=True, tensor_array_name="",
-    )  # fmt: skip
+    size = make.add("ReadVariableOp", [limit], (), name="size", dtype=_INT32)
+    readers = {tensor: [u for u in tensor.node.uses(tensor.port) if u.node not in body] for tensor in outside}
+    kept = graph.kept(EveryStep)
+    wanted = {} if kept is None else {graph[name]: None for name in kept.summaries if name in graph}
+    stacked = {tensor: [u for u in uses if u.node in wanted] for tensor, uses in readers.items()}
+    losses = _Stack(make, "losses", loss, size)
+    stacks = {tensor: _Stack(make, "kept", tensor, size) for tensor, uses in stacked.items() if uses}
     loop = Loop(graph, "tpugraph/outfeed/while", limit, device=HOST_DEVICE)
-    flow_index, flow = loop.carry(stack.out(1))
+    for stack in (losses, *stacks.values()):
+        stack.carried_by(loop)
     last_index, _ = loop.carry(_zeros(make, loss))
     carried = {tensor: loop.carry(_zeros(make, tensor))[0] for tensor in outside}
-    readers = {tensor: [u for u in tensor.node.uses(tensor.port) if u.node not in body] for tensor in outside}
-    held = loop.enter(stack.out(0))
-    write = make.add("TensorArrayWriteV3", [held, loop.counter, loss, flow], (), name="write")
-    loop.enclose([*body, write.node])
-    loop.update(flow_index, write)
+    loop.enclose([*body, *(stack.write(loop) for stack in (losses, *stacks.values()))])
     loop.update(last_index, loss)
     for tensor, index in carried.items():
         loop.update(index, tensor)
         for use in readers[tensor]:
             graph.set_input(use.node, use.index, loop._exits[index])
     exits = loop.close()
-    losses = _stacked(make, stack, exits[0], exits[flow_index], loss)
-    add_results(graph, last_loss=str(exits[last_index]), losses=str(losses))
+    for tensor, stack in stacks.items():
+        values = stack.read(exits)
+        for use in stacked[tensor]:
+            graph.set_input(use.node, use.index, values)
+    add_results(graph, last_loss=str(exits[last_index]), losses=str(losses.read(exits)))
+
+
+class _Stack:
+    """What a tensor is in each step of the loop."""
+
+    def __init__(self, make: Builder, name: str, tensor: Tensor, size: Tensor) -> None:
+        self._make = make
+        self._tensor = tensor
+        self._array = make.node(
+            "TensorArrayV3", [size], name=name, shapes=[(2,), ()], dtype=tensor.dtype, element_shape=tensor.shape,
+            dynamic_size=False, clear_after_read=True, identical_element_shapes=True, tensor_array_name="",
+        )  # fmt: skip
+
+    def carried_by(self, loop: Loop) -> None:
+        """Let the loop hand it from step to step."""
+        self._index, self._flow = loop.carry(self._array.out(1))
+
+    def write(self, loop: Loop) -> Node:
+        """Write a step's value."""
+        held = loop.enter(self._array.out(0))
+        written = self._make.add("TensorArrayWriteV3", [held, loop.counter, self._tensor, self._flow], (), name="write")
+        loop.update(self._index, written)
+        return written.node
+
+    def read(self, exits: list[Tensor]) -> Tensor:
+        """Behind the loop: the values of all steps, stacked."""
+        return _stacked(self._make, self._array, exits[0], exits[self._index], self._tensor)
 
 
 def _own_constants(graph: Graph, body: dict[Node, None]) -> None:
@@ -150,8 +183,10 @@ def _zeros(make: Builder, tensor: Tensor) -> Tensor:
     return make.add("Fill", [make.constant(shape, _INT32, name="dims"), zero], shape, name="zeros")
 
 
-def _stacked(make: Builder, stack: Node, count: Tensor, flow: Tensor, loss: Tensor) -> Tensor:
+def _stacked(make: Builder, stack: Node, count: Tensor, flow: Tensor, one: Tensor) -> Tensor:
+    """All elements of a TensorArray, which are like ``one``."""
     start, delta = (make.constant(value, _INT32, name=name) for name, value in (("start", 0), ("delta", 1)))
     indices = make.add("Range", [start, count, delta], (None,), name="indices")
-    return make.add("TensorArrayGatherV3", [stack.out(0), indices, flow], (None,), name="gather", dtype=loss.dtype,
-                    element_shape=())  # fmt: skip
+    shape = None if one.shape is None else (None, *one.shape)
+    return make.add("TensorArrayGatherV3", [stack.out(0), indices, flow], shape, name="gather", dtype=one.dtype,
+                    element_shape=one.shape)  # fmt: skip

@@ -13,6 +13,7 @@ from tpugraph.estimator.canned.heads import Head, Reduction
 from tpugraph.estimator.canned.regression_heads import RegressionHead
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_estimator import Estimator
+from tpugraph.estimator.specs import plain_spec
 from tpugraph.estimator.user_functions import call_model_fn, takes
 
 tf1 = tf.compat.v1
@@ -75,7 +76,7 @@ def add_metrics(estimator: Any, metric_fn: Callable[..., Any]) -> Estimator:
     inner = estimator.model_fn
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any, config: Any) -> Any:
-        spec = call_model_fn(inner, features, labels, mode, params, config)
+        spec = plain_spec(call_model_fn(inner, features, labels, mode, params, config))
         if mode != ModeKeys.EVAL:
             return spec
         given = {"features": features, "labels": labels, "predictions": spec.predictions, "config": config}

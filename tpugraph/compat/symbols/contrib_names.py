@@ -7,14 +7,14 @@ from tpugraph.compat.symbol_record import Page, found_in, gone
 _OPS = "tensorflow.python.tpu.ops.tpu_ops"
 _V1 = "tensorflow.compat.v1"
 _DATA = "tensorflow.compat.v1.data.experimental"
-_SUMMARY = "tpugraph.compat.pieces.contrib_summary"
+_SUMMARY = "tensorflow.python.ops.summary_ops_v2"
 _KERAS_ON_TPU = "it was an experiment with Keras models on TPUs, which ended with TensorFlow 1"
 _QUEUES = "it is built on queues that only a Python thread fills, which no TPU input can have"
 
 TPU: Page = {
-    **found_in("tpugraph", "TPUEstimator", "BROADCAST input, replicas of several cores and embedding_config_spec are refused"),
+    **found_in("tpugraph", "TPUEstimator", "a replica of several cores is computed as one; embedding_config_spec is refused"),
     **found_in("tpugraph", "TPUEstimatorSpec RunConfig InputPipelineConfig TPUConfig CrossShardOptimizer"),
-    **found_in("tpugraph.compat.pieces.tpu_names", "export_estimator_savedmodel", "it writes the graph for serving without a TPU"),
+    **found_in("tpugraph.compat.pieces.tpu_names", "export_estimator_savedmodel"),
     **found_in(_OPS, "cross_replica_sum infeed_dequeue infeed_dequeue_tuple infeed_enqueue infeed_enqueue_tuple "
                      "outfeed_dequeue outfeed_dequeue_tuple outfeed_enqueue outfeed_enqueue_tuple"),
     **found_in(f"{_V1}.tpu", "initialize_system shutdown_system core replicate shard batch_parallel rewrite "
@@ -72,14 +72,13 @@ TRAINING: Page = {
 }  # fmt: skip
 
 SUMMARY: Page = {
-    **found_in(_SUMMARY, "scalar histogram image audio generic", "it is written to the estimator's folder, with its other summaries"),
-    **found_in(_SUMMARY, "create_file_writer create_summary_file_writer create_db_writer",
-               "summaries go to the estimator's folder, whatever folder the writer names"),
-    **found_in(_SUMMARY, "always_record_summaries never_record_summaries"),
-    **found_in(_SUMMARY, "record_summaries_every_n_global_steps", "save_summary_steps of the RunConfig decides"),
-    **found_in(_SUMMARY, "should_record_summaries all_summary_ops flush initialize summary_writer_initializer_op graph"),
-    **found_in("tensorflow.python.ops.summary_ops_v2", "eval_dir import_event SummaryWriter"),
+    **found_in(_SUMMARY, "scalar histogram image audio generic create_file_writer create_summary_file_writer "
+               "always_record_summaries never_record_summaries record_summaries_every_n_global_steps "
+               "should_record_summaries all_summary_ops=all_v2_summary_ops flush initialize "
+               "summary_writer_initializer_op graph eval_dir import_event SummaryWriter"),
+    **gone("create_db_writer", "TensorFlow writes summaries to no database any more", "tf.contrib.summary.create_file_writer"),
 }  # fmt: skip
+"""In the model itself nothing runs them by itself; in a host call they run in each step."""
 
 FRAMEWORK: Page = {
     **found_in(f"{_V1}.train", "get_global_step get_or_create_global_step create_global_step assert_global_step "

@@ -15,8 +15,7 @@ ESTIMATOR: Page = {
     **found_in("tpugraph.estimator.plain_estimator", "RunConfig=PlainRunConfig"),
     **found_in(_TRAIN, "VocabInfo CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook GlobalStepWaiterHook "
                "LoggingTensorHook NanTensorHook ProfilerHook SecondOrStepTimer StepCounterHook StopAtStepHook "
-               "SummarySaverHook SessionRunArgs SessionRunContext SessionRunHook SessionRunValues"),
-    **found_in("tpugraph", "NanLossDuringTrainingError"),
+               "NanLossDuringTrainingError SummarySaverHook SessionRunArgs SessionRunContext SessionRunHook SessionRunValues"),
     **found_in("tpugraph.estimator.canned.classifiers", "LinearClassifier DNNClassifier DNNLinearCombinedClassifier "
                "BaselineClassifier"),
     **found_in("tpugraph.estimator.canned.regressors", "LinearRegressor DNNRegressor DNNLinearCombinedRegressor "
@@ -42,7 +41,7 @@ EXPORT: Page = {
 INPUTS: Page = found_in("tpugraph.compat.pieces.array_inputs", "numpy_input_fn pandas_input_fn",
                         "the function returns a Dataset, not tensors that a queue fills")  # fmt: skip
 
-_REFUSED = "BROADCAST input, replicas of several cores and embedding_config_spec are refused"
+_REFUSED = "a replica of several cores is computed as one; embedding_config_spec is refused"
 TPU: Page = {
     **found_in("tpugraph", "TPUEstimatorSpec RunConfig InputPipelineConfig TPUConfig"),
     **found_in("tpugraph", "TPUEstimator", _REFUSED),
@@ -53,8 +52,7 @@ EXPERIMENTAL: Page = {
                "stop_if_no_decrease_hook stop_if_no_increase_hook make_stop_at_checkpoint_step_hook"),
     **found_in("tpugraph.estimator.canned.logits", "dnn_logit_fn_builder linear_logit_fn_builder"),
     **found_in(_NAMES, "call_logit_fn"),
-    **gone("build_raw_supervised_input_receiver_fn", "only graphs for prediction are exported",
-           "tf.estimator.export.build_raw_serving_input_receiver_fn"),
+    **found_in("tpugraph.estimator.export", "build_raw_supervised_input_receiver_fn"),
     **gone("InMemoryEvaluatorHook", _LATER, "tf.estimator.train_and_evaluate"),
     **gone("KMeans LinearSDCA", _TREES, "tf.estimator.LinearClassifier"),
 }  # fmt: skip

@@ -185,7 +185,7 @@ class DNNLinearCombinedEstimator(Estimator):
 
 
 class BaselineEstimator(Estimator):
-    """A model that knows no features: it learns one logit for all rows, on this machine: there is nothing to share out.
+    """A model that knows no features: it learns one logit for all rows.
 
     Args:
         head: what is made of its logits.
@@ -205,4 +205,4 @@ class BaselineEstimator(Estimator):
             return head.create_estimator_spec(features, mode, logits, labels,
                                               train_op_fn=lambda loss: _train_op(loss, [(trained, "baseline")]))  # fmt: skip
 
-        super().__init__(model_fn, model_dir, config, use_tpu=False)
+        super().__init__(model_fn, model_dir, config)

@@ -1,0 +1,96 @@
+"""host_call: a function on the host in each step, in training and evaluation, on cores and without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.ops import summary_ops_v2 as contrib_summary
+
+import tpugraph
+from closeness import assert_close
+from estimators import by_hand, estimator, input_fn, linear_fn, scalars_in
+
+tf1 = tf.compat.v1
+STEPS = 12
+
+
+def reporting(folder: Path, every: int = 1) -> Any:
+    """The linear model; its host call writes the step, the loss and the mean of the labels every so many steps."""
+
+    def report(step: Any, loss: Any, labels: Any) -> Any:
+        step = tf.cast(step[0], tf.int64)
+        with (
+            contrib_summary.create_file_writer(str(folder), max_queue=4, filename_suffix=".host").as_default(),
+            contrib_summary.record_summaries_every_n_global_steps(every, step),
+        ):
+            contrib_summary.scalar("step", step, step=step)
+            contrib_summary.scalar("loss", tf.reduce_mean(loss), step=step)
+            contrib_summary.scalar("label", tf.reduce_mean(labels), step=step)
+            return contrib_summary.all_v2_summary_ops()
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = linear_fn(features, labels, mode, params)
+        step = tf.cast(tf1.train.get_global_step(), tf.int32)
+        call = (report, [tf.reshape(step, [1]), tf.reshape(spec.loss, [1]), labels])
+        return spec._replace(host_call=call)
+
+    return model_fn
+
+
+def reported(folder: Path) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for _, tag, value in scalars_in(folder):
+        found.setdefault(tag, []).append(value)
+    return found
+
+
+@pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
+def test_it_runs_in_each_step(tmp_path: Path, *, use_tpu: bool) -> None:
+    events, folder = tmp_path / "events", tmp_path / "model"
+    made = estimator(folder, reporting(events), loop=5, use_tpu=use_tpu, save_summary_steps=None)
+    made.train(input_fn, max_steps=STEPS)
+    found, (losses, _) = reported(events), by_hand(STEPS)
+    assert_close(np.asarray(found["loss"]), np.asarray(losses), 1e-4)
+    assert [value - found["step"][0] for value in found["step"]] == list(range(STEPS))
+    assert len(found["label"]) == STEPS
+    made.close()
+
+
+def test_it_may_run_every_so_many_steps_of_a_loop(tmp_path: Path) -> None:
+    """Of loops of five and seven steps: 0, 2, 4, then 5, 7, 9, 11; recorded are those that three divides."""
+    tpu = tpugraph.TPUConfig(5, 4, experimental_host_call_every_n_steps=2)
+    config = tpugraph.RunConfig(tpu, model_dir=tmp_path / "model", tf_random_seed=7)
+    made = tpugraph.TPUEstimator(reporting(tmp_path / "events", 3), config=config, train_batch_size=32)
+    made.train(input_fn, max_steps=STEPS)
+    first = int(reported(tmp_path / "events")["step"][0]) % 3
+    assert first == 0
+    ran = [0, 2, 4, 5, 7, 9, 10]
+    assert reported(tmp_path / "events")["step"] == [step for step in ran if step % 3 == 0]
+    made.close()
+
+
+@pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
+def test_it_runs_with_each_batch_of_an_evaluation(tmp_path: Path, *, use_tpu: bool) -> None:
+    config = tpugraph.RunConfig(tpugraph.TPUConfig(5, 4), model_dir=tmp_path / "model", tf_random_seed=7)
+    made = tpugraph.TPUEstimator(reporting(tmp_path / "events"), config=config, use_tpu=use_tpu, train_batch_size=32,
+                                 eval_batch_size=32)  # fmt: skip
+    made.evaluate(input_fn, steps=3)
+    found = reported(tmp_path / "events")
+    assert found["step"] == [0, 0, 0]
+    assert len(set(found["loss"])) == 3
+    made.close()
+
+
+def test_summaries_of_the_graph_are_those_of_a_loop(tmp_path: Path) -> None:
+    """``tf.summary`` in a host call goes to the estimator's own event file, with its other summaries."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = linear_fn(features, labels, mode, params)
+        return spec._replace(host_call=(lambda largest: tf1.summary.scalar("largest", largest[0]), {"largest": labels}))
+
+    estimator(tmp_path, model_fn, loop=4, save_summary_steps=4).train(input_fn, max_steps=8)
+    assert [step for step, tag, _ in scalars_in(tmp_path) if tag == "largest"] == [4, 8]

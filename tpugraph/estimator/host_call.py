@@ -1,0 +1,159 @@
+"""``host_call``: a function that runs on the host in each step, on tensors of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import summary_ops_v2
+
+from tpugraph import ops
+from tpugraph.ir.session_config import guarded
+from tpugraph.support.errors import ArgumentTypeError
+
+tf1 = tf.compat.v1
+_TAG = "tpugraph_host_call_"
+
+
+def called(name: str, pair: Any) -> Any:
+    """What the function of a ``(function, tensors)`` pair returns.
+
+    Raises:
+        ArgumentTypeError: calling it fails with a ``TypeError``.
+    """
+    function, tensors = pair
+    try:
+        return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
+    except TypeError as error:
+        raise ArgumentTypeError(f"{name}: calling its function fails: {error}") from error
+
+
+class HostCallHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Runs what a host call returned beside each step, in the same session.
+
+    Args:
+        returned: ops and tensors that the function returned; None, and other things, are left out.
+    """
+
+    def __init__(self, returned: Any) -> None:
+        self._ops = _runnable(returned)
+        self._opened = summary_ops_v2.summary_writer_initializer_op()
+        self._flushed = [tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in self._opened]
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Open the writers of summaries."""
+        session.run(self._opened)
+
+    def before_run(self, run_context: Any) -> Any:
+        """Ask for the ops."""
+        return tf1.train.SessionRunArgs(self._ops)
+
+    def end(self, session: Any) -> None:
+        """Write what the writers still hold."""
+        session.run(self._flushed)
+
+
+def _read_before_the_step(tensors: Sequence[Any]) -> None:
+    """Let the global step be counted up behind the tensors, which may be made of it; otherwise either may come first."""
+    step = tf1.train.get_global_step()
+    handle = None if step is None else getattr(step, "handle", None)
+    made = {tensor.op for tensor in tensors}
+    stack = list(made)
+    while stack:
+        op = stack.pop()
+        before = {tensor.op for tensor in op.inputs} | set(op.control_inputs)
+        stack += before - made
+        made |= before
+    for writer in () if handle is None else handle.consumers():
+        if writer.type in ops.WRITES and writer not in made and writer is not step.initializer:
+            writer._add_control_inputs([tensor.op for tensor in tensors])
+
+
+def _runnable(returned: Any) -> list[Any]:
+    return [op for op in tf.nest.flatten(returned) if isinstance(op, tf.Operation) or tf.is_tensor(op)]
+
+
+def leave_cores(pair: Any) -> list[str]:
+    """Let the tensors of a host call leave the cores with the summaries of the current graph.
+
+    Returns:
+        The names of the summaries, which must be made in every step.
+    """
+    tensors = pair[1].values() if isinstance(pair[1], Mapping) else pair[1]
+    return [str(tf1.summary.tensor_summary(f"{_TAG}{i}", tensor).op.name) for i, tensor in enumerate(tensors)]
+
+
+class HostCall:
+    """A host call of training on cores: its function in a graph of its own, which gets the steps' tensors after each loop.
+
+    Args:
+        pair: the function, and the tensors of the model as a list or a dict.
+        every: it runs in the first step of a loop and in each so many steps after it.
+        config: a ``tf.compat.v1.ConfigProto``, or None.
+    """
+
+    def __init__(self, pair: Any, every: int, config: Any) -> None:
+        function, tensors = pair
+        self._every = every
+        with tf.Graph().as_default() as graph:
+            self._step = tf1.train.create_global_step(graph).initializer
+            arriving = tf.nest.map_structure(
+                _placeholder, dict(tensors) if isinstance(tensors, Mapping) else list(tensors)
+            )
+            self._placeholders = list(arriving.values() if isinstance(arriving, dict) else arriving)
+            self._ops = _runnable(called("host_call", (function, arriving)))
+            self._merged = tf1.summary.merge_all()
+            writers = summary_ops_v2.summary_writer_initializer_op()
+            self._flushed = [tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in writers]
+            self._session = tf1.Session(graph=graph, config=guarded(config))
+            self._session.run([tf1.global_variables_initializer(), tf1.tables_initializer(), *writers])
+
+    def run(self, first: int, values: Mapping[str, Any]) -> bytes | None:
+        """Run it for the steps of a loop.
+
+        Args:
+            first: the global step before the loop's first step.
+            values: by the tags of :func:`leave_cores`, what the tensors were, stacked over the steps.
+
+        Returns:
+            The ``tf.summary`` summaries of the function in the last step, serialised; None where it makes none.
+        """
+        stacked = [values[f"{_TAG}{i}"] for i in range(len(self._placeholders))]
+        steps, summary = len(stacked[0]) if stacked else 0, None
+        for index in range(0, steps, self._every):
+            self._session.run(self._step, {self._step.inputs[1]: np.int64(first + index)})
+            fed = {p: part[index] for p, part in zip(self._placeholders, stacked, strict=True)}
+            summary = self._session.run([self._ops, [] if self._merged is None else self._merged], fed)[1]
+        self._session.run(self._flushed)
+        return summary if isinstance(summary, bytes) else None
+
+    def close(self) -> None:
+        """Close its session."""
+        self._session.close()
+
+
+def _placeholder(tensor: Any) -> Any:
+    shape = tf.TensorShape(tensor.shape)
+    open_rows = shape if shape.rank in (None, 0) else tf.TensorShape([None, *shape.as_list()[1:]])
+    return tf1.placeholder(tensor.dtype, open_rows)
+
+
+def take(summary: Any) -> tuple[dict[str, Any], Any]:
+    """The tensors of a host call out of a summary, by tag, and the summary without them."""
+    found, rest = {}, tf1.Summary()
+    for value in summary.value:
+        if value.tag.startswith(_TAG):
+            found[value.tag] = tf.make_ndarray(value.tensor)
+        else:
+            rest.value.append(value)
+    return found, rest
+
+
+def hooks_of_call(pair: Any) -> Sequence[Any]:
+    """The hooks that run a host call in the current graph; none where there is no call."""
+    if pair is None:
+        return ()
+    _read_before_the_step(list(pair[1].values() if isinstance(pair[1], Mapping) else pair[1]))
+    return (HostCallHook(called("host_call", pair)),)

@@ -1,0 +1,127 @@
+"""Tracing of inputs: what an input function returns becomes the input of one core, in a graph without a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpugraph.estimator import inputs
+from tpugraph.estimator.context import Deployment
+from tpugraph.estimator.fingerprint import fingerprint
+from tpugraph.estimator.input_partition import check_partition
+from tpugraph.estimator.modes import ModeKeys
+from tpugraph.estimator.tensor_inputs import as_tensors, dataset_of
+from tpugraph.estimator.tpu_config import InputPipelineConfig
+from tpugraph.estimator.tracing import Fed, OpenGraph, Request, params_of, placed, tensorflow_1_graphs
+from tpugraph.estimator.user_functions import call_input_fn
+from tpugraph.support.errors import ArgumentError
+
+tf1 = tf.compat.v1
+
+
+def trace_input(request: Request) -> Fed:
+    """Call the input function in a new graph, as often and for as many rows as the input mode says.
+
+    Tensors become a Dataset, unless they come from queues: those cannot be split by the host, so that the function is called
+    once more, for the batch of one core, and core r of step t takes batch N t + r.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: what the function takes or returns cannot be used.
+    """
+    plan = request.plan
+    found = _trace_input(request, plan.host)
+    if found is None:
+        found = _trace_input(request, plan.core)
+    assert found is not None
+    dims = request.config.tpu_config.input_partition_dims
+    if plan.cores and dims is not None:
+        check_partition(dims, found.features, found.labels, request.config.tpu_config.num_cores_per_replica)
+    return found
+
+
+def _trace_input(request: Request, rows: int | None) -> Fed | None:
+    """The input for ``rows``; None where it consists of queues' tensors that the host would have to split."""
+    plan, config = request.plan, request.config
+    graph = OpenGraph()
+    with graph.as_default(), tensorflow_1_graphs(), placed(config):
+        tf1.set_random_seed(config.tf_random_seed)
+        tf1.train.create_global_step(graph)
+        returned, is_dataset = _call_for_hosts(request, rows)
+        at_global = False
+        if is_dataset:
+            open_rows = bool(plan.cores) and request.mode != ModeKeys.TRAIN and not request.fixed_rows
+            returned = inputs.next_of(_for_cores(request, returned), open_rows=open_rows)
+        elif plan.cores:
+            if plan.cores > 1 and rows != plan.core:
+                return None
+            at_global = plan.cores > 1 and inputs.rows_of(returned) == plan.whole
+        features, labels = inputs.split(returned)
+        if request.mode == ModeKeys.PREDICT:
+            labels = None
+    names = frozenset(op.name for op in graph.get_operations())
+    return Fed(graph, features, labels, at_global, fingerprint(graph.as_graph_def()), is_dataset, names)
+
+
+def _for_cores(request: Request, dataset: Any) -> Any:
+    """The Dataset whose elements are the batches of core after core; as it is without cores."""
+    plan = request.plan
+    if not plan.cores:
+        return dataset
+    if request.mode != ModeKeys.TRAIN:
+        _check_shapes(dataset)
+        shares = inputs.every_row(dataset, plan, fixed=request.fixed_rows)
+    elif request.input_mode == InputPipelineConfig.BROADCAST:
+        shares = inputs.same_for_all(dataset, plan)
+    else:
+        shares = inputs.per_core(dataset, plan, request.batch_axis)
+    return shares.prefetch(2 * plan.cores)
+
+
+def _check_shapes(dataset: Any) -> None:
+    """Refuse open shapes where nothing else can be done: without cores, an input without an end is not evaluated."""
+    try:
+        inputs.check_static(dataset.element_spec)
+    except ArgumentError:
+        if inputs.is_endless(dataset):
+            raise
+
+
+def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
+    """What the input function returns, and whether that is a Dataset, which tensors become for cores.
+
+    It is called once for each core or host where the input mode says so; for hosts it is called again only where it asks
+    which host it is called for, or returns tensors.
+    """
+    plan, per_core = request.plan, request.input_mode == InputPipelineConfig.PER_SHARD_V1
+    calls = 1 if request.input_mode == InputPipelineConfig.BROADCAST else plan.cores if per_core else plan.hosts
+
+    def call(index: int) -> tuple[Any, bool]:
+        where = Deployment(
+            index * plan.hosts // max(calls, 1), index, max(calls, 1), max(plan.cores // max(calls, 1), 1)
+        )
+        params = params_of(request, rows, where)
+        found = call_input_fn(request.input_fn, request.mode, params, request.config)
+        inputs.check_kind(found, request.input_mode)
+        asked = getattr(params, "context", None) or (params.get("context") if isinstance(params, dict) else None)
+        return found, bool(asked and asked.asked)
+
+    returned, asked = call(0)
+    if not plan.cores:
+        return returned, inputs.is_dataset(returned)
+    is_dataset = inputs.is_dataset(returned)
+    first = None if request.mode == ModeKeys.PREDICT and not is_dataset else _dataset(returned)
+    if first is None:
+        return as_tensors(returned), False
+    if calls == 1 or (is_dataset and not asked):
+        return first, True
+    every = [first, *(_dataset(call(index)[0]) for index in range(1, calls))]
+    return tf.data.Dataset.choose_from_datasets(every, tf.data.Dataset.range(calls).repeat()), True
+
+
+def _dataset(returned: Any) -> Any:
+    """What an input function returned as a Dataset; None where it is tensors of a queue."""
+    if inputs.is_dataset(returned):
+        return returned
+    features, labels = inputs.split(as_tensors(returned))
+    return dataset_of(features if labels is None else (features, labels))

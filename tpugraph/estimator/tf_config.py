@@ -1,0 +1,125 @@
+"""TF_CONFIG: what a cluster manager tells a program in the environment about the cluster and this process in it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError
+
+EVALUATOR = "evaluator"
+_CHIEFS = ("chief", "master")
+
+
+def environment() -> dict[str, Any]:
+    """The content of TF_CONFIG; empty where it is not set.
+
+    Raises:
+        ArgumentError: it is no JSON object.
+    """
+    text = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ArgumentError(f"TF_CONFIG in the environment is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ArgumentError(f"TF_CONFIG in the environment must be a JSON object, but is {text}")
+    return found
+
+
+def tpu_job_name() -> str | None:
+    """What TF_CONFIG calls the job of the TPU workers, or None."""
+    return (service_of(environment()) or {}).get("tpu_worker_job_name")
+
+
+def service_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The entry ``service``, which is for whatever runs the program.
+
+    Raises:
+        ArgumentTypeError: it is no object.
+    """
+    service = config.get("service")
+    if service is not None and not isinstance(service, dict):
+        raise ArgumentTypeError(f'"service" in TF_CONFIG must be a dict, but is {service!r}')
+    return service
+
+
+@dataclass(frozen=True)
+class Task:
+    """This process in the cluster.
+
+    Attributes:
+        kind: ``worker``, ``chief``, ``ps`` or ``evaluator``.
+        index: which of its kind.
+        jobs: the addresses of each kind of task; empty where there is no cluster, and for an evaluator, who is in none.
+        master: address of the TensorFlow server for training; "" is this process.
+        evaluation_master: that for evaluation.
+        service: see :func:`service_of`.
+    """
+
+    kind: str
+    index: int
+    jobs: Mapping[str, list[str]]
+    master: str
+    evaluation_master: str
+    service: dict[str, Any] | None
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether it writes the checkpoints."""
+        return self.kind in _CHIEFS if self.jobs else self.kind != EVALUATOR
+
+    @property
+    def workers(self) -> int:
+        """How many processes train, the chief among them; an evaluator sees none."""
+        if not self.jobs:
+            return 0 if self.kind == EVALUATOR else 1
+        return sum(len(self.jobs.get(kind, [])) for kind in (*_CHIEFS, "worker"))
+
+    @property
+    def number(self) -> int | None:
+        """Its number among all tasks: the chief is 0, parameter servers come last; None for an evaluator."""
+        if self.kind == EVALUATOR:
+            return None
+        order = sorted(self.jobs, key=lambda kind: (kind not in _CHIEFS, kind == "ps", kind))
+        before = order[: order.index(self.kind)] if self.jobs else []
+        return sum(len(self.jobs[kind]) for kind in before) + self.index
+
+
+def task() -> Task:
+    """What TF_CONFIG says of this process.
+
+    Raises:
+        ArgumentError: a cluster without exactly one chief, or a task that is not in it.
+        ArgumentTypeError: a ``service`` that is no object.
+    """
+    config = environment()
+    jobs, given, service = dict(config.get("cluster") or {}), config.get("task") or {}, service_of(config)
+    kind, index = given.get("type", "" if jobs else "worker"), int(given.get("index", 0))
+    evaluation_master = config.get("eval_session_master", "")
+    if not jobs:
+        if (kind, index) != ("worker", 0):
+            raise ArgumentError(
+                f"TF_CONFIG has no cluster, but the task {kind} {index}", fix='worker 0, or a "cluster"'
+            )
+        return Task(kind, index, {}, config.get("session_master", ""), evaluation_master, service)
+    _check(jobs, kind, index)
+    if kind == EVALUATOR:
+        return Task(kind, index, {}, "", evaluation_master, service)
+    alone = sum(map(len, jobs.values())) == 1
+    master = config.get("session_master") or ("" if alone else f"grpc://{jobs[kind][index]}")
+    return Task(kind, index, jobs, master, "", service)
+
+
+def _check(jobs: Mapping[str, list[str]], kind: str, index: int) -> None:
+    chiefs = [address for chief in _CHIEFS for address in jobs.get(chief, [])]
+    if len(chiefs) != 1:
+        raise ArgumentError(f'the "cluster" of TF_CONFIG must have one chief, but has {len(chiefs)}')
+    if kind != EVALUATOR and not 0 <= index < len(jobs.get(kind, [])):
+        raise ArgumentError(
+            f"TF_CONFIG calls this process {kind or 'nothing'} {index}, which is not in its cluster",
+            fix='"task": {"type": "chief", "index": 0}',
+        )

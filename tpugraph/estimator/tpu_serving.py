@@ -1,0 +1,149 @@
+"""Serving on TPUs: the computation of an exported model as one call that a TPU runs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.framework import function
+from tensorflow.python.tpu import functional
+from tensorflow.python.tpu.ops import tpu_ops
+
+from tpugraph.estimator.specs import EstimatorSpec, plain_spec
+from tpugraph.estimator.user_functions import takes
+
+tf1 = tf.compat.v1
+
+
+class ExportSavedModelApiVersion(enum.Enum):
+    """Who puts the computation of an exported model on TPUs.
+
+    V1: the estimator: all of the model function.
+    V2: the model function itself, by :func:`inference_on_tpu` or :func:`model_fn_inference_on_tpu`.
+    """
+
+    V1 = 1
+    V2 = 2
+
+
+class BatchConfig(NamedTuple):
+    """How requests are gathered to batches.
+
+    Attributes:
+        num_batch_threads: batches that are computed at the same time.
+        max_batch_size: rows of a batch at most.
+        batch_timeout_micros: microseconds after which a batch is computed that is not full.
+        allowed_batch_sizes: the sizes that batches are padded to, in order, ``max_batch_size`` last; any when None.
+        max_enqueued_batches: batches that wait at most.
+    """
+
+    num_batch_threads: int
+    max_batch_size: int
+    batch_timeout_micros: int
+    allowed_batch_sizes: Sequence[int] | None = None
+    max_enqueued_batches: int = 100
+
+
+def call_on_tpu(computation: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
+    """A call of a computation that runs on one core of a TPU, the next one in turn.
+
+    Args:
+        computation: called with the inputs, while a graph for TPUs is made; returns a list of tensors.
+        inputs: tensors.
+
+    Returns:
+        The tensors of the result, on the host.
+    """
+
+    @function.Defun(capture_resource_var_by_value=False)  # type: ignore[untyped-decorator]
+    def compute() -> Any:
+        return tf1.tpu.rewrite(computation, list(inputs))
+
+    kinds = [argument.type for argument in compute.definition.signature.output_arg]
+    found = functional.TPUPartitionedCall(
+        args=compute.captured_inputs, device_ordinal=tpu_ops.tpu_ordinal_selector(), Tout=kinds, f=compute
+    )
+    return list(found)
+
+
+def inference_on_tpu(
+    computation: Callable[..., Any],
+    inputs_to_tpu: Sequence[Any],
+    num_batch_threads: int,
+    max_batch_size: int | None,
+    batch_timeout_micros: int,
+    allowed_batch_sizes: Sequence[int] | None = None,
+    max_enqueued_batches: int = 100,
+) -> Any:
+    """The result of a computation on TPUs, for requests that are gathered to batches.
+
+    Args:
+        computation: called with the inputs; returns a tensor or a list of tensors.
+        inputs_to_tpu: tensors whose first dimension is the batch.
+        num_batch_threads: see :class:`BatchConfig`; so are those that follow.
+        max_batch_size: no batches are gathered where it is None or 0.
+        batch_timeout_micros: see there.
+        allowed_batch_sizes: see there.
+        max_enqueued_batches: see there.
+
+    Returns:
+        A tensor where there is one, else a list.
+    """
+    if not max_batch_size:
+        found = call_on_tpu(computation, inputs_to_tpu)
+    else:
+        batched = tf.nondifferentiable_batch_function(
+            num_batch_threads, max_batch_size, batch_timeout_micros, allowed_batch_sizes, max_enqueued_batches
+        )
+        found = list(tf.nest.flatten(batched(lambda *inputs: call_on_tpu(computation, inputs))(*inputs_to_tpu)))
+    return found[0] if len(found) == 1 else found
+
+
+def model_fn_inference_on_tpu(
+    model_fn: Callable[..., Any],
+    features: Any,
+    labels: Any = None,
+    config: Any = None,
+    params: Any = None,
+    batch_config: BatchConfig | None = None,
+) -> EstimatorSpec:
+    """The spec of a model function in mode PREDICT whose predictions and export outputs are computed on TPUs.
+
+    Args:
+        model_fn: the model function.
+        features: a tensor or a structure of tensors.
+        labels: handed on.
+        config: handed on.
+        params: handed on.
+        batch_config: how requests are gathered; each is computed by itself when None.
+    """
+    names = ("labels", "mode", "params", "config")
+    given = {
+        name: value
+        for name, value in zip(names, (labels, "infer", params, config), strict=True)
+        if takes(model_fn, name)
+    }
+    kept: list[tuple[EstimatorSpec, Any]] = []
+
+    def compute(*inputs: Any) -> list[Any]:
+        spec = plain_spec(model_fn(features=tf.nest.pack_sequence_as(features, inputs), **given))
+        outputs = _served(spec)
+        kept.append((spec, outputs))
+        return [tensor for tensor in tf.nest.flatten(outputs) if tensor is not None]
+
+    inputs = tf.nest.flatten(features)
+    if batch_config is None:
+        found = call_on_tpu(compute, inputs)
+    else:
+        found = tf.nest.flatten(inference_on_tpu(compute, inputs, *batch_config))
+    spec, outputs = kept[-1]
+    values = iter(found)
+    filled = [None if tensor is None else next(values) for tensor in tf.nest.flatten(outputs)]
+    served = tf.nest.pack_sequence_as(outputs, filled)
+    return spec._replace(predictions=served["predictions"], export_outputs=served["export_outputs"])
+
+
+def _served(spec: EstimatorSpec) -> Mapping[str, Any]:
+    return {"predictions": spec.predictions, "export_outputs": spec.export_outputs}
