@@ -151,7 +151,7 @@ def _scalar(tensor: Tensor) -> Answer:
     """A small integer made of constants by the ops that shape arithmetic uses."""
     node = tensor.node
     if node.op == "Const":
-        return int(node.attr("value").flat[0])
+        return int(node.attr("value").flat[0]) if node.attr("value").size == 1 else None
     if node.op in ("Cast", "Identity"):
         return (yield _scalar, node.inputs[0])
     if node.op in ("StridedSlice", "GatherV2"):
