@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import io
 import json
 import os
 import subprocess
@@ -20,10 +22,11 @@ from models import corpus
 from tpugraph import cli
 from tpugraph.compiler import convert
 from tpugraph.runtime import pjrt
-from tpugraph.runtime.pjrt import bundle, bundling
+from tpugraph.runtime.pjrt import bundle, bundling, module_trial
 from tpugraph.runtime.pjrt.compiled import CompiledLoop
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import LoadError, RunError
+from tpugraph.xla import cache_folder
 
 pytestmark = pytest.mark.slow
 
@@ -214,8 +217,6 @@ def _cut(data: bytes) -> bytes:
 
 def _repacked(change: Callable[[dict[str, bytes]], None]) -> Callable[[bytes], bytes]:
     def repack(data: bytes) -> bytes:
-        import io
-
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
         change(members)
@@ -277,6 +278,103 @@ def test_a_damaged_bundle_says_what_is_wrong(
     with pytest.raises(LoadError, match=fault) as caught:
         pjrt.load(path)
     assert "tpugraph compile MODEL -o FILE" in (caught.value.fix or "")
+
+
+def _signed(name: str, change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """A change of a member whose checksum is made anew."""
+
+    def repack(members: dict[str, bytes]) -> None:
+        members[name] = change(members[name])
+        manifest = json.loads(members["manifest.json"])
+        manifest["sha256"][name] = hashlib.sha256(members[name]).hexdigest()
+        members["manifest.json"] = json.dumps(manifest).encode()
+
+    return _repacked(repack)
+
+
+def _first_array(array: np.ndarray) -> Callable[[bytes], bytes]:
+    def change(data: bytes) -> bytes:
+        with np.load(io.BytesIO(data)) as stored:
+            arrays = [stored[name] for name in stored.files]
+        made = io.BytesIO()
+        np.savez(made, array, *arrays[1:])
+        return made.getvalue()
+
+    return change
+
+
+def _first_shape(shape: list[int]) -> Callable[[bytes], bytes]:
+    def change(members: dict[str, bytes]) -> None:
+        manifest = json.loads(members["manifest.json"])
+        values = [value for value in (*manifest["arguments"], *manifest["results"]) if value["kind"] == "variable"]
+        for value in values:
+            value["shape"] = shape if value["name"] == values[0]["name"] else value["shape"]
+        members["manifest.json"] = json.dumps(manifest).encode()
+
+    return _repacked(change)
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (_repacked(lambda m: m.update({"../more": b"x"})), "it holds '../more', which no bundle does"),
+        (_repacked(lambda m: m.update({"variables.npz": bytes(200 << 20)})), "variables.npz claims 209,715,200 bytes"),
+        (_signed("variables.npz", _first_array(np.zeros(10**6))), "variables.npz claims"),
+        (_signed("variables.npz", _first_array(np.array([{}], object))), "has [0-9,]+ bytes|is object"),
+        (_signed("variables.npz", lambda data: data[:-30]), "its manifest does not fit what it holds"),
+        (_with(num_replicas=10**9), "num_replicas is 1000000000"),
+        (_first_shape([1 << 40]), "GiB for its variables and batches, and this machine has"),
+        (_first_shape([1 << 60]), "has the shape"),
+        (_first_shape([-1]), "has the shape"),
+    ],
+)
+def test_what_a_bundle_claims_is_bounded(
+    damage: Callable[[bytes], bytes], fault: str, written: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.tpugraph"
+    path.write_bytes(damage(written.read_bytes()))
+    with pytest.raises(LoadError, match=fault):
+        bundle.read(path)
+
+
+KEPT = sorted((ROOT / "tests" / "data" / "faults" / "bundles").glob("*.tpugraph"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_module_that_the_libraries_die_of_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache_folder.FOLDER, "")
+    with pytest.raises(LoadError, match=r"the module of the bundle is damaged: ") as caught:
+        pjrt.load(path)
+    assert ("the compiler dies of it (SIGABRT)" in caught.value.fault) == path.name.startswith("died-")
+
+
+def test_a_module_is_tried_once_on_a_machine(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache_folder.FOLDER, str(tmp_path / "cache"))
+    asked: list[str] = []
+    monkeypatch.setattr(module_trial, "_ask", lambda module, platform: asked.append(platform))
+    module = bundle.read(written).module
+    module_trial.try_apart(module, platform="cpu")
+    module_trial.try_apart(module, platform="cpu")
+    assert asked == ["cpu"]
+    module_trial.try_apart(module, platform="gpu")
+    module_trial.try_apart(dataclasses.replace(module, code=b"other"), platform="cpu")
+    assert asked == ["cpu", "gpu", "cpu"]
+
+
+def test_a_module_takes_and_gives_what_its_manifest_says(written: Path) -> None:
+    module = bundle.read(written).module
+    fewer = dataclasses.replace(module, results=module.results[1:])
+    with pytest.raises(LoadError, match="gives other values than its manifest says"):
+        module_trial.check_here(fewer, platform="gpu")
+
+
+def test_some_damaged_bundles_are_refused_or_train(tmp_path: Path) -> None:
+    """The campaign, for some seconds; in a process of its own, since it makes copies of itself."""
+    done = subprocess.run([sys.executable, "-m", "campaigns.bundle_mutants", "--count=25", "--seed=5000"], check=False,
+                          env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tools'}"}, capture_output=True,
+                          text=True, timeout=300, cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("25 damaged bundles: ")
 
 
 def test_a_flipped_bit_anywhere_is_seen(written: Path, tmp_path: Path) -> None:

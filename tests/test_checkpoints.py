@@ -405,3 +405,12 @@ def test_run_saves_beside_training(tmp_path: Path, capsys: pytest.CaptureFixture
     assert sorted(path.name for path in tmp_path.glob("*.index")) == [f"model.ckpt-{n}.index" for n in (12, 3, 6, 9)]
     assert run("--steps=1", "--async_save") == 2
     assert "--async_save needs a folder to save in" in capsys.readouterr().err
+
+
+def test_writers_that_are_killed_lose_nothing_that_they_told(tmp_path: Path) -> None:
+    """The campaign, for some seconds; in a process of its own, since it makes copies of itself."""
+    done = subprocess.run([sys.executable, "-m", "campaigns.save_kills", "--count=12", "--seed=9000"], check=False,
+                          env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tools'}"}, capture_output=True,
+                          text=True, timeout=300, cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("12 rounds: ")

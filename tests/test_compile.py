@@ -22,7 +22,7 @@ from tpugraph.ir import graphdef
 from tpugraph.runtime import batch_search
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.support.progress import Ticker
-from tpugraph.xla import bridge, compile_cache, memory_layouts, stablehlo, topologies
+from tpugraph.xla import bridge, cache_folder, compile_cache, memory_layouts, stablehlo, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(compile_cache.FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setenv(cache_folder.FOLDER, str(tmp_path / "cache"))
 
 
 try:
@@ -231,7 +231,6 @@ def test_the_same_module_is_compiled_once(asked: list[str], monkeypatch: pytest.
     "damage",
     [
         lambda t: t[: len(t) // 2],
-        lambda t: t.replace("512", "513"),
         lambda t: "{}",
         lambda t: "",
         lambda t: "[" * 99999,
@@ -241,7 +240,7 @@ def test_a_damaged_entry_is_told_and_made_anew(asked: list[str], damage: Callabl
     notes: list[str] = []
     module = Module(b"code", 8, 1, (), ())
     compile_cache.compile_once(module, "v3:2x2", notes.append)
-    (entry,) = (compile_cache.folder() or Path()).glob("*.json")
+    (entry,) = (cache_folder.folder() or Path()).glob("*.json")
     entry.write_text(damage(entry.read_text()))
     _, known = compile_cache.compile_once(module, "v3:2x2", notes.append)
     assert not known
@@ -251,11 +250,63 @@ def test_a_damaged_entry_is_told_and_made_anew(asked: list[str], damage: Callabl
     assert asked == ["v3:2x2"] * 2
 
 
+def _of_another_folder(entry: Path) -> None:
+    other = entry.parent.with_name("other")
+    cache_folder.write(other / entry.name, json.loads(entry.read_text())["content"])
+    entry.write_bytes((other / entry.name).read_bytes())
+
+
+def _linked(entry: Path) -> None:
+    entry.rename(entry.with_suffix(".real"))
+    entry.symlink_to(entry.with_suffix(".real"))
+
+
+FOREIGN: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "changed": ("was not written by tpugraph", lambda entry: entry.write_text(entry.read_text().replace("512", "513"))),
+    "of another folder": ("was not written by tpugraph", _of_another_folder),
+    "without the key": ("was not written by tpugraph", lambda entry: (entry.parent / "key").unlink()),
+    "with a key that others see": ("was not written by tpugraph", lambda entry: (entry.parent / "key").chmod(0o644)),
+    "open to others": ("can be written by other users", lambda entry: entry.chmod(0o666)),
+    "in an open folder": ("can be written by other users", lambda entry: entry.parent.chmod(0o777)),
+    "of another user": ("belongs to another user", lambda entry: os.chown(entry, 12345, 12345)),
+    "a link": ("cannot be read", _linked),
+}
+
+
+@pytest.mark.parametrize("how", FOREIGN)
+def test_the_cache_refuses_what_it_did_not_write(
+    how: str, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, change = FOREIGN[how]
+    module, notes = Module(b"code", 8, 1, (), ()), list[str]()
+    compile_cache.compile_once(module, "v3:2x2", notes.append)
+    (entry,) = (cache_folder.folder() or Path()).glob("*.json")
+    if how == "of another user" and os.geteuid():
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)  # who is not root cannot give files away
+    else:
+        change(entry)
+    assert not compile_cache.compile_once(module, "v3:2x2", notes.append)[1]
+    assert words in notes[0]
+    assert "so it is made anew" in notes[0]
+
+
+def test_an_entry_is_no_other_one(asked: list[str]) -> None:
+    one, other = Module(b"code", 8, 1, (), ()), Module(b"other", 8, 1, (), ())
+    compile_cache.compile_once(one, "v3:2x2", print)
+    (first,) = (cache_folder.folder() or Path()).glob("*.json")
+    compile_cache.compile_once(other, "v3:2x2", print)
+    (second,) = {*first.parent.glob("*.json")} - {first}
+    second.write_bytes(first.read_bytes())
+    notes: list[str] = []
+    assert not compile_cache.compile_once(other, "v3:2x2", notes.append)[1]
+    assert f"the cache entry '{second}' was not written by tpugraph for this user on this machine" in notes[0]
+
+
 def test_a_folder_that_cannot_be_written_is_told(
     asked: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(compile_cache.FOLDER, str(tmp_path / "file" / "below"))
+    monkeypatch.setenv(cache_folder.FOLDER, str(tmp_path / "file" / "below"))
     notes: list[str] = []
     compile_cache.compile_once(Module(b"code", 8, 1, (), ()), "v3:2x2", notes.append)
     assert any("cannot be written" in note for note in notes)
@@ -263,10 +314,10 @@ def test_a_folder_that_cannot_be_written_is_told(
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(compile_cache.FOLDER)
-    assert compile_cache.folder() == tmp_path / "tpugraph"
-    monkeypatch.setenv(compile_cache.FOLDER, "")
-    assert compile_cache.folder() is None
+    monkeypatch.delenv(cache_folder.FOLDER)
+    assert cache_folder.folder() == tmp_path / "tpugraph"
+    monkeypatch.setenv(cache_folder.FOLDER, "")
+    assert cache_folder.folder() is None
 
 
 def test_the_command_says_that_it_knew(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -371,7 +422,7 @@ def test_the_command_searches_the_largest_batch(small_core: None, capsys: pytest
 def test_a_batch_that_does_not_fit_says_which_would(small_core: None, capsys: pytest.CaptureFixture[str]) -> None:
     graph = convert(corpus("iris_dnn").graph()).graph_def
     wide = batch_search.with_rows(graphdef.from_graph_def(graph), 128)
-    path = Path(os.environ[compile_cache.FOLDER]).with_name("wide.pb")
+    path = Path(os.environ[cache_folder.FOLDER]).with_name("wide.pb")
     path.write_bytes(graphdef.to_graph_def(wide).SerializeToString())
     assert cli.main(["compile", str(path), "--topology=v3:2x2"]) == 2
     err = capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import sys
 import time
 from collections.abc import Iterator
@@ -14,7 +15,6 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tools" / "campaigns"))
 
 import graphs  # noqa: E402
-import mutations  # noqa: E402
 
 FAULTS = sorted((ROOT / "tests" / "data" / "faults").glob("*.pb.gz"))
 SECONDS = 8.0
@@ -28,39 +28,44 @@ def judge() -> Iterator[graphs.Judge]:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda path: path.name.removesuffix(".pb.gz"))
 def test_what_failed_once_gives_a_result_or_one_block(fault: Path, judge: graphs.Judge) -> None:
-    assert judge.failure(gzip.decompress(fault.read_bytes()), ("inspect", "convert")) is None
+    commands = ("run",) if "-run-" in fault.name else ("inspect", "convert")
+    assert judge.failure(gzip.decompress(fault.read_bytes()), commands) is None
 
 
 def test_new_mutants_give_a_result_or_one_block(judge: graphs.Judge) -> None:
-    sound, started, count = graphs.Sound(), time.monotonic(), 0
-    for seed, base, converted in graphs.mutants(seed=20261123, first=0, count=10_000):
-        meta = sound.graph(base, converted=converted)
-        data = mutations.mutant(meta, seed)
-        failure = judge.failure(data, ("inspect",) if converted else ("inspect", "convert"))
-        assert failure is None, f"mutant {seed} of {base}: {failure}"
-        count += 1
-        if time.monotonic() - started > SECONDS:
-            break
-    assert count >= 10
-
-
-def test_a_mutant_is_the_same_for_the_same_seed() -> None:
-    meta = graphs.Sound().graph("corpus/iris_dnn", converted=False)
-    assert mutations.mutant(meta, "1/2") == mutations.mutant(meta, "1/2")
-    assert len({mutations.mutant(meta, f"1/{number}") for number in range(20)}) >= 15
-    assert len(mutations.mutant(meta, "1/2", without=frozenset(range(mutations.MOST)))) == len(
-        mutations.mutant(meta, "1/3", without=frozenset(range(mutations.MOST)))
+    sound, started, mutators = (
+        graphs.Sound(),
+        time.monotonic(),
+        [importlib.import_module(m) for m in graphs.MUTATORS.values()],
     )
+    for count, (seed, base, converted) in enumerate(graphs.mutants(seed=20261123, first=0, count=10_000)):
+        if count >= 9 and time.monotonic() - started > SECONDS:
+            break
+        data = mutators[count % 3].mutant(sound.graph(base, converted=converted), seed)
+        failure = judge.failure(data, ("inspect",) if converted else ("inspect", "convert"))
+        assert failure is None, f"mutant {seed} of {base} by {mutators[count % 3].__name__}: {failure}"
+
+
+@pytest.mark.parametrize("name", graphs.MUTATORS.values())
+def test_a_mutant_is_the_same_for_the_same_seed(name: str) -> None:
+    meta, mutator = graphs.Sound().graph("corpus/iris_dnn", converted=False), importlib.import_module(name)
+    assert mutator.mutant(meta, "1/2") == mutator.mutant(meta, "1/2")
+    assert len({mutator.mutant(meta, f"1/{number}") for number in range(20)}) >= 15
+    nothing = frozenset(range(mutator.MOST))
+    assert len({len(mutator.mutant(meta, f"1/{number}", without=nothing)) for number in range(9)}) <= 2  # one is text
 
 
 def test_what_goes_wrong_is_told_apart() -> None:
     def verdict(**answer: object) -> str | None:
-        return graphs._verdict({"code": 2, "words": "error: no", "kinds": ["LoadError"], "memory": 0} | answer)
+        return graphs._verdict(
+            {"code": 2, "words": "error: no", "kinds": ["LoadError"], "memory": 0, "seconds": 0.1} | answer, 10.0
+        )
 
     assert verdict() is None
     assert str(verdict(words="error: KeyError\n  fix     this should not happen: report it")).startswith("raw: ")
     assert str(verdict(kinds=["InvariantError"])).startswith("invariant: ")
     assert verdict(memory=3 << 20) == "memory: 3.0 GiB above the start"
+    assert verdict(seconds=10.5) == "slow: 10.5 s of the processor"
 
 
 def test_a_command_that_never_ends_is_ended() -> None:

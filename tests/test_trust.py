@@ -164,6 +164,8 @@ def test_no_command_that_looks_at_a_graph_touches_a_file(
     assert not looking.touched(), "inspect"
     cli.main(["check", path, "--num_replicas=2"])
     assert not looking.touched(), "check"
+    assert cli.main(["verify", path, "--dry_run", "--steps=2", "--num_replicas=2"]) in (0, 2)
+    assert not looking.touched(), "verify --dry_run"
     converted = cli.main(["convert", path, "--num_replicas=2", "-o", str(tmp_path / "tpu.pb")])
     assert not looking.touched(), "convert"
     if converted == 0:

@@ -39,6 +39,26 @@ def test_the_same_from_a_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the same: " in captured.err
 
 
+def test_a_dry_run_says_what_would_be_run_and_runs_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verification, "TPUSession", None)
+    monkeypatch.setattr(verification, "PlainRun", None)
+    asked = ["verify", str(CORPUS / "mnist_cnn_no_dropout" / "model.pb"), "--steps=2", "--num_replicas=2", "--dry_run"]
+    assert cli.main(asked) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{asked[1]}: 2 steps, global batch 128 = 2 cores x 64, tolerance 0.0001",
+        "would run   the plain graph, 2 steps",
+        "would run   1 core, 2 single steps, then one loop of 2",
+        "would run   2 cores, 2 single steps, then one loop of 2",
+        "reads       mnist.tfrecords",
+        "starts from the first values that the graph gives",
+        "nothing was run",
+    ]
+    assert cli.main([*asked, f"--checkpoint={IRIS}"]) == 2
+    assert "does not match the graph; missing: conv2d/bias" in capsys.readouterr().err
+
+
 def test_the_global_batch_is_compared_with_the_plain_graph_at_the_same_batch() -> None:
     found = check("iris_dnn", batch_mode="global")
     assert found.ok

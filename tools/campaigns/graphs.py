@@ -1,12 +1,14 @@
 """Damaged graphs through the commands: what is no right result and no clear block is a failure.
 
     python tools/campaigns/graphs.py --mutants=3000 --seed=1 --keep=tests/data/faults
+    python tools/campaigns/graphs.py --mutants=3000 --seed=1 --mutator=lawful
     python tools/campaigns/graphs.py --files tests/data/faults/*.gz
 
-A mutant is drawn from a seed and its number. A failure is a raw exception, an internal invariant that breaks, more than
---seconds of time, more than 1 GiB of memory above the start, a death of the process, or a file that is left after an error. With
---keep each new failure is made of fewer mutations where fewer will do, and kept as a file. The commands run in a process of
-their own, which is ended where it hangs and started again where it dies.
+A mutant is drawn from a seed and its number, by one of three mutators: what breaks the laws of graphs, what keeps them, and
+what breaks the form of files. A failure is a raw exception, an internal invariant that breaks, more than --seconds of
+processor time or six times that by the clock, more than 1 GiB of memory above the start, a death of the process, or a file
+that is left after an error. With --keep each new failure is made of fewer mutations where fewer will do, and kept as a file.
+The commands run in a process of their own, which is ended where it hangs and started again where it dies.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import collections
 import contextlib
 import gzip
+import importlib
 import io
 import json
 import multiprocessing
@@ -35,8 +38,11 @@ BASES = tuple(
     families/strings_tables families/partitioned families/dynamic_while_v2 families/cond_model families/keras_lstm_v2 families/ema
     families/scanned""".split()
 )
+MUTATORS = {"damage": "mutations", "lawful": "lawful_mutations", "wire": "wire_mutations"}
+"""The modules that make mutants: of each, ``mutant(meta, seed, without=numbers)`` and ``MOST``."""
 COMMANDS = {"inspect": (), "convert": ("--output=out.pb",), "check": (), "run": ("--steps=2",)}
 MOST_MEMORY = 1 << 20  # KiB above the start
+_PATIENCE = 6  # a machine at work, and a wait
 UNFORESEEN = "this should not happen"
 
 
@@ -84,7 +90,7 @@ def serve(connection: Any, folder: str) -> None:
     while True:
         command, path = connection.recv()
         _reset_peak()
-        before, started = _memory("VmRSS"), time.monotonic()
+        before, started = _memory("VmRSS"), time.process_time()
         said, errors = io.StringIO(), io.StringIO()
         try:
             with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
@@ -93,7 +99,7 @@ def serve(connection: Any, folder: str) -> None:
         except BaseException as error:  # whatever it is, it is a failure: it went past the command's own net
             code, words = -1, f"{UNFORESEEN}: {type(error).__name__}: {error}"[:600]
         found = _last_object(said.getvalue())
-        connection.send({"code": code, "words": words, "kinds": sorted(_kinds(found)), "seconds": time.monotonic() - started,
+        connection.send({"code": code, "words": words, "kinds": sorted(_kinds(found)), "seconds": time.process_time() - started,
                          "memory": _memory("VmHWM") - before})  # fmt: skip
 
 
@@ -124,7 +130,7 @@ class Judge:
     """A process that runs commands on files, one after the other.
 
     Args:
-        seconds: how long a command may take.
+        seconds: how much time of the processor a command may take; it may wait six times as long.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -147,14 +153,14 @@ class Judge:
             self._start()
         self._connection.send((command, path))
         try:
-            if not self._connection.poll(self._seconds):
+            if not self._connection.poll(_PATIENCE * self._seconds):
                 self.stop()
-                return f"hang: no answer within {self._seconds:g} s"
+                return f"hang: no answer within {_PATIENCE * self._seconds:g} s"
             answer = self._connection.recv()
         except (EOFError, ConnectionError):
             self.stop()
             return "died"
-        return _verdict(answer) or self._left_over(answer["code"])
+        return _verdict(answer, self._seconds) or self._left_over(answer["code"])
 
     def _left_over(self, code: int) -> str | None:
         left = sorted(path.name for path in Path(self._folder.name).iterdir() if path.name != "model.pb")
@@ -186,7 +192,7 @@ class Judge:
             self._process = None
 
 
-def _verdict(answer: dict[str, Any]) -> str | None:
+def _verdict(answer: dict[str, Any], seconds: float) -> str | None:
     words = " | ".join(answer["words"].split("\n"))[:300]
     if UNFORESEEN in answer["words"] or any(UNFORESEEN in kind for kind in answer["kinds"]):
         return f"raw: {words or answer['kinds']}"
@@ -194,6 +200,8 @@ def _verdict(answer: dict[str, Any]) -> str | None:
         return f"invariant: {words}"
     if answer["memory"] > MOST_MEMORY:
         return f"memory: {answer['memory'] / 2**20:.1f} GiB above the start"
+    if answer["seconds"] > seconds:
+        return f"slow: {answer['seconds']:.1f} s of the processor"
     return None
 
 
@@ -215,38 +223,37 @@ def commands_for(seed: str, *, converted: bool) -> tuple[str, ...]:
     return tuple(found)
 
 
-def shrunk(judge: Judge, meta: Any, seed: str, commands: tuple[str, ...], kind: str) -> bytes:
+def shrunk(judge: Judge, mutator: Any, meta: Any, seed: str, commands: tuple[str, ...], kind: str) -> bytes:
     """The file of a failing mutant with as few mutations as still fail in the same way."""
-    from mutations import MOST, mutant
-
     without: frozenset[int] = frozenset()
-    for number in range(MOST):
+    for number in range(mutator.MOST):
         fewer = without | {number}
-        found = judge.failure(mutant(meta, seed, without=fewer), commands)
+        found = judge.failure(mutator.mutant(meta, seed, without=fewer), commands)
         if found is not None and found.split(":")[1] == kind:
             without = fewer
-    return mutant(meta, seed, without=without)
+    data: bytes = mutator.mutant(meta, seed, without=without)
+    return data
 
 
 def campaign(options: argparse.Namespace, judge: Judge) -> collections.Counter[str]:
     """Run mutants; prints each failure and returns how many of each kind there were."""
-    from mutations import mutant
-
+    mutator = importlib.import_module(MUTATORS[options.mutator])
     sound, totals, started = Sound(), collections.Counter[str](), time.monotonic()
     for seed, base, converted in mutants(options.seed, options.first, options.mutants, options.converted):
         if time.monotonic() - started > options.minutes * 60:
             break
         meta = sound.graph(base, converted=converted)
         commands = tuple(options.commands.split(",")) if options.commands else commands_for(seed, converted=converted)
-        found = judge.failure(mutant(meta, seed), commands)
+        found = judge.failure(mutator.mutant(meta, seed), commands)
         kind = "fine" if found is None else found.split(":")[1].strip()
         totals[kind] += 1
         if found is None:
             continue
         print(f"{seed} {base}{' converted' if converted else ''}: {found}", flush=True)
         if options.keep:
-            data = shrunk(judge, meta, seed, commands, found.split(":")[1])
-            place = Path(options.keep) / f"{kind}-{base.rpartition('/')[2]}-{seed.replace('/', '-')}.pb.gz"
+            data = shrunk(judge, mutator, meta, seed, commands, found.split(":")[1])
+            drawn = f"{options.mutator}-{seed.replace('/', '-')}"
+            place = Path(options.keep) / f"{kind}-{found.split(':')[0]}-{base.rpartition('/')[2]}-{drawn}.pb.gz"
             place.write_bytes(gzip.compress(data, mtime=0))
     print(
         ", ".join(f"{count} {kind}" for kind, count in totals.most_common()), f"in {time.monotonic() - started:.0f} s"
@@ -261,7 +268,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60, help="stop after that time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first mutant")
-    parser.add_argument("--seconds", type=float, default=10, help="how long a command may take")
+    parser.add_argument("--mutator", choices=list(MUTATORS), default="damage", help="what makes the mutants")
+    parser.add_argument("--seconds", type=float, default=10, help="how much processor time a command may take")
     parser.add_argument("--keep", metavar="FOLDER", help="keep failures there, shrunk")
     parser.add_argument(
         "--commands", help="the commands of every mutant, separated by commas; else the slow ones now and then"

@@ -64,7 +64,7 @@ def rows_of(graph: Graph, take: Node, batcher: Node | None) -> int:
         return int(static.pop() or 0)
     if batcher is not None:
         size = batcher.inputs[ops.BATCHING[batcher.op][0]].node
-        if size.op in ops.CONSTANTS:
+        if size.op in ops.CONSTANTS and size.attr("value").size == 1:
             return int(size.attr("value").item())
     raise ShapeError(
         "the number of rows of a batch is not known: the dataset does not batch, or its batch size is computed",

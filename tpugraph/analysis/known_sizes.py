@@ -59,7 +59,8 @@ def _same_scalar(tensor: Tensor) -> Answer:
 
 def _constant_scalar(tensor: Tensor) -> Answer:
     yield from ()
-    return int(tensor.node.attr("value").flat[0])
+    value = tensor.node.attr("value")
+    return int(value.flat[0]) if value.size == 1 else None
 
 
 _SCALARS: dict[str, Rule] = {

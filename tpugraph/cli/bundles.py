@@ -6,12 +6,11 @@ import argparse
 import itertools
 import json
 import time
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tpugraph.cli.console import Console, Outcome
+from tpugraph.cli.console import Console, Outcome, interruptible
 from tpugraph.support import files
 from tpugraph.support.errors import LoadError, UsageError
 from tpugraph.support.wording import counted
@@ -65,12 +64,12 @@ def run(words: Sequence[str], console: Console) -> Outcome:
         raise UsageError(f"--steps={flags.steps} is not a whole number of at least 1", fix=EXAMPLE)
     from tpugraph.runtime import pjrt
 
-    step = pjrt.load(flags.bundle, platform=flags.platform)
+    step = interruptible(lambda: pjrt.load(flags.bundle, platform=flags.platform))
     arrays = _arrays(flags.data, list(step.inputs))
     begun, started = step.trained, time.monotonic()
     count = len(arrays[0]) if flags.steps is None else flags.steps
     console.say(f"{flags.bundle}: {counted(step.num_replicas, 'core')}, trained to step {begun:,}")
-    losses = step.train(_batches(arrays, count))
+    losses = interruptible(lambda: step.train(_batches(arrays, count)))
     seconds = time.monotonic() - started
     last = f", loss {losses[-1]:.6g}" if losses else ""
     console.say(f"trained {counted(count, 'step')} in {seconds:.1f} s ({count / seconds:,.1f} steps/s){last}")
@@ -93,10 +92,12 @@ def _arrays(path: str, inputs: list[str]) -> list[Any]:
     """
     import numpy as np
 
+    from tpugraph.runtime.pjrt.bundle_archive import BROKEN
+
     try:
         with np.load(path) as stored:
             held = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, AttributeError, *BROKEN) as error:
         raise LoadError(f"--data={path} cannot be read as .npz: {error}", fix="write it with numpy.savez") from error
     named = set(inputs) <= set(held)
     if not named and len(held) != len(inputs):

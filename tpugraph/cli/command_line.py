@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tpugraph import __version__
 from tpugraph.cli import bundles
@@ -35,17 +36,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = _dispatch(words, console)
         console.result(outcome.result)
         sys.stdout.flush()
+        if outcome.abandoned and arguments is None:
+            _leave(outcome.code)
         return outcome.code
     except TpuGraphError as error:
         return _fail(console, error, with_traceback="--traceback" in words)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print("interrupted", file=sys.stderr, flush=True)
+        if arguments is None:
+            _leave(INTERRUPTED)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:
         return _fail(console, _unforeseen(error), with_traceback="--traceback" in words)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process at once: threads that were left behind in C++ code would hold up its orderly end, or abort it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _dispatch(words: list[str], console: Console) -> Outcome:

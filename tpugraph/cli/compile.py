@@ -20,7 +20,7 @@ from tpugraph.runtime.pjrt import bundling
 from tpugraph.support.errors import ShapeError, UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.program import Program
-from tpugraph.xla import compile_cache, jax_client, topologies
+from tpugraph.xla import cache_folder, jax_client, topologies
 from tpugraph.xla.jax_client import TooLarge
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
@@ -78,7 +78,7 @@ def _compile(graph: Graph, module: Module, flags: Parsed, console: Console) -> d
     for line in _lines(compiled, module):
         console.say(line)
     if known:
-        console.say(f"the answer of {compiled.seconds:.1f} s is from the cache in {compile_cache.folder()}")
+        console.say(f"the answer of {compiled.seconds:.1f} s is from the cache in {cache_folder.folder()}")
     return {**_facts(compiled, module), "cached": known, "total_seconds": time.perf_counter() - started}
 
 

@@ -25,10 +25,17 @@ LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command ends with: the object for ``--json`` and the exit code."""
+    """What a command ends with.
+
+    Attributes:
+        result: the object for ``--json``.
+        code: the exit code.
+        abandoned: whether threads were left behind at work, for which the process does not wait.
+    """
 
     result: dict[str, Any] = field(default_factory=dict)
     code: int = 0
+    abandoned: bool = False
 
 
 class Console:

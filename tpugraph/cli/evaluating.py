@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from tpugraph.cli import programs
-from tpugraph.cli.console import Console, Outcome
+from tpugraph.cli.console import Console, Outcome, interruptible
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.ir import graphdef
@@ -36,7 +36,7 @@ def run(mode: str, flags: Parsed, console: Console) -> Outcome:
         raise UsageError("--output is for predictions", fix="--json prints the metrics as one object")
     with _session(flags, console) as session:
         started = time.monotonic()
-        found = session.evaluate(flags["steps"])
+        found = interruptible(lambda: session.evaluate(flags["steps"]))
         seconds = time.monotonic() - started
         console.say(
             f"evaluated {counted(found.examples, 'example')} in {counted(found.steps, 'step')}, {seconds:.1f} s"
@@ -61,12 +61,18 @@ def _predict(flags: Parsed, console: Console) -> Outcome:
     else:
         console = Console(machine_readable=True)  # readable lines go to stderr
     with _session(flags, console) as session, _opened(flags["output"]) as file:
-        count = 0
-        for row in session.predict():
-            file.write(json.dumps({name: plain(value) for name, value in row.items()}) + "\n")
-            count += 1
+        count = interruptible(lambda: _write_rows(session, file))
     console.say(f"predicted {counted(count, 'example')}" + (f", wrote {flags['output']}" if flags["output"] else ""))
     return Outcome({"examples": count, "output": flags["output"], "model": flags.model, "notes": session.notes})
+
+
+def _write_rows(session: TPUSession, file: TextIO) -> int:
+    """Write a line for each example; returns how many there are."""
+    count = 0
+    for row in session.predict():
+        file.write(json.dumps({name: plain(value) for name, value in row.items()}) + "\n")
+        count += 1
+    return count
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from tpugraph.roles.findings import Finding, Roles
 from tpugraph.runtime import checkpoint
 from tpugraph.support.errors import TpuGraphError
 from tpugraph.support.wording import counted
+from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.pipeline import Pipeline
 from tpugraph.tpu.program import collective_lines, naive_cut
 
@@ -140,6 +141,7 @@ def _placement(graph: Graph) -> dict[str, Any]:
 
 def _tpu(graph: Graph) -> dict[str, Any]:
     """What a converted graph, or one that TPUEstimator built, says of itself."""
+    check_form(graph)
     names = [f"tpugraph/{name}" for name in _ENTRY_POINTS]
     loop = graph.get("tpugraph/iterations_per_loop/Initializer")
     infeed = [_signature(node, "shapes") for node in graph.of_type("InfeedDequeueTuple")]

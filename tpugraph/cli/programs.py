@@ -16,6 +16,7 @@ from tpugraph.ir.model_files import EVENT_FILES, Loaded
 from tpugraph.ir.reach import files_touched
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
+from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.program import Program
 
 _MOST = 12
@@ -66,6 +67,7 @@ def load(flags: Parsed, console: Console) -> Program:
         return program
     refuse_late(flags)
     graph = graphdef.from_graph_def(loaded.graph_def, source=flags.model)
+    check_form(graph)
     console.say(batch_line(graph))
     rows, cores = _rows_of_a_core(graph), graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas")
     return Program(loaded.graph_def, {"source": flags.model, "global_rows": None if rows is None else rows * cores})

@@ -61,6 +61,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
         {**training.summary(), "model": flags.model, "started_from": started_from, "notes": session.notes,
          "engine": session.report, "shares": timeline.shares() or None},
         code,
+        training.abandoned,
     )  # fmt: skip
 
 

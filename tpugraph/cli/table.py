@@ -313,6 +313,7 @@ VERIFY = Command(
             "largest difference allowed, relative to the largest element of a variable",
             shown="X",
         ),
+        Flag("dry_run", "boolean", False, "convert, say what would be run and on which files, and run nothing"),
         _REBIND,
         _CORES,
         _BATCH,

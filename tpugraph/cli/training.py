@@ -26,6 +26,8 @@ from tpugraph.support.wording import counted
 _SAVE_SECONDS = 600.0
 _PATIENCE = 20.0
 """How long the loop at work may go on after the first signal, in seconds."""
+_LAST_SECONDS = 0.3
+"""How long each of the parts that are given up may take to end."""
 
 
 # --------------------------------------------------------------------------- losses
@@ -98,6 +100,9 @@ class Training:
         curves: the event files, or None to write none.
         timeline: takes note of what the time is spent on.
         beside: write checkpoints beside training, but for the last one.
+
+    Attributes:
+        abandoned: whether the loop at work was given up, and may still be at work.
     """
 
     def __init__(self, session: TPUSession, console: Console, steps: int, losses: LossFile, model_dir: str | None,
@@ -113,6 +118,7 @@ class Training:
         self.timeline = timeline
         self.beside = beside
         self.done = 0
+        self.abandoned = False
         self.checkpoint: str | None = None
         self._under_way: str | None = None
         self.first_loss: float | None = None
@@ -255,9 +261,12 @@ class Training:
 
     def _abandon(self, thread: threading.Thread) -> int:
         """Give up the loop at work; the last checkpoint stays as it is."""
+        self.abandoned = True
         self._progress.close()
-        self.session.close()
-        thread.join(5)
+        closing = threading.Thread(target=self.session.close, name="tpugraph-close", daemon=True)
+        closing.start()
+        closing.join(_LAST_SECONDS)
+        thread.join(_LAST_SECONDS)
         kept = f"the last checkpoint is {self.checkpoint}" if self.checkpoint else "no checkpoint was written"
         self.console.say(f"stopped in the middle of a loop after {counted(self.done, 'step')}; {kept}")
         return 128 + self._signals[0]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 
-from tpugraph.cli.console import Console, Outcome
+from tpugraph.cli import programs
+from tpugraph.cli.console import Console, Outcome, interruptible
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.testing.comparison import Comparison
-from tpugraph.testing.verification import Verification, verify
+from tpugraph.testing.verification import Verification, plan, verify
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
@@ -23,14 +24,16 @@ def run(flags: Parsed, console: Console) -> Outcome:
         raise UsageError(f"'{model}' is converted already; there is no plain graph to compare it with",
                          fix="give the plain graph")  # fmt: skip
     options = ConvertOptions(**flags.options())
+    if flags["dry_run"]:
+        return _plan(flags, options, names, console)
     terminal = console.stream.isatty()
 
     def progress(text: str) -> None:
         if terminal:
             console.say(f"running: {text}")
 
-    found = verify(model, steps, options, checkpoint_path=flags["checkpoint"], rebind=names,
-                   tolerance=flags["tolerance"], progress=progress)  # fmt: skip
+    found = interruptible(lambda: verify(model, steps, options, checkpoint_path=flags["checkpoint"], rebind=names,
+                                         tolerance=flags["tolerance"], progress=progress))  # fmt: skip
     console.say(f"{model}: {counted(steps, 'step')}, {found.batch}, tolerance {found.tolerance:g}")
     console.say(table(found))
     for note in dict.fromkeys(found.notes):
@@ -40,6 +43,19 @@ def run(flags: Parsed, console: Console) -> Outcome:
               "comparisons": [asdict(c) | {"ok": c.within(found.tolerance)} for c in found.comparisons],
               "notes": found.notes}  # fmt: skip
     return Outcome(result, 0 if found.ok else 1)
+
+
+def _plan(flags: Parsed, options: ConvertOptions, rebind: dict[str, str], console: Console) -> Outcome:
+    """Say what would be run, and on which files; nothing of the graph is run."""
+    found = plan(flags.model, flags["steps"], options, checkpoint_path=flags["checkpoint"], rebind=rebind)
+    touched = programs.files_lines(found.converted, rebind)
+    console.say(f"{flags.model}: {counted(flags['steps'], 'step')}, {found.batch}, tolerance {flags['tolerance']:g}")
+    for line in (*(f"would run   {run}" for run in found.runs), *touched,
+                 f"starts from {found.starts_from or 'the first values that the graph gives'}"):  # fmt: skip
+        console.say(line)
+    console.say("nothing was run")
+    return Outcome({"dry_run": True, "model": flags.model, "steps": flags["steps"], "batch": found.batch, "runs": found.runs,
+                    "starts_from": found.starts_from, "files": touched})  # fmt: skip
 
 
 def table(found: Verification) -> str:

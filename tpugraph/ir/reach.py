@@ -8,6 +8,7 @@ from typing import Any
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor, function_library
+from tpugraph.support.errors import RunError
 
 _WORDS = {"reads": "reads a file", "writes": "writes a file", "prints": "prints", "calls": "calls a Python function",
           "ends": "ends the process"}  # fmt: skip
@@ -61,6 +62,18 @@ def _reaching_in(graph: Graph, caller: Node, name: str, function: Any) -> Iterat
     for definition in found:
         where = f"{definition.name} ({definition.op}) in the function '{name}'"
         yield Reaching(where, definition.op, ops.REACH[definition.op], names)
+
+
+def refuse_to_end(graph: Graph) -> None:
+    """Refuse to run a graph that would end the process, as an Abort op does.
+
+    Raises:
+        RunError: it has such an op, which is named.
+    """
+    for found in reaching(graph, graph):
+        if found.does == "ends":
+            raise RunError("an op of the graph ends the process when it runs", node=found.node, origin=graph.source,
+                           fix="remove it from the graph")  # fmt: skip
 
 
 def files_touched(graph: Graph) -> dict[str, list[str]]:

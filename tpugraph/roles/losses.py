@@ -72,7 +72,7 @@ def _summarised_losses(graph: Graph, varying: dict[Node, None]) -> list[Finding]
     found: list[tuple[tuple[int, int, int], Finding]] = []
     for position, node in enumerate(graph.of_type("ScalarSummary")):
         tag_node = node.inputs[0].node
-        if tag_node.op not in ops.CONSTANTS or node.inputs[1].node not in varying:
+        if tag_node.op not in ops.CONSTANTS or tag_node.attr("value").size != 1 or node.inputs[1].node not in varying:
             continue
         tag = tag_node.attr("value").item()
         tag = tag.decode() if isinstance(tag, bytes) else str(tag)

@@ -58,6 +58,18 @@ def translate(error: BaseException, graph: tf.Graph, source: str, files: set[str
     )
 
 
+def stalled(why: str, found: TpuGraphError) -> RunError:
+    """The error of a run that was ended because it stood still.
+
+    Args:
+        why: what was seen.
+        found: the error that the run ended with, which names what waited.
+    """
+    return RunError(why, node=found.node, origin=found.origin,
+                    fix="something waits for what nothing gives it, such as a queue that nobody fills: look at the input, and at the "
+                    "node where one is named")  # fmt: skip
+
+
 def first_words(error: BaseException) -> str:
     """The line of a TensorFlow message that says what went wrong."""
     lines = (line.strip() for line in str(error).splitlines())

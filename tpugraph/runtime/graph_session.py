@@ -12,6 +12,7 @@ from tpugraph.analysis import shapes
 from tpugraph.ir import Graph
 from tpugraph.runtime import failures
 from tpugraph.runtime.queue_runners import QueueRunners
+from tpugraph.runtime.stall_watch import StallWatch
 from tpugraph.support.errors import RunError, TpuGraphError
 
 STEPS = "tpugraph/iterations_per_loop"
@@ -28,6 +29,7 @@ class GraphSession:
         start: makes the session on the ``tf.Graph``.
         files: the names of files in the graph, which may be missing.
         note: told what is worth knowing, in sentences.
+        stall_seconds: how long the processor may be idle during a run, for ever when 0; nothing is watched where None.
 
     Attributes:
         graph: the ``tf.Graph``.
@@ -36,16 +38,19 @@ class GraphSession:
         steps_per_loop: the steps of a loop, as the graph was converted.
         source: where the graph comes from, for messages.
         closed: whether it is closed, on purpose or by a failure.
+        watch: ends runs that stand still.
     """
 
     def __init__(
-        self, graph: Graph, start: Callable[[Any], Any], *, files: set[str], note: Callable[[str], None]
-    ) -> None:
+        self, graph: Graph, start: Callable[[Any], Any], *, files: set[str], note: Callable[[str], None],
+        stall_seconds: float | None = None,
+    ) -> None:  # fmt: skip
         self.source = graph.source
         self.graph = shapes.import_graph(graph)
         self.session = start(self.graph)
         self.names: Set[str] = {op.name for op in self.graph.get_operations()}
         self.closed = False
+        self.watch = StallWatch(self.session.close, idle_seconds=stall_seconds or 0.0, alone=stall_seconds is not None)
         self._files = files
         self._note = note
         self._callables: dict[tuple[str, ...], Any] = {}
@@ -81,13 +86,26 @@ class GraphSession:
     def translated(self) -> Iterator[None]:
         """Work in the TensorFlow session, whose errors become those of tpugraph."""
         try:
-            yield
+            with self.watch.during():
+                yield
         except _FAILURES as error:
             raise self.translate(error) from error
 
     def translate(self, error: BaseException) -> TpuGraphError:
         """The error of tpugraph for one that TensorFlow raised."""
-        return failures.translate(error, self.graph, self.source, self._files)
+        if isinstance(error, tf.errors.OutOfRangeError) and self._queue_runners.failure is not None:
+            error = self._queue_runners.failure  # the data ended because what fills the queue failed
+        found = failures.translate(error, self.graph, self.source, self._files)
+        return failures.stalled(self.watch.why, found) if self.watch.why else found
+
+    def raise_failure_of_input(self) -> None:
+        """Raise where the data ended because what fills a queue failed.
+
+        Raises:
+            RunError: it did.
+        """
+        if self._queue_runners.failure is not None:
+            raise self.translate(self._queue_runners.failure)
 
     def require_open(self) -> None:
         """See that the session can run.
@@ -127,11 +145,13 @@ class GraphSession:
         """Hear that a failure has closed the TensorFlow session."""
         self.closed = True
         self._queue_runners.stop()
+        self.watch.stop()
 
     def close(self) -> None:
         """Shut the TPU system down and release the TensorFlow session."""
         self.closed = True
         self._queue_runners.stop()
+        self.watch.stop()
         try:
             self.session.run("tpugraph/shutdown")
         except (*_FAILURES, TpuGraphError) as error:

@@ -17,6 +17,9 @@ class QueueRunners:
     Args:
         session: the TensorFlow session.
         report: told when a queue stops for another reason than the end of its input.
+
+    Attributes:
+        failure: the first such reason; None while there is none.
     """
 
     def __init__(self, session: Any, report: Callable[[str], None]) -> None:
@@ -24,6 +27,7 @@ class QueueRunners:
         self._report = report
         self._threads: list[threading.Thread] = []
         self._stopped = False
+        self.failure: BaseException | None = None
 
     def start(self) -> None:
         """Start filling; starting twice is fine."""
@@ -36,7 +40,8 @@ class QueueRunners:
                 or op.inputs[0].op.type in ops.ENTER
             ):
                 continue
-            thread = threading.Thread(target=self._fill, args=(op,), daemon=True, name=f"tpugraph-queue-{op.name}")
+            work = (op, self._close_of(op))
+            thread = threading.Thread(target=self._fill, args=work, daemon=True, name=f"tpugraph-queue-{op.name}")
             thread.start()
             self._threads.append(thread)
 
@@ -49,19 +54,31 @@ class QueueRunners:
         for thread in self._threads:
             thread.join(timeout=10)
 
-    def _fill(self, op: Any) -> None:
-        close = [
-            c
-            for c in self._session.graph.get_operations()
-            if c.type in ops.QUEUE_CLOSES and c.inputs[0] is op.inputs[0]
-        ]
+    def _fill(self, op: Any, close: Any) -> None:
+        """Fill a queue; it is closed where that ends, or whoever takes from it would wait for ever."""
+        failure: BaseException | None = None
         try:
             run = self._session.make_callable(op)
             while not self._stopped:
                 run()
+            return
         except (tf.errors.OutOfRangeError, tf.errors.CancelledError):
-            if close and not self._stopped:
-                self._session.run(close[0])
+            pass  # the end of its input, or of the session
         except (tf.errors.OpError, RuntimeError) as error:
-            if not self._stopped:
-                self._report(f"the queue '{op.name}' stopped: {str(error).splitlines()[0]}")
+            failure = error
+        if self._stopped:
+            return
+        if failure is not None:
+            self._report(f"the queue '{op.name}' stopped: {str(failure).splitlines()[0]}")
+            self.failure = self.failure or failure
+        self._session.run(close)
+
+    def _close_of(self, op: Any) -> Any:
+        """What closes the queue that an op puts into: the graph's own op, or one that is made."""
+        graph, queue = self._session.graph, op.inputs[0]
+        own = [c for c in graph.get_operations() if c.type in ops.QUEUE_CLOSES and c.inputs[0] is queue]
+        if own:
+            return own[0]
+        make = tf.raw_ops.QueueCloseV2 if queue.dtype == tf.resource else tf.raw_ops.QueueClose
+        with graph.as_default(), tf.device(queue.device):
+            return make(handle=queue)

@@ -11,15 +11,18 @@ from typing import Any
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import file_names, rebind_files
+from tpugraph.ir.reach import refuse_to_end
 from tpugraph.runtime import engines, evaluation
 from tpugraph.runtime.cluster import masters
 from tpugraph.runtime.emulator import emulation
 from tpugraph.runtime.engine import TrainingLoop
 from tpugraph.runtime.engine_choice import choose
 from tpugraph.runtime.evaluation import Evaluated
+from tpugraph.runtime.stall_watch import IDLE_SECONDS
 from tpugraph.runtime.stateful_session import StatefulSession
 from tpugraph.runtime.timeline import OFF, Timeline
 from tpugraph.support.errors import RunError
+from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.program import Program
 
 LoopCallback = Callable[[int, list[float]], None]
@@ -48,6 +51,8 @@ class TPUSession(StatefulSession):
         queues: emulate infeed and outfeed as queues between three concurrent parts, as on a TPU, instead of one loop.
         timeline: takes note of what each loop of a training spends its time on. Where one Session.run does input, step and
             outfeed, each op is measured, which slows a small step.
+        stall_seconds: how long the processor may be idle during a run of this process before the run is ended; for ever when 0.
+            A run in which all threads wait for each other is ended after some seconds.
         config: a ``tf.compat.v1.ConfigProto``. On a cluster its ``operation_timeout_in_ms`` bounds the time without a
             finished step.
 
@@ -58,8 +63,9 @@ class TPUSession(StatefulSession):
         restored_from: the prefix of the checkpoint that was restored last; None before.
 
     Raises:
-        RunError: the graph is no TPU graph, the session cannot start, not all workers answer, jax is not installed, or a
-            compiler refuses the graph and ``engine`` is ``pjrt``.
+        LoadError: the graph has not the form of a TPU graph.
+        RunError: the graph is no TPU graph, an op of it would end the process, the session cannot start, not all workers
+            answer, jax is not installed, or a compiler refuses the graph and ``engine`` is ``pjrt``.
         UsageError: no such engine or platform, or one that cannot run this graph.
     """
 
@@ -76,6 +82,7 @@ class TPUSession(StatefulSession):
         seed: int = 0,
         queues: bool = False,
         timeline: Timeline = OFF,
+        stall_seconds: float = IDLE_SECONDS,
         config: Any = None,
     ) -> None:
         graph = _tpu_graph(program)
@@ -91,7 +98,8 @@ class TPUSession(StatefulSession):
         chosen, made = engines.make(graph, chosen, place, seed=seed, queues=queues, timeline=timeline)
         self.report = {**chosen.as_dict(), **made.report()}
         self._timeline = timeline
-        super().__init__(graph, made, partial(place.session, config=config, progress="tpugraph/global_step:0"), files)
+        super().__init__(graph, made, partial(place.session, config=config, progress="tpugraph/global_step:0"), files,
+                         stall_seconds=None if master or cluster else stall_seconds)  # fmt: skip
 
     # ------------------------------------------------------------------ training
 
@@ -148,6 +156,7 @@ class TPUSession(StatefulSession):
             if on_loop is not None:
                 on_loop(self.global_step, found)
             if len(found) < count:
+                self._host.raise_failure_of_input()
                 self.notes.append(f"the data ended after {len(losses)} steps")
                 break
         return losses
@@ -246,6 +255,8 @@ def _tpu_graph(program: Any) -> Graph:
             origin=graph.source,
             fix="convert it first: tpugraph convert MODEL",
         )
+    check_form(graph)
+    refuse_to_end(graph)
     return graph
 
 

@@ -28,6 +28,7 @@ class StatefulSession:
         engine: what runs the steps; it may hold newer values than TensorFlow.
         start: makes the TensorFlow session on the ``tf.Graph``.
         files: the names of files in the graph.
+        stall_seconds: see :class:`tpugraph.runtime.session.TPUSession`; nothing is watched where None.
 
     Attributes:
         engine: as given.
@@ -35,12 +36,13 @@ class StatefulSession:
         restored_from: the prefix of the checkpoint that was restored last; None before.
     """
 
-    def __init__(self, graph: Graph, engine: Engine, start: Callable[[Any], Any], files: set[str]) -> None:
+    def __init__(self, graph: Graph, engine: Engine, start: Callable[[Any], Any], files: set[str], *,
+                 stall_seconds: float | None = None) -> None:  # fmt: skip
         self.engine = engine
         self.notes = list(engine.notes)
         self.restored_from: str | None = None
         reads, keys = checkpoint.reads_of(graph), checkpoint.keys_of(graph)
-        self._host = GraphSession(graph, start, files=files, note=self.notes.append)
+        self._host = GraphSession(graph, start, files=files, note=self.notes.append, stall_seconds=stall_seconds)
         engine.attach(self._host)
         self._variables = Variables(self._host.graph, reads, self._run)
         self._checkpoints = SessionCheckpoints(self._host, engine, keys, self._run, self.notes.append)

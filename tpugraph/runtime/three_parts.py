@@ -42,7 +42,8 @@ class ThreeParts(TensorFlowEngine):
         ends = self.host.graph.get_operation_by_name("tpugraph/enqueue").control_inputs
         fed = [op.outputs[0] if op.outputs else op for op in ends]  # an error where the loop ends early, which no op is
         parts: dict[str, Any] = {"infeed": fed, "device": f"{device}:0", "outfeed": fetches}
-        results, failure = run_together(self.host.session, parts, self._timeline)
+        with self.host.watch.during():
+            results, failure = run_together(self.host.session, parts, self._timeline)
         if failure is None:
             return list(results["outfeed"])
         self.host.fail()
@@ -50,6 +51,7 @@ class ThreeParts(TensorFlowEngine):
 
     def _error(self, failure: Failure) -> TpuGraphError:
         if isinstance(failure.error, tf.errors.OutOfRangeError) and failure.part == "infeed":
+            self.host.raise_failure_of_input()
             return RunError(
                 "the data ended in the middle of a loop",
                 origin=self.host.source,

@@ -14,9 +14,12 @@ from tpugraph import ops, roles
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import file_names, missing_file_error
+from tpugraph.ir.reach import refuse_to_end
 from tpugraph.ir.session_config import guarded
 from tpugraph.roles.findings import Roles
+from tpugraph.runtime.failures import stalled
 from tpugraph.runtime.pipelines import run_as_written
+from tpugraph.runtime.stall_watch import StallWatch
 from tpugraph.support.errors import RunError, TpuGraphError
 
 Values = dict[str, np.ndarray[Any, Any]]
@@ -36,6 +39,7 @@ class PlainRun:
     """
 
     def __init__(self, graph: Graph, *, train_op: str | None = None, loss: str | None = None) -> None:
+        refuse_to_end(graph)
         self.graph = graph
         self.roles = roles.find(graph, train_op=train_op, loss=loss)
         self._loss = graph.tensor(self.roles.loss.name)
@@ -43,6 +47,7 @@ class PlainRun:
         run_as_written(copy)  # the same elements; closing the session never waits for the measuring
         self._target = shapes.import_graph(copy)
         self._session: Any = None
+        self._watch = StallWatch(lambda: None)
         self._reads: dict[str, Any] = {}
         self._assigns: dict[str, tuple[Any, Any]] = {}
         with self._target.as_default():
@@ -56,6 +61,7 @@ class PlainRun:
     def close(self) -> None:
         """Release the session."""
         if self._session is not None:
+            self._watch.stop()
             self._session.close()
             self._session = None
 
@@ -158,6 +164,7 @@ class PlainRun:
         """A new session with initialised variables, tables and input."""
         self.close()
         self._session = tf.compat.v1.Session(graph=self._target, config=guarded())
+        self._watch = StallWatch(self._session.close)
         for initializer in self._initializers():
             self._run(self._operation(initializer))
         for name, value in start.items():
@@ -210,7 +217,8 @@ class PlainRun:
 
     def _run(self, fetch: Any, feed: Mapping[Any, Any] | None = None) -> Any:
         try:
-            return self._session.run(fetch, feed_dict=feed)
+            with self._watch.during():
+                return self._session.run(fetch, feed_dict=feed)
         except tf.errors.OutOfRangeError:
             raise
         except (tf.errors.OpError, RuntimeError) as error:
@@ -222,7 +230,8 @@ class PlainRun:
             return missing
         words = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         node = getattr(getattr(error, "op", None), "name", None)
-        return RunError(f"the plain graph fails: {words[:300]}", node=node, origin=self.graph.source)
+        found = RunError(f"the plain graph fails: {words[:300]}", node=node, origin=self.graph.source)
+        return stalled(self._watch.why, found) if self._watch.why else found
 
 
 def _fill(session: Any, enqueue: Any, graph: Any) -> None:

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import ops, roles
+from tpugraph import roles
 from tpugraph.analysis import races
 from tpugraph.compiler import ConvertOptions, convert
-from tpugraph.ir import Graph, Node, graphdef
+from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import rebind_files
 from tpugraph.runtime import checkpoint
 from tpugraph.runtime.session import TPUSession
+from tpugraph.support.wording import counted
+from tpugraph.testing.comparable import closed_batches, drop_remainder, fix_seeds
 from tpugraph.testing.comparison import Comparison, Result, compare, relative
 from tpugraph.testing.plain_run import PlainRun, Values, read_pieces
 from tpugraph.tpu.program import Program
-
-_SEED = 20_111
 
 
 @dataclass
@@ -70,6 +70,49 @@ def verify(
     return Verification(comparisons, tolerance, work.notes, work.batch)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What :func:`verify` would do.
+
+    Attributes:
+        batch: the rows of a step, such as ``global batch 256 = 8 cores x 32``.
+        runs: the trainings, in order.
+        starts_from: the prefix of the checkpoint; None where the graph gives the first values.
+        converted: the graph that would be run on the cores.
+    """
+
+    batch: str
+    runs: list[str]
+    starts_from: str | None
+    converted: Program
+
+
+def plan(model: str, steps: int, options: ConvertOptions, *, checkpoint_path: str | None = None,
+         rebind: Mapping[str, str] | None = None) -> Plan:  # fmt: skip
+    """Convert the graph and look at the checkpoint as :func:`verify` does, and run no op of the graph.
+
+    Args:
+        model: path of a plain graph.
+        steps: number of steps.
+        options: how to convert.
+        checkpoint_path: where :func:`verify` would start.
+        rebind: file names in the graph to replace.
+
+    Raises:
+        TpuGraphError: the graph cannot be converted, or the checkpoint does not match it.
+    """
+    work = _Verifier(model, steps, options, dict(rebind or {}), Path(), lambda text: None)
+    one, many = work.convert(1), work.convert(options.num_replicas)
+    start = None
+    if checkpoint_path is not None:
+        start = checkpoint.resolve(checkpoint_path, lambda text: None)
+        checkpoint.check(start, checkpoint.keys_of(graphdef.from_graph_def(one.graph_def, source=model)))
+    runs = [f"the plain graph, {counted(steps, 'step')}"]
+    for count in dict.fromkeys((1, options.num_replicas)):
+        runs.append(f"{counted(count, 'core')}, {counted(steps, 'single step')}, then one loop of {steps}")
+    return Plan(many.report["batch"]["line"], runs, None if start is None else str(start), many)
+
+
 class _Verifier:
     def __init__(self, model: str, steps: int, options: ConvertOptions, rebind: dict[str, str], folder: Path,
                  progress: Callable[[str], None]) -> None:  # fmt: skip
@@ -84,8 +127,8 @@ class _Verifier:
 
     def run(self, checkpoint_path: str | None) -> list[Comparison]:
         self.progress("converting")
-        one = self._convert(1)
-        many = self._convert(self.options.num_replicas)
+        one = self.convert(1)
+        many = self.convert(self.options.num_replicas)
         self.batch = many.report["batch"]["line"]
         plain = self._plain(one)
         randoms = self._explain_randomness(plain)
@@ -146,14 +189,14 @@ class _Verifier:
     def _load(self, *, closed: Sequence[str] = ()) -> Graph:
         graph = graphdef.load(self.model)
         rebind_files(graph, self.rebind)
-        _seed(graph)
+        fix_seeds(graph)
         for name in closed:
-            if _drop_remainder(graph, graph[name]):
+            if drop_remainder(graph, graph[name]):
                 self.notes.append(f"'{name}' drops its last partial batch, in the plain graph of this comparison too")
         return graph
 
     def _plain(self, converted: Program) -> PlainRun:
-        graph = self._load(closed=_closed_batches(converted))
+        graph = self._load(closed=closed_batches(converted))
         chosen = {"train_op": self.options.train_op, "loss": self.options.loss}
         found = roles.find(graph, **chosen)
         roots = [graph.tensor(found.loss.name).node, *(graph[op.name] for op in found.train_ops)]
@@ -164,11 +207,12 @@ class _Verifier:
                                   " a difference below may be chance")  # fmt: skip
         return PlainRun(graph, **chosen)
 
-    def _convert(self, cores: int) -> Program:
+    def convert(self, cores: int) -> Program:
+        """The graph, comparable, for so many cores."""
         return convert(self._load(), replace(self.options, num_replicas=cores))
 
     def _explain_randomness(self, plain: PlainRun) -> list[str]:
-        seeded = _seed(graphdef.load(self.model))
+        seeded = fix_seeds(graphdef.load(self.model))
         if seeded:
             self.notes.append(f"fixed seeds were set for this comparison: {', '.join(seeded[:4])}"
                               f"{f' and {len(seeded) - 4} more' if len(seeded) > 4 else ''} had none")  # fmt: skip
@@ -229,49 +273,3 @@ class _Start:
 
     values: Values
     path: Path
-
-
-def _seed(graph: Graph) -> list[str]:
-    """Give every random op and every shuffle without a seed a fixed one, the same in each copy of the graph."""
-    seeded = []
-    for position, node in enumerate(graph):
-        if node.op in ops.RANDOM and node.has_attr("seed2") and not (node.attr("seed") or node.attr("seed2")):
-            graph.set_attr(node, "seed", _SEED)
-            graph.set_attr(node, "seed2", position + 1)
-            seeded.append(node.name)
-        elif ops.is_dataset(node.op) and _seed_dataset(graph, node):
-            seeded.append(node.name)
-    return seeded
-
-
-def _seed_dataset(graph: Graph, node: Node) -> bool:
-    """Give a dataset op that takes seeds, both of them zero, others; returns whether it did."""
-    names = [argument.name for argument in ops.op_def(node.op).input_arg]
-    places = [names.index(name) for name in ("seed", "seed2") if name in names]
-    if len(places) != 2 or len(names) != len(node.inputs):
-        return False
-    constants = [node.inputs[place].node for place in places]
-    if any(constant.op not in ops.CONSTANTS or constant.attr("value").any() for constant in constants):
-        return False
-    for place, constant in zip(places, constants, strict=True):
-        attributes = {"dtype": constant.attr("dtype"), "value": np.int64(_SEED + place)}
-        own = graph.add("Const", f"{node.name}/seed", attrs=attributes, device=constant.device)
-        graph.set_input(node, place, own.out())
-    return True
-
-
-def _closed_batches(program: Program) -> list[str]:
-    """The dataset ops that the conversion said something about: those whose partial batches it drops."""
-    return [note["node"] for note in program.report["why"] if note["stage"] == "static-shapes"]
-
-
-def _drop_remainder(graph: Graph, node: Node) -> bool:
-    """Let a batch op drop its last partial batch; returns whether it did not before."""
-    names = [argument.name for argument in ops.op_def(node.op).input_arg]
-    if not ops.is_dataset(node.op) or "drop_remainder" not in names:
-        return False
-    place = names.index("drop_remainder")
-    kind = node.inputs[place].node.attr("dtype")
-    own = graph.add("Const", f"{node.name}/drop_remainder", attrs={"dtype": kind, "value": np.asarray(True)})
-    graph.set_input(node, place, own.out())
-    return True

@@ -11,16 +11,24 @@ from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.step import DeviceEnds, Partitioned
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.ir.walks import readers
-from tpugraph.support.errors import InvariantError
+from tpugraph.support.errors import ConversionError, InvariantError
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One place where an invariant does not hold."""
+    """One place where an invariant does not hold.
+
+    Attributes:
+        node: where.
+        fault: what is wrong.
+        fix: what to do about it.
+        of_model: whether the user's model is the cause, which no pass can mend.
+    """
 
     node: Node | None
     fault: str
     fix: str | None = None
+    of_model: bool = False
 
 
 Check = Callable[[Graph], Iterable[Violation]]
@@ -39,6 +47,7 @@ class Invariant:
 
         Raises:
             InvariantError: the first violation, and how many more there are.
+            ConversionError: the same, where the model is the cause.
         """
         if graph.verified(self.name):
             return  # nothing was edited since it held
@@ -51,6 +60,8 @@ class Invariant:
         origin = graph.source
         if first.node is not None and first.node.origin:
             origin = f"{graph.source}, made for '{first.node.origin}' by {first.node.made_by}"
+        if first.of_model:
+            raise ConversionError(f"{first.fault}{more}", node=first.node, origin=origin, fix=first.fix, stage=stage)
         raise InvariantError(
             f"{self.name}: {first.fault}{more}", node=first.node, origin=origin, fix=first.fix, stage=stage
         )
@@ -122,7 +133,9 @@ def _placed(graph: Graph) -> Iterator[Violation]:
     device = analysis.cluster_nodes(graph)
     for node in device:
         if ops.is_host_only(node.op):
-            yield Violation(node, "runs on a host only, but is placed on the device")
+            yield Violation(
+                node, "runs on a host only, and is used between what runs on the device", _HOST_FIX, of_model=True
+            )
     if not device:
         yield Violation(None, "no node is placed on the device", "run the pass placement")
 
@@ -159,7 +172,7 @@ def _gradients_reduced(graph: Graph) -> Iterator[Violation]:
         for use in readers(graph[name]):
             fact = ops.WRITES.get(use.op)
             if fact is not None and in_cluster(use) and use in varying:
-                yield Violation(use, f"the update of '{name}' differs between cores", _UPDATE_FIX)
+                yield Violation(use, f"the update of '{name}' differs between cores", _UPDATE_FIX, of_model=True)
 
 
 @_invariant
@@ -178,8 +191,11 @@ def _varying(graph: Graph) -> NodeSet:
 
 _UPDATE_FIX = (
     "besides its gradient, the update depends on the batch (a rate or a condition made of this step's loss, say): "
-    "use the step counter or a variable for it, and run cross-replica-sum before"
+    "use the step counter or a variable for it"
 )
+
+
+_HOST_FIX = "compute it in the input function, or take it out of the step"
 
 
 @_invariant
@@ -197,7 +213,8 @@ def _fed_by_infeed(graph: Graph) -> Iterator[Violation]:
             continue
         for control in node.controls:
             if control not in device:
-                yield Violation(node, f"waits for '{control.name}', which is on the host", "run the pass infeed")
+                fault = f"waits for '{control.name}', which is on the host"
+                yield Violation(node, fault, "let it wait for what the input gives, or for nothing", of_model=True)
         groups.add(id(node.controls))
 
 

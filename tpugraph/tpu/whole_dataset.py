@@ -21,7 +21,7 @@ def keep_remainder(graph: Graph, chain: list[Node], batcher: Node | None) -> lis
     if batcher is None or operand is None:
         return []
     drop = batcher.inputs[operand]
-    if drop.node.op in ops.CONSTANTS and not drop.node.attr("value").item():
+    if drop.node.op in ops.CONSTANTS and not drop.node.attr("value").any():
         return []
     if any(node.has_attr("f") or node.op in ops.BATCHING for node in chain[:-1]):
         note = f"{batcher.name}: drops the last partial batch, since a function behind it expects full ones"
@@ -40,7 +40,7 @@ def keep_remainder(graph: Graph, chain: list[Node], batcher: Node | None) -> lis
 def endless(chain: list[Node]) -> bool:
     """Whether the dataset repeats its elements for ever."""
     counts = [node.inputs[1].node for node in chain if node.op == "RepeatDataset"]
-    return any(count.op in ops.CONSTANTS and int(count.attr("value").item()) < 0 for count in counts)
+    return any(count.op in ops.CONSTANTS and (count.attr("value") < 0).any() for count in counts)
 
 
 def go_on_empty(graph: Graph, iterator: Node, take: Node, dataset: Node, open_shapes: list[Any]) -> None:

@@ -16,17 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph.support.errors import LoadError
-from tpugraph.support.files import write_atomically
-from tpugraph.xla import topologies
+from tpugraph.xla import cache_folder, topologies
 from tpugraph.xla.live_memory import LiveMemory, LivePoint
 from tpugraph.xla.memory_layouts import Placed
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import Compiled
 
-FOLDER = "TPUGRAPH_CACHE"
-"""Environment variable: the folder to use instead of ``$XDG_CACHE_HOME/tpugraph``; "" is for none."""
-
-_FORM = 3
+_FORM = 4
 _FLAGS = ("LIBTPU_INIT_ARGS", "XLA_FLAGS", topologies.LIBRARY)
 
 
@@ -55,17 +51,9 @@ def compile_once(module: Module, topology: str, note: Callable[[str], None]) -> 
     return compiled, False
 
 
-def folder() -> Path | None:
-    """The cache folder; None where the user wants none."""
-    own = os.environ.get(FOLDER)
-    if own is not None:
-        return Path(own) if own else None
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpugraph"
-
-
 def _place(module: Module, topology: str) -> Path | None:
     """Where the entry of a module is."""
-    parent, libtpu = folder(), _version("libtpu")
+    parent, libtpu = cache_folder.folder(), _version("libtpu")
     if parent is None or not libtpu:
         return None
     facts = [_FORM, topology, module.num_replicas, module.iterations, [asdict(v) for v in module.arguments], libtpu,
@@ -83,23 +71,17 @@ def _version(package: str) -> str:
 
 def _read(place: Path, note: Callable[[str], None]) -> Compiled | None:
     try:
-        text = place.read_text()
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        note(f"the cache entry '{place}' cannot be read, so it is made anew: {error}")
-        return None
-    try:
-        held = json.loads(text)
-        if held["sha256"] != _digest(held["compiled"]):
-            raise ValueError("it does not have its own checksum")
-        fields = dict(held["compiled"])
-        fields["tensors"] = _placed(fields["tensors"])
-        fields["live"] = _live(fields["live"])
-        return Compiled(**fields)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        held = cache_folder.read(place)
+        if held is None:
+            return None
+        return Compiled(**{**held, "tensors": _placed(held["tensors"]), "live": _live(held["live"])})
+    except cache_folder.Foreign as error:
+        note(f"the cache entry '{place}' {error}, so it is made anew")
+    except OSError as error:
+        note(f"the cache entry '{place}' cannot be read, so it is made anew: {error.strerror}")
+    except (KeyError, TypeError) as error:  # of another version of this page
         note(f"the cache entry '{place}' is damaged, so it is made anew: {error}")
-        return None
+    return None
 
 
 def _placed(held: list[dict[str, Any]]) -> tuple[Placed, ...]:
@@ -114,15 +96,9 @@ def _live(held: dict[str, Any] | None) -> LiveMemory | None:
 
 
 def _write(place: Path, compiled: Compiled, note: Callable[[str], None]) -> None:
-    fields = json.loads(json.dumps(asdict(compiled)))
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, json.dumps({"sha256": _digest(fields), "compiled": fields}).encode())
+        cache_folder.write(place, asdict(compiled))
     except OSError as error:
         note(f"the cache folder '{place.parent}' cannot be written: {error.strerror}")
     except LoadError as error:
         note(f"the answer is not kept: {error.fault}")
-
-
-def _digest(fields: Any) -> str:
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

@@ -74,8 +74,10 @@ def _source(node: Node) -> _Source | None:
     if any(constant.op not in ops.CONSTANTS for constant in constants):
         return None
     components = [constant.attr("value") for constant in constants]
-    if any(not array.shape or array.dtype == object for array in components) or not len(components[0]):
+    if any(not array.shape or array.dtype == object for array in components):
         return None
+    if len({len(array) for array in components}) != 1 or not len(components[0]):
+        return None  # TensorFlow says what is wrong with them
     return _Source(components, repeats, size)
 
 

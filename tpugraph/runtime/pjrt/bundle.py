@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import lzma
 import os
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,14 +18,27 @@ from typing import Any
 
 import numpy as np
 
+from tpugraph.runtime.pjrt.bundle_archive import (
+    BROKEN,
+    MANIFEST,
+    MODULE,
+    MOST,
+    VARIABLES,
+    Archive,
+    most_bytes,
+    pack,
+    unpack,
+)
 from tpugraph.support.errors import LoadError
 from tpugraph.support.files import write_atomically
 from tpugraph.xla.module import SIZES, Module, Value
 
 Array = np.ndarray[Any, Any]
 VERSION = 1
-_MODULE, _VARIABLES, _MANIFEST = "module.mlirbc", "variables.npz", "manifest.json"
-_BITS = {1: np.uint8, 2: np.uint16}
+MOST_CORES = 4096
+MOST_DIMENSIONS = 32
+MOST_ELEMENTS = 1 << 48
+"""Of one value; more than any machine holds, and no product of sizes overflows."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +73,8 @@ class Bundle:
         Raises:
             LoadError: the place cannot be written.
         """
-        stored = {name: _stored(value) for name, value in self.variables.items()}
-        held = io.BytesIO()
-        np.savez(held, *stored.values())
-        members = {_MODULE: self.module.code, _VARIABLES: held.getvalue()}
+        arrays = [np.asarray(value) for value in self.variables.values()]
+        members = {MODULE: self.module.code, VARIABLES: pack(arrays)}
         manifest = {
             "format": "tpugraph bundle",
             "version": VERSION,
@@ -78,10 +87,10 @@ class Bundle:
             "inputs": list(self.inputs),
             "arguments": [asdict(value) for value in self.module.arguments],
             "results": [asdict(value) for value in self.module.results],
-            "variables": list(stored),
+            "variables": list(self.variables),
             "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
         }
-        members[_MANIFEST] = json.dumps(manifest, indent=1).encode()
+        members[MANIFEST] = json.dumps(manifest, indent=1).encode()
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, data in members.items():
@@ -91,61 +100,97 @@ class Bundle:
 
 
 def read(path: str | os.PathLike[str]) -> Bundle:
-    """Read a bundle, and check it against its manifest.
+    """Read a bundle, and check it against its manifest. What the manifest claims is bounded before anything is made of it.
 
     Raises:
-        LoadError: no such file, no bundle, a damaged one, or one of a later version.
+        LoadError: no such file, no bundle, a damaged one, one of a later version, or one that this machine cannot hold.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = {name: archive.read(name) for name in archive.namelist()}
-        manifest = json.loads(members[_MANIFEST])
-        if manifest["format"] != "tpugraph bundle":
-            raise KeyError("format")
+        with Archive(path) as archive:
+            manifest = _manifest(archive, path)
+            members = {MODULE: archive.read(MODULE, MOST[MODULE])}
+            _check_sum(manifest, MODULE, members, path)
+            arguments, results = _values(manifest, path)
+            stored = _stored_variables(manifest, arguments)
+            members[VARIABLES] = archive.read(VARIABLES, most_bytes(stored))
+            _check_sum(manifest, VARIABLES, members, path)
     except FileNotFoundError:
         raise LoadError(f"there is no file '{path}'", fix="check the path") from None
     except OSError as error:
         raise LoadError(f"'{path}' cannot be read: {error.strerror or error}", fix="check the path") from error
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise _damaged(path, f"it has no {_MANIFEST} of a bundle") from error
-    except _BROKEN_ZIP as error:
+    except BROKEN as error:
         raise _damaged(path, f"it is no whole zip file ({error or type(error).__name__})") from error
-    if manifest.get("version") != VERSION:
-        raise LoadError(f"the bundle '{path}' is of version {manifest.get('version')!r}, and this tpugraph reads {VERSION}",
-                        fix="write it with this version: tpugraph compile MODEL -o FILE")  # fmt: skip
-    sums = manifest.get("sha256")
-    for name in (_MODULE, _VARIABLES):
-        if not isinstance(sums, dict) or hashlib.sha256(members.get(name, b"")).hexdigest() != sums.get(name):
-            raise _damaged(path, f"{name} does not have the checksum that its manifest names")
     try:
-        return _unpacked(manifest, members)
-    except (KeyError, ValueError, TypeError) as error:
+        arrays = unpack(members[VARIABLES], stored)
+    except (*BROKEN, TypeError) as error:
         raise _damaged(path, f"its manifest does not fit what it holds ({type(error).__name__}: {error})") from error
-
-
-_BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
-"""What zipfile raises of damaged content: a bit may turn one way to pack into another, or ask for a password."""
-
-
-def _unpacked(manifest: dict[str, Any], members: dict[str, bytes]) -> Bundle:
-    arguments, results = (tuple(_value(v) for v in manifest[kind]) for kind in ("arguments", "results"))
-    _check(manifest, arguments, results)
-    module = Module(members[_MODULE], manifest["num_replicas"], manifest["iterations"], arguments, results)
-    kinds = {v.name: v for v in arguments if v.kind == "variable"}
-    with np.load(io.BytesIO(members[_VARIABLES])) as stored:
-        variables = {name: _as_value(stored[f"arr_{i}"], kinds[name]) for i, name in enumerate(manifest["variables"])}
+    variables = {value.name: array for value, array in zip(stored, arrays, strict=True)}
+    module = Module(members[MODULE], manifest["num_replicas"], manifest["iterations"], arguments, results)
     return Bundle(module, variables, tuple(manifest["inputs"]), manifest["loss"], manifest["trained"],
                   manifest["made_by"], manifest["source"])  # fmt: skip
+
+
+def _manifest(archive: Archive, path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The manifest, of this version."""
+    text = archive.read(MANIFEST, MOST[MANIFEST])
+    try:
+        manifest = json.loads(text)
+        if manifest["format"] != "tpugraph bundle":
+            raise KeyError("format")
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise _damaged(path, f"it has no {MANIFEST} of a bundle") from error
+    if manifest.get("version") != VERSION:
+        raise LoadError(f"the bundle '{path}' is of version {repr(manifest.get('version'))[:40]}, and this tpugraph reads "
+                        f"{VERSION}", fix="write it with this version: tpugraph compile MODEL -o FILE")  # fmt: skip
+    held: dict[str, Any] = manifest
+    return held
+
+
+def _check_sum(manifest: dict[str, Any], name: str, members: dict[str, bytes], path: str | os.PathLike[str]) -> None:
+    sums = manifest.get("sha256")
+    if not isinstance(sums, dict) or hashlib.sha256(members[name]).hexdigest() != sums.get(name):
+        raise _damaged(path, f"{name} does not have the checksum that its manifest names")
+
+
+def _values(manifest: dict[str, Any], path: str | os.PathLike[str]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    """What the module takes and returns, checked.
+
+    Raises:
+        LoadError: parts of the manifest do not fit each other, or this machine cannot hold what it says.
+    """
+    try:
+        arguments, results = (tuple(_value(v) for v in manifest[kind]) for kind in ("arguments", "results"))
+        _check(manifest, arguments, results)
+    except (KeyError, ValueError, TypeError) as error:
+        raise _damaged(
+            path, f"its manifest does not fit what it holds ({type(error).__name__}: {str(error)[:200]})"
+        ) from error
+    batches = sum(value.bytes for value in (*arguments, *results) if value.kind in ("infeed", "outfeed"))
+    needed = sum(value.bytes for value in arguments if value.kind == "variable") + manifest["num_replicas"] * batches
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise LoadError(
+            f"the bundle '{path}' needs {needed / 2**30:,.1f} GiB for its variables and batches, and this machine "
+            f"has {there / 2**30:,.1f}",
+            fix="a larger machine, or fewer steps per call: --iterations_per_loop",
+        )
+    return arguments, results
+
+
+def _stored_variables(manifest: dict[str, Any], arguments: tuple[Value, ...]) -> list[Value]:
+    """The variables in the order of their arrays."""
+    taken = {value.name: value for value in arguments if value.kind == "variable"}
+    return [taken[name] for name in manifest["variables"]]
 
 
 def _check(manifest: dict[str, Any], arguments: tuple[Value, ...], results: tuple[Value, ...]) -> None:
     """Check that the parts of a manifest fit each other.
 
     Raises:
-        ValueError: they do not.
+        ValueError, TypeError: they do not.
     """
-    for name, least in (("num_replicas", 1), ("iterations", 1), ("trained", 0)):
-        if type(manifest[name]) is not int or manifest[name] < least:
+    for name, least, most in (("num_replicas", 1, MOST_CORES), ("iterations", 1, 1 << 31), ("trained", 0, 1 << 62)):
+        if type(manifest[name]) is not int or not least <= manifest[name] <= most:
             raise ValueError(f"{name} is {manifest[name]!r}")
     for values, kinds in ((arguments, _TAKES), (results, _GIVES)):
         odd = next((value.kind for value in values if value.kind not in kinds), None)
@@ -154,33 +199,50 @@ def _check(manifest: dict[str, Any], arguments: tuple[Value, ...], results: tupl
     fed, sent = (
         [v for v in values if v.kind == kind] for values, kind in ((arguments, "infeed"), (results, "outfeed"))
     )
-    if len(manifest["inputs"]) != len(fed) or any(v.shape[:1] != (manifest["iterations"],) for v in (*fed, *sent)):
+    if len(_texts(manifest, "inputs")) != len(fed) or any(
+        v.shape[:1] != (manifest["iterations"],) for v in (*fed, *sent)
+    ):
         raise ValueError("the inputs are not what the module is fed")
-    if manifest["loss"] not in (None, *range(len(sent))):
+    if len(set(manifest["inputs"])) != len(fed):
+        raise ValueError("two inputs have one name")
+    if manifest["loss"] is not None and (type(manifest["loss"]) is not int or not 0 <= manifest["loss"] < len(sent)):
         raise ValueError(f"the loss is {manifest['loss']!r}")
-    if set(manifest["variables"]) != {v.name for v in arguments if v.kind == "variable"}:
+    names = [value.name for value in arguments if value.kind == "variable"]
+    if sorted(_texts(manifest, "variables")) != sorted(names) or len(set(names)) != len(names):
         raise ValueError("the variables are not those of the module")
+    written = [value for value in results if value.kind == "variable"]
+    if not set(written) <= set(arguments) or len(set(written)) != len(written):
+        raise ValueError("it writes variables that it does not take")
+    if any((v.dtype, v.shape) != _FORMS[v.kind] for v in arguments if v.kind in _FORMS):
+        raise ValueError("the number of steps or the seed has another form")
+    if type(manifest["source"]) is not str or type(manifest["made_by"]) is not dict:
+        raise ValueError("it does not say what it was made of")
 
 
 _TAKES, _GIVES = {"count", "seed", "infeed", "variable"}, {"outfeed", "output", "variable"}
 """Kinds of arguments and of results; no host gives a bundle values or takes them from it."""
 
+_FORMS = {"count": ("int32", ()), "seed": ("int32", (2,))}
+
+
+def _texts(manifest: dict[str, Any], name: str) -> list[str]:
+    found = manifest[name]
+    if type(found) is not list or any(type(text) is not str for text in found):
+        raise ValueError(f"{name} are no names")
+    texts: list[str] = found
+    return texts
+
 
 def _value(held: dict[str, Any]) -> Value:
-    return Value(held["kind"], held["name"], held["dtype"], tuple(held["shape"]))
-
-
-def _stored(value: Array) -> Array:
-    """The value in a dtype that NumPy's own files have."""
-    array = np.asarray(value)
-    known = array.dtype.kind in "biufc"
-    return array if known else array.view(_BITS[array.dtype.itemsize])
-
-
-def _as_value(stored: Array, value: Value) -> Array:
-    if stored.shape != value.shape or stored.dtype.itemsize != SIZES[value.dtype]:
-        raise ValueError(f"{value.name} is {stored.dtype}{stored.shape}")
-    return stored if stored.dtype.name == value.dtype else stored.view(value.dtype)
+    found = Value(held["kind"], held["name"], held["dtype"], tuple(held["shape"]))
+    if any(type(text) is not str for text in (found.kind, found.name, found.dtype)) or found.dtype not in SIZES:
+        raise ValueError(f"{str(found.name)[:100]!r} is {str(found.dtype)[:100]!r}")
+    elements = 1
+    for size in found.shape:
+        elements *= size if type(size) is int and size >= 0 else MOST_ELEMENTS + 1
+    if len(found.shape) > MOST_DIMENSIONS or elements > MOST_ELEMENTS:
+        raise ValueError(f"{found.name[:100]!r} has the shape {str(list(found.shape[:8]))[:100]}")
+    return found
 
 
 def _damaged(path: str | os.PathLike[str], why: str) -> LoadError:

@@ -21,6 +21,7 @@ import numpy as np
 from tpugraph.runtime.pjrt import bundle
 from tpugraph.runtime.pjrt.bundle import Bundle
 from tpugraph.runtime.pjrt.devices import Devices
+from tpugraph.runtime.pjrt.module_trial import try_apart
 from tpugraph.runtime.pjrt.prefetch import Ahead
 from tpugraph.support.errors import RunError
 from tpugraph.xla.module import Value
@@ -39,10 +40,12 @@ def load(path: str | os.PathLike[str], *, platform: str = "cpu", seed: int = 0) 
         seed: of the random streams of the cores.
 
     Raises:
-        LoadError: no bundle, or a damaged one.
+        LoadError: no bundle, or a damaged one; its module is tried in another process first.
         RunError: jax is not installed, there are too few devices, or the compiler refuses the module.
     """
-    return CompiledStep(bundle.read(path), platform=platform, seed=seed)
+    held = bundle.read(path)
+    try_apart(held.module, platform=platform)
+    return CompiledStep(held, platform=platform, seed=seed)
 
 
 class CompiledStep:

@@ -1,0 +1,101 @@
+"""The form of a TPU graph that comes from a file: entry points that are there and of their kinds, cores that it feeds.
+
+docs/tpu_graph.md describes the form. The door (tpugraph.ir.door) has seen to it that each node is as TensorFlow defines its op;
+here it is seen that what a session runs by name is what the name says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpugraph import ops
+from tpugraph.ir import Graph, Node, attrs
+from tpugraph.support.errors import LoadError
+
+FIX = "convert the plain graph again"
+MOST_CORES = 4096
+"""More than the largest TPU has; each emulated core is a copy of a part of the step."""
+
+_LIMIT = "tpugraph/iterations_per_loop"
+_DEVICE_PARTS = ("tpugraph/train", "tpugraph/evaluate", "tpugraph/predict")
+_NEEDED = ("configure", "init", "init_local", "init_input", "iterations_per_loop", "iterations_per_loop/Initializer", "enqueue",
+           "dequeue", "global_step", "shutdown")  # fmt: skip
+_NEEDED_BY = {
+    "tpugraph/evaluate": ("init_metrics", "restart_input"),
+    "tpugraph/predict": ("restart_input",),
+    "tpugraph/save": ("checkpoint",),
+    "tpugraph/restore": ("checkpoint",),
+}
+_INTEGERS = ("int32", "int64")
+_DTYPES = {
+    _LIMIT: ("resource",),
+    f"{_LIMIT}/Initializer": ("int32",),
+    "tpugraph/global_step": _INTEGERS,
+    "tpugraph/checkpoint": ("string",),
+    "tpugraph/summaries": ("string",),
+}
+
+
+def check_form(graph: Graph) -> None:
+    """See that a TPU graph has the form of one; of a graph that TPUEstimator built, only what it says of its cores.
+
+    Raises:
+        LoadError: it has not; what is wrong is named.
+    """
+    for fault, node in _faults(graph):
+        raise LoadError(f"the TPU graph is damaged: {fault}", node=node, origin=graph.source, fix=FIX)
+
+
+def _faults(graph: Graph) -> Iterator[tuple[str, Node | None]]:
+    yield from _faults_of_cores(graph)
+    if not any(name in graph for name in _DEVICE_PARTS):
+        return
+    for name in _NEEDED:
+        if f"tpugraph/{name}" not in graph:
+            yield f"it has lost the entry point 'tpugraph/{name}'", None
+    for name, others in _NEEDED_BY.items():
+        for other in others if name in graph else ():
+            if f"tpugraph/{other}" not in graph:
+                yield f"it has '{name}' and not 'tpugraph/{other}'", None
+    for name, kinds in _DTYPES.items():
+        if name in graph and _dtype(graph[name]) not in kinds:
+            yield f"'{name}' gives {_dtype(graph[name]) or 'nothing'}, not {' or '.join(kinds)}", graph[name]
+    yield from _faults_of_limit(graph)
+
+
+def _faults_of_cores(graph: Graph) -> Iterator[tuple[str, Node | None]]:
+    found = graph.of_type("TPUReplicateMetadata")
+    cores = found[0].attr("num_replicas")
+    if any(node.attr("num_replicas") != cores for node in found):
+        yield "its clusters have not the same number of cores", found[0]
+    if not 1 <= cores <= MOST_CORES:
+        yield f"it claims {cores:,} cores; 1 to {MOST_CORES:,} can be", found[0]
+    for op in ("InfeedEnqueueTuple", "OutfeedDequeueTuple"):
+        ends = graph.of_type(op)
+        served = sorted(node.attr("device_ordinal", 0) for node in ends)
+        if ends and "tpugraph/train" in graph and served != list(range(cores)):
+            yield f"it has {cores:,} cores, and {op} for {_some(served)}", ends[0]
+
+
+def _faults_of_limit(graph: Graph) -> Iterator[tuple[str, Node | None]]:
+    """The number of steps of a loop is a constant that a session reads before it runs anything."""
+    first = graph[f"{_LIMIT}/Initializer"]
+    if first.op != "Const" or first.attr("value").shape != () or first.attr("value").item() < 1:
+        yield "the number of steps per loop is no constant of at least 1", first
+
+
+def _dtype(node: Node) -> str:
+    """The dtype of the first output of a node; "" where it has none."""
+    definition = ops.op_def(node.op)
+    if definition is None or not definition.output_arg:
+        return ""
+    made = definition.output_arg[0]
+    return (
+        str(node.attr(made.type_attr).name if made.type_attr else attrs.dtype(made.type).name)
+        if not made.type_list_attr
+        else ""
+    )
+
+
+def _some(numbers: list[int]) -> str:
+    return f"{', '.join(map(str, numbers[:6]))}{', ...' if len(numbers) > 6 else ''}" or "none"
