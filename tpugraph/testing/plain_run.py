@@ -88,8 +88,8 @@ class PlainRun:
 
     def initial_values(self, names: Sequence[str]) -> Values:
         """The first values of some variables."""
-        self._open({})
-        return self._values(names)
+        self.open({})
+        return self.values(names)
 
     def train(self, steps: int, start: Mapping[str, Any], *, micro_batches: int = 1) -> tuple[list[float], Values]:
         """Train from given values; returns the loss of each step and the variables after them.
@@ -103,7 +103,7 @@ class PlainRun:
         Raises:
             TpuGraphError: a step fails, or gradients of several batches cannot be fed (an optimizer of other ops).
         """
-        self._open(start)
+        self.open(start)
         step = self._step if micro_batches == 1 else self._averaged_step(micro_batches)
         losses: list[float] = []
         while len(losses) < steps:
@@ -111,10 +111,18 @@ class PlainRun:
                 losses.append(step())
             except tf.errors.OutOfRangeError:
                 break
-        return losses, self._values(list(self._reads))
+        return losses, self.values(list(self._reads))
 
     def _step(self) -> float:
         return float(self._run([self._tensor(str(self._loss)), *self._train_ops()])[0])
+
+    def observe(self, names: Sequence[str]) -> list[np.ndarray[Any, Any]]:
+        """Train a step; returns what some tensors were in it.
+
+        Raises:
+            TpuGraphError: the step fails.
+        """
+        return list(self._run([[self._tensor(name) for name in names], self._train_ops()])[0])
 
     def _averaged_step(self, micro_batches: int) -> Callable[[], float]:
         gradients = self._gradients()
@@ -145,7 +153,7 @@ class PlainRun:
 
     def losses(self, count: int, start: Mapping[str, Any]) -> list[float]:
         """The losses of the first batches at given values; nothing is trained."""
-        self._open(start)
+        self.open(start)
         found: list[float] = []
         while len(found) < count:
             try:
@@ -154,7 +162,26 @@ class PlainRun:
                 break
         return found
 
-    def _open(self, start: Mapping[str, Any]) -> None:
+    def batches(self, names: Sequence[str], count: int) -> list[list[np.ndarray[Any, Any]]]:
+        """The next batches as tensors of the input, one after the other; fewer where the data end."""
+        found: list[list[np.ndarray[Any, Any]]] = []
+        while len(found) < count:
+            try:
+                found.append(self.compute(names, {}))
+            except tf.errors.OutOfRangeError:
+                break
+        return found
+
+    def compute(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
+        """The values of tensors, at given values of others and the variables as they are; nothing is trained.
+
+        Raises:
+            TpuGraphError: one of them cannot be computed.
+        """
+        return list(self._run([self._tensor(name) for name in names],
+                              {self._tensor(name): value for name, value in feed.items()}))  # fmt: skip
+
+    def open(self, start: Mapping[str, Any]) -> None:
         """A new session with initialised variables, tables and input."""
         self.close()
         self._session = tf.compat.v1.Session(graph=self._target, config=guarded())
@@ -192,7 +219,7 @@ class PlainRun:
 
         return sorted(names, key=depth)
 
-    def _values(self, names: Sequence[str]) -> Values:
+    def values(self, names: Sequence[str]) -> Values:
         """The values of the variables among the names that have one."""
         found: Values = {}
         for name in names:

@@ -146,14 +146,14 @@ class _Verifier:
     def _load(self, *, closed: Sequence[str] = ()) -> Graph:
         graph = graphdef.load(self.model)
         rebind_files(graph, self.rebind)
-        _seed(graph)
+        fix_seeds(graph)
         for name in closed:
-            if _drop_remainder(graph, graph[name]):
+            if drop_remainder(graph, graph[name]):
                 self.notes.append(f"'{name}' drops its last partial batch, in the plain graph of this comparison too")
         return graph
 
     def _plain(self, converted: Program) -> PlainRun:
-        graph = self._load(closed=_closed_batches(converted))
+        graph = self._load(closed=closed_batches(converted))
         chosen = {"train_op": self.options.train_op, "loss": self.options.loss}
         found = roles.find(graph, **chosen)
         roots = [graph.tensor(found.loss.name).node, *(graph[op.name] for op in found.train_ops)]
@@ -168,7 +168,7 @@ class _Verifier:
         return convert(self._load(), replace(self.options, num_replicas=cores))
 
     def _explain_randomness(self, plain: PlainRun) -> list[str]:
-        seeded = _seed(graphdef.load(self.model))
+        seeded = fix_seeds(graphdef.load(self.model))
         if seeded:
             self.notes.append(f"fixed seeds were set for this comparison: {', '.join(seeded[:4])}"
                               f"{f' and {len(seeded) - 4} more' if len(seeded) > 4 else ''} had none")  # fmt: skip
@@ -231,7 +231,7 @@ class _Start:
     path: Path
 
 
-def _seed(graph: Graph) -> list[str]:
+def fix_seeds(graph: Graph) -> list[str]:
     """Give every random op and every shuffle without a seed a fixed one, the same in each copy of the graph."""
     seeded = []
     for position, node in enumerate(graph):
@@ -260,12 +260,12 @@ def _seed_dataset(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _closed_batches(program: Program) -> list[str]:
+def closed_batches(program: Program) -> list[str]:
     """The dataset ops that the conversion said something about: those whose partial batches it drops."""
     return [note["node"] for note in program.report["why"] if note["stage"] == "static-shapes"]
 
 
-def _drop_remainder(graph: Graph, node: Node) -> bool:
+def drop_remainder(graph: Graph, node: Node) -> bool:
     """Let a batch op drop its last partial batch; returns whether it did not before."""
     names = [argument.name for argument in ops.op_def(node.op).input_arg]
     if not ops.is_dataset(node.op) or "drop_remainder" not in names:
