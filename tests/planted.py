@@ -46,9 +46,9 @@ def loop(value: Any) -> Any:
 
 
 def branch(value: Any) -> Any:
-    """A conditional whose branches are both differentiated."""
-    step = tf1.train.get_or_create_global_step()
-    return tf1.cond(tf.less(step, 5), lambda: tf.nn.softplus(value), lambda: tf.nn.elu(value))
+    """A conditional whose branches are both differentiated, behind an op that is nowhere else."""
+    step, soft = tf1.train.get_or_create_global_step(), tf.nn.softsign(value)
+    return tf1.cond(tf.less(step, 5), lambda: soft * 2, lambda: tf.nn.elu(soft))
 
 
 def without_kernel(value: Any) -> Any:
@@ -124,7 +124,7 @@ class LoseStep(tpugraph.Pass):
 class Stumble(tpugraph.Pass):
     """Dies of an op: by an exception, by the end of the process, or by never ending."""
 
-    op: str = "SoftplusGrad"
+    op: str = "SoftsignGrad"
     how: str = "raise"
 
     def run(self, graph: Graph) -> None:
@@ -134,3 +134,48 @@ class Stumble(tpugraph.Pass):
             while self.how == "hang":
                 time.sleep(0.1)
             raise KeyError(node.name)
+
+
+BEHIND = "prune,...,cross-replica-sum,planted:{},..."
+"""A pipeline with a pass of this module where the step is placed and its gradients are reduced."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that is planted in a graph.
+
+    Attributes:
+        what: what goes wrong.
+        when: what `reduce` is asked for.
+        layers: how large the graph is.
+        middle: what stands amid the layers.
+        passes: the pass that does wrong; "" where the graph itself is at fault.
+        cores: the number of cores.
+    """
+
+    what: str
+    when: str
+    layers: int
+    middle: Any = None
+    passes: str = ""
+    cores: int = 8
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the conversion that shows it."""
+        return {"num_replicas": self.cores, "passes": BEHIND.format(self.passes) if self.passes else None}
+
+
+FAULTS = (
+    Fault("a gradient of relu lets everything through", "differs", 72, None, "PassGradient"),
+    Fault("a gradient of a bias is a hundredth too large", "differs", 145, None, "ScaleGradient"),
+    Fault("a gradient of tanh takes its operands the other way round", "differs", 43, None, "SwapOperands"),
+    Fault("an optimizer takes one of its decays for both", "differs", 29, None, "LoseStep"),
+    Fault("a gradient of relu lets everything through, beside a loop", "differs", 14, loop, "PassGradient"),
+    Fault("an op that no TPU has", "refused:kernel", 100, without_kernel),
+    Fault("a shape that depends on values", "refused:shape", 43, sized_by_data),
+    Fault("an op that no TPU has, as the TPU compiler says it", "xla:RandomGamma", 72, without_kernel),
+    Fault("a pass dies of a gradient beside a conditional", "crashes", 100, branch, "Stumble"),
+    Fault("a pass ends the process", "crashes", 14, branch, "Stumble{how=abort}"),
+)
+"""Ten faults in graphs of 1,000 to 10,000 nodes."""

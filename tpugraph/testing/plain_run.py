@@ -185,8 +185,8 @@ class PlainRun:
         """A new session with initialised variables, tables and input."""
         self.close()
         self._session = tf.compat.v1.Session(graph=self._target, config=guarded())
-        for initializer in self._initializers():
-            self._run(self._operation(initializer))
+        for initializers in self._initializers():
+            self._run([self._operation(initializer) for initializer in initializers])
         for name, value in start.items():
             given, assign = self._assign(name, np.shape(value))
             self._run(assign, {given: value})
@@ -208,8 +208,8 @@ class PlainRun:
             self._assigns[name] = given, assign
         return self._assigns[name]
 
-    def _initializers(self) -> list[str]:
-        """Those of variables that read no other variable come first (an average starts as its weight, say)."""
+    def _initializers(self) -> list[list[str]]:
+        """Those of variables that read no other variable come first, together (an average starts as its weight, say)."""
         names = [v.initializer for v in self.roles.variables.values() if v.initializer is not None]
         position = {node: i for i, node in enumerate(self.graph.topological_order())}
 
@@ -217,17 +217,19 @@ class PlainRun:
             node = self.graph[name.partition(":")[0]]
             return sum(n.op in ops.VARIABLES for n in self.graph.ancestors([node])), position[node]
 
-        return sorted(names, key=depth)
+        depths = {name: depth(name) for name in names}
+        alone = sorted((name for name in depths if depths[name][0] > 1), key=lambda name: depths[name])
+        return [[name for name in depths if depths[name][0] <= 1], *([name] for name in alone)]
 
     def values(self, names: Sequence[str]) -> Values:
         """The values of the variables among the names that have one."""
-        found: Values = {}
-        for name in names:
-            try:
-                found[name] = np.asarray(self._session.run(self._reads[name]))
-            except tf.errors.FailedPreconditionError:  # never initialised, so the step does not read it
-                continue
-        return found
+        try:
+            return dict(zip(names, map(np.asarray, self._session.run([self._reads[n] for n in names])), strict=True))
+        except tf.errors.FailedPreconditionError:  # one was never initialised, so the step does not read it
+            if len(names) == 1:
+                return {}
+            half = len(names) // 2
+            return self.values(names[:half]) | self.values(names[half:])
 
     def _tensor(self, name: str) -> Any:
         return self._target.get_tensor_by_name(name if ":" in name else f"{name}:0")

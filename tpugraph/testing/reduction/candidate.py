@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.batched_input import commonest_rows
+from tpugraph.analysis.state import variable_of
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.roles.findings import Roles
 from tpugraph.testing.reduction.recorded_values import RecordedValues
@@ -68,6 +70,8 @@ class _Making:
     wired: list[_Wiring] = field(default_factory=list)
     cut: dict[Tensor, Tensor] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    constants: dict[object, Tensor] = field(default_factory=dict)
+    suffixes: Counter[str] = field(default_factory=Counter)
 
     def make(self) -> Candidate:
         nodes = dict.fromkeys([*self.kept, *self._behind_handles(self.kept)])
@@ -114,7 +118,7 @@ class _Making:
         values = self.subject.recorded.of(wanted)
         batched = [tensor for tensor in wanted if self._is_batch(tensor)]
         varying = [t for t in wanted if t.node in self.subject.varying and t.dtype.name in attrs.SIZE_OF]
-        fed = batched or varying[:1] or [t for t in wanted if t.dtype.floating][:1]
+        fed = dict.fromkeys(batched or varying[:1] or [t for t in wanted if t.dtype.floating][:1])
         for tensor in wanted:
             if tensor not in fed:
                 self.cut[tensor] = self._constant(tensor.node.name, values[tensor][0])
@@ -148,7 +152,7 @@ class _Making:
         kind, shape = variable.attr("dtype"), variable.attr("shape") or ()
         found = self.subject.recorded.variable(variable.name)
         value = np.zeros([dim or 1 for dim in shape], kind.name) if found is None else found
-        first, handle = self._constant(variable.name, value), self.new[variable].out()
+        first, handle = self._constant(variable.name, value, first=True), self.new[variable].out()
         if variable.op in ops.RESOURCE_VARIABLES:
             self._add("AssignVariableOp", "assign", [handle, first], {"dtype": kind}, [])
         else:
@@ -157,15 +161,43 @@ class _Making:
     # ------------------------------------------------------------------ what becomes of what they make
 
     def _ends(self) -> tuple[str, list[str]]:
-        """The loss and the train ops: those of the graph where it has them still, else ones that lead to all that is kept."""
+        """The loss and the train ops: those of the graph where all that is kept leads to them, else ones that it is led to."""
         writes = [node for node in self.kept if node.op in ops.WRITES]
+        trained = [variable for node in writes for variable in self._trained_by(node)]
         loss = self.subject.graph.tensor(self.subject.roles.loss.name)
-        if loss.node in self.new and writes:
-            return str(Tensor(self.new[loss.node], loss.port)), [node.name for node in writes]
         made, waits = self._made_in_vain()
-        size = self._size(made)
-        name, update = self._weigh(size, waits)
+        vain = {tensor.node for tensor in made} - {self.new.get(loss.node)}
+        if not vain and not waits and self._reads_any(loss.node, trained):
+            return str(Tensor(self.new[loss.node], loss.port)), [node.name for node in writes]
+        if trained and not made and not waits:
+            return self._trained_loss(trained[0]), [node.name for node in writes]
+        name, update = self._weigh(self._size(made), waits)
         return name, [*(node.name for node in writes), update]
+
+    def _reads_any(self, node: Node, variables: Sequence[Node]) -> bool:
+        """Whether a kept node is computed from one of some variables."""
+        seen = dict.fromkeys([node] if node in self.new else [])
+        pending = list(seen)
+        for at in pending:  # grows while it is walked
+            new = [t.node for t in at.inputs if t.node in self.new and t.node not in seen]
+            seen |= dict.fromkeys(new)
+            pending += dict.fromkeys(new)
+        return any(variable in seen for variable in variables)
+
+    def _trained_by(self, update: Node) -> list[Node]:
+        """The variable of floats that a kept optimizer op trains."""
+        fact = ops.WRITES[update.op]
+        variable = variable_of(update.inputs[fact.variables[0]]) if fact.kind == "apply" else None
+        return [variable] if variable in self.new and variable.attr("dtype") == _FLOAT else []
+
+    def _trained_loss(self, variable: Node) -> str:
+        """A loss of what is fed and of a variable that is trained anyway."""
+        value = self.new[variable].out()
+        if variable.op in ops.RESOURCE_VARIABLES:
+            read = self._add("ReadVariableOp", "read", [value], {"dtype": _FLOAT}, [(_FLOAT, variable.attr("shape"))])
+            value = read.out()
+        size, own = self._half_square(self.taken.out()), self._half_square(value)
+        return self._add("Mul", "loss", [own, size], {"T": _FLOAT}, [(_FLOAT, ())]).name
 
     def _made_in_vain(self) -> tuple[list[Tensor], list[Node]]:
         """An output of each kept node that nothing kept reads, and the nodes that have none."""
@@ -191,7 +223,7 @@ class _Making:
         return self._add("AddN", "sum", parts, {"N": len(parts), "T": _FLOAT}, [(_FLOAT, ())]).out()
 
     def _half_square(self, tensor: Tensor) -> Tensor:
-        if tensor.dtype != _FLOAT:
+        if tensor.dtype.name != "float32":
             kinds = {"SrcT": tensor.dtype, "DstT": _FLOAT}
             tensor = self._add("Cast", "float", [tensor], kinds, [(_FLOAT, tensor.shape)]).out()
         return self._add("L2Loss", "half_square", [tensor], {"T": _FLOAT}, [(_FLOAT, ())]).out()
@@ -201,7 +233,7 @@ class _Making:
         reference = attrs.dtype("float32_ref")
         named = {"shared_name": "", "container": ""}
         weight = self._add("VariableV2", "weight", [], {"dtype": _FLOAT, "shape": (), **named}, [(reference, ())]).out()
-        first, rate = self._constant("first", np.float32(1)), self._constant("rate", np.float32(1))
+        first, rate = self._constant("one", np.float32(1), first=True), self._constant("one", np.float32(1))
         self._add("Assign", "assign", [weight, first], {"T": _FLOAT}, [(reference, ())])
         loss = self._add("Mul", "loss", [weight, size], {"T": _FLOAT}, [(_FLOAT, ())], waits)
         update = self._add("ApplyGradientDescent", "update", [weight, rate, size], {"T": _FLOAT}, [(reference, ())])
@@ -209,8 +241,20 @@ class _Making:
 
     # ------------------------------------------------------------------ nodes
 
-    def _constant(self, near: str, value: Any) -> Tensor:
+    def _constant(self, near: str, value: Any, *, first: bool = False) -> Tensor:
+        """A constant; one for all that is equal, but first values of variables are not those of the step."""
         array = np.asarray(value)
+        alike = (
+            first,
+            array.dtype.str,
+            array.shape,
+            array.tobytes() if array.dtype != object else repr(array.tolist()),
+        )
+        if alike not in self.constants:
+            self.constants[alike] = self._new_constant(near, array)
+        return self.constants[alike]
+
+    def _new_constant(self, near: str, array: Any) -> Tensor:
         kind = attrs.dtype("string" if array.dtype.kind in "OSU" else array.dtype.name)
         node = self._add(
             "Const", near.removeprefix(f"{SCOPE}/"), [], {"dtype": kind, "value": array}, [(kind, array.shape)]
@@ -219,10 +263,10 @@ class _Making:
 
     def _add(self, op: str, name: str, inputs: Sequence[Tensor], attributes: Mapping[str, Any], outputs: list[Any],
              controls: Iterable[Node] = ()) -> Node:  # fmt: skip
-        free, number = f"{SCOPE}/{name}", 0
+        free = f"{SCOPE}/{name}"
         while free in self.names:
-            number += 1
-            free = f"{SCOPE}/{name}_{number}"
+            self.suffixes[name] += 1
+            free = f"{SCOPE}/{name}_{self.suffixes[name]}"
         self.names.add(free)
         node = Node(op, free, "", {key: attrs.encode(value) for key, value in attributes.items()})
         node.outputs = outputs

@@ -9,7 +9,8 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
-from tpugraph.compiler import convert, tpu_check
+from tpugraph import roles
+from tpugraph.compiler import ConvertOptions, build_passes, convert, tpu_check
 from tpugraph.ir import Graph, graphdef, text
 from tpugraph.ir.file_names import rebind_files
 from tpugraph.runtime import batch_search
@@ -20,6 +21,7 @@ from tpugraph.testing.reduction.tries import Answer, Question
 from tpugraph.xla import compile_cache, stablehlo
 
 KINDS = "differs, refused:CODE, crashes or xla:TEXT"
+_WORDS = re.compile(r"[\w./-]+")
 _NAMES = re.compile(r"'[^']*'|\d+")
 
 
@@ -56,8 +58,11 @@ def of_death(question: Question, words: str) -> Answer:
 
 
 def warm_up() -> None:
-    """Do once what takes long the first time, without threads, which a child would not inherit."""
-    convert(text.parse_graph(_SMALLEST), num_replicas=1, iterations_per_loop=1, loss="loss", train_op="update")
+    """Load once what takes long the first time. No shapes are inferred: that starts threads, which a child would not have."""
+    graph = text.parse_graph(_SMALLEST)
+    graph.roles = roles.find(graph, loss="loss", train_op="update")
+    graphdef.to_graph_def(graph)
+    build_passes(ConvertOptions())
 
 
 _SMALLEST = """
@@ -158,7 +163,8 @@ def _crash(question: Question, error: BaseException) -> Answer:
     place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "?"
     signature = f"{type(error).__name__} at {place}"
     shows = question.signature in ("", signature)
-    return Answer(shows, f"{signature}: {error}"[:300], signature)
+    told = str(error)[:300]
+    return Answer(shows, f"{signature}: {told}", signature, tuple(_WORDS.findall(told)))
 
 
 def _named(error: TpuGraphError) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def _conditionals(order: Iterable[Node], nodes: NodeSet) -> Iterator[tuple[objec
         for predicate, _ in left[node]:
             yield node, ("if", predicate)
         if _decides(node):
-            yield node, ("if", node.inputs[1])
+            yield node, ("if", _predicate(node))
 
 
 def branches_of(order: Iterable[Node], nodes: NodeSet) -> dict[Node, frozenset[_Branch]]:
@@ -99,7 +99,15 @@ def branches_of(order: Iterable[Node], nodes: NodeSet) -> dict[Node, frozenset[_
 def _left_by(tensor: Tensor, branches: dict[Node, frozenset[_Branch]]) -> frozenset[_Branch]:
     """The branches that a tensor is in."""
     inside = branches.get(tensor.node, frozenset())
-    return inside | {(tensor.node.inputs[1], tensor.port)} if _decides(tensor.node) else inside
+    return inside | {(_predicate(tensor.node), tensor.port)} if _decides(tensor.node) else inside
+
+
+def _predicate(switch: Node) -> Tensor:
+    """What decides a Switch; the Switches of one conditional read it directly or through an Identity."""
+    found = switch.inputs[1]
+    while found.node.op in ops.IDENTITIES:
+        found = found.node.inputs[0]
+    return found
 
 
 def _decides(node: Node) -> bool:
