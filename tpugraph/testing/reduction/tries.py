@@ -90,12 +90,14 @@ class Tries:
         """End the server, and the try at work."""
         if self._process is not None:
             assert self._process.stdin is not None
+            assert self._process.stdout is not None
             self._process.stdin.close()
             try:
                 self._process.wait(5)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+            self._process.stdout.close()
             self._process = None
         self._folder.cleanup()
 
