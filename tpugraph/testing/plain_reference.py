@@ -8,7 +8,8 @@ from tpugraph import roles
 from tpugraph.analysis import races
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import Graph
-from tpugraph.testing.plain_run import PlainRun, Values, checkpoint_values
+from tpugraph.testing.checkpoint_pieces import Values, checkpoint_values
+from tpugraph.testing.plain_run import PlainRun
 from tpugraph.testing.verification import closed_batches, drop_remainder, fix_seeds
 from tpugraph.tpu.program import Program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tpugraph import ops
@@ -19,11 +19,13 @@ from tpugraph.ir.file_names import rebind_files
 from tpugraph.passes.cross_replica_sum import CrossReplicaSum
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.testing.checkpoint_pieces import Values
 from tpugraph.testing.comparison import relative
 from tpugraph.testing.plain_reference import Load, first_values, plain_run
-from tpugraph.testing.plain_run import PlainRun, Values
+from tpugraph.testing.plain_run import PlainRun
 from tpugraph.testing.reduction.units import branches_of, is_handle
 from tpugraph.testing.tapping import Array, Taps, can_tap
+from tpugraph.testing.tensor_differences import TensorComparison, TensorDifference
 from tpugraph.testing.verification import fix_seeds
 from tpugraph.testing.whole_values import Relation, relation
 from tpugraph.tpu.program import Program
@@ -33,70 +35,6 @@ ENGINES = ("plain", "emulator", "pjrt")
 
 _SAME = Relation(REPLICATE)
 _Steps = list[dict[str, list[Array]]]
-
-
-@dataclass(frozen=True)
-class TensorDifference:
-    """A tensor that differs.
-
-    Attributes:
-        tensor: its name.
-        op: the op type that makes it.
-        step: in which step, from 1.
-        cores: of how many cores.
-        core: on which of them; None where the value of all together differs.
-        engine: which engine has it otherwise than the first one.
-        difference: by how much, relative to the largest element.
-        lives: where over the cores it lives.
-        how: how the values of the cores were put together.
-        because: why it lives so.
-        reads: what it is made of that was compared too and is the same.
-        unseen: what it is made of that could not be compared.
-    """
-
-    tensor: str
-    op: str
-    step: int
-    cores: int
-    core: int | None
-    engine: str
-    difference: float
-    lives: str
-    how: str
-    because: str
-    reads: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = ()
-
-
-@dataclass(repr=False)
-class TensorComparison:
-    """What :func:`compare` found.
-
-    Attributes:
-        source: the file of the graph.
-        engines: what was compared, the reference first.
-        compared: how many tensors were, by number of cores.
-        differences: those that differ in the first step in which any does, in topological order, by number of cores.
-        notes: what could not be compared, and why.
-    """
-
-    source: str
-    engines: tuple[str, ...]
-    compared: dict[int, int] = field(default_factory=dict)
-    differences: list[TensorDifference] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def __repr__(self) -> str:
-        return f"<TensorComparison of {self.source}: {len(self.differences):,} tensors differ>"
-
-    @property
-    def first(self) -> TensorDifference | None:
-        """The first tensor in topological order that differs, on the fewest cores that show it; None where none does."""
-        return self.differences[0] if self.differences else None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same as plain dicts and lists (JSON)."""
-        return asdict(self) | {"ok": not self.differences}
 
 
 def compare(
@@ -137,20 +75,25 @@ def compare(
     if options is not None and fields:
         raise UsageError("give either options or keyword arguments, not both")
     _check(engines, tensors)
+    chosen = options or ConvertOptions(**fields)
+    say = progress or (lambda text: None)
+    return _compare(model, chosen, tuple(engines), tensors, steps, tolerance, checkpoint, dict(rebind or {}), say)
+
+
+def _compare(model: str | os.PathLike[str] | Graph, options: ConvertOptions, engines: tuple[str, ...], tensors: str, steps: int,
+             tolerance: float, checkpoint: str | None, rebind: Mapping[str, str],
+             progress: Callable[[str], None]) -> TensorComparison:  # fmt: skip
     original = model if isinstance(model, Graph) else graphdef.load(model)
 
     def load() -> Graph:
         graph = graphdef.copy(original)
-        rebind_files(graph, rebind or {})
+        rebind_files(graph, rebind)
         fix_seeds(graph)
         return graph
 
-    chosen = options or ConvertOptions(**fields)
-    found = TensorComparison(original.source, tuple(engines))
-    work = _Comparing(
-        load, chosen, tuple(engines), tensors, steps, tolerance, checkpoint, found, progress or (lambda text: None)
-    )
-    for cores in dict.fromkeys([1, chosen.num_replicas]):
+    found = TensorComparison(original.source, engines)
+    work = _Comparing(load, options, engines, tensors, steps, tolerance, checkpoint, found, progress)
+    for cores in dict.fromkeys([1, options.num_replicas]):
         work.on(cores)
     if not any(found.compared.values()):
         raise UsageError(f"no tensor of the step matches '{tensors}'", origin=original.source,

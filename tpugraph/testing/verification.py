@@ -18,8 +18,9 @@ from tpugraph.ir import Graph, Node, graphdef
 from tpugraph.ir.file_names import rebind_files
 from tpugraph.runtime import checkpoint
 from tpugraph.runtime.session import TPUSession
+from tpugraph.testing.checkpoint_pieces import Values, read_pieces
 from tpugraph.testing.comparison import Comparison, Result, compare, relative
-from tpugraph.testing.plain_run import PlainRun, Values, read_pieces
+from tpugraph.testing.plain_run import PlainRun
 from tpugraph.tpu.program import Program
 
 _SEED = 20_111

@@ -8,9 +8,10 @@ import numpy as np
 
 from tpugraph.compiler import convert
 from tpugraph.runtime.session import TPUSession
+from tpugraph.testing.checkpoint_pieces import Values
 from tpugraph.testing.comparison import Comparison, Result, compare
 from tpugraph.testing.plain_reference import Load, first_values, plain_run
-from tpugraph.testing.plain_run import PlainRun, Values
+from tpugraph.testing.plain_run import PlainRun
 from tpugraph.testing.reduction.tries import Answer, Question
 from tpugraph.testing.tensor_comparison import first_difference
 from tpugraph.testing.verification import fix_seeds

@@ -15,7 +15,7 @@ from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import rebind_files
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
-from tpugraph.testing.plain_run import checkpoint_values
+from tpugraph.testing.checkpoint_pieces import checkpoint_values
 from tpugraph.testing.reduction import symptoms
 from tpugraph.testing.reduction.candidate import Candidate, Subject
 from tpugraph.testing.reduction.recorded_values import RecordedValues
@@ -105,13 +105,17 @@ def reduce(
     """
     if options is not None and fields:
         raise UsageError("give either options or keyword arguments, not both")
-    symptoms.check_when(when)
     question = Question(
         when, options or ConvertOptions(**fields), steps, tolerance, topology, checkpoint, dict(rebind or {})
     )
+    return _reduced(model, question, try_seconds, seconds, progress or (lambda text: None))
+
+
+def _reduced(model: str | os.PathLike[str] | Graph, question: Question, try_seconds: float, seconds: float,
+             progress: Callable[[str], None]) -> Reduction:  # fmt: skip
+    symptoms.check_when(question.when)
     with Tries(try_seconds) as tries:
-        work = _Reducer(model, question, tries, time.monotonic() + seconds, progress or (lambda text: None))
-        return work.run()
+        return _Reducer(model, question, tries, time.monotonic() + seconds, progress).run()
 
 
 class _OutOfTime(Exception):
