@@ -56,11 +56,6 @@ def without_kernel(value: Any) -> Any:
     return value + tf.stop_gradient(tf1.random_gamma([], tf.abs(value) + 1, seed=3))
 
 
-def sized_by_data(value: Any) -> Any:
-    """A shape that depends on values."""
-    return value + tf.reduce_sum(tf.boolean_mask(value, value[:, 0] > 0))
-
-
 def _chosen(graph: Graph, op: str) -> Node | None:
     """The node in the middle of those of an op type on the device; the only one where there is one."""
     nodes = [node for node in graph.of_type(op) if node.has_attr("_tpu_replicate")]
@@ -173,9 +168,8 @@ FAULTS = (
     Fault("an optimizer takes one of its decays for both", "differs", 29, None, "LoseStep"),
     Fault("a gradient of relu lets everything through, beside a loop", "differs", 14, loop, "PassGradient"),
     Fault("an op that no TPU has", "refused:kernel", 100, without_kernel),
-    Fault("a shape that depends on values", "refused:shape", 43, sized_by_data),
     Fault("an op that no TPU has, as the TPU compiler says it", "xla:RandomGamma", 72, without_kernel),
     Fault("a pass dies of a gradient beside a conditional", "crashes", 100, branch, "Stumble"),
     Fault("a pass ends the process", "crashes", 14, branch, "Stumble{how=abort}"),
 )
-"""Ten faults in graphs of 1,000 to 10,000 nodes."""
+"""Nine faults in graphs of 1,000 to 10,000 nodes."""
