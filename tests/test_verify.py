@@ -13,8 +13,9 @@ import tensorflow as tf
 from tpugraph import cli
 from tpugraph.compiler import ConvertOptions
 from tpugraph.testing import verification
+from tpugraph.testing.checkpoint_pieces import read_pieces
 from tpugraph.testing.comparison import Comparison, relative
-from tpugraph.testing.plain_run import PlainRun, read_pieces
+from tpugraph.testing.plain_run import PlainRun
 from tpugraph.testing.verification import Verification
 
 CORPUS = Path(__file__).parent / "data" / "corpus"

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from tpugraph.ir.graphdef import load
     from tpugraph.roles.findings import Roles
     from tpugraph.runtime.session import TPUSession
+    from tpugraph.testing.reduction.reducing import reduce
+    from tpugraph.testing.tensor_comparison import compare
     from tpugraph.tpu.pipeline import Pass, Pipeline
     from tpugraph.tpu.program import Program
 
@@ -73,8 +75,10 @@ _HOMES = {
     "TrainSpec": "tpugraph.estimator.train_and_evaluate",
     "WarmStartSettings": "tpugraph.estimator.warm_start",
     "check": "tpugraph.compiler.tpu_check",
+    "compare": "tpugraph.testing.tensor_comparison",
     "convert": "tpugraph.compiler",
     "load": "tpugraph.ir.graphdef",
+    "reduce": "tpugraph.testing.reduction.reducing",
     "train_and_evaluate": "tpugraph.estimator.train_and_evaluate",
     "view": "tpugraph.compiler.viewing",
 }
@@ -127,11 +131,13 @@ __all__ = [
     "WarmStartSettings",
     "__version__",
     "check",
+    "compare",
     "convert",
     "export",
     "graphdef",
     "layers",
     "load",
+    "reduce",
     "testing",
     "train_and_evaluate",
     "view",

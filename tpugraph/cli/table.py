@@ -323,6 +323,81 @@ VERIFY = Command(
         *COMMON,
     ),
 )
+_TRAINED = tuple(
+    flag
+    for flag in CONVERSION
+    if flag.name not in ("mode", "metrics", "predictions") and not flag.name.startswith("dump_")
+)
+_TOLERANCE = Flag(
+    "tolerance",
+    "float",
+    1e-4,
+    "largest difference that is none, relative to the largest element of a tensor",
+    shown="X",
+)
+COMPARE = Command(
+    "compare",
+    True,
+    "find the first tensor that differs between the plain and the converted graph",
+    "Trains a few steps on each engine and compares the tensors of the step. One core takes the batches of the plain graph; "
+    "several cores share each of its batches: rows of the cores are put together, parts of a sum are added up. Names the first "
+    "tensor in topological order that differs, in which step, on which core, and where it lives. The exit code is 1 where one does.",
+    (
+        "tpugraph compare model.pb --checkpoint=model.ckpt-0",
+        "tpugraph compare model.pb --engines=plain,emulator,pjrt --tensors='dense.*'",
+    ),
+    (
+        Flag(
+            "engines",
+            "list",
+            ("plain", "emulator"),
+            "what is compared with the first: plain, emulator (cores of this machine), pjrt (the loop compiled)",
+            shown="NAME,...",
+        ),
+        Flag("tensors", "string", "all", "all, or a regular expression that names match", shown="REGEX"),
+        Flag("steps", "integer", 1, "number of steps to compare", shown="K", lowest=1),
+        _CHECKPOINT,
+        _TOLERANCE,
+        _REBIND,
+        *_TRAINED,
+        *COMMON,
+    ),
+)
+REDUCE = Command(
+    "reduce",
+    True,
+    "find the smallest graph that still shows a fault, and write a test of it",
+    "Takes the flags of the command that showed the fault. Cuts the graph down, whole loops and branches at a time, with recorded "
+    "values where it was cut, for as long as the fault shows. Each try runs in a child process. --when says what the fault is: "
+    "differs (trains otherwise than the plain graph), refused:CODE (CODE is a cause of `tpugraph check` such as kernel, a kind of "
+    "error, a pass, or words of the refusal), crashes, or xla:TEXT (the TPU compiler complains in such words).",
+    (
+        "tpugraph reduce model.pb --when=differs --passes=prune,...,cross-replica-sum,my.module:MyPass,...",
+        "tpugraph reduce model.pb --when=refused:kernel -o small.pb",
+    ),
+    (
+        Flag("when", "string", "differs", "the fault", shown="FAULT"),
+        Flag(
+            "output",
+            "string",
+            None,
+            "where to write the graph; the test goes beside it. MODEL's name with _reduced.pb, in this folder, if not given",
+            short="o",
+            shown="OUT.pb",
+        ),
+        Flag("steps", "integer", 1, "steps of a try that trains", shown="K", lowest=1),
+        _CHECKPOINT,
+        _TOLERANCE,
+        Flag("topology", "string", "v5e:2x4", "of xla:TEXT: which TPU to compile for", shown="NAME"),
+        Flag("seconds", "float", 300.0, "how long the search may take", shown="SECONDS"),
+        Flag(
+            "try_seconds", "float", 120.0, "how long a try may take; one that takes longer has crashed", shown="SECONDS"
+        ),
+        _REBIND,
+        *_TRAINED,
+        *COMMON,
+    ),
+)
 DIFF = Command(
     "diff",
     True,
@@ -515,6 +590,8 @@ COMMANDS = {
         RUN,
         INSPECT,
         VERIFY,
+        COMPARE,
+        REDUCE,
         DIFF,
         CHECK,
         COMPILE,

@@ -18,6 +18,7 @@ from tpugraph.testing.helpers import (
     parse,
     run_pass,
 )
+from tpugraph.testing.reduction.pytest_file import symptom
 from tpugraph.testing.trainings import Training, assert_same_training, run_on_cores, run_plain
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "run_on_cores",
     "run_pass",
     "run_plain",
+    "symptom",
 ]

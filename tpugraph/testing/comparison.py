@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph.testing.plain_run import Values
+from tpugraph.testing.checkpoint_pieces import Values
 
 _FLOOR = 1e-6
 """Magnitude below which the elements of a variable are compared absolutely."""

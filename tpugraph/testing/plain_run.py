@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,14 +15,11 @@ from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import file_names, missing_file_error
 from tpugraph.ir.reach import refuse_to_end
 from tpugraph.ir.session_config import guarded
-from tpugraph.roles.findings import Roles
 from tpugraph.runtime.failures import stalled
 from tpugraph.runtime.pipelines import run_as_written
 from tpugraph.runtime.stall_watch import StallWatch
 from tpugraph.support.errors import RunError, TpuGraphError
-
-Values = dict[str, np.ndarray[Any, Any]]
-"""Variables by their name in the graph."""
+from tpugraph.testing.checkpoint_pieces import Values
 
 
 class PlainRun:
@@ -94,8 +90,8 @@ class PlainRun:
 
     def initial_values(self, names: Sequence[str]) -> Values:
         """The first values of some variables."""
-        self._open({})
-        return self._values(names)
+        self.open({})
+        return self.values(names)
 
     def train(self, steps: int, start: Mapping[str, Any], *, micro_batches: int = 1) -> tuple[list[float], Values]:
         """Train from given values; returns the loss of each step and the variables after them.
@@ -109,7 +105,7 @@ class PlainRun:
         Raises:
             TpuGraphError: a step fails, or gradients of several batches cannot be fed (an optimizer of other ops).
         """
-        self._open(start)
+        self.open(start)
         step = self._step if micro_batches == 1 else self._averaged_step(micro_batches)
         losses: list[float] = []
         while len(losses) < steps:
@@ -117,10 +113,18 @@ class PlainRun:
                 losses.append(step())
             except tf.errors.OutOfRangeError:
                 break
-        return losses, self._values(list(self._reads))
+        return losses, self.values(list(self._reads))
 
     def _step(self) -> float:
         return float(self._run([self._tensor(str(self._loss)), *self._train_ops()])[0])
+
+    def observe(self, names: Sequence[str]) -> list[np.ndarray[Any, Any]]:
+        """Train a step; returns what some tensors were in it.
+
+        Raises:
+            TpuGraphError: the step fails.
+        """
+        return list(self._run([[self._tensor(name) for name in names], self._train_ops()])[0])
 
     def _averaged_step(self, micro_batches: int) -> Callable[[], float]:
         gradients = self._gradients()
@@ -151,7 +155,7 @@ class PlainRun:
 
     def losses(self, count: int, start: Mapping[str, Any]) -> list[float]:
         """The losses of the first batches at given values; nothing is trained."""
-        self._open(start)
+        self.open(start)
         found: list[float] = []
         while len(found) < count:
             try:
@@ -160,13 +164,32 @@ class PlainRun:
                 break
         return found
 
-    def _open(self, start: Mapping[str, Any]) -> None:
+    def batches(self, names: Sequence[str], count: int) -> list[list[np.ndarray[Any, Any]]]:
+        """The next batches as tensors of the input, one after the other; fewer where the data end."""
+        found: list[list[np.ndarray[Any, Any]]] = []
+        while len(found) < count:
+            try:
+                found.append(self.compute(names, {}))
+            except tf.errors.OutOfRangeError:
+                break
+        return found
+
+    def compute(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
+        """The values of tensors, at given values of others and the variables as they are; nothing is trained.
+
+        Raises:
+            TpuGraphError: one of them cannot be computed.
+        """
+        return list(self._run([self._tensor(name) for name in names],
+                              {self._tensor(name): value for name, value in feed.items()}))  # fmt: skip
+
+    def open(self, start: Mapping[str, Any]) -> None:
         """A new session with initialised variables, tables and input."""
         self.close()
         self._session = tf.compat.v1.Session(graph=self._target, config=guarded())
         self._watch = StallWatch(self._session.close)
-        for initializer in self._initializers():
-            self._run(self._operation(initializer))
+        for initializers in self._initializers():
+            self._run([self._operation(initializer) for initializer in initializers])
         for name, value in start.items():
             given, assign = self._assign(name, np.shape(value))
             self._run(assign, {given: value})
@@ -188,8 +211,8 @@ class PlainRun:
             self._assigns[name] = given, assign
         return self._assigns[name]
 
-    def _initializers(self) -> list[str]:
-        """Those of variables that read no other variable come first (an average starts as its weight, say)."""
+    def _initializers(self) -> list[list[str]]:
+        """Those of variables that read no other variable come first, together (an average starts as its weight, say)."""
         names = [v.initializer for v in self.roles.variables.values() if v.initializer is not None]
         position = {node: i for i, node in enumerate(self.graph.topological_order())}
 
@@ -197,17 +220,19 @@ class PlainRun:
             node = self.graph[name.partition(":")[0]]
             return sum(n.op in ops.VARIABLES for n in self.graph.ancestors([node])), position[node]
 
-        return sorted(names, key=depth)
+        depths = {name: depth(name) for name in names}
+        alone = sorted((name for name in depths if depths[name][0] > 1), key=lambda name: depths[name])
+        return [[name for name in depths if depths[name][0] <= 1], *([name] for name in alone)]
 
-    def _values(self, names: Sequence[str]) -> Values:
+    def values(self, names: Sequence[str]) -> Values:
         """The values of the variables among the names that have one."""
-        found: Values = {}
-        for name in names:
-            try:
-                found[name] = np.asarray(self._session.run(self._reads[name]))
-            except tf.errors.FailedPreconditionError:  # never initialised, so the step does not read it
-                continue
-        return found
+        try:
+            return dict(zip(names, map(np.asarray, self._session.run([self._reads[n] for n in names])), strict=True))
+        except tf.errors.FailedPreconditionError:  # one was never initialised, so the step does not read it
+            if len(names) == 1:
+                return {}
+            half = len(names) // 2
+            return self.values(names[:half]) | self.values(names[half:])
 
     def _tensor(self, name: str) -> Any:
         return self._target.get_tensor_by_name(name if ":" in name else f"{name}:0")
@@ -248,55 +273,3 @@ def _fill(session: Any, enqueue: Any, graph: Any) -> None:
                 session.run(closes[0])
         except (tf.errors.OpError, RuntimeError):
             return  # the session is closed
-
-
-# --------------------------------------------------------------------------- checkpoints
-
-
-def checkpoint_values(found: Roles, path: str | os.PathLike[str]) -> Values:
-    """What a checkpoint holds for the variables of a graph, by name; of a partitioned variable each piece its part."""
-    return read_pieces(path, {v.name: (v.key, v.slice) for v in found.variables.values() if v.key is not None})
-
-
-def read_pieces(path: str | os.PathLike[str], pieces: Mapping[str, tuple[str, str]]) -> Values:
-    """The parts of a checkpoint that are asked for, each a key and a slice such as ``20 4 0,10:0,4`` (empty for all of it).
-
-    No more is read than that: TensorFlow 1 can save a slot of a partitioned variable as one part of a whole whose other
-    parts are nowhere, and then refuses the whole.
-    """
-    kinds = tf.train.load_checkpoint(str(path)).get_variable_to_dtype_map()
-    keys, slices = [key for key, _ in pieces.values()], [part for _, part in pieces.values()]
-    if not keys:
-        return {}
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        read = tf.raw_ops.RestoreV2(
-            prefix=str(path),
-            tensor_names=keys,
-            shape_and_slices=slices,
-            dtypes=[kinds.get(key, tf.float32) for key in keys],
-        )
-        return dict(zip(pieces, session.run(read), strict=True))
-
-
-def by_key(found: Roles, values: Mapping[str, Any]) -> Values:
-    """Values of variables by their keys in checkpoints; the pieces of a partitioned variable are put together."""
-    saved = any(v.key for v in found.variables.values())
-    whole: Values = {}
-    for variable in found.variables.values():
-        if variable.name not in values or (saved and variable.key is None):
-            continue
-        key, value = variable.key or variable.name, values[variable.name]
-        if not variable.slice:
-            whole[key] = value
-            continue
-        dims = [int(n) for n in variable.slice.split()[:-1]]
-        _piece(whole.setdefault(key, np.zeros(dims, value.dtype)), variable.slice)[...] = value
-    return whole
-
-
-def _piece(value: Any, piece: str) -> Any:
-    """The part of a partitioned variable that ``piece`` (such as ``20 4 0,10:0,4``) names."""
-    if not piece:
-        return value
-    parts = [[int(n) for n in part.split(",")] for part in piece.split()[-1].replace("-", "0,-1").split(":")]
-    return value[tuple(slice(start, None if size < 0 else start + size) for start, size in parts)]

@@ -19,9 +19,10 @@ from tpugraph.ir.file_names import rebind_files
 from tpugraph.runtime import checkpoint
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.wording import counted
+from tpugraph.testing.checkpoint_pieces import Values, read_pieces
 from tpugraph.testing.comparable import closed_batches, drop_remainder, fix_seeds
 from tpugraph.testing.comparison import Comparison, Result, compare, relative
-from tpugraph.testing.plain_run import PlainRun, Values, read_pieces
+from tpugraph.testing.plain_run import PlainRun
 from tpugraph.tpu.program import Program
 
 

@@ -1,0 +1,142 @@
+"""Compare and reduce: the first tensor that differs is named, and a fault comes down to a few nodes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import planted
+import pytest
+
+import tpugraph
+from models import CORPUS
+from tpugraph import cli, ops, roles
+from tpugraph.analysis import shapes
+from tpugraph.analysis.placements import REPLICATE, SUM, Shard
+from tpugraph.ir import graphdef
+from tpugraph.support.errors import UsageError
+from tpugraph.testing import assert_raises_block
+from tpugraph.testing.reduction.search import Search
+from tpugraph.testing.reduction.symptoms import check_when
+from tpugraph.testing.reduction.units import Unit, units_of
+from tpugraph.testing.whole_values import Relation
+
+IRIS = str(CORPUS / "iris_dnn" / "model.pb")
+WRONG = planted.BEHIND.format("ScaleGradient")
+
+
+def _units(middle: object) -> list[Unit]:
+    graph = planted.tower(2, middle=middle)
+    shapes.infer(graph)
+    found = roles.find(graph)
+    return units_of(graph, graph.ancestors(graph[name] for name in found.roots))
+
+
+def test_a_loop_is_one_unit_forward_and_backward() -> None:
+    whole = [unit for unit in _units(planted.loop) if len(unit) > 2]
+    assert len(whole) == 1
+    assert {node.op for node in whole[0]} >= ops.ENTER & {"Enter"} | {
+        "Exit",
+        "NextIteration",
+        "LoopCond",
+        "StackPushV2",
+        "StackPopV2",
+    }
+
+
+def test_a_conditional_is_one_unit_and_ends_at_its_merge() -> None:
+    whole = [unit for unit in _units(planted.branch) if len(unit) > 2]
+    assert len(whole) == 1
+    assert {"Switch", "Merge", "Elu"} <= {node.op for node in whole[0]}
+    assert not any("layer_1/" in node.name for node in whole[0])
+
+
+@pytest.mark.parametrize("hints", [[], ["node_200"]])
+def test_the_search_finds_two_units_among_many(hints: list[str]) -> None:
+    graph = tpugraph.Graph()
+    before = []
+    for number in range(300):
+        before = [
+            graph.add(
+                "Test",
+                f"scope_{number // 30}/node_{number}" if not hints else f"node_{number}",
+                [n.out() for n in before],
+            )
+        ]
+    tried: list[Sequence[int]] = []
+
+    def shows(kept: Sequence[int]) -> bool:
+        tried.append(kept)
+        return {200, 203} <= set(kept)
+
+    assert Search([(node,) for node in graph], shows).smallest(hints) == [200, 203]
+    assert len(tried) < 60
+
+
+def test_values_of_cores_make_up_that_of_the_plain_graph() -> None:
+    whole = np.arange(24.0).reshape(8, 3)
+    assert np.array_equal(Relation(Shard(0)).whole([whole[:4], whole[4:]]), whole)
+    twice = Shard(0, outer=2)  # two batches of four rows, one after the other
+    parts = [whole[[0, 1, 4, 5]], whole[[2, 3, 6, 7]]]
+    assert np.array_equal(Relation(twice).whole(parts), whole)
+    parts[1] = parts[1] + 1
+    assert Relation(twice).core(whole, parts, lambda one, other: not np.array_equal(one, other)) == 1
+    assert np.array_equal(Relation(SUM).whole([whole, whole]), 2 * whole)
+    assert np.array_equal(Relation(SUM, averaged=True).whole([whole, 3 * whole]), 2 * whole)
+    assert np.array_equal(Relation(Shard(0, shift=1)).whole([np.arange(4), np.arange(4)]), np.arange(8))
+    assert Relation(REPLICATE).core(whole, [whole, whole + 1], lambda one, other: not np.array_equal(one, other)) == 1
+
+
+def test_compare_names_the_first_tensor_that_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compare", IRIS, "--num_replicas=4"]) == 0
+    assert "the same: no tensor differs" in capsys.readouterr().out
+    assert cli.main(["compare", IRIS, "--num_replicas=4", f"--passes={WRONG}"]) == 1
+    said = capsys.readouterr().out
+    assert "1 core: 1 tensor of step 1 differ" in said
+    assert said.count("tensor    gradients/dense_2/BiasAdd_grad/tuple/control_dependency_1 (Identity)") == 2
+    assert "lives     the same on every core, each core's is compared" in said
+    assert "reads     gradients/dense_2/BiasAdd_grad/BiasAddGrad: the same" in said
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    assert_raises_block(
+        tpugraph.compare, IRIS, engines=("plain",), words=["nothing to compare", "--engines="], max_length=300
+    )
+    assert_raises_block(tpugraph.compare, IRIS, engines=("plain", "tpu"), words=["'tpu' is no engine"], max_length=300)
+    assert_raises_block(tpugraph.compare, IRIS, tensors="(", words=["no regular expression"], max_length=300)
+
+
+@pytest.mark.parametrize("when", ["", "differ", "refused", "xla:", "crashes:now"])
+def test_what_is_no_fault_is_refused(when: str) -> None:
+    assert_raises_block(
+        check_when, when, words=["is no symptom", "differs, refused:CODE"], max_length=200, kind=UsageError
+    )
+
+
+def test_a_wrong_gradient_comes_down_to_a_few_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                    capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    """The whole way: the command, the graph that it writes, and the pytest, which fails with the pass and passes without it."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["reduce", IRIS, "--num_replicas=4", f"--passes={WRONG}", "-o", "small.pb"]) == 0
+    said = capsys.readouterr().out
+    assert "BiasAddGrad(recorded/next)" in said
+    assert f"--passes={WRONG}" in said
+    assert len(graphdef.load("small.pb")) <= 20
+    text = Path("test_small.py").read_text()
+    assert "testing.symptom(MODEL, 'differs'" in text
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ran = subprocess.run([sys.executable, "-m", "pytest", "-q", "test_small.py"], env=environment, capture_output=True, text=True,
+                         check=False, timeout=300)  # fmt: skip
+    assert ran.returncode == 1
+    assert "differs by" in ran.stdout
+
+
+def test_a_refused_op_comes_down_to_itself() -> None:
+    found = tpugraph.reduce(planted.tower(12, middle=planted.without_kernel), "refused:kernel", num_replicas=8)
+    assert found.nodes <= 20
+    assert found.graph.of_type("RandomGamma")
+    assert "RandomGamma" in found.words

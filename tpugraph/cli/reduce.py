@@ -1,0 +1,44 @@
+"""``tpugraph reduce``: the smallest graph that still shows a fault, with a pytest that holds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tpugraph.cli.console import Console, Outcome
+from tpugraph.cli.convert import check_writable
+from tpugraph.cli.flags import Parsed, rebinds
+from tpugraph.compiler import ConvertOptions
+from tpugraph.ir.text import format_node
+from tpugraph.support.wording import counted
+from tpugraph.testing.reduction import pytest_file
+from tpugraph.testing.reduction.reducing import Reduction, reduce
+from tpugraph.xla import jax_client
+
+_MOST = 30
+
+
+def run(flags: Parsed, console: Console) -> Outcome:
+    """Reduce, print the graph, and write it with its pytest."""
+    if flags["when"].startswith("xla:"):
+        jax_client.need("tpu", "libtpu", "jax")
+    base = Path(flags.model)
+    place = Path(flags["output"]) if flags["output"] else Path(f"{base.stem}_reduced.pb")
+    check_writable(place, "--output")
+    found = reduce(flags.model, flags["when"], ConvertOptions(**flags.options()), steps=flags["steps"],
+                   tolerance=flags["tolerance"], topology=flags["topology"], checkpoint=flags["checkpoint"],
+                   rebind=rebinds(flags["rebind"]), try_seconds=flags["try_seconds"], seconds=flags["seconds"],
+                   progress=console.say)  # fmt: skip
+    test = pytest_file.write(found, place)
+    for line in lines(found, place, test):
+        console.say(line)
+    return Outcome(found.as_dict() | {"output": str(place), "test": str(test)})
+
+
+def lines(found: Reduction, place: Path, test: Path) -> list[str]:
+    """What was found, readable."""
+    told = [f"reduced {found.source}: {counted(found.nodes_before, 'node')} -> {found.nodes:,} in {found.seconds:.0f} s, "
+            f"{found.tries:,} tries", f"shows       {found.words}"]  # fmt: skip
+    told += [f"node        {format_node(node)}" for node in list(found.graph)[:_MOST] if node.op != "Const"]
+    told += [f"note        {note}" for note in found.notes]
+    told += [f"flags       {' '.join(pytest_file.flags_of(found.question))}"]
+    return [*told, f"wrote {place} and {test}, which fails for as long as it shows"]

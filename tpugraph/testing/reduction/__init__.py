@@ -1,0 +1,1 @@
+"""Reduction: the smallest graph that still shows a fault, by delta debugging."""
