@@ -10,6 +10,7 @@ from tpugraph.analysis import (
     batch_constants,
     batched_input,
     because,
+    known_sizes,
     placing,
     questions,
     signatures,
@@ -257,3 +258,19 @@ def test_a_loop_that_reads_the_rows_of_a_list_has_as_many_iterations() -> None:
     loops_over_rows.loop_limits(dims)
     dims.sizes.propagate()
     assert follows_batch((dims.elements(graph["limit"].out()) or [0])[0] or 0)
+
+
+# ------------------------------------------------------------------ sizes that constants tell
+
+
+def test_a_size_that_a_shape_does_not_tell_leaves_the_others_known() -> None:
+    graph = testing.parse("""
+    x = Placeholder() {dtype: float32, shape: [2, 3]} : float32[2, 3]
+    y = Placeholder() {dtype: int32, shape: []} : int32[]
+    shape = Shape(x) {T: float32, out_type: int32} : int32[2]
+    count = Prod(shape, axes) {T: int32, Tidx: int32, keep_dims: false} : int32[]
+    axes = Const() {dtype: int32, value: [0]} : int32[1]
+    both = Pack(count, y) {N: 2, T: int32, axis: 0} : int32[2]
+    """)
+    assert known_sizes.known_vector(graph["both"].out()) == [6, None]
+    assert known_sizes.known_vector(graph["x"].out()) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpugraph.xla import live_memory
+from tpugraph.xla import live_buffers, live_memory, scheduled_module
 from tpugraph.xla.live_memory import LiveMemory, estimate
 
 KIB = "f32[256]{0}"  # 1,024 bytes
@@ -153,3 +153,31 @@ def test_a_module_without_an_order_or_of_an_unknown_form_has_no_curve(line: str)
     text = module(line)
     assert estimate(text.replace("is_scheduled=true", "")) is None
     assert (estimate(text) is None) == ("parameter" not in line)
+
+
+# ------------------------------------------------------------------ its parts
+
+
+def test_buffers_that_are_one_piece_of_memory_live_as_long_as_both() -> None:
+    tensor = live_memory.Placed("a", "f32[1]", 4, 4)
+    first, second = live_buffers.Buffer(tensor, 1, 2), live_buffers.Buffer(tensor, 3, 5)
+    live_buffers.join_all([first, None], [second, None])
+    assert second.find() is first
+    assert (first.start, first.end) == (1, 5)
+    assert list(live_buffers.leaves([first, [None, second]])) == [first, second]
+
+
+def test_a_module_is_read_with_what_lies_in_the_memory_of_an_argument() -> None:
+    text = module(
+        f"%p = {KIB} parameter(0)",
+        f'%a = {BIG} negate(%p), metadata={{op_name="dense/Neg"}}',
+        head=", input_output_alias={ {0}: (0, {}, may-alias) }",
+    )
+    read = scheduled_module.read(text)
+    assert read is not None
+    assert [(one.name, one.op, one.node) for one in read.entry.instructions] == [
+        ("p", "parameter", ""),
+        ("a", "negate", "dense/Neg"),
+    ]
+    assert (read.entry.root, read.aliased) == ("a", {0: 0})
+    assert scheduled_module.read("HloModule m") is None

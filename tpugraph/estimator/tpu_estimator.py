@@ -301,10 +301,9 @@ class TPUEstimator(Learnt):
             ArgumentTypeError: predict_keys that are no names, or no Dataset (a ``TypeError``).
         """
         keys, users = predict_only.check_keys(predict_keys), hooks_of("hooks", hooks)
-        checkpoint = checkpoint_path or self.latest_checkpoint()
+        checkpoint, single = checkpoint_path or self.latest_checkpoint(), yield_single_examples
         if checkpoint is None:
             say(f"there is no checkpoint in {self.model_dir}: predictions are made with the model's first values")
-        single = yield_single_examples
 
         def plainly() -> Iterator[Any]:
             model = self._models.plain(self._requests.of(input_fn, ModeKeys.PREDICT, on_cores=False))
@@ -321,8 +320,8 @@ class TPUEstimator(Learnt):
         )
         if model is None:
             return plainly()
-        every = (*users, *model.traced.spec.prediction_hooks)
-        return predict_only.predict_on_cores(model, checkpoint, every, plainly, single=single)
+        hooks = (*users, *model.traced.spec.prediction_hooks)
+        return predict_only.predict_on_cores(model, checkpoint, hooks, plainly, single=single)
 
     def export_saved_model(
         self,
