@@ -82,11 +82,8 @@ def _constant_vector(tensor: Tensor) -> Answer:
     return [int(v) for v in tensor.node.attr("value").flat]
 
 
-def _vector_of_operand(index: int) -> Rule:
-    def vector(tensor: Tensor) -> Answer:
-        return (yield vector, tensor.node.inputs[index])
-
-    return vector
+def _same_vector(tensor: Tensor) -> Answer:
+    return (yield vector, tensor.node.inputs[0])
 
 
 def _shape_vector(tensor: Tensor) -> Answer:
@@ -149,7 +146,7 @@ def _sliced(tensor: Tensor) -> Answer:
 
 _VECTORS: dict[str, Rule] = {
     "Const": _constant_vector,
-    **dict.fromkeys(("Cast", "Identity"), _vector_of_operand(0)),
+    **dict.fromkeys(("Cast", "Identity"), _same_vector),
     "Shape": _shape_vector,
     "SparseReshape": _completed,
     "DeserializeSparse": _deserialized,
