@@ -8,6 +8,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis.step import JoinedTables, Literals, add_literals
 from tpugraph.ir import Graph, Node
 from tpugraph.partition.dense_steps import ALL_DENSE, DENSE
+from tpugraph.partition.row_norms import add_up_before_squares
 from tpugraph.partition.row_updates import make_rows_dense, rows_of
 from tpugraph.tpu.pipeline import Pass
 
@@ -18,6 +19,7 @@ class DenseRows(Pass):
 
     Each core adds its rows up in a tensor of the variable's shape, which cross-replica-sum sums over the cores. It is done
     where a row of zeros changes nothing: in plain gradient descent, in Adam, which writes all its rows anyway, in Adagrad.
+    Norms of rows that belong to distinct ids are taken of such sums, too: two cores may have rows of one id.
     """
 
     num_replicas: int = 8
@@ -32,6 +34,8 @@ class DenseRows(Pass):
         joined = {graph[name]: None for name in (graph.kept(JoinedTables) or JoinedTables()).steps}
         for rows in list(rows_of(joined, ALL_DENSE)):
             make_rows_dense(graph, rows)
+        if self.num_replicas > 1:
+            add_up_before_squares(graph, device)
         steps = [n for n in device if n.op in DENSE and ops.WRITES[n.op].rows is not None and n not in joined]
         if self.num_replicas > 1 and steps:
             self._make_cheap(graph, steps)

@@ -274,3 +274,4 @@ def test_a_size_that_a_shape_does_not_tell_leaves_the_others_known() -> None:
     """)
     assert known_sizes.known_vector(graph["both"].out()) == [6, None]
     assert known_sizes.known_vector(graph["x"].out()) is None
+    assert known_sizes.known_scalar(graph["count"].out()) == 6

@@ -287,3 +287,28 @@ def test_a_gradient_that_is_not_only_summed_keeps_its_list() -> None:
 @pytest.mark.parametrize("name", ["dnn_classifier", "linear_classifier"])
 def test_recorded_classifiers_can_run_on_a_tpu(name: str) -> None:
     assert check_for_tpu(corpus(name).graph()).compiles
+
+
+# ------------------------------------------------------------------ norms
+
+
+class Clipped(tf1.train.GradientDescentOptimizer):
+    """Gradient descent by gradients whose norm is bounded, that of all together or of each."""
+
+    def __init__(self, together: bool) -> None:
+        super().__init__(0.5)
+        self.together = together
+
+    def apply_gradients(self, grads_and_vars: Any, **options: Any) -> Any:
+        gradients, variables = zip(*grads_and_vars, strict=True)
+        if self.together:
+            clipped = tf.clip_by_global_norm(gradients, 0.05)[0]
+        else:
+            clipped = [tf.clip_by_norm(gradient, 0.02) for gradient in gradients]
+        return super().apply_gradients(list(zip(clipped, variables, strict=True)), **options)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_norm_of_rows_of_ids_is_that_of_their_sums_over_all_cores(together: bool) -> None:
+    """Two cores may have rows of one id: the squares of both are not the square of their sum."""
+    assert_cores_are_the_whole_batch(trained(dense, Clipped(together), deep=shared), **CLOSE, rows=8)

@@ -10,6 +10,12 @@ from tpugraph.ir import Tensor
 from tpugraph.ir.attrs import Shape
 
 
+def known_scalar(tensor: Tensor) -> int | None:
+    """A small whole number that constants and static shapes tell; None where they do not."""
+    found: int | None = ask(scalar, tensor)
+    return found
+
+
 def known_vector(tensor: Tensor) -> list[int | None] | None:
     """The elements of a small vector of sizes, each None where it is not known; None where not even their number is."""
     found: list[int | None] | None = ask(vector, tensor)
