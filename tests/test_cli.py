@@ -111,8 +111,8 @@ def test_help_of_a_command_shows_an_example_and_its_own_flags(name: str, capsys:
     assert cli.main([name, "--help"]) == 0
     text = capsys.readouterr().out
     assert f"example{'s' if len(table.COMMANDS[name].examples) > 1 else ''}:\n  tpugraph {name}" in text
-    assert ("--steps" in text) == (name in ("run", "verify"))
-    assert ("--dry_run" in text) == (name == "convert")
+    assert ("--steps" in text) == (name in ("run", "verify", "compare", "reduce"))
+    assert ("--dry_run" in text) == (name in ("convert", "verify"))
 
 
 @pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in table.COMMANDS)], ids=" ".join)

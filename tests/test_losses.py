@@ -154,7 +154,7 @@ def test_one_core_has_the_whole_batch(case: str) -> None:
     [
         "mean",
         "sum",
-        pytest.param("pairs", marks=pytest.mark.xfail(reason="TensorFlow refuses the graph", strict=True)),
+        "pairs",
         "root",
     ],
 )

@@ -92,10 +92,10 @@ def test_every_stage_is_the_graph_that_the_pipeline_dumps(tmp_path: Path) -> Non
 
 
 def test_a_stage_counts_what_its_pass_did(iris: View) -> None:
-    prune, reduction = iris.data.stages[1], iris.data.stages[9]
+    prune, reduction = iris.data.stages[1], iris.data.stages[11]
     assert (prune.name, prune.added, prune.removed > 100) == ("prune", 0, True)
     assert reduction.name == "cross-replica-sum"
-    added = [node for node in iris.data.nodes if node.born == 9]
+    added = [node for node in iris.data.nodes if node.born == 11]
     assert len(added) == reduction.added
     assert {node.made_by for node in added} == {"cross-replica-sum"}
     assert (GRADIENT, "combined over the cores: the sum over the cores") in reduction.notes
@@ -159,7 +159,7 @@ def test_a_program_shows_itself_and_says_little_of_itself(program: Program) -> N
 
 def test_a_recorded_program_shows_every_pass() -> None:
     program = convert(IRIS, history=History("iris"))
-    assert len(program.view().data.stages) == 15
+    assert len(program.view().data.stages) == 17
 
 
 # --------------------------------------------------------------------------- other forms
@@ -176,7 +176,7 @@ def test_model_explorer_gets_two_graphs_and_their_colours(iris: View, tmp_path: 
     files = iris.save(tmp_path / "iris.json", "model_explorer")
     assert [file.name for file in files] == ["iris.json", "iris.side.json", "iris.placement.json"]
     made, sides, data = [json.loads(file.read_text()) for file in files]
-    assert [g["id"] for g in made["graphs"]] == ["00_input", "14_entry-points"] == list(data)
+    assert [g["id"] for g in made["graphs"]] == ["00_input", "16_entry-points"] == list(data)
     assert made.keys() == {"label", "graphs"}
     for graph in made["graphs"]:
         assert graph.keys() <= FIELDS_OF_A_GRAPH
@@ -189,8 +189,8 @@ def test_model_explorer_gets_two_graphs_and_their_colours(iris: View, tmp_path: 
     assert len(nodes) == len(iris.data.alive())
     assert nodes[GRADIENT]["namespace"] == "gradients/dense/MatMul_grad"
     assert {edge["sourceNodeId"] for node in nodes.values() for edge in node["incomingEdges"]} <= nodes.keys()
-    assert data["14_entry-points"]["results"][GRADIENT]["value"] == "partial"
-    assert sides["14_entry-points"]["results"][GRADIENT]["value"] == "device"
+    assert data["16_entry-points"]["results"][GRADIENT]["value"] == "partial"
+    assert sides["16_entry-points"]["results"][GRADIENT]["value"] == "device"
 
 
 def test_dot_has_a_cluster_for_each_scope_and_the_bytes_between_host_and_device(iris: View, tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_the_page_opens_scopes_slides_filters_and_explains(pages: Any, iris: Vie
     place = page.run("view.cy.getElementById('device:gradients/').renderedPosition()")
     page.page.mouse.dblclick(place["x"], place["y"] + page.page.locator("#graph").bounding_box()["y"])
     page.page.wait_for_function(f"view.cy.nodes().length > {few}")
-    page.page.fill("#stage", "9")
+    page.page.fill("#stage", "11")
     assert "cross-replica-sum: +8 \u22120 ~10" in page.text("#stage-name")
     assert page.run("view.cy.edges('.transfer').length") == 0
     page.page.select_option("#colour", "change")

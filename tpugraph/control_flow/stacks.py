@@ -10,7 +10,7 @@ from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.loop_shapes import within_loops
 from tpugraph.ir import Graph, Node
-from tpugraph.ir.attrs import Shape
+from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.builder import Builder
 
 
@@ -45,7 +45,7 @@ def _begin(graph: Graph, stack: Node, known: Mapping[str, list[Shape]]) -> bool:
     first = make.add("Fill", [dims, zero], shape, name="first")
     pushed = make.add("StackPushV2", [stack.out(), first], shape, name="push")
     popped = make.add("StackPopV2", [stack.out()], shape, name="pop", controls=[pushed.node], elem_type=kind)
-    ready = make.identity(stack.out(), name="ready", controls=[popped.node])
+    ready = make.add("Identity", [stack.out()], (2,), name="ready", controls=[popped.node], T=DType("resource"))
     for use in readers:
         graph.set_input(use.node, use.index, ready)
     return True

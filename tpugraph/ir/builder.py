@@ -64,7 +64,7 @@ class Builder:
         Raises:
             GraphError: TensorFlow has no such op, the dtype of an operand is unknown, or an attribute of an output is missing.
         """
-        known = _decided(op, inputs) | attributes
+        known = _decided(op, inputs, attributes) | attributes
         kinds = _output_kinds(op, known)
         padded = [*shapes, *[None] * (len(kinds) - len(shapes))]
         made = self.graph.add(
@@ -175,8 +175,8 @@ def _definition(op: str) -> Any:
     return found
 
 
-def _decided(op: str, inputs: Sequence[Tensor]) -> dict[str, Any]:
-    """The attributes that operands decide: dtypes, lists of dtypes, and how many there are of one kind."""
+def _decided(op: str, inputs: Sequence[Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that operands decide: dtypes but those given, lists of dtypes, how many there are of one kind."""
     found: dict[str, Any] = {}
     arguments = _definition(op).input_arg
     several = len(inputs) - sum(not (a.number_attr or a.type_list_attr) for a in arguments)
@@ -189,7 +189,7 @@ def _decided(op: str, inputs: Sequence[Tensor]) -> dict[str, Any]:
             found[argument.number_attr] = count
         if argument.type_list_attr:
             found[argument.type_list_attr] = [tensor.dtype for tensor in group]
-        if argument.type_attr and group:
+        if argument.type_attr and argument.type_attr not in given and group:
             found[argument.type_attr] = group[0].dtype
     return found
 
