@@ -9,7 +9,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import dimension_rules as _dimension_rules  # registers its rules
 from tpugraph.analysis import evidence
 from tpugraph.analysis import placement_rules as _placement_rules  # registers its rules
-from tpugraph.analysis.dimensions import Dimensions, Dims, Elements
+from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed
 from tpugraph.analysis.placements import REPLICATE, Entries, PerCore, Placement, Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import ROWS, Size, Unknown
@@ -67,6 +67,22 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     return Placing(graph, order, dimensions, placements, policies=policies)
 
 
+_FIRST_COLUMN = {"StridedSlice": 1, "Slice": 1, "Squeeze": None, "Reshape": None, "Cast": None, "Identity": None}
+"""Ops that may take the first column of places on the host, by the operand that says where they begin."""
+
+
+def _are_places(tensor: Tensor) -> bool:
+    """Whether entries from the host are places among the rows of a core (int64 [entries, dimensions], as of a sparse tensor
+    and of ``Where``), or the first column of those: the numbers of its rows."""
+    while tensor.node.op in _FIRST_COLUMN and len(tensor.shape or ()) == 1:
+        begin = _FIRST_COLUMN[tensor.node.op]
+        first = [0] if begin is None else fixed(tensor.node.inputs[begin]) or [0]
+        if any(first[1:]):
+            return False
+        tensor = tensor.node.inputs[0]
+    return len(tensor.shape or ()) == 2 and tensor.dtype.name == "int64"
+
+
 def _sources(graph: Graph, shape_of: Mapping[str, str]) -> dict[Node, Node]:
     """By constant the node whose shape it is."""
     made = {name: graph.get(tensor.partition(":")[0]) for name, tensor in shape_of.items()}
@@ -88,7 +104,7 @@ def _seeds(graph: Graph, device: Mapping[Any, Any], rows: int) -> _Seeds:
         if shape and shape[0] == rows:
             placements[tensor] = Shard(0)
         elif shape and shape[0] is None:
-            placements[tensor] = Entries("local" if len(shape) == 2 and tensor.dtype.name == "int64" else "values")
+            placements[tensor] = Entries("local" if _are_places(tensor) else "values")
         elif shape and len(shape) == 1 and tensor.dtype.name == "int64":
             placements[tensor] = Entries("shape")
         else:
