@@ -19,11 +19,6 @@ from programs import PROGRAMS, Program, plain, trace
 from programs.harness import Training, compare, run_on_cores
 from tpugraph.support.errors import TpuGraphError
 
-try:
-    import jax
-except ImportError as error:
-    raise ImportError("these tests need jax, which the extra dev brings: python -m pip install -e '.[dev]'") from error
-
 CORES = 8
 
 QUICK = ("batch_norm_by_hand", "clip_global_norm_adam", "embedding", "in_batch_softmax", "loop_max")
