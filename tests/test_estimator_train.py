@@ -245,8 +245,13 @@ def test_a_partial_batch_is_left_out(tmp_path: Path) -> None:
     assert_right_after_six_steps(estimator(tmp_path).train(reads, max_steps=6))
 
 
-@pytest.mark.xfail(reason="an input whose batch is not its first dimension counts as each core's own", strict=True)
-def test_the_batch_may_be_another_dimension(tmp_path: Path) -> None:
+V2 = tpugraph.InputPipelineConfig.PER_HOST_V2
+
+
+@pytest.mark.parametrize(
+    "how", [{"batch_axis": (1, 0)}, {"per_host": V2}], ids=["split by the host", "batches of cores"]
+)
+def test_the_batch_may_be_another_dimension(tmp_path: Path, how: dict[str, Any]) -> None:
     def reads(params: dict[str, Any]) -> Any:
         return dataset(params["batch_size"]).map(lambda f, y: (tf.transpose(f["x"]), y))
 
@@ -254,7 +259,7 @@ def test_the_batch_may_be_another_dimension(tmp_path: Path) -> None:
         assert features.shape == (3, 8)
         return linear_fn({"x": tf.transpose(features)}, labels, mode, params)
 
-    assert_right_after_six_steps(estimator(tmp_path, models, batch_axis=(1, 0)).train(reads, max_steps=6))
+    assert_right_after_six_steps(estimator(tmp_path, models, **how).train(reads, max_steps=6))
 
 
 def test_python_in_the_input(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tpugraph import ops
 from tpugraph.analysis import fed_to_device
+from tpugraph.analysis.input_rows import rows_from_input
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
 from tpugraph.support.errors import ConversionError, ShapeError
@@ -107,8 +108,9 @@ def with_open_rows(graph: Graph, take: Node, index: int, shape: Shape) -> Shape:
 
 
 def batch_rows(graph: Graph) -> int | None:
-    """Rows of one core's batch: the commonest leading dimension of what crosses to the device."""
-    found = commonest_rows(fed_to_device(graph))
+    """Rows of one core's batch: as its datasets tell, else the commonest leading dimension of what crosses to the device."""
+    told = rows_from_input(graph)
+    found = commonest_rows(fed_to_device(graph)) if told is None else told[0]
     if found is not None:
         return found
     rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]

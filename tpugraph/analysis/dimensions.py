@@ -249,7 +249,7 @@ class Dimensions:
             return max(parts)  # type: ignore[type-var]
         value = max(map(self.sizes.at, parts))
         open_ = next((p for p in parts if self.sizes.at(p) < 0), None)
-        if open_ is not None and value <= 1:
+        if open_ is not None and all(p is open_ or p == 1 for p in parts):
             return open_  # known only when a step runs, and what is broadcast to it has one place
         if value != 1:
             if all(p is first for p in parts):

@@ -73,8 +73,10 @@ def per_core(dataset: Any, plan: Batches, batch_axis: Any = None) -> Any:
     """
     if batch_axis is not None:
         return _split_along(dataset, plan, batch_axis)
-    _check_rows(dataset.element_spec, plan.host)
     specs = tf.nest.flatten(dataset.element_spec)
+    if plan.core == plan.host and _rows_elsewhere(specs, plan.core):
+        return dataset
+    _check_rows(dataset.element_spec, plan.host)
     if any(
         not isinstance(s, tf.TensorSpec) or s.shape.rank is None or s.shape.as_list()[0] != plan.host for s in specs
     ):
@@ -180,6 +182,13 @@ def _check_rows(element_spec: Any, rows: int | None, *, smaller: bool = False) -
                 f"input_fn returned batches of {found} rows, but params['batch_size'] is {rows}",
                 fix="dataset.batch(params['batch_size'], drop_remainder=True)",
             )
+
+
+def _rows_elsewhere(specs: list[Any], rows: int | None) -> bool:
+    """Whether all shapes are closed and hold a batch's rows, in some part not as the first dimension: transposed batches."""
+    closed = all(isinstance(s, tf.TensorSpec) and s.shape.is_fully_defined() for s in specs)
+    shapes = [spec.shape.as_list() for spec in specs] if closed else []
+    return any(shape[:1] != [rows] for shape in shapes) and all(rows in shape for shape in shapes)
 
 
 def _is_whole(element: Any, rows: int | None) -> Any:

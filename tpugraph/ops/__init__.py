@@ -125,6 +125,12 @@ WITHOUT_EFFECTS = _ops(lambda record: record.effects is False)
 ITERATORS = _role("iterator")
 GET_NEXT = _role("get_next")
 MAKE_ITERATOR = _role("make_iterator")
+MAP_DATASETS = _role("map_dataset")
+"""Datasets that make each element of one of another by a function."""
+FLAT_MAP_DATASETS = _role("flat_map_dataset")
+"""Datasets that make several elements of one of another, those of the dataset that a function returns."""
+SLICE_DATASETS = _role("slice_dataset")
+"""Datasets whose elements are the slices of tensors along the first dimension."""
 QUEUES = _role("queue")
 DEQUEUES = _role("dequeue")
 ENQUEUES = _role("enqueue")

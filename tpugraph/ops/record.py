@@ -41,6 +41,7 @@ Role = Literal[
     "merge", "switch", "next_iteration", "enter", "exit", "loop_cond", "call",  # control flow
     "ref_variable", "resource_variable", "read", "read_rows", "is_initialized",  # variables
     "iterator", "get_next", "make_iterator", "queue", "dequeue", "enqueue", "close_queue", "placeholder",  # input
+    "map_dataset", "flat_map_dataset", "slice_dataset",  # datasets of datasets
     "python", "summary", "summary_writer", "print", "assert", "check", "save", "restore", "table", "fill_table",  # host
     "container", "take", "random", "sampler", "tpu",  # state of a step
     "constant", "shape", "slice", "pad", "filled",  # shapes

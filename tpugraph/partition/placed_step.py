@@ -10,9 +10,10 @@ from tpugraph.analysis import dimension_rules as _dimension_rules  # registers i
 from tpugraph.analysis import evidence
 from tpugraph.analysis import placement_rules as _placement_rules  # registers its rules
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed
+from tpugraph.analysis.input_rows import rows_from_input
 from tpugraph.analysis.placements import REPLICATE, Entries, PerCore, Placement, Shard
-from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import ROWS, Size, Unknown
+from tpugraph.analysis.placing import Placing, shard_of
+from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown
 from tpugraph.analysis.step import ClosedShapes, SplitConstants
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.partition import one_row
@@ -67,6 +68,12 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     return Placing(graph, order, dimensions, placements, policies=policies)
 
 
+def _of_dims(dims: Dims) -> Placement:
+    """How a value lives of whose dimensions all is known."""
+    rows = [shard_of(dims, axis) for axis, size in enumerate(dims) if isinstance(size, Poly)]  # type: ignore[arg-type]
+    return rows[0] if len(rows) == 1 and rows[0] else PerCore("each core reads its own part of the input")
+
+
 _FIRST_COLUMN = {"StridedSlice": 1, "Slice": 1, "Squeeze": None, "Reshape": None, "Cast": None, "Identity": None}
 """Ops that may take the first column of places on the host, by the operand that says where they begin."""
 
@@ -96,9 +103,15 @@ def _seeds(graph: Graph, device: Mapping[Any, Any], rows: int) -> _Seeds:
     dims: dict[Tensor, Dims] = {}
     placements: dict[Tensor, Placement] = {}
     sizes: dict[Tensor, Elements] = {}
+    found = rows_from_input(graph)
+    told = found[1] if found is not None and found[0] == rows else {}
     for tensor in fed:
         if tensor.node not in inputs:
             placements[tensor] = REPLICATE
+            continue
+        if tensor in told:
+            dims[tensor] = told[tensor]
+            placements[tensor] = _of_dims(told[tensor])
             continue
         shape = tensor.shape
         if shape and shape[0] == rows:
