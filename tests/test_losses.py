@@ -118,19 +118,10 @@ LOSSES: dict[str, Loss] = {
 }  # fmt: skip
 
 
-NOT_YET = {
-    "backwards": "a slice with a negative stride over the batch stays local",
-    "mean of chosen rows": "a number of entries is not counted over the cores",
-    "mean of chosen rows by shape": "a number of entries is not counted over the cores",
-}
-"""Losses that do not come out equal yet, and why."""
-
-
 def _cases() -> Iterator[Any]:
     for name in sorted(LOSSES):
-        marks = [pytest.mark.xfail(reason=NOT_YET[name], strict=True)] if name in NOT_YET else []
         for width in (3,) if name == "by constant weights" else (3, 4):  # a weight for each of three hidden values
-            yield pytest.param(name, width, marks=marks, id=f"{name}-{width}")
+            yield pytest.param(name, width, id=f"{name}-{width}")
 
 
 @pytest.mark.parametrize(("case", "width"), list(_cases()))

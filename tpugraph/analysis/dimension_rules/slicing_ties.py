@@ -123,7 +123,7 @@ def takes_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
     return from_start and to_end and step is not None and step[place] == 1
 
 
-def _turned_round(node: Node, place: int) -> bool:
+def turned_round(node: Node, place: int) -> bool:
     """Whether a slice takes a whole dimension from its end to its beginning."""
     step = fixed(node.inputs[3])
     open_ends = int(node.attr("begin_mask", 0)) & int(node.attr("end_mask", 0))
@@ -142,7 +142,7 @@ def strided(d: Dimensions, node: Node, dims: Dims, out: Tensor) -> Dims | None:
             made[target] = 1
             continue
         whole = dims[axis]
-        if _turned_round(node, place):
+        if turned_round(node, place):
             made[target] = whole
             continue
         if takes_whole(d, node, place, whole):

@@ -49,6 +49,10 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
     for i in data:
         if isinstance(inputs[i], PerCore):
             return Verdict([inputs[i]] * count)
+    if entries == Entries("shape") and rows is None and node.outputs and node.out().dtype.floating:
+        read = {i: REPLICATE for i in data if inputs[i] == entries}  # as a number, not as a size: that of all cores
+        found = without_rows(p, node, [read.get(i, s) for i, s in enumerate(inputs)], data, linear)
+        return Verdict(found.outputs, {**read, **found.wants}, why=found.why)
     if entries is not None and rows is None:
         for i in data:
             counts = inputs[i] == Entries("shape") and entries.role != "shape"  # read as a number: that of all cores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpugraph.analysis.dimension_rules.slicing_ties import places, takes_whole
+from tpugraph.analysis.dimension_rules.slicing_ties import places, takes_whole, turned_round
 from tpugraph.analysis.dimensions import fixed
 from tpugraph.analysis.placement_rules.reshaping_placements import passed
 from tpugraph.analysis.placements import (
@@ -117,8 +117,8 @@ def _strided_slice_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verd
     dims, given = p.dims(node.out()), p.dims(node.inputs[4])
     if dims is None or given is None:
         return p.everywhere(node, inputs, "puts rows at places that are not known")
-    for axis, target, _ in places(node, len(dims)):
-        if target == grad.axis and axis is not None:
+    for axis, target, place in places(node, len(dims)):
+        if target == grad.axis and axis is not None and not turned_round(node, place):
             if dims[axis] == given[target]:
                 return Verdict([grad.at(axis)], why="rows stay rows")
             whole = shard_of(dims, axis)
