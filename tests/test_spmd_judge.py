@@ -42,7 +42,7 @@ JUDGED = {
     "several losses": "multi_task gan_together gan_alternating wasserstein gradient_penalty",
     "loops": "loop_max loop_until_mean_settles map_over_batch nested_loops dynamic_rnn recurrent_network "
     "dynamic_rnn_alike recurrent_masked_mean",
-    "branches": "accumulate_in_cond_with_average branch_by_any branch_by_batch",
+    "branches": "accumulate_in_cond_with_average branch_by_any branch_by_batch skip_bad_steps",
     "counts": "count_rows count_rows_float metric_of_input metrics_in_step rate_by_rows",
 }
 """The programs, by what they are about."""
@@ -56,7 +56,6 @@ NOT_LOWERED = {
     "loop_longest": "has a gradient, and nothing says how often it runs at most",
     "mean_of_chosen_rows": "the size of a tensor depends on its values in a way that has no form in StableHLO",
     "recurrent_open": "must be a compile-time constant",
-    "skip_bad_steps": "the node reads from two branches that cannot both run",
 }
 """Programs that today's compiler does not lower for one core, and why: they cannot be judged here."""
 

@@ -72,7 +72,21 @@ def has_effects(node: Node) -> bool:
 
 def _predicate(switch: Node) -> Tensor:
     """The tensor that decides, behind the identities that ``tf.cond`` puts before it."""
-    return source_of(switch.inputs[1], where=lambda node: not node.controls)
+    return source_of(switch.inputs[1])
+
+
+def _awaited(borders: Iterable[Node]) -> dict[Node, None]:
+    """What Switches wait for, themselves or by the identities between them and the predicate."""
+    found: dict[Node, None] = {}
+
+    def passed(node: Node) -> bool:
+        found.update(dict.fromkeys(node.controls))
+        return True
+
+    for border in borders:
+        found.update(dict.fromkeys(border.controls))
+        source_of(border.inputs[1], where=passed)
+    return found
 
 
 def _paths(graph: Graph) -> dict[Node, Path]:
@@ -175,9 +189,9 @@ def _make_if(graph: Graph, predicate: Tensor, phase: _Phase, inside: dict[Node, 
         _save(graph, branch, reads, f"{near.name}/{label}")
         for branch, label in zip(branches, ("false", "true"), strict=True)
     ]
-    waits = dict.fromkeys(
-        c for n in phase.nodes for c in n.controls if c not in inside and c not in borders and c is not predicate.node
-    )
+    entered = [t.node for n in [*phase.nodes, *phase.merges] for t in n.inputs if t.node in borders]
+    awaited = [*_awaited(dict.fromkeys(entered)), *(c for n in phase.nodes for c in n.controls)]
+    waits = dict.fromkeys(c for c in awaited if c not in inside and c not in borders and c is not predicate.node)
     made = graph.add(
         "If" if effects else "StatelessIf",
         f"{near.name}/If",
