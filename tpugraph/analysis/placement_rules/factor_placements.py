@@ -59,7 +59,9 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
             apart = (
                 holds_entries(inputs[i]) and 0 < p.rank(node.inputs[i]) < rank
             )  # along another dimension of the output
-            if counts or apart or isinstance(inputs[i], Partial | Sized):
+            places = inputs[i] == Entries("local") and node.inputs[i].dtype.name in ("int32", "int64")
+            numbers = places and node.out().dtype.floating  # those of the whole batch are others
+            if counts or apart or numbers or isinstance(inputs[i], Partial | Sized):
                 wants[i] = REPLICATE
         return Verdict([_role_after(node, entries)] * count, wants, why="entry by entry")
     if rows is None:
