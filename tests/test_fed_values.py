@@ -96,3 +96,21 @@ def test_places_that_are_read_as_numbers_are_refused() -> None:
         lambda: convert(trace(build), num_replicas=2), max_length=700, kind=ConversionError,
         words=["needs 'Where' of the whole batch, and a core holds entries of this core's rows (local)"],
     )  # fmt: skip
+
+
+def test_what_was_taken_of_all_cores_is_not_put_at_the_places_of_one() -> None:
+    """A softmax of chosen rows takes those of all cores, and so its gradient has them."""
+
+    def build() -> None:
+        words, numbers = batches((WORDS, NUMBERS), 4)
+        logits = tf.tile(numbers[:, None, None], [1, 3, 3]) * variable("w", (3,))
+        classes = tf.cast(tf.greater(logits[:, :, 0], 0.0), tf.int32)
+        places = tf.where(tf.not_equal(words, "red"))
+        logits, labels = tf.gather_nd(logits, places), tf.gather_nd(classes, places)
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        finish(tf.reduce_mean(each), tf1.train.AdamOptimizer())
+
+    testing.assert_raises_block(
+        lambda: convert(trace(build), num_replicas=2), max_length=700, kind=ConversionError,
+        words=["needs 'Where' of the whole batch, and a core holds entries of this core's rows (local)"],
+    )  # fmt: skip
