@@ -396,3 +396,41 @@ def test_constants_that_cannot_be_settled_so_are_named() -> None:
         report(lambda: counted(4), literals=("four",), batch_constants=("four",))
     with pytest.raises(UsageError, match=r"'pair' holds no number of rows: \[5.0, 7.0\] has"):
         report(lambda: two_numbers(4), batch_constants=("pair",))
+
+
+def by_twice(rows: int) -> None:
+    """The cost of a textbook, with the number of rows as Python has it."""
+    finish(tf.reduce_sum(squared_error(*linear(rows))) / tf.constant(2.0 * rows, name="twice"), SGD(0.1))
+
+
+def test_several_times_the_rows_below_a_sum_are_refused_with_the_flags_that_settle_them() -> None:
+    with pytest.raises(
+        ConversionError, match="by 8, which is 2 times the 4 rows of a core's batch: if 'twice'"
+    ) as caught:
+        report(lambda: by_twice(4))
+    assert caught.value.fix == "--batch_constants=twice if it grows with the batch, --literals=twice if it does not"
+    assert_cores_are_the_whole_batch(by_twice, relative=1e-5, absolute=1e-6, batch_constants=("twice",))
+    assert report(lambda: by_twice(4), literals=("twice",))["reduction"]["kind"] == "sum"
+
+
+def test_one_over_the_rows_as_a_factor_of_a_sum_is_reported() -> None:
+    def build(factor: float) -> None:
+        finish(tf.reduce_sum(squared_error(*linear(4))) * factor, SGD(0.1))
+
+    assert [note for note in report(lambda: build(0.25))["notes"] if "divide by the rows instead" in note]
+    assert not [note for note in report(lambda: build(0.3))["notes"] if "divide by the rows instead" in note]
+
+
+def hardest_half(rows: int) -> None:
+    """The hardest of four rows, as many as arithmetic of floating numbers makes of their number."""
+    error = squared_error(*linear(rows))
+    half = tf.cast(tf.cast(tf.constant(rows, name="all"), tf.float32) * 0.5, tf.int32)
+    finish(tf.reduce_mean(tf.nn.top_k(error, half).values), SGD(0.01))
+
+
+def test_a_bound_made_of_what_may_be_the_rows_by_other_arithmetic_is_refused() -> None:
+    with pytest.raises(
+        ConversionError, match=r"\(TopKV2\) takes rows of the batch up to a number made of 'all', which is 4"
+    ):
+        report(lambda: hardest_half(4))
+    assert report(lambda: hardest_half(4), literals=("all",))

@@ -22,6 +22,7 @@ from . import (
     residual,
     shapes,
     statistics,
+    strings,
 )
 from .harness import Verdict, check, constants_in_doubt, plain, trace, unmoved, unsteady
 from .parts import PROGRAMS, Program
@@ -56,6 +57,7 @@ _THEMES = (
     residual,
     shapes,
     statistics,
+    strings,
 )
 
 COINCIDENCES = {

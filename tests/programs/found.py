@@ -110,6 +110,24 @@ def as_long_as_the_longest(rows: int, by_size: bool) -> Any:
     return minimise(total(kept) / tf.cast(tf.size(kept), tf.float32) if by_size else mean(kept))
 
 
+@program()
+def chosen_rows_normalised(rows: int) -> Any:
+    """The gradient of a mean over the features of chosen rows divides by their number, which is no number of rows."""
+    x, kept = batch(rows, floats(3), whole(2, seed=6))
+    h = tf.tanh(tf.boolean_mask(x, tf.equal(kept, 1)) * variable("w", 3) + variable("b", 3))
+    middle, spread = tf.nn.moments(h, [-1], keepdims=True)
+    h = (h - middle) * tf.math.rsqrt(spread + 1e-2) * variable("gamma", 3)
+    return minimise(mean(tf.square(h - 0.1)))
+
+
+@program(variants={"mean": {}, "largest": {"largest": True}})
+def chosen_places(rows: int, largest: bool = False) -> Any:
+    x, kept = batch(rows, floats(5, 3), whole(2, 5, seed=6))
+    h = tf.tanh(tf.boolean_mask(x, tf.equal(kept, 1)) * variable("w", 3) + variable("b", 3))
+    means = mean(h, -1)
+    return minimise(tf.reduce_max(tf.square(means)) if largest else mean(tf.square(means - 0.1)))
+
+
 @program(rows=3)
 def gradient_of_a_root_in_the_loss(rows: int) -> Any:
     x, y = batch(rows, floats(), floats(seed=1))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from tpugraph import ops
 from tpugraph.analysis import fed_to_device
 from tpugraph.analysis.input_rows import rows_from_input
+from tpugraph.analysis.step import SplitConstants
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
 from tpugraph.support.errors import ConversionError, ShapeError
@@ -108,13 +109,22 @@ def with_open_rows(graph: Graph, take: Node, index: int, shape: Shape) -> Shape:
 
 
 def batch_rows(graph: Graph) -> int | None:
-    """Rows of one core's batch: as its datasets tell, else the commonest leading dimension of what crosses to the device."""
-    told = rows_from_input(graph)
-    found = commonest_rows(fed_to_device(graph)) if told is None else told[0]
+    """Rows of one core's batch: as its datasets tell, else the commonest leading dimension of what crosses and of the input."""
+    told, fed = rows_from_input(graph), fed_to_device(graph)
+    split = graph.kept(SplitConstants) is not None  # the input has the rows of all cores
+    found = commonest_rows(fed if split else with_input(graph, fed)) if told is None else told[0]
     if found is not None:
         return found
     rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
     return rows[0] if rows else None
+
+
+def with_input(graph: Graph, fed: Iterable[Tensor]) -> dict[Tensor, None]:
+    """Some tensors that the host hands on, with the elements of the batch that they are made of."""
+    found = dict.fromkeys(fed)
+    of_input = graph.ancestors([tensor.node for tensor in found], data_only=True) if found else {}
+    takes = [node for node in of_input if node.op in ops.INPUTS]
+    return found | {node.out(port): None for node in takes for port in node.used_ports()}
 
 
 def commonest_rows(tensors: Iterable[Tensor]) -> int | None:

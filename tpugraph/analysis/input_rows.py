@@ -27,6 +27,33 @@ def rows_from_input(graph: Graph) -> tuple[int, dict[Tensor, Dims]] | None:
     the way to the device is followed from there. Where the host divides batches, the rows are those of a part. None where
     that tells nothing, as of a dataset that does not batch.
     """
+    taken = _taken(graph)
+    if taken is None:
+        return None
+    rows, made = taken
+    fed = fed_to_device(graph)
+    between = graph.ancestors([t.node for t in fed], data_only=True).keys() & graph.descendants(
+        [t.node for t in made], data_only=True).keys() - cluster_nodes(graph).keys()  # fmt: skip
+    order = loop_order(graph, dict.fromkeys(node for node in graph if node in between))
+    dimensions = Dimensions(graph, order, rows, made)
+    return _of_parts(rows, {t: dims for t in fed if t.node in between and (dims := _settled(dimensions.dims(t)))})
+
+
+def dims_from_input(graph: Graph, rows: int) -> dict[Tensor, Dims]:
+    """The dimensions that the datasets tell of elements of the batch, and of what crosses to the device.
+
+    Args:
+        graph: the graph, with shapes.
+        rows: rows of a core's batch; where the datasets tell another number, nothing is told.
+    """
+    taken, crossing = _taken(graph), rows_from_input(graph)
+    told = {} if taken is None or taken[0] != rows else taken[1]
+    elements = {tensor: found for tensor, dims in told.items() if (found := _settled(dims))}
+    return elements | (crossing[1] if crossing is not None and crossing[0] == rows else {})
+
+
+def _taken(graph: Graph) -> tuple[int, dict[Tensor, Dims]] | None:
+    """The rows of a batch and the dimensions of its elements; None where one dataset does not tell, or several differ."""
     made: dict[Tensor, Dims] = {}
     sizes: set[int] = set()
     for take in graph.of_type(*ops.GET_NEXT):
@@ -36,15 +63,7 @@ def rows_from_input(graph: Graph) -> tuple[int, dict[Tensor, Dims]] | None:
             return None
         sizes.add(found[0])
         made |= {take.out(port): dims for port, dims in enumerate(found[1]) if dims is not None}
-    if len(sizes) != 1:
-        return None
-    (rows,) = sizes
-    fed = fed_to_device(graph)
-    between = graph.ancestors([t.node for t in fed], data_only=True).keys() & graph.descendants(
-        [t.node for t in made], data_only=True).keys() - cluster_nodes(graph).keys()  # fmt: skip
-    order = loop_order(graph, dict.fromkeys(node for node in graph if node in between))
-    dimensions = Dimensions(graph, order, rows, made)
-    return _of_parts(rows, {t: dims for t in fed if t.node in between and (dims := _settled(dimensions.dims(t)))})
+    return (sizes.pop(), made) if len(sizes) == 1 else None
 
 
 def _of_parts(rows: int, told: dict[Tensor, Dims]) -> tuple[int, dict[Tensor, Dims]] | None:
@@ -146,4 +165,4 @@ def _number(size: Size, rows: int) -> int | None:
     return found.at(rows) if isinstance(found, Poly) else found
 
 
-__all__ = ["rows_from_input"]
+__all__ = ["dims_from_input", "rows_from_input"]

@@ -170,10 +170,10 @@ class Placing:
             inputs = seen if joins else [REPLICATE if s is None else s for s in seen]
         if node in self.pinned:
             return self.everywhere(node, inputs, "asked for by what reads it")  # type: ignore[arg-type]
-        if node.op in _OF_SIZES and _of_entries(inputs):
-            return Verdict([Entries("shape")] * count, why="a size of entries")
         sizes = self._made_of_sizes(node)
-        if sizes is not None and (sizes or any(isinstance(s, Sized) for s in inputs)):
+        if sizes is not False and node.op in _OF_SIZES and _of_entries(inputs):
+            return Verdict([Entries("shape")] * count, why="a size of entries")
+        if sizes is not None and (sizes or any(isinstance(s, Sized) or s == Entries("shape") for s in inputs)):
             return Verdict([SIZED if sizes else REPLICATE] * count, why="made of sizes")
         return RULES.of(node.op)(self, node, inputs)  # type: ignore[arg-type]
 
@@ -247,7 +247,7 @@ class Placing:
 
 _OF_SIZES = frozenset(
     """GatherV2 Pack ConcatV2 Prod Mul Cast StridedSlice Slice Sub Add AddV2 Maximum Minimum Reshape
-    Squeeze ExpandDims FloorDiv Identity""".split()
+    Squeeze ExpandDims FloorDiv Identity DynamicStitch""".split()
 )
 """Ops that compute sizes of others."""
 

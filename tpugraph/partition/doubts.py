@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from tpugraph import ops
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import constant
+from tpugraph.analysis.evidence.summed import back
+from tpugraph.analysis.placements import Partial
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Poly, Size, Unknown, known
+from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
 from tpugraph.analysis.state import written_variables
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
@@ -73,6 +75,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     _refuse_one_row(placing)
     _refuse_bounds(placing)
     _refuse_beside_shares(placing)
+    _refuse_divisors(placing, count)
     _refuse_counters(placing, count)
 
 
@@ -93,6 +96,26 @@ def _refuse_counters(placing: Placing, count: int) -> None:
             placing, node, name, ("counts rows", "does not"),
             f"'{node.name}' adds {one.value} to a variable, and a core's batch has {d.rows} rows: if '{name}' counts rows, "
             f"the whole batch has {one.value * count} of them; if it is a number of the model, it stays {one.value}",
+        )  # fmt: skip
+
+
+def _refuse_divisors(placing: Placing, count: int) -> None:
+    """Refuse a sum over the batch that is divided by a constant that may be several times the rows, as twice their number."""
+    d = placing.d
+    for node in placing.verdicts:
+        if node.op not in ops.DIVISIONS or not isinstance(placing.read(node.inputs[0]), Partial):
+            continue
+        elements, behind = d.elements(node.inputs[1]), constant_behind(node.inputs[1])
+        one = elements[0] if elements and len(elements) == 1 else None
+        if not d.in_doubt(one) or one.value <= d.rows or not any(map(follows_batch, back(d, node.inputs[0]))):
+            continue
+        if behind.op not in ops.CONSTANTS or d.choice(behind.name) is not None:
+            continue
+        raise _refusal(
+            placing, node, behind.name, ("grows with the batch", "does not"),
+            f"'{node.name}' divides a sum over the batch by {one.value}, which is {one.value // d.rows} times the {d.rows} rows "
+            f"of a core's batch: if '{behind.name}' follows them, the whole batch has {one.value * count}; if it is a number of "
+            f"the model, it stays {one.value}",
         )  # fmt: skip
 
 
@@ -126,15 +149,20 @@ def _refuse_bounds(placing: Placing) -> None:
     for bound in _bounds(placing):
         elements = d.elements(bound.operand) or ()
         size = elements[bound.place] if bound.place < len(elements) else None
-        if not _in_doubt(placing, bound, size):
-            continue
-        name = _origin(placing, bound, size)
-        if name is not None:
+        name = _origin(placing, bound, size) if size is None or _in_doubt(placing, bound, size) else None
+        if name is not None and (size is not None or _is_doubtful(placing, name)):
             raise _refusal(
                 placing, bound.node, name, ("is the size of the batch", "is not"),
                 f"'{bound.node.name}' ({bound.node.op}) takes rows of the batch up to a number made of '{name}', which is "
                 f"{d.rows}, as many as a core's batch has rows: if it is that, it grows with the whole batch",
             )  # fmt: skip
+
+
+def _is_doubtful(placing: Placing, name: str) -> bool:
+    """Whether nothing says that a constant with one number holds the rows, or that it does not."""
+    d = placing.d
+    elements = d.elements(placing.graph[name].out())
+    return d.rows > 1 and bool(elements) and d.in_doubt(elements[0])  # type: ignore[index]
 
 
 def _origin(placing: Placing, bound: _Bound, size: Size | None) -> str | None:
@@ -181,6 +209,24 @@ def literal_bounds(placing: Placing) -> list[str]:
                 f"number of the model; --batch_constants={behind.name} if it grows with the batch, "
                 f"--literals={behind.name} if it does not"
             )
+    return list(found.values())
+
+
+def literal_factors(placing: Placing) -> list[str]:
+    """What the user should know of: sums over the batch that a constant multiplies by one over the rows of a core's batch."""
+    d, found = placing.d, {}
+    products = [node for node in placing.graph.of_type("Mul") if node in placing.verdicts and d.rows > 1]
+    for node in products:
+        for total, factor in (node.inputs[:2], node.inputs[1::-1]):
+            behind = constant_behind(factor)
+            number = constant(behind) if behind.op in ops.CONSTANTS else None
+            if number is None or number.size != 1 or abs(float(number.item()) * d.rows - 1) > 1e-6:
+                continue
+            if isinstance(placing.read(total), Partial) and any(map(follows_batch, back(d, total))):
+                found[behind.name] = (
+                    f"'{node.name}' multiplies a sum over the batch by {number.item():g}, one over the {d.rows} rows of "
+                    "a core's batch: read as a number of the model; if it makes a mean of the sum, divide by the rows instead"
+                )
     return list(found.values())
 
 

@@ -83,11 +83,15 @@ def _floored(d: Dimensions, x: Size, y: Size) -> Size | None:
     return out
 
 
-def _largest(d: Dimensions, x: Size, y: Size) -> Size:
+def _largest(d: Dimensions, x: Size, y: Size) -> Size | None:
+    if d.sizes.at(x) < 0 or d.sizes.at(y) < 0:
+        return None  # only the data tell which it is
     return x if d.sizes.at(x) >= d.sizes.at(y) else y
 
 
-def _smallest(d: Dimensions, x: Size, y: Size) -> Size:
+def _smallest(d: Dimensions, x: Size, y: Size) -> Size | None:
+    if d.sizes.at(x) < 0 or d.sizes.at(y) < 0:
+        return None
     return x if d.sizes.at(x) <= d.sizes.at(y) else y
 
 

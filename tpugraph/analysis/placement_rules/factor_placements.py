@@ -54,14 +54,7 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
         found = without_rows(p, node, [read.get(i, s) for i, s in enumerate(inputs)], data, linear)
         return Verdict(found.outputs, {**read, **found.wants}, why=found.why)
     if entries is not None and rows is None:
-        for i in data:
-            counts = inputs[i] == Entries("shape") and entries.role != "shape"  # read as a number: that of all cores
-            apart = (
-                holds_entries(inputs[i]) and 0 < p.rank(node.inputs[i]) < rank
-            )  # along another dimension of the output
-            if counts or apart or isinstance(inputs[i], Partial | Sized):
-                wants[i] = REPLICATE
-        return Verdict([_role_after(node, entries)] * count, wants, why="entry by entry")
+        return _entry_by_entry(p, node, inputs, data, entries)
     if rows is None:
         return without_rows(p, node, inputs, data, linear)
     shift = _shift_after(p, node, inputs, data)
@@ -82,6 +75,24 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
             wants[i] = REPLICATE
     made = replace(rows, shift=shift[0], along=shift[1]) if shift[0] else rows
     return Verdict([made] * count, wants, why="row by row")
+
+
+def _entry_by_entry(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int], entries: Entries) -> Verdict:
+    """Operands of which some are entries and none has rows."""
+    wants: dict[int, Placement] = {}
+    rank = max((p.rank(node.inputs[i]) for i in data), default=0)
+    for i in data:
+        counts = inputs[i] == Entries("shape") and entries.role != "shape"  # read as a number: that of all cores
+        apart = holds_entries(inputs[i]) and 0 < p.rank(node.inputs[i]) < rank  # along another dimension of the output
+        if counts or apart or _numbers_of_places(node, i, inputs[i]) or isinstance(inputs[i], Partial | Sized):
+            wants[i] = REPLICATE
+    return Verdict([_role_after(node, entries)] * len(node.outputs or ()), wants, why="entry by entry")
+
+
+def _numbers_of_places(node: Node, index: int, placement: Placement) -> bool:
+    """Whether places on this core are read as numbers: those of the whole batch are others."""
+    kind = node.inputs[index].dtype.name
+    return placement == Entries("local") and kind in ("int32", "int64") and node.out().dtype.floating
 
 
 def _role_after(node: Node, entries: Entries) -> Entries:

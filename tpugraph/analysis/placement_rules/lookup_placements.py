@@ -103,6 +103,8 @@ def _one_hot(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("ScatterNd")
 def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     numbers, updates = inputs[0], inputs[1]
+    if isinstance(numbers, Entries) and isinstance(updates, Replicate):
+        return p.everywhere(node, inputs, "puts entries of all cores at places")
     if isinstance(numbers, Entries) or isinstance(updates, Entries):
         return entries_to(p, node, inputs)
     if isinstance(numbers, Shard):

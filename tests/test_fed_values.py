@@ -1,0 +1,116 @@
+"""What the host hands to the device lives where the ops of the host put it, whatever its sizes are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from models import batches, finish, tf1, trace, variable
+from programs.parts import minimise
+from tpugraph import testing
+from tpugraph.analysis import shapes
+from tpugraph.analysis.placements import REPLICATE, Entries, PerCore, Shard
+from tpugraph.compiler import convert
+from tpugraph.ir import Graph
+from tpugraph.partition import analyse
+from tpugraph.partition.fed_values import values_fed
+from tpugraph.support.errors import ConversionError
+
+WORDS = np.array([b"red", b"green", b"blue"], object)[np.random.default_rng(0).integers(0, 3, (96, 3))]
+NUMBERS = np.random.default_rng(1).normal(size=96).astype(np.float32)
+
+
+def hashed(text: Any) -> Any:
+    return tf.strings.to_hash_bucket_fast(text, 9)
+
+
+def model(made: Callable[[Any], Any]) -> Graph:
+    """A model whose loss is made of words, numbers and a variable; 4 rows."""
+
+    def build() -> None:
+        words, numbers = batches((WORDS, NUMBERS), 4)
+        finish(tf.reduce_mean(made(words) * tf.square(numbers * variable("w", (1,)) - 0.3)), tf1.train.AdamOptimizer())
+
+    return trace(build)
+
+
+def refused(made: Callable[[Any], Any]) -> ConversionError:
+    error = testing.assert_raises_block(
+        lambda: convert(model(made), num_replicas=2), max_length=700, kind=ConversionError,
+        words=["takes the rows of a batch together on the host", "of the whole batch it would be another value"],
+    )  # fmt: skip
+    assert isinstance(error, ConversionError)
+    return error
+
+
+TOGETHER: dict[str, Callable[[Any], Any]] = {
+    "UniqueWithCounts": lambda words: tf.gather(*tf.unique_with_counts(words[:, 0])[:0:-1]),
+    "ReverseV2": lambda words: hashed(tf.reverse(words[:, 0], [0])),
+    "Equal": lambda words: tf.equal(words[:, 0], words[:, :1]),
+    "StridedSlice": lambda words: tf.equal(words[:, 0], words[0, 0]),
+}
+
+
+@pytest.mark.parametrize("op", TOGETHER)
+def test_what_the_host_makes_of_several_rows_is_refused(op: str) -> None:
+    error = refused(lambda words: tf.cast(TOGETHER[op](words), tf.float32))
+    assert f"({op})" in str(error.node)
+
+
+def test_layouts_of_the_rows_are_told_by_the_ops_that_make_them() -> None:
+    def build() -> None:
+        words, numbers = batches((WORDS, NUMBERS), 4)
+        for name, text in {"plain": words, "turned": tf.transpose(words), "listed": tf.reshape(words, [-1]),
+                           "behind": tf.concat([words, words], 0), "reversed": tf.reverse(words, [0])}.items():  # fmt: skip
+            tf.identity(hashed(text), name=name)
+        tf.constant(3.0, name="constant")
+        minimise(tf.reduce_mean(numbers * variable("w", (1,))))
+
+    graph = trace(build)
+    shapes.infer(graph)
+    tensors = {name: graph[name].inputs[0] for name in ("plain", "turned", "listed", "behind", "reversed")}
+    tensors["constant"] = graph["constant"].out()
+    fed = values_fed(graph, tensors.values(), 4, lambda nodes: analyse(graph, 4, nodes=nodes))
+    found = {name: fed.placements[tensor] for name, tensor in tensors.items()}
+    assert isinstance(found.pop("reversed"), PerCore)
+    assert found == {"plain": Shard(0), "turned": Shard(1), "listed": Shard(0, 1, 3), "behind": Shard(0, 2),
+                     "constant": REPLICATE}  # fmt: skip
+    assert {t.node.inputs[0].node.op for t in fed.together} == {"ReverseV2"}
+    by_size = values_fed(graph, tensors.values(), 4, None)
+    assert by_size.placements[tensors["reversed"]] == Shard(0)
+    assert by_size.placements[tensors["behind"]] == PerCore("each core reads its own part of the input")
+    assert by_size.placements[tensors["listed"]] == Entries("shape")
+
+
+def test_places_that_are_read_as_numbers_are_refused() -> None:
+    def build() -> None:
+        words, numbers = batches((WORDS, NUMBERS), 4)
+        places = tf.cast(tf.where(tf.equal(words[:, 0], "red")), tf.float32)
+        finish(tf.reduce_sum(tf.square(places * variable("w", (1,)) - numbers[0])), tf1.train.AdamOptimizer())
+
+    testing.assert_raises_block(
+        lambda: convert(trace(build), num_replicas=2), max_length=700, kind=ConversionError,
+        words=["needs 'Where' of the whole batch, and a core holds entries of this core's rows (local)"],
+    )  # fmt: skip
+
+
+def test_what_was_taken_of_all_cores_is_not_put_at_the_places_of_one() -> None:
+    """A softmax of chosen rows takes those of all cores, and so its gradient has them."""
+
+    def build() -> None:
+        words, numbers = batches((WORDS, NUMBERS), 4)
+        logits = tf.tile(numbers[:, None, None], [1, 3, 3]) * variable("w", (3,))
+        classes = tf.cast(tf.greater(logits[:, :, 0], 0.0), tf.int32)
+        places = tf.where(tf.not_equal(words, "red"))
+        logits, labels = tf.gather_nd(logits, places), tf.gather_nd(classes, places)
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        finish(tf.reduce_mean(each), tf1.train.AdamOptimizer())
+
+    testing.assert_raises_block(
+        lambda: convert(trace(build), num_replicas=2), max_length=700, kind=ConversionError,
+        words=["needs 'Where' of the whole batch, and a core holds entries of this core's rows (local)"],
+    )  # fmt: skip

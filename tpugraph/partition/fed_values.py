@@ -1,0 +1,157 @@
+"""What the host hands to the device: where it lives on the cores, and what its dimensions are.
+
+An element of the batch is told by the datasets of the input, or else by its size. What the host makes of it is followed by
+the rules that hold on the device: the host computes with the rows of one core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tpugraph import ops
+from tpugraph.analysis.dimensions import Dims, Elements
+from tpugraph.analysis.input_rows import dims_from_input
+from tpugraph.analysis.placements import REPLICATE, Entries, PerCore, Placement, Shard, Sized
+from tpugraph.analysis.placing import Placing, shard_of
+from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.support.errors import ConversionError
+
+_BEGINNINGS = ops.INPUTS | ops.RANDOM
+Analyse = Callable[[dict[Node, None]], Placing]
+"""Gives the placements of some nodes on the host."""
+
+
+@dataclass(frozen=True)
+class FedValues:
+    """What the device reads that the host makes.
+
+    Attributes:
+        placements: where each tensor lives.
+        dims: the dimensions of tensors with a shape.
+        elements: of sizes of entries, what they count.
+        together: of what the host makes of several rows of a core's batch, the op that takes these together.
+    """
+
+    placements: dict[Tensor, Placement] = field(default_factory=dict)
+    dims: dict[Tensor, Dims] = field(default_factory=dict)
+    elements: dict[Tensor, Elements] = field(default_factory=dict)
+    together: dict[Tensor, Node] = field(default_factory=dict)
+
+    def refuse_several_rows(self, origin: str) -> None:
+        """Refuse what the host makes of several rows: of the whole batch it would be another value.
+
+        Raises:
+            ConversionError: it names the op that takes rows together.
+        """
+        for tensor, node in self.together.items():
+            made = "" if tensor.node is node else f", and '{tensor}', which the device reads, is made of it"
+            raise ConversionError(
+                f"'{node.name}' ({node.op}) takes the rows of a batch together on the host, where a core has its own rows "
+                f"only{made}: of the whole batch it would be another value",
+                node=node, origin=origin,
+                fix="let the input pipeline give numbers instead of strings, so that this is computed on the device",
+            )  # fmt: skip
+
+
+def read_from_host(graph: Graph, nodes: Mapping[Node, None], shape_of: Mapping[str, str]) -> dict[Tensor, None]:
+    """What the device reads of nodes that are no variables, and the tensors whose shapes its constants are.
+
+    Args:
+        graph: the graph.
+        nodes: the nodes on the device.
+        shape_of: by the name of a constant, the tensor whose shape it was computed from.
+    """
+    found = {t: None for n in nodes for t in n.inputs if t.node not in nodes and t.node.op not in ops.VARIABLES}
+    for name, source in shape_of.items():
+        node, _, port = source.partition(":")
+        if name in graph and graph[name] in nodes and node in graph and graph[node] not in nodes:
+            found[graph[node].out(int(port or 0))] = None
+    return found
+
+
+def values_fed(graph: Graph, tensors: Iterable[Tensor], rows: int, analyse: Analyse | None) -> FedValues:
+    """Where tensors live that come from the host, and their dimensions.
+
+    Args:
+        graph: the graph, with shapes.
+        tensors: the tensors.
+        rows: rows of one core's batch.
+        analyse: for what the host makes of the input; None where all is told by its size, as the pieces of a split batch are.
+    """
+    inputs = graph.descendants(graph.of_type(*_BEGINNINGS), data_only=True)
+    fed = FedValues()
+    of_input = [tensor for tensor in tensors if fed.placements.setdefault(tensor, REPLICATE) and tensor.node in inputs]
+    host = _host_part(graph, of_input, analyse) if analyse is not None else None
+    together = _of_several_rows(graph, host) if host is not None else {}
+    told = dims_from_input(graph, rows) if of_input else {}
+    for tensor in of_input:
+        placed = _by_host(host, tensor) if host is not None and tensor.node not in together else None
+        found: Sequence[Size] | None = host.dims(tensor) if host is not None and isinstance(placed, Shard) else None
+        if placed is None and tensor in told:
+            placed, found = _of_dims(told[tensor]), told[tensor]
+        placed = fed.placements[tensor] = _by_size(tensor, rows) if placed is None else placed
+        if tensor.node in together:
+            node = fed.together[tensor] = together[tensor.node]
+            fed.placements[tensor] = PerCore(f"'{node.name}' takes the rows of each core together on its host")
+        if placed == Entries("shape") and tensor.shape:
+            fed.elements[tensor] = [ROWS, *[None] * (int(tensor.shape[0] or 1) - 1)]
+        if found is not None:
+            fed.dims[tensor] = tuple(found)
+        elif tensor.shape is not None:
+            made: list[Size] = [Unknown(-1) if s is None else int(s) for s in tensor.shape]
+            if placed == Shard(0):
+                made[0] = ROWS
+            fed.dims[tensor] = tuple(made)
+    return fed
+
+
+def _host_part(graph: Graph, tensors: list[Tensor], analyse: Analyse) -> Placing | None:
+    """The placements of what the host makes between the input and some tensors; None where it makes nothing."""
+    made = [tensor.node for tensor in tensors if tensor.node.op not in _BEGINNINGS]
+    before = graph.ancestors(made, data_only=True) if made else {}
+    nodes = {node: None for node in before if node.op not in _BEGINNINGS | ops.VARIABLES}
+    if not nodes:
+        return None
+    placing = analyse(nodes)
+    placing.solve()
+    return placing
+
+
+def _by_host(host: Placing, tensor: Tensor) -> Placement | None:
+    """How a tensor lives where the rules tell it; None where its size does, as of what an op makes that no rule describes."""
+    found = host.made(tensor)
+    if tensor.shape and tensor.shape[0] is None:
+        return found if isinstance(found, Entries) else None
+    return found if isinstance(found, Shard) and found != Shard(0) else None
+
+
+def _of_several_rows(graph: Graph, host: Placing) -> dict[Node, Node]:
+    """What is made of rows that a known op takes all together, with that op."""
+    found: dict[Node, Node] = {}
+    for node, verdict in host.verdicts.items():
+        known = ops.record(node.op).family != "unknown" and not ops.is_host_only(node.op)
+        if known and any(isinstance(host.read(node.inputs[i]), Shard | Entries | Sized) for i in verdict.wants):
+            found = dict.fromkeys(graph.descendants([node], data_only=True), node) | found
+    return found
+
+
+def _of_dims(dims: Dims) -> Placement:
+    """How a value lives of whose dimensions all is known."""
+    rows = [shard_of(dims, axis) for axis, size in enumerate(dims) if isinstance(size, Poly)]  # type: ignore[arg-type]
+    return rows[0] if len(rows) == 1 and rows[0] else PerCore("each core reads its own part of the input")
+
+
+def _by_size(tensor: Tensor, rows: int) -> Placement:
+    """Where an element of the batch lives by its size, or what the host makes by an op that no rule describes."""
+    shape = tensor.shape
+    if shape and shape[0] == rows:
+        return Shard(0)
+    if shape and shape[0] is None:
+        return Entries(
+            "local" if len(shape) == 2 and tensor.dtype.name == "int64" else "values"
+        )  # as of a sparse tensor
+    if shape and len(shape) == 1 and tensor.dtype.name == "int64":
+        return Entries("shape")
+    return PerCore("each core reads its own part of the input")
