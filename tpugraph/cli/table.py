@@ -302,7 +302,7 @@ VERIFY = Command(
     "Runs K steps of the plain graph and of the converted one, one by one and as one loop, on 1 core and on several, "
     "from the same weights, and says which variable differs most and by how much. The exit code is 1 where something "
     "differs by more than the tolerance.",
-    ("tpugraph verify model.pb --steps=4 --checkpoint=model.ckpt-0",),
+    ("tpugraph verify model.pb --steps=4 --checkpoint=model.ckpt-0", "tpugraph verify model.pb --grid=page.html"),
     (
         Flag("steps", "integer", 4, "number of steps to compare", shown="K", lowest=1),
         _CHECKPOINT,
@@ -312,6 +312,13 @@ VERIFY = Command(
             1e-4,
             "largest difference allowed, relative to the largest element of a variable",
             shown="X",
+        ),
+        Flag(
+            "grid",
+            "string",
+            None,
+            "how far each variable is apart after each step: text prints it, a name ending in .html is a page to write",
+            shown="text|FILE.html",
         ),
         Flag("dry_run", "boolean", False, "convert, say what would be run and on which files, and run nothing"),
         _REBIND,
