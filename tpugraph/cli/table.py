@@ -126,6 +126,13 @@ _MODE = (
         "of --mode=predict: tensor of a prediction, for each prediction; found by structure if not given",
         shown="NAME=TENSOR",
     ),
+    Flag(
+        "signature",
+        "string",
+        None,
+        "of --mode=predict of a SavedModel: which signature; serving_default, or the only one, if not given",
+        shown="NAME",
+    ),
 )
 CONVERSION = (
     *_MODE,
@@ -204,6 +211,7 @@ RUN = Command(
         "tpugraph run model_dir --mode=eval",
         "tpugraph run eval.meta --mode=eval --checkpoint=model_dir",
         "tpugraph run predict.meta --mode=predict --checkpoint=model_dir --output=predictions.jsonl",
+        "tpugraph run saved_model --mode=predict --rebind=examples.tfrecord=mine.tfrecord",
     ),
     (
         Flag("steps", "integer", None, "number of steps, from where the checkpoint is", shown="N", lowest=1),
@@ -333,7 +341,7 @@ VERIFY = Command(
 _TRAINED = tuple(
     flag
     for flag in CONVERSION
-    if flag.name not in ("mode", "metrics", "predictions") and not flag.name.startswith("dump_")
+    if flag.name not in ("mode", "metrics", "predictions", "signature") and not flag.name.startswith("dump_")
 )
 _TOLERANCE = Flag(
     "tolerance",
