@@ -20,6 +20,7 @@ from tpugraph.analysis.placements import REPLICATE, SUM, Shard
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
 from tpugraph.testing import assert_raises_block
+from tpugraph.testing.plain_run import PlainRun
 from tpugraph.testing.reduction.search import Search
 from tpugraph.testing.reduction.symptoms import check_when
 from tpugraph.testing.reduction.units import Unit, units_of
@@ -133,6 +134,32 @@ def test_a_wrong_gradient_comes_down_to_a_few_nodes(tmp_path: Path, monkeypatch:
                          check=False, timeout=300)  # fmt: skip
     assert ran.returncode == 1
     assert "differs by" in ran.stdout
+
+
+def test_what_the_tpu_compiler_complains_of_comes_down() -> None:
+    """A complaint of libtpu's own: there is a kernel for XLA, so that nothing refuses it before."""
+    when = "xla:operand type for FFT"
+    found = tpugraph.reduce(planted.tower(1, middle=planted.wide_transform), when, num_replicas=8)
+    assert found.nodes <= 20
+    assert found.graph.of_type("FFT")
+    assert "Unexpected operand type for FFT: c128" in found.words
+
+
+def test_first_values_are_given_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each new fetch of a large graph costs a walk over it, so that one run for each variable would take minutes."""
+    plain = PlainRun(planted.tower(3))
+    start = plain.initial_values([name for name in plain.roles.variables if "kernel" in name])
+    runs: list[object] = []
+    honest = PlainRun._run
+    monkeypatch.setattr(
+        PlainRun, "_run", lambda self, fetch, feed=None: (runs.append(fetch), honest(self, fetch, feed))[1]
+    )
+    plain.open({name: value + 1 for name, value in start.items()})
+    found = plain.values(list(start))
+    plain.close()
+    assert len(start) == 9
+    assert len(runs) <= 5
+    assert all(np.array_equal(found[name], value + 1) for name, value in start.items())
 
 
 def test_a_refused_op_comes_down_to_itself() -> None:

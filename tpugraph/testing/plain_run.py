@@ -194,9 +194,11 @@ class PlainRun:
         self._watch = StallWatch(self._session.close)
         for initializers in self._initializers():
             self._run([self._operation(initializer) for initializer in initializers])
-        for name, value in start.items():
-            given, assign = self._assign(name, np.shape(value))
-            self._run(assign, {given: value})
+        # all at once: each op that is added between two runs, and each new fetch, costs a walk over the whole graph
+        assigns = {name: self._assign(name, np.shape(value)) for name, value in start.items()}
+        self._run(
+            [assign for _, assign in assigns.values()], {given: start[name] for name, (given, _) in assigns.items()}
+        )
         for names in (self.roles.table_initializers, self.roles.iterator_initializers):
             self._run([self._operation(name) for name in names])
         for name in self.roles.enqueues:
