@@ -39,9 +39,11 @@ class Placement(Pass):
         device, host, waits = step.split(cut)
         if step.ends is not None:
             host.update(graph.ancestors(graph[name] for name in step.ends.beside))
+        _refuse_shared(host, device, cut)
         _clone_shared(graph, device, host, cut)
         tail = Tail(graph, step, device, cut)
         tail.place()
+        _clone_for_starts(graph, device)
         graph.set_device_of(device, "")
         graph.set_attr_of(device, CLUSTER_ATTR, CLUSTER)
         graph.set_device_of([node for node in graph if not node.device and node not in device], HOST_DEVICE)
@@ -58,17 +60,22 @@ def _total(sizes: Iterable[int | None]) -> int | None:
     return None if None in known else sum(size or 0 for size in known)
 
 
-def _clone_shared(graph: Graph, device: NodeSet, host: NodeSet, cut: list[Tensor]) -> None:
+def _refuse_shared(host: NodeSet, device: NodeSet, cut: list[Tensor]) -> None:
+    """A stateful op that both sides need in a step is refused: two copies would each give a value of their own."""
+    crossing = {t.node for t in cut}
+    for node in host:
+        if node in device and node not in crossing and ops.is_stateful(node.op) and node.op not in ops.CHECKS:
+            raise ConversionError(
+                "a stateful op is needed on the host and on the device",
+                node=node,
+                fix="split it in two in the model function",
+            )
+
+
+def _clone_shared(graph: Graph, device: NodeSet, host: NodeSet, cut: Iterable[Tensor] = ()) -> None:
     """Give the host its own copies of the replicated nodes that both sides need."""
     crossing = {t.node for t in cut}
     shared = [node for node in host if node in device and node not in crossing]
-    stateful = next((n for n in shared if ops.is_stateful(n.op) and n.op not in ops.CHECKS), None)
-    if stateful is not None:
-        raise ConversionError(
-            "a stateful op is needed on the host and on the device",
-            node=stateful,
-            fix="split it in two in the model function",
-        )
     copies = graph.clone_subgraph(shared, lambda name: f"{name}/host")
     host_only = [node for node in host if node not in device]
     for node in host_only:
@@ -78,3 +85,15 @@ def _clone_shared(graph: Graph, device: NodeSet, host: NodeSet, cut: list[Tensor
     graph.swap_controls(host_only, lambda control: (copies.get(control, control),))
     for copy in copies.values():
         host[copy] = None
+
+
+def _clone_for_starts(graph: Graph, device: NodeSet) -> None:
+    """Give what runs before the first step, or beside the steps, its own copies of what the device computes too.
+
+    A constant or a random number may lead to a first value and into the step. On the device it is in the loop, and
+    nothing that runs before the loop may wait for it.
+    """
+    roles = graph.roles
+    starts = [variable.initializer for variable in roles.variables.values()]
+    starts += [*roles.table_initializers, *roles.iterator_initializers, *roles.enqueues]
+    _clone_shared(graph, device, graph.ancestors(graph[name] for name in starts if name is not None and name in graph))

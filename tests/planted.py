@@ -14,20 +14,37 @@ import tpugraph
 from models import batches, finish, rows_of, tf1, trace, variable
 from tpugraph.ir import Graph, Node
 
+NODES_A_LAYER = 65.5
+"""How many nodes a layer of :func:`tower` has, with its gradients and its part of the optimizer."""
 
-def tower(layers: int, *, middle: Any = None, width: int = 6, rows: int = 8, optimizer: Any = None) -> Graph:
-    """A training graph of dense layers in scopes, with Adam: about 75 nodes a layer. ``middle`` stands amid the layers."""
+
+def tower(
+    layers: int, *, middle: Any = None, width: int = 6, rows: int = 8, optimizer: Any = None, seed: int = 0
+) -> Graph:
+    """A training graph of dense layers in scopes, with Adam.
+
+    Args:
+        layers: how many.
+        middle: what stands amid the layers: halfway where ``seed`` is 0.
+        width: of a layer.
+        rows: of a batch.
+        optimizer: another one than Adam.
+        seed: of the data, of the layers' activations and of the place of ``middle``.
+    """
+    random = np.random.default_rng(seed)
+    odd = random.integers(0, 2, layers) if seed else np.arange(layers) % 2
+    place = int(random.integers(layers)) if seed else layers // 2
 
     def build() -> None:
-        features, targets = batches(rows_of(64, width), rows)
+        features, targets = batches(rows_of(64, width, seed=3 + seed), rows)
         value = features
         for number in range(layers):
             with tf1.variable_scope(f"block_{number // 10}/layer_{number}"):
                 kernel = variable("kernel", (width, width), scale=0.4)
                 bias = variable("bias", (width,), scale=0.1)
                 product = tf.nn.bias_add(tf.matmul(value, kernel), bias)
-                value = value + (tf.nn.relu(product) if number % 2 else tf.tanh(product)) / np.float32(layers)
-            if middle is not None and number == layers // 2:
+                value = value + (tf.nn.relu(product) if odd[number] else tf.tanh(product)) / np.float32(layers)
+            if middle is not None and number == place:
                 with tf1.variable_scope("middle"):
                     value = middle(value)
         loss = tf.reduce_mean(tf.square(tf.reduce_sum(value, 1) - targets))
@@ -54,6 +71,12 @@ def branch(value: Any) -> Any:
 def without_kernel(value: Any) -> Any:
     """An op that no TPU has."""
     return value + tf.stop_gradient(tf1.random_gamma([], tf.abs(value) + 1, seed=3))
+
+
+def wide_transform(value: Any) -> Any:
+    """A Fourier transform of numbers that are wider than the TPU compiler takes for one; a kernel for XLA there is."""
+    found = tf.signal.fft(tf.cast(value, tf.complex128))
+    return value + tf.stop_gradient(tf.cast(tf.math.real(found), tf.float32))
 
 
 def _chosen(graph: Graph, op: str) -> Node | None:
@@ -169,7 +192,8 @@ FAULTS = (
     Fault("a gradient of relu lets everything through, beside a loop", "differs", 14, loop, "PassGradient"),
     Fault("an op that no TPU has", "refused:kernel", 100, without_kernel),
     Fault("an op that no TPU has, as the TPU compiler says it", "xla:RandomGamma", 72, without_kernel),
+    Fault("a transform that the TPU compiler itself refuses", "xla:operand type for FFT", 145, wide_transform),
     Fault("a pass dies of a gradient beside a conditional", "crashes", 100, branch, "Stumble"),
     Fault("a pass ends the process", "crashes", 14, branch, "Stumble{how=abort}"),
 )
-"""Nine faults in graphs of 1,000 to 10,000 nodes."""
+"""Ten faults in graphs of 1,000 to 10,000 nodes."""

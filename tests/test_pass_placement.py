@@ -207,6 +207,23 @@ def test_a_random_op_needed_on_both_sides_is_not_doubled() -> None:
     )
 
 
+def _sharing(rows: int) -> None:
+    """A constant is a first value and part of the step."""
+    features, targets, weights = linear(rows)
+    shared = tf.constant(np.linspace(0.1, 0.4, features.shape[1], dtype=np.float32)[:, None], name="shared")
+    error = squared_error(features, targets, weights + tf1.get_variable("again", initializer=shared) * shared)
+    finish(tf.reduce_mean(error), SGD(0.1))
+
+
+def test_what_gives_first_values_does_not_wait_for_the_loop() -> None:
+    graph = place(lambda: _sharing(4))
+    starts = [graph[v.initializer] for v in graph.roles.variables.values() if v.initializer is not None]
+    assert not any(in_cluster(node) for node in graph.ancestors(starts))
+    assert in_cluster(graph["shared"])
+    assert graph["again/Assign"].inputs[1].node.origin == "shared"
+    assert_cores_are_the_whole_batch(_sharing, relative=1e-5, absolute=1e-6)
+
+
 def test_shapes_must_be_known() -> None:
     graph = testing.parse("x = Test()")
     testing.assert_raises_block(

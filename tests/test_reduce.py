@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,15 @@ from models import CORPUS
 from tpugraph import cli, ops, roles
 from tpugraph.analysis import shapes
 from tpugraph.analysis.placements import REPLICATE, SUM, Shard
+from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import UsageError
 from tpugraph.testing import assert_raises_block
+from tpugraph.testing.plain_run import PlainRun
+from tpugraph.testing.reduction import symptoms
 from tpugraph.testing.reduction.search import Search
 from tpugraph.testing.reduction.symptoms import check_when
+from tpugraph.testing.reduction.tries import Question
 from tpugraph.testing.reduction.units import Unit, units_of
 from tpugraph.testing.whole_values import Relation
 
@@ -133,6 +138,34 @@ def test_a_wrong_gradient_comes_down_to_a_few_nodes(tmp_path: Path, monkeypatch:
                          check=False, timeout=300)  # fmt: skip
     assert ran.returncode == 1
     assert "differs by" in ran.stdout
+
+
+def test_what_the_tpu_compiler_itself_complains_of_is_seen(tmp_path: Path) -> None:
+    """There is a kernel for XLA, so that nothing refuses the transform before the compiler of a TPU does."""
+    model = tmp_path / "model.pb"
+    graphdef.save(planted.tower(1, middle=planted.wide_transform), model)
+    question = Question("xla:operand type for FFT", ConvertOptions(num_replicas=8))
+    found = symptoms.look(str(model), question)
+    assert found.shows
+    assert "Unexpected operand type for FFT: c128" in found.words
+    assert not symptoms.look(str(model), replace(question, when="xla:does not fit")).shows
+
+
+def test_first_values_are_given_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each new fetch of a large graph costs a walk over it, so that one run for each variable would take minutes."""
+    plain = PlainRun(planted.tower(3))
+    start = plain.initial_values([name for name in plain.roles.variables if "kernel" in name])
+    runs: list[object] = []
+    honest = PlainRun._run
+    monkeypatch.setattr(
+        PlainRun, "_run", lambda self, fetch, feed=None: (runs.append(fetch), honest(self, fetch, feed))[1]
+    )
+    plain.open({name: value + 1 for name, value in start.items()})
+    found = plain.values(list(start))
+    plain.close()
+    assert len(start) == 9
+    assert len(runs) <= 5
+    assert all(np.array_equal(found[name], value + 1) for name, value in start.items())
 
 
 def test_a_refused_op_comes_down_to_itself() -> None:

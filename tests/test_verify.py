@@ -13,7 +13,7 @@ import tensorflow as tf
 from tpugraph import cli
 from tpugraph.compiler import ConvertOptions
 from tpugraph.testing import verification
-from tpugraph.testing.checkpoint_pieces import read_pieces
+from tpugraph.testing.checkpoint_pieces import Values, read_pieces
 from tpugraph.testing.comparison import Comparison, relative
 from tpugraph.testing.plain_run import PlainRun
 from tpugraph.testing.verification import Verification
@@ -84,8 +84,8 @@ def test_a_dropped_partial_batch_is_dropped_on_both_sides() -> None:
 def test_a_difference_is_found_and_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     honest = PlainRun.train
 
-    def wrong(self: PlainRun, steps: int, start: Any) -> tuple[list[float], dict[str, np.ndarray[Any, Any]]]:
-        losses, variables = honest(self, steps, start)
+    def wrong(self: PlainRun, steps: int, start: Any, **more: Any) -> tuple[list[float], Values]:
+        losses, variables = honest(self, steps, start, **more)
         variables["dense/kernel"] = variables["dense/kernel"] * 1.01
         return losses, variables
 

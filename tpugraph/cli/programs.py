@@ -53,6 +53,15 @@ def evaluated(flags: Parsed) -> Parsed:
     return replace(flags, model=str(chosen), values=values)
 
 
+def predicted(flags: Parsed) -> Parsed:
+    """The command line of a prediction where MODEL is a SavedModel: its variables are the checkpoint, unless one is given."""
+    variables = Path(flags.model, "variables", "variables")
+    own = flags["mode"] == "predict" and variables.with_suffix(".index").exists()
+    if not own or flags["checkpoint"] is not None or flags["model_dir"] is not None:
+        return flags
+    return replace(flags, values={**flags.values, "checkpoint": str(variables)})
+
+
 def load(flags: Parsed, console: Console) -> Program:
     """The converted graph in MODEL, or the plain one converted; says the batch.
 

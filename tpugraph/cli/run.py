@@ -26,7 +26,7 @@ from tpugraph.tpu.program import Program
 
 def run(flags: Parsed, console: Console) -> Outcome:
     """Train MODEL for ``--steps`` steps, or evaluate it, or predict with it."""
-    flags = programs.evaluated(flags)
+    flags = programs.predicted(programs.evaluated(flags))
     mode = programs.mode_of(flags)
     if mode != "train":
         return evaluating.run(mode, flags, console)

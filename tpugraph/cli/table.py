@@ -126,6 +126,13 @@ _MODE = (
         "of --mode=predict: tensor of a prediction, for each prediction; found by structure if not given",
         shown="NAME=TENSOR",
     ),
+    Flag(
+        "signature",
+        "string",
+        None,
+        "of --mode=predict of a SavedModel: which signature; serving_default, or the only one, if not given",
+        shown="NAME",
+    ),
 )
 CONVERSION = (
     *_MODE,
@@ -204,6 +211,7 @@ RUN = Command(
         "tpugraph run model_dir --mode=eval",
         "tpugraph run eval.meta --mode=eval --checkpoint=model_dir",
         "tpugraph run predict.meta --mode=predict --checkpoint=model_dir --output=predictions.jsonl",
+        "tpugraph run saved_model --mode=predict --rebind=examples.tfrecord=mine.tfrecord",
     ),
     (
         Flag("steps", "integer", None, "number of steps, from where the checkpoint is", shown="N", lowest=1),
@@ -302,7 +310,7 @@ VERIFY = Command(
     "Runs K steps of the plain graph and of the converted one, one by one and as one loop, on 1 core and on several, "
     "from the same weights, and says which variable differs most and by how much. The exit code is 1 where something "
     "differs by more than the tolerance.",
-    ("tpugraph verify model.pb --steps=4 --checkpoint=model.ckpt-0",),
+    ("tpugraph verify model.pb --steps=4 --checkpoint=model.ckpt-0", "tpugraph verify model.pb --grid=page.html"),
     (
         Flag("steps", "integer", 4, "number of steps to compare", shown="K", lowest=1),
         _CHECKPOINT,
@@ -312,6 +320,13 @@ VERIFY = Command(
             1e-4,
             "largest difference allowed, relative to the largest element of a variable",
             shown="X",
+        ),
+        Flag(
+            "grid",
+            "string",
+            None,
+            "how far each variable is apart after each step: text prints it, a name ending in .html is a page to write",
+            shown="text|FILE.html",
         ),
         Flag("dry_run", "boolean", False, "convert, say what would be run and on which files, and run nothing"),
         _REBIND,
@@ -326,7 +341,7 @@ VERIFY = Command(
 _TRAINED = tuple(
     flag
     for flag in CONVERSION
-    if flag.name not in ("mode", "metrics", "predictions") and not flag.name.startswith("dump_")
+    if flag.name not in ("mode", "metrics", "predictions", "signature") and not flag.name.startswith("dump_")
 )
 _TOLERANCE = Flag(
     "tolerance",

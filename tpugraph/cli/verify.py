@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from pathlib import Path
 
-from tpugraph.cli import programs
+from tpugraph.cli import grids, programs
 from tpugraph.cli.console import Console, Outcome, interruptible
+from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import graphdef
+from tpugraph.support import terminal
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.testing.comparison import Comparison
@@ -18,7 +21,8 @@ from tpugraph.testing.verification import Verification, plan, verify
 
 def run(flags: Parsed, console: Console) -> Outcome:
     """Compare and print; the exit code is 1 where something differs by more than ``--tolerance``."""
-    model, steps = flags.model, flags["steps"]
+    model, steps, grid = flags.model, flags["steps"], flags["grid"]
+    _check_grid(grid)
     names = rebinds(flags["rebind"])
     if graphdef.load(model).of_type("TPUReplicateMetadata"):
         raise UsageError(f"'{model}' is converted already; there is no plain graph to compare it with",
@@ -26,23 +30,46 @@ def run(flags: Parsed, console: Console) -> Outcome:
     options = ConvertOptions(**flags.options())
     if flags["dry_run"]:
         return _plan(flags, options, names, console)
-    terminal = console.stream.isatty()
+    watched = console.stream.isatty()
 
     def progress(text: str) -> None:
-        if terminal:
+        if watched:
             console.say(f"running: {text}")
 
     found = interruptible(lambda: verify(model, steps, options, checkpoint_path=flags["checkpoint"], rebind=names,
-                                         tolerance=flags["tolerance"], progress=progress))  # fmt: skip
+                                         tolerance=flags["tolerance"], by_step=grid is not None, progress=progress))  # fmt: skip
     console.say(f"{model}: {counted(steps, 'step')}, {found.batch}, tolerance {found.tolerance:g}")
     console.say(table(found))
+    _show_grid(found, grid, model, console)
     for note in dict.fromkeys(found.notes):
         console.say(f"note: {note}")
     console.say(verdict(found))
+    if grid is None and not found.ok:
+        console.say("--grid=text shows each variable by step, --grid=page.html does as a page")
     result = {"ok": found.ok, "model": model, "steps": steps, "tolerance": found.tolerance,
               "comparisons": [asdict(c) | {"ok": c.within(found.tolerance)} for c in found.comparisons],
               "notes": found.notes}  # fmt: skip
     return Outcome(result, 0 if found.ok else 1)
+
+
+def _check_grid(grid: str | None) -> None:
+    """Refuse a grid that is neither text nor a page that can be written."""
+    if grid in (None, "text"):
+        return
+    if Path(grid).suffix != ".html":
+        raise UsageError(
+            f"--grid={grid} is neither text nor a page", fix=f"--grid=text, or --grid={Path(grid).with_suffix('.html')}"
+        )
+    check_writable(Path(grid), "--grid")
+
+
+def _show_grid(found: Verification, grid: str | None, model: str, console: Console) -> None:
+    """Print the grid of what was compared, or write it as a page."""
+    if grid == "text":
+        console.say(grids.text(found, terminal.width(console.stream)), as_it_is=True)
+    elif grid is not None:
+        grids.save(found, Path(grid), model=model, verdict=verdict(found))
+        console.say(f"wrote {grid}")
 
 
 def _plan(flags: Parsed, options: ConvertOptions, rebind: dict[str, str], console: Console) -> Outcome:

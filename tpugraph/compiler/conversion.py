@@ -20,7 +20,7 @@ from tpugraph.analysis.step import (
     PaddedBatches,
     Partitioned,
 )
-from tpugraph.compiler import preconditions
+from tpugraph.compiler import preconditions, serving_input
 from tpugraph.compiler.recording import Recording
 from tpugraph.compiler.report_facts import collectives, lookups, notes_of, reduction
 from tpugraph.ir import Graph, graphdef
@@ -60,6 +60,7 @@ class ConvertOptions:
         mode: ``train``, ``eval`` or ``predict``: what kind of graph the model is.
         metrics: of mode ``eval``: value tensor and update op of each metric by name; None finds them.
         predictions: of mode ``predict``: the tensor of each prediction by name; None finds them.
+        signature: of mode ``predict`` of a SavedModel: the signature that names the predictions; None is the default one.
         passes: the pipeline as text; None is the default one.
         dump_dir: folder for numbered dumps.
         dump_after: passes to dump after; all when empty.
@@ -80,6 +81,7 @@ class ConvertOptions:
     mode: str = "train"
     metrics: Mapping[str, tuple[str, str]] | None = None
     predictions: Mapping[str, str] | None = None
+    signature: str | None = None
     passes: str | None = None
     dump_dir: str | None = None
     dump_after: tuple[str, ...] = ()
@@ -106,7 +108,12 @@ class ConvertOptions:
         if self.mode != "train" and self.batch_mode != "per_replica":
             raise UsageError(f"--batch_mode={self.batch_mode} does not go with --mode={self.mode}",
                              fix="--batch_mode=per_replica: each core takes batches of the traced size")  # fmt: skip
-        for name, mode in (("metrics", "eval"), ("predictions", "predict"), ("train_op", "train")):
+        for name, mode in (
+            ("metrics", "eval"),
+            ("predictions", "predict"),
+            ("signature", "predict"),
+            ("train_op", "train"),
+        ):
             if getattr(self, name) is not None and self.mode != mode:
                 raise UsageError(f"--{name} does not go with --mode={self.mode}", fix=f"--mode={mode}, or leave it out")
 
@@ -181,7 +188,7 @@ def _print_change(text: str) -> None:
 
 
 def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
-    """The roles of a plain graph in the mode of the options.
+    """The roles of a plain graph in the mode of the options. The graph of a SavedModel that predicts is given an input.
 
     Raises:
         RolesError: the graph is of another kind, or what it is for cannot be told.
@@ -189,7 +196,9 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
     if options.mode == "eval":
         return evaluation_roles.find_evaluation(graph, metrics=options.metrics, loss=options.loss)
     if options.mode == "predict":
-        return prediction_roles.find_prediction(graph, predictions=options.predictions)
+        serves = bool(graph.signatures) or options.signature is not None
+        named = serving_input.read_examples(graph, options.signature) if serves else None
+        return prediction_roles.find_prediction(graph, predictions=options.predictions or named)
     return roles.find(graph, train_op=options.train_op, loss=options.loss)
 
 

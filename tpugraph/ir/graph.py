@@ -14,6 +14,7 @@ from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.countdown import is_back_edge
 from tpugraph.ir.node import Node, Output, Tensor, Use, assign
 from tpugraph.ir.rewired_links import RewiredLinks
+from tpugraph.ir.serving_signatures import Signature
 from tpugraph.ir.tracked_links import Edits, Note
 from tpugraph.support.errors import GraphError
 
@@ -30,6 +31,7 @@ class Graph(RewiredLinks):
         library: the function library, opaque to passes (``graphdef`` and ``function_library`` read it), or None.
         versions: the producer versions, opaque.
         collections: collections of a MetaGraphDef, by key, as lists of node or tensor names.
+        signatures: what a SavedModel is fed and hands out, by the name of the signature.
     """
 
     def __init__(self) -> None:
@@ -37,6 +39,7 @@ class Graph(RewiredLinks):
         self.library: Any = None
         self.versions: Any = None
         self.collections: dict[str, list[str]] = {}
+        self.signatures: dict[str, Signature] = {}
 
     def __repr__(self) -> str:
         return f"<Graph{f' of {self.source}' if self.source else ''}: {len(self):,} nodes>"

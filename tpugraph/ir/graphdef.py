@@ -19,6 +19,7 @@ from tpugraph.ir import Graph, Node
 from tpugraph.ir.door import Door, Wired
 from tpugraph.ir.frames import check_loops
 from tpugraph.ir.model_files import Loaded, collections_of, sniff
+from tpugraph.ir.serving_signatures import signatures_of
 from tpugraph.ir.wiring import wire
 from tpugraph.support import files
 from tpugraph.support.errors import GraphError, LoadError
@@ -54,6 +55,7 @@ def load(path: str | os.PathLike[str]) -> Graph:
     graph = from_graph_def(loaded.graph_def, source=str(path))
     if loaded.meta is not None:
         graph.collections = collections_of(loaded.meta, str(path))
+        graph.signatures = signatures_of(loaded.meta)
     return graph
 
 

@@ -88,6 +88,8 @@ def _options(*, rewrite: bool) -> bytes:
 def is_endless(graph: Graph) -> bool:
     """Whether an input of a plain graph repeats without an end, as far as TensorFlow can tell without reading the data."""
     datasets = [maker.inputs[0] for maker in graph.of_type(*ops.MAKE_ITERATOR)]
+    if not datasets:
+        return False
     nodes = graph.ancestors([tensor.node for tensor in datasets])
     with tf.Graph().as_default() as target:
         given = graphdef.definitions(graph, [node for node in graph if node in nodes])

@@ -50,13 +50,18 @@ class Variables:
         Raises:
             RunError: there is no such variable, or a value of another shape.
         """
-        for name, value in values.items():
+        for name in values:
             if name not in self._saved:
                 raise RunError(f"there is no saved variable '{name}'")
             if name not in self._setters:
                 self._setters[name] = self._setter_of(name)
-            held, setter = self._setters[name]
-            self._run(setter, {held: value})
+        if (
+            values
+        ):  # in one run: each op that is added between two runs, and each new fetch, costs a walk over the whole graph
+            chosen = {name: self._setters[name] for name in values}
+            self._run(
+                [setter for _, setter in chosen.values()], {held: values[name] for name, (held, _) in chosen.items()}
+            )
 
     def _read_of(self, name: str) -> str:
         """A read of a variable that no checkpoint holds."""

@@ -93,7 +93,8 @@ class PlainRun:
         self.open({})
         return self.values(names)
 
-    def train(self, steps: int, start: Mapping[str, Any], *, micro_batches: int = 1) -> tuple[list[float], Values]:
+    def train(self, steps: int, start: Mapping[str, Any], *, micro_batches: int = 1,
+              on_step: Callable[[int, Values], None] | None = None) -> tuple[list[float], Values]:  # fmt: skip
         """Train from given values; returns the loss of each step and the variables after them.
 
         Args:
@@ -101,6 +102,7 @@ class PlainRun:
             start: values of some variables by name; the others start as the graph says.
             micro_batches: batches per step. With more than one, their gradients are computed one batch after the other at
                 the same variables, averaged, and fed to the optimizer's apply ops in place of their own.
+            on_step: called after each step with its number, from 1, and the variables.
 
         Raises:
             TpuGraphError: a step fails, or gradients of several batches cannot be fed (an optimizer of other ops).
@@ -113,6 +115,8 @@ class PlainRun:
                 losses.append(step())
             except tf.errors.OutOfRangeError:
                 break
+            if on_step is not None:
+                on_step(len(losses), self.values(list(self._reads)))
         return losses, self.values(list(self._reads))
 
     def _step(self) -> float:
@@ -190,9 +194,11 @@ class PlainRun:
         self._watch = StallWatch(self._session.close)
         for initializers in self._initializers():
             self._run([self._operation(initializer) for initializer in initializers])
-        for name, value in start.items():
-            given, assign = self._assign(name, np.shape(value))
-            self._run(assign, {given: value})
+        # all at once: each op that is added between two runs, and each new fetch, costs a walk over the whole graph
+        assigns = {name: self._assign(name, np.shape(value)) for name, value in start.items()}
+        self._run(
+            [assign for _, assign in assigns.values()], {given: start[name] for name, (given, _) in assigns.items()}
+        )
         for names in (self.roles.table_initializers, self.roles.iterator_initializers):
             self._run([self._operation(name) for name in names])
         for name in self.roles.enqueues:

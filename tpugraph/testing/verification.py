@@ -49,6 +49,7 @@ def verify(
     checkpoint_path: str | None = None,
     rebind: Mapping[str, str] | None = None,
     tolerance: float = 1e-4,
+    by_step: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Verification:
     """Compare the plain graph with the converted one.
@@ -60,13 +61,15 @@ def verify(
         checkpoint_path: where both start; None starts from the initialisers.
         rebind: file names in the graph to replace.
         tolerance: the largest difference allowed.
+        by_step: whether comparisons have a grid, for which the variables of every single step are kept in memory.
         progress: called with what runs next.
 
     Raises:
         TpuGraphError: a graph, a checkpoint or a run that fails.
     """
     with tempfile.TemporaryDirectory(prefix="tpugraph-verify-") as folder:
-        work = _Verifier(model, steps, options, dict(rebind or {}), Path(folder), progress or (lambda text: None))
+        work = _Verifier(model, steps, options, dict(rebind or {}), Path(folder), progress or (lambda text: None),
+                         by_step=by_step)  # fmt: skip
         comparisons = work.run(checkpoint_path)
     return Verification(comparisons, tolerance, work.notes, work.batch)
 
@@ -116,13 +119,14 @@ def plan(model: str, steps: int, options: ConvertOptions, *, checkpoint_path: st
 
 class _Verifier:
     def __init__(self, model: str, steps: int, options: ConvertOptions, rebind: dict[str, str], folder: Path,
-                 progress: Callable[[str], None]) -> None:  # fmt: skip
+                 progress: Callable[[str], None], *, by_step: bool = False) -> None:  # fmt: skip
         self.model = model
         self.steps = steps
         self.options = replace(options, iterations_per_loop=steps)
         self.rebind = rebind
         self.folder = folder
         self.progress = progress
+        self.by_step = by_step
         self.notes: list[str] = []
         self.batch = ""
 
@@ -136,7 +140,9 @@ class _Verifier:
         saved = checkpoint.keys_of(graphdef.from_graph_def(one.graph_def, source=self.model))
         start = self._start(plain, saved, checkpoint_path)
         self.progress(f"plain graph, {self.steps} steps")
-        reference = Result(*plain.train(self.steps, start.values))
+        kept: dict[int, Values] = {}
+        keep = kept.__setitem__ if self.by_step else None
+        reference = Result(*plain.train(self.steps, start.values, on_step=keep), kept)
         if len(reference.losses) < self.steps:
             self.notes.append(f"the data of the plain graph ended after {len(reference.losses)} steps")
         k = self.steps
@@ -247,15 +253,18 @@ class _Verifier:
     def _train(self, program: Program, start: _Start, what: str, loops: Sequence[int]) -> Result:
         self.progress(what)
         losses: list[float] = []
+        kept: dict[int, Values] = {}
         with TPUSession(program) as session:
             session.restore(start.path)
             for count in loops:
                 found = session.train(count)
                 losses += found
+                if self.by_step and found:
+                    kept[len(losses)] = session.values()
                 if len(found) < count:
                     self.notes.append(f"{what}: the data ended after {len(losses)} steps")
                     break
-            return Result(losses, session.values())
+            return Result(losses, session.values(), kept)
 
 
 def _words_of(raced: Sequence[races.Race]) -> str:

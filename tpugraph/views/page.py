@@ -19,7 +19,7 @@ def make(kind: str, title: str, data: dict[str, Any]) -> str:
     The scripts and the style that the page's template names in ``{{file}}`` are put in its place; the data is compressed.
 
     Args:
-        kind: the name of the template: ``view`` or ``report``.
+        kind: the name of the template: ``view``, ``report`` or ``grid``.
         title: the title of the page.
         data: what the page shows, as JSON takes it.
     """

@@ -152,7 +152,7 @@ class _Making:
         kind, shape = variable.attr("dtype"), variable.attr("shape") or ()
         found = self.subject.recorded.variable(variable.name)
         value = np.zeros([dim or 1 for dim in shape], kind.name) if found is None else found
-        first, handle = self._constant(variable.name, value, first=True), self.new[variable].out()
+        first, handle = self._constant(variable.name, value), self.new[variable].out()
         if variable.op in ops.RESOURCE_VARIABLES:
             self._add("AssignVariableOp", "assign", [handle, first], {"dtype": kind}, [])
         else:
@@ -196,7 +196,11 @@ class _Making:
         if variable.op in ops.RESOURCE_VARIABLES:
             read = self._add("ReadVariableOp", "read", [value], {"dtype": _FLOAT}, [(_FLOAT, variable.attr("shape"))])
             value = read.out()
-        size, own = self._half_square(self.taken.out()), self._half_square(value)
+        fed = self.taken.out()
+        if fed.dtype == _FLOAT and fed.shape == variable.attr("shape"):  # a gradient, say: one node less
+            product = self._add("Mul", "product", [fed, value], {"T": _FLOAT}, [(_FLOAT, fed.shape)])
+            return self._half_square(product.out()).node.name
+        size, own = self._half_square(fed), self._half_square(value)
         return self._add("Mul", "loss", [own, size], {"T": _FLOAT}, [(_FLOAT, ())]).name
 
     def _made_in_vain(self) -> tuple[list[Tensor], list[Node]]:
@@ -233,19 +237,18 @@ class _Making:
         reference = attrs.dtype("float32_ref")
         named = {"shared_name": "", "container": ""}
         weight = self._add("VariableV2", "weight", [], {"dtype": _FLOAT, "shape": (), **named}, [(reference, ())]).out()
-        first, rate = self._constant("one", np.float32(1), first=True), self._constant("one", np.float32(1))
-        self._add("Assign", "assign", [weight, first], {"T": _FLOAT}, [(reference, ())])
+        one = self._constant("one", np.float32(1))
+        self._add("Assign", "assign", [weight, one], {"T": _FLOAT}, [(reference, ())])
         loss = self._add("Mul", "loss", [weight, size], {"T": _FLOAT}, [(_FLOAT, ())], waits)
-        update = self._add("ApplyGradientDescent", "update", [weight, rate, size], {"T": _FLOAT}, [(reference, ())])
+        update = self._add("ApplyGradientDescent", "update", [weight, one, size], {"T": _FLOAT}, [(reference, ())])
         return loss.name, update.name
 
     # ------------------------------------------------------------------ nodes
 
-    def _constant(self, near: str, value: Any, *, first: bool = False) -> Tensor:
-        """A constant; one for all that is equal, but first values of variables are not those of the step."""
+    def _constant(self, near: str, value: Any) -> Tensor:
+        """A constant; one for all that is equal."""
         array = np.asarray(value)
         alike = (
-            first,
             array.dtype.str,
             array.shape,
             array.tobytes() if array.dtype != object else repr(array.tolist()),

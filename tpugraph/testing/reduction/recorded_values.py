@@ -10,6 +10,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.ir import Graph, Tensor
 from tpugraph.support.errors import TpuGraphError
+from tpugraph.testing.checkpoint_pieces import Values
 from tpugraph.testing.plain_run import PlainRun
 
 Array = np.ndarray[Any, Any]
@@ -39,9 +40,13 @@ class RecordedValues:
         self._inputs: list[Tensor] = []
         self.made_up = ""
         self._plain: PlainRun | None = None
+        self._first: Values = {}
         try:
             self._plain = PlainRun(graph, loss=loss, train_op=train_op)
             self._plain.open(start)
+            self._first = self._plain.values(
+                list(self._plain.roles.variables)
+            )  # now: what is computed later may write them
             self._take(batches)
         except TpuGraphError as error:
             self.made_up = error.fault
@@ -63,7 +68,7 @@ class RecordedValues:
 
     def variable(self, name: str) -> Array | None:
         """The first value of a variable; None where it has none."""
-        return None if self._plain is None else self._plain.values([name]).get(name)
+        return None if self._plain is None else self._first.get(name)
 
     def _take(self, batches: int) -> None:
         """Read the first batches of the input."""

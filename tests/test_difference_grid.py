@@ -1,0 +1,132 @@
+"""The grid of ``tpugraph verify``: where in a training a difference starts, as text and on a page in a real browser."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browser import Page, chromium
+from models import CORPUS
+from tpugraph import cli
+from tpugraph.cli import grids
+from tpugraph.testing.checkpoint_pieces import Values
+from tpugraph.testing.comparison import Comparison
+from tpugraph.testing.difference_grid import Grid, grid_of
+from tpugraph.testing.plain_run import PlainRun
+from tpugraph.testing.verification import Verification
+
+IRIS = str(CORPUS / "iris_dnn" / "model.pb")
+
+
+@pytest.fixture(scope="module")
+def pages() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def wrong_from_step_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain graph whose 'dense/kernel' is a tenth larger from step 2 on."""
+    honest = PlainRun.train
+
+    def train(self: PlainRun, steps: int, start: Any, *, on_step: Callable[[int, Values], None]) -> Any:
+        def wrong(number: int, values: Values) -> Values:
+            scale = 1.1 if number > 1 else 1.0
+            return {name: value * scale if name == "dense/kernel" else value for name, value in values.items()}
+
+        losses, last = honest(self, steps, start, on_step=lambda number, values: on_step(number, wrong(number, values)))
+        return losses, wrong(steps, last)
+
+    monkeypatch.setattr(PlainRun, "train", train)
+
+
+def found(grid: Grid) -> Verification:
+    return Verification([Comparison("one with the other", grid.steps, grid=grid)], 1e-4, ["a note"], "global batch 8")
+
+
+def test_the_text_shows_from_which_step_on_a_variable_differs(
+    wrong_from_step_2: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["verify", IRIS, "--num_replicas=1", "--steps=3", "--grid=text", "--json"]) == 1
+    said = capsys.readouterr()
+    result = json.loads(said.out)
+    assert result["comparisons"][0]["grid"]["variables"]["dense/kernel"] == pytest.approx([0, 1 / 11, 1 / 11])
+    lines = said.err.splitlines()
+    start = lines.index("", 2)
+    assert [line.split() for line in lines[start + 1 : start + 6]] == [
+        "1 core, single steps, with the plain graph".split(),
+        ["step", "1", "step", "2", "step", "3"],
+        ["loss", "0", "0", "0"],
+        ["dense/kernel", "0", "9.1e-02!", "9.1e-02!"],
+        "12 variables that do not differ".split(),
+    ]
+    assert ["dense/kernel", "-", "-", "9.1e-02!"] in [line.split() for line in lines]  # one loop of 3
+
+
+def test_many_steps_and_variables_are_shortened_and_the_step_that_counts_stays() -> None:
+    rows = {
+        step: {f"scope/layer_{n}/kernel": (n / 10 if step >= 61 else 0.0) for n in range(30)} for step in range(1, 101)
+    }
+    lines = grids.text(found(grid_of([0.0] * 100, rows)), 80).splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert {"1", "61", "100"} <= set(lines[2].split()[1::2])
+    assert len([line for line in lines if "scope/" in line]) == 20
+    assert lines[4].split()[0] == "scope/layer_29/kernel"
+    assert lines[-2:] == ["9 variables more that differ less", "1 variable that does not differ"]
+
+
+def test_the_page_colours_orders_and_filters(
+    wrong_from_step_2: None, pages: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "page.html"
+    assert cli.main(["verify", IRIS, "--num_replicas=2", "--steps=3", f"--grid={place}"]) == 1
+    assert f"wrote {place}" in capsys.readouterr().out
+    page = Page(pages, place)
+    assert page.page.locator("section .grid").count() == 3
+    assert page.text("#verdict").startswith("NOT the same: 'dense/kernel' differs most, by 9.1e-02")
+    first = page.page.locator("section").first
+    assert "passed first after step 2" in first.inner_text()
+    assert first.locator("tr").nth(2).inner_text().split() == ["dense/kernel", "0", "9.1e-2", "9.1e-2"]
+    first.locator("tr").nth(2).locator("td").nth(1).click()
+    assert page.text("#cell") == ("dense/kernel after step 2: 9.1e-2, more than the tolerance of 0.0001 "
+                                  "(1 core, single steps, with the plain graph)")  # fmt: skip
+    page.page.fill("#filter", "/^dense_1/")
+    assert first.locator("tr").count() == 2 + 4
+    page.page.fill("#filter", "(")
+    assert first.locator("tr").count() == 2
+    page.page.fill("#filter", "")
+    page.page.select_option("#order", "name")
+    assert first.locator("tr").nth(2).inner_text().split()[0] == "dense/bias"
+    assert page.said == []
+    assert page.asked == [place.as_uri()]
+
+
+def test_a_large_grid_opens_quickly_and_shows_more_when_asked(pages: Any, tmp_path: Path) -> None:
+    rows = {
+        step: {f"layer_{n}/kernel": math.inf if n == 7 else n * 1e-6 * step for n in range(700)}
+        for step in range(1, 51)
+    }
+    place = tmp_path / "large.html"
+    grids.save(found(grid_of([0.0] * 50, rows)), place, model="<b>large.pb", verdict="NOT the same")
+    page = Page(pages, place)
+    assert int(page.run("document.body.dataset.painted")) < 2000
+    assert page.text("h1") == "<b>large.pb: plain and converted"
+    assert page.page.locator("tr").count() == 102
+    assert (
+        page.page.locator("tr").nth(2).locator("td").first.get_attribute("title")
+        == "layer_7/kernel, step 1: not finite"
+    )
+    page.page.click("button")
+    assert page.page.locator("tr").count() == 702
+    assert "note: a note" in page.text("#rest")
+    assert page.said == []
+
+
+def test_what_is_no_grid_is_refused_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", "nowhere.pb", "--grid=page.pdf"]) == 2
+    assert "--grid=page.pdf is neither text nor a page" in capsys.readouterr().err

@@ -1,0 +1,93 @@
+"""The grid of ``tpugraph verify``, variable by step: as text for a terminal, and as a page."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from tpugraph.support import files
+from tpugraph.support.terminal import shortened
+from tpugraph.support.wording import counted
+from tpugraph.testing.comparison import Comparison
+from tpugraph.testing.difference_grid import Cell, Grid, largest, plain_cell
+from tpugraph.testing.verification import Verification
+from tpugraph.views import page
+
+_ROWS = 20
+"""The most variables that the text has a line for."""
+_NAME, _CELL = 44, 10
+"""The most columns of a name, and those of a cell with the blank in front of it."""
+_COLUMNS = 120
+"""The columns of the text where it does not go to a terminal."""
+
+
+def text(found: Verification, width: int | None) -> str:
+    """The grids of all comparisons that have one, as lines.
+
+    Args:
+        found: what was compared, by step.
+        width: the columns of the terminal; None where there is none.
+    """
+    made = [_lines(comparison, grid, found.tolerance, width or _COLUMNS) for comparison, grid in _grids(found)]
+    return "\n".join("\n".join(["", *lines]) for lines in made) + "\n"
+
+
+def save(found: Verification, place: Path, *, model: str, verdict: str) -> None:
+    """Write the page of the grids, which needs no server and no network."""
+    data = {"format": 1, "model": model, "verdict": verdict, "ok": found.ok, "tolerance": found.tolerance, "batch": found.batch,
+            "notes": list(dict.fromkeys(found.notes)), "grids": [_data(c, grid, found.tolerance) for c, grid in _grids(found)],
+            "skipped": [[c.what, c.skipped] for c in found.comparisons if c.skipped]}  # fmt: skip
+    files.write_atomically(place, page.make("grid", Path(model).name, data).encode())
+
+
+def _grids(found: Verification) -> list[tuple[Comparison, Grid]]:
+    return [(comparison, comparison.grid) for comparison in found.comparisons if comparison.grid is not None]
+
+
+def _data(comparison: Comparison, grid: Grid, tolerance: float) -> dict[str, Any]:
+    rows = {name: [plain_cell(cell) for cell in row] for name, row in grid.variables.items()}
+    return {"what": comparison.what, "losses": [plain_cell(cell) for cell in grid.losses], "variables": rows,
+            "first": grid.first_beyond(tolerance)}  # fmt: skip
+
+
+# --------------------------------------------------------------------------- text
+
+
+def _lines(comparison: Comparison, grid: Grid, tolerance: float, width: int) -> list[str]:
+    apart = [name for name, row in grid.variables.items() if largest(row) > 0]
+    shown, alike = apart[:_ROWS], len(grid.variables) - len(apart)
+    names = {name: shortened(name, _NAME) for name in shown}
+    label = max(map(len, ("loss", *names.values())))
+    steps = _steps(grid, tolerance, max(1, (width - label) // _CELL))
+    rows = [
+        ("", [f"step {step}" for step in steps]),
+        ("loss", [_cell(grid.losses[step - 1], tolerance) for step in steps]),
+    ]
+    rows += [(names[name], [_cell(grid.variables[name][step - 1], tolerance) for step in steps]) for name in shown]
+    lines = [
+        comparison.what,
+        *(name.ljust(label) + "".join(cell.rjust(_CELL) for cell in cells) for name, cells in rows),
+    ]
+    if len(apart) > len(shown):
+        lines.append(f"{counted(len(apart) - len(shown), 'variable')} more that differ less")
+    if alike:
+        lines.append(f"{counted(alike, 'variable')} that {'does' if alike == 1 else 'do'} not differ")
+    return lines
+
+
+def _steps(grid: Grid, tolerance: float, room: int) -> list[int]:
+    """As many steps as there is room for: the first, the last, where the tolerance is passed first, and some between."""
+    if grid.steps <= room:
+        return list(range(1, grid.steps + 1))
+    chosen = dict.fromkeys((grid.steps, grid.first_beyond(tolerance) or 1, 1))
+    even = [round(1 + (grid.steps - 1) * number / max(1, room - 1)) for number in range(room)]
+    return sorted(list(dict.fromkeys([*chosen, *even]))[:room])
+
+
+def _cell(cell: Cell, tolerance: float) -> str:
+    """A difference, with a mark where it is more than the tolerance."""
+    if cell is None:
+        return "-"
+    number = "inf" if math.isinf(cell) else "0" if cell == 0 else f"{cell:.1e}"
+    return number + "!" if cell > tolerance else number

@@ -1,0 +1,188 @@
+"""Predictions of a SavedModel: its signature names them, and a file of examples stands where it would be fed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis import shapes
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.attrs import DType
+from tpugraph.ir.builder import Builder
+from tpugraph.ir.serving_signatures import DEFAULT, Signature
+from tpugraph.support.errors import ConversionError, UsageError
+from tpugraph.support.suggestions import did_you_mean
+
+FILE = "examples.tfrecord"
+"""What the file of ``tf.train.Example`` protos is called in the graph; ``--rebind`` names another."""
+
+ROWS = 32
+"""Rows of a batch where the signature leaves them open."""
+
+_STRING = attrs.dtype("string")
+_HELD = {"f": "float32", "i": "int64", "u": "int64", "b": "int64"}
+"""The dtype in which an example holds numbers, by NumPy's letter for their kind."""
+
+
+def read_examples(graph: Graph, name: str | None) -> dict[str, str]:
+    """Let a SavedModel's graph read a file of examples instead of being fed; returns its predictions by name.
+
+    A signature that is fed serialised examples reads them as they are. What is fed numbers or text reads
+    ``tf.train.Example`` protos with a feature for each input, by the input's name.
+
+    Args:
+        graph: the graph as loaded, with the signatures of its SavedModel.
+        name: the signature; ``serving_default``, or the only one, where None.
+
+    Raises:
+        UsageError: there is no such signature, or several and none is named.
+        ConversionError: an input that no example holds.
+    """
+    signature = _chosen(graph, name)
+    shapes.infer(graph)
+    fed = {key: graph.tensor(text) for key, text in signature.inputs.items() if text}
+    fed = {key: tensor for key, tensor in fed.items() if tensor.node.op in ops.PLACEHOLDERS}
+    if fed:
+        traced = [tensor.node.attr("shape") for tensor in fed.values()]
+        rows = next((shape[0] for shape in traced if shape and shape[0]), ROWS)
+        _read(graph, _parsed(graph, fed), rows)
+    return {key: text.removesuffix(":0") for key, text in signature.outputs.items() if text}
+
+
+def _chosen(graph: Graph, name: str | None) -> Signature:
+    known = graph.signatures
+    if name is None and (DEFAULT in known or len(known) == 1):
+        return known.get(DEFAULT) or next(iter(known.values()))
+    if name is None:
+        raise UsageError(
+            f"'{graph.source}' has several signatures: {', '.join(known)}", fix=f"--signature={next(iter(known))}"
+        )
+    if name not in known:
+        raise UsageError(f"'{graph.source}' has no signature '{name}'",
+                         fix=did_you_mean(name, known, f"one of {', '.join(known)}" if known else "give a SavedModel"))  # fmt: skip
+    return known[name]
+
+
+@dataclass(frozen=True)
+class _Feature:
+    """What an example holds of an input.
+
+    Attributes:
+        key: the name of the feature.
+        kind: its dtype there.
+        shape: of one example.
+        default: what stands where an example lacks it; a tensor of no elements where it must not.
+        read: the tensor that the graph reads.
+    """
+
+    key: str
+    kind: DType
+    shape: tuple[int, ...]
+    default: Tensor
+    read: Tensor
+
+
+def _parsed(graph: Graph, fed: Mapping[str, Tensor]) -> list[_Feature]:
+    """The features that examples hold: those that the graph itself parses, else one for each input."""
+    only = next(iter(fed.values())).node
+    parsers = [use.node for use in only.uses() if _operands(use.node)[0] == "serialized"]
+    if len(fed) == 1 and len(parsers) == len(only.uses()) == 1:
+        return _of_parser(graph, parsers[0])
+    make = Builder(graph, "examples")
+    found = []
+    for key, tensor in fed.items():
+        kind = _stored(graph, key, tensor.node)
+        missing = make.constant(np.zeros(0, object if kind == _STRING else kind.name), kind, name="required")
+        found.append(_Feature(key, kind, tuple(tensor.node.attr("shape")[1:]), missing, tensor))
+    return found
+
+
+def _of_parser(graph: Graph, parser: Node) -> list[_Feature]:
+    """The features of an op that parses examples.
+
+    Raises:
+        ConversionError: its features are not known, or a row has a list of any length.
+    """
+    held: dict[str, list[Tensor]] = {}
+    for name, tensor in zip(_operands(parser), parser.inputs, strict=True):
+        held.setdefault(name, []).append(tensor)
+    keys, *listed = [_texts(held.get(f"{kind}_keys", [])) for kind in ("dense", "sparse", "ragged")]
+    rows = parser.attr("dense_shapes")
+    if (
+        keys is None
+        or any(found or found is None for found in listed)
+        or any(shape is None or None in shape for shape in rows)
+    ):
+        raise ConversionError("the examples that the signature is fed hold lists of any length", node=parser, origin=graph.source,
+                              fix="export with features of fixed length")  # fmt: skip
+    return [_Feature(key, kind, tuple(shape), default, parser.out(port))
+            for port, (key, kind, shape, default) in enumerate(zip(keys, parser.attr("Tdense"), rows,
+                                                                   held.get("dense_defaults", []), strict=True))]  # fmt: skip
+
+
+def _operands(node: Node) -> list[str]:
+    """For each operand of a node the name that its op's definition gives it."""
+    definition = ops.op_def(node.op)
+    if definition is None:
+        return [""] * len(node.inputs)
+    names: list[str] = []
+    for argument in definition.input_arg:
+        counts = argument.number_attr or argument.type_list_attr
+        size = node.attr(counts) if counts else 1
+        names += [argument.name] * (size if isinstance(size, int) else len(size))
+    return names
+
+
+def _texts(constants: list[Tensor]) -> list[str] | None:
+    """The texts of some constants, None where one is none."""
+    if any(tensor.node.op not in ops.CONSTANTS for tensor in constants):
+        return None
+    return [text.decode() for tensor in constants for text in np.ravel(tensor.node.attr("value"))]
+
+
+def _read(graph: Graph, features: Sequence[_Feature], rows: int) -> None:
+    """Put the parts of a batch, which the input pipeline parses, in the place of what the graph reads."""
+    make = Builder(graph, "examples")
+    kinds, rest = [f.kind for f in features], [f.shape for f in features]
+    parsed: dict[str, Any] = {"output_types": kinds, "output_shapes": [(None, *shape) for shape in rest]}
+    files, none = (
+        make.constant(np.array([FILE], object), _STRING, name="files"),
+        make.constant(np.array("", object), _STRING),
+    )
+    records = make.add(
+        "TFRecordDataset", [files, none, make.constant(np.int64(0), name="buffer_size")], (), name="records"
+    )
+    size, keep = make.constant(np.int64(rows), name="batch_size"), make.constant(np.bool_(False), name="drop_remainder")
+    batches = make.add(
+        "BatchDatasetV2", [records, size, keep], (), name="batches", output_types=[_STRING], output_shapes=[(None,)]
+    )
+    one = make.constant(np.int64(1), name="parallel_calls")
+    dataset = make.add("ParseExampleDatasetV2", [batches, one, *(f.default for f in features)], (), name="parse", sparse_keys=[],
+                       dense_keys=[f.key for f in features], sparse_types=[], Tdense=kinds, dense_shapes=rest, **parsed)  # fmt: skip
+    iterator = make.add("IteratorV2", (), (), name="iterator", shared_name="", container="", **parsed)
+    make.node("MakeIterator", [dataset, iterator], name="make_iterator")
+    taken = make.node("IteratorGetNext", [iterator], name="next", shapes=parsed["output_shapes"], **parsed)
+    for port, feature in enumerate(features):
+        node = feature.read.node
+        kind = node.attr("dtype") if node.op in ops.PLACEHOLDERS else feature.kind
+        value = taken.out(port)
+        graph.replace_uses(feature.read, value if feature.kind == kind else make.cast(value, kind))
+
+
+def _stored(graph: Graph, key: str, node: Node) -> DType:
+    """The dtype in which an example holds an input: text, float32 or int64.
+
+    Raises:
+        ConversionError: it is of another kind, or a row has no fixed shape.
+    """
+    kind, shape = node.attr("dtype"), node.attr("shape")
+    stored = "string" if kind == _STRING else _HELD.get(np.dtype(kind.name).kind if kind.size else "")
+    if stored is None or shape is None or len(shape) == 0 or None in shape[1:]:
+        raise ConversionError(f"no example can hold the input '{key}': {kind} of shape {'?' if shape is None else list(shape)}",
+                              node=node, origin=graph.source,
+                              fix="export with an input of fixed shape behind the rows, or with serialised examples")  # fmt: skip
+    return attrs.dtype(stored)
