@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import roles
-from tpugraph.analysis import races
+from tpugraph.analysis import race_order
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import rebind_files
@@ -200,12 +200,8 @@ class _Verifier:
         graph = self._load(closed=closed_batches(converted))
         chosen = {"train_op": self.options.train_op, "loss": self.options.loss}
         found = roles.find(graph, **chosen)
-        roots = [graph.tensor(found.loss.name).node, *(graph[op.name] for op in found.train_ops)]
-        if raced := races.find(graph, roots):
-            self.notes.append(_words_of(raced))
-            if left := races.put_reads_first(graph, roots, raced):
-                self.notes.append(f"'{left[0].read.name}' and '{left[0].write.name}' stay in no order, in a branch or a loop:"
-                                  " a difference below may be chance")  # fmt: skip
+        roots = [graph[name] for name in found.roots]
+        self.notes += race_order.sentences(race_order.settle(graph, roots, self.options.step_order))
         return PlainRun(graph, **chosen)
 
     def convert(self, cores: int) -> Program:
@@ -256,16 +252,6 @@ class _Verifier:
                     self.notes.append(f"{what}: the data ended after {len(losses)} steps")
                     break
             return Result(losses, session.values())
-
-
-def _words_of(raced: Sequence[races.Race]) -> str:
-    """What is said of races."""
-    variables = list(dict.fromkeys(race.variable.name for race in raced))
-    more = f" and {len(variables) - 1} more" if len(variables) > 1 else ""
-    return (
-        f"the plain graph leaves to chance whether '{raced[0].read.name}' reads '{variables[0]}'{more} before or after"
-        f" '{raced[0].write.name}' writes it; here it runs with the reads first, as a converted graph does"
-    )
 
 
 @dataclass(frozen=True)
