@@ -53,7 +53,7 @@ EXPERIMENTAL: Page = {
     **found_in("tpugraph.estimator.canned.logits", "dnn_logit_fn_builder linear_logit_fn_builder"),
     **found_in(_NAMES, "call_logit_fn"),
     **found_in("tpugraph.estimator.export", "build_raw_supervised_input_receiver_fn"),
-    **gone("InMemoryEvaluatorHook", _LATER, "tf.estimator.train_and_evaluate"),
+    **found_in("tpugraph.compat.pieces.in_memory_evaluation", "InMemoryEvaluatorHook"),
     **gone("KMeans LinearSDCA", _TREES, "tf.estimator.LinearClassifier"),
 }  # fmt: skip
 
