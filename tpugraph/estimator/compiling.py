@@ -47,7 +47,7 @@ def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any)
     return _convert(traced, steps_per_loop, wanted, **choices)
 
 
-def compile_beside(traced: Traced, mode: str, steps_per_loop: int, keys: Collection[str] | None) -> Program:
+def compile_beside(traced: Traced, mode: str, steps_per_loop: int, keys: Collection[Any] | None) -> Program:
     """Convert a traced evaluation or prediction graph.
 
     Args:
@@ -81,11 +81,17 @@ def metric_names(metrics: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     return {key: (str(value.name), str(update.name)) for key, (value, update) in flat(metrics).items()}
 
 
-def prediction_names(predictions: Any, keys: Collection[str] | None = None) -> dict[str, str]:
+def prediction_names(predictions: Any, keys: Collection[Any] | None = None) -> dict[str, str]:
     """The tensor's name of each prediction; those that are no dict have one, called ``predictions``."""
     if not isinstance(predictions, Mapping):
         return {SINGLE: str(predictions.name)}
-    return {key: str(tensor.name) for key, tensor in predictions.items() if keys is None or key in keys}
+    wanted = [key for key in predictions if keys is None or key in keys]
+    return {prediction_name(key): str(predictions[key].name) for key in wanted}
+
+
+def prediction_name(key: Any) -> str:
+    """What a prediction is called in a graph: its key, or of a head among several the head's name and the key, with a slash."""
+    return key if isinstance(key, str) else "/".join(map(str, key))
 
 
 def _convert(traced: Traced, steps_per_loop: int | None, reduction: str, **choices: Any) -> Program:

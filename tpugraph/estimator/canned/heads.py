@@ -45,7 +45,7 @@ class Head:
         """The labels as the loss takes them."""
         raise NotImplementedError
 
-    def predictions(self, logits: Any) -> dict[str, Any]:
+    def predictions(self, logits: Any) -> dict[Any, Any]:
         """What the model predicts, by name."""
         raise NotImplementedError
 
@@ -53,7 +53,7 @@ class Head:
         """The metrics of this kind of head, by name."""
         raise NotImplementedError
 
-    def export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
+    def export_outputs(self, predictions: dict[Any, Any]) -> dict[str, Any]:
         """What a served model answers."""
         raise NotImplementedError
 
@@ -88,18 +88,37 @@ class Head:
         found = self.predictions(logits)
         if mode == ModeKeys.PREDICT:
             return EstimatorSpec(mode, predictions=found, export_outputs=self.export_outputs(found))
+        loss, metrics = self.graded(features, mode, logits, labels, found)
+        if regularization_losses:
+            loss = loss + tf.add_n(list(regularization_losses))
+        if mode == ModeKeys.EVAL:
+            return EstimatorSpec(mode, predictions=found, loss=loss, eval_metric_ops=metrics)
+        train_op = _train_op(loss, optimizer, train_op_fn, trainable_variables, update_ops)
+        return EstimatorSpec(mode, predictions=found, loss=loss, train_op=train_op)
+
+    def graded(
+        self, features: Any, mode: str, logits: Any, labels: Any, predictions: dict[Any, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """The loss of a batch, a number, and of EVAL the metrics by name, with the head's own name behind.
+
+        Args:
+            features: those of the model function.
+            mode: TRAIN or EVAL.
+            logits: ``[batch, logits_dimension]``.
+            labels: those of the model function.
+            predictions: what :meth:`predictions` makes of the logits.
+        """
         labels = self.labels_of(_column(labels))
         weights = self._weights(features)
         rows = self.losses_of(labels, logits)
         loss = tf1.losses.compute_weighted_loss(rows, weights=weights, reduction=self._reduction)
-        if regularization_losses:
-            loss = loss + tf.add_n(list(regularization_losses))
-        if mode == ModeKeys.EVAL:
-            metrics = {"average_loss": tf1.metrics.mean(rows, weights=weights), **self.metrics(labels, found, weights)}
-            named = {f"{key}/{self.name}" if self.name else key: metric for key, metric in metrics.items()}
-            return EstimatorSpec(mode, predictions=found, loss=loss, eval_metric_ops=named)
-        train_op = _train_op(loss, optimizer, train_op_fn, trainable_variables, update_ops)
-        return EstimatorSpec(mode, predictions=found, loss=loss, train_op=train_op)
+        if mode != ModeKeys.EVAL:
+            return loss, {}
+        metrics = {
+            "average_loss": tf1.metrics.mean(rows, weights=weights),
+            **self.metrics(labels, predictions, weights),
+        }
+        return loss, {f"{key}/{self.name}" if self.name else key: metric for key, metric in metrics.items()}
 
     def _weights(self, features: Any) -> Any:
         if self._weight_column is None:
