@@ -54,7 +54,7 @@ EXPERIMENTAL: Page = {
     **found_in("tpugraph.estimator.export", "build_raw_supervised_input_receiver_fn"),
     **found_in("tpugraph.compat.pieces.in_memory_evaluation", "InMemoryEvaluatorHook"),
     **found_in("tpugraph.compat.pieces.kmeans", "KMeans", "it is not put on cores; a center without points stays where it is"),
-    **gone("LinearSDCA", _TREES, "tf.estimator.LinearClassifier"),
+    **found_in("tpugraph.estimator.canned.dual_ascent", "LinearSDCA"),
 }  # fmt: skip
 
 INSIDE: Page = found_in(_NAMES, "_load_global_step_from_checkpoint_dir=load_global_step_from_checkpoint_dir")

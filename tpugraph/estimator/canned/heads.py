@@ -108,8 +108,8 @@ class Head:
             labels: those of the model function.
             predictions: what :meth:`predictions` makes of the logits.
         """
-        labels = self.labels_of(_column(labels))
-        weights = self._weights(features)
+        labels = self.labels_of(column_of(labels))
+        weights = self.weights_of(features)
         rows = self.losses_of(labels, logits)
         loss = tf1.losses.compute_weighted_loss(rows, weights=weights, reduction=self._reduction)
         if mode != ModeKeys.EVAL:
@@ -120,16 +120,21 @@ class Head:
         }
         return loss, {f"{key}/{self.name}" if self.name else key: metric for key, metric in metrics.items()}
 
-    def _weights(self, features: Any) -> Any:
+    def weights_of(self, features: Any) -> Any:
+        """The weights of the rows ``[batch, 1]``; 1.0 where all weigh alike.
+
+        Raises:
+            ArgumentError: the features do not have the weight column.
+        """
         if self._weight_column is None:
             return 1.0
         key = getattr(self._weight_column, "key", self._weight_column)
         if not isinstance(features, Mapping) or key not in features:
             raise ArgumentError(f"the features have no weight column '{key}'", fix="weight_column names a feature")
-        return _column(tf.cast(features[key], tf.float32))
+        return column_of(tf.cast(features[key], tf.float32))
 
 
-def _column(values: Any) -> Any:
+def column_of(values: Any) -> Any:
     """``[batch]`` as ``[batch, 1]``; what has more dimensions stays."""
     if values is None:
         raise ArgumentError("You must provide a labels Tensor. Given: None", fix="input_fn returns (features, labels)")
