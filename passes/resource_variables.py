@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpugraph import analysis, ops
+from tpugraph.analysis import race_order
+from tpugraph.analysis.step import OrderedRaces
 from tpugraph.analysis.write_order import Writes
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.tpu.pipeline import Pass
@@ -19,13 +21,19 @@ class ResourceVariables(Pass):
     """Every variable is a resource variable under its old name, and a read sees exactly the writes it followed.
 
     A reference is read when its consumer runs, not when it is taken: each consumer that follows a write of the variable
-    gets a read of its own after that write. A read that follows no write is put before the first one.
+    gets a read of its own after that write. A read that follows no write is put before the first one. In a step of training,
+    reads that are in no order with a write come first, or with step_order=writes_first the writes do.
     """
 
     requires = ("roles_known",)
     ensures = ("resource_variables",)
+    gives = (OrderedRaces,)
+    step_order: str = race_order.READS_FIRST
 
     def run(self, graph: Graph) -> None:
+        if graph.roles.mode == "train":
+            roots = [graph[name] for name in graph.roles.roots]
+            graph.keep(race_order.settle(graph, roots, self.step_order, in_branches_alone=True))
         writes = Writes(graph)
         references = _references(graph)
         variables = graph.of_type(*ops.REF_VARIABLES)

@@ -9,15 +9,13 @@ taken before shows the new value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
-from tpugraph import analysis, ops
+from tpugraph import ops
 from tpugraph.analysis.write_order import Writes
 from tpugraph.ir import Graph, Node
 from tpugraph.ir.regions import NONE, sides
-from tpugraph.ir.walks import reached
 
 
 @dataclass(frozen=True)
@@ -53,30 +51,6 @@ def find(graph: Graph, roots: Iterable[Node]) -> list[Race]:
                 ):
                     found.append(Race(read, write, variable))
     return found
-
-
-def put_reads_first(graph: Graph, roots: Iterable[Node], races: Iterable[Race]) -> list[Race]:
-    """Let each write wait for the reads that race with it, as a converted graph does; returns the races that are left.
-
-    A read in a branch or a loop is waited for where its branches join or its loop is left; a write in a loop is let alone.
-    """
-    step = graph.ancestors(roots)
-    writes = dict.fromkeys(graph.of_type(*ops.WRITES))
-    order = {node: i for i, node in enumerate(graph.topological_order(step, last=writes))}
-    frames, side_of = analysis.frames(graph), sides(graph)
-
-    def beside(write: Node, node: Node) -> bool:
-        return not frames[node] and side_of.get(node, NONE) <= side_of.get(write, NONE)
-
-    left = []
-    for race in races:
-        ends = _ends(race.read, step, partial(beside, race.write))
-        # Edges that agree with one order of the whole graph can never close a cycle.
-        if frames[race.write] or not ends or any(order[end] >= order[race.write] for end in ends):
-            left.append(race)
-            continue
-        graph.add_controls(race.write, [end for end in ends if end not in race.write.controls])
-    return left
 
 
 def _writes_after(graph: Graph, step: Mapping[Node, None], writes: Writes) -> dict[Node, int]:
@@ -115,9 +89,3 @@ def _reads(variable: Node) -> list[Node]:
                 seen.add(node)
                 stack.append(node)
     return list(found)
-
-
-def _ends(read: Node, step: Mapping[Node, None], beside: Callable[[Node], bool]) -> list[Node]:
-    """The first nodes beside the write (in no loop, and in no branch that it is not in) that are done after the read."""
-    found = reached((read,), lambda node: () if beside(node) else (n for n in node.consumers() if n in step))
-    return [node for node in found if beside(node)]

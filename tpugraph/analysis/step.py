@@ -44,6 +44,36 @@ class EveryStep:
 
 
 @dataclass(frozen=True)
+class OrderedRace:
+    """A read and a write of one variable that the plain graph puts in no order, with the order that they got.
+
+    Attributes:
+        read: the node that reads.
+        write: the node that writes.
+        variable: the variable.
+        first: ``read`` or ``write``: what comes first; "" where neither does.
+    """
+
+    read: str
+    write: str
+    variable: str
+    first: str
+
+
+@dataclass(frozen=True)
+class OrderedRaces:
+    """Reads and writes that were in no order have got one.
+
+    Attributes:
+        order: what was asked for: ``reads_first`` or ``writes_first``.
+        races: each of them.
+    """
+
+    order: str = "reads_first"
+    races: tuple[OrderedRace, ...] = ()
+
+
+@dataclass(frozen=True)
 class ClosedShapes:
     """Open batches have been given a number of rows.
 

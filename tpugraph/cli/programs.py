@@ -73,6 +73,8 @@ def load(flags: Parsed, console: Console) -> Program:
         program = compiler.convert(flags.model, compiler.ConvertOptions(**flags.options()))
         console.say(program.summary().splitlines()[0])
         console.say(program.report["batch"]["line"])
+        for line in program.report["step_order"]["said"]:
+            console.say(f"note        {line}")
         return program
     refuse_late(flags)
     graph = graphdef.from_graph_def(loaded.graph_def, source=flags.model)

@@ -101,6 +101,13 @@ _EXACTNESS = (
         "global: statistics of the whole batch, as the plain graph has them; per_core: each core its own, without collectives",
         ("global", "per_core"),
     ),
+    Flag(
+        "step_order",
+        "enum",
+        "reads_first",
+        "what comes first where the graph puts a read and a write of a variable, such as the step counter, in no order",
+        ("reads_first", "writes_first"),
+    ),
     Flag("batch_constants", "list", (), "constants that hold the size of the batch or a share of it", shown="NODE,..."),
     Flag("literals", "list", (), "constants that are numbers of the model, whatever the batch", shown="NODE,..."),
 )

@@ -48,7 +48,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
         console.say("--grid=text shows each variable by step, --grid=page.html does as a page")
     result = {"ok": found.ok, "model": model, "steps": steps, "tolerance": found.tolerance,
               "comparisons": [asdict(c) | {"ok": c.within(found.tolerance)} for c in found.comparisons],
-              "notes": found.notes}  # fmt: skip
+              "notes": found.notes, "recorded_batches": found.recorded}  # fmt: skip
     return Outcome(result, 0 if found.ok else 1)
 
 

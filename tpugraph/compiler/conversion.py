@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph import ops, roles
-from tpugraph.analysis import cluster_nodes, shapes
+from tpugraph.analysis import cluster_nodes, race_order, shapes
 from tpugraph.analysis.step import (
     Cut,
     Outfed,
@@ -22,7 +22,7 @@ from tpugraph.analysis.step import (
 )
 from tpugraph.compiler import preconditions, serving_input
 from tpugraph.compiler.recording import Recording
-from tpugraph.compiler.report_facts import collectives, lookups, notes_of, reduction
+from tpugraph.compiler.report_facts import collectives, lookups, notes_of, reduction, step_order
 from tpugraph.ir import Graph, graphdef
 from tpugraph.partition import one_row
 from tpugraph.passes import PASSES, PIPELINES
@@ -53,6 +53,8 @@ class ConvertOptions:
         loss_reduction: ``auto``, ``mean`` or ``sum``.
         varying_updates: ``mean``, ``replica0`` or ``error``: what is written where a policy lets cores differ.
         batch_norm: ``global`` (statistics of the whole batch) or ``per_core`` (each core its own, as is usual on a TPU).
+        step_order: ``reads_first`` or ``writes_first``: what comes first where the plain graph puts a read and a write of a
+            variable, such as the step counter, in no order.
         batch_constants: names of constants that hold the size of the batch or a share of it, where the compiler asks or
             a note says that it takes them for numbers of the model.
         literals: names of constants that are numbers of the model, where the compiler asks.
@@ -75,6 +77,7 @@ class ConvertOptions:
     loss_reduction: str = "auto"
     varying_updates: str = "mean"
     batch_norm: str = "global"
+    step_order: str = race_order.READS_FIRST
     batch_constants: tuple[str, ...] = ()
     literals: tuple[str, ...] = ()
     max_ids: int = 0
@@ -103,11 +106,18 @@ class ConvertOptions:
             raise UsageError(f"'{self.batch_mode}' is no batch mode", fix="--batch_mode=per_replica or global")
         if self.batch_norm not in ("global", "per_core"):
             raise UsageError(f"'{self.batch_norm}' is no batch_norm", fix="--batch_norm=global or per_core")
+        if self.step_order not in race_order.ORDERS:
+            raise UsageError(
+                f"'{self.step_order}' is no order of a step", fix="--step_order=reads_first or writes_first"
+            )
         if self.mode not in PIPELINES:
             raise UsageError(f"'{self.mode}' is no mode", fix="--mode=train, eval or predict")
         if self.mode != "train" and self.batch_mode != "per_replica":
             raise UsageError(f"--batch_mode={self.batch_mode} does not go with --mode={self.mode}",
                              fix="--batch_mode=per_replica: each core takes batches of the traced size")  # fmt: skip
+        if self.mode != "train" and self.step_order != race_order.READS_FIRST:
+            raise UsageError(f"--step_order={self.step_order} does not go with --mode={self.mode}",
+                             fix="leave it out: it is for steps of training")  # fmt: skip
         for name, mode in (
             ("metrics", "eval"),
             ("predictions", "predict"),
@@ -238,6 +248,7 @@ def _report(
         "reduction": reduction(graph),
         "collectives": collectives(graph),
         "lookups": lookups(graph),
+        "step_order": step_order(graph),
         "varying_updates": (graph.kept(Partitioned) or Partitioned()).unified,
         "bytes_per_step": {
             "infeed": cut.bytes() * per_core,

@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tpugraph import ops
-from tpugraph.analysis import shapes
-from tpugraph.analysis.step import ClosedShapes, HostModels, JoinedTables, PaddedBatches, PaddedLookups, Partitioned
+from tpugraph.analysis import race_order, shapes
+from tpugraph.analysis.step import (
+    ClosedShapes,
+    HostModels,
+    JoinedTables,
+    OrderedRaces,
+    PaddedBatches,
+    PaddedLookups,
+    Partitioned,
+)
 from tpugraph.ir import Graph
 
 
@@ -34,11 +42,16 @@ def lookups(graph: Graph) -> dict[str, Any]:
     return {"padded": padded.most, "by_flag": list(padded.flagged), "joined": joined.pieces}
 
 
+def step_order(graph: Graph) -> dict[str, Any]:
+    """The order of reads and writes that the plain graph leaves in none; see :func:`tpugraph.analysis.race_order.as_data`."""
+    return race_order.as_data(graph.kept(OrderedRaces) or OrderedRaces())
+
+
 def notes_of(graph: Graph, odd: list[str]) -> list[str]:
     """What a user should know of the conversion, ``odd`` things that were found before it among them."""
     closed, partitioned = graph.kept(ClosedShapes) or ClosedShapes(), graph.kept(Partitioned) or Partitioned()
     padded, models = graph.kept(PaddedBatches), graph.kept(HostModels) or HostModels()
-    notes = [*closed.batches, *odd, *partitioned.notes]
+    notes = [*closed.batches, *odd, *step_order(graph)["said"], *partitioned.notes]
     notes += padded.notes if padded is not None else ()
     if padded is not None and padded.endless:
         notes.append("the dataset repeats for ever: say how many steps to run")

@@ -19,16 +19,13 @@ TIMED_LOOP = 1_000_000
 """Steps that a loop may have whose length is a time."""
 
 
-def compile_training(
-    traced: Traced, steps_per_loop: int | None, batch_norm: str = "per_core", max_ids: int = 0
-) -> Program:
+def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any) -> Program:
     """Convert a traced training graph.
 
     Args:
         traced: the graph, with its saver and summaries.
         steps_per_loop: steps per Session.run; None where a time says how many.
-        batch_norm: whose statistics a batch norm takes: ``per_core`` or ``global``.
-        max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open.
+        **choices: fields of :class:`~tpugraph.compiler.ConvertOptions` that the user chooses in a TPUConfig.
 
     Raises:
         TpuGraphError: the graph cannot be converted.
@@ -36,21 +33,21 @@ def compile_training(
     """
     wanted = traced.reduction
     try:
-        program = _convert(traced, steps_per_loop, "auto", batch_norm, max_ids)
+        program = _convert(traced, steps_per_loop, "auto", **choices)
     except RolesError as error:
         if "--loss_reduction" not in (error.fix or ""):
             raise
         if wanted is not None:  # how TPUEstimator combines the cores, whatever the loss is; the report notes the doubt
-            return _convert(traced, steps_per_loop, wanted, batch_norm, max_ids)
+            return _convert(traced, steps_per_loop, wanted, **choices)
         error.fix = f"{error.fix}; here by CrossShardOptimizer(optimizer, reduction=...)"
         raise
     found = program.report["reduction"]["kind"]
     if wanted is None or wanted == found or (wanted == "mean" and found != "sum"):
         return program
-    return _convert(traced, steps_per_loop, wanted, batch_norm, max_ids)
+    return _convert(traced, steps_per_loop, wanted, **choices)
 
 
-def compile_beside(traced: Traced, mode: str, steps_per_loop: int, keys: Collection[str] | None) -> Program:
+def compile_beside(traced: Traced, mode: str, steps_per_loop: int, keys: Collection[Any] | None) -> Program:
     """Convert a traced evaluation or prediction graph.
 
     Args:
@@ -84,14 +81,20 @@ def metric_names(metrics: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     return {key: (str(value.name), str(update.name)) for key, (value, update) in flat(metrics).items()}
 
 
-def prediction_names(predictions: Any, keys: Collection[str] | None = None) -> dict[str, str]:
+def prediction_names(predictions: Any, keys: Collection[Any] | None = None) -> dict[str, str]:
     """The tensor's name of each prediction; those that are no dict have one, called ``predictions``."""
     if not isinstance(predictions, Mapping):
         return {SINGLE: str(predictions.name)}
-    return {key: str(tensor.name) for key, tensor in predictions.items() if keys is None or key in keys}
+    wanted = [key for key in predictions if keys is None or key in keys]
+    return {prediction_name(key): str(predictions[key].name) for key in wanted}
 
 
-def _convert(traced: Traced, steps_per_loop: int | None, reduction: str, batch_norm: str, max_ids: int) -> Program:
+def prediction_name(key: Any) -> str:
+    """What a prediction is called in a graph: its key, or of a head among several the head's name and the key, with a slash."""
+    return key if isinstance(key, str) else "/".join(map(str, key))
+
+
+def _convert(traced: Traced, steps_per_loop: int | None, reduction: str, **choices: Any) -> Program:
     options = compiler.ConvertOptions(
         num_replicas=max(traced.plan.cores, 1),
         iterations_per_loop=steps_per_loop or TIMED_LOOP,
@@ -99,8 +102,7 @@ def _convert(traced: Traced, steps_per_loop: int | None, reduction: str, batch_n
         train_op=traced.train_op,
         loss=traced.loss,
         loss_reduction=reduction,
-        batch_norm=batch_norm,
-        max_ids=max_ids,
+        **choices,
     )
     try:
         return compiler.convert(traced.to_graph(), options)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.estimator.compiling import SINGLE
+from tpugraph.estimator.compiling import SINGLE, prediction_name
 from tpugraph.estimator.hooks import LoopHooks
 from tpugraph.estimator.input_faults import explained
 from tpugraph.estimator.models import CoresModel
@@ -19,7 +19,7 @@ _MOST_BATCHES = 32
 """Of a loop of prediction: all of its rows are held at once, and are made in vain where the generator is left."""
 
 
-def check_keys(predict_keys: Any) -> list[str] | None:
+def check_keys(predict_keys: Any) -> list[Any] | None:
     """The keys of predictions that are wanted.
 
     Raises:
@@ -29,7 +29,7 @@ def check_keys(predict_keys: Any) -> list[str] | None:
         return None
     if isinstance(predict_keys, str):
         return [predict_keys]
-    if isinstance(predict_keys, Sequence) and all(isinstance(key, str) for key in predict_keys):
+    if isinstance(predict_keys, Sequence) and all(isinstance(key, str | tuple) for key in predict_keys):
         return list(predict_keys)
     raise ArgumentTypeError(
         f"predict_keys must be names of predictions, but is {predict_keys!r}",
@@ -37,7 +37,7 @@ def check_keys(predict_keys: Any) -> list[str] | None:
     )
 
 
-def chosen(predictions: Any, keys: list[str] | None) -> Any:
+def chosen(predictions: Any, keys: list[Any] | None) -> Any:
     """The predictions of some keys; all where ``keys`` is None.
 
     Raises:
@@ -49,7 +49,9 @@ def chosen(predictions: Any, keys: list[str] | None) -> Any:
         raise ArgumentError("predict_keys needs predictions that are a dict", fix="leave predict_keys out")
     found = {key: value for key, value in predictions.items() if key in keys}
     if not found:
-        raise ArgumentError(f"none of {keys} is among the predictions", fix=f"there are {', '.join(predictions)}")
+        raise ArgumentError(
+            f"none of {keys} is among the predictions", fix=f"there are {', '.join(map(str, predictions))}"
+        )
     return found
 
 
@@ -106,7 +108,7 @@ def predict_on_cores(
             part = next(loops, None)
         if part is None:
             break
-        found = part[1][SINGLE] if not isinstance(traced.spec.predictions, dict) else part[1]
+        found = _keyed(part[1], traced.spec.predictions)
         yield from _examples(found) if single else [found]
         check_turn(turn, model.turn)
         if hooks:
@@ -116,6 +118,13 @@ def predict_on_cores(
     if hooks:
         with traced.graph.as_default():
             around.end(model.host)
+
+
+def _keyed(found: Mapping[str, Any], predictions: Any) -> Any:
+    """What the cores handed out, under the keys of the model; without a key where its prediction has none."""
+    if not isinstance(predictions, dict):
+        return found[SINGLE]
+    return {key: found[name] for key in predictions if (name := prediction_name(key)) in found}
 
 
 def _begin(around: LoopHooks, model: CoresModel, checkpoint: str | None, hooks: Sequence[Any]) -> None:

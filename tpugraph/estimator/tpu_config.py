@@ -6,6 +6,7 @@ import re
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
+from tpugraph.analysis.race_order import ORDERS, READS_FIRST
 from tpugraph.estimator.arguments import one_of, whole
 from tpugraph.estimator.tf_config import tpu_job_name
 from tpugraph.support.errors import ArgumentError
@@ -52,6 +53,8 @@ class TPUConfig:
             ``global``: by those of the whole batch, as the same model does without cores. An argument of tpugraph's own.
         max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open. An argument of
             tpugraph's own.
+        step_order: ``reads_first`` or ``writes_first``: what comes first where the model puts a read and a write of a
+            variable, such as the step counter, in no order. An argument of tpugraph's own.
 
     Raises:
         ArgumentError: a value that cannot be used (a ``ValueError``).
@@ -72,6 +75,7 @@ class TPUConfig:
     _: KW_ONLY
     batch_norm: str = "per_core"
     max_ids: int = 0
+    step_order: str = READS_FIRST
 
     def __post_init__(self) -> None:
         loop_length(self.iterations_per_loop)
@@ -85,6 +89,7 @@ class TPUConfig:
         object.__setattr__(self, "per_host_input_for_training", _input_mode(self.per_host_input_for_training))
         whole("TPUConfig max_ids", self.max_ids, least=0)
         one_of("TPUConfig batch_norm", self.batch_norm, ("per_core", "global"))
+        one_of("TPUConfig step_order", self.step_order, ORDERS)
         object.__setattr__(self, "tpu_job_name", self.tpu_job_name or tpu_job_name())
         allowed = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
         one_of("TPUConfig eval_training_input_configuration", self.eval_training_input_configuration, allowed,
@@ -95,6 +100,10 @@ class TPUConfig:
             )
         if self.input_partition_dims is not None:
             self._check_partition_dims()
+
+    def choices(self) -> dict[str, Any]:
+        """What is chosen here of how a training graph is converted, by fields of ConvertOptions."""
+        return {"batch_norm": self.batch_norm, "max_ids": self.max_ids, "step_order": self.step_order}
 
     def _replace(self, **changes: Any) -> TPUConfig:
         """A copy with some fields changed, under the name that it has where the configuration is a named tuple."""

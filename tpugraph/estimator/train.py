@@ -72,9 +72,7 @@ class Cores:
             return
         steps = LoopLength(self._config.tpu_config.iterations_per_loop).steps
         self.traced.scaffold.finalize()
-        program = compile_training(
-            self.traced, steps, self._config.tpu_config.batch_norm, self._config.tpu_config.max_ids
-        )
+        program = compile_training(self.traced, steps, **self._config.tpu_config.choices())
         for note in program.report["notes"]:
             say(f"note: {note}")
         if self._host is None:

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from tensorflow.core.framework import attr_value_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
+from tensorflow.core.framework import attr_value_pb2, dataset_options_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorflow.python.framework import tensor_util
 
 from tpugraph import ops
@@ -122,6 +122,12 @@ def decode(attr: Any) -> Any:
     if kind == "func":
         return Func(attr.func.name)
     return None if kind is None else getattr(attr, kind)
+
+
+def keeps_order(options: Any) -> bool | None:
+    """Whether the options of a dataset, an ``AttrValue`` that holds them serialized, keep its elements in order; None if unsaid."""
+    found = dataset_options_pb2.Options.FromString(options.s)
+    return bool(found.deterministic) if found.WhichOneof("optional_deterministic") else None
 
 
 _FIELDS = {

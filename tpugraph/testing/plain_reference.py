@@ -1,11 +1,11 @@
-"""The plain graph as the reference of a comparison: with fixed seeds, reads before writes, and the batches of the conversion."""
+"""The plain graph as the reference of a comparison: seeds, the order of reads and writes, and batches as in its conversion."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from tpugraph import roles
-from tpugraph.analysis import races
+from tpugraph.analysis import race_order
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import Graph
 from tpugraph.testing.checkpoint_pieces import Values, checkpoint_values
@@ -18,7 +18,7 @@ Load = Callable[[], Graph]
 
 
 def plain_run(load: Load, options: ConvertOptions, program: Program) -> PlainRun:
-    """The plain graph as it can be compared: with fixed seeds, reads before writes, and the batches that the conversion drops.
+    """The plain graph as it can be compared: with the seeds, the order of reads and writes and the batches of its conversion.
 
     Args:
         load: gives the graph.
@@ -31,7 +31,7 @@ def plain_run(load: Load, options: ConvertOptions, program: Program) -> PlainRun
         drop_remainder(graph, graph[name])
     found = roles.find(graph, train_op=options.train_op, loss=options.loss)
     roots = [graph[name] for name in found.roots]
-    races.put_reads_first(graph, roots, races.find(graph, roots))
+    race_order.settle(graph, roots, options.step_order)
     return PlainRun(graph, train_op=options.train_op, loss=options.loss)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
 
 from tpugraph import ops, roles
 from tpugraph.analysis import shapes
@@ -190,7 +191,7 @@ class PlainRun:
     def open(self, start: Mapping[str, Any]) -> None:
         """A new session with initialised variables, tables and input."""
         self.close()
-        self._session = tf.compat.v1.Session(graph=self._target, config=guarded())
+        self._session = tf.compat.v1.Session(graph=self._target, config=self._config())
         self._watch = StallWatch(self._session.close)
         for initializers in self._initializers():
             self._run([self._operation(initializer) for initializer in initializers])
@@ -204,6 +205,13 @@ class PlainRun:
         for name in self.roles.enqueues:
             session, operation = self._session, self._operation(name)
             threading.Thread(target=_fill, args=(session, operation, self._target), daemon=True).start()
+
+    def _config(self) -> Any:
+        """TensorFlow's own configuration, but that each read of a ref variable stays where it is."""
+        config = guarded()
+        if self.graph.of_type(*ops.REF_VARIABLES):  # two reads are merged there, though a write stands between them
+            config.graph_options.rewrite_options.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
+        return config
 
     def _assign(self, name: str, shape: Sequence[int]) -> tuple[Any, Any]:
         """A placeholder, and the op that gives its value to a variable."""

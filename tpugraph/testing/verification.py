@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import roles
-from tpugraph.analysis import races
+from tpugraph.analysis import race_order
 from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import rebind_files
@@ -23,17 +23,27 @@ from tpugraph.testing.checkpoint_pieces import Values, read_pieces
 from tpugraph.testing.comparable import closed_batches, drop_remainder, fix_seeds
 from tpugraph.testing.comparison import Comparison, Result, compare, relative
 from tpugraph.testing.plain_run import PlainRun
+from tpugraph.testing.recorded_input import Recording, changing_inputs, read_again, record, why_not_recordable
 from tpugraph.tpu.program import Program
 
 
 @dataclass
 class Verification:
-    """What :func:`verify` found."""
+    """What :func:`verify` found.
+
+    Attributes:
+        comparisons: what was compared, with the differences.
+        tolerance: the largest difference allowed.
+        notes: what a reader should know of it.
+        batch: the rows of a step, such as ``global batch 256 = 8 cores x 32``.
+        recorded: the number of batches that every run read from one recording, where the input gives others in each run.
+    """
 
     comparisons: list[Comparison]
     tolerance: float
     notes: list[str] = field(default_factory=list)
     batch: str = ""
+    recorded: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -71,7 +81,7 @@ def verify(
         work = _Verifier(model, steps, options, dict(rebind or {}), Path(folder), progress or (lambda text: None),
                          by_step=by_step)  # fmt: skip
         comparisons = work.run(checkpoint_path)
-    return Verification(comparisons, tolerance, work.notes, work.batch)
+    return Verification(comparisons, tolerance, work.notes, work.batch, work.recorded)
 
 
 @dataclass(frozen=True)
@@ -112,6 +122,8 @@ def plan(model: str, steps: int, options: ConvertOptions, *, checkpoint_path: st
         start = checkpoint.resolve(checkpoint_path, lambda text: None)
         checkpoint.check(start, checkpoint.keys_of(graphdef.from_graph_def(one.graph_def, source=model)))
     runs = [f"the plain graph, {counted(steps, 'step')}"]
+    if changing_inputs(work.load()):
+        runs.insert(0, "the input alone, whose batches are recorded for all runs")
     for count in dict.fromkeys((1, options.num_replicas)):
         runs.append(f"{counted(count, 'core')}, {counted(steps, 'single step')}, then one loop of {steps}")
     return Plan(many.report["batch"]["line"], runs, None if start is None else str(start), many)
@@ -129,6 +141,7 @@ class _Verifier:
         self.by_step = by_step
         self.notes: list[str] = []
         self.batch = ""
+        self.recorded: int | None = None
 
     def run(self, checkpoint_path: str | None) -> list[Comparison]:
         self.progress("converting")
@@ -139,6 +152,7 @@ class _Verifier:
         randoms = self._explain_randomness(plain)
         saved = checkpoint.keys_of(graphdef.from_graph_def(one.graph_def, source=self.model))
         start = self._start(plain, saved, checkpoint_path)
+        plain, one, many = self._on_one_stream(plain, one, many, start)
         self.progress(f"plain graph, {self.steps} steps")
         kept: dict[int, Values] = {}
         keep = kept.__setitem__ if self.by_step else None
@@ -193,7 +207,8 @@ class _Verifier:
 
     # ------------------------------------------------------------------ parts
 
-    def _load(self, *, closed: Sequence[str] = ()) -> Graph:
+    def load(self, *, closed: Sequence[str] = ()) -> Graph:
+        """The plain graph, comparable; of the dataset ops in ``closed`` the last partial batch is dropped."""
         graph = graphdef.load(self.model)
         rebind_files(graph, self.rebind)
         fix_seeds(graph)
@@ -203,20 +218,38 @@ class _Verifier:
         return graph
 
     def _plain(self, converted: Program) -> PlainRun:
-        graph = self._load(closed=closed_batches(converted))
+        graph = self.load(closed=closed_batches(converted))
         chosen = {"train_op": self.options.train_op, "loss": self.options.loss}
         found = roles.find(graph, **chosen)
-        roots = [graph.tensor(found.loss.name).node, *(graph[op.name] for op in found.train_ops)]
-        if raced := races.find(graph, roots):
-            self.notes.append(_words_of(raced))
-            if left := races.put_reads_first(graph, roots, raced):
-                self.notes.append(f"'{left[0].read.name}' and '{left[0].write.name}' stay in no order, in a branch or a loop:"
-                                  " a difference below may be chance")  # fmt: skip
+        roots = [graph[name] for name in found.roots]
+        self.notes += race_order.sentences(race_order.settle(graph, roots, self.options.step_order))
         return PlainRun(graph, **chosen)
+
+    def _on_one_stream(
+        self, plain: PlainRun, one: Program, many: Program, start: _Start
+    ) -> tuple[PlainRun, Program, Program]:
+        """The same three with an input that reads recorded batches, where it would give others to each of them."""
+        reasons = changing_inputs(plain.graph)
+        if not reasons:
+            return plain, one, many
+        why = f"the input gives other batches in each run ({reasons[0]})"
+        if hindrance := why_not_recordable(plain):
+            self.notes.append(f"{why} and cannot be recorded, since {hindrance}: a difference below may be chance")
+            return plain, one, many
+        self.progress("recording batches")
+        n = self.options.num_replicas
+        count = self.steps * n if self.options.batch_mode == "per_replica" else max(self.steps, n)
+        recording = record(plain, start.values, count, self.folder)
+        plain.close()
+        self.recorded = recording.batches
+        self.notes.append(f"{why}: every run here reads one recorded stream of batches ({recording.batches:,} in all)")
+        read_again(plain.graph, recording)
+        fed = [Program(_reading(program, recording), program.report) for program in (one, many)]
+        return PlainRun(plain.graph, train_op=self.options.train_op, loss=self.options.loss), fed[0], fed[1]
 
     def convert(self, cores: int) -> Program:
         """The graph, comparable, for so many cores."""
-        return convert(self._load(), replace(self.options, num_replicas=cores))
+        return convert(self.load(), replace(self.options, num_replicas=cores))
 
     def _explain_randomness(self, plain: PlainRun) -> list[str]:
         seeded = fix_seeds(graphdef.load(self.model))
@@ -267,14 +300,11 @@ class _Verifier:
             return Result(losses, session.values(), kept)
 
 
-def _words_of(raced: Sequence[races.Race]) -> str:
-    """What is said of races."""
-    variables = list(dict.fromkeys(race.variable.name for race in raced))
-    more = f" and {len(variables) - 1} more" if len(variables) > 1 else ""
-    return (
-        f"the plain graph leaves to chance whether '{raced[0].read.name}' reads '{variables[0]}'{more} before or after"
-        f" '{raced[0].write.name}' writes it; here it runs with the reads first, as a converted graph does"
-    )
+def _reading(program: Program, recording: Recording) -> Any:
+    """The converted graph with an input that reads recorded batches."""
+    graph = graphdef.from_graph_def(program.graph_def)
+    read_again(graph, recording)
+    return graphdef.to_graph_def(graph)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ PAGES: dict[str, Page] = {
     "layers": core.LAYERS,
     "layers.experimental": core.LAYERS_EXPERIMENTAL,
     "contrib.tpu": contrib.TPU,
+    "contrib.tpu.profiler": contrib.TPU_PROFILER,
     "contrib.data": contrib.DATA,
     "contrib.cluster_resolver": contrib.CLUSTER_RESOLVER,
     "contrib.training": contrib.TRAINING,

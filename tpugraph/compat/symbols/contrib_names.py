@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpugraph.compat.symbol_record import Page, found_in, gone
+from tpugraph.compat.symbol_record import Page, Symbol, found_in, gone
 
 _OPS = "tensorflow.python.tpu.ops.tpu_ops"
 _V1 = "tensorflow.compat.v1"
@@ -25,10 +25,12 @@ TPU: Page = {
     **found_in("tensorflow.python.tpu.training_loop", "while_loop repeat"),
     **found_in(f"{_V1}.train", "AsyncCheckpointSaverHook=CheckpointSaverHook", "checkpoints are written in the same thread"),
     **gone("keras_to_tpu_model TPUDistributionStrategy", _KERAS_ON_TPU, "tf.contrib.tpu.TPUEstimator with the model in model_fn"),
-    **gone("profiler", "it was the protobuf messages of a TPU's profile, and an emulated core has none", "tf.profiler"),
-    **gone("TPUInMemoryEvalHook", "TensorFlow 1.15 names it in its documents and has no such class",
-           "tf.estimator.train_and_evaluate"),
+    "profiler": Symbol("@contrib.tpu.profiler"),
+    **found_in("tpugraph.compat.pieces.in_memory_evaluation", "TPUInMemoryEvalHook=InMemoryEvaluatorHook",
+               "TensorFlow 1.15 names it and has no such class; it is tf.estimator.experimental.InMemoryEvaluatorHook"),
 }  # fmt: skip
+
+TPU_PROFILER: Page = found_in("tensorflow.tsl.profiler.protobuf.trace_events_pb2", "Trace Resource Device TraceEvent")
 
 TPU_INSIDE: Page = found_in("tensorflow.python.tpu.tpu_function", "get_tpu_context")
 

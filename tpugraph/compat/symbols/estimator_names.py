@@ -8,7 +8,6 @@ _NAMES = "tpugraph.compat.pieces.estimator_functions"
 _HEADS = "tpugraph.estimator.canned.class_heads"
 _TRAIN = "tensorflow.compat.v1.train"
 _TREES = "it trains with ops of its own that keep their state on one host, which nothing can put on a TPU"
-_LATER = "no program for TPUs was found that uses it"
 
 ESTIMATOR: Page = {
     **found_in("tpugraph", "Estimator EstimatorSpec ModeKeys TrainSpec EvalSpec train_and_evaluate WarmStartSettings"),
@@ -29,7 +28,7 @@ ESTIMATOR: Page = {
     **found_in(_NAMES, "classifier_parse_example_spec regressor_parse_example_spec add_metrics"),
     **found_in("tpugraph.compat.pieces.exporters", "Exporter FinalExporter LatestExporter BestExporter"),
     **gone("BoostedTreesClassifier BoostedTreesEstimator BoostedTreesRegressor", _TREES, "tf.estimator.DNNClassifier"),
-    **gone("MultiHead", _LATER, "a model_fn of your own whose loss is the sum of the heads' losses"),
+    **found_in("tpugraph.estimator.canned.multi_head", "MultiHead"),
 }  # fmt: skip
 
 EXPORT: Page = {
@@ -53,8 +52,9 @@ EXPERIMENTAL: Page = {
     **found_in("tpugraph.estimator.canned.logits", "dnn_logit_fn_builder linear_logit_fn_builder"),
     **found_in(_NAMES, "call_logit_fn"),
     **found_in("tpugraph.estimator.export", "build_raw_supervised_input_receiver_fn"),
-    **gone("InMemoryEvaluatorHook", _LATER, "tf.estimator.train_and_evaluate"),
-    **gone("KMeans LinearSDCA", _TREES, "tf.estimator.LinearClassifier"),
+    **found_in("tpugraph.compat.pieces.in_memory_evaluation", "InMemoryEvaluatorHook"),
+    **found_in("tpugraph.compat.pieces.kmeans", "KMeans", "it is not put on cores; a center without points stays where it is"),
+    **found_in("tpugraph.estimator.canned.dual_ascent", "LinearSDCA"),
 }  # fmt: skip
 
 INSIDE: Page = found_in(_NAMES, "_load_global_step_from_checkpoint_dir=load_global_step_from_checkpoint_dir")

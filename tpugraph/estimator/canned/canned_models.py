@@ -8,7 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.estimator.canned.heads import Head
+from tpugraph.estimator.canned.dual_ascent import LinearSDCA
+from tpugraph.estimator.canned.heads import Head, column_of
 from tpugraph.estimator.canned.logits import dnn_logit_fn_builder, linear_logit_fn_builder
 from tpugraph.estimator.plain_estimator import Estimator
 from tpugraph.estimator.specs import EstimatorSpec
@@ -41,9 +42,10 @@ def _linear_rate(columns: Collection[Any], most: float) -> float:
     return min(most, 1.0 / math.sqrt(max(len(columns), 1)))
 
 
-def _linear(features: Any, units: int, columns: Collection[Any], combiner: str, partitioner: Any) -> Any:
+def _linear(features: Any, units: int, columns: Collection[Any], combiner: str, partitioner: Any,
+            variables: dict[Any, Any] | None = None) -> Any:  # fmt: skip
     with tf1.variable_scope("linear", partitioner=partitioner):
-        return linear_logit_fn_builder(units, columns, combiner)(features)
+        return linear_logit_fn_builder(units, columns, combiner, variables)(features)
 
 
 def _train_op(loss: Any, pairs: Sequence[tuple[Any, str]]) -> Any:
@@ -63,7 +65,7 @@ class LinearEstimator(Estimator):
         head: what is made of its logits.
         feature_columns: what of the features is taken.
         model_dir: as that of :class:`Estimator`.
-        optimizer: a name, an optimizer, or a function that makes one.
+        optimizer: a name, an optimizer, or a function that makes one; or a :class:`LinearSDCA`, which keeps it on this machine.
         config: as that of :class:`Estimator`.
         partitioner: how large variables are cut.
         sparse_combiner: how several values of one column combine.
@@ -84,12 +86,20 @@ class LinearEstimator(Estimator):
         columns = tuple(feature_columns)
 
         def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
-            logits = _linear(features, head.logits_dimension, columns, sparse_combiner, partitioner)
+            variables: dict[Any, Any] = {}
+            logits = _linear(features, head.logits_dimension, columns, sparse_combiner, partitioner, variables)
+            if isinstance(optimizer, LinearSDCA):
+                return head.create_estimator_spec(features, mode, logits, labels, train_op_fn=lambda loss: optimizer.train_op(
+                    head, features, head.labels_of(column_of(labels)), variables, columns))  # fmt: skip
             trained = optimizer_of(optimizer, _linear_rate(columns, 0.2))
             return head.create_estimator_spec(features, mode, logits, labels,
                                               train_op_fn=lambda loss: _train_op(loss, [(trained, "linear")]))  # fmt: skip
 
-        super().__init__(model_fn, model_dir, config, None, warm_start_from)
+        alone = False if isinstance(optimizer, LinearSDCA) else None
+        if alone is False and (partitioner is not None or sparse_combiner != "sum"):
+            raise ArgumentError("LinearSDCA trains whole variables whose columns are summed",
+                                fix="leave partitioner and sparse_combiner out")  # fmt: skip
+        super().__init__(model_fn, model_dir, config, None, warm_start_from, use_tpu=alone)
 
 
 class DNNEstimator(Estimator):

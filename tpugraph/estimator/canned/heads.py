@@ -45,7 +45,7 @@ class Head:
         """The labels as the loss takes them."""
         raise NotImplementedError
 
-    def predictions(self, logits: Any) -> dict[str, Any]:
+    def predictions(self, logits: Any) -> dict[Any, Any]:
         """What the model predicts, by name."""
         raise NotImplementedError
 
@@ -53,7 +53,7 @@ class Head:
         """The metrics of this kind of head, by name."""
         raise NotImplementedError
 
-    def export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
+    def export_outputs(self, predictions: dict[Any, Any]) -> dict[str, Any]:
         """What a served model answers."""
         raise NotImplementedError
 
@@ -88,29 +88,53 @@ class Head:
         found = self.predictions(logits)
         if mode == ModeKeys.PREDICT:
             return EstimatorSpec(mode, predictions=found, export_outputs=self.export_outputs(found))
-        labels = self.labels_of(_column(labels))
-        weights = self._weights(features)
-        rows = self.losses_of(labels, logits)
-        loss = tf1.losses.compute_weighted_loss(rows, weights=weights, reduction=self._reduction)
+        loss, metrics = self.graded(features, mode, logits, labels, found)
         if regularization_losses:
             loss = loss + tf.add_n(list(regularization_losses))
         if mode == ModeKeys.EVAL:
-            metrics = {"average_loss": tf1.metrics.mean(rows, weights=weights), **self.metrics(labels, found, weights)}
-            named = {f"{key}/{self.name}" if self.name else key: metric for key, metric in metrics.items()}
-            return EstimatorSpec(mode, predictions=found, loss=loss, eval_metric_ops=named)
+            return EstimatorSpec(mode, predictions=found, loss=loss, eval_metric_ops=metrics)
         train_op = _train_op(loss, optimizer, train_op_fn, trainable_variables, update_ops)
         return EstimatorSpec(mode, predictions=found, loss=loss, train_op=train_op)
 
-    def _weights(self, features: Any) -> Any:
+    def graded(
+        self, features: Any, mode: str, logits: Any, labels: Any, predictions: dict[Any, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """The loss of a batch, a number, and of EVAL the metrics by name, with the head's own name behind.
+
+        Args:
+            features: those of the model function.
+            mode: TRAIN or EVAL.
+            logits: ``[batch, logits_dimension]``.
+            labels: those of the model function.
+            predictions: what :meth:`predictions` makes of the logits.
+        """
+        labels = self.labels_of(column_of(labels))
+        weights = self.weights_of(features)
+        rows = self.losses_of(labels, logits)
+        loss = tf1.losses.compute_weighted_loss(rows, weights=weights, reduction=self._reduction)
+        if mode != ModeKeys.EVAL:
+            return loss, {}
+        metrics = {
+            "average_loss": tf1.metrics.mean(rows, weights=weights),
+            **self.metrics(labels, predictions, weights),
+        }
+        return loss, {f"{key}/{self.name}" if self.name else key: metric for key, metric in metrics.items()}
+
+    def weights_of(self, features: Any) -> Any:
+        """The weights of the rows ``[batch, 1]``; 1.0 where all weigh alike.
+
+        Raises:
+            ArgumentError: the features do not have the weight column.
+        """
         if self._weight_column is None:
             return 1.0
         key = getattr(self._weight_column, "key", self._weight_column)
         if not isinstance(features, Mapping) or key not in features:
             raise ArgumentError(f"the features have no weight column '{key}'", fix="weight_column names a feature")
-        return _column(tf.cast(features[key], tf.float32))
+        return column_of(tf.cast(features[key], tf.float32))
 
 
-def _column(values: Any) -> Any:
+def column_of(values: Any) -> Any:
     """``[batch]`` as ``[batch, 1]``; what has more dimensions stays."""
     if values is None:
         raise ArgumentError("You must provide a labels Tensor. Given: None", fix="input_fn returns (features, labels)")

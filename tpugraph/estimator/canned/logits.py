@@ -14,7 +14,10 @@ tf1 = tf.compat.v1
 
 
 def linear_logit_fn_builder(
-    units: int, feature_columns: Collection[Any], sparse_combiner: str = "sum"
+    units: int,
+    feature_columns: Collection[Any],
+    sparse_combiner: str = "sum",
+    cols_to_vars: dict[Any, Any] | None = None,
 ) -> Callable[[Any], Any]:
     """A function of features that gives the logits of a linear model.
 
@@ -22,10 +25,12 @@ def linear_logit_fn_builder(
         units: how many logits a row has.
         feature_columns: what of the features is taken.
         sparse_combiner: how several values of one column combine: ``sum``, ``mean`` or ``sqrtn``.
+        cols_to_vars: is told of each column, and of ``bias``, the list of its variables, where given.
     """
 
     def logit_fn(features: Any) -> Any:
-        return tf1.feature_column.linear_model(features, feature_columns, units=units, sparse_combiner=sparse_combiner)
+        return tf1.feature_column.linear_model(features, feature_columns, units=units, sparse_combiner=sparse_combiner,
+                                               cols_to_vars=cols_to_vars)  # fmt: skip
 
     return logit_fn
 

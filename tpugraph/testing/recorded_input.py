@@ -1,0 +1,125 @@
+"""One stream of batches for several runs: those of an input that would give others each time, recorded once and read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpugraph import ops
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.repeatable import why_not_repeatable
+from tpugraph.ir.walks import source_of
+from tpugraph.testing.checkpoint_pieces import Values
+from tpugraph.testing.plain_run import PlainRun
+
+_VARIANT, _STRING = attrs.dtype("variant"), attrs.dtype("string")
+_UNREADABLE = ("variant", "resource")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The batches of each iterator, in files.
+
+    Attributes:
+        batches: how many there are; fewer than were asked for where the data end.
+        files: by the name of an iterator, for each batch a file for each of its tensors.
+    """
+
+    batches: int
+    files: Mapping[str, Sequence[Sequence[Path]]]
+
+
+def changing_inputs(graph: Graph) -> list[str]:
+    """Why the input of a plain graph gives other batches when it is read again; nothing where no reason is found."""
+    datasets = [maker.inputs[0].node for maker in graph.of_type(*ops.MAKE_ITERATOR)]
+    return why_not_repeatable(graph, datasets)
+
+
+def why_not_recordable(plain: PlainRun) -> str:
+    """Why the batches of a plain graph cannot be recorded; "" where they can."""
+    drawn = [plain.graph[finding.name] for finding in plain.roles.inputs]
+    iterators = [source_of(node.inputs[0]).node if node.op in ops.GET_NEXT else None for node in drawn]
+    if None in iterators or len(set(iterators)) < len(iterators):
+        return "a step takes its batch from a queue, or two from one iterator"
+    if any(_maker(node) is None for node in iterators if node is not None):
+        return "the iterator starts by itself"
+    kinds = [kind.name for node in drawn for kind in node.attr("output_types")]
+    return "a batch has tensors of any length (sparse or ragged)" if set(kinds) & set(_UNREADABLE) else ""
+
+
+def record(plain: PlainRun, start: Values, count: int, folder: Path) -> Recording:
+    """Read batches of the plain graph and write them to files.
+
+    Args:
+        plain: the plain graph, whose batches can be recorded; it is opened anew.
+        start: values of its variables.
+        count: how many batches.
+        folder: where the files go.
+
+    Raises:
+        TpuGraphError: the input fails.
+    """
+    drawn = [plain.graph[finding.name] for finding in plain.roles.inputs]
+    ports = [(node, port) for node in drawn for port in range(len(node.attr("output_types")))]
+    plain.open(start)
+    found = plain.batches([f"{node.name}:{port}" for node, port in ports], count)
+    files: dict[str, list[list[Path]]] = {}
+    for place, node in enumerate(drawn):
+        iterator = source_of(node.inputs[0]).node.name
+        for number, batch in enumerate(found):
+            mine = [value for value, (owner, _) in zip(batch, ports, strict=True) if owner is node]
+            files.setdefault(iterator, []).append(_write(folder, f"{place}-{number}", mine))
+    return Recording(len(found), files)
+
+
+def read_again(graph: Graph, recording: Recording) -> None:
+    """Let the iterators of a plain or a converted graph give recorded batches, and then end."""
+    for name, batches in recording.files.items():
+        maker = _maker(graph[name])
+        assert maker is not None
+        graph.set_input(maker, 0, _dataset(graph, maker, graph[name], batches))
+
+
+def _maker(iterator: Node) -> Node | None:
+    """The op that gives an iterator its dataset."""
+    return next((use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR), None)
+
+
+def _write(folder: Path, name: str, values: Sequence[np.ndarray[Any, Any]]) -> list[Path]:
+    paths = [folder / f"batch-{name}-{place}.tensor" for place in range(len(values))]
+    for path, value in zip(paths, values, strict=True):
+        path.write_bytes(tf.make_tensor_proto(value).SerializeToString())
+    return paths
+
+
+def _dataset(graph: Graph, maker: Node, iterator: Node, batches: Sequence[Sequence[Path]]) -> Tensor:
+    """A dataset of batches in files, made of one for each by halves, so that it is never nested deeply."""
+    types, shapes = iterator.attr("output_types"), iterator.attr("output_shapes")
+    element = {"output_types": types, "output_shapes": shapes}
+
+    def made(op: str, inputs: Sequence[Tensor], attributes: Mapping[str, Any], outputs: Sequence[Any]) -> Tensor:
+        return graph.add(op, f"{iterator.name}/recorded", inputs, attrs=attributes, device=maker.device, outputs=outputs,
+                         source=iterator).out()  # fmt: skip
+
+    def one(paths: Sequence[Path]) -> Tensor:
+        tensors = []
+        for path, kind, shape in zip(paths, types, shapes, strict=True):
+            value = np.asarray(str(path).encode(), object)
+            name = made("Const", (), {"dtype": _STRING, "value": value}, [(_STRING, ())])
+            content = made("ReadFile", [name], {}, [(_STRING, ())])
+            tensors.append(made("ParseTensor", [content], {"out_type": kind}, [(kind, shape)]))
+        attributes = {"Toutput_types": types, "output_shapes": shapes}
+        return made("TensorDataset", tensors, attributes, [(_VARIANT, ())])
+
+    def joined(part: Sequence[Sequence[Path]]) -> Tensor:
+        if len(part) == 1:
+            return one(part[0])
+        half = len(part) // 2
+        return made("ConcatenateDataset", [joined(part[:half]), joined(part[half:])], element, [(_VARIANT, ())])
+
+    return joined(batches)
