@@ -60,6 +60,8 @@ class ConvertOptions:
         mode: ``train``, ``eval`` or ``predict``: what kind of graph the model is.
         metrics: of mode ``eval``: value tensor and update op of each metric by name; None finds them.
         predictions: of mode ``predict``: the tensor of each prediction by name; None finds them.
+        collected: of mode ``eval``: by name, tensors of one dimension or more that are handed out of each batch beside the
+            metrics; none when None.
         passes: the pipeline as text; None is the default one.
         dump_dir: folder for numbered dumps.
         dump_after: passes to dump after; all when empty.
@@ -80,6 +82,7 @@ class ConvertOptions:
     mode: str = "train"
     metrics: Mapping[str, tuple[str, str]] | None = None
     predictions: Mapping[str, str] | None = None
+    collected: Mapping[str, str] | None = None
     passes: str | None = None
     dump_dir: str | None = None
     dump_after: tuple[str, ...] = ()
@@ -106,7 +109,8 @@ class ConvertOptions:
         if self.mode != "train" and self.batch_mode != "per_replica":
             raise UsageError(f"--batch_mode={self.batch_mode} does not go with --mode={self.mode}",
                              fix="--batch_mode=per_replica: each core takes batches of the traced size")  # fmt: skip
-        for name, mode in (("metrics", "eval"), ("predictions", "predict"), ("train_op", "train")):
+        of_modes = (("metrics", "eval"), ("collected", "eval"), ("predictions", "predict"), ("train_op", "train"))
+        for name, mode in of_modes:
             if getattr(self, name) is not None and self.mode != mode:
                 raise UsageError(f"--{name} does not go with --mode={self.mode}", fix=f"--mode={mode}, or leave it out")
 
@@ -187,7 +191,9 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
         RolesError: the graph is of another kind, or what it is for cannot be told.
     """
     if options.mode == "eval":
-        return evaluation_roles.find_evaluation(graph, metrics=options.metrics, loss=options.loss)
+        return evaluation_roles.find_evaluation(
+            graph, metrics=options.metrics, loss=options.loss, collected=options.collected
+        )
     if options.mode == "predict":
         return prediction_roles.find_prediction(graph, predictions=options.predictions)
     return roles.find(graph, train_op=options.train_op, loss=options.loss)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tpugraph.analysis.step import EveryStep, InProcess, SecondTrace
 from tpugraph.estimator.context import Batches, Deployment, TPUContext
-from tpugraph.estimator.host_call import leave_cores
+from tpugraph.estimator.host_call import leave_batches, leave_cores
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.optimizer import COLLECTION, KINDS
 from tpugraph.estimator.run_config import RunConfig
@@ -71,8 +71,9 @@ class Traced:
         source: where the graph comes from, for messages.
         metrics: of an evaluation: the op that updates them, and their values by name.
         asked_rows: whether the model function may know the batch size from its params.
-        host_call: of training on cores the function that runs on the host in each step, and its tensors.
-        every_step: the names of the summaries by which these tensors leave the cores.
+        host_call: of training and evaluation on cores the function that runs on the host in each step, and its tensors.
+        every_step: the names of the summaries by which these tensors leave the cores in training.
+        collected: of an evaluation by tag the names of the tensors by which they do.
         at_twice: of each constant its value in a trace with twice as many rows (see :mod:`tpugraph.analysis.batch_constants`).
     """
 
@@ -86,6 +87,7 @@ class Traced:
     asked_rows: bool = True
     host_call: Any = None
     every_step: tuple[str, ...] = ()
+    collected: dict[str, str] = field(default_factory=dict)
     at_twice: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -183,26 +185,28 @@ def trace_model(request: Request, fed: Fed) -> Traced:
         params = watched(params_of(request, plan.whole if fed.at_global else plan.core))
         given = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
         spec, host_call = _on_cores(given, request) if plan.cores else (plain_spec(given), None)
-        every_step = [] if host_call is None else leave_cores(host_call)
+        trains = request.mode == ModeKeys.TRAIN
+        every_step = leave_cores(host_call) if trains and host_call is not None else []
+        collected = leave_batches(host_call) if not trains and host_call is not None else {}
         _check_here(spec, fed.graph, request)
         scaffold = _scaffold(spec, config)
         summaries = [summary.op.name for summary in tf1.get_collection(tf1.GraphKeys.SUMMARIES)]
-        if request.mode == ModeKeys.TRAIN and "loss" not in summaries:
+        if trains and "loss" not in summaries:
             tf1.summary.scalar("loss", spec.loss)
     source = f"model_fn '{name_of(request.model_fn)}'"
     asked = takes(request.model_fn, "params") and getattr(params, "asked_rows", True)
     return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source, asked_rows=asked,
-                  host_call=host_call, every_step=tuple(every_step))  # fmt: skip
+                  host_call=host_call, every_step=tuple(every_step), collected=collected)  # fmt: skip
 
 
 def _on_cores(given: EstimatorSpec | TPUEstimatorSpec, request: Request) -> tuple[EstimatorSpec, Any]:
-    """The plain spec of a model for cores, and the host call of training, which runs beside them."""
+    """The plain spec of a model for cores, and the host call of training or evaluation, which runs beside them."""
     if not request.plain and getattr(given, "training_chief_hooks", None):
         raise ArgumentError(
             "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator",
             fix="training_hooks, or tpugraph.Estimator",
         )
-    if request.mode != ModeKeys.TRAIN or not isinstance(given, TPUEstimatorSpec):
+    if request.mode == ModeKeys.PREDICT or not isinstance(given, TPUEstimatorSpec):
         return plain_spec(given), None
     return plain_spec(given._replace(host_call=None)), given.host_call
 
