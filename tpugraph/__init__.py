@@ -85,7 +85,7 @@ _HOMES = {
 """Where the names live that are loaded on first use."""
 
 _MODULES = {
-    "export": "tpugraph.estimator.export",
+    "export": "tpugraph.export",
     "graphdef": "tpugraph.ir.graphdef",
     "layers": "tpugraph.estimator.layers",
     "testing": "tpugraph.testing",

@@ -33,8 +33,8 @@ ESTIMATOR: Page = {
 }  # fmt: skip
 
 EXPORT: Page = {
-    **found_in("tpugraph.estimator.export", "ServingInputReceiver TensorServingInputReceiver build_parsing_serving_input_receiver_fn "
-               "build_raw_serving_input_receiver_fn ClassificationOutput PredictOutput RegressionOutput"),
+    **found_in("tpugraph.estimator.export_types", "ServingInputReceiver TensorServingInputReceiver ClassificationOutput "
+               "PredictOutput RegressionOutput build_parsing_serving_input_receiver_fn build_raw_serving_input_receiver_fn"),
     **found_in("tensorflow.python.saved_model.model_utils.export_output", "ExportOutput"),
 }  # fmt: skip
 
@@ -52,7 +52,7 @@ EXPERIMENTAL: Page = {
                "stop_if_no_decrease_hook stop_if_no_increase_hook make_stop_at_checkpoint_step_hook"),
     **found_in("tpugraph.estimator.canned.logits", "dnn_logit_fn_builder linear_logit_fn_builder"),
     **found_in(_NAMES, "call_logit_fn"),
-    **found_in("tpugraph.estimator.export", "build_raw_supervised_input_receiver_fn"),
+    **found_in("tpugraph.estimator.export_types", "build_raw_supervised_input_receiver_fn"),
     **gone("InMemoryEvaluatorHook", _LATER, "tf.estimator.train_and_evaluate"),
     **gone("KMeans LinearSDCA", _TREES, "tf.estimator.LinearClassifier"),
 }  # fmt: skip
