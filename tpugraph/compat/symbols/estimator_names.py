@@ -33,8 +33,9 @@ ESTIMATOR: Page = {
 }  # fmt: skip
 
 EXPORT: Page = {
-    **found_in("tpugraph.estimator.export_types", "ServingInputReceiver TensorServingInputReceiver ClassificationOutput "
-               "PredictOutput RegressionOutput build_parsing_serving_input_receiver_fn build_raw_serving_input_receiver_fn"),
+    **found_in("tpugraph.estimator.export_types", "ServingInputReceiver TensorServingInputReceiver ClassificationOutput"),
+    **found_in("tpugraph.estimator.export_types", "PredictOutput RegressionOutput build_parsing_serving_input_receiver_fn"),
+    **found_in("tpugraph.estimator.export_types", "build_raw_serving_input_receiver_fn"),
     **found_in("tensorflow.python.saved_model.model_utils.export_output", "ExportOutput"),
 }  # fmt: skip
 
