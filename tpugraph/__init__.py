@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from tpugraph.compiler import ConvertOptions, convert
     from tpugraph.compiler.tpu_check import check
     from tpugraph.compiler.viewing import view
+    from tpugraph.estimator.embedding_spec import (
+        AdagradParameters,
+        AdamParameters,
+        EmbeddingConfigSpec,
+        StochasticGradientDescentParameters,
+    )
     from tpugraph.estimator.modes import ModeKeys
     from tpugraph.estimator.optimizer import CrossShardOptimizer
     from tpugraph.estimator.plain_estimator import Estimator
@@ -52,8 +58,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AdagradParameters": "tpugraph.estimator.embedding_spec",
+    "AdamParameters": "tpugraph.estimator.embedding_spec",
     "ConvertOptions": "tpugraph.compiler",
     "CrossShardOptimizer": "tpugraph.estimator.optimizer",
+    "EmbeddingConfigSpec": "tpugraph.estimator.embedding_spec",
     "Estimator": "tpugraph.estimator.plain_estimator",
     "EstimatorSpec": "tpugraph.estimator.specs",
     "EvalSpec": "tpugraph.estimator.train_and_evaluate",
@@ -66,6 +75,7 @@ _HOMES = {
     "Program": "tpugraph.tpu.program",
     "Roles": "tpugraph.roles.findings",
     "RunConfig": "tpugraph.estimator.run_config",
+    "StochasticGradientDescentParameters": "tpugraph.estimator.embedding_spec",
     "TPUClusterResolver": "tpugraph.estimator.resolver",
     "TPUConfig": "tpugraph.estimator.tpu_config",
     "TPUEstimator": "tpugraph.estimator.tpu_estimator",
@@ -93,12 +103,15 @@ _MODULES = {
 """Where the modules live that are loaded on first use."""
 
 __all__ = [
+    "AdagradParameters",
+    "AdamParameters",
     "ArgumentError",
     "ArgumentTypeError",
     "CheckpointError",
     "ConversionError",
     "ConvertOptions",
     "CrossShardOptimizer",
+    "EmbeddingConfigSpec",
     "Estimator",
     "EstimatorSpec",
     "EvalSpec",
@@ -119,6 +132,7 @@ __all__ = [
     "RunConfig",
     "RunError",
     "ShapeError",
+    "StochasticGradientDescentParameters",
     "TPUClusterResolver",
     "TPUConfig",
     "TPUEstimator",

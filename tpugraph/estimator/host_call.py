@@ -56,7 +56,7 @@ class HostCallHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         session.run(self._flushed)
 
 
-def _read_before_the_step(tensors: Sequence[Any]) -> None:
+def read_before_the_step(tensors: Sequence[Any]) -> None:
     """Let the global step be counted up behind the tensors, which may be made of it; otherwise either may come first."""
     step = tf1.train.get_global_step()
     handle = None if step is None else getattr(step, "handle", None)
@@ -184,5 +184,5 @@ def hooks_of_call(pair: Any) -> Sequence[Any]:
     """The hooks that run a host call in the current graph; none where there is no call."""
     if pair is None:
         return ()
-    _read_before_the_step(_tensors(pair))
+    read_before_the_step(_tensors(pair))
     return (HostCallHook(called("host_call", pair)),)

@@ -13,6 +13,8 @@ import tensorflow as tf
 
 from tpugraph.analysis.step import EveryStep, InProcess, SecondTrace
 from tpugraph.estimator.context import Batches, Deployment, TPUContext
+from tpugraph.estimator.embedding_spec import EmbeddingConfigSpec
+from tpugraph.estimator.embedding_tables import kept_apart, train_tables
 from tpugraph.estimator.host_call import leave_batches, leave_cores
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.optimizer import COLLECTION, KINDS
@@ -42,6 +44,7 @@ class Request:
         batch_axis: of each part of the input the dimension of its batch, or None.
         fixed_rows: of evaluation and prediction on cores: whether the batch has a fixed number of rows in the graph.
         serves_on_tpu: whether the model is traced for an export whose computation a TPU runs.
+        embeddings: the tables that are kept apart on cores, or None.
         plain: whether the functions get the user's params alone, as those of a plain Estimator do.
     """
 
@@ -56,6 +59,7 @@ class Request:
     fixed_rows: bool = False
     plain: bool = False
     serves_on_tpu: bool = False
+    embeddings: EmbeddingConfigSpec | None = None
 
 
 @dataclass
@@ -183,9 +187,12 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     shards = nullcontext() if request.serves_on_tpu else one_shard()
     with fed.graph.as_default(), tensorflow_1_graphs(), shards, placed(config):
         params = watched(params_of(request, plan.whole if fed.at_global else plan.core))
-        given = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
+        with kept_apart(request.embeddings if plan.cores else None) as tables:
+            given = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
         spec, host_call = _on_cores(given, request) if plan.cores else (plain_spec(given), None)
         trains = request.mode == ModeKeys.TRAIN
+        if trains and plan.cores and request.embeddings is not None:
+            spec = spec._replace(train_op=train_tables(request.embeddings, tables, spec.loss, spec.train_op))
         every_step = leave_cores(host_call) if trains and host_call is not None else []
         collected = leave_batches(host_call) if not trains and host_call is not None else {}
         _check_here(spec, fed.graph, request)

@@ -42,7 +42,7 @@ EXPORT: Page = {
 INPUTS: Page = found_in("tpugraph.compat.pieces.array_inputs", "numpy_input_fn pandas_input_fn",
                         "the function returns a Dataset, not tensors that a queue fills")  # fmt: skip
 
-_REFUSED = "a replica of several cores is computed as one; embedding_config_spec is refused"
+_REFUSED = "a replica of several cores is computed as one"
 TPU: Page = {
     **found_in("tpugraph", "TPUEstimatorSpec RunConfig InputPipelineConfig TPUConfig"),
     **found_in("tpugraph", "TPUEstimator", _REFUSED),
@@ -65,6 +65,8 @@ PAGES: dict[str, Page] = {
     "estimator.export": EXPORT,
     "estimator.inputs": INPUTS,
     "estimator.tpu": TPU,
-    "estimator.tpu.experimental": gone("EmbeddingConfigSpec", "there are no TPU embeddings", "tf.nn.embedding_lookup"),
+    "estimator.tpu.experimental": found_in(
+        "tpugraph", "EmbeddingConfigSpec", "it takes columns alone, and no tables beside them"
+    ),
     "estimator.experimental": EXPERIMENTAL,
 }
