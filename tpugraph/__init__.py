@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         EmbeddingConfigSpec,
         StochasticGradientDescentParameters,
     )
+    from tpugraph.estimator.keras_model import model_to_estimator
     from tpugraph.estimator.modes import ModeKeys
     from tpugraph.estimator.optimizer import CrossShardOptimizer
     from tpugraph.estimator.plain_estimator import Estimator
@@ -88,6 +89,7 @@ _HOMES = {
     "compare": "tpugraph.testing.tensor_comparison",
     "convert": "tpugraph.compiler",
     "load": "tpugraph.ir.graphdef",
+    "model_to_estimator": "tpugraph.estimator.keras_model",
     "reduce": "tpugraph.testing.reduction.reducing",
     "train_and_evaluate": "tpugraph.estimator.train_and_evaluate",
     "view": "tpugraph.compiler.viewing",
@@ -151,6 +153,7 @@ __all__ = [
     "graphdef",
     "layers",
     "load",
+    "model_to_estimator",
     "reduce",
     "testing",
     "train_and_evaluate",
