@@ -34,6 +34,7 @@ def batches(*, repeat: bool = False) -> Any:
     return (data.repeat() if repeat else data).batch(ROWS, drop_remainder=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*state_updates:UserWarning")  # Keras's own evaluate and fit, with v2 behaviour off
 @pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
 def test_it_trains_as_the_model_itself_does(tmp_path: Path, *, use_tpu: bool) -> None:
     """Two rounds of three batches; the model keeps its weights until it is trained itself, with the same result."""
