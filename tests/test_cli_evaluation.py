@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from evaluating import data, evaluation, plain_metrics, prediction, probabilities, take
 
-from models import CORPUS, tf1, trace
+from models import CORPUS, tf1, trace, variable
 from tpugraph import cli
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import LoadError
@@ -42,6 +42,25 @@ def test_metrics_are_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -
     plain = plain_metrics(trace(evaluation(32, count=77)))
     assert found["metrics"] == pytest.approx(plain, rel=1e-6)
     assert found["examples"] == 77
+
+
+def test_a_loss_of_batches_that_drop_the_remainder_runs_on_the_cores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def build() -> None:
+        features, labels, _ = take(data(64), 16, drop_remainder=True)
+        tf1.metrics.mean(tf1.losses.sparse_softmax_cross_entropy(labels, features @ variable("w", (4, 3))), name="mean")
+
+    path = tmp_path / "eval.pb"
+    path.write_bytes(graphdef.serialize(graphdef.to_graph_def(trace(build))))
+    assert cli.main(["check", str(path), "--mode=eval", "--num_replicas=2"]) == 0
+    assert "can run on a TPU" in capsys.readouterr().out
+    with tf.Graph().as_default(), tf1.Session() as session:
+        build()
+        session.run(tf1.global_variables_initializer())
+        tf1.train.Saver().save(session, str(tmp_path / "model.ckpt"), global_step=0, write_meta_graph=False)
+    assert cli.main(["run", str(path), "--mode=eval", "--num_replicas=2", f"--checkpoint={tmp_path}"]) == 0
+    assert "evaluated 64 examples in 2 steps" in capsys.readouterr().out
 
 
 def test_predictions_are_lines_of_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def test_the_constructor_has_the_arguments_and_defaults() -> None:
             "model_dir is 'a', but that of the config",
         ),
         ({"export_to_tpu": False, "export_to_cpu": False}, ValueError, "are both False"),
-        ({"embedding_config_spec": 1}, ValueError, "embedding_config_spec"),
+        ({"embedding_config_spec": 1}, TypeError, "embedding_config_spec must be an EmbeddingConfigSpec"),
         ({"export_saved_model_api_version": 1}, ValueError, "export_saved_model_api_version"),
         (
             {"config": RunConfig(TPUConfig(num_cores_per_replica=2, per_host_input_for_training=False))},

@@ -12,7 +12,7 @@ from tensorflow.python.ops import summary_ops_v2 as contrib_summary
 
 import tpugraph
 from closeness import assert_close
-from estimators import by_hand, estimator, input_fn, linear_fn, scalars_in
+from estimators import TARGETS, by_hand, dataset, estimator, input_fn, linear_fn, lines, scalars_in
 
 tf1 = tf.compat.v1
 STEPS = 12
@@ -78,10 +78,44 @@ def test_it_runs_with_each_batch_of_an_evaluation(tmp_path: Path, *, use_tpu: bo
     config = tpugraph.RunConfig(tpugraph.TPUConfig(5, 4), model_dir=tmp_path / "model", tf_random_seed=7)
     made = tpugraph.TPUEstimator(reporting(tmp_path / "events"), config=config, use_tpu=use_tpu, train_batch_size=32,
                                  eval_batch_size=32)  # fmt: skip
-    made.evaluate(input_fn, steps=3)
-    found = reported(tmp_path / "events")
+    with lines() as said:
+        made.evaluate(input_fn, steps=3)
+    assert any("on 4 cores" in line for line in said) == use_tpu
+    found, batches = reported(tmp_path / "events"), TARGETS.reshape(3, 32)
     assert found["step"] == [0, 0, 0]
-    assert len(set(found["loss"])) == 3
+    assert_close(np.asarray(found["loss"]), np.mean(batches**2, axis=1), 1e-5)
+    assert_close(np.asarray(found["label"]), np.mean(batches, axis=1), 1e-5)
+    made.close()
+
+
+def test_an_evaluation_calls_it_with_the_true_rows_of_each_batch(tmp_path: Path) -> None:
+    """77 rows in loops of two batches of 32; again from a checkpoint, whose step stays what it is; a scalar is one number."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        spec = linear_fn(features, labels, mode, params)
+        call = {"step": tf1.train.get_global_step(), "found": tf.stack([labels, labels], 1), "loss": spec.loss}
+        return spec._replace(host_call=(report, call))
+
+    def report(step: Any, found: Any, loss: Any) -> Any:
+        with contrib_summary.create_file_writer(str(tmp_path / "events")).as_default():
+            with contrib_summary.always_record_summaries():
+                contrib_summary.scalar("rows", tf.shape(found)[0], step=step)
+                contrib_summary.scalar("total", tf.reduce_sum(found), step=step)
+                contrib_summary.scalar("dimensions", tf.rank(loss), step=step)
+            return contrib_summary.all_v2_summary_ops()
+
+    config = tpugraph.RunConfig(tpugraph.TPUConfig(2, 4), model_dir=tmp_path / "model", tf_random_seed=7)
+    made = tpugraph.TPUEstimator(model_fn, config=config, train_batch_size=32, eval_batch_size=32)
+    made.evaluate(lambda params: dataset(32, repeat=False).unbatch().take(77).batch(params["batch_size"]))
+    found = reported(tmp_path / "events")
+    assert found["rows"] == [32, 32, 13]
+    assert found["dimensions"] == [0, 0, 0]
+    assert sum(found["total"]) == pytest.approx(2 * float(TARGETS[:77].sum()), rel=1e-5)
+    made.train(input_fn, max_steps=2)
+    made.evaluate(input_fn, steps=1)
+    steps = [step for step, tag, _ in scalars_in(tmp_path / "events") if tag == "rows"]
+    assert steps[:3] == [0, 0, 0]
+    assert steps[-1] == 2
     made.close()
 
 

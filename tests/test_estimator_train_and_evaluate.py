@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,45 @@ def test_the_throttle_holds_back(tmp_path: Path) -> None:
     train_and_evaluate(make(tmp_path, config=config), TrainSpec(train_fn, max_steps=15), spec)
     assert [call[2:] for call in exporter.calls] == [(15, True)]
     assert list((tmp_path / "eval_held").iterdir())
+
+
+def evaluator(monkeypatch: pytest.MonkeyPatch, folder: Path, index: int = 0) -> Any:
+    """An estimator of a process that TF_CONFIG calls the evaluator."""
+    told = {"cluster": {"chief": ["host:1"]}, "task": {"type": "evaluator", "index": index}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(told))
+    return make(folder, config=RunConfig(TPUConfig(5, 8), model_dir=folder))
+
+
+def test_an_evaluator_evaluates_what_another_process_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer goes on here when the first checkpoint was evaluated."""
+    trainer = make(tmp_path, config=RunConfig(TPUConfig(5, 8), model_dir=tmp_path, tf_random_seed=3))
+    watching = evaluator(monkeypatch, tmp_path)
+
+    class Trains(Exporter):
+        def export(self, estimator: Any, *named: Any) -> str:
+            found = super().export(estimator, *named)
+            if len(self.calls) < 2:
+                trainer.train(train_fn, max_steps=10)
+            return found
+
+    trainer.train(train_fn, max_steps=5)
+    exporter = Trains()
+    spec = EvalSpec(eval_fn, steps=2, exporters=exporter, start_delay_secs=0, throttle_secs=0)
+    found, exported = train_and_evaluate(watching, TrainSpec(train_fn, max_steps=10), spec)
+    assert [call[1:] for call in exporter.calls] == [("model.ckpt-5", 5, False), ("model.ckpt-10", 10, True)]
+    assert found is not None
+    assert (found["global_step"], exported) == (10, [str(tmp_path / "export" / "best")])
+    assert not (tmp_path / "model.ckpt-15.index").exists()
+
+
+def test_an_evaluator_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpugraph.estimator.train_and_evaluate.LONGEST_WAIT", 0.2)
+    spec = EvalSpec(eval_fn, start_delay_secs=0, throttle_secs=0)
+    with pytest.raises(tpugraph.RunError, match=r"no new checkpoint in .* the last is at step 0 of 9(.|\n)*still runs"):
+        train_and_evaluate(evaluator(monkeypatch, tmp_path), TrainSpec(train_fn, max_steps=9), spec)
+    assert train_and_evaluate(evaluator(monkeypatch, tmp_path), TrainSpec(train_fn), spec) == (None, [])
+    with pytest.raises(ValueError, match="evaluator 1, but there can only be one"):
+        train_and_evaluate(evaluator(monkeypatch, tmp_path, 1), TrainSpec(train_fn, max_steps=9), spec)
 
 
 @pytest.mark.parametrize(

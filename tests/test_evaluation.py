@@ -98,6 +98,34 @@ def test_a_dataset_that_drops_its_last_batch_counts_every_example() -> None:
         assert found[name] == pytest.approx(value, rel=1e-6), name
 
 
+LOSSES: dict[str, Callable[[Any, Any], Any]] = {
+    "sparse_softmax": lambda labels, logits: tf1.losses.sparse_softmax_cross_entropy(labels, logits),
+    "huber": lambda labels, logits: tf1.losses.huber_loss(tf.one_hot(labels, 3), logits),
+    "over_batch_size": lambda labels, logits: tf1.losses.absolute_difference(
+        tf.one_hot(labels, 3), logits, reduction=tf1.losses.Reduction.SUM_OVER_BATCH_SIZE
+    ),
+}
+"""Losses without weights, which divide by a number of elements that the graph counts on a shape written into it."""
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_of_a_fixed_number_of_rows_follow_the_true_one(loss: str) -> None:
+    """What ``tf.losses`` divides by, guarded against zero, is a count of elements, although 16 and 48 are constants."""
+
+    def build(rows: int, *, drop_remainder: bool) -> Callable[[], None]:
+        def inner() -> None:
+            features, labels, _ = take(data(77), rows, drop_remainder=drop_remainder)
+            logits = features @ variable("w", (4, 3))
+            tf1.metrics.mean(LOSSES[loss](labels, logits), name="loss")
+            tf1.metrics.accuracy(labels, tf.argmax(logits, 1), name="accuracy")
+
+        return inner
+
+    found = evaluate(trace(build(16, drop_remainder=True)), num_replicas=2)
+    assert found.examples == 77
+    assert dict(found) == pytest.approx(plain_metrics(trace(build(32, drop_remainder=False))), rel=1e-6)
+
+
 def test_a_constant_that_may_be_the_number_of_rows_is_named() -> None:
     def build() -> None:
         features, labels, _ = take(data(64), 16, drop_remainder=True)

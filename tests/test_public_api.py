@@ -52,6 +52,17 @@ def test_the_testing_module_is_documented(name: str) -> None:
         assert "Example:" in (inspect.getdoc(value) or "")
 
 
+def test_the_module_of_exports_can_be_imported_by_its_name() -> None:
+    """By a program that has not used it yet; it has the names of ``tf.estimator.export``."""
+    code = "import tpugraph.export as export; from tpugraph.export import *; import tpugraph; assert tpugraph.export is export"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    original = {"ClassificationOutput", "EvalOutput", "ExportOutput", "PredictOutput", "RegressionOutput",
+                "ServingInputReceiver", "TensorServingInputReceiver", "build_parsing_serving_input_receiver_fn",
+                "build_raw_serving_input_receiver_fn"}  # fmt: skip
+    assert original <= set(tpugraph.export.__all__)
+    assert all((inspect.getdoc(getattr(tpugraph.export, name)) or "").strip() for name in tpugraph.export.__all__)
+
+
 def test_tolerances_have_no_default() -> None:
     parameters = inspect.signature(testing.assert_same_training).parameters
     for name in ("relative", "absolute"):
@@ -59,10 +70,13 @@ def test_tolerances_have_no_default() -> None:
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
 
 
+_AS_IN_TENSORFLOW = ("TPUEstimator", "TPUConfig", "EmbeddingConfigSpec", "AdagradParameters", "AdamParameters")
+
+
 def test_flags_are_keyword_only() -> None:
     """No public function takes a bool by position, but those whose arguments are TensorFlow 1.15's, in its order."""
     wrong = []
-    for name in (name for name in NAMES if name not in ("TPUEstimator", "TPUConfig")):
+    for name in (name for name in NAMES if name not in _AS_IN_TENSORFLOW):
         value = getattr(tpugraph, name)
         members = [value, *(vars(value).values() if inspect.isclass(value) else ())]
         for member in members:

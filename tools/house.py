@@ -19,7 +19,7 @@ FLOORS = "tools/bazel/floors.bzl"
 _FOLDERS = {"tpugraph": "tpugraph", "passes": "tpugraph.passes"}
 """The folders of the sources, and the package that each is imported as."""
 
-_ALONE = {"__main__.py": "cli"}
+_ALONE = {"__main__.py": "cli", "export.py": "__init__.py"}
 """Modules directly below ``tpugraph`` that belong to a room."""
 
 

@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     from tpugraph.compiler import ConvertOptions, convert
     from tpugraph.compiler.tpu_check import check
     from tpugraph.compiler.viewing import view
+    from tpugraph.estimator.embedding_spec import (
+        AdagradParameters,
+        AdamParameters,
+        EmbeddingConfigSpec,
+        StochasticGradientDescentParameters,
+    )
+    from tpugraph.estimator.keras_model import model_to_estimator
     from tpugraph.estimator.modes import ModeKeys
     from tpugraph.estimator.optimizer import CrossShardOptimizer
     from tpugraph.estimator.plain_estimator import Estimator
@@ -52,8 +59,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AdagradParameters": "tpugraph.estimator.embedding_spec",
+    "AdamParameters": "tpugraph.estimator.embedding_spec",
     "ConvertOptions": "tpugraph.compiler",
     "CrossShardOptimizer": "tpugraph.estimator.optimizer",
+    "EmbeddingConfigSpec": "tpugraph.estimator.embedding_spec",
     "Estimator": "tpugraph.estimator.plain_estimator",
     "EstimatorSpec": "tpugraph.estimator.specs",
     "EvalSpec": "tpugraph.estimator.train_and_evaluate",
@@ -66,6 +76,7 @@ _HOMES = {
     "Program": "tpugraph.tpu.program",
     "Roles": "tpugraph.roles.findings",
     "RunConfig": "tpugraph.estimator.run_config",
+    "StochasticGradientDescentParameters": "tpugraph.estimator.embedding_spec",
     "TPUClusterResolver": "tpugraph.estimator.resolver",
     "TPUConfig": "tpugraph.estimator.tpu_config",
     "TPUEstimator": "tpugraph.estimator.tpu_estimator",
@@ -78,6 +89,7 @@ _HOMES = {
     "compare": "tpugraph.testing.tensor_comparison",
     "convert": "tpugraph.compiler",
     "load": "tpugraph.ir.graphdef",
+    "model_to_estimator": "tpugraph.estimator.keras_model",
     "reduce": "tpugraph.testing.reduction.reducing",
     "train_and_evaluate": "tpugraph.estimator.train_and_evaluate",
     "view": "tpugraph.compiler.viewing",
@@ -85,7 +97,7 @@ _HOMES = {
 """Where the names live that are loaded on first use."""
 
 _MODULES = {
-    "export": "tpugraph.estimator.export",
+    "export": "tpugraph.export",
     "graphdef": "tpugraph.ir.graphdef",
     "layers": "tpugraph.estimator.layers",
     "testing": "tpugraph.testing",
@@ -93,12 +105,15 @@ _MODULES = {
 """Where the modules live that are loaded on first use."""
 
 __all__ = [
+    "AdagradParameters",
+    "AdamParameters",
     "ArgumentError",
     "ArgumentTypeError",
     "CheckpointError",
     "ConversionError",
     "ConvertOptions",
     "CrossShardOptimizer",
+    "EmbeddingConfigSpec",
     "Estimator",
     "EstimatorSpec",
     "EvalSpec",
@@ -119,6 +134,7 @@ __all__ = [
     "RunConfig",
     "RunError",
     "ShapeError",
+    "StochasticGradientDescentParameters",
     "TPUClusterResolver",
     "TPUConfig",
     "TPUEstimator",
@@ -137,6 +153,7 @@ __all__ = [
     "graphdef",
     "layers",
     "load",
+    "model_to_estimator",
     "reduce",
     "testing",
     "train_and_evaluate",

@@ -15,7 +15,7 @@ FLOORS = [
     ("compiler", ["compiler"]),
     ("runtime", ["runtime"]),
     ("training", ["estimator", "testing"]),
-    ("face", ["__init__.py", "compat"]),
+    ("face", ["__init__.py", "export.py", "compat"]),
     ("command", ["cli", "__main__.py"]),
 ]
 

@@ -63,6 +63,8 @@ class ConvertOptions:
         metrics: of mode ``eval``: value tensor and update op of each metric by name; None finds them.
         predictions: of mode ``predict``: the tensor of each prediction by name; None finds them.
         signature: of mode ``predict`` of a SavedModel: the signature that names the predictions; None is the default one.
+        collected: of mode ``eval``: by name, tensors of one dimension or more that are handed out of each batch beside the
+            metrics; none when None.
         passes: the pipeline as text; None is the default one.
         dump_dir: folder for numbered dumps.
         dump_after: passes to dump after; all when empty.
@@ -85,6 +87,7 @@ class ConvertOptions:
     metrics: Mapping[str, tuple[str, str]] | None = None
     predictions: Mapping[str, str] | None = None
     signature: str | None = None
+    collected: Mapping[str, str] | None = None
     passes: str | None = None
     dump_dir: str | None = None
     dump_after: tuple[str, ...] = ()
@@ -120,6 +123,7 @@ class ConvertOptions:
                              fix="leave it out: it is for steps of training")  # fmt: skip
         for name, mode in (
             ("metrics", "eval"),
+            ("collected", "eval"),
             ("predictions", "predict"),
             ("signature", "predict"),
             ("train_op", "train"),
@@ -204,7 +208,9 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
         RolesError: the graph is of another kind, or what it is for cannot be told.
     """
     if options.mode == "eval":
-        return evaluation_roles.find_evaluation(graph, metrics=options.metrics, loss=options.loss)
+        return evaluation_roles.find_evaluation(
+            graph, metrics=options.metrics, loss=options.loss, collected=options.collected
+        )
     if options.mode == "predict":
         serves = bool(graph.signatures) or options.signature is not None
         named = serving_input.read_examples(graph, options.signature) if serves else None

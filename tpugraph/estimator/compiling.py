@@ -68,6 +68,7 @@ def compile_beside(traced: Traced, mode: str, steps_per_loop: int, keys: Collect
         loss=traced.loss if evaluates else None,
         metrics=metric_names(spec.eval_metric_ops) if evaluates else None,
         predictions=None if evaluates else prediction_names(spec.predictions, keys),
+        collected=traced.collected or None,
     )
     try:
         return compiler.convert(traced.to_graph(), options)

@@ -94,6 +94,7 @@ def evaluate_on_cores(
             if part is None:
                 break
             result = part
+            model.call_host(result.collected)
             if hooks:
                 count_steps(model.host, result.steps)
                 known = {value: result[name] for name, (value, _) in metrics.items()}

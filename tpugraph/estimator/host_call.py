@@ -15,6 +15,7 @@ from tpugraph.support.errors import ArgumentTypeError
 
 tf1 = tf.compat.v1
 _TAG = "tpugraph_host_call_"
+_ROWS = "_rows"
 
 
 def called(name: str, pair: Any) -> Any:
@@ -55,7 +56,7 @@ class HostCallHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
         session.run(self._flushed)
 
 
-def _read_before_the_step(tensors: Sequence[Any]) -> None:
+def read_before_the_step(tensors: Sequence[Any]) -> None:
     """Let the global step be counted up behind the tensors, which may be made of it; otherwise either may come first."""
     step = tf1.train.get_global_step()
     handle = None if step is None else getattr(step, "handle", None)
@@ -75,18 +76,45 @@ def _runnable(returned: Any) -> list[Any]:
     return [op for op in tf.nest.flatten(returned) if isinstance(op, tf.Operation) or tf.is_tensor(op)]
 
 
+def _tensors(pair: Any) -> list[Any]:
+    return list(pair[1].values() if isinstance(pair[1], Mapping) else pair[1])
+
+
 def leave_cores(pair: Any) -> list[str]:
-    """Let the tensors of a host call leave the cores with the summaries of the current graph.
+    """Let the tensors of a host call of training leave the cores with the summaries of the current graph.
 
     Returns:
         The names of the summaries, which must be made in every step.
     """
-    tensors = pair[1].values() if isinstance(pair[1], Mapping) else pair[1]
-    return [str(tf1.summary.tensor_summary(f"{_TAG}{i}", tensor).op.name) for i, tensor in enumerate(tensors)]
+    return [str(tf1.summary.tensor_summary(f"{_TAG}{i}", tensor).op.name) for i, tensor in enumerate(_tensors(pair))]
+
+
+def leave_batches(pair: Any) -> dict[str, str]:
+    """Let the tensors of a host call be collected from each batch of an evaluation.
+
+    Returns:
+        By tag the names of tensors of one dimension or more: each tensor of the call, and how many rows it has in a batch.
+    """
+    found = {}
+    for i, tensor in enumerate(_tensors(pair)):
+        rows = tf.reshape(tensor, [1]) if tensor.shape.rank == 0 else tf.identity(tensor)
+        found[f"{_TAG}{i}"] = str(rows.name)
+        found[f"{_TAG}{i}{_ROWS}"] = str(tf.reshape(tf.shape(rows)[0], [1]).name)
+    return found
+
+
+def by_batch(pair: Any, collected: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """What was collected by :func:`leave_batches`, apart for each batch and in the shapes of the call's tensors."""
+    found = {}
+    for i, tensor in enumerate(_tensors(pair)):
+        ends = np.cumsum(collected[f"{_TAG}{i}{_ROWS}"])
+        parts = np.split(np.asarray(collected[f"{_TAG}{i}"]), ends[:-1])
+        found[f"{_TAG}{i}"] = [part[0] for part in parts] if tensor.shape.rank == 0 else parts
+    return found
 
 
 class HostCall:
-    """A host call of training on cores: its function in a graph of its own, which gets the steps' tensors after each loop.
+    """A host call on cores: its function in a graph of its own, which gets the steps' tensors after each loop.
 
     Args:
         pair: the function, and the tensors of the model as a list or a dict.
@@ -110,12 +138,13 @@ class HostCall:
             self._session = tf1.Session(graph=graph, config=guarded(config))
             self._session.run([tf1.global_variables_initializer(), tf1.tables_initializer(), *writers])
 
-    def run(self, first: int, values: Mapping[str, Any]) -> bytes | None:
+    def run(self, first: int, values: Mapping[str, Any], *, trains: bool = True) -> bytes | None:
         """Run it for the steps of a loop.
 
         Args:
             first: the global step before the loop's first step.
-            values: by the tags of :func:`leave_cores`, what the tensors were, stacked over the steps.
+            values: by the tags of :func:`leave_cores`, what the tensors were in each step.
+            trains: whether the steps count the global step up; that of an evaluation stays.
 
         Returns:
             The ``tf.summary`` summaries of the function in the last step, serialised; None where it makes none.
@@ -123,7 +152,7 @@ class HostCall:
         stacked = [values[f"{_TAG}{i}"] for i in range(len(self._placeholders))]
         steps, summary = len(stacked[0]) if stacked else 0, None
         for index in range(0, steps, self._every):
-            self._session.run(self._step, {self._step.inputs[1]: np.int64(first + index)})
+            self._session.run(self._step, {self._step.inputs[1]: np.int64(first + index * trains)})
             fed = {p: part[index] for p, part in zip(self._placeholders, stacked, strict=True)}
             summary = self._session.run([self._ops, [] if self._merged is None else self._merged], fed)[1]
         self._session.run(self._flushed)
@@ -155,5 +184,5 @@ def hooks_of_call(pair: Any) -> Sequence[Any]:
     """The hooks that run a host call in the current graph; none where there is no call."""
     if pair is None:
         return ()
-    _read_before_the_step(list(pair[1].values() if isinstance(pair[1], Mapping) else pair[1]))
+    read_before_the_step(_tensors(pair))
     return (HostCallHook(called("host_call", pair)),)

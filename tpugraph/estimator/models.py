@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 from tpugraph.estimator.compiling import compile_beside
 from tpugraph.estimator.double_batch_trace import at_twice_the_rows
 from tpugraph.estimator.held_rows import may_hold
-from tpugraph.estimator.host_call import HostCallHook
+from tpugraph.estimator.host_call import HostCall, by_batch
 from tpugraph.estimator.host_session import HostSession
 from tpugraph.estimator.input_tracing import trace_input
 from tpugraph.estimator.modes import ModeKeys
@@ -51,7 +51,21 @@ class CoresModel:
         self.turn = 0
         self._config = config
         self._host: HostSession | None = None
+        self._call: HostCall | None = None
         self._initialized = False
+
+    def call_host(self, collected: Mapping[str, Any]) -> None:
+        """Run the model's host call, where it has one, for each batch of a loop that an evaluation has run.
+
+        Args:
+            collected: what was collected of the batches, see :func:`tpugraph.estimator.host_call.leave_batches`.
+        """
+        pair = self.traced.host_call
+        if pair is None:
+            return
+        if self._call is None:
+            self._call = HostCall(pair, 1, self._config)
+        self._call.run(self.session.global_step, by_batch(pair, collected), trains=False)
 
     @property
     def host(self) -> HostSession:
@@ -90,7 +104,7 @@ class CoresModel:
     def close(self) -> None:
         """Close the sessions."""
         self.turn += 1
-        for session in (self.session, self._host):
+        for session in (self.session, self._host, self._call):
             if session is not None:
                 session.close()
 
@@ -169,8 +183,6 @@ class Models:
             return _Kept(key, None, why)
         traced = _trace(request, fed)
         check(traced)
-        if request.mode == ModeKeys.EVAL and any(isinstance(h, HostCallHook) for h in traced.spec.evaluation_hooks):
-            return _Kept(key, None, "its host_call runs beside each batch")
         steps = loop_length(self._config.tpu_config.iterations_per_loop)[0] or _TIMED_LOOP
         with traced.graph.as_default():
             traced.scaffold.finalize()
@@ -226,7 +238,8 @@ def _trace(request: Request, fed: Fed) -> Traced:
 def _may_hold(traced: Traced, fed: Fed) -> bool:
     """Whether something that the model's step reads, besides its input, may hold the number of rows that it asked for."""
     spec = traced.spec
-    ends = tf.nest.flatten([spec.loss, spec.predictions, list(spec.eval_metric_ops.values())])
+    beside = None if traced.host_call is None else traced.host_call[1]
+    ends = tf.nest.flatten([spec.loss, spec.predictions, list(spec.eval_metric_ops.values()), beside])
     stack = [end if isinstance(end, tf.Operation) else end.op for end in ends if end is not None]
     seen = set(stack)
     while stack:

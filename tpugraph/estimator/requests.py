@@ -10,6 +10,7 @@ from typing import Any
 from tpugraph.estimator.arguments import whole
 from tpugraph.estimator.context import Batches, batches, check_batch_size
 from tpugraph.estimator.device_mesh import CORES_OF_A_HOST
+from tpugraph.estimator.embedding_spec import EmbeddingConfigSpec
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.run_config import RunConfig
@@ -31,6 +32,7 @@ class Requests:
         eval_on_tpu: whether evaluation uses them.
         batch_sizes: the global batch of each mode, or None.
         batch_axis: of each part of the input the dimension of its batch, or None.
+        embeddings: the tables that are kept apart on cores, or None.
     """
 
     model_fn: Callable[..., Any]
@@ -40,6 +42,7 @@ class Requests:
     eval_on_tpu: bool
     batch_sizes: Mapping[str, int | None]
     batch_axis: Any = None
+    embeddings: EmbeddingConfigSpec | None = None
 
     @property
     def endless(self) -> bool:
@@ -62,6 +65,17 @@ class Requests:
             if self.batch_sizes[mode] is not None:
                 whole(name, self.batch_sizes[mode], least=1)
         self._check_cores_per_replica()
+        if self.embeddings is not None:
+            self._check_embeddings(self.embeddings)
+
+    def _check_embeddings(self, embeddings: EmbeddingConfigSpec) -> None:
+        embeddings.check_tables()
+        mode = self.config.tpu_config.per_host_input_for_training
+        if mode not in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.PER_HOST_V2):
+            raise ArgumentError(
+                f"Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got {mode}.",
+                fix="per_host_input_for_training=True",
+            )
 
     def _check_cores_per_replica(self) -> None:
         config, spanned = self.config.tpu_config, self._cores_per_replica
@@ -101,7 +115,8 @@ class Requests:
         mode_of_input = (
             self._input_mode(mode) if plan.cores or mode == ModeKeys.TRAIN else InputPipelineConfig.PER_HOST_V1
         )
-        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, mode_of_input, self.batch_axis)
+        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, mode_of_input, self.batch_axis,
+                       embeddings=self.embeddings)  # fmt: skip
 
     def _input_mode(self, mode: str) -> int:
         """How the input of a mode is read; beside training each host's batch is split, or each core's read."""

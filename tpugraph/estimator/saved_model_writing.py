@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.estimator.export import ClassificationOutput, PredictOutput, RegressionOutput, ServingInputReceiver
+from tpugraph.estimator.export_types import ClassificationOutput, PredictOutput, RegressionOutput, ServingInputReceiver
 from tpugraph.estimator.metric_ops import flat
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_session import PlainModel

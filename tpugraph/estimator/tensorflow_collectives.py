@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import gen_tpu_ops
-from tensorflow.python.tpu import tpu_function, tpu_optimizer
+from tensorflow.python.tpu import feature_column, feature_column_v2, tpu_function, tpu_optimizer
 
 from tpugraph.estimator.optimizer import COLLECTION
 
@@ -21,13 +21,16 @@ def one_shard() -> Iterator[None]:
 
     ``tf.compat.v1.tpu.CrossShardOptimizer`` neither scales the loss nor sums the gradients; which reduction it stands for is
     kept for the compiler, as by :class:`~tpugraph.estimator.optimizer.CrossShardOptimizer`. ``cross_replica_sum`` gives its
-    operand back, and ``get_tpu_context().number_of_shards`` is 1.
+    operand back, and ``get_tpu_context().number_of_shards`` is 1. Columns of ``tf.tpu.experimental`` look up variables of the
+    model, as without a TPU.
     """
     wrapper = tpu_optimizer.CrossShardOptimizer
     with ExitStack() as stack:
         stack.enter_context(tpu_function.tpu_shard_context(1))
         stack.enter_context(_replaced(wrapper, "compute_gradients", _compute_gradients))
         stack.enter_context(_replaced(wrapper, "apply_gradients", _apply_gradients))
+        for module in (feature_column, feature_column_v2):
+            stack.enter_context(_replaced(module, "_is_running_on_cpu", lambda: True))
         stack.enter_context(_replaced(gen_tpu_ops, "cross_replica_sum", _same))  # what every public name of it calls
         yield
 

@@ -13,6 +13,7 @@ from typing import Any
 from tpugraph.estimator import predict as predict_only
 from tpugraph.estimator.arguments import instance, one_of, whole
 from tpugraph.estimator.context import as_dict, check_keys
+from tpugraph.estimator.embedding_spec import EmbeddingConfigSpec
 from tpugraph.estimator.evaluate import add_metrics, check_names, evaluate, evaluate_on_cores
 from tpugraph.estimator.exporting import Exports, export_trained
 from tpugraph.estimator.input_tracing import trace_input
@@ -57,7 +58,7 @@ class TPUEstimator(Learnt):
         export_to_tpu: whether a model that is exported for serving has a graph for TPUs.
         export_to_cpu: whether it has a plain one.
         warm_start_from: a checkpoint, a SavedModel or :class:`WarmStartSettings` for the first values.
-        embedding_config_spec: refused unless None: there are no TPU embeddings.
+        embedding_config_spec: an :class:`EmbeddingConfigSpec`, or None.
         export_saved_model_api_version: V2 where the model function itself calls ``inference_on_tpu``.
 
     Raises:
@@ -88,9 +89,11 @@ class TPUEstimator(Learnt):
         check_model_fn(model_fn, params)
         check_keys(as_dict(params))
         if embedding_config_spec is not None:
-            raise ArgumentError(
-                "embedding_config_spec: there are no TPU embeddings here", fix="use tf.nn.embedding_lookup"
-            )
+            instance("embedding_config_spec", embedding_config_spec, EmbeddingConfigSpec, what="an EmbeddingConfigSpec")
+            if embedding_config_spec.partition_strategy == "mod" and not (use_tpu and eval_on_tpu):
+                raise ArgumentError(
+                    "Mod sharding of embedding tables not supported on CPU.", fix="partition_strategy='div'"
+                )
         version = getattr(export_saved_model_api_version or ExportSavedModelApiVersion.V1, "name", None)
         one_of("export_saved_model_api_version", version, ("V1", "V2"), why="see ExportSavedModelApiVersion")
         if not export_to_tpu and not export_to_cpu:
@@ -101,7 +104,7 @@ class TPUEstimator(Learnt):
             ModeKeys.PREDICT: predict_batch_size,
         }
         assert model_fn is not None
-        requests = Requests(model_fn, params, config, use_tpu, eval_on_tpu, sizes, batch_axis)
+        requests = Requests(model_fn, params, config, use_tpu, eval_on_tpu, sizes, batch_axis, embedding_config_spec)
         self._open(requests, model_dir, warm_start_from)
         self._exports = Exports(export_to_cpu, export_to_tpu, version == "V2")
 

@@ -13,7 +13,9 @@ import tensorflow as tf
 
 from tpugraph.analysis.step import EveryStep, InProcess, SecondTrace
 from tpugraph.estimator.context import Batches, Deployment, TPUContext
-from tpugraph.estimator.host_call import leave_cores
+from tpugraph.estimator.embedding_spec import EmbeddingConfigSpec
+from tpugraph.estimator.embedding_tables import kept_apart, train_tables
+from tpugraph.estimator.host_call import leave_batches, leave_cores
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.optimizer import COLLECTION, KINDS
 from tpugraph.estimator.run_config import RunConfig
@@ -42,6 +44,7 @@ class Request:
         batch_axis: of each part of the input the dimension of its batch, or None.
         fixed_rows: of evaluation and prediction on cores: whether the batch has a fixed number of rows in the graph.
         serves_on_tpu: whether the model is traced for an export whose computation a TPU runs.
+        embeddings: the tables that are kept apart on cores, or None.
         plain: whether the functions get the user's params alone, as those of a plain Estimator do.
     """
 
@@ -56,6 +59,7 @@ class Request:
     fixed_rows: bool = False
     plain: bool = False
     serves_on_tpu: bool = False
+    embeddings: EmbeddingConfigSpec | None = None
 
 
 @dataclass
@@ -71,8 +75,9 @@ class Traced:
         source: where the graph comes from, for messages.
         metrics: of an evaluation: the op that updates them, and their values by name.
         asked_rows: whether the model function may know the batch size from its params.
-        host_call: of training on cores the function that runs on the host in each step, and its tensors.
-        every_step: the names of the summaries by which these tensors leave the cores.
+        host_call: of training and evaluation on cores the function that runs on the host in each step, and its tensors.
+        every_step: the names of the summaries by which these tensors leave the cores in training.
+        collected: of an evaluation by tag the names of the tensors by which they do.
         at_twice: of each constant its value in a trace with twice as many rows (see :mod:`tpugraph.analysis.batch_constants`).
     """
 
@@ -86,6 +91,7 @@ class Traced:
     asked_rows: bool = True
     host_call: Any = None
     every_step: tuple[str, ...] = ()
+    collected: dict[str, str] = field(default_factory=dict)
     at_twice: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -181,28 +187,33 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     shards = nullcontext() if request.serves_on_tpu else one_shard()
     with fed.graph.as_default(), tensorflow_1_graphs(), shards, placed(config):
         params = watched(params_of(request, plan.whole if fed.at_global else plan.core))
-        given = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
+        with kept_apart(request.embeddings if plan.cores else None) as tables:
+            given = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
         spec, host_call = _on_cores(given, request) if plan.cores else (plain_spec(given), None)
-        every_step = [] if host_call is None else leave_cores(host_call)
+        trains = request.mode == ModeKeys.TRAIN
+        if trains and plan.cores and request.embeddings is not None:
+            spec = spec._replace(train_op=train_tables(request.embeddings, tables, spec.loss, spec.train_op))
+        every_step = leave_cores(host_call) if trains and host_call is not None else []
+        collected = leave_batches(host_call) if not trains and host_call is not None else {}
         _check_here(spec, fed.graph, request)
         scaffold = _scaffold(spec, config)
         summaries = [summary.op.name for summary in tf1.get_collection(tf1.GraphKeys.SUMMARIES)]
-        if request.mode == ModeKeys.TRAIN and "loss" not in summaries:
+        if trains and "loss" not in summaries:
             tf1.summary.scalar("loss", spec.loss)
     source = f"model_fn '{name_of(request.model_fn)}'"
     asked = takes(request.model_fn, "params") and getattr(params, "asked_rows", True)
     return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source, asked_rows=asked,
-                  host_call=host_call, every_step=tuple(every_step))  # fmt: skip
+                  host_call=host_call, every_step=tuple(every_step), collected=collected)  # fmt: skip
 
 
 def _on_cores(given: EstimatorSpec | TPUEstimatorSpec, request: Request) -> tuple[EstimatorSpec, Any]:
-    """The plain spec of a model for cores, and the host call of training, which runs beside them."""
+    """The plain spec of a model for cores, and the host call of training or evaluation, which runs beside them."""
     if not request.plain and getattr(given, "training_chief_hooks", None):
         raise ArgumentError(
             "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator",
             fix="training_hooks, or tpugraph.Estimator",
         )
-    if request.mode != ModeKeys.TRAIN or not isinstance(given, TPUEstimatorSpec):
+    if request.mode == ModeKeys.PREDICT or not isinstance(given, TPUEstimatorSpec):
         return plain_spec(given), None
     return plain_spec(given._replace(host_call=None)), given.host_call
 

@@ -10,10 +10,15 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator.arguments import instance, number, whole
+from tpugraph.estimator.reporting import say
 from tpugraph.estimator.saving import check_listeners
 from tpugraph.estimator.specs import hooks_of
+from tpugraph.estimator.tf_config import EVALUATOR
 from tpugraph.estimator.tpu_estimator import TPUEstimator
-from tpugraph.support.errors import ArgumentError, ArgumentTypeError
+from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
+
+LONGEST_WAIT = 24 * 3600.0
+"""Seconds after which an evaluator gives up that finds no new checkpoint."""
 
 
 class TrainSpec:
@@ -53,7 +58,7 @@ class EvalSpec:
         hooks: session hooks.
         exporters: objects with a ``name`` and a method ``export(estimator, export_path, checkpoint_path, eval_result,
             is_the_final_export)``.
-        start_delay_secs: not used, since the same process trains.
+        start_delay_secs: seconds that an evaluator of TF_CONFIG waits at first; a process that trains as well does not.
         throttle_secs: seconds that pass at least between two evaluations.
 
     Raises:
@@ -95,20 +100,27 @@ def train_and_evaluate(
 ) -> tuple[dict[str, Any] | None, list[Any]]:
     """Train, evaluate checkpoints on the way where the throttle allows, and the last one in any case.
 
+    Where TF_CONFIG calls this process the evaluator, it does not train: it evaluates the checkpoints that another process
+    writes into the model_dir, until one of ``max_steps`` steps, or for a day without a new one.
+
     Returns:
         The metrics of the last evaluation, and what the exporters returned.
 
     Raises:
         ArgumentTypeError: arguments of other kinds.
+        ArgumentError: the model_dir is at ``max_steps`` already, or TF_CONFIG has a second evaluator.
+        RunError: an evaluator found no new checkpoint for a day.
         TpuGraphError: as ``train`` and ``evaluate``.
     """
     for value, kind in ((estimator, TPUEstimator), (train_spec, TrainSpec), (eval_spec, EvalSpec)):
         instance("train_and_evaluate: an argument", value, kind, what=f"a tpugraph.{kind.__name__}")
+    evaluations = _Evaluations(estimator, eval_spec)
+    if estimator.config.task_type == EVALUATOR:
+        return evaluations.watch(train_spec.max_steps)
     if estimator.latest_checkpoint() is not None and train_spec.max_steps is not None \
             and estimator.saved_step >= train_spec.max_steps:  # fmt: skip
         raise ArgumentError(f"the model_dir is at step {estimator.saved_step:,} already, and max_steps is "
                             f"{train_spec.max_steps:,}: nothing to train or evaluate", fix="raise max_steps")  # fmt: skip
-    evaluations = _Evaluations(estimator, eval_spec)
     estimator.train(train_spec.input_fn, train_spec.hooks, max_steps=train_spec.max_steps,
                     saving_listeners=[*train_spec.saving_listeners, evaluations])  # fmt: skip
     return evaluations.finish()
@@ -135,12 +147,35 @@ class _Evaluations(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[
         self._evaluate(final=True)
         return self._metrics, self._exported
 
+    def watch(self, max_steps: int | None) -> tuple[dict[str, Any] | None, list[Any]]:
+        """Evaluate what another process saves, up to the checkpoint of ``max_steps`` steps.
+
+        Raises:
+            ArgumentError: it is not the only evaluator.
+            RunError: no checkpoint of so many steps, and no new one for :data:`LONGEST_WAIT` seconds.
+        """
+        spec, estimator = self._spec, self._estimator
+        if estimator.config.task_id > 0:
+            raise ArgumentError(f"TF_CONFIG calls this process evaluator {estimator.config.task_id}, but there can only be one "
+                                "`evaluator` task", fix='"task": {"type": "evaluator", "index": 0}')  # fmt: skip
+        say(f"evaluating what is saved in {estimator.model_dir}, after {spec.start_delay_secs:g} seconds")
+        time.sleep(spec.start_delay_secs)
+        for _ in tf.train.checkpoints_iterator(estimator.model_dir, spec.throttle_secs, LONGEST_WAIT):
+            final = max_steps is not None and estimator.saved_step >= max_steps
+            self._evaluate(final=final)
+            if final:
+                return self._metrics, self._exported
+        if max_steps is not None:
+            raise RunError(f"no new checkpoint in '{estimator.model_dir}' for {LONGEST_WAIT / 3600:g} hours; the last is at step "
+                           f"{self._step:,} of {max_steps:,}", fix="see whether the process still runs that trains")  # fmt: skip
+        return self._metrics, self._exported
+
     def _evaluate(self, *, final: bool) -> None:
         spec, estimator = self._spec, self._estimator
         checkpoint = estimator.latest_checkpoint()
         if self._metrics is None or estimator.saved_step != self._step:
             self._metrics = estimator.evaluate(spec.input_fn, spec.steps, spec.hooks, checkpoint, spec.name)
-            self._step = estimator.saved_step
+            self._step = int(self._metrics["global_step"])
         self._exported = [
             exporter.export(estimator, os.path.join(estimator.model_dir, "export", exporter.name), checkpoint,
                             self._metrics, final)

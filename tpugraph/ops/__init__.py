@@ -222,7 +222,10 @@ BACKPROPAGATION = _ops(lambda record: record.backward)
 LAYER_PRODUCTS = _ops(lambda record: record.linear == "each") - ELEMENTWISE
 """Products of whole layers: linear in each operand while the other is fixed, and not element by element."""
 
-DIVISIONS = _role("division")
+DIVISIONS = _role("division", "guarded_division")
+GUARDED_DIVISIONS = _role("guarded_division")
+"""Divisions that give zero where the divisor is zero, as only a counted number may be."""
+
 NO_GRADIENT = _ops(lambda record: not record.differentiable)
 """Ops through which no gradient flows."""
 

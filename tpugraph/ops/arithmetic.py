@@ -33,7 +33,7 @@ op("Cast", linear=_cast)
 
 op("Mul MulNoNan", linear="each")
 op("RealDiv Div", linear=floating("0"), role="division")
-op("DivNoNan", linear="0", role="division")
+op("DivNoNan", linear="0", role="guarded_division")
 op("Xdivy Xlogy Xlog1py", linear="0")
 op("SelectV2", linear="1+2")
 

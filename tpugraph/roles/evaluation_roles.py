@@ -27,13 +27,20 @@ _QUESTIONS = frozenset({*ops.INITIALIZED, *ops.INITIALIZED.values()})
 _GENERIC = frozenset({"value", "value_tensor", "Identity"})
 
 
-def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str | None = None) -> Roles:
+def find_evaluation(
+    graph: Graph,
+    *,
+    metrics: Metrics | None = None,
+    loss: str | None = None,
+    collected: Mapping[str, str] | None = None,
+) -> Roles:
     """Find the roles of a plain evaluation graph.
 
     Args:
         graph: the graph as loaded.
         metrics: value tensor and update op of each metric by name; found by structure when None.
         loss: name of the loss tensor; found as what a mean over batches is kept of when None.
+        collected: by name, tensors of one dimension or more that are handed out of each batch; none when None.
 
     Raises:
         RolesError: no input, no metric, a graph that trains, or a name that is not in the graph.
@@ -66,7 +73,8 @@ def find_evaluation(graph: Graph, *, metrics: Metrics | None = None, loss: str |
         raise RolesError("there is nothing to evaluate: no metric and no loss", origin=graph.source,
                          fix="name the loss with --loss=TENSOR, or metrics with --metrics=NAME=VALUE,UPDATE")  # fmt: skip
     _check_values(found, values)
-    return found.roles("eval", loss=finding, updates=updates, more={"values": values})
+    kept = {name: named(graph, text, f"tensor '{name}'").name for name, text in (collected or {}).items()}
+    return found.roles("eval", loss=finding, updates=updates, more={"values": values, "predictions": kept})
 
 
 def _leave_training_out(found: PlainStep) -> None:

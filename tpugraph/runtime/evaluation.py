@@ -24,11 +24,16 @@ class Evaluated(dict[str, float]):
         steps: global batches that had rows.
         examples: rows of all of them; each example of the data counts once.
         last_loss: the loss of the last batch; None without a loss.
+        collected: by name what the graph hands out of each batch, for the batches of the last loop one after the other.
     """
 
     steps: int = 0
     examples: int = 0
     last_loss: float | None = None
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        super().__init__(*values, **named)
+        self.collected: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -70,16 +75,19 @@ def evaluate(
     """
     batches, rows = 0, 0
     losses: list[float] = []
-    fetches = ["tpugraph/dequeue:0", *(["tpugraph/losses:0"] if found.has_loss else [])]
+    fetches = ["tpugraph/dequeue:0", *found.predictions.values(), *(["tpugraph/losses:0"] if found.has_loss else [])]
     while steps is None or batches < steps:
         count = loop if steps is None else min(loop, steps - batches)
-        (done, examples), *stacked = run(count, found.device, fetches)
+        (done, examples), *values = run(count, found.device, fetches)
+        collected, stacked = values[: len(found.predictions)], values[len(found.predictions) :]
         batches, rows = batches + int(done), rows + int(examples)
         losses.extend(float(loss) for loss in (stacked[0] if stacked else ()))
         if not batches:
             raise RunError("there are no examples to evaluate: the data ended at once", fix="check the input files")
         if done:
-            yield _result(found, read, batches, rows, losses)
+            result = _result(found, read, batches, rows, losses)
+            result.collected = dict(zip(found.predictions, collected, strict=True))
+            yield result
         if done < count:
             return
 

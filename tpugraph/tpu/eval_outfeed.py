@@ -52,7 +52,7 @@ def collect_in_loop(graph: Graph, limit: Tensor) -> None:
         index, flow = loop.carry(stack.array.out(1))
         flows[name] = index
         held = loop.enter(stack.array.out(0))
-        written = add("TensorArrayWriteV3", f"{stack.name}/write", [held, step, stack.value, flow])
+        written = add("TensorArrayWriteV3", f"{stack.name}/write", [held, step, stack.value, flow], after=[pivot])
         kept = add("Switch", f"{stack.name}/none", [flow, some])
         loop.update(index, add("Merge", f"{stack.name}/flow", [kept, written]))
     updated = add("Identity", "updated", [pivot.out()], after=[graph[f.name] for f in roles.updates])

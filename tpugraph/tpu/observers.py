@@ -90,6 +90,7 @@ class Tail:
         self.nodes: list[Node] = []
         every = graph.kept(EveryStep)
         self.every_step = frozenset(() if every is None else every.summaries)
+        self.wanted = graph.ancestors(graph[name] for name in self.every_step if name in graph)
 
     def place(self) -> None:
         """Put what each core can do for its own rows on the device, and let the host read the rest."""
@@ -117,10 +118,13 @@ class Tail:
                 self._feed(node, tail)
 
     def _can_be_device(self, node: Node) -> bool:
-        """Whether a node computes on device values (and constants), so that each core can do it for its own shard."""
+        """Whether a node computes on device values (and constants), so that each core can do it for its own shard.
+
+        What is wanted of every step is made there of the batch alone, too: the host behind the loop sees the last step only.
+        """
         if must_be_host(node) or node.op in ops.CONTROL_FLOW:
             return False
-        if not any(p in self.device for p in node.producers()):
+        if not any(t.node in self.device or (node in self.wanted and t in self.arriving) for t in node.inputs):
             return False
         return all(self._on_device(t) or self._take_along(t.node) for t in node.inputs)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.counters import counts_of_rows, row_numbers
-from tpugraph.analysis.evidence.divisors import divided, divided_counts, open_divisors
+from tpugraph.analysis.evidence.divisors import divided, divided_counts, divided_safely, open_divisors
 from tpugraph.analysis.evidence.loops_over_rows import loop_limits
 from tpugraph.analysis.evidence.reshapes import (
     adjacent,
@@ -39,14 +39,16 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     Args:
         d: the dimensions.
         divisors: whether what divides a sum over the batch by exactly as many elements counts as their number, as it does in
-            gradients: TensorFlow computes the factor of a mean's gradient when it builds a graph.
+            gradients: TensorFlow computes the factor of a mean's gradient when it builds a graph. Otherwise only what divides
+            guarded against zero does.
     """
+    by_number = divided if divisors else divided_safely
     settling = (joined_batches, spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, unpadded,
-                literal_factors, whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, divided, loop_limits,
-                counts_of_rows, divided_counts, even_parts, row_numbers, left_open, met_by_rows, tiled_rows, divided,
+                literal_factors, whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, by_number, loop_limits,
+                counts_of_rows, divided_counts, even_parts, row_numbers, left_open, met_by_rows, tiled_rows, by_number,
                 reshaped)  # fmt: skip
     for settle in settling:
-        while divisors or settle is not divided:
+        while True:
             before = d.sizes.settled
             d.sizes.place = " ".join((settle.__doc__ or "").split("\n\n")[0].split()).rstrip(".")
             settle(d)

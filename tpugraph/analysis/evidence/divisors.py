@@ -12,12 +12,25 @@ from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of, variable_of
 
 
-def divided(d: Dimensions) -> None:
+def divided_safely(d: Dimensions) -> None:
+    """What divides a sum over the batch by exactly as many elements, guarded against zero, is their number.
+
+    Means of ``tf.losses`` are made so; nobody guards a division by a number of the model, which is never zero.
+    """
+    divided(d, safely=True)
+
+
+def divided(d: Dimensions, *, safely: bool = False) -> None:
     """What divides a sum over the batch, or what is spread over it, by exactly as many elements or rows, is their number.
 
     Where the same constant divides single rows as well, it is a number of the model. A mean's gradient divides what it spread
     directly in front of it; what depends on that divides rows by it in gradients of the gradient, and says nothing.
+
+    Args:
+        d: the dimensions.
+        safely: whether only the divisors count of which a division is guarded against zero.
     """
+    guarded = {divisor for node, divisor in _divisions(d) if node.op in ops.GUARDED_DIVISIONS}
     found: dict[Unknown, Size | None] = {}
     tiled: dict[Unknown, dict[Node, Size]] = {}
     single: dict[Unknown, list[Node]] = {}
@@ -41,7 +54,7 @@ def divided(d: Dimensions) -> None:
         if all(node in behind for node in single[divisor]):
             found[divisor] = next(iter(by.values()))
     for divisor, size in found.items():
-        if size is not None and known(divisor) is None:
+        if size is not None and known(divisor) is None and (divisor in guarded or not safely):
             d.sizes.tie(divisor, size)
             d.reasons[divisor] = (
                 f"it divides what was summed or spread over {divisor.value} elements or rows of the batch"

@@ -14,6 +14,7 @@ PAGES: dict[str, Page] = {
     "": core.ROOT,
     "compat": {"v1": Symbol("@"), "v2": Symbol("tensorflow.compat.v2")},
     "distribute.cluster_resolver": core.CLUSTER_RESOLVER,
+    "tpu.experimental": core.TPU_EXPERIMENTAL,
     "version": core.VERSIONS,
     "layers": core.LAYERS,
     "layers.experimental": core.LAYERS_EXPERIMENTAL,
@@ -52,6 +53,8 @@ BASES: dict[str, tuple[str, ...]] = {
     "contrib.lookup": ("tensorflow.python.ops.lookup_ops",),
     "distribute": ("tensorflow.compat.v1.distribute",),
     "distribute.cluster_resolver": ("tensorflow.compat.v1.distribute.cluster_resolver",),
+    "tpu": ("tensorflow.compat.v1.tpu",),
+    "tpu.experimental": ("tensorflow.compat.v1.tpu.experimental",),
     "version": ("tensorflow.compat.v1.version",),
 }
 """The modules in which names without a record are looked up, first one first."""

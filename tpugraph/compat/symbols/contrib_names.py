@@ -12,7 +12,7 @@ _KERAS_ON_TPU = "it was an experiment with Keras models on TPUs, which ended wit
 _QUEUES = "it is built on queues that only a Python thread fills, which no TPU input can have"
 
 TPU: Page = {
-    **found_in("tpugraph", "TPUEstimator", "a replica of several cores is computed as one; embedding_config_spec is refused"),
+    **found_in("tpugraph", "TPUEstimator", "a replica of several cores is computed as one"),
     **found_in("tpugraph", "TPUEstimatorSpec RunConfig InputPipelineConfig TPUConfig CrossShardOptimizer"),
     **found_in("tpugraph.compat.pieces.tpu_names", "export_estimator_savedmodel"),
     **found_in(_OPS, "cross_replica_sum infeed_dequeue infeed_dequeue_tuple infeed_enqueue infeed_enqueue_tuple "

@@ -17,6 +17,7 @@ VERSIONS: Page = found_in(_VERSION, "VERSION", "it is 1.15.5, the version whose 
 CLUSTER_RESOLVER: Page = found_in(
     "tpugraph", "TPUClusterResolver", "names of TPUs are not looked up: give an address, or 'local'"
 )
+TPU_EXPERIMENTAL: Page = found_in("tpugraph", "AdagradParameters AdamParameters StochasticGradientDescentParameters")
 LAYERS: Page = found_in("tpugraph.compat.pieces.normalization", "BatchNormalization") | found_in(
     f"{KERAS}.__internal__.legacy.layers",
     "InputSpec Layer Conv1D Conv2D Conv2DTranspose Conv3D Conv3DTranspose SeparableConv1D SeparableConv2D conv1d conv2d "

@@ -32,15 +32,16 @@ ESTIMATOR: Page = {
 }  # fmt: skip
 
 EXPORT: Page = {
-    **found_in("tpugraph.estimator.export", "ServingInputReceiver TensorServingInputReceiver build_parsing_serving_input_receiver_fn "
-               "build_raw_serving_input_receiver_fn ClassificationOutput PredictOutput RegressionOutput"),
+    **found_in("tpugraph.estimator.export_types", "ServingInputReceiver TensorServingInputReceiver ClassificationOutput"),
+    **found_in("tpugraph.estimator.export_types", "PredictOutput RegressionOutput build_parsing_serving_input_receiver_fn"),
+    **found_in("tpugraph.estimator.export_types", "build_raw_serving_input_receiver_fn"),
     **found_in("tensorflow.python.saved_model.model_utils.export_output", "ExportOutput"),
 }  # fmt: skip
 
 INPUTS: Page = found_in("tpugraph.compat.pieces.array_inputs", "numpy_input_fn pandas_input_fn",
                         "the function returns a Dataset, not tensors that a queue fills")  # fmt: skip
 
-_REFUSED = "a replica of several cores is computed as one; embedding_config_spec is refused"
+_REFUSED = "a replica of several cores is computed as one"
 TPU: Page = {
     **found_in("tpugraph", "TPUEstimatorSpec RunConfig InputPipelineConfig TPUConfig"),
     **found_in("tpugraph", "TPUEstimator", _REFUSED),
@@ -51,7 +52,7 @@ EXPERIMENTAL: Page = {
                "stop_if_no_decrease_hook stop_if_no_increase_hook make_stop_at_checkpoint_step_hook"),
     **found_in("tpugraph.estimator.canned.logits", "dnn_logit_fn_builder linear_logit_fn_builder"),
     **found_in(_NAMES, "call_logit_fn"),
-    **found_in("tpugraph.estimator.export", "build_raw_supervised_input_receiver_fn"),
+    **found_in("tpugraph.estimator.export_types", "build_raw_supervised_input_receiver_fn"),
     **found_in("tpugraph.compat.pieces.in_memory_evaluation", "InMemoryEvaluatorHook"),
     **found_in("tpugraph.compat.pieces.kmeans", "KMeans", "it is not put on cores; a center without points stays where it is"),
     **found_in("tpugraph.estimator.canned.dual_ascent", "LinearSDCA"),
@@ -64,6 +65,8 @@ PAGES: dict[str, Page] = {
     "estimator.export": EXPORT,
     "estimator.inputs": INPUTS,
     "estimator.tpu": TPU,
-    "estimator.tpu.experimental": gone("EmbeddingConfigSpec", "there are no TPU embeddings", "tf.nn.embedding_lookup"),
+    "estimator.tpu.experimental": found_in(
+        "tpugraph", "EmbeddingConfigSpec", "it takes columns alone, and no tables beside them"
+    ),
     "estimator.experimental": EXPERIMENTAL,
 }

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator.canned.heads import DEFAULT, Head, Reduction
-from tpugraph.estimator.export import ClassificationOutput, PredictOutput
+from tpugraph.estimator.export_types import ClassificationOutput, PredictOutput
 from tpugraph.support.errors import ArgumentError
 
 tf1 = tf.compat.v1

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator.canned.heads import DEFAULT, Head, Reduction
-from tpugraph.estimator.export import PredictOutput, RegressionOutput
+from tpugraph.estimator.export_types import PredictOutput, RegressionOutput
 
 tf1 = tf.compat.v1
 

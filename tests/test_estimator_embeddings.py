@@ -1,0 +1,220 @@
+"""Models with embedding_config_spec: tables of their own on cores, plain columns without; numbers and names of the plain model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import tpugraph
+from closeness import assert_close
+from estimators import lines, losses_in, served
+from tpugraph import AdagradParameters, AdamParameters, EmbeddingConfigSpec, StochasticGradientDescentParameters
+from tpugraph.compat import v1
+
+tf1, fc = tf.compat.v1, tf.feature_column
+ROWS, STEPS, RATE, IDS = 16, 4, 0.3, 6
+TABLE = "dense_features/word_embedding/embedding_weights"
+RNG = np.random.default_rng(3)
+WORD, LEFT, RIGHT = (RNG.integers(0, IDS, size=(48, 3)) for _ in range(3))
+LABELS = RNG.normal(size=48).astype(np.float32)
+
+
+Trained = tuple[dict[int, float], dict[str, Any]]
+SGD = StochasticGradientDescentParameters(RATE)
+
+
+def first(seed: int, width: int) -> np.ndarray:
+    """The first values of a table."""
+    return np.random.default_rng(seed).normal(size=(IDS, width))
+
+
+def initial(seed: int, width: int) -> Any:
+    return tf1.constant_initializer(first(seed, width).astype(np.float32))
+
+
+def columns(*, plain: bool) -> list[Any]:
+    """A table for one feature, and one that two features share."""
+    word, left, right = (fc.categorical_column_with_identity(name, IDS) for name in ("word", "left", "right"))
+    if plain:
+        with tf.Graph().as_default():  # shared columns are refused without a graph
+            shared = fc.shared_embeddings([left, right], 2, initializer=initial(2, 2))
+        return [fc.embedding_column(word, 3, initializer=initial(1, 3)), *shared]
+    experimental = tf1.tpu.experimental
+    shared = experimental.shared_embedding_columns([left, right], 2, initializer=initial(2, 2))
+    return [experimental.embedding_column(word, 3, initializer=initial(1, 3)), *shared]
+
+
+def input_fn(params: dict[str, Any]) -> Any:
+    data = tf.data.Dataset.from_tensor_slices(({"word": WORD, "left": LEFT, "right": RIGHT}, LABELS))
+    return data.repeat().batch(params["batch_size"], drop_remainder=True)
+
+
+def make(folder: Path, parameters: Any = None, *, use_tpu: bool = True, given: Any = None, optimizer: Any = None, extra: Any = (),
+         **spec: Any) -> Any:  # fmt: skip
+    """A regression on the columns; a spec where there are parameters, and else plain columns."""
+    used = given or columns(plain=parameters is None)
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        inputs = tf_keras.layers.DenseFeatures(used)(features)
+        kernel = tf1.get_variable("kernel", [inputs.shape[1], 1], initializer=tf1.ones_initializer())
+        found = tf.squeeze(inputs @ kernel, 1)
+        if mode == tpugraph.ModeKeys.PREDICT:
+            return tpugraph.TPUEstimatorSpec(mode, predictions={"y": found})
+        loss = tf1.losses.mean_squared_error(labels, found)
+        trained = (optimizer or tf1.train.GradientDescentOptimizer)(RATE)
+        train = tpugraph.CrossShardOptimizer(trained).minimize(loss, tf1.train.get_global_step())
+        return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=train)
+
+    config = tpugraph.RunConfig(tpugraph.TPUConfig(2, 4), model_dir=folder, save_summary_steps=1)
+    embeddings = None if parameters is None else EmbeddingConfigSpec([*used, *extra], parameters, **spec)
+    return tpugraph.TPUEstimator(model_fn, config=config, use_tpu=use_tpu, train_batch_size=ROWS, eval_batch_size=ROWS,
+                                 predict_batch_size=ROWS, embedding_config_spec=embeddings)  # fmt: skip
+
+
+def trained(folder: Path, *arguments: Any, **named: Any) -> Trained:
+    """The losses of a training, and the variables that it saves."""
+    made = make(folder, *arguments, **named)
+    made.train(input_fn, max_steps=STEPS)
+    values = {name: made.get_variable_value(name) for name in made.get_variable_names()}
+    made.close()
+    return losses_in(folder), values
+
+
+@pytest.fixture(scope="module")
+def on_cores(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Tables trained by gradient descent, as is the rest of the model."""
+    return trained(tmp_path_factory.mktemp("cores"), SGD)
+
+
+def assert_same(found: Trained, wanted: Trained) -> None:
+    assert found[0].keys() == wanted[0].keys()
+    assert found[1].keys() == wanted[1].keys()
+    assert_close(np.asarray(list(found[0].values())), np.asarray(list(wanted[0].values())), 1e-5)
+    for name, value in wanted[1].items():
+        assert_close(found[1][name], value, 1e-5)
+
+
+@pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
+def test_tables_train_as_those_of_plain_columns(tmp_path: Path, on_cores: Trained, *, use_tpu: bool) -> None:
+    found = on_cores if use_tpu else trained(tmp_path / "tables", SGD, use_tpu=False)
+    assert_same(found, trained(tmp_path / "plain", use_tpu=use_tpu))
+    assert found[1].keys() == {
+        "global_step",
+        "kernel",
+        TABLE,
+        "left_right_shared_embedding",
+    }
+
+
+def test_they_have_an_optimizer_of_their_own(tmp_path: Path) -> None:
+    """Adagrad, as that of the plain model, whose slots have the same names."""
+    found = trained(tmp_path / "tables", AdagradParameters(RATE, 0.1), optimizer=tf1.train.AdagradOptimizer)
+    assert_same(found, trained(tmp_path / "plain", optimizer=tf1.train.AdagradOptimizer))
+    assert f"{TABLE}/Adagrad" in found[1]
+
+
+def test_adam_is_that_of_a_tpu(tmp_path: Path) -> None:
+    """No correction of the first steps, rows that no batch has stay, and slots as the original calls them."""
+    found = trained(tmp_path, AdamParameters(RATE, epsilon=1e-3))[1]
+    assert not any(name.startswith("kernel/") for name in found)
+    assert {f"{TABLE}/Adam/m", f"{TABLE}/Adam/v", "left_right_shared_embedding/Adam/m"} <= found.keys()
+    rows, tables, kernel = np.arange(ROWS), [first(1, 3), first(2, 2)], np.ones(7)
+    moments = [np.zeros([2, *table.shape]) for table in tables]
+    for step in range(STEPS):
+        take = (rows + step * ROWS) % len(LABELS)
+        ids = [(WORD[take], 0), (LEFT[take], 1), (RIGHT[take], 1)]
+        inputs = np.concatenate([tables[table][found_ids].mean(1) for found_ids, table in ids], 1)
+        error = 2 * (inputs @ kernel - LABELS[take]) / ROWS
+        gradients, start = [np.zeros_like(table) for table in tables], 0
+        for found_ids, table in ids:
+            width = tables[table].shape[1]
+            for place in range(3):
+                np.add.at(gradients[table], found_ids[:, place], np.outer(error, kernel[start : start + width]) / 3)
+            start += width
+        kernel = kernel - RATE * inputs.T @ error
+        for table, gradient, (mean, square) in zip(tables, gradients, moments, strict=True):
+            there = np.any(gradient != 0, axis=1)
+            mean[there] = 0.9 * mean[there] + 0.1 * gradient[there]
+            square[there] = 0.999 * square[there] + 0.001 * gradient[there] ** 2
+            table[there] -= RATE * mean[there] / np.sqrt(square[there] + 1e-6)
+    assert_close(found[TABLE], tables[0], 1e-4)
+    assert_close(found["left_right_shared_embedding"], tables[1], 1e-4)
+    assert_close(found[f"{TABLE}/Adam/m"], moments[0][0], 1e-4)
+
+
+def test_factors_and_learning_rates_are_made_of_the_step(tmp_path: Path, on_cores: Trained) -> None:
+    """Twice the gradient at half the rate is the same; both are of the step before it is counted up."""
+    word, *shared = columns(plain=False)
+
+    def half(step: Any) -> Any:
+        return RATE / 2 * tf.cast(step < STEPS, tf.float32)
+
+    halved = tf1.tpu.experimental.embedding_column(word.categorical_column, 3, initializer=initial(1, 3),
+                                                   learning_rate_fn=half)  # fmt: skip
+    found = trained(tmp_path / "halved", StochasticGradientDescentParameters(RATE / 2), given=[halved, *shared],
+                    experimental_gradient_multiplier_fn=lambda step: 2.0 * tf.cast(step < STEPS, tf.float32))  # fmt: skip
+    assert_same(found, on_cores)
+
+
+@pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
+def test_it_is_evaluated_predicted_and_exported(tmp_path: Path, *, use_tpu: bool) -> None:
+    made, plain = make(tmp_path, AdagradParameters(RATE), use_tpu=use_tpu), make(tmp_path / "other", use_tpu=False)
+    made.train(input_fn, max_steps=2)
+    with lines() as said:
+        found = made.evaluate(input_fn, steps=3)
+    assert any("on 4 cores" in line for line in said) == use_tpu
+    newest = made.latest_checkpoint()
+    assert found["loss"] == pytest.approx(plain.evaluate(input_fn, steps=3, checkpoint_path=newest)["loss"], rel=1e-5)
+
+    def once(params: dict[str, Any]) -> Any:
+        return input_fn(params).take(3)
+
+    ours, theirs = made.predict(once), plain.predict(once, checkpoint_path=newest)
+    assert_close(np.asarray([row["y"] for row in ours]), np.asarray([row["y"] for row in theirs]), 1e-5)
+    examples = {name: tf.zeros([1, 3], tf.int64) for name in ("word", "left", "right")}
+    folder = made.export_saved_model(tmp_path / "export", tpugraph.export.build_raw_serving_input_receiver_fn(examples))
+    answered = served(folder, word=WORD[:5], left=LEFT[:5], right=RIGHT[:5])
+    theirs = plain.predict(once, checkpoint_path=newest)
+    assert_close(
+        answered["output"] if "output" in answered else answered["y"], [next(theirs)["y"] for _ in range(5)], 1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "words"),
+    [
+        (lambda: EmbeddingConfigSpec(), ValueError, "no feature_columns"),
+        (lambda: EmbeddingConfigSpec(feature_to_config_dict={}), ValueError, "no tables without columns"),
+        (lambda: EmbeddingConfigSpec(columns(plain=False), 0.1), ValueError, "must be an instance of type StochasticG"),
+        (lambda: EmbeddingConfigSpec(["word"], SGD), TypeError, "must be supported types.* Got <class 'str'>"),
+        (lambda: EmbeddingConfigSpec(columns(plain=False), SGD, partition_strategy="x"), ValueError, "partition_strategy"),
+        (lambda: AdamParameters(0.1, lazy_adam=False), ValueError, "every row would change in every step"),
+        (lambda: AdamParameters(0.1, beta1=1.0), ValueError, "beta1 must be between 0. and 1; got 1.0"),
+        (lambda: AdagradParameters(0.1, clip_weight_max=1.0), ValueError, "clip_weight_max: weights are not clipped"),
+        (lambda: make(Path("x"), SGD, given=columns(plain=True)[:1]), TypeError, "Unsupported feature column"),
+        (lambda: make(Path("x"), SGD, given=columns(plain=False)[:1] * 2), ValueError, "with multiple embeddings"),
+        (lambda: make(Path("x"), SGD, use_tpu=False, partition_strategy="mod"), ValueError, "Mod sharding .* on CPU"),
+    ],
+)  # fmt: skip
+def test_specs_refuse(build: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        build()
+
+
+def test_a_column_that_the_model_does_not_use_is_named(tmp_path: Path) -> None:
+    other = tf1.tpu.experimental.embedding_column(fc.categorical_column_with_identity("other", IDS), 2)
+    made = make(tmp_path, SGD, given=columns(plain=False), extra=[other])
+    with pytest.raises(ValueError, match="did not capture any thing: model_fn does not use 'other_embedding'"):
+        made.train(input_fn, max_steps=2)
+
+
+def test_programs_find_them_under_their_names() -> None:
+    experimental = v1.tpu.experimental
+    assert v1.estimator.tpu.experimental.EmbeddingConfigSpec is EmbeddingConfigSpec
+    assert experimental.AdamParameters is AdamParameters
+    assert experimental.embedding_column is tf1.tpu.experimental.embedding_column
