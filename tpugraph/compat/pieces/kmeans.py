@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph.estimator.arguments import one_of, whole
-from tpugraph.estimator.export import PredictOutput
+from tpugraph.estimator.export_types import PredictOutput
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_estimator import Estimator
 from tpugraph.estimator.specs import EstimatorSpec

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph.estimator.canned.heads import DEFAULT, Head, Reduction
-from tpugraph.estimator.export import PredictOutput
+from tpugraph.estimator.export_types import PredictOutput
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.support.errors import ArgumentError
 
