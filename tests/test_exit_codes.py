@@ -28,8 +28,8 @@ def test_the_answer_is_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert cli.main(["check", str(tmp_path / "crop.pb")]) == 1
     honest = PlainRun.train
 
-    def wrong(self: PlainRun, *arguments: object) -> object:
-        losses, variables = honest(self, *arguments)  # type: ignore[arg-type]
+    def wrong(self: PlainRun, *arguments: object, **named: object) -> object:
+        losses, variables = honest(self, *arguments, **named)  # type: ignore[arg-type]
         return losses, {name: np.asarray(value) + 1 for name, value in variables.items()}
 
     monkeypatch.setattr(PlainRun, "train", wrong)

@@ -191,7 +191,7 @@ class PlainRun:
     def open(self, start: Mapping[str, Any]) -> None:
         """A new session with initialised variables, tables and input."""
         self.close()
-        self._session = tf.compat.v1.Session(graph=self._target, config=self._config())
+        self._session = tf.compat.v1.Session(graph=self._target, config=guarded(self._config()))
         self._watch = StallWatch(self._session.close)
         for initializers in self._initializers():
             self._run([self._operation(initializer) for initializer in initializers])
@@ -208,7 +208,7 @@ class PlainRun:
 
     def _config(self) -> Any:
         """TensorFlow's own configuration, but that each read of a ref variable stays where it is."""
-        config = guarded()
+        config = tf.compat.v1.ConfigProto()
         if self.graph.of_type(*ops.REF_VARIABLES):  # two reads are merged there, though a write stands between them
             config.graph_options.rewrite_options.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
         return config

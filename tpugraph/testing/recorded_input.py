@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
 from tpugraph.ir.repeatable import why_not_repeatable
 from tpugraph.ir.walks import source_of
 from tpugraph.testing.checkpoint_pieces import Values
@@ -75,6 +75,13 @@ def record(plain: PlainRun, start: Values, count: int, folder: Path) -> Recordin
             mine = [value for value, (owner, _) in zip(batch, ports, strict=True) if owner is node]
             files.setdefault(iterator, []).append(_write(folder, f"{place}-{number}", mine))
     return Recording(len(found), files)
+
+
+def converted_again(graph_def: Any, recording: Recording) -> Any:
+    """A converted graph with an input that reads recorded batches, as a GraphDef."""
+    graph = graphdef.from_graph_def(graph_def)
+    read_again(graph, recording)
+    return graphdef.to_graph_def(graph)
 
 
 def read_again(graph: Graph, recording: Recording) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tpugraph import roles
 from tpugraph.analysis import race_order
@@ -19,11 +18,11 @@ from tpugraph.ir.file_names import rebind_files
 from tpugraph.runtime import checkpoint
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.wording import counted
-from tpugraph.testing.checkpoint_pieces import Values, read_pieces
+from tpugraph.testing.checkpoint_pieces import Start, Values, read_pieces, write_pieces
 from tpugraph.testing.comparable import closed_batches, drop_remainder, fix_seeds
 from tpugraph.testing.comparison import Comparison, Result, compare, relative
 from tpugraph.testing.plain_run import PlainRun
-from tpugraph.testing.recorded_input import Recording, changing_inputs, read_again, record, why_not_recordable
+from tpugraph.testing.recorded_input import changing_inputs, converted_again, read_again, record, why_not_recordable
 from tpugraph.tpu.program import Program
 
 
@@ -171,7 +170,7 @@ class _Verifier:
         plain.close()
         return found
 
-    def _many_cores(self, plain: PlainRun, many: Program, start: _Start, reference: Result,
+    def _many_cores(self, plain: PlainRun, many: Program, start: Start, reference: Result,
                     randoms: list[str]) -> list[Comparison]:  # fmt: skip
         n, k = self.options.num_replicas, self.steps
         single = self._train(many, start, f"{n} cores, single steps", [1] * k)
@@ -187,7 +186,7 @@ class _Verifier:
             found.append(self._first_loss(plain, many, start, single, drawn))
         return found
 
-    def _first_loss(self, plain: PlainRun, many: Program, start: _Start, single: Result, skip: str) -> Comparison:
+    def _first_loss(self, plain: PlainRun, many: Program, start: Start, single: Result, skip: str) -> Comparison:
         """The loss of step 1 on N cores against the plain graph's on the first N batches, at the same weights."""
         n, kind = self.options.num_replicas, many.report["reduction"]["kind"]
         what = f"{n} cores, loss of step 1, with the {kind} of the plain graph's on {n} batches"
@@ -226,7 +225,7 @@ class _Verifier:
         return PlainRun(graph, **chosen)
 
     def _on_one_stream(
-        self, plain: PlainRun, one: Program, many: Program, start: _Start
+        self, plain: PlainRun, one: Program, many: Program, start: Start
     ) -> tuple[PlainRun, Program, Program]:
         """The same three with an input that reads recorded batches, where it would give others to each of them."""
         reasons = changing_inputs(plain.graph)
@@ -244,7 +243,7 @@ class _Verifier:
         self.recorded = recording.batches
         self.notes.append(f"{why}: every run here reads one recorded stream of batches ({recording.batches:,} in all)")
         read_again(plain.graph, recording)
-        fed = [Program(_reading(program, recording), program.report) for program in (one, many)]
+        fed = [Program(converted_again(program.graph_def, recording), program.report) for program in (one, many)]
         return PlainRun(plain.graph, train_op=self.options.train_op, loss=self.options.loss), fed[0], fed[1]
 
     def convert(self, cores: int) -> Program:
@@ -266,7 +265,7 @@ class _Verifier:
             self.notes.append("the input is a queue: with several threads its order can differ from run to run")
         return randoms
 
-    def _start(self, plain: PlainRun, saved: Mapping[str, Any], checkpoint_path: str | None) -> _Start:
+    def _start(self, plain: PlainRun, saved: Mapping[str, Any], checkpoint_path: str | None) -> Start:
         """The weights that every run starts from, also as a checkpoint."""
         if checkpoint_path is None:
             values = plain.initial_values(list(saved))
@@ -276,14 +275,10 @@ class _Verifier:
                 self.notes.append("the input starts anew: the position in the checkpoint is not used")
             values = read_pieces(prefix, {name: (key, part) for name, (key, part, _) in saved.items()})
         path = self.folder / "start"
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            write = tf.raw_ops.SaveV2(prefix=str(path), tensor_names=[saved[name][0] for name in values],
-                                      shape_and_slices=[saved[name][1] for name in values],
-                                      tensors=list(values.values()))  # fmt: skip
-            session.run(write)
-        return _Start(values, path)
+        write_pieces(path, values, {name: (key, part) for name, (key, part, _) in saved.items()})
+        return Start(values, path)
 
-    def _train(self, program: Program, start: _Start, what: str, loops: Sequence[int]) -> Result:
+    def _train(self, program: Program, start: Start, what: str, loops: Sequence[int]) -> Result:
         self.progress(what)
         losses: list[float] = []
         kept: dict[int, Values] = {}
@@ -298,18 +293,3 @@ class _Verifier:
                     self.notes.append(f"{what}: the data ended after {len(losses)} steps")
                     break
             return Result(losses, session.values(), kept)
-
-
-def _reading(program: Program, recording: Recording) -> Any:
-    """The converted graph with an input that reads recorded batches."""
-    graph = graphdef.from_graph_def(program.graph_def)
-    read_again(graph, recording)
-    return graphdef.to_graph_def(graph)
-
-
-@dataclass(frozen=True)
-class _Start:
-    """Weights to start from: values by variable, and the prefix of a checkpoint that holds them."""
-
-    values: Values
-    path: Path
