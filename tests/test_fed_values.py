@@ -61,6 +61,27 @@ def test_what_the_host_makes_of_several_rows_is_refused(op: str) -> None:
     assert f"({op})" in str(error.node)
 
 
+def test_a_number_of_distinct_values_is_that_of_all_cores() -> None:
+    """How many different words the whole batch has is not the sum of what cores have."""
+    error = refused(lambda words: 1.0 / tf.cast(tf.size(tf.unique(words[:, 0])[0]), tf.float32))
+    assert error.node == "Unique (Unique)"
+
+
+def test_rows_of_distinct_words_are_taken_together_of_all_cores_or_not_at_all() -> None:
+    def build() -> None:
+        words, numbers = batches((WORDS, NUMBERS), 4)
+        table = variable("table", (9, 3))
+        found, places = tf.unique(words[:, 0])
+        rows = tf.gather(table, hashed(found))
+        error = tf.square(tf.reduce_sum(tf.gather(rows, places), 1) - numbers)
+        finish(tf.reduce_mean(error) + 0.1 * tf.nn.l2_loss(rows), tf1.train.AdamOptimizer())
+
+    testing.assert_raises_block(
+        lambda: convert(trace(build), num_replicas=2), max_length=700, kind=ConversionError,
+        words=["takes together what belongs to the distinct values of a core's own rows", "numbers instead of strings"],
+    )  # fmt: skip
+
+
 def test_layouts_of_the_rows_are_told_by_the_ops_that_make_them() -> None:
     def build() -> None:
         words, numbers = batches((WORDS, NUMBERS), 4)
@@ -104,11 +125,9 @@ def test_what_was_taken_of_all_cores_is_not_put_at_the_places_of_one() -> None:
     def build() -> None:
         words, numbers = batches((WORDS, NUMBERS), 4)
         logits = tf.tile(numbers[:, None, None], [1, 3, 3]) * variable("w", (3,))
-        classes = tf.cast(tf.greater(logits[:, :, 0], 0.0), tf.int32)
         places = tf.where(tf.not_equal(words, "red"))
-        logits, labels = tf.gather_nd(logits, places), tf.gather_nd(classes, places)
-        each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        finish(tf.reduce_mean(each), tf1.train.AdamOptimizer())
+        chosen = tf.gather_nd(logits, places)
+        finish(tf.reduce_mean(tf.matmul(chosen, chosen, transpose_b=True)), tf1.train.AdamOptimizer())
 
     testing.assert_raises_block(
         lambda: convert(trace(build), num_replicas=2), max_length=700, kind=ConversionError,

@@ -9,6 +9,7 @@ import re
 from . import (
     adversarial,
     attention,
+    chosen,
     clipping,
     control,
     counting,
@@ -45,6 +46,7 @@ __all__ = [
 
 _THEMES = (
     adversarial,
+    chosen,
     clipping,
     control,
     counting,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tpugraph import ops
-from tpugraph.analysis import shapes
+from tpugraph.analysis import shapes, signatures
 from tpugraph.analysis.known_sizes import crossed, scalar, vector
 from tpugraph.analysis.questions import Answer, Question, Rule, ask
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.walks import source_of
 
 Known = dict[Question, Any]
 
@@ -50,8 +51,7 @@ def _elements(tensor: Tensor) -> Answer:
 
 def _bound_rows(tensor: Tensor) -> Answer:
     """The most rows (dimension 0) that the tensor can have."""
-    rule = _ROWS.get(tensor.node.op)
-    return None if rule is None else (yield from rule(tensor))
+    return (yield from _ROWS.get(tensor.node.op, _rows_of_signature)(tensor))
 
 
 def _rows_of_operand(index: int) -> Rule:
@@ -73,9 +73,21 @@ def _rows_of_elements(tensor: Tensor) -> Answer:
 
 
 def _rows_of_reshape(tensor: Tensor) -> Answer:
+    like = _shape_of(tensor.node.inputs[1])
+    alike = None if like is None else (yield _rows, like)
+    if alike is not None:
+        return alike
     count = yield _elements, tensor.node.inputs[0]
     rest = shapes.element_count((tensor.shape or ())[1:])
     return None if count is None or not rest else count // rest
+
+
+def _shape_of(sizes: Tensor) -> Tensor | None:
+    """The tensor whose shape a vector of sizes is; None where it is made in another way."""
+    source = source_of(sizes, ops.IDENTITIES)
+    if source.node.op == "ShapeN":
+        return source.node.inputs[source.port]
+    return source.node.inputs[0] if source.node.op == "Shape" else None
 
 
 def _rows_of_filled(tensor: Tensor) -> Answer:
@@ -90,6 +102,22 @@ def _rows_of_filled(tensor: Tensor) -> Answer:
 def _rows_of_cross(tensor: Tensor) -> Answer:
     dense = (yield crossed, tensor) if tensor.port in (0, 1) else None
     return None if dense is None or None in dense else dense[0] * dense[1]
+
+
+def _rows_of_signature(tensor: Tensor) -> Answer:
+    """As many rows as the operand whose first factor is the output's, as of a product with a matrix."""
+    signature = signatures.of(tensor.node)
+    made = None if signature is None or tensor.port >= len(signature.outputs) else signature.outputs[tensor.port]
+    if signature is None or not made or made[0] == "..." or signatures.whole(made[0]):
+        return None
+    operand = next((i for i, factors in enumerate(signature.inputs) if factors and factors[0] == made[0]), None)
+    return None if operand is None else (yield _rows, tensor.node.inputs[operand])
+
+
+def _rows_of_squeeze(tensor: Tensor) -> Answer:
+    source = tensor.node.inputs[0]
+    gone = {axis % max(len(source.shape or ()), 1) for axis in tensor.node.attr("squeeze_dims", ())}
+    return None if not gone or 0 in gone else (yield _rows, source)
 
 
 def _rows_of_slice(tensor: Tensor) -> Answer:
@@ -139,7 +167,7 @@ _ROWS: dict[str, Rule] = {
     **dict.fromkeys(ops.ELEMENTWISE | ops.IDENTITIES, _most_rows),
     **dict.fromkeys(("SparseReshape", "Bucketize", "StringToHashBucketFast", "AsString"), _most_rows),
     **dict.fromkeys(ops.ROWS_OPERAND, _told_rows),
-    **dict.fromkeys(("Unique", "UniqueV2", "XlaSetDynamicDimensionSize", "DynamicPartition"), _rows_of_operand(0)),
+    **dict.fromkeys((*ops.UNIQUE, "XlaSetDynamicDimensionSize", "DynamicPartition"), _rows_of_operand(0)),
     **dict.fromkeys(("GatherV2", "Gather", "ResourceGather", "GatherNd"), _rows_of_operand(1)),
     **dict.fromkeys(("LookupTableFindV2", "LookupTableFind"), _rows_of_operand(1)),
     **dict.fromkeys(ops.SEGMENT_GRADS, _rows_of_operand(1)),
@@ -149,6 +177,7 @@ _ROWS: dict[str, Rule] = {
     "SparseCross": _rows_of_cross,
     "StridedSlice": _rows_of_slice,
     "Slice": _rows_of_slice,
+    "Squeeze": _rows_of_squeeze,
     "ConcatV2": _all_rows,
     "Range": _rows_of_range,
 }

@@ -54,8 +54,9 @@ class Entries:
     """Any number of entries for each row of this core, along dimension 0, as of a sparse tensor.
 
     Attributes:
-        role: ``values``; ``distinct`` (values, each once on a core); ``local`` (numbers that mean places on this core
-            alone); ``shape`` (sizes of such tensors).
+        role: ``values``; ``distinct`` (values, each once on a core); ``by_id`` (what belongs to distinct values, one for
+            each: another core may have the same); ``local`` (numbers that mean places on this core alone); ``shape`` (sizes
+            of such tensors).
     """
 
     role: str = "values"
@@ -132,8 +133,10 @@ REPLICATE = Replicate()
 SUM = Partial("sum")
 SIZED = Sized()
 SHARE = Share()
+ONCE = ("distinct", "by_id")
+"""The roles of entries that stand once on each core for all places that name them: those of two cores are not those of both."""
 
 
 def holds_entries(placement: Placement | None) -> bool:
     """Whether the first dimension has entries of this core's rows; sizes and places of entries have none."""
-    return isinstance(placement, Entries) and placement.role in ("values", "distinct")
+    return isinstance(placement, Entries) and placement.role in ("values", *ONCE)

@@ -171,7 +171,8 @@ class Placing:
         if node in self.pinned:
             return self.everywhere(node, inputs, "asked for by what reads it")  # type: ignore[arg-type]
         sizes = self._made_of_sizes(node)
-        if sizes is not False and node.op in _OF_SIZES and _of_entries(inputs):
+        read = inputs[:1] if node.op == "Reshape" else inputs
+        if sizes is not False and node.op in _OF_SIZES and _of_entries(read):
             return Verdict([Entries("shape")] * count, why="a size of entries")
         if sizes is not None and (sizes or any(isinstance(s, Sized) or s == Entries("shape") for s in inputs)):
             return Verdict([SIZED if sizes else REPLICATE] * count, why="made of sizes")
@@ -196,7 +197,7 @@ class Placing:
         follows = False
         for port in range(len(node.outputs)):
             elements = self.d.elements(node.out(port))
-            if not elements:
+            if elements is None:
                 return None
             some = any(e is not None and follows_batch(e) for e in elements)
             if any(map(depends_on_data, elements)) and not some:

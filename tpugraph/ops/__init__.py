@@ -184,6 +184,9 @@ RANDOM = _role("random", "sampler")
 STATELESS: dict[str, str] = _facts(lambda record: record.stateless_op)
 """The stateless op that draws from the same distribution."""
 
+UNIQUE = _role("unique")
+"""Ops whose first output holds each value of their operand once, and whose second says which of them each element has."""
+
 CONTAINERS = _role("container")
 """Ops that make a mutable container of one step: each replica that writes varying values needs its own."""
 

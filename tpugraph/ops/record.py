@@ -45,7 +45,7 @@ Role = Literal[
     "python", "summary", "summary_writer", "print", "assert", "check", "save", "restore", "table", "fill_table",  # host
     "container", "take", "random", "sampler", "tpu",  # state of a step
     "constant", "shape", "slice", "pad", "filled",  # shapes
-    "top_k", "identity", "reduction", "division", "guarded_division", "product", "stitch", "segment_gradient",  # arithmetic
+    "top_k", "identity", "reduction", "division", "guarded_division", "product", "stitch", "unique", "segment_gradient",  # arithmetic
 ]  # fmt: skip
 """What an op is to the compiler, where passes look for ops of its kind."""
 

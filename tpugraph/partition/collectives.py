@@ -166,10 +166,7 @@ class Collectives(StepNodes):
             return self.gather(tensor, Shard(0))
         shape = self.add("Shape", f"{tensor.node.name}/shape", [tensor], {"T": tensor.dtype, "out_type": _INT32}, _INT32,
                          (len(bound),), tensor)  # fmt: skip
-        ends = [self.constant([v], _INT32, tensor) for v in (0, 1, 1)]
-        count = self.add(
-            "StridedSlice", f"{tensor.node.name}/rows", [shape, *ends], attrs.first_element(), _INT32, (), tensor
-        )
+        count = self._first(shape)
         missing = self.add("Sub", f"{tensor.node.name}/missing", [self.constant(limit, _INT32, tensor), count],
                            {"T": _INT32}, _INT32, (), tensor)  # fmt: skip
         first = self.add("Pack", f"{tensor.node.name}/padding/0", [self.constant(0, _INT32, tensor), missing],
@@ -188,6 +185,35 @@ class Collectives(StepNodes):
         where = self.add("Where", f"{tensor.node.name}/where", [flat], {"T": _BOOL}, _INT64, (None, 1), tensor)
         return self.add("GatherNd", f"{tensor.node.name}/gathered", [every, where],
                         {"Tparams": tensor.dtype, "Tindices": _INT64}, tensor.dtype, (None, *bound[1:]), tensor)  # fmt: skip
+
+    def own_entries(self, tensor: Tensor, shape: Tensor) -> Tensor:
+        """This core's entries of those of all cores, which every core holds.
+
+        Args:
+            tensor: the entries, core by core.
+            shape: that of this core's own, a vector.
+        """
+        count, rest = self._first(self.cast(shape, _INT32)), (tensor.shape or ())[1:]
+        numbers = self.constant(np.arange(self.count), _INT32, tensor)
+        before = self.add("Less", f"{tensor.node.name}/before", [numbers, self.own_id(tensor)], {"T": _INT32}, _BOOL,
+                          (self.count,), tensor)  # fmt: skip
+        ahead = self.add("Mul", f"{tensor.node.name}/ahead", [self.stack(count), self.cast(before, _INT32)], {"T": _INT32},
+                         _INT32, (self.count,), tensor)  # fmt: skip
+        begin = self.add("Sum", f"{tensor.node.name}/begin", [ahead, self.constant([0], _INT32, tensor)],
+                         {"T": _INT32, "Tidx": _INT32, "keep_dims": False}, _INT32, (), tensor)  # fmt: skip
+        pack, rank = {"N": len(rest) + 1, "T": _INT32, "axis": 0}, len(rest) + 1
+        zeros, wide = ([self.constant(v, _INT32, tensor) for _ in rest] for v in (0, -1))
+        start = self.add("Pack", f"{tensor.node.name}/start", [begin, *zeros], pack, _INT32, (rank,), tensor)
+        size = self.add("Pack", f"{tensor.node.name}/size", [count, *wide], pack, _INT32, (rank,), tensor)
+        return self.add("Slice", f"{tensor.node.name}/own_entries", [tensor, start, size],
+                        {"T": tensor.dtype, "Index": _INT32}, tensor.dtype, (None, *rest), tensor)  # fmt: skip
+
+    def _first(self, vector: Tensor) -> Tensor:
+        """The first of some whole numbers."""
+        ends = [self.constant([v], _INT32, vector) for v in (0, 1, 1)]
+        return self.add(
+            "StridedSlice", f"{vector.node.name}/rows", [vector, *ends], attrs.first_element(), _INT32, (), vector
+        )
 
 
 def _static(graph: Graph, tensor: Tensor) -> list[int]:

@@ -98,6 +98,8 @@ class Conversions:
                 return c.own_rows(self._gathered(node, tensor, source, placement), want)
             if isinstance(placement, Partial):
                 return c.own_rows(self._reduce(tensor), want)
+        if isinstance(want, Entries) and isinstance(placement, Replicate) and node.op == "Reshape":
+            return c.own_entries(source, node.inputs[1])
         raise self._refusal(node, tensor, placement)
 
     def whole(self, tensor: Tensor, placement: Placement | None) -> Tensor:
@@ -156,6 +158,13 @@ class Conversions:
         if placement == Entries("shape") and tensor.shape == () and self._counts_entries(tensor):
             self._note(tensor, f"the number of entries of all cores, for '{node.name}' ({node.op})")
             return c.sum(source)
+        if placement == Entries("by_id") and not _reads_ids(node, tensor):
+            raise ConversionError(
+                f"'{node.name}' ({node.op}) takes together what belongs to the distinct values of a core's own rows, which "
+                f"were found on the host: two cores may have the same, and of the whole batch '{tensor}' would be another value",
+                node=node, origin=self.placing.graph.source,
+                fix="let the input pipeline give numbers instead of strings, so that distinct values are found on the device",
+            )  # fmt: skip
         if holds_entries(placement):
             self._note(tensor, f"the entries of all cores, for '{node.name}' ({node.op})")
             return c.gather_entries(source)
@@ -232,3 +241,11 @@ class Conversions:
     def _note(self, tensor: Tensor, words: str) -> None:
         self.made[str(tensor)] = words
         self.placing.graph.note(tensor.node, f"combined over the cores: {words}")
+
+
+def _reads_ids(node: Node, tensor: Tensor) -> bool:
+    """Whether a node may read an id more than once: it says to which row something is added."""
+    if node.op in ops.UNIQUE:
+        return True
+    rows = ops.WRITES[node.op].rows if node.op in ops.WRITES else None
+    return rows is not None and node.inputs[rows] == tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tpugraph import ops
-from tpugraph.analysis.placements import Entries, Partial, Replicate
+from tpugraph.analysis.placements import ONCE, Entries, Partial, Replicate
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
@@ -52,14 +52,13 @@ class Demands:
         return list(found)
 
     def _pin(self) -> bool:
-        """What a write asks of distinct entries is asked of what they are made from, so that each stays there once."""
+        """What is asked of distinct entries is asked of what they are made from, so that each stays there once."""
         new = False
         for node, verdict in list(self.placing.verdicts.items()):
-            if node.op not in ops.WRITES:
-                continue
             for index, want in verdict.wants.items():
                 if isinstance(want, Replicate) and isinstance(self.placing.read(node.inputs[index]), Entries):
-                    maker = self._distinct(node.inputs[index])
+                    maker = self._distinct(node.inputs[index]) if node.op in ops.WRITES else None
+                    maker = maker or finds_distinct(self.placing, node.inputs[index])
                     if maker is not None and maker not in self.placing.pinned:
                         self.placing.pinned.add(maker)
                         new = True
@@ -67,4 +66,21 @@ class Demands:
 
     def _distinct(self, tensor: Tensor) -> Node | None:
         node = source_of(tensor, ops.IDENTITIES | {"Reshape", "Cast", "StridedSlice"}).node
-        return node if node.op in ("Unique", "UniqueV2") else None
+        return node if node.op in ops.UNIQUE else None
+
+
+def finds_distinct(placing: Placing, tensor: Tensor) -> Node | None:
+    """The node that finds the distinct values to which entries, or their number, belong; None where they are others."""
+    pending, seen = [tensor], {tensor}
+    while pending:
+        entries = pending.pop()
+        if placing.made(entries) not in _OF_DISTINCT:
+            continue
+        if entries.node.op in ops.UNIQUE:
+            return entries.node
+        pending += [t for t in entries.node.inputs if t not in seen]
+        seen.update(entries.node.inputs)
+    return None
+
+
+_OF_DISTINCT = (*map(Entries, ONCE), Entries("shape"))

@@ -16,6 +16,7 @@ from tpugraph.analysis.placements import REPLICATE, Entries, PerCore, Placement,
 from tpugraph.analysis.placing import Placing, shard_of
 from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown
 from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.partition.demands import finds_distinct
 from tpugraph.support.errors import ConversionError
 
 _BEGINNINGS = ops.INPUTS | ops.RANDOM
@@ -84,7 +85,7 @@ def values_fed(graph: Graph, tensors: Iterable[Tensor], rows: int, analyse: Anal
     fed = FedValues()
     of_input = [tensor for tensor in tensors if fed.placements.setdefault(tensor, REPLICATE) and tensor.node in inputs]
     host = _host_part(graph, of_input, analyse) if analyse is not None else None
-    together = _of_several_rows(graph, host) if host is not None else {}
+    together = _of_several_rows(graph, host, of_input) if host is not None else {}
     told = dims_from_input(graph, rows) if of_input else {}
     for tensor in of_input:
         placed = _by_host(host, tensor) if host is not None and tensor.node not in together else None
@@ -122,14 +123,17 @@ def _host_part(graph: Graph, tensors: list[Tensor], analyse: Analyse) -> Placing
 def _by_host(host: Placing, tensor: Tensor) -> Placement | None:
     """How a tensor lives where the rules tell it; None where its size does, as of what an op makes that no rule describes."""
     found = host.made(tensor)
+    if tensor.shape == ():
+        return found if found == Entries("shape") else None  # how many entries there are
     if tensor.shape and tensor.shape[0] is None:
         return found if isinstance(found, Entries) else None
     return found if isinstance(found, Shard) and found != Shard(0) else None
 
 
-def _of_several_rows(graph: Graph, host: Placing) -> dict[Node, Node]:
-    """What is made of rows that a known op takes all together, with that op."""
-    found: dict[Node, Node] = {}
+def _of_several_rows(graph: Graph, host: Placing, tensors: Iterable[Tensor]) -> dict[Node, Node]:
+    """What is made of rows that a known op takes all together, with that op; the numbers of distinct values as well."""
+    distinct = {t.node: finds_distinct(host, t) for t in tensors if t.shape == ()}
+    found = {counts: maker for counts, maker in distinct.items() if maker is not None}
     for node, verdict in host.verdicts.items():
         known = ops.record(node.op).family != "unknown" and not ops.is_host_only(node.op)
         if known and any(isinstance(host.read(node.inputs[i]), Shard | Entries | Sized) for i in verdict.wants):

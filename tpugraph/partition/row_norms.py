@@ -62,7 +62,7 @@ def distinct_rows(values: Tensor) -> DistinctRows | None:
     if node.op not in ("UnsortedSegmentSum", *_BY_PLACES):
         return None
     unique = source_of(node.inputs[1], ops.IDENTITIES | {"Cast", "Reshape"})
-    if unique.node.op not in ("Unique", "UniqueV2") or unique.port != 1:
+    if unique.node.op not in ops.UNIQUE or unique.port != 1:
         return None
     numbers = unique.node.out(0)
     tables = [

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from tpugraph import ops
 from tpugraph.analysis import NodeSet
 from tpugraph.analysis.batched_input import commonest_rows, with_input
-from tpugraph.analysis.placements import Partial, Placement, Shard
+from tpugraph.analysis.placements import REPLICATE, Partial, Placement, Shard
 from tpugraph.analysis.placing import Placing, Verdict
 from tpugraph.ir import Graph, Node
 from tpugraph.partition import analyse
+from tpugraph.partition.demands import finds_distinct
 
 
 def where_rows_meet(graph: Graph, nodes: Sequence[Node]) -> NodeSet:
@@ -32,13 +33,24 @@ def where_rows_meet(graph: Graph, nodes: Sequence[Node]) -> NodeSet:
     before = graph.ancestors(nodes, data_only=True)
     placing = analyse(graph, rows, nodes={n: None for n in before if n in free or n not in of_input})
     placing.solve()
-    return {n: None for n, verdict in placing.verdicts.items() if n in free and _rows_meet(placing, n, verdict)}
+    together = {n: None for n, verdict in placing.verdicts.items() if _rows_meet(placing, n, verdict)}
+    together |= _distinct_of_all(placing)
+    return {n: None for n in together if n in free}
 
 
 def _rows_meet(placing: Placing, node: Node, verdict: Verdict) -> bool:
     """Whether a node asks for other rows than its core's, or makes something of several rows."""
     asked = any(isinstance(placing.read(node.inputs[index]), Shard) for index in verdict.wants)
     return asked or any(not _of_own_rows(placement) for placement in verdict.outputs)
+
+
+def _distinct_of_all(placing: Placing) -> NodeSet:
+    """What finds distinct values that another node takes together, or counts."""
+    asked = [
+        n.inputs[i] for n, verdict in placing.verdicts.items() for i, want in verdict.wants.items() if want == REPLICATE
+    ]
+    makers = [finds_distinct(placing, tensor) for tensor in asked]
+    return {maker: None for maker in makers if maker is not None}
 
 
 def _of_own_rows(placement: Placement | None) -> bool:

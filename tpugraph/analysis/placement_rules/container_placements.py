@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tpugraph import ops
 from tpugraph.analysis.placements import (
     REPLICATE,
     SHARE,
@@ -22,7 +23,7 @@ from tpugraph.ir import Node
 # --------------------------------------------------------------------------- sparse
 
 
-@rule("Unique UniqueV2")
+@rule(" ".join(sorted(ops.UNIQUE)))
 def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """Each core finds what is distinct among its own; what reads it may ask for that of all cores instead."""
     if isinstance(inputs[0], Shard | Entries):

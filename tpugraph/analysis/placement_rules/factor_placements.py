@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tpugraph.analysis import signatures
 from tpugraph.analysis.placements import (
+    ONCE,
     REPLICATE,
     SHARE,
     SUM,
@@ -44,7 +45,9 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
             there = placement.at(placement.axis + rank - p.rank(node.inputs[i]))
             if rows is None:
                 rows = there
-        elif isinstance(placement, Entries) and (entries is None or entries.role == "shape"):
+        elif isinstance(placement, Entries) and (
+            entries is None or entries.role == "shape" or placement.role == "values"
+        ):
             entries = placement
     for i in data:
         if isinstance(inputs[i], PerCore):
@@ -98,7 +101,7 @@ def _numbers_of_places(node: Node, index: int, placement: Placement) -> bool:
 def _role_after(node: Node, entries: Entries) -> Entries:
     if node.op in ("Cast",) or entries.role in ("shape", "values"):
         return entries
-    return Entries("values") if entries.role == "distinct" and node.op not in ("Identity",) else entries
+    return Entries("by_id") if entries.role == "distinct" and node.op not in ("Identity",) else entries
 
 
 def batched(p: Placing, tensor: Tensor, axis: int) -> bool:
@@ -129,7 +132,7 @@ def _shift_after(
 def without_rows(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int], linear: Linear) -> Verdict:
     """Operands that are the same on every core, or parts of reductions."""
     count = len(node.outputs or ())
-    wants: dict[int, Placement] = {i: REPLICATE for i in data if isinstance(inputs[i], Sized)}
+    wants: dict[int, Placement] = {i: REPLICATE for i in data if isinstance(inputs[i], Sized | Entries)}
     parts = [i for i in data if isinstance(inputs[i], Partial)]
     if not parts:
         return Verdict([REPLICATE] * count, wants)
@@ -177,6 +180,8 @@ def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if per_core is not None:
         return Verdict([per_core] * len(node.outputs or ()))
     operands, outputs = _lettered(p, node, signature)
+    if not any(isinstance(placement, Shard) for placement in inputs) and any(map(holds_entries, inputs)):
+        return _along_entries(p, node, inputs, operands, outputs, signature)
     chosen, wants = _choose(p, node, inputs, operands)
     if chosen is None:
         verdict = without_rows(p, node, [REPLICATE if i in wants else s for i, s in enumerate(inputs)],
@@ -197,6 +202,33 @@ def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rest = [REPLICATE] * (len(node.outputs or ()) - len(made))
     return Verdict([*made, *rest], wants, why=f"works along the rows of '{letter}'")
 
+
+def _along_entries(
+    p: Placing,
+    node: Node,
+    inputs: list[Placement],
+    operands: Lettered,
+    outputs: Lettered,
+    signature: signatures.Signature,
+) -> Verdict:
+    """Entries stay apart where an output carries their letter, and are summed over where it does not."""
+    named = {i: letters for i, letters in enumerate(operands) if letters is not None}
+    letter = next(letters[0] for i, letters in named.items() if holds_entries(inputs[i]) and letters)
+    carried = [i for i, letters in named.items() if letter in letters]
+    in_front = all(letter not in letters[1:] for letters in [*named.values(), *(o for o in outputs if o is not None)])
+    apart = letter != "*" and in_front and all(holds_entries(inputs[i]) for i in carried)
+    sizes = {i for i, letters in enumerate(operands) if letters is None and inputs[i] == Entries("shape")}
+    alone = all(isinstance(s, Replicate | Partial | Sized) for i, s in enumerate(inputs) if i not in {*carried, *sizes})
+    once = apart and all(inputs[i] in _OF_IDS for i in carried)
+    kept = [letters is not None and letter in letters for letters in outputs]
+    if not (apart and alone) or (not all(kept) and (once or not signature.sums)):
+        return p.everywhere(node, inputs, "takes entries of the whole batch together")
+    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Partial | Sized)}
+    entries = Entries("by_id" if once else "values")
+    return Verdict([entries if keeps else SUM for keeps in kept], wants, why=f"works along the entries of '{letter}'")
+
+
+_OF_IDS = [Entries(role) for role in ONCE]
 
 Lettered = list[list[str] | None]
 """Of each tensor the letter of each dimension; None of one that the signature says nothing of."""

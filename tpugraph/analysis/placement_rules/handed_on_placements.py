@@ -16,6 +16,7 @@ from tpugraph.analysis.placements import (
     Replicate,
     Shard,
     Sized,
+    holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
 from tpugraph.ir import Node
@@ -49,7 +50,7 @@ def _nothing(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("BiasAdd BiasAddV1")
 def _bias_add(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    if isinstance(inputs[0], Shard):
+    if isinstance(inputs[0], Shard) or holds_entries(inputs[0]):
         return Verdict([inputs[0]], {} if isinstance(inputs[1], Replicate) else {1: REPLICATE}, why="row by row")
     return without_rows(p, node, inputs, [0, 1], (frozenset({0, 1}),))
 
@@ -61,6 +62,8 @@ def _bias_add_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         if inputs[0].axis == channels:
             return Verdict([inputs[0].at(0)])
         return Verdict([SUM], why="sums over the rows")
+    if inputs[0] == Entries("values"):
+        return Verdict([SUM], why="sums over the entries")
     return without_rows(p, node, inputs, [0], (frozenset({0}),))
 
 
@@ -68,7 +71,7 @@ def _bias_add_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _avg_pool_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return (
         Verdict([inputs[1]], why="row by row")
-        if isinstance(inputs[1], Shard)
+        if isinstance(inputs[1], Shard) or holds_entries(inputs[1])
         else without_rows(p, node, inputs, [1], (frozenset({1}),))
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from tpugraph import ops
 from tpugraph.analysis.dimensions import fixed
 from tpugraph.analysis.placement_rules.container_placements import entries_to
-from tpugraph.analysis.placements import REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
+from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
-from tpugraph.ir import Node
+from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
 
 
 @rule("GatherV2 Gather ResourceGather")
@@ -54,13 +56,21 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
     table, numbers = inputs[0], inputs[1]
     if isinstance(numbers, Entries):
         if isinstance(table, Replicate):
-            return Verdict([Entries("values")], why="rows of a table by entries")
+            return Verdict([Entries("by_id" if numbers.role in ONCE else "values")], why="rows of a table by entries")
         if numbers.role == "local" and isinstance(table, Shard | Entries):
-            return Verdict([Entries(table.role if isinstance(table, Entries) else "values")], why="places on this core")
+            return Verdict([_picked(table, node.inputs[1])], why="places on this core")
         return Verdict([Entries("values")], {0: REPLICATE}, why="rows of a table by entries")
     if isinstance(numbers, Shard) and isinstance(table, Entries):
         return Verdict([numbers.at(axis + numbers.axis)], why="places on this core")
     return p.everywhere(node, inputs, "picks entries by numbers of the whole batch")
+
+
+def _picked(table: Placement, numbers: Tensor) -> Entries:
+    """What places on this core pick: of what belongs to distinct values each place has its own, but a mask only leaves some out."""
+    masked = source_of(numbers, ops.IDENTITIES | {"Cast", "Reshape", "Squeeze"}).node.op == "Where"
+    if not isinstance(table, Entries) or (table.role == "by_id" and not masked):
+        return Entries("values")
+    return table
 
 
 @rule("GatherNd ResourceGatherNd")

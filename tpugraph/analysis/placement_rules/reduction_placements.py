@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpugraph.analysis.dimensions import fixed
-from tpugraph.analysis.placements import REPLICATE, SUM, Entries, Partial, PerCore, Placement, Replicate, Shard
+from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, PerCore, Placement, Replicate, Shard
 from tpugraph.analysis.placing import Placing, Verdict, rule
 from tpugraph.ir import Node
 
@@ -44,6 +44,8 @@ def _over_the_batch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     wants: dict[int, Placement] = {}
     if isinstance(source, Shard) and source.shift:
         wants[0] = source.plain()
+    if isinstance(source, Entries) and source.role in ONCE and node.op not in _EXTREMES:
+        return Verdict([REPLICATE], {0: REPLICATE}, why=_ONCE_OF_ALL)
     if node.op == "Sum":
         return Verdict([SUM], wants, why="sums over the rows")
     if node.op == "Mean" and isinstance(source, Shard | Entries):
@@ -55,8 +57,16 @@ def _over_the_batch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([REPLICATE], {0: REPLICATE}, why="takes all rows together")
 
 
+_EXTREMES = ("Max", "Min", "Any", "All")
+"""Reductions that are the same however often an element stands among the operands."""
+
+_ONCE_OF_ALL = "takes together what belongs to distinct values, each once of all cores"
+
+
 @rule("L2Loss")
 def _l2_loss(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if isinstance(inputs[0], Entries) and inputs[0].role in ONCE:
+        return Verdict([REPLICATE], {0: REPLICATE}, why=_ONCE_OF_ALL)
     if isinstance(inputs[0], Shard | Entries):
         return Verdict([SUM], why="sums over the rows")
     return Verdict([REPLICATE], {} if isinstance(inputs[0], Replicate) else {0: REPLICATE}, why="reads whole values")

@@ -49,9 +49,7 @@ def passed(p: Placing, node: Node, inputs: list[Placement], source: int = 0) -> 
 @rule("Shape ShapeN Size Rank")
 def _shape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if node.op == "Size" and isinstance(inputs[0], Shard):
-        return Verdict(
-            [SUM], why="the number of elements that a core holds: theirs together are those of the whole batch"
-        )
+        return Verdict([SUM], why="how many elements a core holds: all cores' together are those of the batch")
     outputs: list[Placement | None] = []
     for placement in inputs:
         outputs.append(Entries("shape") if isinstance(placement, Entries) else REPLICATE)
@@ -128,6 +126,8 @@ def _spread(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("Reshape")
 def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if isinstance(inputs[0], Replicate) and inputs[1] == Entries("shape") and p.rank(node.inputs[0]):
+        return Verdict([Entries("values")], {0: Entries("values")}, why="the entries of this core")
     found = passed(p, node, inputs)
     if found is not None:
         return found

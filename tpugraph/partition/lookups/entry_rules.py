@@ -227,7 +227,7 @@ def _constant(tensor: Tensor) -> list[int] | None:
 
 
 _FOLLOW: dict[str, Callable[[Node, Roles], Outcome]] = {
-    **dict.fromkeys(("Unique", "UniqueV2"), _unique),
+    **dict.fromkeys(ops.UNIQUE, _unique),
     "StridedSlice": _column,
     **dict.fromkeys(("Gather", "GatherV2", "ResourceGather"), _gather),
     **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"), _sparse_segments),

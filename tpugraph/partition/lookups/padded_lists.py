@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tpugraph import ops
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.partition.lookups.entry_lists import Lists
@@ -280,7 +281,7 @@ class _Step:
 
 
 _REWRITES: dict[str, Callable[[PaddedLists, _Step], None]] = {
-    **dict.fromkeys(("Unique", "UniqueV2"), PaddedLists.unique),
+    **dict.fromkeys(ops.UNIQUE, PaddedLists.unique),
     **dict.fromkeys(("Gather", "GatherV2"), PaddedLists.gather),
     **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN", "SegmentSum"), PaddedLists.reduce),
     **dict.fromkeys(SEGMENT_GRADS, PaddedLists.gradient),

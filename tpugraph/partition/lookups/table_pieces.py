@@ -132,7 +132,7 @@ def _steps_of(graph: Graph, lists: Lists) -> tuple[Node, ...] | None:
     found: dict[Node, None] = {}
     for tensor, entries in lists.of.items():
         for use in tensor.node.uses(tensor.port) if entries.role == "values" else ():
-            unique = use.node.op in ("Unique", "UniqueV2")
+            unique = use.node.op in ops.UNIQUE
             readers = [u.node for u in use.node.uses(0)] if unique else [use.node]
             found.update((n, None) for n in readers if n.op in ops.WRITES)
     return tuple(found) if found.keys() <= dense else None

@@ -1,0 +1,87 @@
+"""Programs that compute with rows that a mask chooses, or with one row for each distinct id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import adam, batch, column, dense, floats, minimise, program, tf1, variable, whole
+
+mean, total = tf.reduce_mean, tf.reduce_sum
+
+
+def distinct(rows: int) -> tuple[Any, Any, Any]:
+    """A table, the distinct ids of the batch, and the error of a model that looks all of them up."""
+    ids, y = batch(rows, whole(7, seed=1), floats(seed=3))
+    table = variable("table", 7, 3)
+    found, _ = tf.unique(ids)
+    return table, found, mean(tf.square(column(tf.gather(table, ids), 3) - y))
+
+
+@program()
+def penalty_of_distinct_rows(rows: int) -> Any:
+    """Each row of the table that the batch names is penalised once, however many cores name it."""
+    table, ids, error = distinct(rows)
+    return minimise(error + 0.05 * tf.nn.l2_loss(tf.gather(table, ids)))
+
+
+@program()
+def layer_of_distinct_rows(rows: int) -> Any:
+    table, ids, error = distinct(rows)
+    h = dense(tf.gather(table, ids), 3, 2, "h", tf.tanh)
+    return minimise(error + 0.05 * total(tf.square(h)) + 0.1 * mean(h), adam())
+
+
+@program()
+def number_of_distinct_ids(rows: int) -> Any:
+    _, ids, error = distinct(rows)
+    return minimise(error / tf.cast(tf.size(ids), tf.float32))
+
+
+@program()
+def masked_tokens(rows: int) -> Any:
+    """The head of a masked language model: only the places that are masked get a layer and a distribution."""
+    words, mask, labels = batch(rows, whole(9, 5, seed=1), whole(2, 5, seed=6), whole(9, 5, seed=3))
+    table, mask = variable("words", 9, 3), tf.equal(mask, 1)
+    h = dense(tf.boolean_mask(tf.gather(table, words), mask), 3, 3, "h", tf.tanh)
+    average, variance = tf.nn.moments(h, [-1], keepdims=True)
+    h = (h - average) * tf.math.rsqrt(variance + 1e-2) * variable("gain", 3) + variable("shift", 3)
+    logits = tf.matmul(h, table, transpose_b=True) + variable("bias", 9)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.boolean_mask(labels, mask), logits=logits)
+    return minimise(mean(each))
+
+
+@program()
+def places_of_tokens(rows: int) -> Any:
+    """Classes of the places that hold a token, picked by their row and column."""
+    words, x = batch(rows, whole(3, 5, seed=1), floats(4, seed=3))
+    logits = dense(x, 4, 3, "h")[:, None, :] + tf.gather(variable("words", 3, 3), words)
+    places = tf.where(tf.not_equal(words, 0))
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=tf.gather_nd(words, places), logits=tf.gather_nd(logits, places)
+    )
+    return minimise(mean(each))
+
+
+@program()
+def masked_pairs(rows: int) -> Any:
+    """Every chosen row with every other one, of all cores; their gradient goes back to each core's own."""
+    x, mask = batch(rows, floats(4), whole(2, seed=6))
+    h = tf.boolean_mask(dense(x, 4, 3, "h", tf.tanh), tf.equal(mask, 1))
+    return minimise(0.1 * total(tf.square(tf.matmul(h, h, transpose_b=True) - 0.5)))
+
+
+@program()
+def masked_images(rows: int) -> Any:
+    x, mask = batch(rows, floats(6, 6, 1), whole(2, seed=6))
+    h = tf.nn.conv2d(tf.boolean_mask(x, tf.equal(mask, 1)), variable("filter", 3, 3, 1, 2), 1, "SAME")
+    h = tf1.nn.avg_pool(tf.nn.relu(h), 2, 2, "VALID")
+    return minimise(0.2 * total(tf.square(mean(h, [1, 2]) - 0.3)))
+
+
+@program()
+def largest_of_masked(rows: int) -> Any:
+    x, mask = batch(rows, floats(4), whole(2, seed=6))
+    h = tf.nn.bias_add(tf.boolean_mask(x, tf.equal(mask, 1)) @ variable("w", 4, 3), variable("b", 3))
+    return minimise(tf.reduce_max(tf.abs(h)) + mean(tf.square(h)))
