@@ -85,9 +85,7 @@ def _rows_of_reshape(tensor: Tensor) -> Answer:
 def _shape_of(sizes: Tensor) -> Tensor | None:
     """The tensor whose shape a vector of sizes is; None where it is made in another way."""
     source = source_of(sizes, ops.IDENTITIES)
-    if source.node.op == "ShapeN":
-        return source.node.inputs[source.port]
-    return source.node.inputs[0] if source.node.op == "Shape" else None
+    return source.node.inputs[source.port] if source.node.op in ops.SHAPE_OF else None
 
 
 def _rows_of_filled(tensor: Tensor) -> Answer:

@@ -171,8 +171,7 @@ class Placing:
         if node in self.pinned:
             return self.everywhere(node, inputs, "asked for by what reads it")  # type: ignore[arg-type]
         sizes = self._made_of_sizes(node)
-        read = inputs[:1] if node.op == "Reshape" else inputs
-        if sizes is not False and node.op in _OF_SIZES and _of_entries(read):
+        if sizes is not False and node.op in _OF_SIZES and _of_entries(inputs):
             return Verdict([Entries("shape")] * count, why="a size of entries")
         if sizes is not None and (sizes or any(isinstance(s, Sized) or s == Entries("shape") for s in inputs)):
             return Verdict([SIZED if sizes else REPLICATE] * count, why="made of sizes")
@@ -247,7 +246,7 @@ class Placing:
 
 
 _OF_SIZES = frozenset(
-    """GatherV2 Pack ConcatV2 Prod Mul Cast StridedSlice Slice Sub Add AddV2 Maximum Minimum Reshape
+    """GatherV2 Pack ConcatV2 Prod Mul Cast StridedSlice Slice Sub Add AddV2 Maximum Minimum
     Squeeze ExpandDims FloorDiv Identity DynamicStitch""".split()
 )
 """Ops that compute sizes of others."""

@@ -66,11 +66,9 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
 
 
 def _picked(table: Placement, numbers: Tensor) -> Entries:
-    """What places on this core pick: of what belongs to distinct values each place has its own, but a mask only leaves some out."""
-    masked = source_of(numbers, ops.IDENTITIES | {"Cast", "Reshape", "Squeeze"}).node.op == "Where"
-    if not isinstance(table, Entries) or (table.role == "by_id" and not masked):
-        return Entries("values")
-    return table
+    """What places on this core pick: each place has its own of what belongs to its id; a mask only leaves some ids out."""
+    by_place = source_of(numbers, ops.IDENTITIES | {"Cast", "Reshape", "Squeeze"}).node.op in ops.UNIQUE
+    return table if isinstance(table, Entries) and not (table.role == "by_id" and by_place) else Entries("values")
 
 
 @rule("GatherNd ResourceGatherNd")
