@@ -97,6 +97,8 @@ def test_a_real_compiler_fills_the_page(pages: Any, tmp_path: Path) -> None:
     assert "an estimate" in page.text("#memory")
     assert page.said == []
     assert page.asked == [(tmp_path / "page.html").as_uri()]
+    page.page.set_viewport_size({"width": 420, "height": 800})
+    page.page.wait_for_function("document.documentElement.scrollWidth === 420")
     target = found["targets"][0]
     assert target["needed"] == sum(target["memory"].values()) - 2 * target["memory"]["aliased"]
     assert target["infeed_bytes"] == 640

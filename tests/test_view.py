@@ -277,6 +277,23 @@ def test_the_page_opens_scopes_slides_filters_and_explains(pages: Any, iris: Vie
     assert page.asked == [(tmp_path / "page.html").as_uri()]
 
 
+def test_what_fits_stays_in_sight_and_a_narrow_window_stacks_graph_and_panel(
+    pages: Any, iris: View, tmp_path: Path
+) -> None:
+    page = opened(pages, iris, tmp_path)
+    page.run("view.toggle('host:')")
+    assert page.run(WHOLE_GRAPH_IN_SIGHT) is True
+    page.page.set_viewport_size({"width": 420, "height": 800})
+    page.page.wait_for_function("view.cy.width() <= 420")
+    assert page.run(WHOLE_GRAPH_IN_SIGHT) is True
+    assert page.run("document.documentElement.scrollWidth") == 420
+    graph, panel, foot = (page.page.locator(part).bounding_box() for part in ("#graph", "#panel", "footer"))
+    assert graph["width"] == panel["width"] == 420
+    assert graph["y"] + graph["height"] <= panel["y"]
+    assert panel["y"] + panel["height"] <= foot["y"] + 1
+    assert page.said == []
+
+
 WHOLE_GRAPH_IN_SIGHT = """(() => {
   const box = view.cy.elements().renderedBoundingBox();
   return box.x1 >= 0 && box.y1 >= 0 && box.x2 <= view.cy.width() && box.y2 <= document.getElementById("graph").clientHeight;

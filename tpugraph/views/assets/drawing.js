@@ -4,7 +4,7 @@
 const MOST_SEEN = 1200;
 const LONGEST_LABEL = 34; // characters
 const STYLE = [
-  { selector: "node", style: { shape: "round-rectangle", label: "data(label)", "font-size": 11, "text-valign": "center",
+  { selector: "node", style: { shape: "round-rectangle", label: "data(label)", "font-size": 13, "text-valign": "center",
     "text-wrap": "wrap", width: "data(width)", height: 34, "border-width": 1, "border-color": "#6b7280" } },
   { selector: "node[colour]", style: { "background-color": "data(colour)" } },
   { selector: "node[colours]", style: { "border-width": 2, height: 40, "background-fill": "linear-gradient",
@@ -12,11 +12,11 @@ const STYLE = [
     "background-gradient-direction": "to-right" } },
   { selector: "node.open", style: { "text-valign": "top", "background-fill": "solid", "background-color": "#f9fafb",
     "background-opacity": 0.6, padding: 12, "border-color": "#9ca3af",
-    "font-weight": "bold", "font-size": 16 } },
+    "font-weight": "bold", "font-size": 20 } },
   { selector: "node.removed", style: { "border-style": "dashed", "border-color": "#b91c1c" } },
   { selector: "node.stops", style: { "border-width": 3, "border-color": "#dc2626" } },
   { selector: "edge", style: { width: "data(width)", "line-color": "#9ca3af", "curve-style": "bezier", "arrow-scale": 0.7,
-    "target-arrow-shape": "triangle", "target-arrow-color": "#9ca3af", "font-size": 12, label: "data(label)",
+    "target-arrow-shape": "triangle", "target-arrow-color": "#9ca3af", "font-size": 15, label: "data(label)",
     "text-background-color": "#fff", "text-background-opacity": 0.85, "text-rotation": "autorotate" } },
   { selector: "edge.control", style: { "line-style": "dotted" } },
   { selector: "edge.cut", style: { "line-color": "#ea580c", "target-arrow-color": "#ea580c", color: "#9a3412" } },
@@ -36,7 +36,7 @@ const GAP = 150; // between host and device, where the bytes on the edges are to
 /** Places what is seen: each side by itself, then the sides beside or below each other, whichever shows them larger. */
 function layOut(cy) {
   const sides = cy.nodes().orphans();
-  const dagre = { name: "dagre", fit: false, nodeSep: 14, rankSep: 42, edgeSep: 6, animate: false };
+  const dagre = { name: "dagre", fit: false, nodeSep: 14, rankSep: 30, edgeSep: 6, animate: false };
   if (sides.length > 3) { cy.layout(dagre).run(); return; }
   for (const side of sides) {
     const inside = side.union(side.descendants());
@@ -80,7 +80,7 @@ function leafElement(view, leaf, parent) {
   const kind = kindOf(view.stages, node, view.stage, view.way);
   const classes = [view.stages.change(node, view.stage) === "removed" ? "removed" : "", view.stages.stops(node) ? "stops" : ""];
   const label = shortLabel(leaf.label), op = shortLabel(leaf.op);
-  const width = 20 + 6.4 * Math.max(label.length, op.length);
+  const width = 18 + 7.6 * Math.max(label.length, op.length);
   return { group: "nodes", classes: classes.join(" "),
     data: { id: leaf.id, parent, number: leaf.number, label: `${label}\n${op}`, width,
       colour: PALETTES[view.way][kind] } };
@@ -96,7 +96,7 @@ function scopeElement(view, scope, parent) {
   const label = open ? name : `${name}\n${many.toLocaleString("en")} node${many === 1 ? "" : "s"}${said}`;
   const classes = ["scope", open ? "open" : "", stops ? "stops" : ""].join(" ");
   return { group: "nodes", classes,
-    data: { id: scope.id, parent, label, colours, places, width: 40 + 6.6 * Math.max(name.length, 9 + said.length) } };
+    data: { id: scope.id, parent, label, colours, places, width: 30 + 7.8 * Math.max(name.length, 9 + said.length) } };
 }
 
 function changeText(counts) {

@@ -47,9 +47,10 @@ function targets(all) {
     `${t.topology} (${t.cores} cores)`, `yes, in ${seconds(t.seconds)}`,
     `${bytesText(t.needed)} of ${bytesText(t.hbm)} (${number((100 * t.needed) / t.hbm, 2)} %)`, seconds(t.step_seconds), t.bound_by,
     t.examples_per_second ? number(t.examples_per_second) : "", bytesText(t.infeed_bytes), bytesText(t.all_reduce_bytes),
-    t.largest_batch === null ? "not searched: --largest_batch" : `${t.largest_batch.toLocaleString("en")} rows`])),
+    t.largest_batch === null ? "not searched" : `${t.largest_batch.toLocaleString("en")} rows`])),
   make("p", { class: "small" }, "The time is what the peaks of the chip allow, by the compiler's count of operations and bytes: a real step takes longer. " +
-    "Infeed and all-reduce are of each core and step.")];
+    "Infeed and all-reduce are of each core and step." +
+    (all.some((t) => !t.error && t.largest_batch === null) ? " With --largest_batch the command searches the largest batch that fits." : ""))];
 }
 
 function refused(target) {
@@ -105,7 +106,7 @@ function drawLive(target) {
       plugins: { legend: { position: "right" }, tooltip: { callbacks: {
         title: ([item]) => item.raw.node || "of the compiler", label: (item) => `${item.dataset.label}: ${bytesText(item.raw.y * scale)}` } } },
       scales: { x: { type: "linear", min: 0, max: instructions, title: { display: true, text: "instructions in the order of the schedule" } },
-        y: { stacked: true, beginAtZero: true, title: { display: true, text: unit } } } } });
+        y: { stacked: true, beginAtZero: true, grace: "20%", title: { display: true, text: unit } } } } });
 }
 
 function unitOf(bytes) {

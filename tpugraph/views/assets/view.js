@@ -43,7 +43,15 @@ class View {
     if (held === null && this.cy.zoom() > 1.3) { this.cy.zoom(1.3); this.cy.center(); }
     const now = held && this.placeOf(anchor);
     if (now) this.cy.panBy({ x: held.x - now.x, y: held.y - now.y });
+    if (now) this.keepInSight();
     this.mark();
+  }
+
+  /** What is small enough to be seen whole is. */
+  keepInSight() {
+    const box = this.cy.elements().renderedBoundingBox();
+    if (box.w > this.cy.width() || box.h > this.cy.height()) return;
+    if (box.x1 < 0 || box.y1 < 0 || box.x2 > this.cy.width() || box.y2 > this.cy.height()) this.cy.center();
   }
 
   placeOf(id) {
@@ -168,6 +176,7 @@ class View {
     on("controls", "change", (event) => { this.controls = event.target.checked; this.draw(); });
     on("sides", "change", (event) => { this.apart = event.target.checked; this.rebuild(); });
     on("filter", "input", (event) => this.filter(event.target.value));
+    window.addEventListener("resize", () => { this.cy.resize(); this.cy.fit(undefined, 20); });
     this.cy.on("tap", (event) => { if (event.target === this.cy) this.choose(null); else this.choose(event.target.id()); });
     this.cy.on("dbltap", (event) => { if (event.target === this.cy) this.cy.fit(undefined, 20); });
     this.cy.on("dbltap", "node.scope", (event) => this.toggle(event.target.id()));
