@@ -83,6 +83,35 @@ def test_a_saved_model_predicts_what_its_signature_names(
     np.testing.assert_allclose([line["hidden"] for line in lines], hidden, rtol=1e-5, atol=1e-6)
 
 
+def test_lists_of_any_length_are_read_as_sparse_tensors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lists = [np.arange(row % 4) * (row + 3) % 11 for row in range(ROWS)]
+    data, rows = tmp_path / "lists.tfrecord", tmp_path / "rows.jsonl"
+    with tf.io.TFRecordWriter(str(data)) as file:
+        for values, ids in zip(FEATURES, lists, strict=True):
+            held = {"x": tf.train.Feature(float_list=tf.train.FloatList(value=values)),
+                    "ids": tf.train.Feature(int64_list=tf.train.Int64List(value=ids))}  # fmt: skip
+            file.write(tf.train.Example(features=tf.train.Features(feature=held)).SerializeToString())
+    with tf.Graph().as_default(), tf1.Session() as session, tf1.variable_scope("", use_resource=True):
+        tf1.train.get_or_create_global_step()
+        fed = tf1.placeholder(tf.string, [None])
+        spec = {"x": tf.io.FixedLenFeature([3], tf.float32), "ids": tf.io.VarLenFeature(tf.int64)}
+        parsed = tf.io.parse_example(fed, spec)
+        found = tf1.nn.safe_embedding_lookup_sparse(variable("table", (11, 3)), parsed["ids"], combiner="sum")
+        score = tf.reduce_sum(found * parsed["x"], 1)
+        session.run(tf1.global_variables_initializer())
+        saved = tf1.saved_model.Builder(str(tmp_path / "saved"))
+        signature = tf1.saved_model.predict_signature_def({"examples": fed}, {"score": score})
+        saved.add_meta_graph_and_variables(session, ["serve"], {"serving_default": signature})
+        saved.save()
+        table = session.run("table/Read/ReadVariableOp:0")
+    command = ["run", str(tmp_path / "saved"), "--mode=predict", "--num_replicas=2", f"--output={rows}"]
+    assert cli.main([*command, f"--rebind=examples.tfrecord={data}"]) == 0
+    assert "predicted 77 examples" in capsys.readouterr().out
+    expected = [table[ids].sum(0) @ values for values, ids in zip(FEATURES, lists, strict=True)]
+    np.testing.assert_allclose([json.loads(line)["score"] for line in rows.read_text().splitlines()], expected,
+                               rtol=1e-5, atol=1e-6)  # fmt: skip
+
+
 def test_another_signature_and_a_traced_batch(
     tmp_path: Path, examples: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +127,28 @@ def test_another_signature_and_a_traced_batch(
     assert cli.main(["run", made, f"--checkpoint={model}/variables/variables", rebind]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     np.testing.assert_allclose([row["chance"] for row in rows], expected()[0], rtol=1e-5)
+
+
+def test_check_view_and_report_take_a_saved_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, page = str(export(tmp_path / "saved", parsed=True)), tmp_path / "page.html"
+    assert cli.main(["check", model, "--mode=predict"]) == 0
+    assert "can run on a TPU: 38 nodes on the device" in capsys.readouterr().out
+    assert cli.main(["view", model, "--mode=predict", f"--output={page}"]) == 0
+    assert page.stat().st_size > 100_000
+    assert cli.main(["report", model, "--mode=predict", f"--output={page}"]) == 0
+    assert "note: the TPU compilers are asked of training graphs only" in capsys.readouterr().out
+    found = json.loads(page.with_suffix(".json").read_text())
+    assert (found["runs"], found["targets"], found["facts"][-1][:17]) == (True, [], "the TPU compilers")
+    assert cli.main(["compile", model, "--mode=predict"]) == 2
+    assert "the TPU compiler is asked of training graphs only" in capsys.readouterr().err
+
+
+def test_a_saved_model_without_its_mode_is_told_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(export(tmp_path / "saved", parsed=True))
+    assert cli.main(["check", model]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "cannot run on a TPU: tpugraph cannot convert the graph"
+    assert "`tpugraph run --mode=predict` computes what a signature of the SavedModel names" in "".join(said)
 
 
 def test_what_no_signature_gives_is_refused(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ def run(flags: Parsed, console: Console) -> Outcome:
         raise UsageError("'tpugraph compile' needs a MODEL", fix="tpugraph compile model.pb --topology=v5e:2x4")
     if flags["checkpoint"] and flags["output"] is None:
         raise UsageError("--checkpoint is for the variables of a bundle", fix="give -o FILE.tpugraph too")
+    if programs.mode_of(flags) != "train":
+        raise UsageError("the TPU compiler is asked of training graphs only",
+                         fix="`tpugraph check` says of graphs that evaluate or predict whether they can run")  # fmt: skip
     topologies.check(flags["topology"], 1)
     for_tpu = flags["output"] is None or flags["largest_batch"] or "topology" in flags.given
     if for_tpu:

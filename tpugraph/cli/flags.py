@@ -202,11 +202,15 @@ def help_of(command: Command) -> str:
     parts += ["", "flags (dashes instead of underscores are fine):"]
     for flag in command.flags:
         parts += _folded(_usage(flag), indent=2, at="|")
-        default = (
-            f" (default {flag.default})" if flag.default not in (None, False, (), "") and flag.kind != "enum" else ""
-        )
-        parts += _folded(flag.help + default, indent=6)
+        parts += _folded(flag.help + _default(flag), indent=6)
     return "\n".join(parts)
+
+
+def _default(flag: Flag) -> str:
+    """The default of a flag as one would write it; an enum has its own first among its values."""
+    if flag.default in (None, False, (), "") or flag.kind == "enum":
+        return ""
+    return f" (default {','.join(flag.default) if flag.kind == 'list' else flag.default})"
 
 
 def _folded(text: str, *, indent: int = 0, at: str = " ") -> list[str]:

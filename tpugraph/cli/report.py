@@ -26,6 +26,8 @@ from tpugraph.xla.memory_layouts import Placed
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
+_NOT_ASKED = "the TPU compilers are asked of training graphs only: there are no figures of memory and time"
+
 
 def run(flags: Parsed, console: Console) -> Outcome:
     """Write the report on MODEL: a page, and the same as JSON beside it."""
@@ -61,6 +63,10 @@ def _add_targets(report: ReportData, flags: Parsed, console: Console) -> None:
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
     if "batch" in program.report:
         report.facts = program.summary().splitlines()
+    if programs.mode_of(flags) != "train":
+        report.facts.append(_NOT_ASKED)
+        console.say(f"note: {_NOT_ASKED}")
+        return
     report.collectives = _collectives(graph, program)
     if "tpugraph/train" not in graph:
         adopt_tpu_estimator.add_entry_points(graph)

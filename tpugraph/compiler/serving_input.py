@@ -23,7 +23,7 @@ FILE = "examples.tfrecord"
 ROWS = 32
 """Rows of a batch where the signature leaves them open."""
 
-_STRING = attrs.dtype("string")
+_STRING, _VARIANT = attrs.dtype("string"), attrs.dtype("variant")
 _HELD = {"f": "float32", "i": "int64", "u": "int64", "b": "int64"}
 """The dtype in which an example holds numbers, by NumPy's letter for their kind."""
 
@@ -74,16 +74,16 @@ class _Feature:
     Attributes:
         key: the name of the feature.
         kind: its dtype there.
-        shape: of one example.
-        default: what stands where an example lacks it; a tensor of no elements where it must not.
-        read: the tensor that the graph reads.
+        shape: of one example; None where it holds a list of any length, which is a sparse tensor to the graph.
+        default: what stands where an example lacks it; a tensor of no elements where it must not, None for a list.
+        read: the tensor that the graph reads; of a list its indices, values and shape.
     """
 
     key: str
     kind: DType
-    shape: tuple[int, ...]
-    default: Tensor
-    read: Tensor
+    shape: tuple[int, ...] | None
+    default: Tensor | None
+    read: tuple[Tensor, ...]
 
 
 def _parsed(graph: Graph, fed: Mapping[str, Tensor]) -> list[_Feature]:
@@ -97,31 +97,31 @@ def _parsed(graph: Graph, fed: Mapping[str, Tensor]) -> list[_Feature]:
     for key, tensor in fed.items():
         kind = _stored(graph, key, tensor.node)
         missing = make.constant(np.zeros(0, object if kind == _STRING else kind.name), kind, name="required")
-        found.append(_Feature(key, kind, tuple(tensor.node.attr("shape")[1:]), missing, tensor))
+        found.append(_Feature(key, kind, tuple(tensor.node.attr("shape")[1:]), missing, (tensor,)))
     return found
 
 
 def _of_parser(graph: Graph, parser: Node) -> list[_Feature]:
-    """The features of an op that parses examples.
+    """The features of an op that parses examples: lists of any length, then those of a fixed shape.
 
     Raises:
-        ConversionError: its features are not known, or a row has a list of any length.
+        ConversionError: its features are not known, or one is ragged.
     """
     held: dict[str, list[Tensor]] = {}
     for name, tensor in zip(_operands(parser), parser.inputs, strict=True):
         held.setdefault(name, []).append(tensor)
-    keys, *listed = [_texts(held.get(f"{kind}_keys", [])) for kind in ("dense", "sparse", "ragged")]
+    dense, sparse, ragged = [_texts(held.get(f"{kind}_keys", [])) for kind in ("dense", "sparse", "ragged")]
     rows = parser.attr("dense_shapes")
-    if (
-        keys is None
-        or any(found or found is None for found in listed)
-        or any(shape is None or None in shape for shape in rows)
-    ):
-        raise ConversionError("the examples that the signature is fed hold lists of any length", node=parser, origin=graph.source,
-                              fix="export with features of fixed length")  # fmt: skip
-    return [_Feature(key, kind, tuple(shape), default, parser.out(port))
-            for port, (key, kind, shape, default) in enumerate(zip(keys, parser.attr("Tdense"), rows,
-                                                                   held.get("dense_defaults", []), strict=True))]  # fmt: skip
+    if dense is None or sparse is None or ragged != [] or any(shape is None or None in shape for shape in rows):
+        raise ConversionError("the examples that the signature is fed hold ragged tensors, or features of open shape",
+                              node=parser, origin=graph.source,
+                              fix="export with FixedLenFeature, or with VarLenFeature, which is a sparse tensor")  # fmt: skip
+    count = len(sparse)
+    lists = [_Feature(key, kind, None, None, tuple(parser.out(port) for port in (at, count + at, 2 * count + at)))
+             for at, (key, kind) in enumerate(zip(sparse, parser.attr("sparse_types"), strict=True))]  # fmt: skip
+    fixed = zip(dense, parser.attr("Tdense"), rows, held.get("dense_defaults", []), strict=True)
+    return lists + [_Feature(key, kind, tuple(shape), default, (parser.out(3 * count + at),))
+                    for at, (key, kind, shape, default) in enumerate(fixed)]  # fmt: skip
 
 
 def _operands(node: Node) -> list[str]:
@@ -147,30 +147,49 @@ def _texts(constants: list[Tensor]) -> list[str] | None:
 def _read(graph: Graph, features: Sequence[_Feature], rows: int) -> None:
     """Put the parts of a batch, which the input pipeline parses, in the place of what the graph reads."""
     make = Builder(graph, "examples")
-    kinds, rest = [f.kind for f in features], [f.shape for f in features]
-    parsed: dict[str, Any] = {"output_types": kinds, "output_shapes": [(None, *shape) for shape in rest]}
-    files, none = (
-        make.constant(np.array([FILE], object), _STRING, name="files"),
-        make.constant(np.array("", object), _STRING),
-    )
-    records = make.add(
-        "TFRecordDataset", [files, none, make.constant(np.int64(0), name="buffer_size")], (), name="records"
-    )
+    features = sorted(features, key=lambda feature: feature.key.encode())  # as the dataset hands them out
+    parsed: dict[str, Any] = {"output_types": [_VARIANT if f.shape is None else f.kind for f in features],
+                              "output_shapes": [None if f.shape is None else (None, *f.shape) for f in features]}  # fmt: skip
+    dataset = _dataset(make, features, rows, parsed)
+    iterator = make.add("IteratorV2", (), (), name="iterator", shared_name="", container="", **parsed)
+    make.node("MakeIterator", [dataset, iterator], name="make_iterator")
+    taken = make.node("IteratorGetNext", [iterator], name="next", shapes=parsed["output_shapes"], **parsed)
+    for port, feature in enumerate(features):
+        if feature.shape is None:
+            _unwrap(graph, make, feature, taken.out(port))
+            continue
+        (read,) = feature.read
+        kind = read.node.attr("dtype") if read.node.op in ops.PLACEHOLDERS else feature.kind
+        value = taken.out(port)
+        graph.replace_uses(read, value if feature.kind == kind else make.cast(value, kind))
+
+
+def _dataset(make: Builder, features: Sequence[_Feature], rows: int, parsed: dict[str, Any]) -> Tensor:
+    """Batches of examples from the file, parsed."""
+    names = make.constant(np.array([FILE], object), _STRING, name="files")
+    none = make.constant(np.array("", object), _STRING)
+    buffer = make.constant(np.int64(0), name="buffer_size")
+    records = make.add("TFRecordDataset", [names, none, buffer], (), name="records")
     size, keep = make.constant(np.int64(rows), name="batch_size"), make.constant(np.bool_(False), name="drop_remainder")
     batches = make.add(
         "BatchDatasetV2", [records, size, keep], (), name="batches", output_types=[_STRING], output_shapes=[(None,)]
     )
     one = make.constant(np.int64(1), name="parallel_calls")
-    dataset = make.add("ParseExampleDatasetV2", [batches, one, *(f.default for f in features)], (), name="parse", sparse_keys=[],
-                       dense_keys=[f.key for f in features], sparse_types=[], Tdense=kinds, dense_shapes=rest, **parsed)  # fmt: skip
-    iterator = make.add("IteratorV2", (), (), name="iterator", shared_name="", container="", **parsed)
-    make.node("MakeIterator", [dataset, iterator], name="make_iterator")
-    taken = make.node("IteratorGetNext", [iterator], name="next", shapes=parsed["output_shapes"], **parsed)
-    for port, feature in enumerate(features):
-        node = feature.read.node
-        kind = node.attr("dtype") if node.op in ops.PLACEHOLDERS else feature.kind
-        value = taken.out(port)
-        graph.replace_uses(feature.read, value if feature.kind == kind else make.cast(value, kind))
+    lists = [f for f in features if f.shape is None]
+    fixed = [(f, f.default) for f in features if f.default is not None]
+    return make.add("ParseExampleDatasetV2", [batches, one, *(default for _, default in fixed)], (), name="parse",
+                    sparse_keys=[f.key for f in lists], sparse_types=[f.kind for f in lists],
+                    dense_keys=[f.key for f, _ in fixed], Tdense=[f.kind for f, _ in fixed],
+                    dense_shapes=[f.shape for f, _ in fixed], **parsed)  # fmt: skip
+
+
+def _unwrap(graph: Graph, make: Builder, feature: _Feature, wrapped: Tensor) -> None:
+    """Give the graph the sparse tensor that the dataset hands out in a wrapping."""
+    forms = [(None, 2), (None,), (2,)]
+    unwrapped = make.node("DeserializeSparse", [wrapped], name="list", shapes=forms, dtype=feature.kind)
+    graph.set_attr(unwrapped, "_output_shapes", forms)  # as TensorFlow writes it: the rank stands nowhere else
+    for port, read in enumerate(feature.read):
+        graph.replace_uses(read, unwrapped.out(port))
 
 
 def _stored(graph: Graph, key: str, node: Node) -> DType:

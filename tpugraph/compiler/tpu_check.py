@@ -126,7 +126,9 @@ class Report:
         if self.compiles:
             how = "" if self.lowered else ", by the tables; XLA is asked of training graphs only"
             return f"can run on a TPU: {count}, nothing against any of them{how}"
-        stopping = len({finding.node for finding in self.stopping})
+        stopping = len({finding.node for finding in self.stopping if finding.node})
+        if not stopping:
+            return f"cannot run on a TPU: {CAUSES[self.stopping[0].cause]}"
         share = f"; {self.percent:.1f} % of {count} can compile" if self.device_nodes else ""
         return f"cannot run on a TPU: {counted(stopping, 'node')} in the way{share}"
 

@@ -148,8 +148,7 @@ def no_train_op(graph: Graph) -> RolesError:
     if apart is not None:
         what, fix = ops.APART[apart.op]
         return RolesError(f"the train op cannot be found: {what}", node=apart, origin=graph.source, fix=fix)
-    return RolesError(
-        "the graph has no train op: no variable is updated from the input",
-        origin=graph.source,
-        fix="give the training graph (not one for evaluation or prediction), or name it with --train_op",
-    )
+    fix = "give the training graph (not one for evaluation or prediction), or name it with --train_op"
+    if graph.signatures:
+        fix = "`tpugraph run --mode=predict` computes what a signature of the SavedModel names; training needs the training graph"
+    return RolesError("the graph has no train op: no variable is updated from the input", origin=graph.source, fix=fix)
