@@ -1,9 +1,15 @@
-"""Shell completion: bash completes as it is told to, and each script names every command and flag."""
+"""Shell completion: bash, zsh and fish complete what is typed, and each script names every command and flag."""
 
 from __future__ import annotations
 
+import os
+import pty
+import re
+import select
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +17,15 @@ import pytest
 from tpugraph import cli
 from tpugraph.cli.table import COMMANDS, SHELLS
 
-ANSWER = 'printf "%s\\n" "${COMPREPLY[@]}"'
+SETUP = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'PS1=; tpugraph() {{ echo "<$*>"; }}; source {script}'),
+    "zsh": (["zsh", "-f", "-i"], 'PS1=; autoload -U compinit; compinit -D -u; '
+            'tpugraph() {{ print -r -- "<$*>"; }}; source {script}'),
+}  # fmt: skip
+"""How a shell is started, and the line by which it loads the script; the command that is completed prints its arguments."""
+
+SECONDS = 60
+"""How long a shell on a busy machine is waited for."""
 
 
 def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -19,31 +33,74 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def completed(script: str, words: list[str], cwd: Path) -> list[str]:
-    """What bash offers for the last of the words; ``=`` is a word of its own there."""
-    listed = " ".join(f"'{word}'" for word in words)
-    body = f"{script}\ncompopt() {{ :; }}\nCOMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}; _tpugraph\n"
-    done = subprocess.run(["bash", "-c", body + ANSWER], cwd=cwd, capture_output=True, text=True, check=True)
+def there(shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.fail(f"no {shell}: apt-get install {shell}")
+
+
+class Typing:
+    """A shell at a terminal of its own, which takes keys."""
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self.terminal, other = pty.openpty()
+        self.shell = subprocess.Popen(["setsid", "--ctty", *command], stdin=other, stdout=other, stderr=other, cwd=folder,
+                                      env={**os.environ, "TERM": "dumb", "HOME": str(folder)})  # fmt: skip
+        os.close(other)
+        self.said = ""
+
+    def type(self, keys: str, until: str) -> str:
+        """Type, and give what stands on the screen from then until something does."""
+        at = len(self.said)
+        os.write(self.terminal, keys.encode())
+        end = time.monotonic() + SECONDS
+        while not re.search(until, self.said[at:]):
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.terminal], [], [], left)[0]:
+                pytest.fail(f"no {until} after {keys!r}: {self.said[at:]!r}")
+            self.said += os.read(self.terminal, 65536).decode(errors="replace")
+        return self.said[at:]
+
+    def close(self) -> None:
+        self.shell.kill()
+        self.shell.wait()
+        os.close(self.terminal)
+
+
+@pytest.mark.parametrize("shell", sorted(SETUP))
+def test_a_real_shell_completes_what_is_typed(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there(shell)
+    (tmp_path / "my model.pb").touch()
+    (tmp_path / "script").write_text(script(shell, capsys))
+    command, load = SETUP[shell]
+    typing = Typing(command, tmp_path)
+    try:
+        typing.type(f"{load.format(script='./script')}; echo re''ady\n", "\nready")
+        for typed, run in [
+            ("in\t", "inspect"),
+            ("completion z\t", "completion zsh"),
+            ("convert --num\t8", "convert --num_replicas=8"),
+            ("convert --mode=e\t", "convert --mode=eval"),
+            ("view --for\th\t", "view --format=html"),
+            ("run my\t", "run my model.pb"),
+            ("run --checkpoint=my\t", "run --checkpoint=my model.pb"),
+        ]:
+            said = typing.type(f"tpugraph {typed}\n", "<.*>")
+            assert f"<{run}>" in said, said
+    finally:
+        typing.close()
+
+
+def test_fish_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there("fish")
+    (tmp_path / "my model.pb").touch()
+    (tmp_path / "script").write_text(script("fish", capsys))
+    asked = ["in", "completion z", "convert --num", "convert --mode=e", "view --format ht", "run my"]
+    lines = "; ".join(f"complete -C 'tpugraph {line}'" for line in asked)
+    done = subprocess.run(["fish", "--no-config", "-c", f"source script; {lines}"], cwd=tmp_path, capture_output=True,
+                          text=True, check=True, env={**os.environ, "HOME": str(tmp_path)}, timeout=SECONDS)  # fmt: skip
+    found = [line.partition("\t")[0] for line in done.stdout.splitlines()]
+    assert found == ["inspect", "zsh", "--num_replicas", "--mode=eval", "html", "my model.pb"]
     assert done.stderr == ""
-    return done.stdout.split()
-
-
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        (["tpugraph", "in"], ["inspect"]),
-        (["tpugraph", "convert", "--num"], ["--num_replicas="]),
-        (["tpugraph", "convert", "--mode", "=", "e"], ["eval"]),
-        (["tpugraph", "convert", "--mode", "="], ["train", "eval", "predict"]),
-        (["tpugraph", "run", "mod"], ["model.pb"]),
-        (["tpugraph", "run", "--checkpoint", "=", "mod"], ["model.pb"]),
-        (["tpugraph", "completion", "z"], ["zsh"]),
-        (["tpugraph", "worker", "--topo"], []),
-    ],
-)
-def test_bash(words: list[str], found: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "model.pb").touch()
-    assert completed(script("bash", capsys), words, tmp_path) == found
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -39,11 +39,11 @@ FLAGS
             completion*) words="SHELLS" ;;
         esac
     fi
-    if [ -n "$words" ]; then COMPREPLY=($(compgen -W "$words" -- "$word"))
-    else COMPREPLY=($(compgen -f -- "$word")); fi
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
     if [[ "${COMPREPLY[0]}" == *= ]]; then compopt -o nospace; fi
 }
-complete -o filenames -F _tpugraph tpugraph"""
+# where no word fits, files do
+complete -o default -F _tpugraph tpugraph"""
 
 
 def _bash() -> str:
