@@ -220,6 +220,19 @@ def test_a_metric_that_waits_for_training_is_refused(capsys: pytest.CaptureFixtu
     assert "the graph trains: 'GradientDescent/update_" in capsys.readouterr().err
 
 
+def test_a_folder_that_run_trained_is_evaluated_from_the_first_batch(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its checkpoint holds the position of the training's input, which is no position of the evaluation's."""
+    model, trained = folder / "positioned.pb", str(folder / "trained_by_run")
+    model.write_bytes(graphdef.serialize(graphdef.to_graph_def(trace(training_with_metrics))))
+    assert cli.main(["run", str(model), "--steps=2", "--num_replicas=2", f"--model_dir={trained}"]) == 0
+    assert cli.main(["run", trained, "--mode=eval", "--num_replicas=4"]) == 0
+    said = capsys.readouterr().out
+    assert "evaluated 64 examples" in said
+    assert f"restored {trained}/model.ckpt-2 at step 2" in said
+
+
 def test_an_input_without_an_end_asks_for_steps(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["run", str(IRIS.parent), "--mode=eval"]  # a model_dir that was never evaluated: its training graph
     assert cli.main(command) == 2

@@ -101,7 +101,7 @@ def test_compare_names_the_first_tensor_that_differs(capsys: pytest.CaptureFixtu
     assert "the same: no tensor differs" in capsys.readouterr().out
     assert cli.main(["compare", IRIS, "--num_replicas=4", f"--passes={WRONG}"]) == 1
     said = capsys.readouterr().out
-    assert "1 core: 1 tensor of step 1 differ" in said
+    assert "1 core: 1 differing tensor in step 1, the first is" in said
     assert said.count("tensor    gradients/dense_2/BiasAdd_grad/tuple/control_dependency_1 (Identity)") == 2
     assert "lives     the same on every core, each core's is compared" in said
     assert "reads     gradients/dense_2/BiasAdd_grad/BiasAddGrad: the same" in said

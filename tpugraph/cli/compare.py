@@ -40,7 +40,7 @@ def lines(found: TensorComparison) -> list[str]:
         differing = [difference for difference in found.differences if difference.cores == cores]
         if differing:
             told += [
-                f"{counted(cores, 'core')}: {counted(len(differing), 'tensor')} of step {differing[0].step} differ, the first is"
+                f"{counted(cores, 'core')}: {counted(len(differing), 'differing tensor')} in step {differing[0].step}, the first is"
             ]
             told += _first(differing[0], found.engines[0])
             told += [f"  then      {d.tensor} ({d.op}) by {d.difference:.1e}" for d in differing[1:_MOST]]

@@ -10,6 +10,7 @@ from tpugraph.estimator.device_mesh import assignment
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
+from tpugraph.support.wording import counted
 
 _ARGUMENT = {
     ModeKeys.TRAIN: "train_batch_size",
@@ -51,7 +52,7 @@ class Batches:
         if self.cores > 1 and self.core == self.whole:
             return f"batch {self.whole}, the same on each of {self.cores} cores"
         shared = f" on {self.hosts} workers" if self.hosts > 1 else ""
-        return f"global batch {self.whole} = {self.cores} cores x {self.core}{shared}"
+        return f"global batch {self.whole} = {counted(self.cores, 'core')} x {self.core}{shared}"
 
 
 def check_batch_size(mode: str, size: object) -> int:

@@ -19,6 +19,7 @@ from tpugraph.estimator.reporting import say
 from tpugraph.estimator.tracing import Traced
 from tpugraph.runtime.event_files import Events
 from tpugraph.support.errors import ArgumentError, RunError
+from tpugraph.support.wording import counted
 
 tf1 = tf.compat.v1
 
@@ -106,7 +107,7 @@ def evaluate_on_cores(
     if steps is not None and result.steps < steps:
         say(f"the data ended after {result.steps:,} of {steps:,} batches")
     found = {**together(traced.spec.eval_metric_ops, result), "global_step": np.int64(session.global_step)}
-    done = f"{result.examples:,} examples in {_batches(result.steps)} on {_cores(session.num_replicas)}"
+    done = f"{counted(result.examples, 'example')} in {_batches(result.steps)} on {_cores(session.num_replicas)}"
     return _report(folder, traced, found, done, checkpoint)
 
 

@@ -20,6 +20,7 @@ from tpugraph.estimator.tracing import Traced
 from tpugraph.estimator.warm_start import WarmStartSettings
 from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.event_files import Events
+from tpugraph.support.wording import counted
 
 tf1 = tf.compat.v1
 
@@ -104,7 +105,7 @@ def _steps(session: Any, traced: Traced, config: RunConfig, watch: _Watch, goal:
             done += 1
             meter.update(done, float(loss))
     except tf.errors.OutOfRangeError:
-        say(f"the data ended after {done - start:,} steps")
+        say(f"the data ended after {counted(done - start, 'step')}")
     finally:
         meter.end(done)
 

@@ -8,6 +8,7 @@ import time
 
 from tpugraph.runtime.event_files import Events
 from tpugraph.support.progress import Progress
+from tpugraph.support.wording import counted
 
 LOGGER = logging.getLogger("tpugraph")
 
@@ -80,7 +81,7 @@ class Meter:
         start, began = self._began
         seconds = time.monotonic() - began
         loss = "" if self._loss is None else f", loss {self._loss:.6g}"
-        say(f"trained {step - start:,} steps in {seconds:.1f} s, to step {step:,}{loss}")
+        say(f"trained {counted(step - start, 'step')} in {seconds:.1f} s, to step {step:,}{loss}")
 
     def close(self) -> None:
         """Leave the terminal to others; nothing happens the second time."""

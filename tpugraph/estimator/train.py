@@ -29,6 +29,7 @@ from tpugraph.runtime.cluster.workers import CLUSTER
 from tpugraph.runtime.event_files import Events
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import RunError
+from tpugraph.support.wording import counted
 
 tf1 = tf.compat.v1
 _REACH_SECONDS = 120.0
@@ -217,7 +218,7 @@ class Training:
                     if not self._interrupt.requested:
                         checkpoints.save_if_due(step)
                 if len(losses) < count:
-                    say(f"the data ended after {step - start:,} steps")
+                    say(f"the data ended after {counted(step - start, 'step')}")
                     break
         return step
 

@@ -14,6 +14,7 @@ from tpugraph.estimator.reporting import say
 from tpugraph.runtime import checkpoint
 from tpugraph.runtime.checkpoints.whole import verify
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, CheckpointError
+from tpugraph.support.wording import counted
 
 if TYPE_CHECKING:
     from tpugraph.estimator.host_session import HostSession
@@ -93,7 +94,7 @@ def warm_start(traced: Traced, host: HostSession, settings: WarmStartSettings | 
             fix=f"it has {', '.join(sorted(held)[:5])}; see vars_to_warm_start and var_name_to_prev_var_name",
         )
     host.set_values(restored)
-    say(f"warm start from {prefix}: {len(restored)} variables restored{_listed('missing', missing)}"
+    say(f"warm start from {prefix}: {counted(len(restored), 'variable')} restored{_listed('missing', missing)}"
         f"{_listed('of another shape', mismatched)}")  # fmt: skip
 
 

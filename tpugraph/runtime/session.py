@@ -22,6 +22,7 @@ from tpugraph.runtime.stall_watch import IDLE_SECONDS
 from tpugraph.runtime.stateful_session import StatefulSession
 from tpugraph.runtime.timeline import OFF, Timeline
 from tpugraph.support.errors import RunError
+from tpugraph.support.wording import counted
 from tpugraph.tpu.form_check import check_form
 from tpugraph.tpu.program import Program
 
@@ -157,7 +158,7 @@ class TPUSession(StatefulSession):
                 on_loop(self.global_step, found)
             if len(found) < count:
                 self._host.raise_failure_of_input()
-                self.notes.append(f"the data ended after {len(losses)} steps")
+                self.notes.append(f"the data ended after {counted(len(losses), 'step')}")
                 break
         return losses
 

@@ -83,7 +83,7 @@ class StatefulSession:
         self._host.fill_queues()
 
     def restore(self, path: str | os.PathLike[str], *, with_input: bool = True) -> int:
-        """Restore variables, and the position of the input where the checkpoint has it.
+        """Restore variables, and the position of the input where the checkpoint has it and the graph trains.
 
         Args:
             path: a checkpoint prefix such as ``model_dir/model.ckpt-100``, or a folder whose newest one is taken.
@@ -96,7 +96,8 @@ class StatefulSession:
             CheckpointError: no checkpoint, or one that does not match; what is missing or differs is named.
         """
         prefix, has_input = self._checkpoints.find(path)
-        with_position = has_input and with_input
+        trains = "tpugraph/train" in self._host.names  # others begin with the first batch, of an input of their own
+        with_position = has_input and with_input and trains
         if not self._initialized:
             for name in ("tpugraph/init_local", "tpugraph/init_input"):
                 self._run([name])
@@ -105,7 +106,7 @@ class StatefulSession:
         self._trained = step_of(prefix)
         self.restored_from = str(prefix)
         step = self.global_step
-        if step > 0 and with_input and not has_input and "tpugraph/train" in self._host.names:
+        if step > 0 and with_input and not has_input and trains:
             self.notes.append(f"the checkpoint holds no position of the input: it starts anew at step {step}")
         self._host.fill_queues()
         return step
