@@ -97,6 +97,7 @@ def test_a_slow_input_bounds_the_run(engine: str) -> None:
         session.train(12)
     shares = found.shares()
     assert shares[INPUT] > 0.6, shares
+    assert_trace_event_format(found.as_chrome())
     assert found.bound().endswith("bound by the input")
 
 
@@ -107,6 +108,47 @@ def test_three_parts_at_once_are_three_rows() -> None:
         session.train(6)
     assert {span.part for span in found.spans} == {"loop", INFEED, DEVICE, OUTFEED}
     assert {span.loop for span in found.spans} == {1, 2}
+    assert_trace_event_format(json.loads(json.dumps(found.as_chrome())))
+
+
+EVENT = {
+    "M": {"name": str, "ph": str, "pid": int, "tid": int, "args": dict},
+    "X": {"name": str, "cat": str, "ph": str, "pid": int, "tid": int, "ts": float, "dur": float, "args": dict},
+}
+"""The fields of the Trace Event Format by the phase of an event: metadata, and complete events in microseconds."""
+METADATA = {"process_name": ("name", str), "thread_name": ("name", str), "thread_sort_index": ("sort_index", int)}
+
+
+def assert_trace_event_format(found: dict[str, Any]) -> None:
+    """Hold a timeline against the object form of the Trace Event Format, and against what importers make of a row.
+
+    Slices of a row must nest or lie behind each other: Perfetto's importer drops those that overlap otherwise.
+    """
+    assert found.keys() == {"traceEvents", "displayTimeUnit", "otherData"}
+    assert found["displayTimeUnit"] in ("ms", "ns")
+    ends: dict[tuple[int, int], list[float]] = {}
+    for event in sorted(found["traceEvents"], key=lambda event: (event.get("ts", -1), -event.get("dur", 0))):
+        form = EVENT[event["ph"]]
+        assert event.keys() == form.keys(), event
+        assert all(isinstance(event[key], (int, float) if kind is float else kind) for key, kind in form.items()), event
+        if event["ph"] == "M":
+            name, kind = METADATA[event["name"]]
+            assert isinstance(event["args"][name], kind), event
+            continue
+        assert event["ts"] >= 0, event
+        assert event["dur"] >= 0, event
+        around = ends.setdefault((event["pid"], event["tid"]), [])
+        while around and around[-1] <= event["ts"] + 0.1:  # times are rounded to a tenth of a microsecond
+            around.pop()
+        assert not around or event["ts"] + event["dur"] <= around[-1] + 0.1, event
+        around.append(event["ts"] + event["dur"])
+
+
+def test_slices_that_overlap_in_a_row_are_no_trace() -> None:
+    fine = timeline(("loop", 0.0, 4.0, 1), (DEVICE, 0.0, 2.0, 1), (DEVICE, 2.0, 3.0, 1)).as_chrome()
+    assert_trace_event_format(fine)
+    with pytest.raises(AssertionError):
+        assert_trace_event_format(timeline((DEVICE, 0.0, 2.0, 1), (DEVICE, 1.0, 3.0, 1)).as_chrome())
 
 
 def test_the_command_line_writes_what_perfetto_opens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,6 +167,7 @@ def test_the_command_line_writes_what_perfetto_opens(tmp_path: Path, capsys: pyt
     assert ": bound by " in line
     assert line.endswith(f"; wrote {place}")
     found = json.loads(place.read_text())
+    assert_trace_event_format(found)
     shares = json.loads(printed.out)["shares"]
     assert found["otherData"]["shares"] == {part: pytest.approx(share, abs=1e-4) for part, share in shares.items()}
     assert sum(shares.values()) == pytest.approx(1.0)
