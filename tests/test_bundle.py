@@ -155,7 +155,7 @@ def test_the_command_trains_a_bundle_without_tensorflow(written: Path, trained: 
     ("words", "said"),
     [
         ([], "the following arguments are required: --data"),
-        (["--data=nowhere.npz"], "--data=nowhere.npz cannot be read as .npz"),
+        (["--data=nowhere.npz"], "there is no file --data=nowhere.npz"),
         (["--data=two.npz"], "--data=two.npz has 2 arrays, and a step takes"),
         (["--data=uneven.npz"], "have not the same number of steps: 1, 3"),
         (["--data=two.npz", "--steps=0"], "--steps=0 is not a whole number of at least 1"),

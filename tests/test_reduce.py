@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import planted
@@ -80,6 +81,24 @@ def test_the_search_finds_two_units_among_many(hints: list[str]) -> None:
 
     assert Search([(node,) for node in graph], shows).smallest(hints) == [200, 203]
     assert len(tried) < 60
+
+
+def test_of_two_ways_the_near_one_is_kept() -> None:
+    """A symptom at the end of a chain that needs one of two leaves, with what leads from the leaf to the end."""
+    graph = tpugraph.Graph()
+    leaves = {number: graph.add("Test", f"leaf_{number}") for number in (92, 80)}
+    before: list[Any] = []
+    for number in range(100):
+        read = [leaves[number].out()] if number in leaves else []
+        before = [graph.add("Test", f"node_{number}", [*before, *read]).out()]
+    names = [node.name for node in graph]
+
+    def shows(kept: Sequence[int]) -> bool:
+        held = {names[number] for number in kept}
+        return any({f"leaf_{leaf}", *(f"node_{number}" for number in range(leaf, 100))} <= held for leaf in leaves)
+
+    found = Search([(node,) for node in graph], shows).smallest(["node_99"])
+    assert [names[number] for number in found] == ["leaf_92", *(f"node_{number}" for number in range(92, 100))]
 
 
 def test_values_of_cores_make_up_that_of_the_plain_graph() -> None:

@@ -46,6 +46,8 @@ def test_case_and_dashes_count_for_nothing() -> None:
     [
         (["inspekt", IRIS], "did you mean 'tpugraph inspect'?"),
         (["convert", IRIS, "--iteration_per_loop=3"], "did you mean --iterations_per_loop?"),
+        (["check", IRIS, "--topolgy=v4"], "--topology is a flag of: tpugraph reduce, tpugraph compile, tpugraph report"),
+        (["convert", IRIS, "--passes=prune,infed,..."], "did you mean infeed?"),
         (["convert", IRIS, "--batch_norm=globl"], "did you mean global?"),
         (["compile", IRIS, "--topology=v5e:2x5"], "did you mean v5e:2x"),
         (["inspect", IRIS, "--why=dense/kernle"], "did you mean dense/kernel?"),

@@ -94,6 +94,8 @@ def _arrays(path: str, inputs: list[str]) -> list[Any]:
 
     from tpugraph.runtime.pjrt.bundle_archive import BROKEN
 
+    if not Path(path).is_file():
+        raise LoadError(f"there is no file --data={path}", fix="check the path; numpy.savez writes such a file")
     try:
         with np.load(path) as stored:
             held = {name: stored[name] for name in stored.files}

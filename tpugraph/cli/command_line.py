@@ -118,8 +118,8 @@ def _unforeseen(error: Exception) -> TpuGraphError:
     """A failure that nobody foresaw, as a block: its words and the line of tpugraph that it came from."""
     words = next(iter(str(error).splitlines()), "")
     if isinstance(error, ModuleNotFoundError):
-        found = TpuGraphError(f"{error.name} is not installed", fix="python -m pip install tpugraph; a bundle needs jax and "
-                              "NumPy alone: tpugraph.runtime.pjrt.load")  # fmt: skip
+        found = TpuGraphError(f"{error.name} is not installed", fix="python -m pip install tpugraph; a bundle alone needs "
+                              "jax and NumPy: tpugraph run step.tpugraph --data=batches.npz")  # fmt: skip
     elif isinstance(error, MemoryError):
         found = TpuGraphError("the machine has too little memory", fix="use fewer cores or a smaller batch")
     elif isinstance(error, OSError) and error.filename:

@@ -146,11 +146,12 @@ def _underscores(argument: str) -> str:
 def _unknown_flag(command: Command, name: str) -> UsageError:
     names = [flag.name for flag in command.flags]
     close = near(name, names)
-    others = [c.name for c in COMMANDS.values() if name in [f.name for f in c.flags]]
+    meant = next(iter(near(name, {flag.name for other in COMMANDS.values() for flag in other.flags})), "")
+    others = [c.name for c in COMMANDS.values() if meant in [flag.name for flag in c.flags]]
     if close:
         fix = f"did you mean --{close[0]}?"
     elif others:
-        fix = f"--{name} is a flag of: tpugraph {', tpugraph '.join(others)}"
+        fix = f"--{meant} is a flag of: tpugraph {', tpugraph '.join(others)}"
     else:
         fix = f"`tpugraph {command.name} --help` lists the flags"
     dashes = "-" if len(name) == 1 else "--"

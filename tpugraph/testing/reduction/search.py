@@ -53,9 +53,22 @@ class Search:
             size = 1
             while size < len(near):
                 if self._try(near[:size]):
-                    return sorted(near[:size])
+                    return sorted(near[: self._fewest(near, size // 3, size)])
                 size *= 3
         return None
+
+    def _fewest(self, near: list[int], low: int, high: int) -> int:
+        """How many of the nearest units show it: more than ``low``, which do not, and at most ``high``, which do.
+
+        What is far away goes before delta debugging, which would keep the far one of two ways at random.
+        """
+        while low + 1 < high:
+            middle = (low + high) // 2
+            if self._try(near[:middle]):
+                high = middle
+            else:
+                low = middle
+        return high
 
     def _nearest(self, start: int) -> list[int]:
         """All units, by their distance along edges."""
