@@ -54,6 +54,14 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     own_passes.installed.cache_clear()
 
 
+def test_verify_takes_passes_too(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = "--passes=prune,...,cross-replica-sum,planted:ScaleGradient,..."
+    assert cli.main(["verify", str(IRIS), "--num_replicas=1", "--steps=1", wrong]) == 1
+    said = capsys.readouterr().out
+    assert "NOT the same: 'dense_2/bias/Adagrad' differs most" in said
+    assert "`tpugraph compare` names the first tensor that differs" in said
+
+
 def ran(capsys: pytest.CaptureFixture[str], passes: str) -> list[str]:
     """The passes that a conversion ran."""
     assert cli.main(["convert", str(IRIS), "-o", "out.pb", "--json", f"--passes={passes}"]) == 0

@@ -141,14 +141,7 @@ _MODE = (
         shown="NAME",
     ),
 )
-CONVERSION = (
-    *_MODE,
-    _CORES,
-    _LOOP,
-    _BATCH,
-    *_FINDING,
-    _VARYING,
-    *_EXACTNESS,
+_PIPELINE = (
     Flag(
         "max_ids",
         "integer",
@@ -164,6 +157,16 @@ CONVERSION = (
         "the pipeline, such as 'prune,my.module:MyPass,...'; `tpugraph passes` lists the default, '...' is its rest",
         shown="LIST",
     ),
+)
+CONVERSION = (
+    *_MODE,
+    _CORES,
+    _LOOP,
+    _BATCH,
+    *_FINDING,
+    _VARYING,
+    *_EXACTNESS,
+    *_PIPELINE,
     Flag("dump_dir", "string", None, "folder for a numbered text dump after each pass", shown="DIR"),
     Flag("dump_after", "list", (), "dump after these passes only", shown="PASS,..."),
     Flag(
@@ -342,6 +345,7 @@ VERIFY = Command(
         *_FINDING,
         _VARYING,
         *_EXACTNESS,
+        *_PIPELINE,
         *COMMON,
     ),
 )

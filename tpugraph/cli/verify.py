@@ -45,7 +45,8 @@ def run(flags: Parsed, console: Console) -> Outcome:
         console.say(f"note: {note}")
     console.say(verdict(found))
     if grid is None and not found.ok:
-        console.say("--grid=text shows each variable by step, --grid=page.html does as a page")
+        console.say("--grid=text shows each variable by step, --grid=page.html does as a page; `tpugraph compare` names the "
+                    "first tensor that differs, `tpugraph reduce` finds the smallest graph")  # fmt: skip
     result = {"ok": found.ok, "model": model, "steps": steps, "tolerance": found.tolerance,
               "comparisons": [asdict(c) | {"ok": c.within(found.tolerance)} for c in found.comparisons],
               "notes": found.notes, "recorded_batches": found.recorded}  # fmt: skip

@@ -1,1 +1,1 @@
-"""What the whole house stands on: errors, files that are written whole, progress, graph algorithms on numbers."""
+"""What all rooms stand on: errors, files that are written whole, progress, graph algorithms on numbers."""
