@@ -32,15 +32,17 @@ def picture(passes: Sequence[str]) -> str:
         box(20, low + 45, 300, 110, PROGRAM, "Program: TPU graph and report", "host: input loop, infeed, outfeed, summaries",
             "device: one cluster with the training loop", "entry points tpugraph/…"),
         box(400, low + 60, 140, 80, BOX, "TPUSession", "restore, train, save"),
-        box(620, low + 30, 260, 55, BOX, "TPU master", "runs the graph as it is"),
-        box(620, low + 105, 260, 55, BOX, "emulator", "N cores as ordinary TensorFlow ops"),
+        box(620, low + 15, 260, 52, BOX, "TPU master", "runs the graph as it is"),
+        box(620, low + 75, 260, 52, BOX, "emulator", "N cores as ordinary TensorFlow ops"),
+        box(620, low + 135, 260, 52, BOX, "PJRT", "the loop compiled for devices of jax"),
         arrow("M210 75 H268"), arrow("M420 75 H478"), arrow("M345 120 V163"), arrow("M570 120 V163"),
         arrow(f"M170 {low} V{low + 43}"), arrow(f"M320 {low + 100} H398"),
-        arrow(f"M540 {low + 90} C580 {low + 90} 580 {low + 58} 618 {low + 58}"),
-        arrow(f"M540 {low + 110} C580 {low + 110} 580 {low + 132} 618 {low + 132}"),
+        arrow(f"M540 {low + 86} C580 {low + 86} 580 {low + 41} 618 {low + 41}"),
+        arrow(f"M540 {low + 100} H618"),
+        arrow(f"M540 {low + 114} C580 {low + 114} 580 {low + 161} 618 {low + 161}"),
         '<text x="578" y="146" font-size="12">names and reasons</text>',
     ]  # fmt: skip
-    return "\n".join([head(low + 190, len(passes)), *drawn, "</svg>", ""])
+    return "\n".join([head(low + 202, len(passes)), *drawn, "</svg>", ""])
 
 
 def lines_of(passes: Sequence[str]) -> list[str]:
@@ -76,7 +78,7 @@ def head(height: int, count: int) -> str:
 <!-- Written by tools/make_docs.py. -->
 <title>The way of a graph through tpugraph</title>
 <desc>Files become a Graph, roles are found, {count} passes rewrite it into a TPU graph, and a session runs that on a TPU
-master or on emulated cores.</desc>
+master, on emulated cores or, compiled, on devices of jax.</desc>
 <defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="8" markerHeight="8" orient="auto"><path
  d="M0 0 L10 5 L0 10 z" fill="#444"/></marker></defs>
 <rect width="900" height="{height}" fill="#ffffff"/>"""

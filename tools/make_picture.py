@@ -139,7 +139,7 @@ def after(found: Counter[str], report: dict[str, Any]) -> list[str]:
             count(found, "loops on the device", "infeed on the device", "outfeed on the device"), DEVICE),
         arrow("M540 114 V146"),
         arrow("M622 172 C700 172 720 92 828 92", f"{traffic['infeed']:,} bytes a step", (716, 86)),
-        arrow("M830 104 C740 150 740 252 624 252", f"{traffic['outfeed']} bytes a step", (758, 241)),
+        arrow("M830 104 C740 150 740 252 624 252", f"{traffic['outfeed']} bytes a step", (752, 253)),
         arrow("M828 332 H624", "read and updated", (722, 325)),
         arrow("M1022 332 C1064 332 1064 92 1022 92"),
         f'<text x="1042" y="212" text-anchor="middle" font-size="12" transform="rotate(-90 1042 212)">{STEPS} steps</text>',
