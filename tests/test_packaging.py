@@ -63,4 +63,5 @@ def test_the_metadata_names_its_authors_licence_and_command(built: Path) -> None
     assert "License-Expression: Apache-2.0 AND MIT" in said
     assert "License-File: tpugraph/views/assets/vendor/cytoscape.LICENSE" in said
     assert "# tpugraph" in said
+    assert "Project-URL" not in said  # there is no public address, and none is made up
     assert "tpugraph = tpugraph.cli:main" in (built / "tpugraph.egg-info" / "entry_points.txt").read_text()

@@ -337,6 +337,16 @@ def test_what_is_in_the_way_is_red_and_told_with_its_replacement(pages: Any, ref
     assert page.said == []
 
 
+def test_a_conversion_that_stops_before_the_sides_are_told_shows_the_graph_by_scopes(
+    pages: Any, tmp_path: Path
+) -> None:
+    page = opened(pages, view(IRIS, mode="predict", predictions={"scores": "nowhere"}), tmp_path)
+    assert page.text("#verdict").startswith("cannot run on a TPU")
+    assert page.run("view.cy.getElementById('dense/').length") == 1
+    assert (page.run("view.way"), page.page.is_checked("#sides")) == ("verdict", False)
+    assert page.said == []
+
+
 def test_a_name_is_never_taken_for_markup(pages: Any, tmp_path: Path, iris: View) -> None:
     found = copy.deepcopy(iris)
     found.data.title = "</script><img src=x onerror=alert(1)>"

@@ -6,9 +6,9 @@ class View {
     this.data = data;
     this.stages = new Stages(data);
     this.stage = data.stages.length - 1;
-    this.way = "side";
+    this.apart = data.nodes.some((node) => node.side); // a conversion that stopped early tells no sides
+    this.way = this.apart ? "side" : "verdict";
     this.controls = false;
-    this.apart = true;
     this.words = "";
     this.open = new Set(["device:", "host:"]);
     this.chosen = null;
@@ -171,6 +171,8 @@ class View {
     const slider = document.getElementById("stage");
     slider.max = this.data.stages.length - 1;
     slider.value = this.stage;
+    document.getElementById("sides").checked = this.apart;
+    document.getElementById("colour").value = this.way;
     on("stage", "input", () => this.goTo(Number(slider.value)));
     on("colour", "change", (event) => { this.way = event.target.value; this.rebuild(); });
     on("controls", "change", (event) => { this.controls = event.target.checked; this.draw(); });
