@@ -91,6 +91,8 @@ def test_a_real_compiler_fills_the_page(pages: Any, tmp_path: Path) -> None:
     assert page.page.locator("#memory .tensor").count() == sum(len(t["tensors"]) for t in found["targets"]) > 0
     assert page.run("chart.data.datasets.length") == 4
     assert page.page.locator("#collectives tr").count() == len(found["collectives"]) + 1 == 7
+    assert page.run("collectives(Array(30).fill({ tensor: 'x', bytes: 2, how: '' })).map((part) => part.textContent)")[::2] == [
+        "30 values, 60 bytes of a core.", "... and 10 more with 20 bytes together."]  # fmt: skip
     assert page.run("curves.map((chart) => chart.data.datasets[0].data.length)") == [
         len(target["live"]["points"]) + 1 for target in found["targets"]
     ]

@@ -26,6 +26,7 @@ from tpugraph.xla.memory_layouts import Placed
 from tpugraph.xla.module import Module
 from tpugraph.xla.topologies import CHIPS, TOPOLOGIES, Compiled
 
+_SUMMED = "the sum over the cores"
 _NOT_ASKED = "the TPU compilers are asked of training graphs only: there are no figures of memory and time"
 
 
@@ -174,7 +175,7 @@ def _collectives(graph: Graph, program: Program) -> list[Collective]:
     said = program.report.get("collectives", {}).get("combined", {})
     last = {tensor.node for node in graph.with_attr("_tpu_output_identity") for tensor in node.inputs}
     found = [
-        Collective(str(node.inputs[0]), said.get(str(node.inputs[0]), ""), shapes.byte_size(node.out()))
+        Collective(str(node.inputs[0]), said.get(str(node.inputs[0]), _SUMMED), shapes.byte_size(node.out()))
         for node in graph.of_type("CrossReplicaSum")
         if node not in last
     ]

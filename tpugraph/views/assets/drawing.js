@@ -82,7 +82,7 @@ function leafElement(view, leaf, parent) {
   const label = shortLabel(leaf.label), op = shortLabel(leaf.op);
   const width = 18 + 7.6 * Math.max(label.length, op.length);
   return { group: "nodes", classes: classes.join(" "),
-    data: { id: leaf.id, parent, number: leaf.number, label: `${label}\n${op}`, width,
+    data: { id: leaf.id, parent, number: leaf.number, label: label === op ? op : `${label}\n${op}`, width,
       colour: PALETTES[view.way][kind] } };
 }
 

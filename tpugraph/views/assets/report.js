@@ -136,7 +136,18 @@ function roofline(all) {
     options: { animation: false, maintainAspectRatio: false,
       plugins: { legend: { position: "right", labels: { filter: (item) => !item.text.startsWith("this step") } } },
       scales: { x: { type: "logarithmic", ticks, title: { display: true, text: "operations for each byte that is read or written" } },
-        y: { type: "logarithmic", ticks, title: { display: true, text: "teraflops at most" } } } } });
+        y: { type: "logarithmic", ticks, suggestedMax: (2 * Math.max(...all.map((t) => t.peak_flops))) / 1e12, title: { display: true, text: "teraflops at most" } } } } });
+}
+
+const MOST_SHOWN = 20;
+
+/** The largest values, and how many others there are; the JSON beside the page has all of them. */
+function collectives(all) {
+  const size = (some) => bytesText(some.reduce((total, c) => total + (c.bytes || 0), 0));
+  const rest = all.slice(MOST_SHOWN);
+  return [make("p", { class: "small" }, `${all.length.toLocaleString("en")} value${all.length === 1 ? "" : "s"}, ${size(all)} of a core.`),
+    table(["value", "bytes of a core", "why"], all.slice(0, MOST_SHOWN).map((c) => [c.tensor, bytesText(c.bytes), c.how])),
+    rest.length ? make("p", { class: "small" }, `... and ${rest.length.toLocaleString("en")} more with ${size(rest)} together.`) : ""];
 }
 
 function show(data) {
@@ -152,8 +163,7 @@ function show(data) {
   const measured = compiled.filter((t) => t.flops > 0 && t.bytes_accessed > 0);
   if (measured.length) window.chart = roofline(measured);
   if (data.collectives.length) {
-    fill("collectives", make("h2", {}, "What the cores combine in each step"),
-      table(["value", "bytes of a core", "why"], data.collectives.map((c) => [c.tensor, bytesText(c.bytes), c.how])));
+    fill("collectives", make("h2", {}, "What the cores combine in each step"), collectives(data.collectives));
   }
   if (data.facts.length) fill("facts", make("h2", {}, "The conversion"), make("pre", {}, data.facts.join("\n")));
 }
