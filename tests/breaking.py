@@ -70,7 +70,7 @@ def _gamma(x: Any, w: Any) -> Any:
 
 def _bent(x: Any, w: Any) -> Any:
     chosen = tf.boolean_mask(x @ w, x[:, 0] > 0)
-    return _total(tf.cumsum(chosen)) + _gamma(x, w)  # sums up to a row, of rows that other cores chose
+    return _total(chosen[1:]) + _gamma(x, w)  # all but the first of the rows that all cores chose
 
 
 def _ctc(x: Any, w: Any) -> Any:
