@@ -57,7 +57,7 @@ def test_a_whole_package_comes_from_its_bases(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "least"), [("contrib.tpu", 0.94), ("estimator", 0.94), ("layers", 1), ("contrib.data", 0.88)]
+    ("path", "least"), [("contrib.tpu", 1), ("estimator", 0.94), ("layers", 1), ("contrib.data", 0.88)]
 )
 def test_most_of_a_module_works(path: str, least: float) -> None:
     states = [symbol.state for symbol in PAGES[path].values()]
@@ -99,12 +99,12 @@ def test_a_misspelt_name() -> None:
 
 
 def test_importing_what_is_missing_is_no_error_and_using_it_is() -> None:
-    source = "from tensorflow.contrib.tpu import keras_to_tpu_model\n"
+    source = "from tensorflow.contrib.data import LMDBDataset\n"
     in_program(source)
-    with pytest.raises(AttributeError, match=r"(?s)tf\.contrib\.tpu\.keras_to_tpu_model is not there.*program\.py:2"):
-        in_program(source + "keras_to_tpu_model(1)")
-    with pytest.raises(AttributeError, match="keras_to_tpu_model"):
-        in_program(source + "class Model(keras_to_tpu_model): pass")
+    with pytest.raises(AttributeError, match=r"(?s)tf\.contrib\.data\.LMDBDataset is not there.*program\.py:2"):
+        in_program(source + "LMDBDataset(1)")
+    with pytest.raises(AttributeError, match="LMDBDataset"):
+        in_program(source + "class Model(LMDBDataset): pass")
 
 
 def test_importing_what_never_was_is_an_import_error() -> None:

@@ -16,6 +16,22 @@ from tpugraph.support.errors import RunError
 tf1 = tf.compat.v1
 
 
+class StepLosses(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """A hook that gets the loss of every step, not of the last one of a loop alone."""
+
+    def __init__(self) -> None:
+        self._losses: list[float] = []
+
+    def add(self, losses: Sequence[float]) -> None:
+        """Take the losses of the steps of a loop."""
+        self._losses += losses
+
+    def mean(self) -> float:
+        """The mean of the losses since it was last asked for."""
+        found, self._losses = float(np.mean(self._losses)), []
+        return found
+
+
 class LoopHooks:
     """The user's hooks, called around each loop, in the context of the traced graph.
 
@@ -89,14 +105,17 @@ class LoopHooks:
                     return True
         return False
 
-    def after_loop(self, session: HostSession, known: Mapping[str, Any]) -> None:
+    def after_loop(self, session: HostSession, known: Mapping[str, Any], losses: Sequence[float] = ()) -> None:
         """Hand them what they asked for.
 
         Args:
             session: where it is computed.
             known: values of tensors by name, the loss among them, as the cores sent them: of all rows of the batch.
+            losses: those of the steps of a training loop.
         """
         for hook, context, wanted in self._asked:
+            if isinstance(hook, StepLosses):
+                hook.add(losses)
             results = None if wanted is None else self._results(session, wanted.fetches, known)
             hook.after_run(context, tf1.train.SessionRunValues(results, None, None))
             self.stop_requested |= context.stop_requested or self._coordinator.should_stop()

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tf_keras
 from tf_keras.src import backend
 from tf_keras.src.optimizers import convert_to_legacy_optimizer
+from tf_keras.src.optimizers.optimizer_v1 import TFOptimizer
 
 from tpugraph.estimator.arguments import one_of
 from tpugraph.estimator.modes import ModeKeys
@@ -23,6 +24,7 @@ from tpugraph.ir.walks import reached
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
+LOSS_BY_ROWS = "loss_by_rows"
 
 
 def model_to_estimator(
@@ -35,7 +37,7 @@ def model_to_estimator(
     metric_names_map: Mapping[str, str] | None = None,
     *,
     use_tpu: bool | None = None,
-) -> Estimator:
+) -> KerasEstimator:
     """An Estimator that trains a Keras model, on this machine or on cores, from the weights that the model has now.
 
     The model itself stays as it is: each mode makes a copy of it, whose inputs are the features by the names of the model's
@@ -61,8 +63,26 @@ def model_to_estimator(
     with tf_keras.utils.custom_object_scope(custom_objects or {}):
         model = keras_model if keras_model_path is None else tf_keras.models.load_model(os.fspath(keras_model_path))
         _check(model)
-        copied = _Copied(model, dict(custom_objects or {}), dict(metric_names_map or {}))
-    return Estimator(copied.model_fn, model_dir, config, use_tpu=use_tpu)
+        copied = CopiedModel(model, dict(custom_objects or {}), dict(metric_names_map or {}))
+    return KerasEstimator(copied, model_dir, config, use_tpu=use_tpu)
+
+
+class KerasEstimator(Estimator):
+    """The Estimator of a Keras model.
+
+    Args:
+        copied: what it makes the model of.
+        model_dir: as in :class:`Estimator`.
+        config: as there.
+        use_tpu: as there.
+
+    Attributes:
+        copied: what it makes the model of.
+    """
+
+    def __init__(self, copied: CopiedModel, model_dir: Any, config: RunConfig | None, *, use_tpu: bool | None) -> None:
+        super().__init__(copied.model_fn, model_dir, config, use_tpu=use_tpu)
+        self.copied = copied
 
 
 def _check(model: Any) -> None:
@@ -76,18 +96,31 @@ def _check(model: Any) -> None:
                             fix="a functional model, or a model_fn of your own")  # fmt: skip
 
 
-class _Copied:
-    """What a model is made of, read once, outside of the graphs that its copies are made in."""
+class CopiedModel:
+    """What a model is made of, read once, outside of the graphs that its copies are made in.
+
+    Args:
+        model: the model.
+        custom_objects: by name, what its configuration names.
+        names: of a metric the name that an evaluation gives it.
+
+    Attributes:
+        by_rows: whether an evaluation has the metric ``LOSS_BY_ROWS``, too: the mean loss of rows, as Keras computes it, where an
+            Estimator's is the mean of batches.
+        metric_names: ``loss`` and the metrics, in the order of the model, once a copy was made for evaluation.
+        weight_names: what the variables of the copy that was made last are called, in the order of the model's weights.
+    """
 
     def __init__(self, model: Any, custom_objects: dict[str, Any], names: dict[str, str]) -> None:
         self._model = model
+        self.by_rows = False
+        self.metric_names: list[str] = []
+        self.weight_names: list[str] = []
+        self._rate: Any = None
         self._objects = custom_objects
         self._names = names
         self._weights = model.get_weights()
-        optimizer = model.optimizer
-        if not isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer):
-            optimizer = convert_to_legacy_optimizer(optimizer)  # the only ones that make graphs
-        self._optimizer: tuple[Callable[[Any], Any], Any] = type(optimizer).from_config, optimizer.get_config()
+        self._optimizer = _maker(model.optimizer)
         self._compiled = {key: value for key, value in model._get_compile_args().items() if key != "optimizer"}
 
     def model_fn(self, features: Any, labels: Any, mode: str) -> EstimatorSpec:
@@ -97,20 +130,36 @@ class _Copied:
 
     def _made(self, features: Any, labels: Any, mode: str) -> EstimatorSpec:
         backend.deprecated_internal_set_learning_phase(mode == ModeKeys.TRAIN)
-        inputs = _in_order(features, self._model.input_names, "features")
+        given = _in_order(features, self._model.input_names, "features")
+        inputs = [tf.cast(tensor, own.dtype) for tensor, own in zip(given, self._model.inputs, strict=True)]
         copy = tf_keras.models.clone_model(self._model, input_tensors=inputs)
+        self.weight_names = [variable.op.name for variable in copy.weights]
         scaffold = tf1.train.Scaffold(init_fn=self._first_values(copy))
         predictions = dict(zip(self._model.output_names, copy.outputs, strict=True))
         if mode == ModeKeys.PREDICT:
             return EstimatorSpec(mode, predictions, scaffold=scaffold)
-        make, optimizer = self._optimizer
         targets = _in_order(labels, self._model.output_names, "labels")
-        copy.compile(made := make(optimizer), **self._compiled, target_tensors=targets)
+        copy.compile(made := self._optimizer(), **self._compiled, target_tensors=targets)
         if mode == ModeKeys.EVAL:
+            self.metric_names = list(copy.metrics_names)
             metrics = {self._names.get(metric.name, metric.name): metric for metric in copy.metrics}
+            if self.by_rows:
+                metrics[LOSS_BY_ROWS] = tf1.metrics.mean(copy.total_loss, tf.cast(tf.shape(inputs[0])[0], tf.float32))
             return EstimatorSpec(mode, predictions, copy.total_loss, eval_metric_ops=metrics, scaffold=scaffold)
         made.iterations = tf1.train.get_global_step()
-        return EstimatorSpec(mode, predictions, copy.total_loss, _train_op(copy), scaffold=scaffold)
+        train_op = _train_op(copy)
+        self._rate = getattr(made, "_hyper", {}).get("learning_rate")
+        return EstimatorSpec(mode, predictions, copy.total_loss, train_op, scaffold=scaffold)
+
+    def set_rate(self, session: Any, value: float) -> None:
+        """Give the copy that trains another learning rate, where its own is one number.
+
+        Args:
+            session: a session on the graph of the copy.
+            value: the learning rate.
+        """
+        if isinstance(self._rate, tf.Variable):
+            session.run(self._rate.initializer, {self._rate.initializer.inputs[1]: value})
 
     def _first_values(self, copy: Any) -> Callable[[Any, Any], None]:
         initializers = [variable.initializer for variable in copy.weights]
@@ -120,6 +169,16 @@ class _Copied:
             session.run(initializers, feed_dict=fed)
 
         return init_fn
+
+
+def _maker(optimizer: Any) -> Callable[[], Any]:
+    """What makes an optimizer like this one in the current graph; TensorFlow's own are of no graph."""
+    if isinstance(optimizer, TFOptimizer):
+        return lambda: TFOptimizer(optimizer.optimizer, iterations=tf1.train.get_global_step())
+    if not isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer):
+        optimizer = convert_to_legacy_optimizer(optimizer)  # the only ones that make graphs
+    kind, config = type(optimizer), optimizer.get_config()
+    return lambda: kind.from_config(config)
 
 
 @contextmanager

@@ -212,7 +212,7 @@ class Training:
                 step += len(losses)
                 if losses:
                     known = {self._cores.traced.loss: np.float32(losses[-1]), **self._arrived}
-                    self._hooks.after_loop(self._cores.host, known)  # hooks see a loss that is no number
+                    self._hooks.after_loop(self._cores.host, known, losses)  # hooks see a loss that is no number
                     self._after(step, losses, events)
                     meter.update(step, losses[-1])
                     if not self._interrupt.requested:

@@ -8,7 +8,6 @@ _OPS = "tensorflow.python.tpu.ops.tpu_ops"
 _V1 = "tensorflow.compat.v1"
 _DATA = "tensorflow.compat.v1.data.experimental"
 _SUMMARY = "tensorflow.python.ops.summary_ops_v2"
-_KERAS_ON_TPU = "it was an experiment with Keras models on TPUs, which ended with TensorFlow 1"
 _QUEUES = "it is built on queues that only a Python thread fills, which no TPU input can have"
 
 TPU: Page = {
@@ -24,7 +23,9 @@ TPU: Page = {
     **found_in("tensorflow.python.tpu.tpu_feed", "InfeedQueue"),
     **found_in("tensorflow.python.tpu.training_loop", "while_loop repeat"),
     **found_in(f"{_V1}.train", "AsyncCheckpointSaverHook=CheckpointSaverHook", "checkpoints are written in the same thread"),
-    **gone("keras_to_tpu_model TPUDistributionStrategy", _KERAS_ON_TPU, "tf.contrib.tpu.TPUEstimator with the model in model_fn"),
+    **found_in("tpugraph.estimator.keras_tpu_model", "keras_to_tpu_model",
+               "the logs of an epoch have the loss and the validation, no metrics of training; callbacks are not told of batches"),
+    **found_in("tpugraph.estimator.keras_tpu_model", "TPUDistributionStrategy"),
     "profiler": Symbol("@contrib.tpu.profiler"),
     **found_in("tpugraph.compat.pieces.in_memory_evaluation", "TPUInMemoryEvalHook=InMemoryEvaluatorHook",
                "TensorFlow 1.15 names it and has no such class; it is tf.estimator.experimental.InMemoryEvaluatorHook"),

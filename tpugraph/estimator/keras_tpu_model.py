@@ -1,0 +1,293 @@
+"""keras_to_tpu_model: a Keras model that fits, evaluates and predicts on cores."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+from tensorflow.python.eager import context
+
+from tpugraph.estimator.hooks import StepLosses
+from tpugraph.estimator.keras_batches import batches_of
+from tpugraph.estimator.keras_model import LOSS_BY_ROWS, KerasEstimator, model_to_estimator
+from tpugraph.estimator.reporting import say
+from tpugraph.estimator.resolver import TPUClusterResolver
+from tpugraph.estimator.run_config import RunConfig
+from tpugraph.estimator.tpu_config import TPUConfig
+from tpugraph.support.errors import ArgumentError
+
+tf1 = tf.compat.v1
+_LONGEST_LOOP = 100
+
+
+class TPUDistributionStrategy:
+    """On which cores a Keras model runs.
+
+    Args:
+        tpu_cluster_resolver: where the TPU is; cores emulated in this process when None.
+        using_single_core: whether one core does everything.
+    """
+
+    def __init__(self, tpu_cluster_resolver: Any = None, using_single_core: bool = False) -> None:
+        self.resolver = TPUClusterResolver("") if tpu_cluster_resolver is None else tpu_cluster_resolver
+        self.cores = 1 if using_single_core else None
+
+
+def keras_to_tpu_model(model: Any, strategy: TPUDistributionStrategy | None = None) -> KerasTPUModel:
+    """A model that does on cores what a Keras model does on this machine.
+
+    Args:
+        model: a functional or sequential model of ``tf_keras``, which ``tf.keras`` is in programs for TensorFlow 1. It holds
+            the weights: they follow at the end of each epoch.
+        strategy: where; cores emulated in this process when None.
+    """
+    return KerasTPUModel(model, strategy or TPUDistributionStrategy())
+
+
+class KerasTPUModel:
+    """A Keras model on cores; every other attribute is that of the model itself.
+
+    Rows of a batch are shared out to as many cores as divide them; batch norm takes the statistics of the whole batch, so
+    that losses are those of the model on one device. An epoch takes whole batches only. The logs of an epoch have the loss
+    and what the validation gives; callbacks are told of training and epochs, not of batches.
+
+    Args:
+        model: the model.
+        strategy: where it runs.
+    """
+
+    def __init__(self, model: Any, strategy: TPUDistributionStrategy) -> None:
+        self._model = model
+        self._strategy = strategy
+        self._dir = ""
+        self._estimators: dict[int, KerasEstimator] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_model"], name)
+
+    @property
+    def cpu_model(self) -> Any:
+        """The Keras model itself."""
+        return self._model
+
+    def sync_to_cpu(self) -> Any:
+        """The Keras model itself, with the weights that were reached."""
+        return self._model
+
+    def compile(self, optimizer: Any, loss: Any = None, metrics: Any = None, **more: Any) -> None:
+        """Compile the model, as Keras does; training starts afresh from the weights that it has."""
+        self._model.compile(optimizer, loss, metrics=metrics, **more)
+        self._forget()
+
+    def set_weights(self, weights: Any) -> None:
+        """Set the weights; training starts afresh from them."""
+        self._model.set_weights(weights)
+        self._forget()
+
+    def load_weights(self, *arguments: Any, **named: Any) -> Any:
+        """Load weights as Keras does; training starts afresh from them."""
+        found = self._model.load_weights(*arguments, **named)
+        self._forget()
+        return found
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        verbose: int = 1,
+        callbacks: Sequence[Any] | None = None,
+        validation_split: float = 0.0,
+        validation_data: Any = None,
+        shuffle: bool = True,
+        class_weight: Any = None,
+        sample_weight: Any = None,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+    ) -> Any:
+        """Train; returns the History of Keras.
+
+        Args:
+            x: arrays, a function that returns a Dataset, a generator of batches, or a ``Sequence``.
+            y: the labels of arrays.
+            batch_size: rows of a batch of arrays, over all cores; 32 when None.
+            epochs: the last epoch.
+            verbose: whether a line tells of each epoch.
+            callbacks: callbacks of Keras.
+            validation_split: which part of the arrays, at their end, is for validation.
+            validation_data: ``(x, y)``, or a function that returns a Dataset.
+            shuffle: whether the rows of arrays come in another order in each epoch.
+            class_weight: refused unless None.
+            sample_weight: refused unless None.
+            initial_epoch: the epoch to begin with.
+            steps_per_epoch: batches of an epoch; needed where x is a function or a generator.
+            validation_steps: batches of a validation; all of them when None.
+
+        Raises:
+            ArgumentError: what cannot be used (a ``ValueError``).
+        """
+        if class_weight is not None or sample_weight is not None:
+            raise ArgumentError("weights of classes or rows are not taken on cores", fix="multiply the loss by them")
+        if validation_split:
+            (x, y), validation_data = _split(x, y, validation_split)
+        found = batches_of(x, y, batch_size, steps_per_epoch, shuffle=shuffle, endless=True)
+        if not found.steps:
+            raise ArgumentError("steps_per_epoch is missing: how long a function or a generator goes on cannot be seen")
+        watch = tf_keras.callbacks.CallbackList(list(callbacks or ()), add_history=True, model=self._model, epochs=epochs,
+                                                steps=found.steps, verbose=verbose)  # fmt: skip
+        estimator, home, losses = self._estimator(found.steps), _Home(self._model), StepLosses()
+
+        def validate() -> dict[str, float]:
+            return self._validated(validation_data, batch_size, validation_steps)
+
+        ends = _Epochs(home, estimator, watch, losses, (initial_epoch, epochs), validate, talks=bool(verbose))
+        self._model.stop_training = False
+        watch.on_train_begin()
+        if initial_epoch < epochs:
+            ends.begin_epoch()
+            estimator.train(found.input_fn, [losses, _Rate(home, estimator)], (epochs - initial_epoch) * found.steps,
+                            saving_listeners=[ends])  # fmt: skip
+        watch.on_train_end()
+        return self._model.history
+
+    def fit_generator(self, generator: Any, steps_per_epoch: int | None = None, epochs: int = 1, **more: Any) -> Any:
+        """Train on the batches of a generator; see :meth:`fit`."""
+        unused = ("max_queue_size", "workers", "use_multiprocessing")
+        given = {name: value for name, value in more.items() if name not in unused}
+        return self.fit(generator, epochs=epochs, steps_per_epoch=steps_per_epoch, **given)
+
+    def evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, verbose: int = 1,
+                 sample_weight: Any = None, steps: int | None = None) -> Any:  # fmt: skip
+        """The loss, or a list of loss and metrics in the order of ``metrics_names``; see :meth:`fit`."""
+        del verbose
+        if sample_weight is not None:
+            raise ArgumentError("weights of rows are not taken on cores", fix="multiply the loss by them")
+        found = batches_of(x, y, batch_size, steps)
+        estimator = self._estimator()
+        measured = estimator.evaluate(found.input_fn, found.steps)
+        measured["loss"] = measured[LOSS_BY_ROWS]
+        values = [float(measured[name]) for name in estimator.copied.metric_names]
+        return values if len(values) > 1 else values[0]
+
+    def predict(self, x: Any, batch_size: int | None = None, verbose: int = 0, steps: int | None = None) -> Any:
+        """The outputs of the model for all rows: an array, or a list of them where there are several outputs."""
+        del verbose
+        found = batches_of(x, None, batch_size, steps)
+        rows = list(self._estimator().predict(found.input_fn))
+        outputs = [np.stack([row[name] for row in rows]) for name in self._model.output_names]
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    def _validated(self, data: Any, rows: int | None, steps: int | None) -> dict[str, float]:
+        if data is None:
+            return {}
+        x, y = data if isinstance(data, tuple) else (data, None)
+        values = np.atleast_1d(self.evaluate(x, y, rows, steps=steps)).tolist()
+        names = self._estimator().copied.metric_names
+        return {f"val_{name}": value for name, value in zip(names, values, strict=True)}
+
+    def _estimator(self, steps: int = 1) -> KerasEstimator:
+        """The estimator whose checkpoints are the ends of epochs of so many steps."""
+        if not self._dir:
+            self._dir = tempfile.mkdtemp(prefix="keras_tpu_model")
+            weakref.finalize(self, shutil.rmtree, self._dir, ignore_errors=True)
+        if steps not in self._estimators:
+            loop = max(length for length in range(1, _LONGEST_LOOP + 1) if steps % length == 0)
+            config = RunConfig(TPUConfig(num_shards=self._strategy.cores), cluster=self._strategy.resolver, save_summary_steps=None,
+                               save_checkpoints_steps=steps, log_step_count_steps=loop)  # fmt: skip
+            self._estimators[steps] = model_to_estimator(self._model, model_dir=self._dir, config=config, use_tpu=True)
+            self._estimators[steps].copied.by_rows = True
+        return self._estimators[steps]
+
+    def _forget(self) -> None:
+        for estimator in self._estimators.values():
+            estimator.close()
+        self._estimators, self._dir = {}, ""
+
+
+def _split(x: Any, y: Any, share: float) -> tuple[Any, Any]:
+    """Arrays, and those of the rows at their end."""
+    at = int(len(tf.nest.flatten(y)[0]) * (1 - share))
+    return (
+        tf.nest.map_structure(lambda array: array[:at], (x, y)),
+        tf.nest.map_structure(lambda array: array[at:], (x, y)),
+    )
+
+
+class _Home:
+    """Where a Keras model lives: the graph of who calls, or none, whatever graph is being made meanwhile."""
+
+    def __init__(self, model: Any) -> None:
+        self._graph = None if tf.executing_eagerly() else tf1.get_default_graph()
+        self.model = model
+
+    def entered(self) -> Any:
+        """A context in which the model can be used."""
+        return context.eager_mode() if self._graph is None else self._graph.as_default()
+
+    def set_rate(self, estimator: KerasEstimator, session: Any) -> None:
+        """Give the cores the learning rate that callbacks or the program have set in the optimizer of the model."""
+        with self.entered():
+            now = getattr(self.model.optimizer, "learning_rate", None)
+            if now is None or isinstance(now, tf_keras.optimizers.schedules.LearningRateSchedule):
+                return
+            value = tf_keras.backend.get_value(now)
+        estimator.copied.set_rate(session, value)
+
+
+class _Rate(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Sets the learning rate that training begins with."""
+
+    def __init__(self, home: _Home, estimator: KerasEstimator) -> None:
+        self._home = home
+        self._estimator = estimator
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Set it, whatever a checkpoint says."""
+        self._home.set_rate(self._estimator, session)
+
+
+class _Epochs(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]
+    """Does what there is to do at the end of an epoch, which is where a checkpoint is saved."""
+
+    def __init__(self, home: _Home, estimator: KerasEstimator, watch: Any, losses: StepLosses, epochs: tuple[int, int],
+                 validate: Callable[[], dict[str, float]], *, talks: bool) -> None:  # fmt: skip
+        self._home = home
+        self._estimator = estimator
+        self._watch = watch
+        self._losses = losses
+        self._epoch, self._last = epochs
+        self._validate = validate
+        self._talks = talks
+        self._step = estimator.saved_step
+
+    def begin_epoch(self) -> None:
+        """Tell the callbacks."""
+        self._watch.on_epoch_begin(self._epoch)
+
+    def after_save(self, session: Any, global_step_value: int) -> bool:
+        """End the epoch, and begin the next one unless a callback stops the training."""
+        if global_step_value <= self._step:
+            return False
+        self._step = global_step_value
+        copied = self._estimator.copied
+        with self._home.entered():
+            self._home.model.set_weights([self._estimator.get_variable_value(name) for name in copied.weight_names])
+            logs = {"loss": self._losses.mean(), **self._validate()}
+            self._epoch += 1
+            if self._talks:
+                found = ", ".join(f"{name} {value:.6g}" for name, value in logs.items())
+                say(f"epoch {self._epoch} of {self._last}: {found}")
+            self._watch.on_epoch_end(self._epoch - 1, logs)
+            if self._home.model.stop_training or self._epoch == self._last:
+                return True
+            self.begin_epoch()
+        self._home.set_rate(self._estimator, session)
+        return False
