@@ -9,12 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.platform import tf_logging
 from tensorflow.python.tpu import tpu_function
 
 import estimators
 import tpugraph
 from closeness import assert_close
-from estimators import ROWS, by_hand, dataset, estimator, input_fn, linear_fn, lines, losses_in, scalars_in
+from estimators import (
+    FEATURES,
+    ROWS,
+    TARGETS,
+    by_hand,
+    dataset,
+    estimator,
+    input_fn,
+    linear_fn,
+    lines,
+    losses_in,
+    scalars_in,
+)
 
 tf1 = tf.compat.v1
 BOTH = pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
@@ -225,6 +238,19 @@ def test_tensors_end_with_the_data_that_they_read(tmp_path: Path) -> None:
     with lines() as said:
         trained = estimator(tmp_path).train(reads, max_steps=50)
     assert "the data ended after 3 steps" in said
+    assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(3)[1], rtol=1e-4, atol=1e-6)
+
+
+def test_an_input_of_queues_trains_and_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reads(params: dict[str, Any]) -> Any:
+        x, y = tf1.train.batch(tf1.train.slice_input_producer([FEATURES, TARGETS], shuffle=False), params["batch_size"])
+        return {"x": x}, y
+
+    said: list[str] = []
+    monkeypatch.setattr(tf_logging, "warn", said.append)
+    monkeypatch.setattr(tf_logging, "warning", lambda *words: None)  # TensorFlow's own, of these functions
+    trained = estimator(tmp_path, cores=1).train(reads, max_steps=3)
+    assert "Input pipeline contains one or more QueueRunners" in said[0]
     assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(3)[1], rtol=1e-4, atol=1e-6)
 
 

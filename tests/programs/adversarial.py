@@ -6,7 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, batch, column, dense, floats, program, sgd, tf1
+from .parts import adam, batch, column, dense, floats, program, sgd, tf1, variable
+from .statistics import fused
 
 mean = tf.reduce_mean
 
@@ -21,7 +22,11 @@ def networks(rows: int) -> tuple[Any, Any, list[Any], list[Any]]:
         with tf1.variable_scope("critic", reuse=tf1.AUTO_REUSE):
             return column(dense(x, 4, 5, "one", tf.tanh), 5)
 
-    one, other = critic(real), critic(made)
+    return losses_of(critic(real), critic(made))
+
+
+def losses_of(one: Any, other: Any) -> tuple[Any, Any, list[Any], list[Any]]:
+    """The losses of critic and generator by what the critic says of real and of made ones, and their variables."""
     entropy = tf.nn.sigmoid_cross_entropy_with_logits
     against = mean(entropy(labels=tf.ones_like(one), logits=one))
     against += mean(entropy(labels=tf.zeros_like(other), logits=other))
@@ -80,6 +85,32 @@ def gan_one_after_the_other(rows: int) -> Any:
     tf1.summary.scalar("loss", against)
     with tf.control_dependencies([first, second]):
         return against, tf1.assign_add(step, 1).op
+
+
+@program(variants={"": {}, "adam": {"optimizer": adam}})
+def dcgan(rows: int, optimizer: Any = sgd) -> Any:
+    """Images from noise by transposed convolutions with batch norm, judged by strided convolutions; both learn in each step."""
+    real, noise = batch(rows, floats(4, 4, 1), floats(3, seed=1))
+    updates: list[Any] = []
+    with tf1.variable_scope("generator"):
+        small = fused(tf.reshape(dense(noise, 3, 16, "project"), [-1, 2, 2, 4]), 4, "norm", updates)
+        filters = variable("up", 3, 3, 1, 4)
+        made = tf.tanh(tf.nn.conv2d_transpose(tf.nn.relu(small), filters, [rows, 4, 4, 1], 2))
+
+    def critic(images: Any) -> Any:
+        with tf1.variable_scope("critic", reuse=tf1.AUTO_REUSE):
+            seen = tf.nn.leaky_relu(tf.nn.conv2d(images, variable("down", 3, 3, 1, 4), 2, "SAME"))
+            return column(tf.reshape(seen, [-1, 16]), 16)
+
+    against, fooled, *own = losses_of(critic(real), critic(made))
+    optimizers = optimizer(), optimizer()
+    pairs = gradients((against, fooled), own, optimizers)
+    with tf.control_dependencies([against, fooled, *(g for p in pairs for g, _ in p)]):
+        trains = [o.apply_gradients([(tf.identity(g), v) for g, v in p])
+                  for o, p in zip(optimizers, pairs, strict=True)]  # fmt: skip
+    tf1.summary.scalar("loss", against)
+    with tf.control_dependencies([*trains, *updates]):
+        return against, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
 
 
 @program()

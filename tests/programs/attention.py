@@ -73,6 +73,9 @@ ALIKE = {"rows": 4, "seq": 4, "hidden": 4, "intermediate": 4, "heads": 4, "vocab
 BERT_VARIANTS: dict[str, dict[str, Any]] = {
     "": {},
     "one_hot": {"one_hot": True},
+    "one_hot_words_as_hidden": {"one_hot": True, "rows": 2, "seq": 3, "depth": 1},
+    "one_hot_words_as_intermediate": {"one_hot": True, "rows": 2, "seq": 4, "intermediate": 8, "depth": 1},
+    "one_hot_words_as_positions": {"one_hot": True, "rows": 3, "seq": 4, "positions": 12, "depth": 1},
     "adam": {"optimizer": adam},
     "one_row": {"rows": 1},
     "hidden_as_rows": {"hidden": 4, "heads": 2},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.platform import tf_logging
 
 from tpugraph.estimator import inputs
 from tpugraph.estimator.context import Deployment
@@ -112,11 +113,21 @@ def _call_for_hosts(request: Request, rows: int | None) -> tuple[Any, bool]:
     is_dataset = inputs.is_dataset(returned)
     first = None if request.mode == ModeKeys.PREDICT and not is_dataset else _dataset(returned)
     if first is None:
+        _warn_of_queues()
         return as_tensors(returned), False
     if calls == 1 or (is_dataset and not asked):
         return first, True
     every = [first, *(_dataset(call(index)[0]) for index in range(1, calls))]
     return tf.data.Dataset.choose_from_datasets(every, tf.data.Dataset.range(calls).repeat()), True
+
+
+def _warn_of_queues() -> None:
+    """Say, where the input is fed by threads of Python, what the original says of that."""
+    if tf1.get_collection(tf1.GraphKeys.QUEUE_RUNNERS):
+        tf_logging.warn(
+            "Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
+            "Please consider converting your input pipeline to use `tf.data` instead."
+        )
 
 
 def _dataset(returned: Any) -> Any:
