@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -322,3 +326,49 @@ def test_a_file_that_is_no_python_3(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "old.py:2" in said
     assert cli.main(["program", str(tmp_path / "none.py")]) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------- names of other libraries
+
+
+@pytest.fixture
+def as_before() -> Iterator[None]:
+    """Takes away again what was put back."""
+    modules = [importlib.import_module(name) for name in ("collections", "fractions", "inspect", "numpy", "time")]
+    names = [set(vars(module)) for module in modules]
+    yield
+    for module, known in zip(modules, names, strict=True):
+        for name in set(vars(module)) - known:
+            delattr(module, name)
+
+
+@pytest.mark.usefixtures("as_before")
+def test_names_that_python_and_libraries_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the program imports them; what is there stays as it is."""
+    monkeypatch.setitem(sys.modules, "pandas", ModuleType("pandas"))
+    kept = np.float64, np.prod, time.time
+    space = in_program(
+        "import collections, fractions, inspect, time\n"
+        "import numpy as np\n"
+        "import pandas as pd\n"
+        "from collections import Mapping\n"
+        "from numpy import asscalar\n"
+        "kinds = [np.int, np.float, np.object, np.unicode, np.float_, np.string_]\n"
+        "array = np.array([1, 2], dtype=np.int)\n"
+        "found = np.NaN, np.product([2, 3]), asscalar(np.array([7])), pd.np is np\n"
+        "spec = inspect.getargspec(lambda a, b=1, *c: 0)\n"
+        "gcd, clock = fractions.gcd(6, 4), time.clock()\n"
+    )
+    assert space["kinds"] == [int, float, object, str, np.float64, np.bytes_]
+    assert space["found"][1:] == (6, 7, True)
+    assert np.isnan(space["found"][0])
+    assert (space["spec"].args, space["spec"].varargs, space["spec"].defaults) == (["a", "b"], "c", (1,))
+    assert isinstance({}, space["Mapping"])
+    assert space["gcd"] == 2
+    assert kept == (np.float64, np.prod, time.time)
+
+
+def test_a_library_that_is_not_installed_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match="pandas"):
+        in_program("import pandas")

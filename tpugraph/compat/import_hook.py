@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NoReturn
 
+from tpugraph.compat import older_libraries
 from tpugraph.compat.restored import restore_all
 from tpugraph.compat.tree import (
     Inside,
@@ -54,6 +55,8 @@ def _hooked(
     level: int = 0,
 ) -> ModuleType:
     root, _, rest = name.partition(".")
+    if root in older_libraries.LIBRARIES and not level and not _library(globals):
+        older_libraries.put_back(_import(root))
     if level or root not in ROOTS or _library(globals):
         return _import(name, globals, locals, fromlist, level)
     found = _module(root, rest)
