@@ -21,6 +21,7 @@ from tpugraph.runtime.emulator.dense import compile_step
 from tpugraph.runtime.emulator.end_of_data import BESIDE_TRAINING
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.emulator.hosts import spread
+from tpugraph.runtime.emulator.joined_products import join_products
 from tpugraph.support.errors import RunError
 
 _INT32 = attrs.dtype("int32")
@@ -97,6 +98,8 @@ def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> 
         _spread(graph, copies, sums, hosts, fused=fused)
     elif fused and not any(name in graph for name in BESIDE_TRAINING):
         compiled, staged = compile_step(graph, copies, steps_per_loop(graph))
+    if hosts is None and not compiled:
+        join_products(graph, copies, sums)
     clear_places(graph, devices=hosts is None)
     graph.stage = None
     return Lowered(graph, count, fused, len(cluster) - len(varying), len(varying), compiled, staged)

@@ -1,0 +1,144 @@
+"""Products with large weights, made once for the rows of all cores instead of once for each core.
+
+A core multiplies its rows by a weight that all cores share, and the gradient of the weight is the sum over cores of what
+their rows make. Where a weight is larger than the rows, reading and writing it for each core is most of the work: the rows
+are put together, multiplied at once, and handed out again. A gradient is then the product over all rows, without a sum
+behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tpugraph import ops
+from tpugraph.analysis.shapes import element_count
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.attrs import dtype
+from tpugraph.ir.builder import Builder
+from tpugraph.ir.frames import frames
+from tpugraph.ir.regions import behind
+from tpugraph.runtime.emulator.copies import Copies
+
+_INT32 = dtype("int32")
+
+
+def join_products(graph: Graph, copies: Copies, sums: Iterable[Node]) -> int:
+    """Join products of the cores where that is less work; returns how many were joined.
+
+    What waited for the products of cores waits for their operands, or for the product that they became.
+
+    Args:
+        graph: the lowered graph.
+        copies: the copies of its nodes.
+        sums: what was a CrossReplicaSum.
+    """
+    frame_of = frames(graph)
+    core_of = copies.cores()
+    branches = behind([switch for switch in graph.of_type(*ops.SWITCH) if switch.inputs[1].node in core_of])
+
+    def together(products: list[Node]) -> bool:
+        """Whether all of them run whenever one does."""
+        return len({frame_of[node] for node in products}) == 1 and not any(node in branches for node in products)
+
+    joined = 0
+    for total in sums:
+        products = _summed(total)
+        if products and _pays(products[0].out(), *products[0].inputs) and together(products):
+            _join_sum(graph, total, products)
+            joined += 1
+    for node in [node for node in graph.of_type("MatMul") if core_of.get(node) == 0]:
+        products = copies.nodes(node)
+        if _shares_weight(products) and _pays(node.inputs[1], node.inputs[0], node.out()) and together(products):
+            _join_rows(graph, products)
+            joined += 1
+    return joined
+
+
+def _pays(weight: Tensor, *others: Tensor) -> bool:
+    """Whether a weight, or its gradient, is larger than the rows that are multiplied; sizes must be known."""
+    size, *rest = (element_count(tensor.shape) for tensor in (weight, *others))
+    known = [count for count in rest if count is not None]
+    return size is not None and len(known) == len(rest) and size >= sum(known)
+
+
+# --------------------------------------------------------------------------- gradients of weights
+
+
+def _summed(total: Node) -> list[Node]:
+    """The products that a sum adds, each over rows and read by nothing else; none where it adds anything else."""
+    if total.op != "AddN" or len(total.inputs) < 2:
+        return []
+    found = [part.node for part in map(_made, total.inputs) if part is not None]
+    alike = all(node.op == "MatMul" and node.attr("transpose_a") and not node.attr("transpose_b") for node in found)
+    return found if alike and len(found) == len(total.inputs) == len(set(found)) else []
+
+
+def _made(part: Tensor) -> Tensor | None:
+    """What makes a value that goes to the sum alone, behind identities that nothing waits for."""
+    while len(part.node.uses()) == 1:
+        if part.node.op not in ops.IDENTITIES:
+            return part
+        if len(part.node.inputs) != 1 or part.node.control_uses():
+            return None
+        part = part.node.inputs[0]
+    return None
+
+
+def _join_sum(graph: Graph, total: Node, products: list[Node]) -> None:
+    replaced = [*_between(total, products), *products]
+    waits = dict.fromkeys(control for node in replaced for control in node.controls if control not in products)
+    make = Builder(graph, total.name, source=total)
+    sides = [
+        _rows(make, [node.inputs[side] for node in products], name) for side, name in enumerate(("inputs", "slopes"))
+    ]
+    for node in products:
+        graph.replace_control_uses(node, [operand.node for operand in node.inputs])
+    attributes = {"T": total.attr("T"), "transpose_a": True, "transpose_b": False}
+    graph.retype(total, "MatMul", inputs=sides, attrs=attributes)
+    graph.add_controls(total, waits)
+    graph.remove_all(replaced)
+
+
+def _between(total: Node, products: list[Node]) -> list[Node]:
+    """The identities between the products and the sum."""
+    found = []
+    for part in total.inputs:
+        node = part.node
+        while node not in products:
+            found.append(node)
+            node = node.inputs[0].node
+    return found
+
+
+# --------------------------------------------------------------------------- rows by weights
+
+
+def _shares_weight(products: list[Node]) -> bool:
+    """Whether the rows of each core, as many on all, are multiplied by one weight."""
+    weights = {node.inputs[1] for node in products}
+    rows = {node.inputs[0].shape for node in products}
+    return (
+        len(products) > 1 and len(weights) == len(rows) == 1 and not any(node.attr("transpose_a") for node in products)
+    )
+
+
+def _join_rows(graph: Graph, products: list[Node]) -> None:
+    first = products[0]
+    make = Builder(graph, first.name, source=first)
+    together = _rows(make, [node.inputs[0] for node in products], "rows")
+    controls = dict.fromkeys(control for node in products for control in node.controls)
+    made = make.add("MatMul", [together, first.inputs[1]], name="joined", controls=controls, transpose_a=False,
+                    transpose_b=first.attr("transpose_b"))  # fmt: skip
+    axis = make.constant(0, _INT32, name="axis", controls=[together.node])
+    shapes = [first.out().shape] * len(products)
+    shares = make.node("Split", [axis, made], name="shares", shapes=shapes, num_split=len(products))
+    for core, node in enumerate(products):
+        graph.replace_uses(node.out(), shares.out(core))
+        graph.replace_control_uses(node, [shares])
+    graph.remove_all(products)
+
+
+def _rows(make: Builder, parts: list[Tensor], name: str) -> Tensor:
+    """The rows of all cores in one tensor."""
+    axis = make.constant(0, _INT32, name=f"{name}/axis", controls=[parts[0].node])
+    return make.add("ConcatV2", [*parts, axis], (None, (parts[0].shape or (None, None))[1]), name=name)
