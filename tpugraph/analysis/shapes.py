@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.ir import Graph, Tensor, graphdef
+from tpugraph.ir import Graph, Tensor, graphdef, shape_guards
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.imported import REFUSALS, Imported, output
 from tpugraph.support.errors import GraphError
@@ -94,6 +94,15 @@ def import_graph_def(graph_def: Any, *, source: str = "", graph: Graph | None = 
 
 def _refused(words: str, source: str, graph: Graph | None) -> GraphError:
     """TensorFlow's refusal, with the node that its words name."""
+    guards = [
+        guard
+        for match in _NODE_IN_MESSAGE.finditer(words)
+        for guard in map(shape_guards.words, match.groups(""))
+        if guard
+    ]
+    if guards:
+        name, words = guards[0]
+        words = f"{{{{node {name}}}}}: {words}"
     names = [group for match in _NODE_IN_MESSAGE.finditer(words) for group in match.groups() if group]
     name = next((name for name in names if graph is not None and name in graph), names[0] if names else None)
     node = None if name is None or graph is None else graph.get(name)

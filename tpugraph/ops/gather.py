@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpugraph.ops.record import Bins, Call, letters, page
+from tpugraph.ops.record import Bins, Call, Rank, letters, page
 
 op = page("gather")
 
@@ -22,7 +22,7 @@ def _stitched(call: Call) -> str:
 
 
 op("Gather", dims=_gather, linear="0")
-op("GatherV2", linear="0", constants=(2,))
+op("GatherV2", linear="0", constants=(2,), ranks=(Rank(1, "batch_dims", exact=False),), most=(("batch_dims", 254),))
 op("GatherNd", linear="0")
 op("ScatterNd", linear="1", constants=(2,), sizes=(2,), bins=Bins(0, places=True))
 op("TensorScatterAdd TensorScatterSub TensorScatterUpdate", linear="0+2")

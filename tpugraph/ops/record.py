@@ -115,6 +115,22 @@ class Ordering(NamedTuple):
     equal: int
 
 
+class Rank(NamedTuple):
+    """The rank that TensorFlow's shape function takes an operand to have: it ends the process where that is another one.
+
+    Attributes:
+        operand: the index of the operand, or a slice of them.
+        number: the rank, or the attribute that holds it.
+        exact: whether it is this rank; else this one or more.
+        more: how much to add to the number.
+    """
+
+    operand: int | slice
+    number: int | str
+    exact: bool = True
+    more: int = 0
+
+
 class Refusal(NamedTuple):
     """An attribute value that an XLA kernel refuses though its registration takes it, and what to write instead."""
 
@@ -166,6 +182,11 @@ class Op:
         dtypes: the only dtypes that the op takes, where a TPU decides that.
         tpu_lacks: dtypes that a TPU has no op for though XLA takes them on a CPU; seen with libtpu 0.0.52.
         xla_refuses: an attribute value that XLA refuses.
+        ranks: the ranks that TensorFlow's shape function takes for granted.
+        most: attributes of the type int that TensorFlow's shape function takes to be within bounds, with the largest absolute
+            value that it takes without ending the process.
+        never: dtypes, by attribute, of which TensorFlow's shape function believes that there are none.
+        alike: attributes that are lists, which TensorFlow's shape function takes to be of one length.
         instead: what to write instead of the op, which XLA has no kernel for.
         apart: of an op that hides the way from the input to the variables: what is done by it, and what to do about it.
     """
@@ -202,6 +223,10 @@ class Op:
     dtypes: frozenset[str] | None = None
     tpu_lacks: frozenset[str] = frozenset()
     xla_refuses: Refusal | None = None
+    ranks: tuple[Rank, ...] = ()
+    most: tuple[tuple[str, int], ...] = ()
+    never: tuple[tuple[str, str], ...] = ()
+    alike: tuple[str, ...] = ()
     instead: str | None = None
     apart: tuple[str, str] | None = None
 
