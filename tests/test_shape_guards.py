@@ -104,3 +104,26 @@ def test_ops_at_random_end_no_process() -> None:
             met[op_sweep.answer(definition)] += 1  # a fault of TensorFlow's would be the end of this test
     assert met["shapes"] >= len(GUARDED)
     assert met["refused"] >= len(GUARDED)
+
+
+@pytest.mark.parametrize("op", ["SplitV", "GatherV2"])
+def test_a_function_that_is_run_is_looked_at_first(op: str) -> None:
+    def read() -> None:
+        rows = tf1.data.Dataset.range(6).map(lambda i: tf.split(tf.fill([4], i), [2, 2])[0])
+        rows = rows.map(lambda row: tf.gather(row, tf.constant([0, 1])))
+        tf1.data.make_one_shot_iterator(rows.batch(2)).get_next(name="rows")
+
+    definition = definition_of(read)
+    shapes.import_graph(graphdef.from_graph_def(definition))
+    function = next(f for f in definition.library.function if any(node.op == op for node in f.node_def))
+    node = next(node for node in function.node_def if node.op == op)
+    if op == "GatherV2":
+        node.attr["batch_dims"].i = 9
+    else:
+        sizes = next(other for other in function.node_def if node.input[1].startswith(f"{other.name}:"))
+        sizes.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(2, dtype=sizes.attr["dtype"].type))
+    with pytest.raises(
+        GraphError, match=rf"in the function '{function.signature.name}': .* input 1 has another rank than"
+    ) as refusal:
+        shapes.import_graph(graphdef.from_graph_def(definition))
+    assert "correct the function where the graph is written" in refusal.value.block()

@@ -142,7 +142,7 @@ def definitions(graph: Graph, nodes: Sequence[Node]) -> Any:
         if ops.is_folded_away(node.op):
             _keep_from_running(definition)
         if node.op in ops.RANKS:
-            shape_guards.guard(graph_def, definition)
+            shape_guards.guard(graph_def.node, definition)
     return graph_def
 
 
@@ -152,7 +152,7 @@ def without_folding(graph_def: Any) -> Any:
         if ops.is_folded_away(definition.op):
             _keep_from_running(definition)
         if definition.op in ops.RANKS:
-            shape_guards.guard(graph_def, definition)
+            shape_guards.guard(graph_def.node, definition)
     return graph_def
 
 

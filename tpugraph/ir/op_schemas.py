@@ -61,6 +61,8 @@ class Schema:
             Mismatch: an attribute is missing, of another kind or out of range, or the node has too few or too many inputs.
         """
         for name, value in attributes.items():
+            if not name:
+                raise Mismatch("an attribute has no name")
             if name[:1] != "_" and name not in self._attributes and value.WhichOneof("value") is not None:
                 raise Mismatch(f"{self.definition.name} has no attribute '{name}' in this TensorFlow")
             open_ = in_body and value.WhichOneof("value") == "placeholder"

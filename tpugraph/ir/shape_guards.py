@@ -8,30 +8,29 @@ which TensorFlow must have imported first. Guards are for dtypes and shapes only
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Any
 
 from tpugraph import ops
-from tpugraph.ir.op_schemas import Schema
+from tpugraph.ir.attrs import AttrValue
 
 _GUARD = re.compile(r"(?:r\d+/)?(.+)/rank_of_input_(\d+)_is_(.+)")
 
 
-def guard(graph_def: Any, definition: Any) -> None:
-    """Add the guards of a node to a GraphDef, and let the node wait for them.
+def guard(nodes: Any, definition: Any) -> None:
+    """Let a node wait for its guards.
 
     Args:
-        graph_def: the GraphDef.
-        definition: a node of it, whose op has the field ``ranks`` in its record.
+        nodes: the nodes of a GraphDef, to which the guards are added.
+        definition: one of them, whose op has the field ``ranks`` in its record.
     """
     operands = [text for text in definition.input if not text.startswith("^")]
     for rank in ops.RANKS[definition.op]:
         number = rank.more + (_held(definition, rank.number) if isinstance(rank.number, str) else rank.number)
         operand = rank.operand if isinstance(rank.operand, slice) else slice(rank.operand, rank.operand + 1)
         for place in range(len(operands))[operand] if rank.exact or number > 0 else ():
-            made = graph_def.node.add(input=[operands[place]])
+            made = nodes.add(input=[operands[place]])
             made.name = f"{definition.name}/rank_of_input_{place}_is_{number}{'' if rank.exact else '_or_more'}"
-            made.attr["T"].type = _dtype(definition, place, len(operands))
+            made.attr["T"].CopyFrom(_dtype(definition, place))
             (_be_exactly if rank.exact else _be_at_least)(made, number)
             definition.input.append(f"^{made.name}")
 
@@ -64,12 +63,11 @@ def words(name: str) -> tuple[str, str] | None:
     return node, f"input {place} has another rank than {wanted.replace('_', ' ')}"
 
 
-@cache
-def _schema(op: str) -> Schema:
-    return Schema(ops.op_def(op), {})
-
-
-def _dtype(definition: Any, place: int, given: int) -> int:
-    inputs = _schema(definition.op).signature(definition.attr, given).inputs
-    assert inputs is not None, "ops of TensorFlow's leave nothing open in a graph"
-    return inputs[place] % 100  # a reference is read as a value
+def _dtype(definition: Any, place: int) -> Any:
+    """The dtype of an operand as an attribute; in a function it may be the name of one of the function's."""
+    for argument in ops.op_def(definition.op).input_arg:
+        count = definition.attr[argument.number_attr].i if argument.number_attr else 1
+        if place < count:
+            return definition.attr[argument.type_attr] if argument.type_attr else AttrValue(type=argument.type)
+        place -= count
+    raise AssertionError("the door counts the inputs")
