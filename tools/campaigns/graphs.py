@@ -314,10 +314,10 @@ def main() -> int:
         if options.files is None:
             totals = campaign(options, judge)
             return 1 if totals.total() - totals["fine"] else 0
-        failed = 0
+        failed, commands = 0, tuple(options.commands.split(",") if options.commands else COMMANDS)
         for name in options.files:
             data = Path(name).read_bytes()
-            found = judge.failure(gzip.decompress(data) if name.endswith(".gz") else data, tuple(COMMANDS))
+            found = judge.failure(gzip.decompress(data) if name.endswith(".gz") else data, commands)
             failed += found is not None
             print(f"{name}: {found or 'fine'}", flush=True)
     return 1 if failed else 0

@@ -97,6 +97,9 @@ def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tupl
         if update:
             reached[node] = (update, write)
     sinks = [node for node in reached if not node.consumers()]
+    if not sinks:
+        raise RolesError("a loop reads all that the updates of variables give, and nothing ends them", node=updates[0],
+                         origin=graph.source, fix="choose with --train_op=NODE what ends a step")  # fmt: skip
     hinted = {name.partition(":")[0] for name in graph.collections.get("train_op", [])}
     position = {node: i for i, node in enumerate(graph)}
 
