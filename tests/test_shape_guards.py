@@ -18,7 +18,7 @@ from tpugraph.ir import Graph, attrs, graphdef
 from tpugraph.support.errors import GraphError, LoadError
 
 tf1 = tf.compat.v1
-GUARDED = sorted({*ops.RANKS, *ops.MOST, *ops.ALIKE, *ops.NEVER})
+GUARDED = sorted(ops.TRUSTED)
 
 
 def looked_up() -> None:

@@ -72,7 +72,7 @@ class Schema:
         for name, declared in self._attributes.items():
             if name not in attributes and not declared.HasField("default_value"):
                 raise Mismatch(f"the attribute '{name}' of {self.definition.name} is missing")
-        self._check_bounds(held)
+        self._check_trusted(held)
         inputs = self._dtypes(self.definition.input_arg, held, given, "inputs")
         if inputs is not None and len(inputs) != given:
             raise Mismatch(f"{self.definition.name} takes {_counted(len(inputs))} here and has {given}")
@@ -106,16 +106,19 @@ class Schema:
                     raise Mismatch(f"the attribute '{declared.name}' is {_shown(element, item)}, which "
                                    f"{self.definition.name} does not take")  # fmt: skip
 
-    def _check_bounds(self, held: Mapping[str, Any]) -> None:
-        """Check what TensorFlow's own shape function takes for granted."""
+    def _check_trusted(self, held: Mapping[str, Any]) -> None:
+        """Check the attributes that TensorFlow's own shape function takes for granted."""
         name = self.definition.name
-        for attribute, most in ops.MOST.get(name, ()):
+        trusted = ops.TRUSTED.get(name)
+        if trusted is None:
+            return
+        for attribute, most in trusted.most:
             if abs(held[attribute].i) > most:
                 raise Mismatch(f"the attribute '{attribute}' is {held[attribute].i:,}; {name} takes at most {most:,}")
-        for attribute, kind in ops.NEVER.get(name, ()):
+        for attribute, kind in trusted.never:
             if attr_codec.dtype(kind).number == held[attribute].type:
                 raise Mismatch(f"the attribute '{attribute}' is {kind}, which {name} does not take")
-        lengths = {attribute: _length(held[attribute].list) for attribute in ops.ALIKE.get(name, ())}
+        lengths = {attribute: _length(held[attribute].list) for attribute in trusted.alike}
         if len(set(lengths.values())) > 1:
             told = " and ".join(f"{length} in '{attribute}'" for attribute, length in lengths.items())
             raise Mismatch(f"{name} is told of {told}, which must be as many")

@@ -1,6 +1,6 @@
 """Guards for TensorFlow's shape functions, some of which end the process where an operand has another rank than they expect.
 
-What ranks they expect stands in the records of the ops (the field ``ranks``). Only TensorFlow knows a rank, and only while it
+What ranks they expect stands in the records of the ops (the field ``trusted``). Only TensorFlow knows a rank, and only while it
 imports the graph. So a node stands in front of each such node, whose own shape function refuses the wrong rank in words, and
 which TensorFlow must have imported first. Guards are for dtypes and shapes only: no graph that is written or run has one.
 """
@@ -21,7 +21,7 @@ def guard(nodes: Any, definition: Any) -> None:
 
     Args:
         nodes: the nodes of a GraphDef, to which the guards are added.
-        definition: one of them, whose op has the field ``ranks`` in its record.
+        definition: one of them, whose op is one of ``ops.RANKS``.
     """
     operands = [text for text in definition.input if not text.startswith("^")]
     for rank in ops.RANKS[definition.op]:

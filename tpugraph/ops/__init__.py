@@ -29,7 +29,7 @@ from tpugraph.ops import (
     tpu,
     variable,
 )
-from tpugraph.ops.record import Batching, Bins, Call, Op, Ordering, Rank, Refusal, Role, Rule, Signature, Write, records
+from tpugraph.ops.record import Batching, Bins, Call, Op, Ordering, Refusal, Role, Rule, Signature, Write, records
 from tpugraph.ops.registry import (
     attr_names,
     input_counts,
@@ -41,8 +41,10 @@ from tpugraph.ops.registry import (
     record,
     required_attrs,
 )
+from tpugraph.ops.trusted import Rank, Trusted
 
-__all__ = ["Batching", "Bins", "Call", "Op", "Ordering", "Rank", "Refusal", "Role", "Rule", "Signature", "Write", "attr_names",
+__all__ = ["Batching", "Bins", "Call", "Op", "Ordering", "Rank", "Refusal", "Role", "Rule", "Signature", "Trusted", "Write",
+           "attr_names",
            "input_counts", "is_dataset", "is_folded_away", "is_host_only", "is_stateful", "op_def", "record", "records",
            "required_attrs"]  # fmt: skip
 PAGES = (arithmetic, container, control_flow, convolution, gather, host, input, loss, matrix, normalisation, random,
@@ -158,17 +160,11 @@ REACH: dict[str, str] = _facts(lambda record: record.reach)
 
 # --------------------------------------------------------------------------- what TensorFlow's shape functions do not check
 
-RANKS: dict[str, tuple[Rank, ...]] = _facts(lambda record: record.ranks or None)
-"""Ops over whose operands TensorFlow's shape function ends the process where they have other ranks than these."""
+TRUSTED: dict[str, Trusted] = _facts(lambda record: record.trusted)
+"""Ops over which TensorFlow's shape function ends the process where something is otherwise than it takes for granted."""
 
-MOST: dict[str, tuple[tuple[str, int], ...]] = _facts(lambda record: record.most or None)
-"""Attributes over which TensorFlow's shape function ends the process where their absolute value is larger."""
-
-NEVER: dict[str, tuple[tuple[str, str], ...]] = _facts(lambda record: record.never or None)
-"""Attributes over which TensorFlow's shape function ends the process where they are this dtype."""
-
-ALIKE: dict[str, tuple[str, ...]] = _facts(lambda record: record.alike or None)
-"""Attributes that are lists, over which TensorFlow's shape function fails without an end where their lengths differ."""
+RANKS: dict[str, tuple[Rank, ...]] = {name: trusted.ranks for name, trusted in TRUSTED.items() if trusted.ranks}
+"""Of these ops, those whose operands must have certain ranks."""
 
 # --------------------------------------------------------------------------- datasets
 

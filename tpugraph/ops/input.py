@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph.ops.record import Batching, Rank, page
+from tpugraph.ops.record import Batching, page
+from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("input", host_only=True)
 
@@ -15,7 +16,7 @@ op("IteratorToStringHandle IteratorFromStringHandleV2")
 op("FIFOQueueV2 FIFOQueue RandomShuffleQueueV2 RandomShuffleQueue PaddingFIFOQueueV2 PaddingFIFOQueue", role="queue")
 op("PriorityQueueV2 PriorityQueue", role="queue")
 op("QueueDequeueV2 QueueDequeueUpToV2 QueueDequeue QueueDequeueMany", role="dequeue")
-op("QueueDequeueManyV2", role="dequeue", ranks=(Rank(1, 0),))
+op("QueueDequeueManyV2", role="dequeue", trusted=Trusted(ranks=(Rank(1, 0),)))
 op("QueueEnqueueV2 QueueEnqueueManyV2 QueueEnqueue QueueEnqueueMany", role="enqueue")
 op("QueueCloseV2 QueueClose", role="close_queue")
 op("QueueSizeV2")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph.ops.record import Rank, page
+from tpugraph.ops.record import page
+from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("tpu")
 
@@ -15,14 +16,13 @@ _REDUCED = frozenset({"float16", "bfloat16", "float32", "float64", "int32", "uin
 op("ConfigureDistributedTPU ShutdownDistributedTPU TPUReplicateMetadata TPUCompilationResult", role="tpu")
 op("TPUReplicatedInput TPUReplicatedOutput XlaSetDynamicDimensionSize", role="tpu")
 op("InfeedEnqueueTuple", role="tpu", dtypes=_INFEED)
-op("InfeedDequeueTuple", role="tpu", dtypes=_INFEED, alike=("dtypes", "shapes"))
+op("InfeedDequeueTuple", role="tpu", dtypes=_INFEED, trusted=Trusted(alike=("dtypes", "shapes")))
 op("OutfeedEnqueueTuple OutfeedDequeueTuple", role="tpu")
 op("CrossReplicaSum", role="tpu", dims="..., - -> ...", linear="0", dtypes=_REDUCED)
 op("CollectiveReduceV2", effects=False)
-op("CollectiveGather", most=(("group_size", 2**31 - 1),))
+op("CollectiveGather", trusted=Trusted(most=(("group_size", 2**31 - 1),)))
 op(
     "TPUPartitionedInput",
-    ranks=(Rank(slice(None), "partition_dim", exact=False, more=1),),
-    most=(("partition_dim", 253),),
+    trusted=Trusted(ranks=(Rank(slice(None), "partition_dim", exact=False, more=1),), most=(("partition_dim", 253),)),
 )
 op("XlaAllReduce XlaReplicaId")

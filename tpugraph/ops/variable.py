@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph.ops.record import Rank, Write, page
+from tpugraph.ops.record import Write, page
+from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("variable")
 
@@ -83,8 +84,8 @@ op(
         "a TPU has no kernels for them: train them on a CPU",
     ),
 )
-op("BoostedTreesAggregateStats", ranks=(Rank(0, 1), Rank(1, 2), Rank(2, 2), Rank(3, 2)))
+op("BoostedTreesAggregateStats", trusted=Trusted(ranks=(Rank(0, 1), Rank(1, 2), Rank(2, 2), Rank(3, 2))))
 op(
     "BoostedTreesExampleDebugOutputs BoostedTreesPredict BoostedTreesTrainingPredict",
-    ranks=(Rank(slice(1, None), 1, exact=False),),
+    trusted=Trusted(ranks=(Rank(slice(1, None), 1, exact=False),)),
 )
