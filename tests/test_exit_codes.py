@@ -10,6 +10,7 @@ import pytest
 import breaking
 from models import corpus
 from tpugraph import cli
+from tpugraph.cli.table import COMMANDS
 from tpugraph.ir import graphdef
 from tpugraph.testing.plain_run import PlainRun
 
@@ -46,6 +47,20 @@ QUESTIONS = {
     "a value out of range": ["check", IRIS, "--fail_under=101"],
     "a refusal": ["convert", IRIS, "--train_op=nothing"],
 }
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_no_command_is_asked_about_what_is_not_there(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([command, "nothing.pb", *(["nothing.pb"] if command == "diff" else [])]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_graphs_that_differ_are_a_no() -> None:
+    assert cli.main(["diff", IRIS, IRIS]) == 0
+    assert cli.main(["diff", IRIS, str(corpus("while_cond").folder / "model.pb")]) == 1
 
 
 @pytest.mark.parametrize("why", list(QUESTIONS))
