@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +16,7 @@ from models import corpus
 from tpugraph import cli
 from tpugraph.cli.table import COMMANDS
 from tpugraph.ir import graphdef
+from tpugraph.runtime.session import TPUSession
 from tpugraph.testing.plain_run import PlainRun
 
 IRIS = str(corpus("iris_dnn").folder / "model.pb")
@@ -35,6 +40,29 @@ def test_the_answer_is_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(PlainRun, "train", wrong)
     assert cli.main(["verify", IRIS, "--num_replicas=2", "--steps=1"]) == 1
+
+
+def test_the_second_ctrl_c_ends_a_run_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = threading.Event()
+
+    def endless_loop(*_: object, **__: object) -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)
+        ended.wait(60)
+
+    monkeypatch.setattr(TPUSession, "train", endless_loop)
+    began = time.monotonic()
+    try:
+        assert cli.main(["run", IRIS, "--steps=1", "--num_replicas=2", f"--model_dir={tmp_path / 'out'}"]) == 130
+    finally:
+        ended.set()
+    assert time.monotonic() - began < 30
+    said = capsys.readouterr().out
+    assert "stopping at the end of this loop; once more to stop at once" in said
+    assert "stopped in the middle of a loop after 0 steps; no checkpoint was written" in said
 
 
 QUESTIONS = {
