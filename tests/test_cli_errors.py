@@ -72,6 +72,13 @@ def test_a_file_that_is_no_graph(name: str, tmp_path: Path, block: Block) -> Non
     assert words in error
 
 
+@pytest.mark.parametrize("command", ["convert", "run"])
+def test_what_cannot_be_read_is_an_error_of_any_command(command: str, block: Block) -> None:
+    more = ("-o", "o.pb") if command == "convert" else ("--steps=1",)
+    assert "error: '/dev/zero' is a device, which may have no end" in block(command, "/dev/zero", *more)
+    assert "error: '/proc/self/mem' cannot be read: Input/output error" in block(command, "/proc/self/mem", *more)
+
+
 def test_an_output_that_exists_stays_as_it_is(tmp_path: Path, block: Block) -> None:
     (tmp_path / "o.pb").write_bytes(b"old")
     (tmp_path / "bad.pb").write_bytes(b"\1\2")

@@ -68,7 +68,8 @@ def test_the_sound_graph_passes() -> None:
 ATTRIBUTES: dict[str, tuple[Edit, tuple[str, ...]]] = {
     "missing": (lambda g: node(g, "neg").attr.pop("T"), ("the attribute 'T' of Neg is missing", "neg (Neg)")),
     "unknown": (lambda g: setattr(node(g, "neg").attr["speed"], "i", 3), ("Neg has no attribute 'speed'",)),
-    "nameless": (lambda g: setattr(node(g, "neg").attr[""], "i", 3), ("Neg has no attribute ''",)),
+    "nameless": (lambda g: setattr(node(g, "neg").attr[""], "i", 3), ("an attribute has no name",)),
+    "nameless and empty": (lambda g: node(g, "neg").attr[""].Clear(), ("an attribute has no name",)),
     "kind": (lambda g: setattr(node(g, "neg").attr["T"], "i", 1), ("the attribute 'T' holds int, not type",)),
     "no dtype": (
         lambda g: setattr(node(g, "neg").attr["T"], "type", 99),

@@ -77,6 +77,20 @@ def test_a_program_gives_what_one_host_gives(program: Any, two: Workers) -> None
         assert session.notes == []
 
 
+def test_without_collectives_the_numbers_are_the_same_to_the_bit(
+    program: Any, two: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def values() -> dict[str, bytes]:
+        with TPUSession(program, cluster=two.addresses) as session:
+            session.restore(Path(__file__).parent / "data" / "corpus" / "iris_dnn" / "model.ckpt-0")
+            losses = session.train(6)
+            return {name: value.tobytes() for name, value in session.values().items()} | {"": repr(losses).encode()}
+
+    wanted = values()
+    monkeypatch.setattr("tpugraph.runtime.cluster.worker_collectives.work", lambda *_: False)
+    assert values() == wanted  # as after the loss of a worker, whose others refuse collectives then
+
+
 def test_the_hosts_keep_the_same_variables(program: Any, two: Workers) -> None:
     with TPUSession(program, cluster=two.addresses, timeline=Timeline()) as session:
         session.train(6)

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,8 +52,12 @@ class Workers:
             self._processes[int(task)] = int(process)
 
     def kill(self, task: int) -> None:
-        """End one at once."""
-        os.kill(self._processes.pop(task), signal.SIGKILL)
+        """End one at once, and wait until its port is free."""
+        process = self._processes.pop(task)
+        os.kill(process, signal.SIGKILL)
+        until = time.monotonic() + 10
+        while Path(f"/proc/{process}").exists() and time.monotonic() < until:
+            time.sleep(0.01)
 
     def freeze(self, task: int, *, frozen: bool = True) -> None:
         """Stop one without ending it, or let it go on."""

@@ -4,11 +4,12 @@
     python tools/campaigns/graphs.py --mutants=3000 --seed=1 --mutator=lawful
     python tools/campaigns/graphs.py --files tests/data/faults/*.gz
 
-A mutant is drawn from a seed and its number, by one of three mutators: what breaks the laws of graphs, what keeps them, and
-what breaks the form of files. A failure is a raw exception, an internal invariant that breaks, more than --seconds of
-processor time or six times that by the clock, more than 1 GiB of memory above the start, a death of the process, or a file
-that is left after an error. With --keep each new failure is made of fewer mutations where fewer will do, and kept as a file.
-The commands run in a process of their own, which is ended where it hangs and started again where it dies.
+A mutant is drawn from a seed and its number, by one of four mutators: what breaks the laws of graphs, what keeps them, what
+breaks the form of files, and what is merely strange; by all in turn with --mutator=all. A failure is a raw exception, an
+internal invariant that breaks, more than --seconds of processor time or six times that by the clock, more than 1 GiB of
+memory above the start, a death of the process, or a file that is left after an error. With --keep each new failure is made of
+fewer mutations where fewer will do, and kept as a file. The commands run in a process of their own, which is ended where it
+hangs, started again where it dies, and replaced by another one where TensorFlow keeps too much memory.
 """
 
 from __future__ import annotations
@@ -38,10 +39,24 @@ BASES = tuple(
     families/strings_tables families/partitioned families/dynamic_while_v2 families/cond_model families/keras_lstm_v2 families/ema
     families/scanned""".split()
 )
-MUTATORS = {"damage": "mutations", "lawful": "lawful_mutations", "wire": "wire_mutations"}
+MUTATORS = {
+    "damage": "mutations",
+    "lawful": "lawful_mutations",
+    "wire": "wire_mutations",
+    "strange": "strange_mutations",
+}
 """The modules that make mutants: of each, ``mutant(meta, seed, without=numbers)`` and ``MOST``."""
-COMMANDS = {"inspect": (), "convert": ("--output=out.pb",), "check": (), "run": ("--steps=2",)}
+COMMANDS = {
+    "inspect": (), "convert": ("--output=out.pb",), "check": (), "run": ("--steps=2",), "verify": ("--dry_run",),
+    "view": ("--output=page.html",), "diff": (str(DATA / "corpus" / "iris_dnn" / "model.pb"),),
+    "compare": ("--num_replicas=2",), "compile": ("--num_replicas=2",), "report": ("--topology=v5e:2x4", "--output=report.html"),
+    "reduce": ("--when=refused:LoadError", "--output=small.pb", "--seconds=5"),
+}  # fmt: skip
+_QUICK, _NOW_AND_THEN = ("inspect", "convert"), ("check", "view", "verify", "diff")
 MOST_MEMORY = 1 << 20  # KiB above the start
+MOST_LEFT = (
+    1 << 19
+)  # KiB above the start that a process may keep: TensorFlow never frees some; another one goes on then
 _PATIENCE = 6  # a machine at work, and a wait
 UNFORESEEN = "this should not happen"
 
@@ -86,7 +101,7 @@ def serve(connection: Any, folder: str) -> None:
     os.chdir(folder)
     with contextlib.redirect_stdout(io.StringIO()):
         cli.main(["check", str(DATA / "corpus" / "iris_dnn" / "model.pb")])  # loads what the commands load
-    connection.send("ready")
+    connection.send(_memory("VmRSS"))
     while True:
         command, path = connection.recv()
         _reset_peak()
@@ -100,7 +115,7 @@ def serve(connection: Any, folder: str) -> None:
             code, words = -1, f"{UNFORESEEN}: {type(error).__name__}: {error}"[:600]
         found = _last_object(said.getvalue())
         connection.send({"code": code, "words": words, "kinds": sorted(_kinds(found)), "seconds": time.process_time() - started,
-                         "memory": _memory("VmHWM") - before})  # fmt: skip
+                         "memory": _memory("VmHWM") - before, "peak": _memory("VmHWM"), "left": _memory("VmRSS")})  # fmt: skip
 
 
 def _reset_peak() -> None:
@@ -131,12 +146,16 @@ class Judge:
 
     Args:
         seconds: how much time of the processor a command may take; it may wait six times as long.
+
+    Attributes:
+        most: the most memory that a process of it took, in KiB above its start.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._process: Any = None
         self._folder = tempfile.TemporaryDirectory()
+        self.most = 0
 
     def failure(self, data: bytes, commands: tuple[str, ...]) -> str | None:
         """What goes wrong with a file, as a kind and words, or None."""
@@ -160,13 +179,16 @@ class Judge:
         except (EOFError, ConnectionError):
             self.stop()
             return "died"
+        self.most = max(self.most, answer["peak"] - self._at_start)
+        if answer["left"] - self._at_start > MOST_LEFT:
+            self.stop()
         return _verdict(answer, self._seconds) or self._left_over(answer["code"])
 
     def _left_over(self, code: int) -> str | None:
         left = sorted(path.name for path in Path(self._folder.name).iterdir() if path.name != "model.pb")
         for name in left:
             (Path(self._folder.name) / name).unlink()
-        return f"file: {left} after an error" if left and code else None
+        return f"file: {left} after an error" if left and code not in (0, 1) else None
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -174,7 +196,7 @@ class Judge:
         self._process = context.Process(target=serve, args=(other, self._folder.name), daemon=True)
         self._process.start()
         other.close()
-        self._connection.recv()  # its imports are not counted
+        self._at_start = self._connection.recv()  # its imports are not counted
 
     def __enter__(self) -> Judge:
         return self
@@ -215,9 +237,9 @@ def mutants(seed: int, first: int, count: int, converted: float = 0.3) -> Iterat
 def commands_for(seed: str, *, converted: bool) -> tuple[str, ...]:
     """The commands that a mutant goes through: the slow ones only now and then."""
     rng = random.Random(f"commands {seed}")
-    found = ["inspect"] if converted else ["inspect", "convert"]
+    found = ["inspect"] if converted else list(_QUICK)
     if rng.random() < 0.1:
-        found.append("check")
+        found.append(rng.choice(_NOW_AND_THEN))
     if converted and rng.random() < 0.3:
         found.append("run")
     return tuple(found)
@@ -237,9 +259,14 @@ def shrunk(judge: Judge, mutator: Any, meta: Any, seed: str, commands: tuple[str
 
 def campaign(options: argparse.Namespace, judge: Judge) -> collections.Counter[str]:
     """Run mutants; prints each failure and returns how many of each kind there were."""
-    mutator = importlib.import_module(MUTATORS[options.mutator])
+    chosen = [
+        importlib.import_module(MUTATORS[name])
+        for name in (MUTATORS if options.mutator == "all" else [options.mutator])
+    ]
     sound, totals, started = Sound(), collections.Counter[str](), time.monotonic()
-    for seed, base, converted in mutants(options.seed, options.first, options.mutants, options.converted):
+    drawn = mutants(options.seed, options.first, options.mutants, options.converted)
+    for number, (seed, base, converted) in enumerate(drawn):
+        mutator = chosen[number % len(chosen)]
         if time.monotonic() - started > options.minutes * 60:
             break
         meta = sound.graph(base, converted=converted)
@@ -247,16 +274,20 @@ def campaign(options: argparse.Namespace, judge: Judge) -> collections.Counter[s
         found = judge.failure(mutator.mutant(meta, seed), commands)
         kind = "fine" if found is None else found.split(":")[1].strip()
         totals[kind] += 1
+        if totals.total() % 1000 == 0:
+            print(f"{totals.total():,} after {time.monotonic() - started:.0f} s", flush=True)
         if found is None:
             continue
-        print(f"{seed} {base}{' converted' if converted else ''}: {found}", flush=True)
+        name = mutator.__name__.partition("_")[0]
+        print(f"{seed} {base}{' converted' if converted else ''} by {mutator.__name__}: {found}", flush=True)
         if options.keep:
             data = shrunk(judge, mutator, meta, seed, commands, found.split(":")[1])
-            drawn = f"{options.mutator}-{seed.replace('/', '-')}"
-            place = Path(options.keep) / f"{kind}-{found.split(':')[0]}-{base.rpartition('/')[2]}-{drawn}.pb.gz"
+            whose = f"{base.rpartition('/')[2]}-{name}-{seed.replace('/', '-')}"
+            place = Path(options.keep) / f"{kind}-{found.split(':')[0]}-{whose}.pb.gz"
             place.write_bytes(gzip.compress(data, mtime=0))
     print(
-        ", ".join(f"{count} {kind}" for kind, count in totals.most_common()), f"in {time.monotonic() - started:.0f} s"
+        ", ".join(f"{count} {kind}" for kind, count in totals.most_common()),
+        f"in {time.monotonic() - started:.0f} s; at most {judge.most / 2**20:.2f} GiB above the start",
     )
     return totals
 
@@ -268,7 +299,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60, help="stop after that time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first mutant")
-    parser.add_argument("--mutator", choices=list(MUTATORS), default="damage", help="what makes the mutants")
+    parser.add_argument("--mutator", choices=[*MUTATORS, "all"], default="damage", help="what makes the mutants")
     parser.add_argument("--seconds", type=float, default=10, help="how much processor time a command may take")
     parser.add_argument("--keep", metavar="FOLDER", help="keep failures there, shrunk")
     parser.add_argument(
@@ -277,16 +308,16 @@ def main() -> int:
     parser.add_argument("--converted", type=float, default=0.3, help="the share of mutants of converted graphs")
     parser.add_argument("--files", nargs="*", help="run these files (.gz or not) instead of mutants")
     options = parser.parse_args()
-    sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(Path(__file__).parent)]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with Judge(options.seconds) as judge:
         if options.files is None:
             totals = campaign(options, judge)
             return 1 if totals.total() - totals["fine"] else 0
-        failed = 0
+        failed, commands = 0, tuple(options.commands.split(",") if options.commands else COMMANDS)
         for name in options.files:
             data = Path(name).read_bytes()
-            found = judge.failure(gzip.decompress(data) if name.endswith(".gz") else data, tuple(COMMANDS))
+            found = judge.failure(gzip.decompress(data) if name.endswith(".gz") else data, commands)
             failed += found is not None
             print(f"{name}: {found or 'fine'}", flush=True)
     return 1 if failed else 0

@@ -33,6 +33,9 @@ _WORDS = (
     "99999999999999999999",
 )
 _BLOCKS = ("node { }\n", "library { function { } }\n", "versions { producer: 1 }\n", "meta_info_def { }\n")
+MOST_BYTES = 64 << 20
+"""Where a file is cut off: copies of copies are as large as the memory that reads them."""
+
 MOST = 4
 """The most pieces of damage of one mutant, for shrinking."""
 
@@ -234,4 +237,4 @@ def mutant(meta: Any, seed: str, *, without: frozenset[int] = frozenset()) -> by
     fields = fields_of(message.SerializeToString(deterministic=True))
     for number in numbers:
         damage_wire(random.Random(f"{seed}/{number}"), fields)
-    return b"".join(field.encoded() for field in fields)
+    return b"".join(field.encoded() for field in fields)[:MOST_BYTES]

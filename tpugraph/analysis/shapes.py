@@ -9,7 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph.ir import Graph, Tensor, graphdef
+from tpugraph import ops
+from tpugraph.ir import Graph, Tensor, function_library, graphdef, shape_guards
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.imported import REFUSALS, Imported, output
 from tpugraph.support.errors import GraphError
@@ -77,7 +78,27 @@ def import_graph(graph: Graph) -> tf.Graph:
     Raises:
         GraphError: TensorFlow refuses it.
     """
+    check_functions(graph)
     return import_graph_def(graphdef.to_graph_def(graph), source=graph.source, graph=graph)
+
+
+def check_functions(graph: Graph) -> None:
+    """Refuse functions over which TensorFlow's shape functions would end the process when it optimizes what is run.
+
+    Raises:
+        GraphError: there is such a function.
+    """
+    for name, function in function_library.functions_named(graph).items():
+        if any(node.op in ops.RANKS for node in function.node_def) and function_library.is_closed(function):
+            body = function_library.function_body(graph, name, None)
+            for argument, kind, shape in zip(body.arguments, body.types, body.shapes, strict=True):
+                body.graph.set_attr(argument, "dtype", kind)
+                body.graph.set_attr(argument, "shape", shape)
+            try:
+                infer(body.graph)
+            except GraphError as error:
+                raise GraphError(f"in the function '{name}': {error.fault}", node=error.node, origin=graph.source,
+                                 fix="correct the function where the graph is written") from error  # fmt: skip
 
 
 def import_graph_def(graph_def: Any, *, source: str = "", graph: Graph | None = None) -> tf.Graph:
@@ -95,6 +116,8 @@ def import_graph_def(graph_def: Any, *, source: str = "", graph: Graph | None = 
 def _refused(words: str, source: str, graph: Graph | None) -> GraphError:
     """TensorFlow's refusal, with the node that its words name."""
     names = [group for match in _NODE_IN_MESSAGE.finditer(words) for group in match.groups() if group]
+    for node_name, fault in filter(None, map(shape_guards.words, names)):
+        names, words = [node_name], fault
     name = next((name for name in names if graph is not None and name in graph), names[0] if names else None)
     node = None if name is None or graph is None else graph.get(name)
     origin, fix = source, None

@@ -25,8 +25,11 @@ def is_bundle(words: Sequence[str]) -> bool:
 
 
 def _starts_as_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"PK\x03\x04"
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PK\x03\x04"
+    except OSError:  # who reads it as a graph says why it cannot be read
+        return False
 
 
 class _Parser(argparse.ArgumentParser):

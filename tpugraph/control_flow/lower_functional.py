@@ -17,6 +17,7 @@ from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType, Func, Shape
 from tpugraph.ir.function_library import Body
 from tpugraph.ir.walks import source_of
+from tpugraph.support.errors import ConversionError
 
 _BOOL = attrs.dtype("bool")
 _INT32 = attrs.dtype("int32")
@@ -54,6 +55,9 @@ class Lowering:
         """
         node, types = self.node, self.node.attr("T")
         condition, body = (inlining.body_of(self.graph, self.call, node.attr(key).name) for key in ("cond", "body"))
+        if {len(condition.arguments), len(body.arguments), len(body.results)} != {len(node.inputs)}:
+            raise ConversionError("the functions of the loop take or give other numbers of values than it carries", node=node,
+                                  origin=self.graph.source, fix="write the graph again")  # fmt: skip
         origins = [_origin(result) for result in body.results]
         carried = [i for i, argument in enumerate(body.arguments) if origins[i] is not argument]
         fixed = {argument for i, argument in enumerate(body.arguments) if i not in carried}

@@ -52,13 +52,13 @@ class Body:
     must_run: list[Node]
 
 
-def function_body(graph: Graph, name: str, call: Node) -> Body:
+def function_body(graph: Graph, name: str, call: Node | None) -> Body:
     """The body of a library function.
 
     Args:
         graph: the graph whose library holds the function.
         name: the function's name.
-        call: the node that calls it: gives the attributes of a function that leaves some open.
+        call: the node that calls it: gives the attributes of a function that leaves some open; None for one that is closed.
 
     Raises:
         ConversionError: there is no such function.
@@ -102,13 +102,20 @@ def function_body(graph: Graph, name: str, call: Node) -> Body:
     )
 
 
-def _given(value: Any, call: Node) -> Any:
+def _given(value: Any, call: Node | None) -> Any:
     """An attribute of a body; one that the function leaves open is an attribute of the call."""
-    return call.raw_attrs[value.placeholder] if value.WhichOneof("value") == "placeholder" else value
+    return value if call is None or value.WhichOneof("value") != "placeholder" else call.raw_attrs[value.placeholder]
 
 
-def _type_of(argument: Any, call: Node) -> DType:
-    return attr_codec.dtype(argument.type) if argument.type else call.attr(argument.type_attr)
+def _type_of(argument: Any, call: Node | None) -> DType:
+    return attr_codec.dtype(argument.type) if call is None or argument.type else call.attr(argument.type_attr)
+
+
+def is_closed(function: Any) -> bool:
+    """Whether a function leaves no attribute open to its call."""
+    arguments = [*function.signature.input_arg, *function.signature.output_arg]
+    given = (value.WhichOneof("value") for node in function.node_def for value in node.attr.values())
+    return all(argument.type for argument in arguments) and "placeholder" not in given
 
 
 def _argument_shapes(function: Any) -> list[Shape]:

@@ -15,7 +15,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node
+from tpugraph.ir import Graph, Node, shape_guards
 from tpugraph.ir.door import Door, Wired
 from tpugraph.ir.frames import check_loops
 from tpugraph.ir.model_files import Loaded, collections_of, sniff
@@ -115,7 +115,7 @@ def to_graph_def(graph: Graph) -> Any:
     groups: dict[int, list[str]] = {}  # the control inputs of all that wait for the same nodes
     for node in graph:
         definition = add()
-        if node._written is None or ops.is_folded_away(node.op):
+        if node._written is None or ops.is_folded_away(node.op) or node.op in ops.RANKS:  # written for shapes only
             _write(definition, node)
         else:
             definition.CopyFrom(node._written)
@@ -141,14 +141,18 @@ def definitions(graph: Graph, nodes: Sequence[Node]) -> Any:
         _write(definition, node)
         if ops.is_folded_away(node.op):
             _keep_from_running(definition)
+        if node.op in ops.RANKS:
+            shape_guards.guard(graph_def.node, definition)
     return graph_def
 
 
 def without_folding(graph_def: Any) -> Any:
     """The same GraphDef, changed so that TensorFlow runs nothing of it while it imports it: for dtypes and shapes only."""
-    for definition in graph_def.node:
+    for definition in list(graph_def.node):
         if ops.is_folded_away(definition.op):
             _keep_from_running(definition)
+        if definition.op in ops.RANKS:
+            shape_guards.guard(graph_def.node, definition)
     return graph_def
 
 

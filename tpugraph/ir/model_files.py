@@ -56,6 +56,8 @@ def sniff(path: Path) -> Loaded:
         return _sniff_folder(path)
     if not path.exists():
         raise LoadError(f"there is no file '{path}'", fix="check the path")
+    if path.is_char_device() or path.is_block_device():
+        raise LoadError(f"'{path}' is a device, which may have no end", fix="give a file or a folder")
     try:
         data = path.read_bytes()
     except OSError as error:

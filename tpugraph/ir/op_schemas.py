@@ -61,6 +61,8 @@ class Schema:
             Mismatch: an attribute is missing, of another kind or out of range, or the node has too few or too many inputs.
         """
         for name, value in attributes.items():
+            if not name:
+                raise Mismatch("an attribute has no name")
             if name[:1] != "_" and name not in self._attributes and value.WhichOneof("value") is not None:
                 raise Mismatch(f"{self.definition.name} has no attribute '{name}' in this TensorFlow")
             open_ = in_body and value.WhichOneof("value") == "placeholder"
@@ -70,6 +72,7 @@ class Schema:
         for name, declared in self._attributes.items():
             if name not in attributes and not declared.HasField("default_value"):
                 raise Mismatch(f"the attribute '{name}' of {self.definition.name} is missing")
+        self._check_trusted(held)
         inputs = self._dtypes(self.definition.input_arg, held, given, "inputs")
         if inputs is not None and len(inputs) != given:
             raise Mismatch(f"{self.definition.name} takes {_counted(len(inputs))} here and has {given}")
@@ -102,6 +105,23 @@ class Schema:
                 if item not in allowed:
                     raise Mismatch(f"the attribute '{declared.name}' is {_shown(element, item)}, which "
                                    f"{self.definition.name} does not take")  # fmt: skip
+
+    def _check_trusted(self, held: Mapping[str, Any]) -> None:
+        """Check the attributes that TensorFlow's own shape function takes for granted."""
+        name = self.definition.name
+        trusted = ops.TRUSTED.get(name)
+        if trusted is None:
+            return
+        for attribute, most in trusted.most:
+            if abs(held[attribute].i) > most:
+                raise Mismatch(f"the attribute '{attribute}' is {held[attribute].i:,}; {name} takes at most {most:,}")
+        for attribute, kind in trusted.never:
+            if attr_codec.dtype(kind).number == held[attribute].type:
+                raise Mismatch(f"the attribute '{attribute}' is {kind}, which {name} does not take")
+        lengths = {attribute: _length(held[attribute].list) for attribute in trusted.alike}
+        if len(set(lengths.values())) > 1:
+            told = " and ".join(f"{length} in '{attribute}'" for attribute, length in lengths.items())
+            raise Mismatch(f"{name} is told of {told}, which must be as many")
 
     def _fault(self, kind: str, item: Any) -> str | None:
         if kind == "type":
@@ -164,6 +184,10 @@ def _list_items(kind: str, value: Any) -> list[Any] | None:
     fields = [field for field, _ in value.list.ListFields()]
     own = _list_field(kind)
     return list(getattr(value.list, own)) if all(field.name == own for field in fields) else None
+
+
+def _length(values: Any) -> int:
+    return sum(len(held) for _, held in values.ListFields())
 
 
 def shape_fault(shape: Any) -> str | None:

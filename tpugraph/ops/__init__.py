@@ -41,8 +41,10 @@ from tpugraph.ops.registry import (
     record,
     required_attrs,
 )
+from tpugraph.ops.trusted import Rank, Trusted
 
-__all__ = ["Batching", "Bins", "Call", "Op", "Ordering", "Refusal", "Role", "Rule", "Signature", "Write", "attr_names",
+__all__ = ["Batching", "Bins", "Call", "Op", "Ordering", "Rank", "Refusal", "Role", "Rule", "Signature", "Trusted", "Write",
+           "attr_names",
            "input_counts", "is_dataset", "is_folded_away", "is_host_only", "is_stateful", "op_def", "record", "records",
            "required_attrs"]  # fmt: skip
 PAGES = (arithmetic, container, control_flow, convolution, gather, host, input, loss, matrix, normalisation, random,
@@ -155,6 +157,14 @@ FILE_OPERANDS: dict[str, int] = _facts(lambda record: record.file_operand)
 
 REACH: dict[str, str] = _facts(lambda record: record.reach)
 """Ops that do something outside of TensorFlow's own memory when they run, and what: ``reads``, ``writes``, ``prints``, ..."""
+
+# --------------------------------------------------------------------------- what TensorFlow's shape functions do not check
+
+TRUSTED: dict[str, Trusted] = _facts(lambda record: record.trusted)
+"""Ops over which TensorFlow's shape function ends the process where something is otherwise than it takes for granted."""
+
+RANKS: dict[str, tuple[Rank, ...]] = {name: trusted.ranks for name, trusted in TRUSTED.items() if trusted.ranks}
+"""Of these ops, those whose operands must have certain ranks."""
 
 # --------------------------------------------------------------------------- datasets
 

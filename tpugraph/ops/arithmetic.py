@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tpugraph.ops.record import Call, Ordering, floating, letters, page
+from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("arithmetic", dims="elementwise")
 
@@ -76,7 +77,8 @@ op("FakeQuantWithMinMaxArgs")
 op("FakeQuantWithMinMaxVars", dims="..., -, - -> ...")
 op("FakeQuantWithMinMaxVarsGradient", dims="..., ..., -, - -> ..., , ", linear="0")
 op("FakeQuantWithMinMaxVarsPerChannel", dims="...c, c, c -> ...c")
-op("FakeQuantWithMinMaxVarsPerChannelGradient", dims="...c, ...c, c, c -> ...c, c, c", linear="0")
+op("FakeQuantWithMinMaxVarsPerChannelGradient", dims="...c, ...c, c, c -> ...c, c, c", linear="0",
+   trusted=Trusted(ranks=(Rank(0, 1, exact=False), Rank(1, 1, exact=False))))  # fmt: skip
 op("Ceil Floor FloorDiv Rint Round Sign", differentiable=False)
 op("IsFinite IsInf IsNan LogicalAnd LogicalNot LogicalOr", differentiable=False)
 op("Equal NotEqual", differentiable=False)

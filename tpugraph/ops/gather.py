@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tpugraph.ops.record import Bins, Call, letters, page
+from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("gather")
 
@@ -22,7 +23,8 @@ def _stitched(call: Call) -> str:
 
 
 op("Gather", dims=_gather, linear="0")
-op("GatherV2", linear="0", constants=(2,))
+op("GatherV2", linear="0", constants=(2,),
+   trusted=Trusted(ranks=(Rank(1, "batch_dims", exact=False),), most=(("batch_dims", 254),)))  # fmt: skip
 op("GatherNd", linear="0")
 op("ScatterNd", linear="1", constants=(2,), sizes=(2,), bins=Bins(0, places=True))
 op("TensorScatterAdd TensorScatterSub TensorScatterUpdate", linear="0+2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tpugraph.ops.record import Batching, page
+from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("input", host_only=True)
 
@@ -14,7 +15,8 @@ op("MakeIterator", role="make_iterator")
 op("IteratorToStringHandle IteratorFromStringHandleV2")
 op("FIFOQueueV2 FIFOQueue RandomShuffleQueueV2 RandomShuffleQueue PaddingFIFOQueueV2 PaddingFIFOQueue", role="queue")
 op("PriorityQueueV2 PriorityQueue", role="queue")
-op("QueueDequeueV2 QueueDequeueManyV2 QueueDequeueUpToV2 QueueDequeue QueueDequeueMany", role="dequeue")
+op("QueueDequeueV2 QueueDequeueUpToV2 QueueDequeue QueueDequeueMany", role="dequeue")
+op("QueueDequeueManyV2", role="dequeue", trusted=Trusted(ranks=(Rank(1, 0),)))
 op("QueueEnqueueV2 QueueEnqueueManyV2 QueueEnqueue QueueEnqueueMany", role="enqueue")
 op("QueueCloseV2 QueueClose", role="close_queue")
 op("QueueSizeV2")

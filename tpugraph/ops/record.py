@@ -37,6 +37,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from tpugraph.ops.trusted import Trusted
+
 Role = Literal[
     "merge", "switch", "next_iteration", "enter", "exit", "loop_cond", "call",  # control flow
     "ref_variable", "resource_variable", "read", "read_rows", "is_initialized",  # variables
@@ -64,7 +66,7 @@ class Call:
 
 
 Rule = str | Callable[[Call], str | None] | None
-"""A fact in the notation above: fixed, or computed for one use of the op; None where nothing is claimed."""
+"""A fact in the notation above: fixed, or computed for one use; None where nothing is claimed."""
 
 
 class Signature(NamedTuple):
@@ -141,8 +143,7 @@ class Op:
         alias: ``handle`` if the output is the same variable, resource or buffer as the first input; ``memory`` if the
             output may share the buffer of the first input.
         writes: which variables the op writes, and with what.
-        effects: False for an op that TensorFlow calls stateful though it makes no difference whether it runs twice or
-            not at all. None leaves the answer to TensorFlow.
+        effects: False for an op that may as well run twice or not at all, though TensorFlow calls it stateful; None asks TensorFlow.
         resource_op: the op on resource variables that does what this op on reference variables does.
         dense_op: the dense optimizer step that does to each row what this sparse one does to the rows it is given.
         stateless_op: the op without state that draws from the distribution of this random op.
@@ -166,6 +167,7 @@ class Op:
         dtypes: the only dtypes that the op takes, where a TPU decides that.
         tpu_lacks: dtypes that a TPU has no op for though XLA takes them on a CPU; seen with libtpu 0.0.52.
         xla_refuses: an attribute value that XLA refuses.
+        trusted: what TensorFlow's shape function takes for granted.
         instead: what to write instead of the op, which XLA has no kernel for.
         apart: of an op that hides the way from the input to the variables: what is done by it, and what to do about it.
     """
@@ -202,6 +204,7 @@ class Op:
     dtypes: frozenset[str] | None = None
     tpu_lacks: frozenset[str] = frozenset()
     xla_refuses: Refusal | None = None
+    trusted: Trusted | None = None
     instead: str | None = None
     apart: tuple[str, str] | None = None
 

@@ -6,6 +6,7 @@ Where the axes are the value of an operand, the dimension signature is left open
 from __future__ import annotations
 
 from tpugraph.ops.record import Call, letters, page
+from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("shape")
 
@@ -103,5 +104,5 @@ op("Unpack", dims=_unpack, linear="all")
 op("ConcatV2", linear=_but_last, constants=(-1,))
 op("Concat", linear=lambda call: "+".join(str(i) for i in range(1, len(call.ranks))), constants=(0,))
 op("Split", linear="1", constants=(0,))
-op("SplitV", linear="0", constants=(1, 2), sizes=(1,))
+op("SplitV", linear="0", constants=(1, 2), sizes=(1,), trusted=Trusted(ranks=(Rank(1, 1),), never=(("Tlen", "int8"),)))
 op("OneHot", dims=_one_hot, linear="2+3", differentiable=False, constants=(1,), sizes=(1,))

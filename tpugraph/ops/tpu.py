@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tpugraph.ops.record import page
+from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("tpu")
 
@@ -14,8 +15,14 @@ _REDUCED = frozenset({"float16", "bfloat16", "float32", "float64", "int32", "uin
 
 op("ConfigureDistributedTPU ShutdownDistributedTPU TPUReplicateMetadata TPUCompilationResult", role="tpu")
 op("TPUReplicatedInput TPUReplicatedOutput XlaSetDynamicDimensionSize", role="tpu")
-op("InfeedEnqueueTuple InfeedDequeueTuple", role="tpu", dtypes=_INFEED)
+op("InfeedEnqueueTuple", role="tpu", dtypes=_INFEED)
+op("InfeedDequeueTuple", role="tpu", dtypes=_INFEED, trusted=Trusted(alike=("dtypes", "shapes")))
 op("OutfeedEnqueueTuple OutfeedDequeueTuple", role="tpu")
 op("CrossReplicaSum", role="tpu", dims="..., - -> ...", linear="0", dtypes=_REDUCED)
 op("CollectiveReduceV2", effects=False)
+op("CollectiveGather", trusted=Trusted(most=(("group_size", 2**31 - 1),)))
+op(
+    "TPUPartitionedInput",
+    trusted=Trusted(ranks=(Rank(slice(None), "partition_dim", exact=False, more=1),), most=(("partition_dim", 253),)),
+)
 op("XlaAllReduce XlaReplicaId")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tpugraph.ops.record import Write, page
+from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("variable")
 
@@ -82,4 +83,9 @@ op(
         "boosted trees are grown, not trained by gradients",
         "a TPU has no kernels for them: train them on a CPU",
     ),
+)
+op("BoostedTreesAggregateStats", trusted=Trusted(ranks=(Rank(0, 1), Rank(1, 2), Rank(2, 2), Rank(3, 2))))
+op(
+    "BoostedTreesExampleDebugOutputs BoostedTreesPredict BoostedTreesTrainingPredict",
+    trusted=Trusted(ranks=(Rank(slice(1, None), 1, exact=False),)),
 )

@@ -84,19 +84,11 @@ def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tupl
     """
     if not updates:
         raise no_train_op(graph)
-    trains = {node: 1 << i for i, node in enumerate(updates)}
-    others = {node: 1 << i for i, node in enumerate(writes)}
-    reached: dict[Node, tuple[int, int]] = {}
-    for node in graph.topological_order(graph.descendants(updates)):
-        update, write = trains.get(node, 0), others.get(node, 0)
-        for producer in node.producers():
-            more = reached.get(producer)
-            if more is not None:
-                update |= more[0]
-                write |= more[1]
-        if update:
-            reached[node] = (update, write)
+    reached = _reached(graph, updates, writes)
     sinks = [node for node in reached if not node.consumers()]
+    if not sinks:
+        raise RolesError("a loop reads all that the updates of variables give, and nothing ends them", node=updates[0],
+                         origin=graph.source, fix="choose with --train_op=NODE what ends a step")  # fmt: skip
     hinted = {name.partition(":")[0] for name in graph.collections.get("train_op", [])}
     position = {node: i for i, node in enumerate(graph)}
 
@@ -119,6 +111,23 @@ def find_train_op(graph: Graph, updates: list[Node], writes: list[Node]) -> tupl
             f"--train_op={','.join(f.name for f in [findings[0], *rivals])}",
         )
     return findings[:1], findings[1:4]
+
+
+def _reached(graph: Graph, updates: list[Node], writes: list[Node]) -> dict[Node, tuple[int, int]]:
+    """Of each node behind an update, as bits, which updates and which other writes it stands behind."""
+    trains = {node: 1 << i for i, node in enumerate(updates)}
+    others = {node: 1 << i for i, node in enumerate(writes)}
+    reached: dict[Node, tuple[int, int]] = {}
+    for node in graph.topological_order(graph.descendants(updates)):
+        update, write = trains.get(node, 0), others.get(node, 0)
+        for producer in node.producers():
+            more = reached.get(producer)
+            if more is not None:
+                update |= more[0]
+                write |= more[1]
+        if update:
+            reached[node] = (update, write)
+    return reached
 
 
 def _train_finding(node: Node, reached: tuple[int, int], total: int, hinted: bool) -> Finding:

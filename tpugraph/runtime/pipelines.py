@@ -13,6 +13,7 @@ from functools import cache
 import tensorflow as tf
 
 from tpugraph import ops
+from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.session_config import guarded
@@ -91,6 +92,7 @@ def is_endless(graph: Graph) -> bool:
     if not datasets:
         return False
     nodes = graph.ancestors([tensor.node for tensor in datasets])
+    shapes.check_functions(graph)
     with tf.Graph().as_default() as target:
         given = graphdef.definitions(graph, [node for node in graph if node in nodes])
         found = tf.import_graph_def(given, name="", return_elements=[f"{t.node.name}:{t.port}" for t in datasets])

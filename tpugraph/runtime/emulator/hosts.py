@@ -53,24 +53,24 @@ def spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts) -> None
         hosts.put(nodes, host)
     sums = [node for node in sums if node in mirrored]
     parts = {node: list(node.inputs) for node in sums}
-    if hosts.collectives:
-        reductions = [_reduce(graph, node, number, hosts, mirrored) for number, node in enumerate(sums)]
-    else:
-        reductions, parts = [], {}
-        for node in sums:
-            _gather(graph, node, hosts, mirrored)
+    reductions = [_reduce(graph, node, number, hosts, mirrored) for number, node in enumerate(sums)]
     branches = _branches(mirrored)
     ends = [n for n in mirrored if (n.op in ops.WRITES or n in reductions) and n not in branches]
     for node in mirrored:
         graph.set_controls(node, [c for c in node.controls if not hosts.at.get(c)])
     variables = _handles(graph, mirrored)
-    done = []
+    done, of_hosts = [], [{node: node for node in mirrored}]
     for host in hosts.others:
         made = _copy(graph, frame, mirrored, variables, host, hosts)
         for total, of_all in parts.items():
             _sum_parts(graph, made[total], of_all[host * hosts.cores : (host + 1) * hosts.cores])
         done.append(graph.add("NoOp", f"tpugraph/host_{host}/step", controls=[made[n] for n in ends], outputs=[]))
         hosts.put([done[-1]], host)
+        of_hosts.append(made)
+    if not hosts.collectives:
+        for total, reduced in zip(sums, reductions, strict=True):
+            for made in of_hosts:
+                _sum_parts(graph, made[reduced], [each[total].out() for each in of_hosts])
     for node in graph.of_type(*ops.NEXT_ITERATION):
         if frame_of.get(node) == frame and node not in hosts.at:
             graph.add_controls(node, [*reductions, *done])
@@ -169,12 +169,29 @@ def _branches(mirrored: NodeSet) -> NodeSet:
 
 
 def _reduce(graph: Graph, total: Node, number: int, hosts: Hosts, mirrored: NodeSet) -> Node:
-    """Sum the first host's parts, then over the hosts; the copies of the other hosts sum their own."""
+    """Sum the first host's parts, then over the hosts; the copies of the other hosts sum their own.
+
+    Without collectives each host adds up the sums of all of them. Both ways add the same numbers in the same order, so that a
+    training goes on bit for bit where a worker was lost, whose others then refuse collectives.
+    """
+    users = total.uses()
+    _sum_parts(graph, total, list(total.inputs[: hosts.cores]))
+    made = _collective(graph, total, number, hosts) if hosts.collectives else _plain_sum(graph, total)
+    reduced = made[-1]
+    for use in users:
+        graph.set_input(use.node, use.index, reduced.out())
+    graph.replace_control_uses(total, [reduced])
+    for node in made[:-1]:
+        graph.set_controls(node, [total])
+    mirrored.update(dict.fromkeys(made))
+    return reduced
+
+
+def _collective(graph: Graph, total: Node, number: int, hosts: Hosts) -> list[Node]:
+    """A collective sum over the hosts, behind the numbers that it reads."""
     kind, shape = total.attr("T"), total.out().shape
     if kind.name not in _KINDS:
         raise RunError(f"values of {kind.name} cannot be summed over several hosts", node=total)
-    users = total.uses()
-    _sum_parts(graph, total, list(total.inputs[: hosts.cores]))
     numbers = [_integer(graph, total, value) for value in (hosts.count, hosts.key, number + 1)]
     reduced = graph.add(
         "CollectiveReduceV2",
@@ -184,27 +201,13 @@ def _reduce(graph: Graph, total: Node, number: int, hosts: Hosts, mirrored: Node
                "is_stateless": False, "Nordering_token": 0, "max_subdivs_per_device": -1},
         outputs=[(kind, shape)],
     )  # fmt: skip
-    for use in users:
-        graph.set_input(use.node, use.index, reduced.out())
-    graph.replace_control_uses(total, [reduced])
-    for node in numbers:
-        graph.set_controls(node, [total])
-    mirrored.update(dict.fromkeys([*numbers, reduced]))
-    return reduced
+    return [*numbers, reduced]
 
 
-def _gather(graph: Graph, total: Node, hosts: Hosts, mirrored: NodeSet) -> None:
-    """Sum each host's parts there, and the sums of the hosts on the first one, where all read it."""
-    parts = list(total.inputs)
-    of_host = []
-    for host in range(hosts.count):
-        part = graph.add("AddN", f"{total.name}/of_host", parts[:1], attrs={"T": total.attr("T"), "N": 1},
-                         outputs=[total.output(0)])  # fmt: skip
-        _sum_parts(graph, part, parts[host * hosts.cores : (host + 1) * hosts.cores])
-        hosts.put([part] if host else [], host)
-        of_host.append(part.out())
-    _sum_parts(graph, total, of_host)
-    del mirrored[total]
+def _plain_sum(graph: Graph, total: Node) -> list[Node]:
+    """What becomes a sum of the sums of all hosts when those of the others are there."""
+    return [graph.add("AddN", f"{total.name}/hosts", [total.out()], attrs={"T": total.attr("T"), "N": 1},
+                      outputs=[total.output(0)])]  # fmt: skip
 
 
 def _sum_parts(graph: Graph, total: Node, parts: list[Tensor]) -> None:

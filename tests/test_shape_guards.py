@@ -1,0 +1,129 @@
+"""Operands and attributes over which TensorFlow's own shape functions end the process are refused in words (shape_guards)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from campaigns import op_sweep
+from models import trace
+from tpugraph import cli, ops
+from tpugraph.analysis import shapes
+from tpugraph.ir import Graph, attrs, graphdef
+from tpugraph.support.errors import GraphError, LoadError
+
+tf1 = tf.compat.v1
+GUARDED = sorted(ops.TRUSTED)
+
+
+def looked_up() -> None:
+    rows = tf1.placeholder(tf.float32, [4, 5], "rows")
+    which = tf1.placeholder(tf.int32, [4, 2], "which")
+    tf.gather(rows, which, batch_dims=1, axis=1, name="chosen")
+
+
+def split() -> None:
+    rows = tf1.placeholder(tf.float32, [4, 5], "rows")
+    tf.split(rows, tf1.placeholder(tf.int32, [2], "sizes"), axis=1, num=2, name="parts")
+
+
+def definition_of(build: Callable[[], None]) -> Any:
+    with tf.Graph().as_default() as graph:
+        build()
+    return graph.as_graph_def()
+
+
+def test_what_tensorflow_checks_passes() -> None:
+    graph = trace(looked_up)
+    shapes.infer(graph)
+    assert graph["chosen"].out().shape == (4, 2)
+    parts = trace(split)
+    shapes.infer(parts)
+    assert [len(shape or ()) for _, shape in parts["parts"].outputs or []] == [2, 2]
+
+
+def test_no_graph_that_is_written_has_a_guard(tmp_path: Path) -> None:
+    graph = trace(looked_up)
+    shapes.infer(graph)
+    graphdef.save(graph, tmp_path / "model.pb")
+    written = tf1.GraphDef.FromString((tmp_path / "model.pb").read_bytes())
+    assert {node.name for node in written.node} == {node.name for node in graph}
+    assert not any(text.startswith("^") for node in written.node for text in node.input)
+
+
+def test_more_batch_dimensions_than_the_numbers_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    definition = definition_of(looked_up)
+    next(node for node in definition.node if node.op == "GatherV2").attr["batch_dims"].i = 7
+    with pytest.raises(GraphError, match="input 1 has another rank than 7 or more"):
+        shapes.infer(graphdef.from_graph_def(definition))
+    (tmp_path / "damaged.pb").write_bytes(definition.SerializeToString())
+    assert cli.main(["convert", str(tmp_path / "damaged.pb"), f"--output={tmp_path / 'out.pb'}"]) == 2
+    said = capsys.readouterr().err
+    assert "error: TensorFlow refuses the graph" in said
+    assert "chosen (GatherV2)" in said
+    assert not (tmp_path / "out.pb").exists()
+
+
+def test_more_than_any_tensor_has() -> None:
+    definition = definition_of(looked_up)
+    next(node for node in definition.node if node.op == "GatherV2").attr["batch_dims"].i = -(2**31)
+    with pytest.raises(LoadError, match=r"'batch_dims' is -2,147,483,648; GatherV2 takes at most 254"):
+        graphdef.from_graph_def(definition)
+
+
+def test_an_edited_graph_is_guarded_too() -> None:
+    graph: Graph = trace(split)
+    shapes.infer(graph)
+    kind = attrs.dtype("int32")
+    sizes = graph.add("Placeholder", "number", attrs={"dtype": kind, "shape": ()}, outputs=[(kind, ())])
+    graph.set_input(graph["parts"], 1, sizes.out())
+    with pytest.raises(GraphError, match="input 1 has another rank than 1"):
+        shapes.infer(graph)
+
+
+def test_an_infeed_of_more_shapes_than_dtypes() -> None:
+    definition = definition_of(looked_up)
+    node = definition.node.add(name="fed", op="InfeedDequeueTuple")
+    node.attr["dtypes"].list.type.append(1)
+    for _ in range(2):
+        node.attr["shapes"].list.shape.add()
+    with pytest.raises(LoadError, match="is told of 1 in 'dtypes' and 2 in 'shapes', which must be as many"):
+        graphdef.from_graph_def(definition)
+
+
+def test_ops_at_random_end_no_process() -> None:
+    met = Counter[str]()
+    for op in GUARDED:
+        for number in range(25):
+            definition = op_sweep.graph_of(op, f"{op}/{number}")
+            met[op_sweep.answer(definition)] += 1  # a fault of TensorFlow's would be the end of this test
+    assert met["shapes"] >= len(GUARDED)
+    assert met["refused"] >= len(GUARDED)
+
+
+@pytest.mark.parametrize("op", ["SplitV", "GatherV2"])
+def test_a_function_that_is_run_is_looked_at_first(op: str) -> None:
+    def read() -> None:
+        rows = tf1.data.Dataset.range(6).map(lambda i: tf.split(tf.fill([4], i), [2, 2])[0])
+        rows = rows.map(lambda row: tf.gather(row, tf.constant([0, 1])))
+        tf1.data.make_one_shot_iterator(rows.batch(2)).get_next(name="rows")
+
+    definition = definition_of(read)
+    shapes.import_graph(graphdef.from_graph_def(definition))
+    function = next(f for f in definition.library.function if any(node.op == op for node in f.node_def))
+    node = next(node for node in function.node_def if node.op == op)
+    if op == "GatherV2":
+        node.attr["batch_dims"].i = 9
+    else:
+        sizes = next(other for other in function.node_def if node.input[1].startswith(f"{other.name}:"))
+        sizes.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(2, dtype=sizes.attr["dtype"].type))
+    with pytest.raises(
+        GraphError, match=rf"in the function '{function.signature.name}': .* input 1 has another rank than"
+    ) as refusal:
+        shapes.import_graph(graphdef.from_graph_def(definition))
+    assert "correct the function where the graph is written" in refusal.value.block()
