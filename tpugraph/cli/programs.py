@@ -17,7 +17,7 @@ from tpugraph.ir.reach import files_touched
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
 from tpugraph.tpu.form_check import check_form
-from tpugraph.tpu.program import Program
+from tpugraph.tpu.program import Program, cores_of
 
 _MOST = 12
 
@@ -90,7 +90,7 @@ def is_converted(model: str) -> bool:
 
 
 def _is_converted(loaded: Loaded) -> bool:
-    return any(node.op == "TPUReplicateMetadata" for node in loaded.graph_def.node)
+    return cores_of(loaded.graph_def) is not None
 
 
 def files_lines(program: Program, rebind: Mapping[str, str]) -> list[str]:

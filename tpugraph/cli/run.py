@@ -21,7 +21,7 @@ from tpugraph.runtime.session import TPUSession
 from tpugraph.runtime.timeline import OFF, Timeline
 from tpugraph.support import files
 from tpugraph.support.errors import UsageError
-from tpugraph.tpu.program import Program
+from tpugraph.tpu.program import Program, cores_of
 
 
 def run(flags: Parsed, console: Console) -> Outcome:
@@ -127,7 +127,8 @@ def _join(flags: Parsed, program: Program) -> None:
     if flags["engine"] != "pjrt":
         raise UsageError(f"--coordinator joins processes of PJRT, not of the engine {flags['engine']}",
                          fix="--engine=pjrt")  # fmt: skip
-    cores = next(n.attr["num_replicas"].i for n in program.graph_def.node if n.op == "TPUReplicateMetadata")
+    cores = cores_of(program.graph_def)
+    assert cores is not None  # what runs here was converted
     interruptible(lambda: devices.join(flags["coordinator"], flags["processes"], flags["process"], cores=cores,
                                        platform=flags["platform"] or "cpu",
                                        seconds=flags["connect_timeout"]))  # fmt: skip

@@ -143,19 +143,8 @@ class KerasTPUModel:
             raise ArgumentError("steps_per_epoch is missing: how long a function or a generator goes on cannot be seen")
         watch = tf_keras.callbacks.CallbackList(list(callbacks or ()), add_history=True, model=self._model, epochs=epochs,
                                                 steps=found.steps, verbose=verbose)  # fmt: skip
-        estimator, home, losses = self._estimator(found.steps), _Home(self._model), StepLosses()
-
-        def validate() -> dict[str, float]:
-            return self._validated(validation_data, batch_size, validation_steps)
-
-        ends = _Epochs(home, estimator, watch, losses, (initial_epoch, epochs), validate, talks=bool(verbose))
-        self._model.stop_training = False
-        watch.on_train_begin()
-        if initial_epoch < epochs:
-            ends.begin_epoch()
-            estimator.train(found.input_fn, [losses, _Rate(home, estimator)], (epochs - initial_epoch) * found.steps,
-                            saving_listeners=[ends])  # fmt: skip
-        watch.on_train_end()
+        self._train(found, watch, (initial_epoch, epochs), lambda: self._validated(validation_data, batch_size, validation_steps),
+                    talks=bool(verbose))  # fmt: skip
         return self._model.history
 
     def fit_generator(self, generator: Any, steps_per_epoch: int | None = None, epochs: int = 1, **more: Any) -> Any:
@@ -184,6 +173,19 @@ class KerasTPUModel:
         rows = list(self._estimator().predict(found.input_fn))
         outputs = [np.stack([row[name] for row in rows]) for name in self._model.output_names]
         return outputs if len(outputs) > 1 else outputs[0]
+
+    def _train(self, found: Any, watch: Any, epochs: tuple[int, int], validate: Callable[[], dict[str, float]], *,
+               talks: bool) -> None:  # fmt: skip
+        """Train on batches from one epoch up to another."""
+        estimator, home, losses = self._estimator(found.steps), _Home(self._model), StepLosses()
+        ends = _Epochs(home, estimator, watch, losses, epochs, validate, talks=talks)
+        self._model.stop_training = False
+        watch.on_train_begin()
+        if epochs[0] < epochs[1]:
+            ends.begin_epoch()
+            estimator.train(found.input_fn, [losses, _Rate(home, estimator)], (epochs[1] - epochs[0]) * found.steps,
+                            saving_listeners=[ends])  # fmt: skip
+        watch.on_train_end()
 
     def _validated(self, data: Any, rows: int | None, steps: int | None) -> dict[str, float]:
         if data is None:

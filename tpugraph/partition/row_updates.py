@@ -74,7 +74,7 @@ def rows_of(steps: Iterable[Node], dense: Collection[str], shape_of: ShapeOf = s
         fact = ops.WRITES[step.op]
         assert fact.rows is not None  # these are updates of rows
         numbers = step.inputs[fact.rows]
-        unique = numbers.node if numbers.node.op == "Unique" and not numbers.port else None
+        unique = numbers.node if numbers.node.op in ops.UNIQUE and not numbers.port else None
         if unique in seen:
             continue
         if unique is not None:

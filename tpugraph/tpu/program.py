@@ -56,7 +56,7 @@ class Program:
             LoadError: no file, not a graph, or a graph that was not converted.
         """
         loaded = graphdef.sniff(Path(path))
-        if not any(node.op == "TPUReplicateMetadata" for node in loaded.graph_def.node):
+        if cores_of(loaded.graph_def) is None:
             raise LoadError(
                 f"'{path}' is a plain graph, not a TPU graph", fix="convert it first: tpugraph convert MODEL"
             )
@@ -199,3 +199,8 @@ def _summary_beside_training(report: dict[str, Any]) -> list[str]:
     lines.extend(_host_ops(report["host_ops"]))
     lines.extend(f"note        {note}" for note in report["notes"])
     return lines
+
+
+def cores_of(graph_def: Any) -> int | None:
+    """How many cores a GraphDef runs on; None where it is a plain graph."""
+    return next((n.attr["num_replicas"].i for n in graph_def.node if n.op == "TPUReplicateMetadata"), None)

@@ -18,7 +18,8 @@ from tpugraph.analysis.placements import (
     Sized,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
-from tpugraph.ir import Node
+from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
 
 # --------------------------------------------------------------------------- sparse
 
@@ -70,6 +71,12 @@ def entries_to(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if any(isinstance(s, Entries) for s in inputs) and not any(isinstance(s, Partial) for s in inputs):
         return Verdict([Shard(0)], why="the entries of each row")
     return p.everywhere(node, inputs, "brings values of the whole batch together")
+
+
+def picked(table: Placement, numbers: Tensor) -> Entries:
+    """What places on this core pick: each place has its own of what belongs to its id; a mask only leaves some ids out."""
+    by_place = source_of(numbers, ops.IDENTITIES | {"Cast", "Reshape", "Squeeze"}).node.op in ops.UNIQUE
+    return table if isinstance(table, Entries) and not (table.role == "by_id" and by_place) else Entries("values")
 
 
 @rule("SparseTensorDenseMatMul")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tpugraph import ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.placements import (
     ONCE,
@@ -101,7 +102,7 @@ def _numbers_of_places(node: Node, index: int, placement: Placement) -> bool:
 def _role_after(node: Node, entries: Entries) -> Entries:
     if node.op in ("Cast",) or entries.role in ("shape", "values"):
         return entries
-    return Entries("by_id") if entries.role == "distinct" and node.op not in ("Identity",) else entries
+    return Entries("by_id") if entries.role == "distinct" and node.op not in ops.IDENTITIES else entries
 
 
 def batched(p: Placing, tensor: Tensor, axis: int) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from tpugraph import ops
 from tpugraph.analysis.dimensions import fixed
-from tpugraph.analysis.placement_rules.container_placements import entries_to
+from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
-from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import source_of
+from tpugraph.ir import Node
 
 
 @rule("GatherV2 Gather ResourceGather")
@@ -58,17 +56,11 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
         if isinstance(table, Replicate):
             return Verdict([Entries("by_id" if numbers.role in ONCE else "values")], why="rows of a table by entries")
         if numbers.role == "local" and isinstance(table, Shard | Entries):
-            return Verdict([_picked(table, node.inputs[1])], why="places on this core")
+            return Verdict([picked(table, node.inputs[1])], why="places on this core")
         return Verdict([Entries("values")], {0: REPLICATE}, why="rows of a table by entries")
     if isinstance(numbers, Shard) and isinstance(table, Entries):
         return Verdict([numbers.at(axis + numbers.axis)], why="places on this core")
     return p.everywhere(node, inputs, "picks entries by numbers of the whole batch")
-
-
-def _picked(table: Placement, numbers: Tensor) -> Entries:
-    """What places on this core pick: each place has its own of what belongs to its id; a mask only leaves some ids out."""
-    by_place = source_of(numbers, ops.IDENTITIES | {"Cast", "Reshape", "Squeeze"}).node.op in ops.UNIQUE
-    return table if isinstance(table, Entries) and not (table.role == "by_id" and by_place) else Entries("values")
 
 
 @rule("GatherNd ResourceGatherNd")
