@@ -20,12 +20,12 @@ from tpugraph import cli, ops, roles
 from tpugraph.analysis import shapes
 from tpugraph.analysis.placements import REPLICATE, SUM, Shard
 from tpugraph.compiler import ConvertOptions
-from tpugraph.ir import graphdef
+from tpugraph.ir import attrs, graphdef
 from tpugraph.support.errors import UsageError
 from tpugraph.testing import assert_raises_block
 from tpugraph.testing.plain_run import PlainRun
 from tpugraph.testing.reduction import symptoms
-from tpugraph.testing.reduction.search import Search
+from tpugraph.testing.reduction.search import Bypasses, Search
 from tpugraph.testing.reduction.symptoms import check_when
 from tpugraph.testing.reduction.tries import Question
 from tpugraph.testing.reduction.units import Unit, units_of
@@ -75,7 +75,7 @@ def test_the_search_finds_two_units_among_many(hints: list[str]) -> None:
         ]
     tried: list[Sequence[int]] = []
 
-    def shows(kept: Sequence[int]) -> bool:
+    def shows(kept: Sequence[int], bypasses: Bypasses) -> bool:
         tried.append(kept)
         return {200, 203} <= set(kept)
 
@@ -93,12 +93,33 @@ def test_of_two_ways_the_near_one_is_kept() -> None:
         before = [graph.add("Test", f"node_{number}", [*before, *read]).out()]
     names = [node.name for node in graph]
 
-    def shows(kept: Sequence[int]) -> bool:
+    def shows(kept: Sequence[int], bypasses: Bypasses) -> bool:
         held = {names[number] for number in kept}
         return any({f"leaf_{leaf}", *(f"node_{number}" for number in range(leaf, 100))} <= held for leaf in leaves)
 
     found = Search([(node,) for node in graph], shows).smallest(["node_99"])
     assert [names[number] for number in found] == ["leaf_92", *(f"node_{number}" for number in range(92, 100))]
+
+
+def test_what_a_chain_can_do_without_is_bypassed() -> None:
+    """A symptom that a value must reach on its way from a leaf; what is on the way changes its shape only once."""
+    graph = tpugraph.Graph()
+    kind = attrs.dtype("float32")
+    nodes = [graph.add("Leaf", "leaf", outputs=[(kind, (2, 3))])]
+    for number in range(40):
+        shape = (2, 3) if number < 20 else (6,)
+        nodes.append(graph.add("Test", f"node_{number}", [nodes[-1].out()], outputs=[(kind, shape)]))
+
+    def shows(kept: Sequence[int], bypasses: Bypasses) -> bool:
+        held, node = {nodes[number] for number in kept}, nodes[-1]
+        while node in held or node in bypasses:
+            if not node.inputs:
+                return nodes[-1] in held
+            node = bypasses[node].node if node in bypasses else node.inputs[0].node
+        return False
+
+    found = Search([(node,) for node in nodes], shows).smallest([])
+    assert [nodes[number].name for number in found] == ["leaf", "node_20", "node_39"]
 
 
 def test_values_of_cores_make_up_that_of_the_plain_graph() -> None:

@@ -55,9 +55,14 @@ class Subject:
         random = [node for node in graph if node.op in ops.RANDOM]
         self.varying = graph.descendants([*inputs, *random], data_only=True)
 
-    def candidate(self, units: Iterable[Unit]) -> Candidate:
-        """A training graph that holds some units. What else they read is recorded, and what they make leads to the loss."""
-        return _Making(self, [node for unit in units for node in unit]).make()
+    def candidate(self, units: Iterable[Unit], bypasses: Mapping[Node, Tensor]) -> Candidate:
+        """A training graph that holds some units. What else they read is recorded, and what they make leads to the loss.
+
+        Args:
+            units: the units.
+            bypasses: by nodes of one output that are in none of them, what is read instead of it.
+        """
+        return _Making(self, [node for unit in units for node in unit], bypasses).make()
 
 
 @dataclass
@@ -66,6 +71,7 @@ class _Making:
 
     subject: Subject
     kept: Sequence[Node]
+    bypasses: Mapping[Node, Tensor]
     new: dict[Node, Node] = field(default_factory=dict)
     wired: list[_Wiring] = field(default_factory=list)
     cut: dict[Tensor, Tensor] = field(default_factory=dict)
@@ -77,9 +83,9 @@ class _Making:
         nodes = dict.fromkeys([*self.kept, *self._behind_handles(self.kept)])
         self.new = {node: _copy(node) for node in nodes}
         self.names = {node.name for node in nodes}
-        self._record([t for node in nodes for t in node.inputs if t.node not in nodes])
+        self._record([t for node in nodes for t in self._read(node) if t.node not in nodes])
         for node in nodes:
-            inputs = tuple(self.cut[t] if t in self.cut else Tensor(self.new[t.node], t.port) for t in node.inputs)
+            inputs = tuple(self.cut[t] if t in self.cut else Tensor(self.new[t.node], t.port) for t in self._read(node))
             controls = tuple(self.new[control] for control in node.controls if control in nodes)
             self.wired.append((self.new[node], inputs, controls))
         for node in nodes:
@@ -93,13 +99,20 @@ class _Making:
 
     # ------------------------------------------------------------------ what the kept nodes read
 
+    def _read(self, node: Node) -> list[Tensor]:
+        """What a node reads, round the nodes that are bypassed."""
+        found = list(node.inputs)
+        for index, tensor in enumerate(found):
+            while tensor.node in self.bypasses:
+                found[index] = tensor = self.bypasses[tensor.node]
+        return found
+
     def _behind_handles(self, nodes: Iterable[Node]) -> list[Node]:
         """The nodes behind the handles that some nodes read, with what fills an iterator or a table."""
         graph, found = self.subject.graph, dict.fromkeys(nodes)
         pending = list(found)
-        fills = [
-            graph[name] for name in (*self.subject.roles.table_initializers, *self.subject.roles.iterator_initializers)
-        ]
+        roles = self.subject.roles
+        fills = [graph[name] for name in (*roles.table_initializers, *roles.iterator_initializers)]
         for node in pending:  # grows while it is walked
             if node.op in ops.VARIABLES:
                 continue
@@ -179,7 +192,7 @@ class _Making:
         seen = dict.fromkeys([node] if node in self.new else [])
         pending = list(seen)
         for at in pending:  # grows while it is walked
-            new = [t.node for t in at.inputs if t.node in self.new and t.node not in seen]
+            new = [t.node for t in self._read(at) if t.node in self.new and t.node not in seen]
             seen |= dict.fromkeys(new)
             pending += dict.fromkeys(new)
         return any(variable in seen for variable in variables)
@@ -205,14 +218,14 @@ class _Making:
 
     def _made_in_vain(self) -> tuple[list[Tensor], list[Node]]:
         """An output of each kept node that nothing kept reads, and the nodes that have none."""
-        read = {t.node for node in self.kept for t in node.inputs} | {c for node in self.kept for c in node.controls}
+        read = {t.node for node in self.kept for t in self._read(node)} | {
+            c for node in self.kept for c in node.controls
+        }
         ends = [node for node in self.kept if node not in read and node.op not in ops.WRITES]
         made, waits = [], []
         for node in ends:
-            ports = [p for p in node.used_ports() or [0] if p < len(node.outputs or ())]
-            numbers = [
-                node.out(p) for p in ports if node.output(p)[0].name in attrs.SIZE_OF and not is_handle(node.out(p))
-            ]
+            made_by = [node.out(p) for p in node.used_ports() or [0] if p < len(node.outputs or ())]
+            numbers = [tensor for tensor in made_by if tensor.dtype.name in attrs.SIZE_OF and not is_handle(tensor)]
             numbers.sort(key=lambda tensor: not tensor.dtype.floating)
             made += [Tensor(self.new[node], t.port) for t in numbers[:1]]
             if not numbers:
@@ -248,11 +261,8 @@ class _Making:
     def _constant(self, near: str, value: Any) -> Tensor:
         """A constant; one for all that is equal."""
         array = np.asarray(value)
-        alike = (
-            array.dtype.str,
-            array.shape,
-            array.tobytes() if array.dtype != object else repr(array.tolist()),
-        )
+        held = array.tobytes() if array.dtype != object else repr(array.tolist())
+        alike = (array.dtype.str, array.shape, held)
         if alike not in self.constants:
             self.constants[alike] = self._new_constant(near, array)
         return self.constants[alike]

@@ -20,7 +20,7 @@ from tpugraph.testing.comparable import fix_seeds
 from tpugraph.testing.reduction import symptoms
 from tpugraph.testing.reduction.candidate import Candidate, Subject
 from tpugraph.testing.reduction.recorded_values import RecordedValues
-from tpugraph.testing.reduction.search import Search
+from tpugraph.testing.reduction.search import Bypasses, Search
 from tpugraph.testing.reduction.tries import Answer, Question, Tries
 from tpugraph.testing.reduction.units import Unit, units_of
 
@@ -171,7 +171,7 @@ class _Reducer:
         try:
             subject = Subject(graph, found, recorded)
             self.units = units_of(graph, graph.ancestors(graph[name] for name in found.roots))
-            Search(self.units, lambda kept: self._shows(subject, kept)).smallest(whole.nodes)
+            Search(self.units, lambda kept, bypasses: self._shows(subject, kept, bypasses)).smallest(whole.nodes)
         except _OutOfTime:
             notes.append("the time was over before the search was")
         finally:
@@ -185,10 +185,10 @@ class _Reducer:
         options = self.question.options
         return self.question.steps * (options.num_replicas if options.batch_mode == "per_replica" else 1)
 
-    def _shows(self, subject: Subject, kept: Sequence[int]) -> bool:
+    def _shows(self, subject: Subject, kept: Sequence[int], bypasses: Bypasses) -> bool:
         if time.monotonic() > self.deadline:
             raise _OutOfTime
-        candidate = subject.candidate(self.units[number] for number in kept)
+        candidate = subject.candidate((self.units[number] for number in kept), bypasses)
         answer = self.tries.ask(candidate.graph, self._asked_of(candidate))
         if answer.shows and (self.best is None or len(candidate.graph) <= len(self.best[0].graph)):
             self.best = candidate, answer

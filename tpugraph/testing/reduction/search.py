@@ -1,13 +1,17 @@
-"""The search for the smallest set of units that still shows a symptom: neighbourhoods, scopes, bisection, delta debugging."""
+"""The search for the fewest units that still show a symptom: neighbourhoods, scopes, bisection, delta debugging, bypasses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tpugraph.testing.reduction.units import Unit
+from tpugraph.ir import Node, Tensor
+from tpugraph.testing.reduction.units import Unit, bypass
 
-Shows = Callable[[Sequence[int]], bool]
-"""Whether the units of these numbers show the symptom by themselves."""
+Bypasses = Mapping[Node, Tensor]
+"""What is read instead of the output of a node that is left out."""
+
+Shows = Callable[[Sequence[int], Bypasses], bool]
+"""Whether the units of these numbers show the symptom by themselves, with bypasses round some that are left out."""
 
 
 class Search:
@@ -21,7 +25,8 @@ class Search:
     def __init__(self, units: Sequence[Unit], shows: Shows) -> None:
         self._units = units
         self._shows = shows
-        self._tried: dict[tuple[int, ...], bool] = {}
+        self._bypasses: dict[Node, Tensor] = {}
+        self._tried: dict[tuple[frozenset[Node], tuple[int, ...]], bool] = {}
         self._of = {node: number for number, unit in enumerate(units) for node in unit}
 
     def smallest(self, hints: Iterable[str]) -> list[int]:
@@ -31,15 +36,17 @@ class Search:
             hints: names of nodes that the symptom points to.
         """
         kept = self._around(hints) or self._by_scopes(list(range(len(self._units))))
-        kept = self._bisected(kept)
-        return self._minimal(kept)
+        kept = self._minimal(self._bisected(kept))
+        shorter = self._bypassed(kept)
+        return kept if len(shorter) == len(kept) else self._minimal(shorter)
 
     def _try(self, kept: Iterable[int]) -> bool:
-        key = tuple(sorted(kept))
-        if not key:
+        numbers = tuple(sorted(kept))
+        if not numbers:
             return False
+        key = frozenset(self._bypasses), numbers
         if key not in self._tried:
-            self._tried[key] = self._shows(key)
+            self._tried[key] = self._shows(numbers, self._bypasses)
         return self._tried[key]
 
     # ------------------------------------------------------------------ the exact why first
@@ -114,6 +121,24 @@ class Search:
             if len(groups) > 1:
                 kept = sorted(n for group in self._ddmin(list(groups.values())) for n in group)
             depth += 1
+        return kept
+
+    # ------------------------------------------------------------------ bypasses
+
+    def _bypassed(self, kept: list[int]) -> list[int]:
+        """Without nodes on the way, where their readers can do with what they read: all, or half of them, or each by itself."""
+        inside = {node for number in kept for node in self._units[number]}
+        ways = {number: found for number in kept if (found := bypass(self._units[number], inside)) is not None}
+        groups = [list(ways)] if ways else []
+        while groups:
+            group = groups.pop()
+            before, rest = dict(self._bypasses), [number for number in kept if number not in group]
+            self._bypasses |= {self._units[number][0]: ways[number] for number in group}
+            if self._try(rest):
+                kept = rest
+                continue
+            self._bypasses, half = before, len(group) // 2
+            groups += [group[half:], group[:half]] if half else []
         return kept
 
     # ------------------------------------------------------------------ delta debugging

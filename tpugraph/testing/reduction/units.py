@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from networkx.utils import UnionFind
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet
+from tpugraph.analysis.shapes import is_static
 from tpugraph.ir import Graph, Node, Tensor
 
 Unit = tuple[Node, ...]
@@ -41,6 +42,20 @@ def is_handle(tensor: Tensor) -> bool:
     """Whether a tensor stands for something that lives elsewhere: no value of it can be recorded."""
     kind = tensor.dtype
     return kind.ref or kind.name in ("resource", "variant")
+
+
+def bypass(unit: Unit, inside: Collection[Node]) -> Tensor | None:
+    """What readers of a unit can read instead: an operand of its only node, of the same dtype and shape; None where there is none.
+
+    Args:
+        unit: the unit.
+        inside: nodes whose outputs are the first choice, so that the way to what is before them stays.
+    """
+    node, *others = unit
+    if others or len(node.outputs or ()) != 1 or node.op in ops.VARIABLES or is_handle(node.out()):
+        return None
+    alike = [t for t in node.inputs if t.node.output(t.port) == node.output(0) and is_static(t.shape)]
+    return min(alike, key=lambda tensor: tensor.node not in inside, default=None)
 
 
 def _handles(order: Iterable[Node], nodes: NodeSet) -> Iterator[tuple[object, object]]:
