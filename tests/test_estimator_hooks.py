@@ -291,7 +291,7 @@ def test_warm_start(tmp_path: Path, *, use_tpu: bool) -> None:
         assert np.array_equal(start.get_tensor("w"), first.get_variable_value("w"))
         assert not start.get_tensor("w/Momentum").any()
         assert start.get_tensor("global_step") == 0
-        assert any(line.endswith("model.ckpt-5: 1 variables restored") for line in said)
+        assert any(line.endswith("model.ckpt-5: 1 variable restored") for line in said)
 
 
 def test_warm_start_reports_what_is_missing_or_differs(tmp_path: Path) -> None:
@@ -309,8 +309,7 @@ def test_warm_start_reports_what_is_missing_or_differs(tmp_path: Path) -> None:
         estimator(tmp_path / "second", models, warm_start_from=settings).train(input_fn, max_steps=1)
     line = next(line for line in said if line.startswith("warm start from"))
     assert (
-        "1 variables restored; 1 missing: extra; 1 of another shape: renamed is [2, 2], in the checkpoint [3, 1]"
-        in line
+        "1 variable restored; 1 missing: extra; 1 of another shape: renamed is [2, 2], in the checkpoint [3, 1]" in line
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis import dimension_rules as _dimension_rules  # registers its rules
 from tpugraph.analysis import loop_order, shapes
-from tpugraph.analysis.dimensions import Dimensions, Dims, fixed
+from tpugraph.analysis.dimensions import Dimensions, Dims, constant, fixed
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device
 from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, known, poly
 from tpugraph.ir import Graph, Node, Tensor, function_library
@@ -50,6 +52,37 @@ def dims_from_input(graph: Graph, rows: int) -> dict[Tensor, Dims]:
     told = {} if taken is None or taken[0] != rows else taken[1]
     elements = {tensor: found for tensor, dims in told.items() if (found := _settled(dims))}
     return elements | (crossing[1] if crossing is not None and crossing[0] == rows else {})
+
+
+def same_in_each_batch(graph: Graph) -> dict[Tensor, bool]:
+    """The parts of a batch that are the same in each, as constants that a dataset function adds to the rows are.
+
+    Of each it is told whether all of its elements are equal, as far as that can be seen.
+    """
+    found: dict[Tensor, bool] = {}
+    for take in graph.of_type(*ops.GET_NEXT):
+        dataset = _dataset_of(take)
+        parts: list[bool | None] = [None] * len(take.outputs or ())
+        for node in reversed(list(_sources(dataset)) if dataset is not None else []):
+            if node.op in ops.MAP_DATASETS:
+                body = function_library.function_body(graph, node.attr("f").name, node)
+                parts = [_is_constant(body, result, parts) for result in body.results]
+            elif node.op not in ops.ELEMENTS:
+                parts = [None] * len(node.attr("output_shapes", ()))
+        found |= {take.out(port): even for port, even in enumerate(parts) if even is not None}
+    return found
+
+
+def _is_constant(body: Body, result: Tensor, parts: Sequence[bool | None]) -> bool | None:
+    """None where a result of a dataset function varies; else whether all its elements are equal."""
+    made = source_of(result, ops.IDENTITIES).node
+    if made in body.arguments:
+        index = body.arguments.index(made)
+        return parts[index] if index < len(parts) else None
+    before = body.graph.ancestors([made])
+    if any(node in body.arguments or ops.is_stateful(node.op) for node in before):
+        return None
+    return made.op in ops.FILLS or (made.op in ops.CONSTANTS and len(np.unique(constant(made))) < 2)
 
 
 def _taken(graph: Graph) -> tuple[int, dict[Tensor, Dims]] | None:
@@ -165,4 +198,4 @@ def _number(size: Size, rows: int) -> int | None:
     return found.at(rows) if isinstance(found, Poly) else found
 
 
-__all__ = ["dims_from_input", "rows_from_input"]
+__all__ = ["dims_from_input", "rows_from_input", "same_in_each_batch"]

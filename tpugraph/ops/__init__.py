@@ -218,6 +218,9 @@ PADS = _role("pad")
 TOP_K = _role("top_k")
 """Ops that take the largest elements."""
 
+FILLS = _role("fill")
+"""Ops that make a tensor of which all elements are one number."""
+
 FILLED_LIKE = _role("filled")
 """Ops whose elements are the same number whatever their input's are."""
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dims, Elements
-from tpugraph.analysis.input_rows import dims_from_input
+from tpugraph.analysis.dimensions import Dimensions, Dims, Elements
+from tpugraph.analysis.input_rows import dims_from_input, same_in_each_batch
 from tpugraph.analysis.placements import REPLICATE, Entries, PerCore, Placement, Shard, Sized
 from tpugraph.analysis.placing import Placing, shard_of
-from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown
+from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, known
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.partition.demands import finds_distinct
 from tpugraph.support.errors import ConversionError
@@ -33,12 +33,14 @@ class FedValues:
         dims: the dimensions of tensors with a shape.
         elements: of sizes of entries, what they count.
         together: of what the host makes of several rows of a core's batch, the op that takes these together.
+        constants: what is the same in each batch, and whether all elements of it are equal.
     """
 
     placements: dict[Tensor, Placement] = field(default_factory=dict)
     dims: dict[Tensor, Dims] = field(default_factory=dict)
     elements: dict[Tensor, Elements] = field(default_factory=dict)
     together: dict[Tensor, Node] = field(default_factory=dict)
+    constants: dict[Tensor, bool] = field(default_factory=dict)
 
     def refuse_several_rows(self, origin: str) -> None:
         """Refuse what the host makes of several rows: of the whole batch it would be another value.
@@ -54,6 +56,25 @@ class FedValues:
                 node=node, origin=origin,
                 fix="let the input pipeline give numbers instead of strings, so that this is computed on the device",
             )  # fmt: skip
+
+    def place_constants(self, dimensions: Dimensions, origin: str) -> None:
+        """Place the constants of the input that turn out to have a row for each of the batch.
+
+        Raises:
+            ConversionError: one has a row for each of a core's batch, and they differ: those of other cores are not known.
+        """
+        for tensor, even in self.constants.items():
+            dims = [known(size) for size in dimensions.dims(tensor) or ()]
+            rows = next((axis for axis, size in enumerate(dims) if isinstance(size, Poly)), None)
+            if rows is None:
+                continue
+            if not even:
+                raise ConversionError(
+                    f"'{tensor}' is the same in each batch of the input and has a row for each of its {dimensions.rows}: which "
+                    "the rows of other cores would have is not known", node=tensor.node, origin=origin,
+                    fix="let its rows come with those of the input, one for each example",
+                )  # fmt: skip
+            self.placements[tensor] = shard_of(dims, rows) or self.placements[tensor]  # type: ignore[arg-type]
 
 
 def read_from_host(graph: Graph, nodes: Mapping[Node, None], shape_of: Mapping[str, str]) -> dict[Tensor, None]:
@@ -86,11 +107,14 @@ def values_fed(graph: Graph, tensors: Iterable[Tensor], rows: int, analyse: Anal
     of_input = [tensor for tensor in tensors if fed.placements.setdefault(tensor, REPLICATE) and tensor.node in inputs]
     host = _host_part(graph, of_input, analyse) if analyse is not None else None
     together = _of_several_rows(graph, host, of_input) if host is not None else {}
-    told = dims_from_input(graph, rows) if of_input else {}
+    told, same = (dims_from_input(graph, rows), same_in_each_batch(graph)) if of_input else ({}, {})
     for tensor in of_input:
         placed = _by_host(host, tensor) if host is not None and tensor.node not in together else None
         found: Sequence[Size] | None = host.dims(tensor) if host is not None and isinstance(placed, Shard) else None
-        if placed is None and tensor in told:
+        if tensor in same and tensor.shape is not None and None not in tensor.shape:
+            fed.constants[tensor] = same[tensor]
+            placed, found = REPLICATE, [Unknown(int(size or 0)) for size in tensor.shape]
+        elif placed is None and tensor in told:
             placed, found = _of_dims(told[tensor]), told[tensor]
         placed = fed.placements[tensor] = _by_size(tensor, rows) if placed is None else placed
         if tensor.node in together:

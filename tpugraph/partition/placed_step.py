@@ -65,6 +65,7 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
         order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
         dimensions = found(ones=True)
+    fed.place_constants(dimensions, graph.source)
     return Placing(graph, order, dimensions, fed.placements, policies=policies)
 
 
