@@ -97,4 +97,9 @@ class Writes:
 
     def listed(self, bits: int) -> list[Node]:
         """The writes in a bit set."""
-        return [node for i, node in enumerate(self.nodes) if bits >> i & 1]
+        found = []
+        while bits:  # a step has thousands of writes, and few of them are asked for
+            lowest = bits & -bits
+            found.append(self.nodes[lowest.bit_length() - 1])
+            bits ^= lowest
+        return found
