@@ -284,6 +284,7 @@ def campaign(options: argparse.Namespace, judge: Judge) -> collections.Counter[s
             data = shrunk(judge, mutator, meta, seed, commands, found.split(":")[1])
             whose = f"{base.rpartition('/')[2]}-{name}-{seed.replace('/', '-')}"
             place = Path(options.keep) / f"{kind}-{found.split(':')[0]}-{whose}.pb.gz"
+            place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(gzip.compress(data, mtime=0))
     print(
         ", ".join(f"{count} {kind}" for kind, count in totals.most_common()),

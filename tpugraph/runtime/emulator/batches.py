@@ -68,7 +68,7 @@ def _source(node: Node) -> _Source | None:
     found = match(_BATCHED_SLICES, node.out())
     size = scalar(found["size"].node) if found else None
     repeats = scalar(found["repeats"].node) if "repeats" in found.bound else 1
-    if not size or not repeats or found["slices"].node.attr("is_files", False):
+    if size is None or size < 1 or not repeats or found["slices"].node.attr("is_files", False):
         return None
     constants = [t.node for t in found["slices"].node.inputs]
     if any(constant.op not in ops.CONSTANTS for constant in constants):
