@@ -266,7 +266,7 @@ def campaign(options: argparse.Namespace, judge: Judge) -> collections.Counter[s
     sound, totals, started = Sound(), collections.Counter[str](), time.monotonic()
     drawn = mutants(options.seed, options.first, options.mutants, options.converted)
     for number, (seed, base, converted) in enumerate(drawn):
-        mutator = chosen[number % len(chosen)]
+        mutator = chosen[(options.first + number) % len(chosen)]
         if time.monotonic() - started > options.minutes * 60:
             break
         meta = sound.graph(base, converted=converted)
