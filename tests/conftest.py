@@ -6,17 +6,26 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from browser import chromium
 from models import CORPUS
 
 if (
     os.environ.get("TPUGRAPH_TEST_V2_BEHAVIOR") == "off"
 ):  # the first line of most programs that were written for TensorFlow 1
     tf.compat.v1.disable_v2_behavior()
+
+
+@pytest.fixture(scope="module")
+def pages() -> Iterator[Any]:
+    """A real browser for the pages that tests write."""
+    with chromium() as browser:
+        yield browser
 
 
 @pytest.fixture

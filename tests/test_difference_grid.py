@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from browser import Page, chromium
+from browser import Page
 from models import CORPUS
 from tpugraph import cli
 from tpugraph.cli import grids
@@ -21,12 +21,6 @@ from tpugraph.testing.plain_run import PlainRun
 from tpugraph.testing.verification import Verification
 
 IRIS = str(CORPUS / "iris_dnn" / "model.pb")
-
-
-@pytest.fixture(scope="module")
-def pages() -> Iterator[Any]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

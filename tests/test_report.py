@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import breaking
-from browser import Page, chromium
+from browser import Page
 from models import CORPUS
 from tpugraph import cli
 from tpugraph.ir import graphdef
@@ -25,12 +24,6 @@ IRIS = CORPUS / "iris_dnn" / "model.pb"
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache_folder.FOLDER, str(tmp_path / "cache"))
-
-
-@pytest.fixture(scope="module")
-def pages() -> Iterator[Any]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import copy
 import gzip
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -16,7 +15,7 @@ import pytest
 from evaluating import evaluation
 
 import breaking
-from browser import Page, chromium
+from browser import Page
 from models import CORPUS, trace
 from tpugraph import cli
 from tpugraph.cli import why
@@ -236,12 +235,6 @@ def test_the_picture_of_the_readme_is_current() -> None:
 
 
 # --------------------------------------------------------------------------- the page in a browser
-
-
-@pytest.fixture(scope="module")
-def pages() -> Iterator[Any]:
-    with chromium() as browser:
-        yield browser
 
 
 def opened(browser: Any, found: View, folder: Path) -> Page:

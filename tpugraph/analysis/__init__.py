@@ -11,7 +11,9 @@ from tpugraph.analysis.sides_of_step import (
     cluster_nodes,
     fed_to_device,
     in_cluster,
+    is_tpu_graph,
     must_be_host,
+    num_replicas,
 )
 from tpugraph.analysis.varying_values import reading_host, replica_varying, varying_from
 from tpugraph.ir.frames import frames, in_loop, loop_order
@@ -30,9 +32,11 @@ __all__ = [
     "frames",
     "in_cluster",
     "in_loop",
+    "is_tpu_graph",
     "loop_order",
     "minimum_cut",
     "must_be_host",
+    "num_replicas",
     "reading_host",
     "replica_varying",
     "varying_from",

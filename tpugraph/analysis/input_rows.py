@@ -30,9 +30,11 @@ def rows_from_input(graph: Graph) -> tuple[int, dict[Tensor, Dims]] | None:
     that tells nothing, as of a dataset that does not batch.
     """
     taken = _taken(graph)
-    if taken is None:
-        return None
-    rows, made = taken
+    return None if taken is None else _crossing(graph, *taken)
+
+
+def _crossing(graph: Graph, rows: int, made: dict[Tensor, Dims]) -> tuple[int, dict[Tensor, Dims]] | None:
+    """The rows of a core's batch, and what the elements of a batch of so many ``rows`` are when they cross to the device."""
     fed = fed_to_device(graph)
     between = graph.ancestors([t.node for t in fed], data_only=True).keys() & graph.descendants(
         [t.node for t in made], data_only=True).keys() - cluster_nodes(graph).keys()  # fmt: skip
@@ -48,8 +50,10 @@ def dims_from_input(graph: Graph, rows: int) -> dict[Tensor, Dims]:
         graph: the graph, with shapes.
         rows: rows of a core's batch; where the datasets tell another number, nothing is told.
     """
-    taken, crossing = _taken(graph), rows_from_input(graph)
-    told = {} if taken is None or taken[0] != rows else taken[1]
+    taken = _taken(graph)
+    if taken is None:
+        return {}
+    told, crossing = taken[1] if taken[0] == rows else {}, _crossing(graph, *taken)
     elements = {tensor: found for tensor, dims in told.items() if (found := _settled(dims))}
     return elements | (crossing[1] if crossing is not None and crossing[0] == rows else {})
 

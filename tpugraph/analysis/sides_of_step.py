@@ -39,6 +39,16 @@ def fed_to_device(graph: Graph) -> list[Tensor]:
     return [t for node in graph if node in feeding for t in map(node.out, node.used_ports()) if t in found]
 
 
+def is_tpu_graph(graph: Graph) -> bool:
+    """Whether the graph is in the TPUReplicate form."""
+    return bool(graph.of_type("TPUReplicateMetadata"))
+
+
+def num_replicas(graph: Graph) -> int:
+    """The number of cores that a TPU graph is for."""
+    return int(graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"))
+
+
 def must_be_host(node: Node) -> bool:
     """Whether only a host can run the node: its op says so, or it touches strings."""
     if ops.is_host_only(node.op):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from tpugraph import compiler
+from tpugraph.analysis import is_tpu_graph
 from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed
@@ -26,7 +27,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     started = time.perf_counter()
     graph = graphdef.load(flags.model)
     loaded = time.perf_counter() - started
-    if graph.of_type("TPUReplicateMetadata"):
+    if is_tpu_graph(graph):
         programs.refuse_late(flags)
     report = check(graph, compiler.ConvertOptions(**flags.options()))
     report.seconds["load"] = loaded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpugraph.analysis import is_tpu_graph
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.flags import Parsed, rebinds
 from tpugraph.compiler import ConvertOptions
@@ -17,7 +18,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     """Compare and print; the exit code is 1 where a tensor differs by more than ``--tolerance``."""
     model = flags.model
     graph = graphdef.load(model)
-    if graph.of_type("TPUReplicateMetadata"):
+    if is_tpu_graph(graph):
         raise UsageError(f"'{model}' is converted already; there is no plain graph to compare it with",
                          fix="give the plain graph")  # fmt: skip
     found = compare(graph, ConvertOptions(**flags.options()), engines=flags["engines"], tensors=flags["tensors"],

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph import compiler, ops
-from tpugraph.analysis import in_cluster
+from tpugraph.analysis import in_cluster, is_tpu_graph, num_replicas
 from tpugraph.analysis.step import Cut
 from tpugraph.cli import programs, why
 from tpugraph.cli.console import Console, Outcome
@@ -44,7 +44,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     loaded = graphdef.sniff(Path(flags.model))
     graph = graphdef.load(flags.model)
     found = _general(loaded, graph)
-    if graph.of_type("TPUReplicateMetadata"):
+    if is_tpu_graph(graph):
         found["tpu"] = _tpu(graph)
     else:
         found |= _plain(flags.model, graph, options)
@@ -56,7 +56,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 
 def _general(loaded: Loaded, graph: Graph) -> dict[str, Any]:
-    tpu = bool(graph.of_type("TPUReplicateMetadata"))
+    tpu = is_tpu_graph(graph)
     functions = function_library.functions_named(graph)
     return {
         "model": str(loaded.path),
@@ -147,7 +147,7 @@ def _tpu(graph: Graph) -> dict[str, Any]:
     infeed = [_signature(node, "shapes") for node in graph.of_type("InfeedDequeueTuple")]
     leaving = graph.of_type("OutfeedDequeueTuple", "OutfeedDequeueTupleV2")[:1]
     return {
-        "num_replicas": graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"),
+        "num_replicas": num_replicas(graph),
         "cluster_nodes": sum(map(in_cluster, graph)),
         "batch": batch_line(graph),
         "iterations_per_loop": None if loop is None or not loop.has_attr("value") else int(loop.attr("value").item()),

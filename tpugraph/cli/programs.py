@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tpugraph import compiler
+from tpugraph.analysis import num_replicas
 from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed
 from tpugraph.cli.table import CONVERSION
@@ -80,7 +81,7 @@ def load(flags: Parsed, console: Console) -> Program:
     graph = graphdef.from_graph_def(loaded.graph_def, source=flags.model)
     check_form(graph)
     console.say(batch_line(graph))
-    rows, cores = _rows_of_a_core(graph), graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas")
+    rows, cores = _rows_of_a_core(graph), num_replicas(graph)
     return Program(loaded.graph_def, {"source": flags.model, "global_rows": None if rows is None else rows * cores})
 
 
@@ -118,7 +119,7 @@ def refuse_late(flags: Parsed) -> None:
 
 def batch_line(graph: Graph) -> str:
     """The batch of a converted graph, such as ``global batch 128 = 8 cores x 16``."""
-    cores = graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas")
+    cores = num_replicas(graph)
     rows = _rows_of_a_core(graph)
     return (
         counted(cores, "core") if rows is None else f"global batch {rows * cores} = {counted(cores, 'core')} x {rows}"

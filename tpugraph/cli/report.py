@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from tpugraph.analysis import shapes
+from tpugraph.analysis import is_tpu_graph, shapes
 from tpugraph.cli import programs, tpu_compiler
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
@@ -52,7 +52,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
 def _judged(flags: Parsed) -> ReportData:
     """The report with its verdict, and no TPU yet."""
     graph = graphdef.load(flags.model)
-    if graph.of_type("TPUReplicateMetadata"):
+    if is_tpu_graph(graph):
         programs.refuse_late(flags)
     found = check(graph, ConvertOptions(**flags.options()))
     return ReportData(Path(flags.model).name, found.compiles, found.verdict, findings_of(found))

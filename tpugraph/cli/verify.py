@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
+from tpugraph.analysis import is_tpu_graph
 from tpugraph.cli import grids, programs
 from tpugraph.cli.console import Console, Outcome, interruptible
 from tpugraph.cli.convert import check_writable
@@ -24,7 +25,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     model, steps, grid = flags.model, flags["steps"], flags["grid"]
     _check_grid(grid)
     names = rebinds(flags["rebind"])
-    if graphdef.load(model).of_type("TPUReplicateMetadata"):
+    if is_tpu_graph(graphdef.load(model)):
         raise UsageError(f"'{model}' is converted already; there is no plain graph to compare it with",
                          fix="give the plain graph")  # fmt: skip
     options = ConvertOptions(**flags.options())

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tpugraph import compiler
-from tpugraph.analysis import in_cluster
+from tpugraph.analysis import in_cluster, is_tpu_graph
 from tpugraph.analysis.batched_input import batch_rows
 from tpugraph.analysis.because import Because, Reason
 from tpugraph.analysis.step import Cut
@@ -42,7 +42,7 @@ def explain(model: str, name: str, options: compiler.ConvertOptions, *, everythi
                              "made_for_it": [], "side": None, "lives": [], "error": None}  # fmt: skip
     if before is not None:
         found["readers"] = [consumer.name for consumer in before.consumers()][:_MOST]
-    if not graph.of_type("TPUReplicateMetadata"):
+    if not is_tpu_graph(graph):
         _follow(graph, name, options, found, everything)
     after = graph.get(name)
     if before is None and after is None:

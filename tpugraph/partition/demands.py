@@ -8,7 +8,6 @@ from tpugraph import ops
 from tpugraph.analysis.placements import ONCE, Entries, Partial, Replicate
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import source_of
 from tpugraph.partition.reduction_places import cheapest
 from tpugraph.support.errors import ConversionError
 
@@ -57,16 +56,11 @@ class Demands:
         for node, verdict in list(self.placing.verdicts.items()):
             for index, want in verdict.wants.items():
                 if isinstance(want, Replicate) and isinstance(self.placing.read(node.inputs[index]), Entries):
-                    maker = self._distinct(node.inputs[index]) if node.op in ops.WRITES else None
-                    maker = maker or finds_distinct(self.placing, node.inputs[index])
+                    maker = finds_distinct(self.placing, node.inputs[index])
                     if maker is not None and maker not in self.placing.pinned:
                         self.placing.pinned.add(maker)
                         new = True
         return new
-
-    def _distinct(self, tensor: Tensor) -> Node | None:
-        node = source_of(tensor, ops.IDENTITIES | {"Reshape", "Cast", "StridedSlice"}).node
-        return node if node.op in ops.UNIQUE else None
 
 
 def finds_distinct(placing: Placing, tensor: Tensor) -> Node | None:

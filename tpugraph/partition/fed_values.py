@@ -122,14 +122,18 @@ def values_fed(graph: Graph, tensors: Iterable[Tensor], rows: int, analyse: Anal
             fed.placements[tensor] = PerCore(f"'{node.name}' takes the rows of each core together on its host")
         if placed == Entries("shape") and tensor.shape:
             fed.elements[tensor] = [ROWS, *[None] * (int(tensor.shape[0] or 1) - 1)]
-        if found is not None:
-            fed.dims[tensor] = tuple(found)
-        elif tensor.shape is not None:
-            made: list[Size] = [Unknown(-1) if s is None else int(s) for s in tensor.shape]
-            if placed == Shard(0):
-                made[0] = ROWS
-            fed.dims[tensor] = tuple(made)
+        dims = found if found is not None else _dims_by_size(tensor, placed)
+        if dims is not None:
+            fed.dims[tensor] = tuple(dims)
     return fed
+
+
+def _dims_by_size(tensor: Tensor, placed: Placement) -> Sequence[Size] | None:
+    """The dimensions where the static shape is all that is known of them; None where not even the rank is."""
+    if tensor.shape is None:
+        return None
+    made: list[Size] = [Unknown(-1) if size is None else int(size) for size in tensor.shape]
+    return [ROWS, *made[1:]] if placed == Shard(0) else made
 
 
 def _host_part(graph: Graph, tensors: list[Tensor], analyse: Analyse) -> Placing | None:

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tpugraph.analysis import is_tpu_graph, num_replicas
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import file_names, rebind_files
 from tpugraph.ir.reach import refuse_to_end
 from tpugraph.runtime import engines, evaluation
 from tpugraph.runtime.cluster import masters
-from tpugraph.runtime.emulator import emulation
 from tpugraph.runtime.engine import TrainingLoop
 from tpugraph.runtime.engine_choice import choose
 from tpugraph.runtime.evaluation import Evaluated
@@ -93,7 +93,7 @@ class TPUSession(StatefulSession):
         if "tpugraph/train" not in graph and not self._beside_training.device:
             adopt_tpu_estimator.add_entry_points(graph)
         place = masters.reach(master, cluster, reach_seconds)
-        self.on_tpu, self.num_hosts, self.num_replicas = place.on_tpu, place.hosts, emulation.num_replicas(graph)
+        self.on_tpu, self.num_hosts, self.num_replicas = place.on_tpu, place.hosts, num_replicas(graph)
         chosen = choose(engine, platform, num_replicas=self.num_replicas, on_tpu=self.on_tpu, hosts=self.num_hosts,
                         trains=not self._beside_training.device)  # fmt: skip
         chosen, made = engines.make(graph, chosen, place, seed=seed, queues=queues, timeline=timeline)
@@ -250,7 +250,7 @@ class TPUSession(StatefulSession):
 def _tpu_graph(program: Any) -> Graph:
     """The TPU graph of a Program, of a file, or of a GraphDef."""
     graph = graphdef.from_graph_def(_graph_def_of(program), source=_source_of(program))
-    if not emulation.is_tpu_graph(graph):
+    if not is_tpu_graph(graph):
         raise RunError(
             "the graph is a plain graph, not a TPU graph",
             origin=graph.source,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from tpugraph.analysis import num_replicas
 from tpugraph.ir import Graph
 from tpugraph.ir.session_config import guarded
 from tpugraph.runtime.cluster import tpu_master, worker_collectives
@@ -58,7 +59,7 @@ class Master:
         """
         if self.hosts == 1:
             return None
-        replicas = int(graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"))
+        replicas = num_replicas(graph)
         if replicas % self.hosts:
             raise RunError(f"{replicas} cores cannot be dealt out to {self.hosts} workers", origin=graph.source,
                            fix=f"convert with --num_replicas={8 * self.hosts}")  # fmt: skip

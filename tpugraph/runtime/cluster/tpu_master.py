@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpugraph import ops
-from tpugraph.analysis import HOST_DEVICE, in_cluster
+from tpugraph.analysis import HOST_DEVICE, in_cluster, num_replicas
 from tpugraph.ir import Graph
 from tpugraph.runtime.three_parts import ThreeParts
 from tpugraph.runtime.timeline import Timeline
@@ -69,7 +69,7 @@ def prepare(graph: Graph, devices: Sequence[str]) -> list[str]:
         RunError: the graph is for more cores than there are.
     """
     cores = [name for name in devices if "/device:TPU:" in name]
-    wanted = graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas")
+    wanted = num_replicas(graph)
     if wanted > len(cores):
         raise RunError(
             f"the graph is for {wanted} cores and the master has {len(cores)}",

@@ -51,16 +51,6 @@ class Lowered:
     staged: bool = False
 
 
-def is_tpu_graph(graph: Graph) -> bool:
-    """Whether the graph is in the TPUReplicate form."""
-    return bool(graph.of_type("TPUReplicateMetadata"))
-
-
-def num_replicas(graph: Graph) -> int:
-    """The number of cores that a TPU graph is for."""
-    return int(graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"))
-
-
 def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> Lowered:
     """Lower a TPU graph in place.
 
