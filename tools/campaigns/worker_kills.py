@@ -27,8 +27,8 @@ from campaigns.save_faults import IRIS, in_a_child, result
 from tpugraph import cli
 
 STEPS, LOOP = 60, 3
-EVERY = 15
-"""Steps between saves: as many as the data last, since what several hosts save holds no position of their inputs."""
+EVERY = 6
+"""Steps between saves, which come in the midst of the data."""
 MOST = 60.0
 """Seconds within which the loss of a worker must be named."""
 

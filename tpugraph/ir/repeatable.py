@@ -37,7 +37,7 @@ def _is_sloppy(node: Node) -> bool:
         return attrs.keeps_order(node.raw_attrs["serialized_options"]) is False
     return any(
         operand.node.op in ops.CONSTANTS and _says_sloppy(name, operand.node.attr("value"))
-        for name, operand in _operands(node)
+        for name, operand in named_operands(node)
     )
 
 
@@ -47,7 +47,7 @@ def _says_sloppy(name: str, value: Any) -> bool:
     )
 
 
-def _operands(node: Node) -> Iterator[tuple[str, Any]]:
+def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
     """The single operands of a dataset by their names, from both ends: lists of captured tensors may stand between them."""
     names = [argument.name for argument in ops.op_def(node.op).input_arg]
     lists = [
@@ -62,7 +62,7 @@ def _operands(node: Node) -> Iterator[tuple[str, Any]]:
 
 def _reasons_in(graph: Graph, node: Node) -> Iterator[str]:
     """The reasons in the functions that a dataset calls."""
-    parallel = any(name.startswith("num_parallel") or name == "prefetch_input_elements" for name, _ in _operands(node))
+    parallel = any(name.startswith("num_parallel") or name == "prefetch_input_elements" for name, _ in named_operands(node))
     for name, function in function_library.used_by(graph, [node]).items():
         where = f"the function '{name}' of '{node.name}'"
         for definition in function.node_def:

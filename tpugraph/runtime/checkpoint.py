@@ -165,7 +165,7 @@ def save_beside(
 
 def _with_position(names: set[str], attempt: Callable[[str], object], *, wanted: bool) -> str | None:
     """Save through the entry point that has the input's position, or else through the other; returns why not."""
-    why = "it is no dataset iterator, or there is one on each of several hosts" if wanted else None
+    why = "it is no dataset iterator" if wanted else None
     if "tpugraph/save_with_input" in names:
         try:
             attempt("tpugraph/save_with_input")

@@ -46,7 +46,6 @@ def spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts) -> None
     frame_of = analysis.frames(graph)
     sums = _sums_of_loop(graph, sums, frame_of)
     frame = frame_of[sums[0]]
-    _leave_position_out(graph)
     _place_replicas(graph, copies, hosts)
     mirrored, alone = _what_hosts_need(graph, frame, frame_of, hosts)
     for host, nodes in alone.items():
@@ -94,14 +93,6 @@ def _sums_of_loop(graph: Graph, sums: list[Node], frame_of: dict[Node, str]) -> 
             raise RunError("a sum over the cores inside a loop of the model cannot be taken over several hosts",
                            node=node, fix="run it on one host")  # fmt: skip
     return sums
-
-
-def _leave_position_out(graph: Graph) -> None:
-    """Each host's input has a position of its own; a checkpoint holds none of them."""
-    gone = graph.of_type("SerializeIterator", "DeserializeIterator")
-    for entry in ("tpugraph/save_with_input", "tpugraph/restore_input"):
-        if entry in graph and gone:
-            graph.remove_all([n for n in graph if n.name == entry or n.name.startswith(f"{entry}/")])
 
 
 # --------------------------------------------------------------------------- what goes where

@@ -1,8 +1,7 @@
-"""One read of the input per step, instead of one per core; on many hosts one per host, each from its own pipeline.
+"""One read of the input per step, instead of one per core.
 
 The cores' batches of a step become one element of the dataset, by a Batch at its end, and are taken apart again without
-a copy. On many hosts each gets a pipeline of its own and of each step its cores' share of it, so that all hosts together
-see what one host with as many cores sees.
+a copy.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import readers, source_of
 from tpugraph.runtime.emulator.batches import whole_batches
 from tpugraph.runtime.emulator.host_list import Hosts
+from tpugraph.runtime.emulator.reads_of_hosts import ReadOfStep, read_on_each
 from tpugraph.runtime.emulator.rows import read_by_number
 
 MOST_BYTES = 256 * 2**10
@@ -27,36 +27,36 @@ MOST_BYTES = 256 * 2**10
 _INT64 = attrs.dtype("int64")
 
 
-def read_together(graph: Graph, takes: list[Node], hosts: Hosts | None = None) -> list[Node]:
-    """Let the cores' reads of one step become one read, of each iterator where that is possible.
+def read_together(graph: Graph, takes: list[Node], hosts: Hosts | None = None) -> None:
+    """Let the cores' reads of one step become one read, of each iterator where that is possible; on many hosts one each.
 
     Args:
         graph: the graph.
         takes: all reads of the loop, in the order of the cores.
         hosts: the hosts, where there are many.
-
-    Returns:
-        The reads that are as they were.
     """
     groups: dict[Node | None, list[Node]] = {}
     for take in takes:
         groups.setdefault(_iterator(take), []).append(take)
-    left: list[Node] = []
     for iterator, group in groups.items():
         maker = None if iterator is None else _maker(graph, iterator, group)
         if iterator is None or maker is None:
-            left += group
-        elif hosts is not None:
-            left += _per_host(graph, iterator, maker, group, hosts)
-        elif whole_batches(graph, maker, len(group)):
-            _read_once(graph, iterator, group)
-        elif (rows := read_by_number(graph, maker, group[0], len(group))) is not None:
-            _read_rows(graph, iterator, group, rows)
-        elif _batch(graph, maker, group):
-            _read_once(graph, iterator, group)
-        else:
-            left += group
-    return left
+            continue
+        step = _read_of_step(graph, iterator, maker, group)
+        if hosts is not None and len(group) == hosts.replicas:
+            read_on_each(graph, iterator, maker, step, hosts)
+
+
+def _read_of_step(graph: Graph, iterator: Node, maker: Node, takes: list[Node]) -> ReadOfStep:
+    """The read of all cores of a step, where that is possible, or the reads as they were."""
+    if whole_batches(graph, maker, len(takes)):
+        return _read_once(graph, iterator, takes)
+    rows = read_by_number(graph, maker, takes[0], len(takes))
+    if rows is not None:
+        return _read_rows(graph, iterator, takes, rows)
+    if _batch(graph, maker, takes):
+        return _read_once(graph, iterator, takes)
+    return ReadOfStep(takes, [[take.out(port) for port in range(len(take.outputs or ()))] for take in takes])
 
 
 def _maker(graph: Graph, iterator: Node, takes: list[Node]) -> Node | None:
@@ -86,11 +86,6 @@ def _batch(graph: Graph, maker: Node, takes: list[Node]) -> bool:
     sizes = [(element_count(shape) or 0) * (kind.size or math.inf) for kind, shape in takes[0].outputs or ()]
     if sum(sizes) > MOST_BYTES:
         return False
-    _append_batch(graph, maker, takes)
-    return True
-
-
-def _append_batch(graph: Graph, maker: Node, takes: list[Node]) -> Node:
     outputs = takes[0].outputs or []
     shapes = [(len(takes), *(shape or ())) for _, shape in outputs]
     make = Builder(graph, "tpugraph/reads", source=maker)
@@ -98,26 +93,13 @@ def _append_batch(graph: Graph, maker: Node, takes: list[Node]) -> Node:
     dataset = make.node("BatchDatasetV2", [maker.inputs[0], *extra], name="of_a_step", shapes=[()], metadata="",
                         output_types=[kind for kind, _ in outputs], output_shapes=shapes, parallel_copy=False)  # fmt: skip
     graph.set_input(maker, 0, dataset.out())
-    return dataset
-
-
-def _append_shard(graph: Graph, maker: Node, host: int, hosts: Hosts) -> None:
-    """Of each run of as many elements as there are hosts let the dataset give the one of this host."""
-    before = maker.inputs[0]
-    kept = {name: before.node.attr(name) for name in ("output_types", "output_shapes")}
-    make = Builder(graph, "tpugraph/reads", source=maker)
-    extra = [make.constant(np.int64(number), name="value") for number in (hosts.count, host)]
-    shard = make.add(
-        "ShardDataset", [before, *extra], (), name="of_the_host", require_non_empty=False, metadata="", **kept
-    )
-    graph.set_input(maker, 0, shard)
-    hosts.put([tensor.node for tensor in (shard, *extra)] if host else [], host)
+    return True
 
 
 # --------------------------------------------------------------------------- the reads
 
 
-def _read_once(graph: Graph, iterator: Node, takes: list[Node]) -> None:
+def _read_once(graph: Graph, iterator: Node, takes: list[Node]) -> ReadOfStep:
     """Let the first read take the batches of all these cores."""
     first, cores = takes[0], len(takes)
     before = first.outputs or []
@@ -136,13 +118,15 @@ def _read_once(graph: Graph, iterator: Node, takes: list[Node]) -> None:
     graph.remove_all(takes[1:])
     graph.set_attr(first, "output_shapes", shapes)
     graph.set_outputs(first, [(kind, shape) for (kind, _), shape in zip(before, shapes, strict=True)])
+    return ReadOfStep([first, *pieces], [[piece.out(core) for piece in pieces] for core in range(cores)])
 
 
-def _read_rows(graph: Graph, iterator: Node, takes: list[Node], rows: list[Tensor]) -> None:
+def _read_rows(graph: Graph, iterator: Node, takes: list[Node], rows: list[Tensor]) -> ReadOfStep:
     """Let the reads be the cores' parts of stacked rows."""
     read = rows[0].node.inputs[1].node
     graph.set_attr(iterator, "output_types", [_INT64])
     graph.set_attr(iterator, "output_shapes", read.attr("output_shapes"))
+    pieces = []
     for port, stacked in enumerate(rows):
         kind, shape = takes[0].output(port)
         piece = graph.add("Unpack", f"{takes[0].name}/core", [stacked],
@@ -150,36 +134,9 @@ def _read_rows(graph: Graph, iterator: Node, takes: list[Node], rows: list[Tenso
                           source=takes[0])  # fmt: skip
         for core, take in enumerate(takes):
             graph.replace_uses(take.out(port), piece.out(core))
+        pieces.append(piece)
     for take in takes:
         graph.replace_control_uses(take, [read])
     graph.remove_all(takes)
-
-
-def _per_host(graph: Graph, iterator: Node, maker: Node, takes: list[Node], hosts: Hosts) -> list[Node]:
-    """A pipeline and a read for each host; where a host has not the same number of reads, they stay as they are."""
-    if len(takes) != hosts.replicas or not all(kind.name != "resource" for kind, _ in takes[0].outputs or ()):
-        return takes
-    _append_batch(graph, maker, takes[: hosts.cores])
-    own = {host: hosts.copy_iterator(graph, iterator, maker, host) for host in hosts.others}
-    for host in range(hosts.count):
-        first = host * hosts.cores
-        share = takes[first : first + hosts.cores]
-        source, made = own.get(host, (iterator, maker))
-        _append_shard(graph, made, host, hosts)
-        if host:
-            graph.remove_control(share[0], takes[first - 1])
-            _read_from(graph, share, source, hosts, host)
-    for host in range(hosts.count):
-        share = takes[host * hosts.cores : (host + 1) * hosts.cores]
-        _read_once(graph, own[host][0] if host else iterator, share)
-    return []
-
-
-def _read_from(graph: Graph, takes: list[Node], iterator: Node, hosts: Hosts, host: int) -> None:
-    """Let reads read the iterator of another host."""
-    entry = takes[0].inputs[0].node
-    made = graph.clone_subgraph([entry], lambda name: f"{name}/host_{host}")[entry]
-    graph.set_input(made, 0, iterator.out())
-    for take in takes:
-        graph.set_input(take, 0, made.out())
-    hosts.put([made, takes[0]], host)
+    nodes = [read, *(stacked.node for stacked in rows), *pieces]
+    return ReadOfStep(nodes, [[piece.out(core) for piece in pieces] for core in range(len(takes))])
