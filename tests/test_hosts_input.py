@@ -99,7 +99,9 @@ def shuffled() -> Any:
         loss = tf.reduce_mean(weight * rows.get_next())
         tf1.train.GradientDescentOptimizer(0.0).minimize(loss, global_step=tf1.train.get_or_create_global_step())
         tf1.summary.scalar("loss", loss)
-        return convert(graphdef.from_graph_def(graph.as_graph_def(add_shapes=True)), num_replicas=16, iterations_per_loop=3)
+        return convert(
+            graphdef.from_graph_def(graph.as_graph_def(add_shapes=True)), num_replicas=16, iterations_per_loop=3
+        )
 
 
 @pytest.mark.parametrize("form", FORMS)

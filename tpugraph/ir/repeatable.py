@@ -62,7 +62,9 @@ def named_operands(node: Node) -> Iterator[tuple[str, Any]]:
 
 def _reasons_in(graph: Graph, node: Node) -> Iterator[str]:
     """The reasons in the functions that a dataset calls."""
-    parallel = any(name.startswith("num_parallel") or name == "prefetch_input_elements" for name, _ in named_operands(node))
+    parallel = any(
+        name.startswith("num_parallel") or name == "prefetch_input_elements" for name, _ in named_operands(node)
+    )
     for name, function in function_library.used_by(graph, [node]).items():
         where = f"the function '{name}' of '{node.name}'"
         for definition in function.node_def:

@@ -71,7 +71,11 @@ class QueueRunners:
         if failure is not None:
             self._report(f"the queue '{op.name}' stopped: {str(failure).splitlines()[0]}")
             self.failure = self.failure or failure
-        self._session.run(close)
+        try:
+            self._session.run(close)
+        except (tf.errors.CancelledError, RuntimeError):
+            if not self._stopped:  # else the session was closed in this moment, and its queues with it
+                raise
 
     def _close_of(self, op: Any) -> Any:
         """What closes the queue that an op puts into: the graph's own op, or one that is made."""
