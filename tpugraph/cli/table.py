@@ -273,7 +273,7 @@ RUN = Command(
         Flag(
             "connect_timeout",
             "float",
-            20.0,
+            15.0,
             "how long --master, --workers and --coordinator are waited for",
             shown="SECONDS",
         ),

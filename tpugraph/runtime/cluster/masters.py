@@ -21,7 +21,7 @@ from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.support.errors import RunError
 
 T = TypeVar("T")
-REACH_SECONDS = 20.0
+REACH_SECONDS = 15.0
 """How long a server and its workers are waited for."""
 
 
