@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpugraph import ops
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.analysis import frames
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.repeatable import named_operands
+from tpugraph.ir.walks import reached
+from tpugraph.runtime.emulator.batches import scalar
 from tpugraph.runtime.emulator.host_list import Hosts
-
-_INT64 = attrs.dtype("int64")
 
 
 @dataclass(frozen=True)
@@ -57,43 +57,36 @@ def read_on_each(graph: Graph, iterator: Node, maker: Node, step: ReadOfStep, ho
 
 
 def _copy(graph: Graph, step: ReadOfStep, hosts: Hosts, host: int) -> dict[Node, Node]:
-    """A host's own copy of a read, with what brings it the iterator and constants from outside of the loop."""
-    chosen, stack = dict.fromkeys(step.nodes), list(step.nodes)
-    while stack:
-        for tensor in stack.pop().inputs:
-            if tensor.node.op in ops.ENTER | ops.IDENTITIES and tensor.node not in chosen:
-                chosen[tensor.node] = None
-                stack += [tensor.node] if tensor.node.op in ops.IDENTITIES else []
+    """A host's own copy of a read, with all of the loop that leads to it."""
+    frame_of = frames(graph)
+    frame = frame_of[step.nodes[0]]
+    chosen = reached(step.nodes, lambda node: (t.node for t in node.inputs if frame_of[t.node] == frame))
     made = graph.clone_subgraph(chosen, lambda name: f"{name}/host_{host}")
-    for node, copy in made.items():
-        if node.op in ops.ENTER:
-            source = node.inputs[0]
-            graph.set_input(copy, 0, hosts.copy_outside(graph, source.node, host).out(source.port))
+    for copy in made.values():
+        for index, tensor in enumerate(copy.inputs):
+            if frame_of.get(tensor.node, frame) != frame:
+                graph.set_input(copy, index, hosts.copy_outside(graph, tensor.node, host).out(tensor.port))
     hosts.put(made.values(), host)
     return made
 
 
 def _restore_too(graph: Graph, iterator: Node, own: Node, hosts: Hosts, host: int) -> None:
     """Let what gives the first host's iterator a position give it to a host's own as well."""
-    for node in [use.node for use in iterator.uses() if use.node.op == "DeserializeIterator"]:
-        name, waiting = f"{node.name}/host_{host}", node.control_uses()
-        made = graph.clone_subgraph([node], lambda _, name=name: name, replace={iterator.out(): own.out()})  # type: ignore[misc]
-        hosts.put(made.values(), host)
-        for each in waiting:
-            graph.add_control(each, made[node])
+    restores = [node for node in graph.of_type("DeserializeIterator") if node.inputs[0].node is iterator]
+    made = graph.clone_subgraph(restores, lambda name: f"{name}/host_{host}", replace={iterator.out(): own.out()})
+    hosts.put(made.values(), host)
+    for node, copy in made.items():
+        for waiting in node.control_uses():
+            graph.add_control(waiting, copy)
 
 
 def _draw_alike(graph: Graph, maker: Node) -> None:
     """Give a pipeline that shuffles without a seed one that is drawn here, so that all hosts put its rows in one order."""
     for node in graph.ancestors([maker], data_only=True):
         seeds = [tensor for name, tensor in named_operands(node) if name in ("seed", "seed2")]
-        if len(seeds) != 2 or not all(_is_zero(tensor) for tensor in seeds):
+        if len(seeds) != 2 or any(scalar(tensor.node) != 0 for tensor in seeds):
             continue
         for index, tensor in enumerate(node.inputs):
             if tensor in seeds:
                 drawn = np.int64(random.SystemRandom().randrange(1, 2**31))
                 graph.set_input(node, index, Builder(graph, node.name, source=node).constant(drawn, name="drawn"))
-
-
-def _is_zero(tensor: Tensor) -> bool:
-    return tensor.node.op in ops.CONSTANTS and tensor.dtype == _INT64 and not tensor.node.attr("value").any()
