@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import gzip
 import importlib
-import sys
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from campaigns import graph_judge, graphs, wire_mutations
+from campaigns.graph_judge import Judge
+from campaigns.sound_graphs import Sound
+
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "tools" / "campaigns"))
-
-import graphs  # noqa: E402
-
 FAULTS = sorted((ROOT / "tests" / "data" / "faults").glob("*.pb.gz"))
 SECONDS = 8.0
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[graphs.Judge]:
-    with graphs.Judge(seconds=60) as held:  # a machine at work is slower than the 10 s of a campaign
+def judge() -> Iterator[Judge]:
+    with Judge(seconds=60) as held:  # a machine at work is slower than the 10 s of a campaign
         yield held
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda path: path.name.removesuffix(".pb.gz"))
-def test_what_failed_once_gives_a_result_or_one_block(fault: Path, judge: graphs.Judge) -> None:
+def test_what_failed_once_gives_a_result_or_one_block(fault: Path, judge: Judge) -> None:
     commands = ("run",) if "-run-" in fault.name else ("inspect", "convert")
     assert judge.failure(gzip.decompress(fault.read_bytes()), commands) is None
 
 
-def test_new_mutants_give_a_result_or_one_block(judge: graphs.Judge) -> None:
+def test_new_mutants_give_a_result_or_one_block(judge: Judge) -> None:
     sound, started, mutators = (
-        graphs.Sound(),
+        Sound(),
         time.monotonic(),
         [importlib.import_module(m) for m in graphs.MUTATORS.values()],
     )
@@ -48,16 +48,23 @@ def test_new_mutants_give_a_result_or_one_block(judge: graphs.Judge) -> None:
 
 @pytest.mark.parametrize("name", graphs.MUTATORS.values())
 def test_a_mutant_is_the_same_for_the_same_seed(name: str) -> None:
-    meta, mutator = graphs.Sound().graph("corpus/iris_dnn", converted=False), importlib.import_module(name)
+    meta, mutator = Sound().graph("corpus/iris_dnn", converted=False), importlib.import_module(name)
     assert mutator.mutant(meta, "1/2") == mutator.mutant(meta, "1/2")
     assert len({mutator.mutant(meta, f"1/{number}") for number in range(20)}) >= 15
     nothing = frozenset(range(mutator.MOST))
     assert len({len(mutator.mutant(meta, f"1/{number}", without=nothing)) for number in range(9)}) <= 2  # one is text
 
 
+def test_a_text_that_is_repeated_over_and_over_stays_a_file() -> None:
+    text = 'name: "' + "x" * 60_000 + '"\n'
+    for number in range(40):
+        text = wire_mutations.damage_text(random.Random(number), text)[: wire_mutations.MOST_BYTES] or " "
+    assert len(text) <= wire_mutations.MOST_BYTES
+
+
 def test_what_goes_wrong_is_told_apart() -> None:
     def verdict(**answer: object) -> str | None:
-        return graphs._verdict(
+        return graph_judge._verdict(
             {"code": 2, "words": "error: no", "kinds": ["LoadError"], "memory": 0, "seconds": 0.1} | answer, 10.0
         )
 
@@ -69,5 +76,5 @@ def test_what_goes_wrong_is_told_apart() -> None:
 
 
 def test_a_command_that_never_ends_is_ended() -> None:
-    with graphs.Judge(seconds=0.0) as impatient:
+    with Judge(seconds=0.0) as impatient:
         assert str(impatient.failure(b"", ("inspect",))).startswith("inspect: hang: no answer within 0 s")

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tensorflow.core.framework import attr_value_pb2, node_def_pb2
-from tensorflow.core.protobuf import meta_graph_pb2
+from tensorflow.core.framework import node_def_pb2
 
-INTEGERS = (0, 1, -1, 2, 3, 7, 255, 65_537, 10**6, 10**9, 2**31 - 1, -(2**31), 2**62, -(2**63))
-TEXTS = (
-    b"",
-    b"x",
-    b"\xe4\xff",
-    b"^",
-    b":",
-    b"a" * 5000,
-    b"../../etc/passwd",
-    b"loc:@nothing",
-    b"SAME",
-    b"NHWC",
-    b"\n",
-    b"0",
-)
+from campaigns.attribute_mutations import add_attribute, change_attribute, drop_attribute, swap_attribute
+from campaigns.drawing import Mutation, any_node, mutated, node_with, nodes_of
+
 INPUTS = (
     "",
     "^",
@@ -56,170 +43,17 @@ OPS = tuple(
     MatMul NoSuchOp RestoreV2 SaveV2 _Arg""".split()
 )
 
-Mutation = Callable[[random.Random, Any], None]
-
-
-def _nodes(rng: random.Random, meta: Any) -> Any:
-    """The nodes of the graph, or now and then those of one of its functions."""
-    functions = meta.graph_def.library.function
-    return rng.choice(functions).node_def if functions and rng.random() < 0.25 else meta.graph_def.node
-
-
-def _node(rng: random.Random, meta: Any) -> Any:
-    nodes = _nodes(rng, meta)
-    return rng.choice(nodes) if nodes else meta.graph_def.node.add(name="made", op="NoOp")
-
-
-def _node_with(rng: random.Random, meta: Any, holds: Callable[[Any], bool]) -> Any:
-    """A node that has something, or any node where few have it."""
-    found = _node(rng, meta)
-    for _ in range(50):
-        if holds(found):
-            break
-        found = _node(rng, meta)
-    return found
-
-
-# --------------------------------------------------------------------------- attributes
-
-
-def drop_attribute(rng: random.Random, meta: Any) -> None:
-    node = _node_with(rng, meta, lambda node: len(node.attr))
-    if node.attr:
-        del node.attr[rng.choice(sorted(node.attr))]
-
-
-def change_attribute(rng: random.Random, meta: Any) -> None:
-    node = _node_with(rng, meta, lambda node: len(node.attr))
-    if node.attr:
-        _change(rng, node.attr[rng.choice(sorted(node.attr))])
-
-
-def swap_attribute(rng: random.Random, meta: Any) -> None:
-    one, other = (_node_with(rng, meta, lambda node: len(node.attr)) for _ in range(2))
-    if one.attr and other.attr:
-        held = attr_value_pb2.AttrValue()
-        held.CopyFrom(other.attr[rng.choice(sorted(other.attr))])
-        one.attr[rng.choice(sorted(one.attr))].CopyFrom(held)
-
-
-def add_attribute(rng: random.Random, meta: Any) -> None:
-    key = rng.choice(
-        ["T", "N", "dtype", "shape", "_output_shapes", "_class", "_tpu_replicate", "whatever", "frame_name", ""]
-    )
-    value = _node(rng, meta).attr[key]
-    value.i = 1
-    _change(rng, value)
-
-
-def _change(rng: random.Random, value: Any) -> None:
-    kind = value.WhichOneof("value")
-    if kind is None or rng.random() < 0.15:
-        _any_kind(rng, value)
-    elif kind == "i":
-        value.i = rng.choice(INTEGERS)
-    elif kind == "b":
-        value.b = not value.b
-    elif kind == "s":
-        value.s = rng.choice(TEXTS)
-    elif kind == "f":
-        value.f = rng.choice([0.0, -1.0, float("nan"), float("inf"), 1e30])
-    elif kind == "type":
-        value.type = rng.choice([*range(24), 99, 101, 103, 107, 120, 121])
-    elif kind == "shape":
-        _change_shape(rng, value.shape)
-    elif kind == "tensor":
-        _change_tensor(rng, value.tensor)
-    elif kind == "func":
-        value.func.name = rng.choice(["", "nothing", "Identity", value.func.name + "x"])
-    elif kind == "list":
-        _change_list(rng, value.list)
-
-
-def _any_kind(rng: random.Random, value: Any) -> None:
-    kind = rng.choice(["i", "b", "s", "f", "type", "shape", "list", "none"])
-    value.Clear()
-    if kind == "shape":
-        value.shape.dim.add(size=rng.choice(INTEGERS))
-    elif kind == "list":
-        value.list.i.append(rng.choice(INTEGERS))
-    elif kind != "none":
-        setattr(
-            value,
-            kind,
-            {"i": rng.choice(INTEGERS), "b": True, "s": rng.choice(TEXTS), "f": 1.5, "type": rng.randrange(24)}[kind],
-        )
-
-
-def _change_shape(rng: random.Random, shape: Any) -> None:
-    choice = rng.randrange(5)
-    if choice == 0:
-        shape.unknown_rank = not shape.unknown_rank
-    elif choice == 1:
-        for _ in range(rng.choice([1, 2, 300])):
-            shape.dim.add(size=rng.choice(INTEGERS))
-    elif choice == 2 or not shape.dim:
-        shape.ClearField("dim")
-    elif choice == 3:
-        del shape.dim[rng.randrange(len(shape.dim))]
-    else:
-        rng.choice(shape.dim).size = rng.choice(INTEGERS)
-
-
-def _change_tensor(rng: random.Random, tensor: Any) -> None:
-    choice = rng.randrange(6)
-    if choice == 0:
-        _change_shape(rng, tensor.tensor_shape)
-    elif choice == 1:
-        tensor.dtype = rng.randrange(24)
-    elif choice == 2:
-        tensor.tensor_content = tensor.tensor_content[:-1] or rng.choice(TEXTS)
-    elif choice == 3:
-        tensor.int_val.append(rng.choice([0, 1, -1, 7, 2**31 - 1, -(2**31)]))
-    elif choice == 4:
-        for field, _ in tensor.ListFields():
-            if field.name.endswith("_val"):
-                tensor.ClearField(field.name)
-    elif tensor.string_val:
-        tensor.string_val[rng.randrange(len(tensor.string_val))] = rng.choice(TEXTS)
-    elif tensor.tensor_content:
-        content = bytearray(tensor.tensor_content)
-        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-        tensor.tensor_content = bytes(content)
-
-
-def _change_list(rng: random.Random, values: Any) -> None:
-    fields = [field.name for field, _ in values.ListFields()]
-    if not fields:
-        values.s.append(rng.choice(TEXTS))
-        return
-    held = getattr(values, rng.choice(fields))
-    choice = rng.randrange(3)
-    if choice == 0:
-        del held[rng.randrange(len(held)) :]
-    elif choice == 1:
-        held.extend(list(held) * rng.choice([1, 1, 20]))
-    elif fields[0] == "shape":
-        _change_shape(rng, rng.choice(values.shape))
-    elif fields[0] == "type":
-        values.type[rng.randrange(len(values.type))] = rng.randrange(24)
-    elif fields[0] == "i":
-        values.i[rng.randrange(len(values.i))] = rng.choice(INTEGERS)
-    elif fields[0] == "s":
-        values.s[rng.randrange(len(values.s))] = rng.choice(TEXTS)
-
-
 # --------------------------------------------------------------------------- nodes
 
 
 def delete_node(rng: random.Random, meta: Any) -> None:
-    nodes = _nodes(rng, meta)
+    nodes = nodes_of(rng, meta)
     if nodes:
         del nodes[rng.randrange(len(nodes))]
 
 
 def duplicate_node(rng: random.Random, meta: Any) -> None:
-    nodes = _nodes(rng, meta)
+    nodes = nodes_of(rng, meta)
     if nodes:
         copy = nodes.add()
         copy.CopyFrom(nodes[rng.randrange(len(nodes) - 1)] if len(nodes) > 1 else nodes[0])
@@ -227,23 +61,23 @@ def duplicate_node(rng: random.Random, meta: Any) -> None:
 
 
 def rename_node(rng: random.Random, meta: Any) -> None:
-    node = _node(rng, meta)
+    node = any_node(rng, meta)
     try:
-        node.name = rng.choice([*NAMES, _node(rng, meta).name])
+        node.name = rng.choice([*NAMES, any_node(rng, meta).name])
     except ValueError:  # protobuf takes no such text
         node.name = "x" * 10
 
 
 def change_op(rng: random.Random, meta: Any) -> None:
-    _node(rng, meta).op = rng.choice([*OPS, *[_node(rng, meta).op for _ in range(len(OPS))]])
+    any_node(rng, meta).op = rng.choice([*OPS, *[any_node(rng, meta).op for _ in range(len(OPS))]])
 
 
 def change_device(rng: random.Random, meta: Any) -> None:
-    _node(rng, meta).device = rng.choice(DEVICES)
+    any_node(rng, meta).device = rng.choice(DEVICES)
 
 
 def shuffle_nodes(rng: random.Random, meta: Any) -> None:
-    nodes = _nodes(rng, meta)
+    nodes = nodes_of(rng, meta)
     held = [node_def_pb2.NodeDef.FromString(node.SerializeToString()) for node in nodes]
     rng.shuffle(held)
     del nodes[:]
@@ -252,8 +86,8 @@ def shuffle_nodes(rng: random.Random, meta: Any) -> None:
 
 def become(rng: random.Random, meta: Any) -> None:
     """A node becomes another one of the same op, inputs and all, under its own name."""
-    one = _node(rng, meta)
-    other = _node_with(rng, meta, lambda node: node.op == one.op and node.name != one.name)
+    one = any_node(rng, meta)
+    other = node_with(rng, meta, lambda node: node.op == one.op and node.name != one.name)
     name = one.name
     one.CopyFrom(other)
     one.name = name
@@ -263,7 +97,7 @@ def become(rng: random.Random, meta: Any) -> None:
 
 
 def _node_that_reads(rng: random.Random, meta: Any) -> Any:
-    node = _node_with(rng, meta, lambda node: len(node.input))
+    node = node_with(rng, meta, lambda node: len(node.input))
     if not node.input:
         node.input.append("nothing")
     return node
@@ -275,7 +109,7 @@ def damage_input(rng: random.Random, meta: Any) -> None:
 
 
 def lead_elsewhere(rng: random.Random, meta: Any) -> None:
-    node, other = _node_that_reads(rng, meta), _node(rng, meta)
+    node, other = _node_that_reads(rng, meta), any_node(rng, meta)
     node.input[rng.randrange(len(node.input))] = other.name + rng.choice(["", "", "", ":1", ":0"])
 
 
@@ -304,12 +138,12 @@ def drop_input(rng: random.Random, meta: Any) -> None:
 
 
 def add_input(rng: random.Random, meta: Any) -> None:
-    node = _node(rng, meta)
-    node.input.insert(rng.randrange(len(node.input) + 1), _node(rng, meta).name)
+    node = any_node(rng, meta)
+    node.input.insert(rng.randrange(len(node.input) + 1), any_node(rng, meta).name)
 
 
 def add_control(rng: random.Random, meta: Any) -> None:
-    _node(rng, meta).input.append("^" + _node(rng, meta).name)
+    any_node(rng, meta).input.append("^" + any_node(rng, meta).name)
 
 
 def read_itself(rng: random.Random, meta: Any) -> None:
@@ -401,14 +235,8 @@ def mutant(meta: Any, seed: str, *, without: frozenset[int] = frozenset()) -> by
         without: the numbers of mutations to leave out, as shrinking does.
     """
     rng = random.Random(seed)
-    damaged = meta_graph_pb2.MetaGraphDef()
-    damaged.CopyFrom(meta)
     count = rng.choice([1, 1, 1, 2, 3, 6])
-    for number in range(count):
-        own = random.Random(f"{seed}/{number}")
-        mutation = own.choice(MUTATIONS)
-        if number not in without:
-            mutation(own, damaged)
+    damaged = mutated(meta, seed, count, MUTATIONS, without)
     message = damaged if damaged.collection_def else damaged.graph_def
     data: bytes = message.SerializeToString(deterministic=True)
     return damage_bytes(rng, data) if rng.random() < 0.08 and count not in without else data

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -15,23 +15,19 @@ from google.protobuf import text_format
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from campaigns import op_sweep
+from campaigns.drawing import Mutation, mutated
+from campaigns.surroundings_mutations import (
+    SIZES,
+    damage_dataset,
+    damage_library,
+    strange_collection,
+    strange_saver,
+    strange_signature,
+)
 
-Mutation = Callable[[random.Random, Any], None]
-
-_SIZES = (0, 1, -1, -2, 2**15, 2**20, 2**31 - 1, 2**31, 2**40, 2**47, 2**62, 2**63 - 1, -(2**63))
 _NAMES = ("tpugraph/loop", "tpugraph/step", "tpugraph/infeed", "ConfigureDistributedTPU", "tpugraph", "save/restore_all", "CON", "..",
           "a//b", "a/", "A", "\u00e4\u00f6", "\u202egnp", "x\x00y", "\ud7ff", "\U0001f600", "-x", "node {", "%s", "{{node x}}",
           "$(x)", "<b>x</b>", "x" * 70_000)  # fmt: skip
-_GARBAGE = (
-    b"",
-    b"\x00",
-    b"\xff" * 40,
-    b"\x0a\x05ab",
-    b"\x08" + b"\xff" * 10,
-    b"{" * 1000,
-    bytes(range(256)),
-    "\u00e4".encode("utf-16"),
-)
 MOST = 5
 """The most mutations of one mutant, for shrinking."""
 
@@ -86,15 +82,16 @@ def claim(rng: random.Random, meta: Any) -> None:
     """A shape or a constant claims more than there is."""
     for _ in range(50):
         node = rng.choice(_nodes(rng, meta))
-        shapes = [value.shape for value in node.attr.values() if value.HasField("shape")]
-        shapes += [shape for value in node.attr.values() for shape in value.list.shape]
-        shapes += [value.tensor.tensor_shape for value in node.attr.values() if value.HasField("tensor")]
+        values = [node.attr[key] for key in sorted(node.attr)]  # the order of a map's values differs between processes
+        shapes = [value.shape for value in values if value.HasField("shape")]
+        shapes += [shape for value in values for shape in value.list.shape]
+        shapes += [value.tensor.tensor_shape for value in values if value.HasField("tensor")]
         if shapes:
             shape = rng.choice(shapes)
             if shape.dim and rng.random() < 0.7:
-                rng.choice(shape.dim).size = rng.choice(_SIZES)
+                rng.choice(shape.dim).size = rng.choice(SIZES)
             else:
-                shape.dim.add(size=rng.choice(_SIZES))
+                shape.dim.add(size=rng.choice(SIZES))
             return
 
 
@@ -105,7 +102,7 @@ def number(rng: random.Random, meta: Any) -> None:
     if constants:
         tensor = rng.choice(constants).attr["value"].tensor
         size = 8 if tensor.dtype == 9 else 4
-        value = rng.choice([number for number in _SIZES if -(1 << 8 * size - 1) <= number < 1 << 8 * size - 1])
+        value = rng.choice([number for number in SIZES if -(1 << 8 * size - 1) <= number < 1 << 8 * size - 1])
         if tensor.tensor_content:
             held = bytearray(tensor.tensor_content)
             place = rng.randrange(len(held) // size) * size
@@ -126,9 +123,9 @@ def exchange_ops(rng: random.Random, meta: Any) -> None:
 def dtype_out_of_range(rng: random.Random, meta: Any) -> None:
     for _ in range(50):
         node = rng.choice(_nodes(rng, meta))
-        kinds = [value for value in node.attr.values() if value.WhichOneof("value") == "type"]
+        kinds = [key for key in sorted(node.attr) if node.attr[key].WhichOneof("value") == "type"]
         if kinds:
-            rng.choice(kinds).type = rng.choice([0, 24, 31, 99, 100, 101, 120, 200, 2**31 - 1, -1])
+            node.attr[rng.choice(kinds)].type = rng.choice([0, 24, 31, 99, 100, 101, 120, 200, 2**31 - 1, -1])
             return
 
 
@@ -168,104 +165,6 @@ def many_waits(rng: random.Random, meta: Any) -> None:
     nodes = meta.graph_def.node
     place = rng.randrange(len(nodes))
     nodes[place].input.extend([f"^{node.name}" for node in nodes[:place]] * rng.choice([1, 30]))
-
-
-# --------------------------------------------------------------------------- functions
-
-
-def damage_library(rng: random.Random, meta: Any) -> None:
-    library = meta.graph_def.library
-    functions = library.function
-    if not functions:
-        functions.add().signature.name = rng.choice(["f", "", "Identity"])
-        return
-    one, other = rng.choice(functions), rng.choice(functions)
-    kind = rng.randrange(8)
-    if kind == 0:  # a body of another
-        held = list(other.node_def)
-        del one.node_def[:]
-        one.node_def.extend(held)
-    elif kind == 1:
-        functions.add().CopyFrom(one)
-        functions[-1].signature.CopyFrom(other.signature)
-    elif kind == 2:
-        library.gradient.add(
-            function_name=one.signature.name, gradient_func=rng.choice([other.signature.name, "", "nothing"])
-        )
-    elif kind == 3 and one.node_def:
-        rng.choice(one.node_def).op = other.signature.name
-    elif kind == 4:
-        one.ret.clear()
-    elif kind == 5:
-        one.signature.input_arg.add(name=rng.choice(["x", "", "0"]), type_attr="T", number_attr=rng.choice(["N", ""]))
-    elif kind == 6:
-        one.attr["_noinline"].i = 3
-        one.control_ret["x"] = rng.choice(["", "nothing"])
-        one.signature.control_output.append("x")
-    else:
-        one.arg_attr[rng.choice([0, 1, 10**6, 2**32 - 1])].attr["_output_shapes"].list.i.append(3)
-
-
-def damage_dataset(rng: random.Random, meta: Any) -> None:
-    """A dataset is told of another function, other elements or other captured tensors."""
-    names = [function.signature.name for function in meta.graph_def.library.function]
-    found = [node for body in _bodies(meta) for node in getattr(body, "node", None) or getattr(body, "node_def", ())
-             if "output_types" in node.attr]  # fmt: skip
-    if not found:
-        return
-    node = rng.choice(found)
-    kind = rng.randrange(4)
-    if kind == 0 and "f" in node.attr and names:
-        node.attr["f"].func.name = rng.choice(names)
-    elif kind == 1:
-        kinds = node.attr["output_types"].list.type
-        kinds.append(rng.choice([1, 7, 20, 21])) if rng.random() < 0.5 or not kinds else kinds.pop()
-    elif kind == 2:
-        for shape in node.attr["output_shapes"].list.shape:
-            shape.dim.add(size=rng.choice(_SIZES))
-    else:
-        node.attr["f"].func.attr["Targuments"].list.type.append(1)
-
-
-# --------------------------------------------------------------------------- collections, and the rest of a MetaGraphDef
-
-
-def strange_collection(rng: random.Random, meta: Any) -> None:
-    names = ("train_op", "losses", "queue_runners", "trainable_variables", "savers", "tpu_embedding", "")
-    known = [*sorted(meta.collection_def), *names]
-    held = meta.collection_def[rng.choice(known)]
-    kind = rng.choice(["node_list", "bytes_list", "int64_list", "float_list", "any_list", "none"])
-    held.Clear()
-    if kind == "node_list":
-        held.node_list.value.extend(
-            rng.sample(["nothing:0", "", ":", "^x", "\u00e4", meta.graph_def.node[0].name] * 3, k=3)
-        )
-    elif kind == "bytes_list":
-        held.bytes_list.value.extend(rng.choice(_GARBAGE) for _ in range(rng.choice([1, 3, 1000])))
-    elif kind == "any_list":
-        held.any_list.value.add(type_url="x.y/Z", value=b"\xff")
-    elif kind != "none":
-        getattr(held, kind).value.extend([0, 1])
-
-
-def strange_saver(rng: random.Random, meta: Any) -> None:
-    saver = meta.saver_def
-    name = rng.choice(["filename_tensor_name", "save_tensor_name", "restore_op_name"])
-    setattr(saver, name, rng.choice(["", "nothing:0", ":", "^x", meta.graph_def.node[0].name, "x" * 5000]))
-    saver.version = rng.choice([0, 1, 2])
-    saver.max_to_keep = rng.choice([0, -1, 2**31 - 1])
-
-
-def strange_signature(rng: random.Random, meta: Any) -> None:
-    signature = meta.signature_def[rng.choice(["serving_default", "train", "", "\u00e4"])]
-    signature.method_name = rng.choice(["", "x", "tensorflow/serving/predict", "tensorflow/supervised/training"])
-    for side in (signature.inputs, signature.outputs):
-        side[rng.choice(["x", "", "loss"])].name = rng.choice(
-            ["", "nothing:0", ":9", meta.graph_def.node[-1].name, "a:b:c"]
-        )
-        side["sparse"].coo_sparse.values_tensor_name = "nothing"
-    meta.asset_file_def.add(filename="../../etc/passwd").tensor_info.name = "nothing:0"
-    meta.meta_info_def.tags.append("train")
 
 
 MUTATIONS: Sequence[Mutation] = (
@@ -308,14 +207,8 @@ def _file(rng: random.Random, message: Any) -> bytes:
 def mutant(meta: Any, seed: str, *, without: frozenset[int] = frozenset()) -> bytes:
     """The file of a strange graph; see :func:`mutations.mutant`."""
     rng = random.Random(seed)
-    strange = meta_graph_pb2.MetaGraphDef()
-    strange.CopyFrom(meta)
     count = rng.choice([1, 1, 1, 2, 4])
-    for place in range(count):
-        own = random.Random(f"{seed}/{place}")
-        mutation = own.choice(MUTATIONS)
-        if place not in without:
-            mutation(own, strange)
+    strange = mutated(meta, seed, count, MUTATIONS, without)
     as_meta = strange.collection_def or strange.signature_def or strange.HasField("saver_def")
     message = strange if as_meta else strange.graph_def
     if rng.random() < 0.08 and count not in without:

@@ -193,7 +193,8 @@ def damage_text(rng: random.Random, text: str) -> str:
     if kind == "drop":
         del lines[place : place + rng.choice([1, 1, 5])]
     elif kind == "twice":
-        lines[place:place] = lines[place : place + rng.choice([1, 10, 50])] * rng.choice([1, 1, 300])
+        again = "".join(lines[place : place + rng.choice([1, 10, 50])])
+        lines.insert(place, again * _at_most(rng.choice([1, 1, 300]), again))
     elif kind == "swap":
         other = rng.randrange(len(lines))
         lines[place], lines[other] = lines[other], lines[place]
@@ -219,8 +220,13 @@ def damage_text(rng: random.Random, text: str) -> str:
             ),
         )
     else:
-        lines[place] = lines[place].rstrip() * rng.choice([2, 1000])
+        lines[place] = lines[place].rstrip() * _at_most(rng.choice([2, 1000]), lines[place])
     return "".join(lines)
+
+
+def _at_most(times: int, text: str) -> int:
+    """Fewer times where a text that is repeated as often would be longer than any file."""
+    return min(times, 1 + MOST_BYTES // (len(text) + 1))
 
 
 def mutant(meta: Any, seed: str, *, without: frozenset[int] = frozenset()) -> bytes:
@@ -232,7 +238,7 @@ def mutant(meta: Any, seed: str, *, without: frozenset[int] = frozenset()) -> by
     if as_text:
         text = text_format.MessageToString(message)
         for number in numbers:
-            text = damage_text(random.Random(f"{seed}/{number}"), text) or " "
+            text = damage_text(random.Random(f"{seed}/{number}"), text)[:MOST_BYTES] or " "
         return text.encode()
     fields = fields_of(message.SerializeToString(deterministic=True))
     for number in numbers:
