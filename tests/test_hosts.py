@@ -23,6 +23,7 @@ import tpugraph
 from closeness import assert_close
 from tpugraph import cli
 from tpugraph.compiler import convert
+from tpugraph.runtime.cluster import worker_collectives
 from tpugraph.runtime.cluster.masters import reach
 from tpugraph.runtime.cluster.workers import WorkerJob, answers, cluster_of, host_devices, serve
 from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop
@@ -217,6 +218,24 @@ def check_a_worker_that_hangs(program: Any, running: Workers) -> None:
     with pytest.raises(tpugraph.RunError, match="has lost a worker"):
         session.train(4)
     session.close()
+
+
+def test_a_worker_that_dies_while_the_session_begins_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow waits for good for a worker that goes between the question who is there and the first graph."""
+    work = worker_collectives.work
+
+    def killed_first(*arguments: Any) -> bool:
+        running.kill(1)
+        return work(*arguments)
+
+    monkeypatch.setattr("tpugraph.runtime.cluster.worker_collectives.work", killed_first)
+    began = time.monotonic()
+    with (
+        workers(2) as running,
+        pytest.raises(tpugraph.RunError, match=r"worker 1 \(grpc://127\.0\.0\.1:\d+\) was lost"),
+    ):
+        reach("", running.addresses)
+    assert time.monotonic() - began < 30
 
 
 def test_a_worker_that_is_not_there(program: Any, two: Workers) -> None:

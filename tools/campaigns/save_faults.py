@@ -10,6 +10,7 @@ second one finishes the training. Losses and variables must then be those of a t
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import functools
 import hashlib
 import json
@@ -77,13 +78,20 @@ TRAININGS: dict[str, Callable[[Path], None]] = {
 # --------------------------------------------------------------------------- processes
 
 
-def in_a_child(work: Callable[[], None], seconds: float = LONGEST) -> int:
-    """Do work in a process of its own, which is killed after some seconds; its status."""
+def in_a_child(work: Callable[[], None], seconds: float = LONGEST, *, stacks: bool = False) -> int:
+    """Do work in a process of its own, which is killed after some seconds; its status.
+
+    Args:
+        work: ends the process.
+        seconds: after which it is killed.
+        stacks: let it write the stacks of its threads to its stderr before.
+    """
     child = os.fork()
     if child == 0:
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
+        faulthandler.register(signal.SIGUSR1, file=2)
         work()
         os._exit(70)  # a training ends its process itself
     until = time.monotonic() + seconds
@@ -92,6 +100,9 @@ def in_a_child(work: Callable[[], None], seconds: float = LONGEST) -> int:
         if done:
             return status
         time.sleep(0.01)
+    if stacks:
+        os.kill(child, signal.SIGUSR1)
+        time.sleep(1.0)
     os.kill(child, signal.SIGKILL)
     return os.waitpid(child, 0)[1]
 

@@ -92,13 +92,13 @@ def disturbed(folder: Path, cluster: Workers, event: str, task: int, after: floa
         back: list[Callable[[], None]] = []
         timer = threading.Timer(after, lambda: back.append(EVENTS[event](cluster, task)))
         timer.start()
-        status = in_a_child(lambda: train(folder, cluster), after + MOST)
+        status = in_a_child(lambda: train(folder, cluster), after + MOST, stacks=True)
         timer.join()
         back[0]()
         said = Path(f"{folder}.told").read_text()
         named = "was lost" in said or "do not answer" in said or "does not answer" in said
         if status not in (0, 2 << 8) or (status and not named):
-            return f"the trainer ended with status {status} and said {said[-300:]!r}"
+            return f"the trainer ended with status {status} and said {said[-3000:]}"
     status = in_a_child(lambda: train(folder, cluster))
     return (
         ""

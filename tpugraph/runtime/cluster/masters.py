@@ -113,7 +113,7 @@ def reach(master: str, cluster: Any, seconds: float = REACH_SECONDS) -> Master:
         return Master(address, devices)
     job = hosts[0].removeprefix("/job:").partition("/")[0]
     workers = workers or WorkerJob(job, (address.removeprefix("grpc://"),))
-    able = worker_collectives.work(address, hosts, configured(None, job))
+    able = worker_collectives.work(workers, hosts, configured(None, job))
     return Master(address, devices, workers, able)
 
 

@@ -48,7 +48,7 @@ class WatchedSession:
         self._lost = False
         self._session = tf1.Session(cluster.master, graph=graph, config=configured(config, cluster.job))
 
-    def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None) -> Any:
+    def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None, *, options: Any = None) -> Any:
         """As ``tf.compat.v1.Session.run``.
 
         Raises:
@@ -56,7 +56,7 @@ class WatchedSession:
         """
         if self._lost:
             raise RunError("the session has lost a worker", stage=CLUSTER, fix="open a new one when all workers answer")
-        return self._watch(lambda: self._session.run(fetches, feed_dict))
+        return self._watch(lambda: self._session.run(fetches, feed_dict, options))
 
     def make_callable(self, fetches: Any, feed_list: Sequence[Any] = ()) -> Callable[..., Any]:
         """As ``tf.compat.v1.Session.make_callable``."""
