@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from campaigns import graph_judge, graphs, wire_mutations
 from campaigns.graph_judge import Judge
 from campaigns.sound_graphs import Sound
 
+tf1 = tf.compat.v1
 ROOT = Path(__file__).parents[1]
 FAULTS = sorted((ROOT / "tests" / "data" / "faults").glob("*.pb.gz"))
 SECONDS = 8.0
@@ -28,8 +30,21 @@ def judge() -> Iterator[Judge]:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda path: path.name.removesuffix(".pb.gz"))
 def test_what_failed_once_gives_a_result_or_one_block(fault: Path, judge: Judge) -> None:
-    commands = ("run",) if "-run-" in fault.name else ("inspect", "convert")
+    command = next((name for name in ("run", "view") if f"-{name}-" in fault.name), None)
+    commands = (command,) if command else ("inspect", "convert")
     assert judge.failure(gzip.decompress(fault.read_bytes()), commands) is None
+
+
+def test_a_large_variable_of_one_number_takes_no_memory(judge: Judge) -> None:
+    """A constant that says one number for 8 GiB is a usual first value; only training makes them."""
+    with tf.Graph().as_default() as graph:
+        ids = tf1.data.make_initializable_iterator(tf.data.Dataset.range(64).repeat().batch(8, drop_remainder=True))
+        table = tf1.get_variable("table", initializer=tf.constant(0.5, shape=[2**22, 2**9]))
+        loss = tf.reduce_mean(tf.square(tf.nn.embedding_lookup(table, ids.get_next()) - 1.0))
+        tf1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=tf1.train.get_or_create_global_step())
+        tf1.summary.scalar("loss", loss)
+    data = graph.as_graph_def(add_shapes=True).SerializeToString()
+    assert judge.failure(data, ("inspect", "convert", "check", "view")) is None
 
 
 def test_new_mutants_give_a_result_or_one_block(judge: Judge) -> None:

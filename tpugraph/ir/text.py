@@ -21,6 +21,7 @@ from tpugraph.ir.attrs import DType, Func
 from tpugraph.support.errors import LoadError
 
 _LARGEST_CONSTANT = 64  # elements; larger ones are shown by digest
+_LARGEST_DIGEST = 2**28  # bytes; a larger one of one number is not written out to be digested
 
 
 def format_graph(graph: Graph, nodes: Iterable[Node] | None = None, *, outputs: bool = True) -> str:
@@ -51,10 +52,12 @@ def format_output(output: Output) -> str:
 
 
 def format_value(value: Any) -> str:
-    """The Python value of an attribute as it stands in a line; a large constant by its shape and digest."""
+    """The Python value of an attribute as it stands in a line; a large constant by its shape and digest, or its one number."""
     if isinstance(value, np.ndarray):
         kind = value.dtype.name
         dims = ",".join(map(str, value.shape))
+        if value.nbytes > _LARGEST_DIGEST and not any(value.strides):  # one number, which the file holds once
+            return f"{kind}[{dims}] all {value[(0,) * value.ndim]}"
         if value.size > _LARGEST_CONSTANT:
             raw = repr(value.tolist()).encode() if value.dtype == object else np.ascontiguousarray(value).tobytes()
             return f"{kind}[{dims}]#{hashlib.sha256(raw).hexdigest()[:12]}"

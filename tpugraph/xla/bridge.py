@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
@@ -52,7 +54,7 @@ def export(
 
     specs = [tf.TensorSpec(t.shape, tf.as_dtype(t.dtype.name)) for t in arguments]
     with context.eager_mode(), tf.device("/device:CPU:0"), _registered(graph, function) as name:
-        zeros = {like: tf.zeros(like[1], tf.as_dtype(like[0])) for like in set(variables)}
+        zeros = {like: _zeros(*like) for like in set(variables)}
         held = [_variable(zeros[like]) for like in variables]
         lowered = partial(context.context().get_compiler_ir, device_name=_HOST, platform_name=None, function_name=name,
                           flat_args=specs, captured_inputs=held)  # fmt: skip
@@ -73,6 +75,20 @@ def export(
 
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+
+
+def _zeros(dtype: str, shape: tuple[int, ...]) -> tf.Tensor:
+    """Zeros that take memory where they are read, which lowering does nowhere; ``tf.zeros`` would write large ones out."""
+    kind = tf.as_dtype(dtype)
+    if math.prod(shape) < _LARGE or not (kind.is_floating or kind.is_integer) or kind.size not in _ALIKE:
+        return tf.zeros(shape, kind)
+    found = tf.experimental.dlpack.from_dlpack(np.zeros(shape, _ALIKE[kind.size]).__dlpack__())
+    return tf.bitcast(found, kind)
+
+
+_LARGE = 2**20
+_ALIKE = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+"""A dtype of NumPy's by the bytes of an element."""
 
 
 def _variable(value: tf.Tensor) -> tf.Tensor:
