@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tpugraph import ops
 from tpugraph.control_flow import inlining, optionals
-from tpugraph.control_flow.inlining import CALLS, Call
-from tpugraph.control_flow.lower_functional import Lowering
+from tpugraph.control_flow.inlining import Call
+from tpugraph.control_flow.lower_functional import replace_call
 from tpugraph.ir import Graph, Node, function_library
 from tpugraph.tpu.pipeline import Pass
 
@@ -29,32 +29,20 @@ class InlineFunctions(Pass):
             _dereference(graph, call)
         named = _named(graph)
         fed = graph.ancestors(call.node for call in calls)
-        held = {call.node: _hold(graph, call) for call in calls if call.node.name in named}
+        held = {call.node: inlining.hold(graph, call) for call in calls if call.node.name in named}
         replaced: list[Node] = []
         while calls:
             call = calls.pop(0)
-            calls[:0] = _replace(graph, call)
+            calls[:0] = replace_call(graph, call)
             replaced.append(call.node)
         if replaced:
             optionals.unwrap(graph)
         for node, reader in held.items():
-            _keep_name(graph, node, reader)
+            inlining.keep_name(graph, node, reader)
         graph.remove_all(node for node in replaced if node not in held)
         if replaced:  # what a function was given and did not need
             graph.remove_dead(n for n in graph if n.name in named or (n not in fed and n.made_by != self.name))
             function_library.remove_unused(graph)
-
-
-def _replace(graph: Graph, call: Call) -> list[Call]:
-    """Replace one node; returns the calls that are left in what replaces it."""
-    op, lowering = call.node.op, Lowering(graph, call)
-    lower = {"While": lowering.loop, "If": lowering.conditional, "Case": lowering.case}.get(
-        op.removeprefix("Stateless")
-    )
-    if op not in CALLS or lower is None:
-        return inlining.inline(graph, call, call.node.attr("f").name if op in CALLS else op)
-    lower()
-    return lowering.calls
 
 
 def _dereference(graph: Graph, call: Call) -> None:
@@ -89,20 +77,3 @@ def _named(graph: Graph) -> set[str]:
     names += [*roles.table_initializers, *roles.iterator_initializers, *roles.enqueues]
     names += [*roles.roots, *roles.variables, *roles.values.values(), *roles.predictions.values()]
     return {name.partition(":")[0] for name in names}
-
-
-def _hold(graph: Graph, call: Call) -> Node:
-    """Read all that the node gives, and wait for it: what replaces the node is known by who reads it."""
-    node = call.node
-    kinds = inlining.output_types(graph, node)
-    return graph.add("IdentityN", f"{node.name}/held", [node.out(port) for port in range(len(kinds))], controls=[node],
-                     attrs={"T": kinds}, device=node.device, source=node)  # fmt: skip
-
-
-def _keep_name(graph: Graph, node: Node, held: Node) -> None:
-    """Under the node's name there are the values that replace it."""
-    kinds = held.attr("T")
-    op = "NoOp" if not kinds else "Identity" if len(kinds) == 1 else "IdentityN"
-    graph.set_controls(node, held.controls)
-    graph.retype(node, op, inputs=held.inputs, attrs={"T": kinds[0] if len(kinds) == 1 else kinds} if kinds else {})
-    graph.remove(held)

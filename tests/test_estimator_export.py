@@ -15,6 +15,7 @@ import tpugraph
 from closeness import assert_close
 from estimators import FEATURES, TARGETS, lines, served
 from tpugraph import export
+from tpugraph.compat.v1 import Session
 from tpugraph.estimator.tpu_serving import (
     BatchConfig,
     ExportSavedModelApiVersion,
@@ -61,6 +62,16 @@ def ops_of(graph: Any) -> set[str]:
     return {*inside, *(node.op for node in graph.graph_def.node)}
 
 
+def on_emulated_core(folder: Path, example: Any) -> Any:
+    """What the graph for TPUs of an exported model says of an example."""
+    with tf.Graph().as_default(), Session() as session:
+        loaded = tf1.saved_model.load(session, ["serve", "tpu"], str(folder))
+        signature = loaded.signature_def["serving_default"]
+        fed = {signature.inputs["examples"].name: [example.SerializeToString()]}
+        session.run(tf1.tpu.initialize_system())
+        return session.run(signature.outputs["y"].name, fed)
+
+
 def test_a_graph_for_tpus_beside_the_plain_one(tmp_path: Path, checkpoint: str) -> None:
     found = exported(tmp_path, checkpoint)
     assert set(found) == {("serve",), ("serve", "tpu")}
@@ -73,6 +84,7 @@ def test_a_graph_for_tpus_beside_the_plain_one(tmp_path: Path, checkpoint: str) 
     example.features.feature["x"].float_list.value.extend(FEATURES[0])
     found_y = served(next(tmp_path.iterdir()), examples=[example.SerializeToString()])["y"]
     assert_close(found_y, FEATURES[:1] @ [1, -2, 3], 1e-5)
+    assert_close(on_emulated_core(next(tmp_path.iterdir()), example), found_y, 1e-6)
 
 
 def test_one_graph_alone(tmp_path: Path, checkpoint: str) -> None:
@@ -114,6 +126,10 @@ def test_the_model_puts_its_computation_on_tpus_itself(tmp_path: Path, checkpoin
         assert set(found) == {("serve",), ("serve", "tpu")}
         assert {"BatchFunction", "TPUPartitionedCall"} <= ops_of(found["serve", "tpu"])
         assert "BatchFunction" not in ops_of(found["serve",])
+        example = tf.train.Example()
+        example.features.feature["x"].float_list.value.extend(FEATURES[1])
+        found_y = on_emulated_core(next((tmp_path / str(number)).iterdir()), example)
+        assert_close(found_y, FEATURES[1:2] @ [1, -2, 3], 1e-5)
 
 
 def test_a_graph_for_evaluation(tmp_path: Path, checkpoint: str) -> None:

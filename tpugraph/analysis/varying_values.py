@@ -53,15 +53,21 @@ def replica_varying(graph: Graph) -> NodeSet:
     Sources are the infeed (or, before it is made, what the device reads from the host) and those random ops that reach
     something varying or a CrossReplicaSum: a random op that feeds replicated state only (gradient noise, say) is replicated.
     """
-    return graph.remember("replica_varying", _replica_varying)
+    return graph.remember("replica_varying", lambda graph: varying_on(graph, cluster_nodes(graph)))
 
 
-def _replica_varying(graph: Graph) -> NodeSet:
-    device = cluster_nodes(graph)
+def varying_on(graph: Graph, device: NodeSet) -> NodeSet:
+    """The replica-varying nodes of one cluster.
+
+    Args:
+        graph: the graph.
+        device: the nodes of the cluster.
+    """
     reading = reading_host(device)
     sources = [node for node in device if node.op == "InfeedDequeueTuple" or node in reading]
     varying = varying_from(graph, sources, within=device)
-    apart = graph.ancestors([*varying, *graph.of_type("CrossReplicaSum")], data_only=True)
+    sums = [node for node in graph.of_type("CrossReplicaSum") if node in device]
+    apart = graph.ancestors([*varying, *sums], data_only=True)
     streams = [node for node in graph.of_type(*ops.RANDOM) if node in device and node in apart]
     return varying_from(graph, [*sources, *streams], within=device) if streams else varying
 

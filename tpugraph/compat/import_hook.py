@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from tpugraph.compat import older_libraries
 from tpugraph.compat.restored import restore_all
+from tpugraph.compat.symbols import BASES
 from tpugraph.compat.tree import (
     Inside,
     MissingModuleError,
@@ -77,7 +78,7 @@ def _module(root: str, rest: str) -> ModuleType:
     """The module of a dotted name: one of the tree, or TensorFlow's own where it still has it."""
     path = module_path(root, rest)
     if path is None:
-        return _own(f"tensorflow.{rest}")
+        return namespace(rest) if rest in BASES else _own(f"tensorflow.{rest}")
     if "python" in rest.split(".") and "nets" not in path:
         return Inside(path)
     parts = path.split(".") if path else []

@@ -122,6 +122,23 @@ def inline(graph: Graph, call: Call, name: str) -> list[Call]:
     ]
 
 
+def hold(graph: Graph, call: Call) -> Node:
+    """Read all that the node gives, and wait for it: what replaces the node is known by who reads it."""
+    node = call.node
+    kinds = output_types(graph, node)
+    return graph.add("IdentityN", f"{node.name}/held", [node.out(port) for port in range(len(kinds))], controls=[node],
+                     attrs={"T": kinds}, device=node.device, source=node)  # fmt: skip
+
+
+def keep_name(graph: Graph, node: Node, held: Node) -> None:
+    """Under the node's name there are the values that replace it."""
+    kinds = held.attr("T")
+    op = "NoOp" if not kinds else "Identity" if len(kinds) == 1 else "IdentityN"
+    graph.set_controls(node, held.controls)
+    graph.retype(node, op, inputs=held.inputs, attrs={"T": kinds[0] if len(kinds) == 1 else kinds} if kinds else {})
+    graph.remove(held)
+
+
 def has_effects(node: Node) -> bool:
     """Whether a node has to run where nothing reads it."""
     return functionalize_cond.has_effects(node) and node.op not in ops.RANDOM

@@ -179,6 +179,18 @@ _Branch = Callable[[Sequence[Tensor], Node], Node]
 """Makes the node that stands for a branch, given its arguments and its pivot."""
 
 
+def replace_call(graph: Graph, call: Call) -> list[Call]:
+    """Replace a node that calls functions, of whatever kind, leaving it without uses; returns the calls in what replaces it."""
+    op, lowering = call.node.op, Lowering(graph, call)
+    lower = {"While": lowering.loop, "If": lowering.conditional, "Case": lowering.case}.get(
+        op.removeprefix("Stateless")
+    )
+    if op not in inlining.CALLS or lower is None:
+        return inlining.inline(graph, call, call.node.attr("f").name if op in inlining.CALLS else op)
+    lower()
+    return lowering.calls
+
+
 def _origin(tensor: Tensor) -> Node:
     """Where a result of a body comes from, behind identities."""
     return source_of(tensor, ("Identity",), where=lambda node: not node.controls).node

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from tpugraph.estimator.arguments import whole
-from tpugraph.estimator.device_mesh import assignment
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.tpu_config import InputPipelineConfig
+from tpugraph.runtime.emulator.device_mesh import assignment
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
 from tpugraph.support.wording import counted
 

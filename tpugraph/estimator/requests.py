@@ -9,7 +9,6 @@ from typing import Any
 
 from tpugraph.estimator.arguments import whole
 from tpugraph.estimator.context import Batches, batches, check_batch_size
-from tpugraph.estimator.device_mesh import CORES_OF_A_HOST
 from tpugraph.estimator.embedding_spec import EmbeddingConfigSpec
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.reporting import say
@@ -17,6 +16,7 @@ from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.tracing import Request
 from tpugraph.runtime.cluster.masters import reach
+from tpugraph.runtime.emulator.device_mesh import CORES_OF_A_HOST
 from tpugraph.support.errors import ArgumentError
 
 

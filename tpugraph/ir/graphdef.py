@@ -6,7 +6,7 @@ The kind of a file is told from its content, never from its name.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ __all__ = [
     "definitions",
     "from_graph_def",
     "load",
+    "part",
     "save",
     "save_meta",
     "serialize",
@@ -129,6 +130,14 @@ def to_graph_def(graph: Graph) -> Any:
         for key, value in node._attrs.items():
             if key[0] == "_" and key != _TOLD_SHAPES:
                 definition.attr[key].CopyFrom(value)
+    return graph_def
+
+
+def part(graph: Graph, nodes: Iterable[Node]) -> Any:
+    """Some nodes as a GraphDef, with all that they read and wait for by name: to be imported where the rest is already."""
+    chosen = {node.name for node in nodes}
+    whole, graph_def = to_graph_def(graph), _without_nodes(graph)
+    graph_def.node.extend(definition for definition in whole.node if definition.name in chosen)
     return graph_def
 
 

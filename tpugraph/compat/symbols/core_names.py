@@ -8,9 +8,12 @@ KERAS = "tf_keras.api._v1.keras"
 
 _VERSION = "tpugraph.compat.pieces.versions"
 
+SESSIONS: Page = found_in("tpugraph.runtime.emulating_session", "Session InteractiveSession")
+
 ROOT: Page = {
     "keras": Symbol(KERAS),
     "python": Symbol("tensorflow.python"),
+    **SESSIONS,
     **found_in(_VERSION, "__version__=VERSION VERSION", "it is 1.15.5, the version whose tree this is"),
 }
 VERSIONS: Page = found_in(_VERSION, "VERSION", "it is 1.15.5, the version whose tree this is")

@@ -46,15 +46,15 @@ def connect(graph: Graph, copies: Copies, *, queues: bool = False, hosts: Hosts 
         if fed:
             _direct(graph, puts[core], take, device)
         else:
-            _queue(graph, f"tpugraph/infeed/queue/{core}", [puts[core]], [take], capacity=4)
+            join_by_queue(graph, f"tpugraph/infeed/queue/{core}", [puts[core]], [take], capacity=4)
     if gives and not read:
-        gives += [_again(graph, gives[0]) for _ in range(len(gets) - len(gives))]
+        gives += [again(graph, gives[0]) for _ in range(len(gets) - len(gives))]
     for core in gets if gives else ():
         source = gives[core] if len(gives) > 1 else gives[0]
         if read:
             _direct_out(graph, source, gets[core])
         else:
-            _queue(graph, f"tpugraph/outfeed/queue/{core}", [source], [gets[core]], capacity=-1)
+            join_by_queue(graph, f"tpugraph/outfeed/queue/{core}", [source], [gets[core]], capacity=-1)
     for give in gives if read else ():
         _drop_sink(graph, give, device)
     if fed and device is not None:
@@ -86,7 +86,7 @@ class _WhileLoop:
         return found
 
 
-def _again(graph: Graph, give: Node) -> Node:
+def again(graph: Graph, give: Node) -> Node:
     """A replicated value is sent once per core all the same."""
     copy = graph.clone_subgraph([give], lambda name: f"{name}/again")[give]
     for waiting in give.control_uses():
@@ -183,16 +183,25 @@ def _drop_sink(graph: Graph, sink: Node, device: _WhileLoop | None) -> None:
                 graph.add_control(device.parts.counter.closing, node)
 
 
-def _queue(graph: Graph, name: str, puts: list[Node], gets: list[Node], *, capacity: int) -> None:
-    kinds = puts[0].attr("dtypes")
-    queue = graph.add(
+def join_by_queue(graph: Graph, name: str, puts: list[Node], gets: list[Node], *, capacity: int) -> None:
+    """Let nodes that enqueue and nodes that dequeue use a queue of this name; either list may be empty.
+
+    Args:
+        graph: the graph.
+        name: of the queue, and the name under which a session shares it.
+        puts: InfeedEnqueueTuple or OutfeedEnqueueTuple nodes.
+        gets: InfeedDequeueTuple or OutfeedDequeueTuple nodes.
+        capacity: elements that it holds at most; any number when -1.
+    """
+    kinds = [*puts, *gets][0].attr("dtypes")
+    made = graph.add(
         "FIFOQueueV2",
         name,
         outputs=[(_RESOURCE, ())],
         attrs={"component_types": kinds, "shapes": [], "capacity": capacity, "shared_name": name, "container": ""},
     )
     for put in puts:
-        handle = _handle(graph, queue, put)
+        handle = _handle(graph, made, put)
         inputs = list(put.inputs)
         graph.retype(put, "QueueEnqueueV2", inputs=[handle, *inputs], attrs={"Tcomponents": kinds, "timeout_ms": -1})
     for get in gets:
@@ -200,7 +209,7 @@ def _queue(graph: Graph, name: str, puts: list[Node], gets: list[Node], *, capac
         graph.retype(
             get,
             "QueueDequeueV2",
-            inputs=[_handle(graph, queue, get)],
+            inputs=[_handle(graph, made, get)],
             attrs={"component_types": kinds, "timeout_ms": -1},
             outputs=outputs,
         )

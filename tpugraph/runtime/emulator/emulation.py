@@ -10,12 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpugraph import analysis, ops
-from tpugraph.analysis import NodeSet, in_cluster, shapes
+from tpugraph import analysis
+from tpugraph.analysis import in_cluster, shapes
 from tpugraph.analysis.trip_counts import steps_per_loop
 from tpugraph.ir import Graph, Node, attrs
-from tpugraph.ir.builder import Builder
 from tpugraph.runtime.emulator.channels import connect
+from tpugraph.runtime.emulator.cluster_copies import (
+    copy_per_core,
+    lower_boundary,
+    lower_dynamic_sizes,
+    lower_sums,
+    refuse_collectives,
+)
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.dense import compile_step
 from tpugraph.runtime.emulator.end_of_data import BESIDE_TRAINING
@@ -23,9 +29,6 @@ from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.emulator.hosts import spread
 from tpugraph.runtime.emulator.joined_products import join_products
 from tpugraph.support.errors import RunError
-
-_INT32 = attrs.dtype("int32")
-_SEED_STRIDE = 1_000_003  # core k draws from the stream seed2 + k * stride
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,13 @@ def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> 
         shapes.infer(graph)
     cluster = [node for node in graph if in_cluster(node)]
     varying = analysis.replica_varying(graph)
-    copies = _copy(graph, varying, count)
+    copies = copy_per_core(graph, varying, count)
     fused = connect(graph, copies, queues=queues, hosts=hosts)
     sums = graph.of_type("CrossReplicaSum")
-    _lower_collectives(graph, copies, count)
-    _lower_boundary(graph, copies)
+    refuse_collectives(graph)
+    lower_sums(graph, copies, sums)
+    lower_boundary(graph, copies, graph.of_type("TPUReplicatedInput"), graph.of_type("TPUReplicatedOutput"))
+    lower_dynamic_sizes(graph)
     lower_system(graph)
     compiled, staged = 0, False
     if hosts is not None:
@@ -116,96 +121,6 @@ def _spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts, *, fus
         raise RunError("infeed, step and outfeed are no single loop, so that they cannot be shared among hosts",
                        origin=graph.source, fix="convert the graph with tpugraph, and leave queues=True away")  # fmt: skip
     spread(graph, copies, sums, hosts)
-
-
-def _copy(graph: Graph, varying: NodeSet, count: int) -> Copies:
-    copied = [node for node in varying if node.op not in ops.WRITES]  # core 0 alone writes what differs between cores
-    loops = _varying_frames(graph, varying)
-    of: dict[Node, list[Node]] = {node: [node] for node in copied}
-    waiting = {node: [u for u in node.control_uses() if u not in of] for node in copied}
-    for core in range(1, count):
-        made = graph.clone_subgraph(copied, lambda name, core=core: f"{name}/replica_{core}")  # type: ignore[misc]
-        for node, copy in made.items():
-            of[node].append(copy)
-            if node.op in ops.RANDOM:
-                _reseed(graph, copy, core)
-            elif node.op in ops.ENTER and node.attr("frame_name") in loops:
-                graph.set_attr(copy, "frame_name", f"{node.attr('frame_name')}/replica_{core}")
-    for node, nodes in waiting.items():
-        for waiter in nodes:
-            for copy in of[node][1:]:
-                graph.add_control(waiter, copy)
-    return Copies(count, of)
-
-
-def _varying_frames(graph: Graph, varying: NodeSet) -> set[str]:
-    """Loops whose trip count varies: each core gets a frame of its own."""
-    conditions = [node for node in varying if node.op in ops.LOOP_COND]
-    if not conditions:
-        return set()
-    frame_of = analysis.frames(graph)
-    return {frame_of[node] for node in conditions}
-
-
-def _reseed(graph: Graph, node: Node, core: int) -> None:
-    """A stream of its own for each core; a node without seeds is random anyway, and core 0 keeps the plain stream."""
-    if not node.has_attr("seed2") or not (node.attr("seed") or node.attr("seed2")):
-        return
-    graph.set_attr(node, "seed2", node.attr("seed2") + core * _SEED_STRIDE)
-
-
-# --------------------------------------------------------------------------- collectives
-
-
-def _lower_collectives(graph: Graph, copies: Copies, count: int) -> None:
-    for node in graph.of_type("CrossReplicaSum"):
-        _check_one_group(node, count)
-        value, kind = node.inputs[0], node.attr("T")
-        parts = [copies.tensor(value, core) for core in range(count)]
-        if count == 1:
-            graph.retype(node, "Identity", inputs=[value], attrs={"T": kind})
-        elif copies.varies(value.node):
-            graph.retype(node, "AddN", inputs=parts, attrs={"T": kind, "N": count})
-        else:
-            factor = Builder(graph, node.name, source=node).constant(count, kind, name="cores", controls=[value.node])
-            graph.retype(node, "Mul", inputs=[value, factor], attrs={"T": kind})
-    for node in graph.of_type("AllToAll", "CollectivePermute"):
-        if in_cluster(node):
-            raise RunError(f"the collective {node.op} is not emulated", node=node)
-
-
-def _check_one_group(node: Node, count: int) -> None:
-    groups = node.inputs[1].node
-    if groups.op in ops.CONSTANTS and groups.attr("value").size not in (0, count):
-        raise RunError("a sum over groups of cores is not emulated", node=node)
-    if groups.op in ops.CONSTANTS and groups.attr("value").ndim == 2 and groups.attr("value").shape[0] > 1:
-        raise RunError("a sum over groups of cores is not emulated", node=node)
-
-
-# --------------------------------------------------------------------------- cluster boundary
-
-
-def _lower_boundary(graph: Graph, copies: Copies) -> None:
-    for node in graph.of_type("TPUReplicatedInput"):
-        for use in node.uses():
-            graph.set_input(use.node, use.index, node.inputs[copies.core_of(use.node)])
-        graph.remove(node)
-    for node in graph.of_type("TPUReplicatedOutput"):
-        for core in node.used_ports():
-            graph.replace_uses(node.out(core), copies.tensor(node.inputs[0], core))
-        graph.remove(node)
-    for node in graph.of_type("XlaSetDynamicDimensionSize"):
-        _lower_dynamic_size(graph, node)
-
-
-def _lower_dynamic_size(graph: Graph, node: Node) -> None:
-    value, _, size = node.inputs
-    kind, rank = node.attr("T"), len(value.shape or ())
-    make, waits = Builder(graph, node.name, source=node), [value.node]
-    begin = make.constant(np.zeros(rank, "int32"), name="begin", controls=waits)
-    rest = [make.constant(-1, _INT32, name=f"all_{axis}", controls=waits) for axis in range(1, rank)]
-    sizes = make.add("Pack", [size, *rest], (rank,), name="size", axis=0)
-    graph.retype(node, "Slice", inputs=[value, begin, sizes], attrs={"T": kind, "Index": _INT32})
 
 
 def lower_system(graph: Graph) -> None:

@@ -22,9 +22,13 @@ def assignment(num_replicas: int, cores_per_replica: int) -> Any:
     Returns:
         A ``tf.tpu.experimental.DeviceAssignment``.
     """
-    hosts = -(-num_replicas * cores_per_replica // CORES_OF_A_HOST)
-    cores = [(x, y, 0, core) for y in range(2 * hosts) for x in range(2) for core in range(2)]
-    places = np.asarray(cores, np.int32).reshape(hosts, CORES_OF_A_HOST, 4)
-    mesh = topology.Topology(mesh_shape=np.asarray((2, 2 * hosts, 1, 2), np.int32), device_coordinates=places)
+    mesh = topology_of(-(-num_replicas * cores_per_replica // CORES_OF_A_HOST))
     part = _REPLICAS.get(cores_per_replica) or (2, cores_per_replica // 4, 1, 2)
     return device_assignment.device_assignment(mesh, list(part), num_replicas=num_replicas)
+
+
+def topology_of(hosts: int) -> Any:
+    """The mesh of so many hosts, a ``tf.tpu.experimental.Topology``."""
+    cores = [(x, y, 0, core) for y in range(2 * hosts) for x in range(2) for core in range(2)]
+    places = np.asarray(cores, np.int32).reshape(hosts, CORES_OF_A_HOST, 4)
+    return topology.Topology(mesh_shape=np.asarray((2, 2 * hosts, 1, 2), np.int32), device_coordinates=places)
