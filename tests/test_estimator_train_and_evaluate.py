@@ -114,3 +114,19 @@ def test_defaults() -> None:
     assert (train.max_steps, train.hooks, train.saving_listeners) == (None, (), ())
     assert (evaluation.steps, evaluation.throttle_secs, evaluation.start_delay_secs) == (100, 600, 120)
     assert issubclass(tpugraph.ArgumentError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("ps", "calls this process ps 0, a parameter server"), ("worker", "calls this process worker 0 beside a chief")],
+)
+def test_the_chief_alone_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, words: str) -> None:
+    cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": kind, "index": 0}}))
+    made = make(tmp_path)
+    assert (made.config.task_type, made.config.is_chief, made.config.num_ps_replicas) == (kind, False, 1)
+    with pytest.raises(ValueError, match=words):
+        train_and_evaluate(made, TrainSpec(train_fn, max_steps=4), EvalSpec(train_fn))
+    if kind == "ps":
+        with pytest.raises(ValueError, match=words):
+            made.train(train_fn, max_steps=4)

@@ -11,6 +11,7 @@ from typing import Any
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 EVALUATOR = "evaluator"
+PARAMETER_SERVER = "ps"
 _CHIEFS = ("chief", "master")
 
 
@@ -84,7 +85,7 @@ class Task:
         """Its number among all tasks: the chief is 0, parameter servers come last; None for an evaluator."""
         if self.kind == EVALUATOR:
             return None
-        order = sorted(self.jobs, key=lambda kind: (kind not in _CHIEFS, kind == "ps", kind))
+        order = sorted(self.jobs, key=lambda kind: (kind not in _CHIEFS, kind == PARAMETER_SERVER, kind))
         before = order[: order.index(self.kind)] if self.jobs else []
         return sum(len(self.jobs[kind]) for kind in before) + self.index
 
@@ -112,6 +113,29 @@ def task() -> Task:
     alone = sum(map(len, jobs.values())) == 1
     master = config.get("session_master") or ("" if alone else f"grpc://{jobs[kind][index]}")
     return Task(kind, index, jobs, master, "", service)
+
+
+def refuse_to_train(kind: str, index: int, *, beside_chief: bool = False) -> None:
+    """See that a task of this kind may train.
+
+    Args:
+        kind: what TF_CONFIG calls this process.
+        index: which of its kind.
+        beside_chief: whether another process, the chief, is to be the one that trains.
+
+    Raises:
+        ArgumentError: it is a parameter server, or trains beside the chief, which trains alone.
+    """
+    if kind == PARAMETER_SERVER:
+        raise ArgumentError(
+            f"TF_CONFIG calls this process ps {index}, a parameter server, but variables live on the cores here",
+            fix='start no process for "ps", and take it out of the "cluster" of TF_CONFIG',
+        )
+    if beside_chief:
+        raise ArgumentError(
+            f"TF_CONFIG calls this process {kind} {index} beside a chief, but one process trains on all cores",
+            fix="start the chief alone; cluster=tpugraph.TPUClusterResolver(...) shares the cores among hosts",
+        )
 
 
 def _check(jobs: Mapping[str, list[str]], kind: str, index: int) -> None:

@@ -30,6 +30,7 @@ from tpugraph.estimator.saved_model_dir import Learnt
 from tpugraph.estimator.saving import check_listeners
 from tpugraph.estimator.specs import hooks_of
 from tpugraph.estimator.stop_criterion import Goal, goal_of
+from tpugraph.estimator.tf_config import refuse_to_train
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
 from tpugraph.estimator.tracing import Request, trace_model
 from tpugraph.estimator.train import Cores, Training
@@ -178,12 +179,14 @@ class TPUEstimator(Learnt):
             The estimator itself.
 
         Raises:
-            ArgumentError: steps or functions that cannot be used (a ``ValueError``).
+            ArgumentError: steps or functions that cannot be used, or TF_CONFIG calls this process a parameter server (a
+                ``ValueError``).
             ArgumentTypeError: something of the wrong type (a ``TypeError``).
             NanLossDuringTrainingError: a loss is no number.
             CheckpointError: somebody else trains in the model_dir, or none of its checkpoints is whole.
             TpuGraphError: the model cannot be converted, or a step failed.
         """
+        refuse_to_train(self.config.task_type, self.config.task_id)
         goal = goal_of(steps, max_steps, endless=self._requests.endless)
         users = hooks_of("hooks", hooks)
         listeners = check_listeners(saving_listeners)

@@ -13,7 +13,7 @@ from tpugraph.estimator.arguments import instance, number, whole
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.saving import check_listeners
 from tpugraph.estimator.specs import hooks_of
-from tpugraph.estimator.tf_config import EVALUATOR
+from tpugraph.estimator.tf_config import EVALUATOR, refuse_to_train
 from tpugraph.estimator.tpu_estimator import TPUEstimator
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
 
@@ -108,7 +108,8 @@ def train_and_evaluate(
 
     Raises:
         ArgumentTypeError: arguments of other kinds.
-        ArgumentError: the model_dir is at ``max_steps`` already, or TF_CONFIG has a second evaluator.
+        ArgumentError: the model_dir is at ``max_steps`` already, or TF_CONFIG has a second evaluator, or calls this process a
+            parameter server or a worker beside the chief.
         RunError: an evaluator found no new checkpoint for a day.
         TpuGraphError: as ``train`` and ``evaluate``.
     """
@@ -117,6 +118,8 @@ def train_and_evaluate(
     evaluations = _Evaluations(estimator, eval_spec)
     if estimator.config.task_type == EVALUATOR:
         return evaluations.watch(train_spec.max_steps)
+    config = estimator.config
+    refuse_to_train(config.task_type, config.task_id, beside_chief=not config.is_chief)
     if estimator.latest_checkpoint() is not None and train_spec.max_steps is not None \
             and estimator.saved_step >= train_spec.max_steps:  # fmt: skip
         raise ArgumentError(f"the model_dir is at step {estimator.saved_step:,} already, and max_steps is "
