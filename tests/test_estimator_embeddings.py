@@ -13,8 +13,16 @@ import tf_keras
 import tpugraph
 from closeness import assert_close
 from estimators import lines, losses_in, served
-from tpugraph import AdagradParameters, AdamParameters, EmbeddingConfigSpec, StochasticGradientDescentParameters
+from tpugraph import (
+    AdagradParameters,
+    AdamParameters,
+    EmbeddingConfigSpec,
+    FeatureConfig,
+    StochasticGradientDescentParameters,
+    TableConfig,
+)
 from tpugraph.compat import v1
+from tpugraph.compat.import_hook import tensorflow_1
 
 tf1, fc = tf.compat.v1, tf.feature_column
 ROWS, STEPS, RATE, IDS = 16, 4, 0.3, 6
@@ -185,17 +193,142 @@ def test_it_is_evaluated_predicted_and_exported(tmp_path: Path, *, use_tpu: bool
     )
 
 
+@pytest.mark.parametrize("parameters", [StochasticGradientDescentParameters, AdagradParameters])
+def test_weights_are_clipped_in_the_rows_of_a_batch(tmp_path: Path, parameters: Any) -> None:
+    """Row 5, which no batch has, stays outside of the limits."""
+    limits = {"clip_weight_min": -0.5, "clip_weight_max": 0.25}
+    of = {"word": FeatureConfig("words")}
+
+    def few(params: dict[str, Any]) -> Any:
+        data = tf.data.Dataset.from_tensor_slices(({"word": WORD % 5}, LABELS))
+        return data.repeat().batch(params["batch_size"], drop_remainder=True)
+
+    def model(features: Any) -> Any:
+        return tf.reduce_sum(features["word"], 1) + tf1.get_variable("bias", [], initializer=tf1.zeros_initializer())
+
+    def after(**limited: float) -> np.ndarray:
+        spec = EmbeddingConfigSpec(None, parameters(RATE, **limited), feature_to_config_dict=of,
+                                   table_to_config_dict={"words": TableConfig(IDS, 3, initial(1, 3))})  # fmt: skip
+        folder = tmp_path / f"{len(limited)}"
+        return np.asarray(named(folder, spec, few, model, steps=1).get_variable_value("words"))
+
+    free, clipped = after(), after(**limits)
+    assert_close(clipped[:5], np.clip(free[:5], -0.5, 0.25), 1e-6)
+    assert np.any(np.abs(free[:5] - clipped[:5]) > 0.01)
+    assert_close(clipped[5], first(1, 3)[5], 1e-6)
+
+
+def by_name(features: dict[str, Any], parameters: Any = SGD, **tables: Any) -> EmbeddingConfigSpec:
+    """A spec of tables by name; the table ``t`` has two rows where it is not given."""
+    return EmbeddingConfigSpec(None, parameters, feature_to_config_dict=features,
+                               table_to_config_dict={"t": TableConfig(2, 2), **tables})  # fmt: skip
+
+
+def named(
+    folder: Path, spec: EmbeddingConfigSpec, data: Any, model: Any, *, use_tpu: bool = True, steps: int = STEPS
+) -> Any:
+    """A regression on what a model makes of the features of tables by name."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        found = model(features)
+        if mode == tpugraph.ModeKeys.PREDICT:
+            return tpugraph.TPUEstimatorSpec(mode, predictions={"y": found})
+        loss = tf1.losses.mean_squared_error(labels, found)
+        trained = tpugraph.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(RATE))
+        return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=trained.minimize(loss, tf1.train.get_global_step()))
+
+    config = tpugraph.RunConfig(tpugraph.TPUConfig(2, 4), model_dir=folder, save_summary_steps=1)
+    made = tpugraph.TPUEstimator(model_fn, config=config, use_tpu=use_tpu, train_batch_size=ROWS, predict_batch_size=ROWS,
+                                 embedding_config_spec=spec)  # fmt: skip
+    made.train(data, max_steps=steps)
+    return made
+
+
+@pytest.mark.parametrize("use_tpu", [True, False], ids=["cores", "plain"])
+def test_tables_by_name_train_as_those_of_columns(tmp_path: Path, on_cores: Trained, *, use_tpu: bool) -> None:
+    tables = {
+        "words": TableConfig(IDS, 3, initial(1, 3)),
+        "sides": TableConfig(IDS, 2, initial(2, 2), learning_rate=RATE),
+    }
+    of = {"word": FeatureConfig("words"), "left": FeatureConfig("sides"), "right": FeatureConfig("sides")}
+    spec = EmbeddingConfigSpec(None, StochasticGradientDescentParameters(RATE), feature_to_config_dict=of,
+                               table_to_config_dict=tables)  # fmt: skip
+
+    def model(features: Any) -> Any:
+        assert [features[name].shape[1] for name in ("left", "right", "word")] == [2, 2, 3]
+        inputs = tf.concat([features["left"], features["right"], features["word"]], 1)
+        return tf.squeeze(inputs @ tf1.get_variable("kernel", [7, 1], initializer=tf1.ones_initializer()), 1)
+
+    made = named(tmp_path, spec, input_fn, model, use_tpu=use_tpu)
+    assert_close(list(losses_in(tmp_path).values()), list(on_cores[0].values()), 1e-5)
+    assert set(made.get_variable_names()) == {"global_step", "kernel", "words", "sides"}
+    assert_close(made.get_variable_value("words"), on_cores[1][TABLE], 1e-5)
+    assert_close(made.get_variable_value("sides"), on_cores[1]["left_right_shared_embedding"], 1e-5)
+
+
+def test_weighted_lists_and_sequences_of_tables_by_name(tmp_path: Path) -> None:
+    """Sparse ids with weights, and the first two ids of each row as a sequence: what cores train is what the plain model does."""
+    lengths = RNG.integers(0, 4, size=48)
+    there = np.arange(3) < lengths[:, np.newaxis]
+    weights = np.where(there, RNG.uniform(0.5, 2, size=(48, 3)), 0).astype(np.float32)
+
+    def sparse(values: np.ndarray) -> Any:
+        return tf.sparse.SparseTensor(np.argwhere(there), values[there], [48, 3])
+
+    def lists(params: dict[str, Any]) -> Any:
+        features = {"word": sparse(WORD), "left": sparse(LEFT), "by": sparse(weights)}
+        data = tf.data.Dataset.from_tensor_slices((features, LABELS))
+        return data.repeat().batch(params["batch_size"], drop_remainder=True)
+
+    def model(features: Any) -> Any:
+        assert sorted(features) == ["left", "word"]
+        assert features["left"].shape[1:] == [2, 2]
+        sides = tf.reduce_sum(features["left"] * [[[1.0], [2.0]]], [1, 2])
+        return (
+            tf.reduce_sum(features["word"], 1)
+            + sides
+            + tf1.get_variable("bias", [], initializer=tf1.zeros_initializer())
+        )
+
+    tables = {"words": TableConfig(IDS, 3, initial(1, 3), "sqrtn"), "sides": TableConfig(IDS, 2, initial(2, 2), None)}
+    of = {"word": FeatureConfig("words", weight_key="by"), "left": FeatureConfig("sides", 2)}
+    spec = EmbeddingConfigSpec(None, AdagradParameters(RATE), feature_to_config_dict=of, table_to_config_dict=tables)
+    found, plain = (named(tmp_path / str(use), spec, lists, model, use_tpu=use) for use in (True, False))
+    assert_close(list(losses_in(tmp_path / "True").values()), list(losses_in(tmp_path / "False").values()), 1e-5)
+    for name in ("words", "sides", "words/Adagrad"):
+        assert_close(found.get_variable_value(name), plain.get_variable_value(name), 1e-5)
+    rows = [[row["y"] for row in made.predict(lambda params: lists(params).take(1))] for made in (found, plain)]
+    assert_close(rows[0], rows[1], 1e-5)
+    scale = np.sqrt(np.square(weights).sum(1, keepdims=True))
+    first_words = (first(1, 3)[WORD] * weights[:, :, None]).sum(1) / np.where(scale, scale, 1)
+    first_sides = first(2, 2)[LEFT[:, :2]] * there[:, :2, None] * [[[1], [2]]]
+    error = first_words.sum(1) + first_sides.sum((1, 2)) - LABELS
+    assert losses_in(tmp_path / "True")[1] == pytest.approx(np.square(error[:ROWS]).mean(), rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("build", "error", "words"),
     [
-        (lambda: EmbeddingConfigSpec(), ValueError, "no feature_columns"),
-        (lambda: EmbeddingConfigSpec(feature_to_config_dict={}), ValueError, "no tables without columns"),
+        (lambda: EmbeddingConfigSpec(), ValueError, "Exactly one of `feature_columns` and the pair"),
+        (lambda: EmbeddingConfigSpec(feature_to_config_dict={}), ValueError, "Exactly one of `feature_columns` and the pair"),
+        (lambda: by_name({"x": FeatureConfig("u")}), ValueError, "Feature x refers to table u which is not in the table_to"),
+        (lambda: by_name({"x": 1}), TypeError, "Config for feature x must be of type `FeatureConfig`. Got <class 'int'>"),
+        (lambda: by_name({"x": FeatureConfig("t")}, t=3), TypeError, "Config for table t must be of type `TableConfig`"),
+        (lambda: by_name({"x": FeatureConfig("t")}, u=TableConfig(2, 2)), ValueError, "specifies table u that is not used"),
+        (lambda: by_name({"x": FeatureConfig("t")}, t=TableConfig(2, 2, combiner=None)), ValueError, "x is no sequence"),
+        (lambda: EmbeddingConfigSpec(feature_to_config_dict={"x": FeatureConfig("t")},
+                                     table_to_config_dict={"t": TableConfig(2, 2)}), ValueError, "must be an instance of type"),
+        (lambda: TableConfig(0, 2), ValueError, "TableConfig vocabulary_size"),
+        (lambda: TableConfig(2, 2, combiner="max"), ValueError, "TableConfig combiner"),
+        (lambda: TableConfig(2, 2, initializer=3), ValueError, "initializer must be callable if specified."),
+        (lambda: FeatureConfig("t", 2, "w"), ValueError, "a sequence has no weights, but weight_key is 'w'"),
         (lambda: EmbeddingConfigSpec(columns(plain=False), 0.1), ValueError, "must be an instance of type StochasticG"),
         (lambda: EmbeddingConfigSpec(["word"], SGD), TypeError, "must be supported types.* Got <class 'str'>"),
         (lambda: EmbeddingConfigSpec(columns(plain=False), SGD, partition_strategy="x"), ValueError, "partition_strategy"),
         (lambda: AdamParameters(0.1, lazy_adam=False), ValueError, "every row would change in every step"),
         (lambda: AdamParameters(0.1, beta1=1.0), ValueError, "beta1 must be between 0. and 1; got 1.0"),
-        (lambda: AdagradParameters(0.1, clip_weight_max=1.0), ValueError, "clip_weight_max: weights are not clipped"),
+        (lambda: AdagradParameters(0.1, clip_weight_min=1.0, clip_weight_max=0.5), ValueError, "clip_weight_min is 1.0, but"),
+        (lambda: SGD.__class__(0.1, "x"), ValueError, "clip_weight_min must be a number"),
         (lambda: make(Path("x"), SGD, given=columns(plain=True)[:1]), TypeError, "Unsupported feature column"),
         (lambda: make(Path("x"), SGD, given=columns(plain=False)[:1] * 2), ValueError, "with multiple embeddings"),
         (lambda: make(Path("x"), SGD, use_tpu=False, partition_strategy="mod"), ValueError, "Mod sharding .* on CPU"),
@@ -217,4 +350,8 @@ def test_programs_find_them_under_their_names() -> None:
     experimental = v1.tpu.experimental
     assert v1.estimator.tpu.experimental.EmbeddingConfigSpec is EmbeddingConfigSpec
     assert experimental.AdamParameters is AdamParameters
+    with tensorflow_1():
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec("from tensorflow.python.tpu import tpu_embedding", names)
+    assert names["tpu_embedding"].TableConfig is TableConfig
     assert experimental.embedding_column is tf1.tpu.experimental.embedding_column

@@ -70,7 +70,8 @@ def test_tolerances_have_no_default() -> None:
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
 
 
-_AS_IN_TENSORFLOW = ("TPUEstimator", "TPUConfig", "EmbeddingConfigSpec", "AdagradParameters", "AdamParameters")
+_AS_IN_TENSORFLOW = ("TPUEstimator", "TPUConfig", "EmbeddingConfigSpec", "TableConfig", "AdagradParameters",
+                   "AdamParameters")  # fmt: skip
 
 
 def test_flags_are_keyword_only() -> None:

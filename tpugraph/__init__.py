@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tpugraph.compiler import ConvertOptions, convert
     from tpugraph.compiler.tpu_check import check
     from tpugraph.compiler.viewing import view
+    from tpugraph.estimator.embedding_configs import FeatureConfig, TableConfig
     from tpugraph.estimator.embedding_spec import (
         AdagradParameters,
         AdamParameters,
@@ -67,6 +68,7 @@ _HOMES = {
     "Estimator": "tpugraph.estimator.plain_estimator",
     "EstimatorSpec": "tpugraph.estimator.specs",
     "EvalSpec": "tpugraph.estimator.train_and_evaluate",
+    "FeatureConfig": "tpugraph.estimator.embedding_configs",
     "Graph": "tpugraph.ir",
     "InputPipelineConfig": "tpugraph.estimator.tpu_config",
     "ModeKeys": "tpugraph.estimator.modes",
@@ -77,6 +79,7 @@ _HOMES = {
     "Roles": "tpugraph.roles.findings",
     "RunConfig": "tpugraph.estimator.run_config",
     "StochasticGradientDescentParameters": "tpugraph.estimator.embedding_spec",
+    "TableConfig": "tpugraph.estimator.embedding_configs",
     "TPUClusterResolver": "tpugraph.estimator.resolver",
     "TPUConfig": "tpugraph.estimator.tpu_config",
     "TPUEstimator": "tpugraph.estimator.tpu_estimator",
@@ -117,6 +120,7 @@ __all__ = [
     "Estimator",
     "EstimatorSpec",
     "EvalSpec",
+    "FeatureConfig",
     "Graph",
     "GraphError",
     "InputPipelineConfig",
@@ -140,6 +144,7 @@ __all__ = [
     "TPUEstimator",
     "TPUEstimatorSpec",
     "TPUSession",
+    "TableConfig",
     "Tensor",
     "TpuGraphError",
     "TrainSpec",

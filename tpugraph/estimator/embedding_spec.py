@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from tensorflow.python.feature_column import feature_column_v2 as columns_v2
 from tensorflow.python.tpu import feature_column as tpu_columns
 
 from tpugraph.estimator.arguments import number, one_of
+from tpugraph.estimator.embedding_configs import check_configs
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 TPU_COLUMNS = (tpu_columns._TPUBaseEmbeddingColumn,)
@@ -35,13 +37,21 @@ class TableParameters:
 
     learning_rate: float
 
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        """The least and the greatest weight after an update; None where there is no limit."""
+        return getattr(self, "clip_weight_min", None), getattr(self, "clip_weight_max", None)
+
     def __post_init__(self) -> None:
         name = type(self).__name__
         if not callable(self.learning_rate):
             number(f"{name} learning_rate", self.learning_rate)
-        for limit in ("clip_weight_min", "clip_weight_max"):
-            if getattr(self, limit, None) is not None:
-                raise ArgumentError(f"{name} {limit}: weights are not clipped here", fix="leave it out")
+        least, most = self.limits
+        for limit, value in (("clip_weight_min", least), ("clip_weight_max", most)):
+            if value is not None:
+                number(f"{name} {limit}", value, least=-math.inf)
+        if least is not None and most is not None and least > most:
+            raise ArgumentError(f"{name} clip_weight_min is {least}, but clip_weight_max is {most}")
 
 
 @dataclass(frozen=True)
@@ -49,8 +59,8 @@ class StochasticGradientDescentParameters(TableParameters):
     """Plain gradient descent.
 
     Attributes:
-        clip_weight_min: refused unless None.
-        clip_weight_max: refused unless None.
+        clip_weight_min: what a weight of a row is at least after its update; no limit when None.
+        clip_weight_max: what it is at most.
     """
 
     clip_weight_min: float | None = None
@@ -64,8 +74,8 @@ class AdagradParameters(TableParameters):
     Attributes:
         initial_accumulator: what the sums of squares begin with.
         use_gradient_accumulation: not used: gradients of a row are always summed first.
-        clip_weight_min: refused unless None.
-        clip_weight_max: refused unless None.
+        clip_weight_min: what a weight of a row is at least after its update; no limit when None.
+        clip_weight_max: what it is at most.
     """
 
     initial_accumulator: float = 0.1
@@ -89,8 +99,8 @@ class AdamParameters(TableParameters):
         lazy_adam: whether the rows alone are touched that a batch has; False is refused.
         sum_inside_sqrt: whether epsilon is added, squared, under the root.
         use_gradient_accumulation: not used: gradients of a row are always summed first.
-        clip_weight_min: refused unless None.
-        clip_weight_max: refused unless None.
+        clip_weight_min: what a weight of a row is at least after its update; no limit when None.
+        clip_weight_max: what it is at most.
     """
 
     beta1: float = 0.9
@@ -120,20 +130,23 @@ class EmbeddingConfigSpec:
     On cores each table is a variable under the name that the plain column gives it; the model's own optimizer leaves it alone.
     With ``use_tpu=False`` the columns are plain ones, and the model's own optimizer trains them.
 
+    Tables by name need no columns: the model function gets rows of them in the place of the ids of a feature, and each is a
+    variable under its name, trained by the parameters here, on cores and with ``use_tpu=False``.
+
     Attributes:
         feature_columns: columns of ``tf.tpu.experimental.embedding_column`` and ``shared_embedding_columns``; all that the
-            model uses.
-        optimization_parameters: how the tables are trained.
+            model uses. None where there are tables by name.
+        optimization_parameters: how the tables are trained; may be None where each table by name says so itself.
         clipping_limit: not used, as in the original.
         pipeline_execution_with_tensor_core: not used: a step's tables are always those that the step before has left.
         experimental_gradient_multiplier_fn: a function of the global step that returns a factor for the tables' gradients.
-        feature_to_config_dict: refused unless None: there are no tables without columns.
-        table_to_config_dict: refused unless None.
+        feature_to_config_dict: by the name of a feature its :class:`~tpugraph.FeatureConfig`.
+        table_to_config_dict: by the name of a table its :class:`~tpugraph.TableConfig`.
         partition_strategy: ``div`` or ``mod``: how hosts share a table, which makes no difference to the result.
         profile_data_directory: not used.
 
     Raises:
-        ArgumentError: no columns, or parameters that cannot be used (a ``ValueError``).
+        ArgumentError: neither columns nor tables, or parameters that cannot be used (a ``ValueError``).
         ArgumentTypeError: a column of another kind (a ``TypeError``).
     """
 
@@ -148,22 +161,23 @@ class EmbeddingConfigSpec:
     profile_data_directory: str | None = None
 
     def __post_init__(self) -> None:
-        if self.feature_to_config_dict is not None or self.table_to_config_dict is not None:
-            raise ArgumentError("EmbeddingConfigSpec feature_to_config_dict: there are no tables without columns",
-                                fix="feature_columns=[tf.tpu.experimental.embedding_column(...)]")  # fmt: skip
-        if not self.feature_columns:
-            raise ArgumentError("EmbeddingConfigSpec has no feature_columns",
-                                fix="feature_columns=[tf.tpu.experimental.embedding_column(...)]")  # fmt: skip
+        by_name = bool(self.feature_to_config_dict and self.table_to_config_dict)
+        if by_name == bool(self.feature_columns):
+            raise ArgumentError(
+                "Exactly one of `feature_columns` and the pair `feature_to_config_dict` and `table_to_config_dict` must be "
+                "specified.",
+                fix="feature_columns=[tf.tpu.experimental.embedding_column(...)]",
+            )
         one_of("EmbeddingConfigSpec partition_strategy", self.partition_strategy, ("div", "mod"))
-        for column in self.feature_columns:
+        for column in self.feature_columns or ():
             if not isinstance(column, (*TPU_COLUMNS, *_OTHERS)):
                 raise ArgumentTypeError(
                     f"All feature columns must be supported types: embedding or numeric ones. Got {type(column)}"
                 )
-        if not isinstance(self.optimization_parameters, TableParameters):
-            kinds = ", ".join(kind.__name__ for kind in TableParameters.__subclasses__())
-            raise ArgumentError(f"optimization_parameters must be an instance of type {kinds}. "
-                                f"Got {type(self.optimization_parameters)}.")  # fmt: skip
+        if by_name:
+            check_configs(self.feature_to_config_dict or {}, self.table_to_config_dict or {})
+        for table in (self.table_to_config_dict or {"": self}).values():
+            _check_parameters(table.optimization_parameters or self.optimization_parameters)
 
     def check_tables(self) -> None:
         """Refuse what has no table on cores.
@@ -183,3 +197,9 @@ class EmbeddingConfigSpec:
                     f"Feature column {feature} is used with multiple embeddings and this is not supported."
                 )
             features.add(feature)
+
+
+def _check_parameters(given: Any) -> None:
+    if not isinstance(given, TableParameters):
+        kinds = ", ".join(kind.__name__ for kind in TableParameters.__subclasses__())
+        raise ArgumentError(f"optimization_parameters must be an instance of type {kinds}. Got {type(given)}.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -15,8 +16,42 @@ from tpugraph.support.errors import ArgumentError
 
 tf1 = tf.compat.v1
 
-Tables = dict[str, tuple[Any, Any]]
-"""By the variable's name, the variable of a table and a column that reads it."""
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a model.
+
+    Attributes:
+        variable: its values.
+        name: what the column, or all columns that share it, call it.
+        parameters: how it is trained.
+        rate: its learning rate: a number, or a function of the global step.
+    """
+
+    variable: Any
+    name: str
+    parameters: TableParameters
+    rate: Any
+
+
+Tables = dict[str, Table]
+"""By the name of the variable."""
+
+
+def in_use(spec: EmbeddingConfigSpec | None, cores: int) -> EmbeddingConfigSpec | None:
+    """The spec where a model has tables of its own: on cores, and wherever they have names; else None."""
+    return spec if spec is not None and (cores or spec.table_to_config_dict) else None
+
+
+def tables_by_name(spec: EmbeddingConfigSpec, variables: Mapping[str, Any]) -> Tables:
+    """The tables of a spec that has them by name, with their variables."""
+    found = {}
+    for name, config in (spec.table_to_config_dict or {}).items():
+        parameters = config.optimization_parameters or spec.optimization_parameters
+        own = config.learning_rate_fn if config.learning_rate is None else config.learning_rate
+        rate = parameters.learning_rate if own is None else own
+        found[variables[name].op.name] = Table(variables[name], name, parameters, rate)
+    return found
 
 
 @contextmanager
@@ -33,7 +68,9 @@ def kept_apart(spec: EmbeddingConfigSpec | None) -> Iterator[Tables]:
         if column is None:
             return next_creator(**arguments)
         variable = next_creator(**{**arguments, "trainable": False})
-        found[variable.op.name] = variable, column
+        parameters = spec.optimization_parameters
+        rate = column.get_learning_rate_fn() or parameters.learning_rate
+        found[variable.op.name] = Table(variable, column.get_embedding_var_name(), parameters, rate)
         return variable
 
     with tf1.variable_creator_scope(create):
@@ -56,7 +93,7 @@ def train_tables(spec: EmbeddingConfigSpec, tables: Tables, loss: Any, train_op:
     Raises:
         ArgumentError: the model does not use a column (a ``ValueError``).
     """
-    made = {column.get_embedding_var_name() for _, column in tables.values()}
+    made = {table.name for table in tables.values()}
     for column in spec.feature_columns or ():
         if column.get_embedding_var_name() not in made:
             raise ArgumentError(f"Embedding feature column did not capture any thing: model_fn does not use '{column.name}' of "
@@ -64,18 +101,33 @@ def train_tables(spec: EmbeddingConfigSpec, tables: Tables, loss: Any, train_op:
     step = tf1.train.get_global_step()
     multiplier = spec.experimental_gradient_multiplier_fn and spec.experimental_gradient_multiplier_fn(step)
     updates, made_of_step = [train_op], [] if multiplier is None else [tf.convert_to_tensor(multiplier, tf.float32)]
-    for variable, column in tables.values():
-        rate = spec.optimization_parameters.learning_rate
-        by_step = column.get_learning_rate_fn() or (rate if callable(rate) else None)
-        if by_step is not None:
-            made_of_step.append(rate := tf.convert_to_tensor(by_step(step), tf.float32))
-        optimizer = _optimizer(spec.optimization_parameters, rate)
-        ((gradient, _),) = optimizer.compute_gradients(loss, [variable])
+    for table in tables.values():
+        rate = table.rate
+        if callable(rate):
+            made_of_step.append(rate := tf.convert_to_tensor(rate(step), tf.float32))
+        optimizer = _optimizer(table.parameters, rate)
+        ((gradient, _),) = optimizer.compute_gradients(loss, [table.variable])
         if gradient is not None:
             scaled = gradient if multiplier is None else _times(gradient, made_of_step[0])
-            updates.append(optimizer.apply_gradients([(scaled, variable)]))
+            updates.append(_clipped(table, gradient, optimizer.apply_gradients([(scaled, table.variable)])))
     read_before_the_step(made_of_step)
     return tf.group(*updates)
+
+
+def _clipped(table: Table, gradient: Any, update: Any) -> Any:
+    """An update, after which the weights of the rows that it changed are between the limits."""
+    least, most = table.parameters.limits
+    if least is None and most is None:
+        return update
+    with tf.control_dependencies([update]):
+        weights = table.variable.read_value()
+    of_rows = isinstance(gradient, tf.IndexedSlices)
+    found = tf.gather(weights, gradient.indices) if of_rows else weights
+    found = found if least is None else tf.maximum(found, least)
+    found = found if most is None else tf.minimum(found, most)
+    if not of_rows:
+        return table.variable.assign(found, read_value=False)
+    return table.variable.scatter_update(tf.IndexedSlices(found, gradient.indices))
 
 
 def _times(gradient: Any, factor: Any) -> Any:

@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from tpugraph.analysis.step import EveryStep, InProcess, SecondTrace
 from tpugraph.estimator.context import Batches, Deployment, TPUContext
+from tpugraph.estimator.embedding_lookups import with_lookups
 from tpugraph.estimator.embedding_spec import EmbeddingConfigSpec
-from tpugraph.estimator.embedding_tables import kept_apart, train_tables
+from tpugraph.estimator.embedding_tables import in_use, kept_apart, train_tables
 from tpugraph.estimator.host_call import leave_batches, leave_cores
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.optimizer import COLLECTION, KINDS
@@ -187,12 +188,14 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     shards = nullcontext() if request.serves_on_tpu else one_shard()
     with fed.graph.as_default(), tensorflow_1_graphs(), shards, placed(config):
         params = watched(params_of(request, plan.whole if fed.at_global else plan.core))
-        with kept_apart(request.embeddings if plan.cores else None) as tables:
-            given = call_model_fn(request.model_fn, fed.features, fed.labels, request.mode, params, config)
+        embeddings = in_use(request.embeddings, plan.cores)
+        with kept_apart(embeddings) as tables:
+            features = with_lookups(embeddings, tables, fed.features)
+            given = call_model_fn(request.model_fn, features, fed.labels, request.mode, params, config)
         spec, host_call = _on_cores(given, request) if plan.cores else (plain_spec(given), None)
         trains = request.mode == ModeKeys.TRAIN
-        if trains and plan.cores and request.embeddings is not None:
-            spec = spec._replace(train_op=train_tables(request.embeddings, tables, spec.loss, spec.train_op))
+        if trains and embeddings is not None:
+            spec = spec._replace(train_op=train_tables(embeddings, tables, spec.loss, spec.train_op))
         every_step = leave_cores(host_call) if trains and host_call is not None else []
         collected = leave_batches(host_call) if not trains and host_call is not None else {}
         _check_here(spec, fed.graph, request)

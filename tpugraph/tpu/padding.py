@@ -30,6 +30,8 @@ def pad(graph: Graph, take: Node, rows: int) -> tuple[Tensor, list[Tensor]]:
     shape = add(graph, "Shape", "shape", [take.out(dense)], {"T": take.out(dense).dtype, "out_type": _INT32})
     first = [const(graph, f"rows/{n}", np.asarray([v], "int32")) for n, v in (("begin", 0), ("end", 1), ("strides", 1))]
     count = add(graph, "StridedSlice", "rows", [shape, *first], attrs.first_element())
+    if not used:  # the number alone is read
+        return count, []
     full = const(graph, "full", np.asarray(rows, "int32"))
     missing = add(graph, "Sub", "missing", [full, count], {"T": _INT32})
     found = []

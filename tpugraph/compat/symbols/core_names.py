@@ -21,6 +21,8 @@ CLUSTER_RESOLVER: Page = found_in(
     "tpugraph", "TPUClusterResolver", "names of TPUs are not looked up: give an address, or 'local'"
 )
 TPU_EXPERIMENTAL: Page = found_in("tpugraph", "AdagradParameters AdamParameters StochasticGradientDescentParameters")
+TPU_EMBEDDING: Page = found_in("tpugraph", "TableConfig FeatureConfig AdagradParameters AdamParameters "
+                               "StochasticGradientDescentParameters")  # fmt: skip
 LAYERS: Page = found_in("tpugraph.compat.pieces.normalization", "BatchNormalization") | found_in(
     f"{KERAS}.__internal__.legacy.layers",
     "InputSpec Layer Conv1D Conv2D Conv2DTranspose Conv3D Conv3DTranspose SeparableConv1D SeparableConv2D conv1d conv2d "

@@ -65,8 +65,6 @@ PAGES: dict[str, Page] = {
     "estimator.export": EXPORT,
     "estimator.inputs": INPUTS,
     "estimator.tpu": TPU,
-    "estimator.tpu.experimental": found_in(
-        "tpugraph", "EmbeddingConfigSpec", "it takes columns alone, and no tables beside them"
-    ),
+    "estimator.tpu.experimental": found_in("tpugraph", "EmbeddingConfigSpec", "every core has each table whole"),
     "estimator.experimental": EXPERIMENTAL,
 }
