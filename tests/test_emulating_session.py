@@ -91,31 +91,29 @@ def training(steps: int) -> tuple[Any, Any, list[Any]]:
 
 @pytest.mark.usefixtures("control_flow")
 def test_a_loop_of_steps_with_infeed_and_outfeed(graph: Any) -> None:
-    (batch, enqueue), last, losses = training(steps=5)
-    draw = np.random.default_rng(0)
-    rows = draw.normal(size=(8, 3)).astype(np.float32)
+    rows = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
     wanted = rows @ np.float32([1, 2, 3])
-    with v1.Session(config=tf1.ConfigProto(operation_timeout_in_ms=20_000)) as session:
-        session.run(tf1.global_variables_initializer())
-
-        def feed() -> None:
-            for _ in range(5):
-                session.run(enqueue, dict(zip(batch, (rows, wanted), strict=True)))
-
-        feeder = threading.Thread(target=feed)
-        feeder.start()
-        at_last = session.run(last)
-        feeder.join()
-        by_step = np.asarray([session.run(losses) for _ in range(5)])[:, :, 0]
-        trained = session.run(graph.get_tensor_by_name("w/Read/ReadVariableOp:0"))
     plain, expected = np.zeros(3), []
     for _ in range(5):
         error = rows @ plain - wanted
         expected.append(np.square(error).reshape(CORES, 2).mean(1))
         plain -= 0.1 * 2 / 8 * rows.T @ error
-    assert_close(trained, plain, 1e-5)
-    assert_close(by_step, expected, 1e-5)
-    assert_close(at_last[0] if len(at_last) == 1 else at_last, by_step[-1], 1e-6)
+    with v1.Session(config=tf1.ConfigProto(operation_timeout_in_ms=20_000)) as session:
+        for scope in ("first", "second"):  # the second is made when the first has been run
+            with tf1.variable_scope(scope):
+                (batch, enqueue), last, losses = training(steps=5)
+            session.run(tf1.global_variables_initializer())
+            feed = dict(zip(batch, (rows, wanted), strict=True))
+            feeder = threading.Thread(
+                target=lambda feed=feed, enqueue=enqueue: [session.run(enqueue, feed) for _ in range(5)]
+            )
+            feeder.start()
+            at_last = session.run(last)
+            feeder.join()
+            by_step = np.asarray([session.run(losses) for _ in range(5)])[:, :, 0]
+            assert_close(session.run(graph.get_tensor_by_name(f"{scope}/w/Read/ReadVariableOp:0")), plain, 1e-5)
+            assert_close(by_step, expected, 1e-5)
+            assert_close(at_last[0] if len(at_last) == 1 else at_last, by_step[-1], 1e-6)
 
 
 @pytest.mark.usefixtures("control_flow")

@@ -35,7 +35,7 @@ class Counterparts:
     def __init__(self, graph: Any) -> None:
         self._graph = weakref.ref(graph)
         self._lock = threading.Lock()
-        self._version = self._seen = 0
+        self._version = self._looked_at = self._seen = 0
         self._needed = False
         self._of: dict[str, Any] = {}
 
@@ -43,10 +43,10 @@ class Counterparts:
         """Whether the graph has ops that only a TPU runs, as far as it is made."""
         graph = self._graph()
         with self._lock:
-            if graph is not None and not self._needed:
+            if graph is not None and not self._needed and graph.version != self._looked_at:
                 operations = graph.get_operations()
                 self._needed = any(op.type in _TPU_OPS for op in operations[self._seen :])
-                self._seen = len(operations)
+                self._seen, self._looked_at = len(operations), graph.version
             return self._needed
 
     def update(self) -> None:

@@ -183,23 +183,22 @@ def _drop_sink(graph: Graph, sink: Node, device: _WhileLoop | None) -> None:
                 graph.add_control(device.parts.counter.closing, node)
 
 
-def join_by_queue(graph: Graph, name: str, puts: list[Node], gets: list[Node], *, capacity: int) -> None:
-    """Let nodes that enqueue and nodes that dequeue use a queue of this name; either list may be empty.
+def join_by_queue(
+    graph: Graph, name: str, puts: list[Node], gets: list[Node], *, capacity: int, shared_name: str = ""
+) -> None:
+    """Let nodes that enqueue and nodes that dequeue use a queue; either list may be empty.
 
     Args:
         graph: the graph.
-        name: of the queue, and the name under which a session shares it.
+        name: of the queue's node.
         puts: InfeedEnqueueTuple or OutfeedEnqueueTuple nodes.
         gets: InfeedDequeueTuple or OutfeedDequeueTuple nodes.
         capacity: elements that it holds at most; any number when -1.
+        shared_name: what a session calls the queue, so that several nodes mean the same one; ``name`` when "".
     """
     kinds = [*puts, *gets][0].attr("dtypes")
-    made = graph.add(
-        "FIFOQueueV2",
-        name,
-        outputs=[(_RESOURCE, ())],
-        attrs={"component_types": kinds, "shapes": [], "capacity": capacity, "shared_name": name, "container": ""},
-    )
+    shared = {"shapes": [], "capacity": capacity, "shared_name": shared_name or name, "container": ""}
+    made = graph.add("FIFOQueueV2", name, outputs=[(_RESOURCE, ())], attrs={"component_types": kinds, **shared})
     for put in puts:
         handle = _handle(graph, made, put)
         inputs = list(put.inputs)

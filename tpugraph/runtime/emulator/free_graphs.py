@@ -40,7 +40,7 @@ _TUPLE_OF = {
 FEEDS = frozenset({*_TUPLE_OF, *_TUPLE_OF.values()})
 """Ops that put values into the feeds of a core or take them out."""
 
-_INFEED_CAPACITY = 64
+_CAPACITY = {"infeed": 64, "outfeed": -1}
 _CORE_OF_DEVICE = re.compile(r"TPU:(\d+)")
 
 
@@ -62,10 +62,8 @@ def lower_parts(graph: Graph) -> None:
     _as_tuples(graph)
     for metadata in graph.of_type("TPUReplicateMetadata"):
         _lower_cluster(graph, metadata)
-    for node in graph.of_type("InfeedEnqueueTuple"):
-        join_by_queue(graph, _infeed(_core(node)), [node], [], capacity=_INFEED_CAPACITY)
-    for node in graph.of_type("OutfeedDequeueTuple"):
-        join_by_queue(graph, _outfeed(_core(node)), [], [node], capacity=-1)
+    for node in graph.of_type("InfeedEnqueueTuple", "OutfeedDequeueTuple"):
+        _use_queue(graph, node, _core(node))
     lower_dynamic_sizes(graph)
     mesh = np.asarray(topology_of(1).serialized(), dtype=object)
     for node in graph.of_type("TPUOrdinalSelector"):
@@ -139,15 +137,11 @@ def _lower_cluster(graph: Graph, metadata: Node) -> None:
     inputs = [n for n in graph.of_type("TPUReplicatedInput") if any(reader in cluster for reader in n.consumers())]
     outputs = [node for node in graph.of_type("TPUReplicatedOutput") if node.inputs[0].node in cluster]
     sums = [node for node in graph.of_type("CrossReplicaSum") if node in cluster]
-    takes = [node for node in graph.of_type("InfeedDequeueTuple") if node in cluster]
-    gives = [node for node in graph.of_type("OutfeedEnqueueTuple") if node in cluster]
+    feeds = [node for node in graph.of_type("InfeedDequeueTuple", "OutfeedEnqueueTuple") if node in cluster]
     copies = copy_per_core(graph, varying_on(graph, cluster), metadata.attr("num_replicas"))
-    for node in takes:
-        for core, take in enumerate(copies.nodes(node)):
-            join_by_queue(graph, _infeed(core), [], [take], capacity=_INFEED_CAPACITY)
-    for node in gives:
-        for core, give in enumerate(_each_core(graph, copies, node)):
-            join_by_queue(graph, _outfeed(core), [give], [], capacity=-1)
+    for node in feeds:
+        for core, each in enumerate(_each_core(graph, copies, node)):
+            _use_queue(graph, each, core)
     lower_sums(graph, copies, sums)
     lower_boundary(graph, copies, inputs, outputs)
 
@@ -162,12 +156,13 @@ def _each_core(graph: Graph, copies: Copies, node: Node) -> list[Node]:
 # --------------------------------------------------------------------------- infeed and outfeed
 
 
-def _infeed(core: int) -> str:
-    return f"tpugraph/infeed/queue/{core}"
-
-
-def _outfeed(core: int) -> str:
-    return f"tpugraph/outfeed/queue/{core}"
+def _use_queue(graph: Graph, node: Node, core: int) -> None:
+    """Let a node put into the queue of a core's infeed or outfeed, or take out of it; the node has a handle of its own."""
+    feed = "infeed" if node.op.startswith("Infeed") else "outfeed"
+    puts, gets = ([node], []) if "Enqueue" in node.op else ([], [node])
+    join_by_queue(
+        graph, f"{node.name}/queue", puts, gets, capacity=_CAPACITY[feed], shared_name=f"tpugraph/{feed}/{core}"
+    )
 
 
 def _core(node: Node) -> int:
