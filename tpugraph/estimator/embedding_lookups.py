@@ -89,10 +89,10 @@ def _sequence(table: Any, length: int, ids: Any) -> Any:
         ids = tf.sparse.to_dense(ids, default_value=-1)
     if ids.shape.rank == 1:
         ids = ids[:, tf.newaxis]
-    short = length - (ids.shape[1] or 0)
-    if short > 0:
+    rows, width = ids.shape.with_rank(2).as_list()
+    if width is None or width < length:
         ids = tf.pad(ids, [[0, 0], [0, length]], constant_values=-1)
     ids = ids[:, :length]
-    ids.set_shape([ids.shape[0], length])
+    ids.set_shape([rows, length])
     there = tf.cast(ids >= 0, tf.float32)[:, :, tf.newaxis]
     return tf.gather(table, tf.maximum(ids, tf.zeros_like(ids))) * there
