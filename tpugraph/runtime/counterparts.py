@@ -78,9 +78,8 @@ class Counterparts:
         free_graphs.lower_parts(whole)
         made = [node for node in whole if node.name in moved or node.name not in own]
         new = [node for node in made if node.name not in self._of]
-        for node in new:
-            if node.op in ops.ENTER:
-                whole.set_attr(node, "frame_name", f"{SCOPE}/{node.attr('frame_name')}")
+        for enter in set(new).intersection(whole.of_type(*ops.ENTER)):
+            whole.set_attr(enter, "frame_name", f"{SCOPE}/{enter.attr('frame_name')}")
         self._import(graph, whole, new)
 
     def _import(self, graph: Any, lowered: Graph, new: list[Node]) -> None:

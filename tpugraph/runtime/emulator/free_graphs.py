@@ -7,16 +7,18 @@ it; here every cluster stands for itself, and infeed and outfeed are queues by t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import in_cluster, shapes
-from tpugraph.analysis.sides_of_step import CLUSTER_ATTR, NodeSet
+from tpugraph.analysis.sides_of_step import CLUSTER_ATTR, NodeSet, cluster_nodes
 from tpugraph.analysis.varying_values import varying_on
 from tpugraph.control_flow import inlining
 from tpugraph.control_flow.lower_functional import replace_call
-from tpugraph.ir import Graph, Node, attrs, function_library
+from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
+from tpugraph.ir.attrs import DType
 from tpugraph.runtime.emulator.channels import again, join_by_queue
 from tpugraph.runtime.emulator.cluster_copies import (
     copy_per_core,
@@ -30,7 +32,13 @@ from tpugraph.runtime.emulator.device_mesh import topology_of
 from tpugraph.runtime.emulator.emulation import clear_places, lower_system
 from tpugraph.support.errors import RunError
 
-SERVED = ("TPUPartitionedCall", "BatchFunction")
+_GIVEN: dict[str, Callable[[Node], tuple[list[DType], Sequence[Tensor]]]] = {
+    "TPUPartitionedCall": lambda node: (node.attr("Tin"), node.inputs[:-1]),  # without the number of a core
+    "BatchFunction": lambda node: ([*node.attr("Tin"), *node.attr("Tcaptured")], node.inputs),
+}
+"""What the function of such a call is given: the dtypes, and the tensors."""
+
+SERVED = tuple(_GIVEN)
 """Calls of functions that an exported model makes on a TPU, and for batches of requests."""
 
 _TUPLE_OF = {
@@ -40,14 +48,18 @@ _TUPLE_OF = {
 FEEDS = frozenset({*_TUPLE_OF, *_TUPLE_OF.values()})
 """Ops that put values into the feeds of a core or take them out."""
 
-_CAPACITY = {"infeed": 64, "outfeed": -1}
+_QUEUE = {
+    "InfeedEnqueueTuple": ("infeed", True, 64), "InfeedDequeueTuple": ("infeed", False, 64),
+    "OutfeedEnqueueTuple": ("outfeed", True, -1), "OutfeedDequeueTuple": ("outfeed", False, -1),
+}  # fmt: skip
+"""The feed that an op uses, whether it puts something in, and how many elements the queue in its place holds."""
+
 _CORE_OF_DEVICE = re.compile(r"TPU:(\d+)")
 
 
 def tpu_nodes(graph: Graph) -> list[Node]:
     """The nodes that only a TPU runs: of clusters, their ends, the feeds, the system, and calls of functions with such nodes."""
-    alone = [n for n in graph if n.op in ops.TPU_SYSTEM or n.op in _TUPLE_OF or in_cluster(n)]
-    return alone + _calls_on_tpu(graph)
+    return [*graph.of_type(*ops.TPU_SYSTEM, *_TUPLE_OF), *cluster_nodes(graph), *_calls_on_tpu(graph)]
 
 
 def lower_parts(graph: Graph) -> None:
@@ -86,7 +98,8 @@ def _calls_on_tpu(graph: Graph) -> list[Node]:
 
 def _holds_tpu_ops(graph: Graph, node: Node) -> bool:
     functions = function_library.used_by(graph, [node]).values()
-    return any(held.op in ops.TPU_SYSTEM | FEEDS for function in functions for held in function.node_def)
+    held = {definition.op for function in functions for definition in function.node_def}
+    return not held.isdisjoint(ops.TPU_SYSTEM | FEEDS)
 
 
 def _inline_calls(graph: Graph) -> None:
@@ -98,8 +111,7 @@ def _inline_calls(graph: Graph) -> None:
 
 def _inline_call(graph: Graph, node: Node) -> None:
     known, cluster = set(graph), node.attr(CLUSTER_ATTR, None)
-    if node.op in SERVED:
-        _as_plain_call(graph, node)
+    _as_plain_call(graph, node)
     calls = inlining.calls_of(graph, [node])
     reader, replaced = inlining.hold(graph, calls[0]), []
     while calls:
@@ -111,18 +123,18 @@ def _inline_call(graph: Graph, node: Node) -> None:
     for made in [n for n in graph if n not in known]:
         if cluster is not None:
             graph.set_attr(made, CLUSTER_ATTR, cluster)
-        elif in_cluster(made) and node.op == "StatefulPartitionedCall":  # each call has a cluster of its own
+        elif in_cluster(made):  # each call has a cluster of its own
             graph.set_attr(made, CLUSTER_ATTR, f"{node.name}/{made.attr(CLUSTER_ATTR)}")
 
 
 def _as_plain_call(graph: Graph, node: Node) -> None:
-    kinds, inputs = node.attr("Tin"), node.inputs
-    if node.op == "TPUPartitionedCall":
-        inputs = inputs[:-1]  # the number of a core
-    elif node.op == "BatchFunction":
-        kinds = [*kinds, *node.attr("Tcaptured")]
-    given = {"Tin": kinds, "Tout": node.attr("Tout"), "f": node.attr("f")}
-    graph.retype(node, "StatefulPartitionedCall", inputs=inputs, attrs=given)
+    """Let one of the SERVED be a call of its function and nothing more; any other node stays."""
+    given = _GIVEN.get(node.op)
+    if given is None:
+        return
+    kinds, inputs = given(node)
+    attributes = {"Tin": kinds, "Tout": node.attr("Tout"), "f": node.attr("f")}
+    graph.retype(node, "StatefulPartitionedCall", inputs=inputs, attrs=attributes)
 
 
 # --------------------------------------------------------------------------- clusters
@@ -158,11 +170,9 @@ def _each_core(graph: Graph, copies: Copies, node: Node) -> list[Node]:
 
 def _use_queue(graph: Graph, node: Node, core: int) -> None:
     """Let a node put into the queue of a core's infeed or outfeed, or take out of it; the node has a handle of its own."""
-    feed = "infeed" if node.op.startswith("Infeed") else "outfeed"
-    puts, gets = ([node], []) if "Enqueue" in node.op else ([], [node])
-    join_by_queue(
-        graph, f"{node.name}/queue", puts, gets, capacity=_CAPACITY[feed], shared_name=f"tpugraph/{feed}/{core}"
-    )
+    feed, puts, capacity = _QUEUE[node.op]
+    ends = ([node], []) if puts else ([], [node])
+    join_by_queue(graph, f"{node.name}/queue", *ends, capacity=capacity, shared_name=f"tpugraph/{feed}/{core}")
 
 
 def _core(node: Node) -> int:
