@@ -19,7 +19,7 @@ from tpugraph.analysis import (
     state,
 )
 from tpugraph.analysis.dimensions import Dimensions, Dims
-from tpugraph.analysis.evidence import loops_over_rows, single_rows
+from tpugraph.analysis.evidence import loops_over_rows, reciprocals, single_rows
 from tpugraph.analysis.placements import Partial, Shard
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device, must_be_host
@@ -258,6 +258,30 @@ def test_a_loop_that_reads_the_rows_of_a_list_has_as_many_iterations() -> None:
     loops_over_rows.loop_limits(dims)
     dims.sizes.propagate()
     assert follows_batch((dims.elements(graph["limit"].out()) or [0])[0] or 0)
+
+
+def test_a_factor_of_a_sum_over_the_batch_says_what_speaks_for_it() -> None:
+    _, dims = found(
+        """
+        x = Placeholder() {dtype: float32, shape: [8,3]} : float32[8,3]
+        axes = Const() {dtype: int32, value: int32[2][0, 1]} : int32[2]
+        total = Sum(x, axes) {T: float32, Tidx: int32, keep_dims: false} : float32[]
+        eighth = Const() {dtype: float32, value: float32[]0.125} : float32[]
+        half = Const() {dtype: float32, value: float32[]0.5} : float32[]
+        mean = Mul(total, eighth) {T: float32} : float32[]
+        less = Mul(half, total) {T: float32} : float32[]
+        """,
+        8,
+    )
+    (factor,) = reciprocals.factors(dims)
+    assert (factor.constant.name, factor.divisor, factor.counts, factor.odd, factor.forward) == (
+        "eighth",
+        8,
+        True,
+        True,
+        False,
+    )
+    assert factor.witnesses == 2
 
 
 # ------------------------------------------------------------------ sizes that constants tell

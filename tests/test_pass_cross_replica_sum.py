@@ -413,12 +413,71 @@ def test_several_times_the_rows_below_a_sum_are_refused_with_the_flags_that_sett
     assert report(lambda: by_twice(4), literals=("twice",))["reduction"]["kind"] == "sum"
 
 
-def test_one_over_the_rows_as_a_factor_of_a_sum_is_reported() -> None:
-    def build(factor: float) -> None:
-        finish(tf.reduce_sum(squared_error(*linear(4))) * factor, SGD(0.1))
+def by_factor(rows: int, factor: float) -> None:
+    finish(tf.reduce_sum(squared_error(*linear(rows))) * tf.constant(factor, name="factor"), SGD(0.01))
 
-    assert [note for note in report(lambda: build(0.25))["notes"] if "divide by the rows instead" in note]
-    assert not [note for note in report(lambda: build(0.3))["notes"] if "divide by the rows instead" in note]
+
+@pytest.mark.parametrize(("rows", "factor", "divisor"), [(4, 1 / 4, 4), (8, 1 / 16, 16)])
+def test_a_factor_that_may_be_one_over_the_rows_is_refused_with_the_flags(
+    rows: int, factor: float, divisor: int
+) -> None:
+    """A quarter, which people write as well; and a sixteenth, of eight rows."""
+    with pytest.raises(ConversionError, match=f"'mul' multiplies a sum over the batch by 1/{divisor}") as caught:
+        report(lambda: by_factor(rows, factor))
+    assert str(caught.value.fix).startswith("--batch_constants=factor if it is, --literals=factor if")
+
+
+def test_a_flag_says_what_a_factor_is() -> None:
+    assert_cores_are_the_whole_batch(
+        lambda rows: by_factor(rows, 1 / rows), relative=1e-5, absolute=1e-6, batch_constants=("factor",)
+    )
+    assert_cores_are_the_whole_batch(
+        lambda rows: by_factor(rows, 0.25), relative=1e-5, absolute=1e-6, literals=("factor",)
+    )
+    assert "factor" not in " ".join(report(lambda: by_factor(4, 0.3))["notes"])
+
+
+def one_by_one(rows: int, kind: str) -> None:
+    error = squared_error(*linear(rows))
+    each = (
+        tf.unstack(error)
+        if kind == "unstack"
+        else [error[i] if kind == "slice" else tf.gather(error, i) for i in range(rows)]
+    )
+    finish(tf.add_n(each), SGD(0.01))
+
+
+@pytest.mark.parametrize(
+    ("kind", "node"), [("unstack", "unstack"), ("slice", "strided_slice_3"), ("gather", "GatherV2_3")]
+)
+def test_rows_taken_one_by_one_are_refused(kind: str, node: str) -> None:
+    with pytest.raises(
+        ConversionError, match=f"'{node}' .* takes one row of the batch, and beside it each of the 4 rows"
+    ):
+        report(lambda: one_by_one(4, kind))
+
+
+def test_a_constant_with_rows_of_its_own_is_refused() -> None:
+    def build(weights: Any) -> None:
+        finish(tf.reduce_mean(squared_error(*linear(4)) * tf.constant(weights, tf.float32, name="weights")), SGD(0.1))
+
+    with pytest.raises(
+        ConversionError, match="the constant 'weights' has 4 rows of its own, one for each row of a core's batch"
+    ):
+        report(lambda: build([0.1, 0.2, 0.3, 0.5]))
+    assert report(lambda: build([0.5, 0.5, 0.5, 0.5]))
+
+
+def test_a_sum_divided_by_one_less_than_the_rows_is_refused() -> None:
+    def build() -> None:
+        finish(tf.reduce_sum(squared_error(*linear(4))) / tf.constant(3.0, name="less"), SGD(0.1))
+
+    with pytest.raises(
+        ConversionError, match="'truediv' divides a sum over the batch by 3, one less than the number"
+    ) as caught:
+        report(build)
+    assert "--literals=less if it is a number of the model" in str(caught.value.fix)
+    assert report(build, literals=("less",))["reduction"]["kind"] == "sum"
 
 
 def hardest_half(rows: int) -> None:

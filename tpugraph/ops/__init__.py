@@ -215,6 +215,15 @@ SLICES = _role("slice")
 PADS = _role("pad")
 """Ops that put elements around a value, as many as operand 1 says."""
 
+RANGES = _role("range")
+"""Ops that make whole numbers one after the other."""
+
+UNPACKS = _role("unpack")
+"""Ops that take a tensor apart along a dimension."""
+
+PICKS = _role("pick")
+"""Ops that take elements by their numbers along a dimension."""
+
 TOP_K = _role("top_k")
 """Ops that take the largest elements."""
 
@@ -231,9 +240,13 @@ ELEMENTWISE = _ops(
 """Ops that work element by element (with broadcasting)."""
 
 REDUCTIONS = _role("reduction")
+MEANS = _ops(lambda record: record.role == "reduction" and record.reduce_op == "mean")
 PRODUCTS = _role("product")
 BACKPROPAGATION = _ops(lambda record: record.backward)
 """Ops that backpropagation is made of, and no processing of a gradient: behind one of them begins the raw gradient."""
+
+SCALINGS = _ops(lambda record: record.linear == "each") & ELEMENTWISE
+"""Products element by element."""
 
 LAYER_PRODUCTS = _ops(lambda record: record.linear == "each") - ELEMENTWISE
 """Products of whole layers: linear in each operand while the other is fixed, and not element by element."""

@@ -22,8 +22,8 @@ def _stitched(call: Call) -> str:
     return "+".join(str(i) for i in range(count, 2 * count))
 
 
-op("Gather", dims=_gather, linear="0")
-op("GatherV2", linear="0", constants=(2,),
+op("Gather", role="pick", dims=_gather, linear="0")
+op("GatherV2", role="pick", linear="0", constants=(2,),
    trusted=Trusted(ranks=(Rank(1, "batch_dims", exact=False),), most=(("batch_dims", 254),)))  # fmt: skip
 op("GatherNd", linear="0")
 op("ScatterNd", linear="1", constants=(2,), sizes=(2,), bins=Bins(0, places=True))

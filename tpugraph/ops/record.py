@@ -46,7 +46,7 @@ Role = Literal[
     "map_dataset", "flat_map_dataset", "slice_dataset",  # datasets of datasets
     "python", "summary", "summary_writer", "print", "assert", "check", "save", "restore", "table", "fill_table",  # host
     "container", "take", "random", "sampler", "tpu",  # state of a step
-    "constant", "shape", "slice", "pad", "fill", "filled",  # shapes
+    "constant", "shape", "slice", "pad", "fill", "filled", "unpack", "pick", "range",  # shapes
     "top_k", "identity", "reduction", "division", "guarded_division", "product", "stitch", "unique", "segment_gradient",  # arithmetic
 ]  # fmt: skip
 """What an op is to the compiler, where passes look for ops of its kind."""

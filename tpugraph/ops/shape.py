@@ -17,7 +17,7 @@ op("BroadcastArgs", constants=(0, 1))
 op("BroadcastGradientArgs", constants=(0, 1), sizes=(0, 1))
 op("ConcatOffset", constants=range, sizes=lambda count: range(1, count))
 op("InvertPermutation", dims="R -> R")
-op("Range", constants=(0, 1, 2), sizes=(0, 1, 2))
+op("Range", role="range", constants=(0, 1, 2), sizes=(0, 1, 2))
 op("LinSpace", constants=(2,))
 op("Const", role="constant")
 
@@ -100,7 +100,7 @@ def _one_hot(call: Call) -> str | None:
 
 
 op("Pack", dims=_pack, linear="all")
-op("Unpack", dims=_unpack, linear="all")
+op("Unpack", role="unpack", dims=_unpack, linear="all")
 op("ConcatV2", linear=_but_last, constants=(-1,))
 op("Concat", linear=lambda call: "+".join(str(i) for i in range(1, len(call.ranks))), constants=(0,))
 op("Split", linear="1", constants=(0,))

@@ -1,9 +1,10 @@
 """What the placement analysis asks for, made in the graph: collectives at the cheapest places, sizes written anew."""
 
 from tpugraph.partition.demands import Demands
-from tpugraph.partition.doubts import literal_bounds, literal_factors, refuse_doubts
+from tpugraph.partition.doubts import literal_bounds, refuse_doubts
 from tpugraph.partition.insertion import Partition
 from tpugraph.partition.loss_reduction import reduction
+from tpugraph.partition.one_over_rows import small_factors
 from tpugraph.partition.placed_step import analyse
 
-__all__ = ["Demands", "Partition", "analyse", "literal_bounds", "literal_factors", "reduction", "refuse_doubts"]
+__all__ = ["Demands", "Partition", "analyse", "literal_bounds", "reduction", "refuse_doubts", "small_factors"]

@@ -143,7 +143,7 @@ class Conversions:
                 return c.sum(source)
             if tensor.node.op in ops.CONSTANTS:
                 return self._wider(tensor, placement, level)
-            if tensor.node.op == "Range":
+            if tensor.node.op in ops.RANGES:
                 rows = placement.inner * self.placing.d.rows * self.count
                 return c.constant(np.arange(rows), tensor.dtype, tensor, name=f"{tensor.node.name}/of_all_cores")
             plain = self.numbered(source, placement)

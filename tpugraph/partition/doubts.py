@@ -16,6 +16,9 @@ from tpugraph.analysis.state import written_variables
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
+from tpugraph.partition.numbered_constants import refuse_own_rows
+from tpugraph.partition.one_over_rows import refuse_factors
+from tpugraph.partition.row_by_row import refuse_row_by_row
 from tpugraph.support.errors import ConversionError
 
 _BOUNDS = {"StridedSlice": (1, 2), "Slice": (1, 2), "TopKV2": (1,)}
@@ -73,9 +76,12 @@ def refuse_doubts(placing: Placing, count: int) -> None:
         ConversionError: it names the constant, what it decides, and the flags that settle it.
     """
     _refuse_one_row(placing)
+    refuse_own_rows(placing)
+    refuse_row_by_row(placing)
     _refuse_bounds(placing)
     _refuse_beside_shares(placing)
     _refuse_divisors(placing, count)
+    refuse_factors(placing, count)
     _refuse_counters(placing, count)
 
 
@@ -103,13 +109,20 @@ def _refuse_divisors(placing: Placing, count: int) -> None:
     """Refuse a sum over the batch that is divided by a constant that may be several times the rows, as twice their number."""
     d = placing.d
     for node in placing.verdicts:
-        if node.op not in ops.DIVISIONS or not isinstance(placing.read(node.inputs[0]), Partial):
+        if node.op not in ops.DIVISIONS or not isinstance(placing.made(node.inputs[0]), Partial):
             continue
         elements, behind = d.elements(node.inputs[1]), constant_behind(node.inputs[1])
         one = elements[0] if elements and len(elements) == 1 else None
-        if not d.in_doubt(one) or one.value <= d.rows or not any(map(follows_batch, back(d, node.inputs[0]))):
+        if behind.op not in ops.CONSTANTS or d.choice(behind.name) is not None or not isinstance(one, Unknown):
             continue
-        if behind.op not in ops.CONSTANTS or d.choice(behind.name) is not None:
+        counts = [size for size in back(d, node.inputs[0]) if follows_batch(size)]
+        if (
+            not isinstance(known(one), Poly)
+            and one.value > 2
+            and any(one.value == d.sizes.at(size) - 1 for size in counts)
+        ):
+            raise _one_less(placing, node, behind.name, one.value)
+        if not d.in_doubt(one) or one.value <= d.rows or not counts:
             continue
         raise _refusal(
             placing, node, behind.name, ("grows with the batch", "does not"),
@@ -117,6 +130,16 @@ def _refuse_divisors(placing: Placing, count: int) -> None:
             f"of a core's batch: if '{behind.name}' follows them, the whole batch has {one.value * count}; if it is a number of "
             f"the model, it stays {one.value}",
         )  # fmt: skip
+
+
+def _one_less(placing: Placing, node: Node, name: str, number: int) -> ConversionError:
+    """The error of a sum that is divided by one less than the number of what is summed."""
+    return ConversionError(
+        f"'{node.name}' divides a sum over the batch by {number}, one less than the number of elements that are summed: whether "
+        f"'{name}' follows the {placing.d.rows} rows of a core's batch, or is a number of the model, nothing says",
+        node=node, origin=placing.graph.source,
+        fix=f"divide by tf.cast(tf.shape(x)[0] - 1, tf.float32) if it follows them, --literals={name} if it is a number of the model",
+    )  # fmt: skip
 
 
 def _refuse_one_row(placing: Placing) -> None:
@@ -209,24 +232,6 @@ def literal_bounds(placing: Placing) -> list[str]:
                 f"number of the model; --batch_constants={behind.name} if it grows with the batch, "
                 f"--literals={behind.name} if it does not"
             )
-    return list(found.values())
-
-
-def literal_factors(placing: Placing) -> list[str]:
-    """What the user should know of: sums over the batch that a constant multiplies by one over the rows of a core's batch."""
-    d, found = placing.d, {}
-    products = [node for node in placing.graph.of_type("Mul") if node in placing.verdicts and d.rows > 1]
-    for node in products:
-        for total, factor in (node.inputs[:2], node.inputs[1::-1]):
-            behind = constant_behind(factor)
-            number = constant(behind) if behind.op in ops.CONSTANTS else None
-            if number is None or number.size != 1 or abs(float(number.item()) * d.rows - 1) > 1e-6:
-                continue
-            if isinstance(placing.read(total), Partial) and any(map(follows_batch, back(d, total))):
-                found[behind.name] = (
-                    f"'{node.name}' multiplies a sum over the batch by {number.item():g}, one over the {d.rows} rows of "
-                    "a core's batch: read as a number of the model; if it makes a mean of the sum, divide by the rows instead"
-                )
     return list(found.values())
 
 

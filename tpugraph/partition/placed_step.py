@@ -14,6 +14,8 @@ from tpugraph.analysis.step import ClosedShapes, SplitConstants
 from tpugraph.ir import Graph, Node
 from tpugraph.partition import one_row
 from tpugraph.partition.fed_values import read_from_host, values_fed
+from tpugraph.partition.numbered_constants import compute_instead
+from tpugraph.partition.one_over_rows import divide_instead
 
 _ = (_dimension_rules, _placement_rules)
 
@@ -47,12 +49,13 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
         dims |= {graph[name].out(): held for name, held in split.dims.items() if name in graph}
         sizes |= {graph[name].out(): held for name, held in split.elements.items() if name in graph}
     shape_of, literal_ones = closed.shape_of, closed.ones
+    settled = dict(chosen or {})
     only = set(split.names()) if split is not None else None
     if literal_ones is not None and only is None:  # no shape of the batch was a constant before
-        only = {*shape_of, *(chosen or ())}
+        only = {*shape_of, *settled}
 
     def found(ones: bool) -> Dimensions:
-        made = Dimensions(graph, order, rows, dims, sizes, shape_of=shape_of, chosen=chosen, whole=rows * count,
+        made = Dimensions(graph, order, rows, dims, sizes, shape_of=shape_of, chosen=settled, whole=rows * count,
                           only=only, ones=ones, literal_ones=literal_ones)  # fmt: skip
         evidence.weigh(made)
         return made
@@ -65,6 +68,12 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
         order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
         dimensions = found(ones=True)
+    if count > 1 and nodes is None and split is None:
+        divisors, computed = divide_instead(graph, dimensions), compute_instead(graph, dimensions)
+        settled |= {made: True for name, made in divisors.items() if settled.get(name)}
+        if divisors or computed:
+            order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
+            dimensions = found(ones=dimensions.ones)
     fed.place_constants(dimensions, graph.source)
     return Placing(graph, order, dimensions, fed.placements, policies=policies)
 

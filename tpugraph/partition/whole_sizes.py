@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from tpugraph import ops
+from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.placements import Held, Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
@@ -166,11 +167,10 @@ class WholeSizes:
             axis = int(node.attr("axis", -1))
             told[1] = [shape[axis]]
         elif node.op in _TOLD_BOUNDS:
-            rows = placing.d.rows * (self.count if node.op in _COMPARES or whole else 1)
             for index in _size_operands(node):
                 sizes = placing.sizes(node.inputs[index])
                 if sizes is not None and any(isinstance(s, Poly) for s in sizes):
-                    told[index] = [at(s, rows) for s in sizes]
+                    told[index] = self._bounds(node, sizes, whole=whole or node.op in _COMPARES)
             if node.op == "StridedSliceGrad":
                 told[0] = shape
         elif node.op in ("MatrixDiagV2", "MatrixDiagV3"):
@@ -187,6 +187,26 @@ class WholeSizes:
             array = np.asarray(value).reshape(form)
             made = collectives.instead(operand, array, name=f"{node.name}/of_all_cores")
             graph.set_input(node, index, made)
+
+    def _bounds(self, node: Node, sizes: list[Known], *, whole: bool) -> list[int]:
+        """Sizes where the whole batch is, in numbers; along the dimension of a core's own rows they are those of the core."""
+        rows = self.placing.d.rows
+        own = self._places_of_own_rows(node) if whole else ()
+        return [at(s, rows * self.count if whole and place not in own else rows) for place, s in enumerate(sizes)]
+
+    def _places_of_own_rows(self, node: Node) -> Collection[int]:
+        """Which of the numbers that bound a slice or a pad speak of the dimension along which a core has its own rows."""
+        placement = self.placing.made(node.out())
+        if not isinstance(placement, Shard):
+            return ()
+        if node.op in ops.PADS:
+            return (2 * placement.axis, 2 * placement.axis + 1)
+        if node.op not in ops.SLICES:
+            return ()
+        rank = self.placing.rank(node.inputs[0])
+        if len(ops.record(node.op).size_operands(len(node.inputs))) == 2:  # a begin and a size for each dimension
+            return (placement.axis,)
+        return [place for _, made, place in places(node, rank) if made == placement.axis and place >= 0]
 
 
 def _size_operands(node: Node) -> tuple[int, ...]:

@@ -123,7 +123,7 @@ def _arithmetic(d: Dimensions, node: Node, out: Tensor) -> None:
     if node.op not in COMPUTED or len(node.inputs) != 2:
         return
     a, b = d.elements(node.inputs[0]), d.elements(node.inputs[1])
-    if a is None or b is None or (len(a) != len(b) and 1 not in (len(a), len(b))):
+    if not a or not b or (len(a) != len(b) and 1 not in (len(a), len(b))):
         return
     count = max(len(a), len(b))
     pairs = [(a[i % len(a)], b[i % len(b)]) for i in range(count)]

@@ -55,6 +55,8 @@ def difference(d: Dimensions, x: Size, y: Size) -> Size:
 def _product(d: Dimensions, x: Size, y: Size) -> Size:
     if isinstance(x, int) and isinstance(y, int):
         return x * y
+    if 0 in (x, y):
+        return 0  # whatever the other is
     out = Unknown(d.sizes.at(x) * d.sizes.at(y))
     d.sizes.product([out], [x, y])
     return out
@@ -64,7 +66,7 @@ def _quotient(d: Dimensions, x: Size, y: Size) -> Size | None:
     a, b = d.sizes.at(x), d.sizes.at(y)
     if not b or a % b:
         return None if not (isinstance(x, int) and isinstance(y, int)) or not b else a // b
-    if isinstance(x, int) and isinstance(y, int):
+    if x == 0 or (isinstance(x, int) and isinstance(y, int)):
         return a // b
     out = Unknown(a // b)
     d.sizes.product([x], [out, y])

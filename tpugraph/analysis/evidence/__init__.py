@@ -8,14 +8,16 @@ shape that holds it.
 from __future__ import annotations
 
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.counters import counts_of_rows, row_numbers
+from tpugraph.analysis.evidence.counters import behind_batches, counts_of_rows, row_numbers
 from tpugraph.analysis.evidence.divisors import divided, divided_counts, divided_safely, open_divisors
 from tpugraph.analysis.evidence.loops_over_rows import loop_limits
+from tpugraph.analysis.evidence.reciprocals import Factor, factors
 from tpugraph.analysis.evidence.reshapes import (
     adjacent,
     even_parts,
     joined_batches,
     literal_factors,
+    outermost,
     regrouped,
     unpadded,
 )
@@ -45,8 +47,8 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     by_number = divided if divisors else divided_safely
     settling = (joined_batches, spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, unpadded,
                 literal_factors, whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, by_number, loop_limits,
-                counts_of_rows, divided_counts, even_parts, row_numbers, left_open, met_by_rows, tiled_rows, by_number,
-                reshaped)  # fmt: skip
+                counts_of_rows, divided_counts, even_parts, behind_batches, row_numbers, left_open, met_by_rows, tiled_rows,
+                by_number, reshaped, outermost)  # fmt: skip
     for settle in settling:
         while True:
             before = d.sizes.settled
@@ -81,3 +83,6 @@ def _rest(d: Dimensions, divisors: list[Unknown]) -> None:
                 d.defaulted[one.root()] = None
                 d.sizes.tie(one, value)
         d.sizes.propagate()
+
+
+__all__ = ["Factor", "factors", "weigh"]

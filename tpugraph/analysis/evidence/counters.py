@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import final, unsettled
-from tpugraph.analysis.sizes import follows_batch, times
+from tpugraph.analysis.sizes import Poly, follows_batch, times
 
 
 def counts_of_rows(d: Dimensions) -> None:
@@ -30,6 +30,18 @@ def counts_of_rows(d: Dimensions) -> None:
                     d.reasons[one] = f"it is added after '{control.name}', which has as many elements"
 
 
+def behind_batches(d: Dimensions) -> None:
+    """Numbers, one for each row, that begin at a multiple of the rows begin behind as many batches, as those of a second view do."""
+    for node in d.order if d.rows > 1 else ():
+        if node.op not in ops.RANGES or not follows_batch((d.dims(node.out()) or (0,))[0]):
+            continue
+        elements = d.elements(node.inputs[0])
+        start = unsettled(elements[0]) if elements else None
+        if start is not None and start.value > 0 and start.value % d.rows == 0:
+            d.sizes.tie(start, Poly((0, start.value // d.rows)))
+            d.reasons[start] = f"'{node.name}' has a number for each row, and begins there"
+
+
 _MOVED = frozenset({"Add", "AddV2", "Sub", "FloorMod", "Mod", "Minimum", "Maximum", "Less", "GreaterEqual", "Equal"})
 
 
@@ -37,9 +49,9 @@ _SAME_NUMBERS = frozenset({"Cast", "Identity", "Reshape", "ExpandDims"})
 
 
 def row_numbers(d: Dimensions) -> None:
-    """A number of rows that numbers of rows are moved by, or compared with, is that of the batch."""
+    """A number of rows that numbers of rows are moved by, compared with or divided by is that of the batch."""
     for node in d.order:
-        if node.op != "Range" or not follows_batch((d.dims(node.out()) or (0,))[0]):
+        if node.op not in ops.RANGES or not follows_batch((d.dims(node.out()) or (0,))[0]):
             continue
         count = (d.dims(node.out()) or (0,))[0]
         stack, seen = [node], {node}
@@ -54,7 +66,8 @@ def row_numbers(d: Dimensions) -> None:
                 if at in numbers and reader.op in _SAME_NUMBERS:
                     numbers.add(reader)
                 remainder = at in numbers and reader.op in ("FloorMod", "Mod")
-                if reader.op in _MOVED and len(reader.inputs) == 2 and not remainder:
+                share = at in numbers and reader.op in ops.DIVISIONS and use.index == 0
+                if (reader.op in _MOVED or share) and len(reader.inputs) == 2 and not remainder:
                     elements = d.elements(reader.inputs[1 - use.index])
                     one = unsettled(elements[0]) if elements and len(elements) == 1 else None
                     if one is not None and one.value == d.sizes.at(count):

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import FARTHEST, LINEAR, back, spread, unsettled
-from tpugraph.analysis.sizes import ROWS, Size, Unknown, follows_batch, known
+from tpugraph.analysis.evidence.summed import FARTHEST, LINEAR, ahead, back, final, leading_to_loss, spread, unsettled
+from tpugraph.analysis.sizes import ROWS, Size, Unknown, add, follows_batch, known
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import source_of, variable_of
+from tpugraph.ir.walks import reached, source_of, variable_of
 
 
 def divided_safely(d: Dimensions) -> None:
@@ -23,8 +23,8 @@ def divided_safely(d: Dimensions) -> None:
 def divided(d: Dimensions, *, safely: bool = False) -> None:
     """What divides a sum over the batch, or what is spread over it, by exactly as many elements or rows, is their number.
 
-    Where the same constant divides single rows as well, it is a number of the model. A mean's gradient divides what it spread
-    directly in front of it; what depends on that divides rows by it in gradients of the gradient, and says nothing.
+    Where the same constant divides single rows or means as well, it is a number of the model. A mean's gradient divides what it
+    spread directly in front of it; what depends on that divides rows by it in gradients of the gradient, and says nothing.
 
     Args:
         d: the dimensions.
@@ -43,9 +43,12 @@ def divided(d: Dimensions, *, safely: bool = False) -> None:
             continue
         counts = [c for c in _counts(d, node) if follows_batch(c)]
         count = next((c for c in (*counts, *([ROWS] if counts else [])) if d.sizes.at(c) == divisor.value), None)
+        if count is None and divisor.origin is None:  # computed, as the number of rows less one
+            less = (add(final(d, c), -1) for c in counts)
+            count = next((c for c in less if d.sizes.at(c) == divisor.value > 1), None)
         if count is not None:
             found[divisor] = count
-        elif d.axes(node.inputs[0]):
+        elif d.axes(node.inputs[0]) or _divides_a_mean(d, node):
             found[divisor], single[divisor] = None, [node]
     for divisor, by in tiled.items():
         if found.get(divisor, divisor) is not None:
@@ -53,12 +56,33 @@ def divided(d: Dimensions, *, safely: bool = False) -> None:
         behind = d.graph.descendants([node.inputs[0].node for node in by], data_only=True)
         if all(node in behind for node in single[divisor]):
             found[divisor] = next(iter(by.values()))
+    if not safely:
+        found |= _before_sums(d)
     for divisor, size in found.items():
         if size is not None and known(divisor) is None and (divisor in guarded or not safely):
             d.sizes.tie(divisor, size)
             d.reasons[divisor] = (
                 f"it divides what was summed or spread over {divisor.value} elements or rows of the batch"
             )
+
+
+def _before_sums(d: Dimensions) -> dict[Unknown, Size]:
+    """The numbers that rows are divided by before exactly as many are summed, wherever they divide rows on the way to the loss."""
+    forward = leading_to_loss(d)
+    found: dict[Unknown, Size | None] = {}
+    for node, divisor in _divisions(d) if d.rows > 1 else ():
+        if node not in forward or not d.axes(node.inputs[0]):
+            continue
+        counts = [c for c in ahead(d, node, forward) if follows_batch(c)]
+        count = next((c for c in (*counts, *([ROWS] if counts else [])) if d.sizes.at(c) == divisor.value), None)
+        found[divisor] = None if found.get(divisor, count) is None else count
+    return {divisor: size for divisor, size in found.items() if size is not None}
+
+
+def _divides_a_mean(d: Dimensions, node: Node) -> bool:
+    """Whether a mean over the batch is divided: its gradient is spread over the rows, and what divides that is no number of them."""
+    behind = reached([node.inputs[0].node], lambda at: (t.node for t in at.inputs) if at.op in LINEAR else ())
+    return any(at.op in ops.MEANS and any(map(follows_batch, d.dims(at.inputs[0]) or ())) for at in behind)
 
 
 def open_divisors(d: Dimensions) -> list[Unknown]:

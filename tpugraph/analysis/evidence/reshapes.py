@@ -117,3 +117,9 @@ def joined_batches(d: Dimensions) -> None:
 def even_parts(d: Dimensions) -> None:
     """Parts of one size that make up a number of rows together hold as many of them each."""
     d.sizes.even_parts()
+
+
+def outermost(d: Dimensions) -> None:
+    """Of unknown factors of a number of elements that follows the batch, the first one that can be the rows is."""
+    if d.rows > 1:
+        d.sizes.outermost()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
@@ -53,6 +53,29 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
             following = [t for t in node.inputs if t not in seen and d.dims(t) is not None]
             seen.update(following)
             stack.extend(following)
+
+
+def leading_to_loss(d: Dimensions) -> Mapping[Node, None]:
+    """The nodes that the loss is made of, and no gradient is; none where the loss is not known, as in a part of a graph."""
+    roles = d.graph.roles
+    loss = None if roles is None else d.graph.get(roles.loss.name.partition(":")[0])
+    return d.graph.ancestors([loss], data_only=True) if loss is not None else {}
+
+
+def ahead(d: Dimensions, start: Node, within: Mapping[Node, None]) -> Iterator[Size]:
+    """The numbers of elements that what a node makes is summed over, looked for through linear ops among some nodes."""
+    stack, seen = [start], {start}
+    while stack and len(seen) < FARTHEST:
+        for use in stack.pop().uses():
+            node = use.node
+            if node in seen or node not in within or node not in d.nodes:
+                continue
+            seen.add(node)
+            count = _summed(d, node) if node.op in ops.REDUCTIONS else None
+            if count is not None:
+                yield count
+            elif node.op in LINEAR or (node.op in ops.DIVISIONS and use.index == 0):
+                stack.append(node)
 
 
 def _summed(d: Dimensions, node: Node) -> Size | None:

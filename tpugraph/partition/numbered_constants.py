@@ -1,0 +1,119 @@
+"""Constants with a row for each example that follow a rule, as ``np.arange(rows)`` and ``np.eye(rows)``: computed instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph.analysis.dimensions import Dimensions, constant
+from tpugraph.analysis.placing import Placing
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.support.errors import ConversionError
+
+_INT32 = attrs.dtype("int32")
+_Array = np.ndarray[Any, Any]
+
+
+def compute_instead(graph: Graph, d: Dimensions) -> bool:
+    """Let ops make the constants of which the rows of other cores follow; returns whether there are some."""
+    found = False
+    for node in own_rows(d) if d.rows > 1 else []:
+        value = constant(node)
+        if starts := _starts(value, d.rows):
+            made = _numbers(graph, node, starts, d.rows)
+        elif _is_diagonal(value) and len(d.axes(node.out())) == 2:
+            made = _diagonal(graph, node)
+        else:
+            continue
+        for use in node.uses():
+            graph.set_input(use.node, use.index, made)
+        found = True
+    return found
+
+
+def own_rows(d: Dimensions) -> list[Node]:
+    """The constants with rows of the batch that differ from one another."""
+    found = []
+    for node in d.order:
+        axes = d.axes(node.out()) if node.op in ops.CONSTANTS else []
+        value = constant(node) if axes else None
+        if value is not None and value.size and any((value != value.take([0], axis)).any() for axis in axes):
+            found.append(node)
+    return found
+
+
+def refuse_own_rows(placing: Placing) -> None:
+    """Refuse constants that have other rows for each example of a core's batch.
+
+    Raises:
+        ConversionError: it names the constant.
+    """
+    for node in own_rows(placing.d):
+        raise ConversionError(
+            f"the constant '{node.name}' has {placing.d.rows} rows of its own, one for each row of a core's batch: which the "
+            "other cores' rows would have is not known", node=node, origin=placing.graph.source,
+            fix="let its rows come with those of the input, one for each example, or compute them from tf.shape of a feature",
+        )  # fmt: skip
+
+
+def _starts(value: _Array, rows: int) -> list[int]:
+    """Where the numbers of each batch begin, of a vector that numbers the rows of one or several batches; else nothing."""
+    if value.ndim != 1 or value.dtype.kind not in "iuf" or value.size % rows:
+        return []
+    batches = value.reshape(-1, rows)
+    first = batches[:, :1]
+    numbered = (batches == first + np.arange(rows)).all() and (first % rows == 0).all()
+    return [int(start) for start in first[:, 0]] if numbered else []
+
+
+def _is_diagonal(value: _Array) -> bool:
+    """Whether a matrix has one number on its diagonal and one elsewhere."""
+    square = value.ndim == 2 and value.shape[0] == value.shape[1] > 1
+    return square and bool((value == np.where(np.eye(len(value), dtype=bool), value[0, 0], value[0, 1])).all())
+
+
+def _numbers(graph: Graph, node: Node, starts: list[int], rows: int) -> Tensor:
+    """The numbers of the rows of several batches, one after the other."""
+    kind = node.out().dtype
+    one = _constant(graph, node, "delta", np.asarray(1, kind.name))
+    parts = []
+    for start in starts:
+        ends = [_constant(graph, node, "end", np.asarray(end, kind.name)) for end in (start, start + rows)]
+        parts.append(_made(graph, node, "Range", [*ends, one], {"Tidx": kind}, (rows,)))
+    if len(parts) == 1:
+        return parts[0]
+    axis = _constant(graph, node, "axis", np.asarray(0, "int32"))
+    return _made(graph, node, "ConcatV2", [*parts, axis], {"T": kind, "N": len(parts), "Tidx": _INT32},
+                 (rows * len(parts),))  # fmt: skip
+
+
+def _diagonal(graph: Graph, node: Node) -> Tensor:
+    """A matrix of as many rows and columns as there are rows."""
+    value, kind = constant(node), node.out().dtype
+    size = np.full((), -1, "int32")
+    inputs = [
+        _constant(graph, node, name, held)
+        for name, held in (("diagonal", value.diagonal().copy()), ("k", np.zeros((), "int32")), ("rows", size), ("columns", size),
+                           ("elsewhere", value[0, 1]))
+    ]  # fmt: skip
+    return _made(graph, node, "MatrixDiagV3", inputs, {"T": kind, "align": "RIGHT_LEFT"}, value.shape)
+
+
+def _constant(graph: Graph, node: Node, name: str, value: Any) -> Tensor:
+    array = np.asarray(value)
+    kind = attrs.dtype(array.dtype.name)
+    made = graph.add("Const", f"{node.name}/{name}", controls=node.controls, attrs={"dtype": kind, "value": array,
+                     CLUSTER_ATTR: CLUSTER}, outputs=[(kind, array.shape)], source=node)  # fmt: skip
+    return made.out()
+
+
+def _made(
+    graph: Graph, node: Node, op: str, inputs: list[Tensor], held: dict[str, Any], shape: tuple[int, ...]
+) -> Tensor:
+    made = graph.add(op, f"{node.name}/rows", inputs, attrs={**held, CLUSTER_ATTR: CLUSTER},
+                     outputs=[(node.out().dtype, shape)], source=node)  # fmt: skip
+    graph.note(made, f"makes what the constant '{node.name}' holds of one core's batch for any number of rows")
+    return made.out()

@@ -1,0 +1,77 @@
+"""Factors that are one over the rows, as in ``sum * (1 / rows)``: written as divisions, whose divisors can follow the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence import Factor, factors
+from tpugraph.analysis.placing import Placing
+from tpugraph.ir import Graph, Node
+from tpugraph.support.errors import ConversionError
+
+_ALL = 3
+
+
+def divide_instead(graph: Graph, d: Dimensions) -> dict[str, str]:
+    """Let what multiplies by one over the rows divide by them.
+
+    Returns:
+        By the name of each constant that was a factor, that of the divisor in its place; a gradient reads the same one.
+    """
+    made: dict[str, str] = {}
+    for factor in list(factors(d)):
+        number = factor.constant
+        if number.name in made or not (d.choice(number.name) or factor.witnesses == _ALL):
+            continue
+        made[number.name] = _divisor(graph, factor).name
+    return made
+
+
+def _divisor(graph: Graph, factor: Factor) -> Node:
+    """The divisor that is read instead of a constant by all that multiplies by it."""
+    number = factor.constant
+    kind = number.out().dtype
+    divisor = graph.add("Const", f"{number.name}/rows", controls=number.controls, attrs={"dtype": kind,
+                        "value": np.full(number.out().shape or (), factor.divisor, kind.name), CLUSTER_ATTR: CLUSTER},
+                        outputs=number.outputs, source=number)  # fmt: skip
+    for use in number.uses():
+        node, other = use.node, use.node.inputs[1 - use.index] if len(use.node.inputs) == 2 else None
+        if node.op in ops.SCALINGS and other is not None:
+            graph.retype(node, "RealDiv", inputs=[other, divisor.out()])
+            graph.note(node, f"multiplies by one over {factor.divisor} rows or elements: divides by their number")
+    return divisor
+
+
+def refuse_factors(placing: Placing, count: int) -> None:
+    """Refuse a factor of which some speaks for being one over the rows, and some for being a number of the model.
+
+    Raises:
+        ConversionError: it names the constant, and the flags that settle it.
+    """
+    d = placing.d
+    for factor in factors(d):
+        name = factor.constant.name
+        if factor.witnesses < _ALL - 1 or factor.node not in placing.verdicts:
+            continue
+        raise ConversionError(
+            f"'{factor.node.name}' multiplies a sum over the batch by 1/{factor.divisor}, and a core's batch has {d.rows} rows: "
+            f"if '{name}' is one over a number of rows, it is 1/{factor.divisor * count} for the whole batch; if it is a number "
+            "of the model, it stays", node=factor.node, origin=placing.graph.source,
+            fix=f"--batch_constants={name} if it is, --literals={name} if it is not; divided by the rows it would be certain",
+        )  # fmt: skip
+
+
+def small_factors(placing: Placing) -> list[str]:
+    """What the user should know of: factors that are one over the number of elements that are summed, read as literals."""
+    noted: Mapping[str, str] = {
+        f.constant.name: f"'{f.node.name}' multiplies a sum over the batch by 1/{f.divisor}, one over the number of elements or "
+        f"rows that are summed: read as a number of the model; --batch_constants={f.constant.name} if it makes a mean of the sum, "
+        f"--literals={f.constant.name} if it does not"
+        for f in factors(placing.d) if f.counts and f.witnesses < _ALL - 1
+    }  # fmt: skip
+    return list(noted.values())

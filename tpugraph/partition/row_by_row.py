@@ -1,0 +1,50 @@
+"""Rows of a batch that a loop of Python takes one by one: the graph has nodes for those of one core's batch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpugraph import ops
+from tpugraph.analysis.dimension_rules.slicing_ties import places
+from tpugraph.analysis.dimensions import fixed
+from tpugraph.analysis.placing import Placing
+from tpugraph.ir import Node, Tensor
+from tpugraph.support.errors import ConversionError
+
+
+def refuse_row_by_row(placing: Placing) -> None:
+    """Refuse rows of a batch that are taken one by one, all of them: the whole batch has more.
+
+    Raises:
+        ConversionError: it names the last one.
+    """
+    taken: dict[Tensor, set[int]] = {}
+    for node, number in _single_rows(placing) if placing.d.rows > 2 else ():
+        numbers = taken.setdefault(node.inputs[0], set())
+        numbers.add(number)
+        if numbers >= set(range(placing.d.rows)):
+            raise ConversionError(
+                f"'{node.name}' ({node.op}) takes one row of the batch, and beside it each of the {placing.d.rows} rows of a core's "
+                "batch is taken by itself: of the whole batch there are more than the graph has nodes for",
+                node=node, origin=placing.graph.source,
+                fix="compute with all rows at once, or with tf.map_fn, instead of in a loop of Python",
+            )  # fmt: skip
+
+
+def _single_rows(placing: Placing) -> Iterator[tuple[Node, int]]:
+    """The nodes that take single rows of the batch by a constant number, with that."""
+    for node in placing.verdicts:
+        axes = placing.d.axes(node.inputs[0]) if node.inputs else []
+        if not axes or not node.outputs:
+            continue
+        if node.op in ops.UNPACKS:
+            rank = placing.rank(node.inputs[0])
+            yield from ((node, port) for port in range(len(node.outputs)) if int(node.attr("axis", 0)) % rank in axes)
+        elif node.op in ops.SLICES and node.has_attr("shrink_axis_mask"):
+            begin = fixed(node.inputs[1]) or []
+            found = places(node, placing.rank(node.inputs[0]))
+            yield from ((node, begin[place]) for axis, made, place in found if axis in axes and made is None and begin)
+        elif node.op in ops.PICKS and placing.rank(node.inputs[1]) == 0:
+            number, axis = fixed(node.inputs[1]), fixed(node.inputs[2]) if len(node.inputs) > 2 else [0]
+            if number and axis and axis[0] in axes:
+                yield node, number[0]
