@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .parts import batch, dense, floats, minimise, program, regression, sgd, squares, tf1, variable, whole
+from .parts import batch, column, dense, floats, minimise, program, regression, sgd, squares, tf1, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -107,6 +107,36 @@ def places_left_out_by_numpy(rows: int) -> Any:
     h = dense(batch(rows, floats(4)), 4, 3, "h")
     alike = tf.matmul(h, h, transpose_b=True)
     return minimise(mean(tf.square(tf.where(~np.eye(rows, dtype=bool), alike, tf.zeros_like(alike)))))
+
+
+# --------------------------------------------------------------------------- shares of the rows
+
+
+SHARES = {
+    "quarter": lambda count: tf.cast(count * 0.25, tf.int32),
+    "rounded_up": lambda count: tf.cast(tf.math.ceil(count * 0.3), tf.int32),
+    "at_least_one": lambda count: tf.maximum(1, tf.cast(count * 0.3, tf.int32)),
+}
+
+
+@program(variants={name: {"share": share} for name, share in SHARES.items()} | {
+    "of_a_closed_batch": {"share": SHARES["quarter"], "closed": True}})  # fmt: skip
+def hardest_share(rows: int, share: Any, closed: bool = False) -> Any:
+    """Online hard example mining: a share of the rows that floating numbers make."""
+    error = squares(rows, drop_remainder=closed)
+    count = share(tf.cast(tf.shape(error)[0], tf.float32))
+    return minimise(mean(tf.nn.top_k(error, k=count).values))
+
+
+@program()
+def hardest_negatives(rows: int) -> Any:
+    """Three negatives for each positive, as many as the data say."""
+    x, y, c = batch(rows, floats(4), floats(seed=2), whole(2, seed=3), drop_remainder=False)
+    error, positive = tf.square(column(dense(x, 4, 3, "h", tf.tanh), 3) - y), tf.cast(c, tf.float32)
+    count = total(positive)
+    most = tf.minimum(tf.cast(3 * count, tf.int32), tf.shape(error)[0] - tf.cast(count, tf.int32))
+    negatives = tf.nn.top_k(error * (1 - positive), k=most).values
+    return minimise((total(error * positive) + total(negatives)) / (count + 1.0))
 
 
 # --------------------------------------------------------------------------- sizes that are as large as the batch

@@ -90,6 +90,7 @@ class Dimensions:
         self.rows_of_entries: dict[Tensor, Size] = {}
         self.containers: dict[Tensor, Container] = {}
         self.handles: dict[Tensor, Tensor] = {}
+        self.formulas: dict[Tensor, Formula] = {}
         self._shape_of = dict(shape_of or {})
         self._chosen = dict(chosen or {})
         self._only = only
@@ -365,6 +366,21 @@ class Doubt:
     right: Dims
     summed: bool = False
     among: Dims = ()
+
+
+@dataclass(frozen=True)
+class Formula:
+    """How a graph computes a number of sizes.
+
+    Attributes:
+        sizes: the sizes.
+        computation: gives the number of their values, in the dtype of the tensor.
+        depth: how many ops it is made of, one behind the other.
+    """
+
+    sizes: tuple[Size, ...]
+    computation: Callable[[Sequence[int]], Any]
+    depth: int = 0
 
 
 class Container:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 from tpugraph.analysis.sizes import (
@@ -19,6 +19,9 @@ from tpugraph.analysis.sizes import (
     poly,
     times,
 )
+
+Computation = Callable[[Sequence[int]], int]
+"""What a graph computes of some numbers."""
 
 
 class Relations:
@@ -43,7 +46,7 @@ class Relations:
         self.place: object = None  # the node, or the words of the evidence, that ties sizes now
         self.ones: list[list[Size]] = []
         self.ties: list[tuple[Size, Size, object]] = []
-        self._pending: list[tuple[str, list[Size], list[Size], object]] = []
+        self._pending: list[tuple[str | Computation, list[Size], list[Size], object]] = []
 
     def at(self, size: Size) -> int:
         """The value in the traced graph."""
@@ -98,6 +101,10 @@ class Relations:
     def quotient(self, out: Size, size: Size, by: Size) -> None:
         """One size is another divided by a third, and the remainder left out."""
         self._relate("quotient", [out], [size, by])
+
+    def computed(self, out: Size, sizes: Sequence[Size], computation: Computation) -> None:
+        """One size is what the graph computes of others, as a share of them that is rounded."""
+        self._relate(computation, [out], sizes)
 
     def window(self, a: Size, b: Size) -> None:
         """One size is that of windows over the other: either both follow the batch, or none."""
@@ -162,7 +169,7 @@ class Relations:
                     self.tie(part, Poly((0, self.at(part) // self.rows)) if part is fits[0] else self.at(part))
                 break
 
-    def _relate(self, kind: str, left: Sequence[Size], right: Sequence[Size]) -> None:
+    def _relate(self, kind: str | Computation, left: Sequence[Size], right: Sequence[Size]) -> None:
         relation = (kind, list(left), list(right), self.place)
         if not self._settle(*relation):
             self._pending.append(relation)
@@ -177,8 +184,10 @@ class Relations:
                 self.place = place
                 return
 
-    def _settle(self, kind: str, left: list[Size], right: list[Size], place: object) -> bool:
+    def _settle(self, kind: str | Computation, left: list[Size], right: list[Size], place: object) -> bool:
         self.place = place
+        if not isinstance(kind, str):
+            return self._settle_computed(kind, left[0], right)
         if kind == "broadcast":
             return self._settle_broadcast(left[0], right)
         if kind == "quotient":
@@ -221,6 +230,15 @@ class Relations:
             self.tie(size, times(quotient, divisor))
             return True
         return False
+
+    def _settle_computed(self, computation: Computation, out: Size, sizes: list[Size]) -> bool:
+        found = [size for size in map(known, sizes) if size is not None]
+        if len(found) < len(sizes):
+            return False
+        here, there = (computation([_value(size, rows) for size in found]) for rows in (self.rows, self.whole))
+        if self.whole != self.rows or not any(isinstance(size, Poly) for size in found):
+            self.tie(out, self._through(here, there))
+        return True
 
     def _through(self, here: int, there: int) -> Known:
         """A size of one value on a core and another for all rows: the line through both, exact for these two."""

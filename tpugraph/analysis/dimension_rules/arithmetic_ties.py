@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
-from tpugraph.analysis.dimension_rules.size_arithmetic import COMPUTED, product
+from tpugraph.analysis.dimension_rules.size_arithmetic import COMPUTED, formula, product
 from tpugraph.analysis.dimensions import Dimensions, Dims, rule
 from tpugraph.analysis.sizes import Size
 from tpugraph.ir import Node, Tensor
@@ -116,12 +116,17 @@ def _arithmetic(d: Dimensions, node: Node, out: Tensor) -> None:
     if node.op == "Cast":
         d.set_elements(out, d.elements(node.inputs[0]))
         same_rows(d, node)
+        formula(d, node)
         return
     if node.op == "Equal":
         _compared(d, node)
         return
-    if node.op not in COMPUTED or len(node.inputs) != 2:
-        return
+    if node.op in COMPUTED and len(node.inputs) == 2:
+        _computed(d, node, out)
+    formula(d, node)
+
+
+def _computed(d: Dimensions, node: Node, out: Tensor) -> None:
     a, b = d.elements(node.inputs[0]), d.elements(node.inputs[1])
     if not a or not b or (len(a) != len(b) and 1 not in (len(a), len(b))):
         return

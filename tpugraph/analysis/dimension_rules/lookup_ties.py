@@ -6,7 +6,7 @@ from tpugraph import ops
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, product, total
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
-from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import variable_of
 
@@ -63,7 +63,7 @@ def _range(d: Dimensions, node: Node) -> None:
     start, limit, delta = (d.elements(t) for t in node.inputs)
     out = node.out()
     ends = [e[0] if e else None for e in (start, limit, delta)]
-    if None in ends:
+    if any(map(depends_on_data, ends)):
         d.fresh(out)
         return
     first, last, step = (d.sizes.at(e) for e in ends)  # type: ignore[arg-type]

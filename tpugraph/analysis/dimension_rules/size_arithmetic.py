@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from tpugraph.analysis.dimensions import Dimensions
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis.dimensions import Dimensions, Formula, constant
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch
+from tpugraph.ir import Node, Tensor
 
 
 def product(d: Dimensions, sizes: Sequence[Size]) -> Size:
@@ -119,3 +124,72 @@ COMPUTED: dict[str, Callable[[Dimensions, Size, Size], Size | None]] = {
     "Minimum": _smallest,
 }
 """What an op makes of two sizes; None where no size is known of it."""
+
+
+# --------------------------------------------------------------------------- numbers that are not whole
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Add": np.add, "AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply, "RealDiv": np.divide, "Div": np.divide,
+    "FloorDiv": np.floor_divide, "Maximum": np.maximum, "Minimum": np.minimum, "Neg": np.negative, "Floor": np.floor,
+    "Ceil": np.ceil, "Round": np.round, "Rint": np.rint, "Sqrt": np.sqrt, "Square": np.square, "Log": np.log, "Exp": np.exp,
+    "Identity": lambda x: x, "Cast": lambda x: x,
+}  # fmt: skip
+"""What an op computes of numbers; a cast rounds to the dtype of what it makes, as all of them do."""
+
+
+_KINDS = frozenset({"int32", "int64", "float16", "float32", "float64"})
+"""The dtypes that NumPy computes with as TensorFlow does."""
+
+_DEEPEST = 16
+"""Ops that a number is made of, and sizes, at most: shares of rows are made of a few."""
+
+
+def formula(d: Dimensions, node: Node) -> None:
+    """Say how a number is computed of sizes; of a whole number made of such, what size it is."""
+    out, function = node.out(), _FUNCTIONS.get(node.op)
+    if function is None or out.shape != () or out.dtype.name not in _KINDS:
+        return
+    parts = [_formula_of(d, tensor) for tensor in node.inputs]
+    found = [part for part in parts if part is not None]
+    count = sum(len(part.sizes) for part in found)
+    if len(found) < len(parts) or not 0 < count <= _DEEPEST or max(part.depth for part in found) >= _DEEPEST:
+        return
+    made = d.formulas[out] = _applied(function, found, out.dtype.name)
+    if out.dtype.floating or d.elements(out) not in (None, [None]):
+        return
+    value = made.computation([d.sizes.at(size) for size in made.sizes])
+    if all(isinstance(size, int) for size in made.sizes):
+        d.set_elements(out, [int(value)])
+    elif value >= 0:
+        size = Unknown(int(value))
+        d.set_elements(out, [size])
+        d.sizes.computed(size, made.sizes, lambda numbers: int(made.computation(numbers)))
+
+
+def _formula_of(d: Dimensions, tensor: Tensor) -> Formula | None:
+    """How a number is computed of sizes; None of what is no number, or only the data tell."""
+    kind = tensor.dtype.name
+    if tensor in d.formulas or tensor.shape != () or kind not in _KINDS:
+        return d.formulas.get(tensor)
+    elements = d.elements(tensor)
+    if elements and elements[0] is not None and d.sizes.at(elements[0]) >= 0:
+        return Formula((elements[0],), lambda numbers: np.asarray(numbers[0]).astype(kind))
+    if tensor.node.op in ops.CONSTANTS and tensor.dtype.floating:
+        value = constant(tensor.node)
+        return Formula((), lambda numbers: value)
+    return None
+
+
+def _applied(function: Callable[..., Any], parts: Sequence[Formula], kind: str) -> Formula:
+    """What a function makes of some formulas, in a dtype."""
+    sizes = tuple(size for part in parts for size in part.sizes)
+
+    def computation(numbers: Sequence[int]) -> Any:
+        place, values = 0, []
+        for part in parts:
+            values.append(part.computation(numbers[place : place + len(part.sizes)]))
+            place += len(part.sizes)
+        with np.errstate(all="ignore"):
+            return np.asarray(function(*values)).astype(kind)
+
+    return Formula(sizes, computation, 1 + max(part.depth for part in parts))

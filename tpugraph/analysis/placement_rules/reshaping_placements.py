@@ -76,7 +76,9 @@ def _range(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows = shard_of(dims, 0) if dims else None
     if rows is not None and start == [0] and delta == [1]:
         return Verdict([replace(rows, shift=rows.inner)], why="numbers of this core's rows")
-    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate | Sized)}
+    told = all(p.sizes(t) is not None for t in node.inputs)  # then sizes are written anew with those of the result
+    read = [i for i, s in enumerate(inputs) if not isinstance(s, Replicate) and not (told and isinstance(s, Sized))]
+    wants: dict[int, Placement] = dict.fromkeys(read, REPLICATE)
     return Verdict([REPLICATE], wants)
 
 
