@@ -113,7 +113,10 @@ def _share_of_loss(step: Partition, loss: Tensor) -> Tensor:
         return step.collectives.share(step.collectives.extreme(source, placement.op))
     if placement is None or isinstance(placement, Replicate | Sized):
         return step.collectives.share(step.whole(source, placement))
-    raise ConversionError(f"the loss is no number of the whole batch: it is {placement}", node=loss.node)
+    raise ConversionError(f"the loss is no number of the whole batch: it is {placement}", node=loss.node,
+                          origin=step.placing.graph.source,
+                          fix="give each example a row of it; numbers that are drawn in the model, not in the input, are the same "
+                          "on all cores")  # fmt: skip
 
 
 def _leaving(graph: Graph, step: Partition) -> dict[Tensor, Placement]:

@@ -103,8 +103,52 @@ def test_layouts_of_the_rows_are_told_by_the_ops_that_make_them() -> None:
     assert {t.node.inputs[0].node.op for t in fed.together} == {"ReverseV2"}
     by_size = values_fed(graph, tensors.values(), 4, None)
     assert by_size.placements[tensors["reversed"]] == Shard(0)
-    assert by_size.placements[tensors["behind"]] == PerCore("each core reads its own part of the input")
+    behind = f"each core reads its own '{tensors['behind']}', which has no row for each example"
+    assert by_size.placements[tensors["behind"]] == PerCore(behind)
     assert by_size.placements[tensors["listed"]] == Entries("shape")
+
+
+def of_input(number: Callable[[Any], Any], use: Callable[[Any, Any], Any]) -> Graph:
+    """A model of numbers and of one number for each batch that a dataset function makes of them; 4 rows."""
+
+    def build() -> None:
+        data = tf1.data.Dataset.from_tensor_slices(NUMBERS).batch(4, drop_remainder=True).map(lambda x: (x, number(x)))
+        numbers, one = tf1.data.make_initializable_iterator(data).get_next()
+        finish(use(numbers, one), tf1.train.AdamOptimizer())
+
+    return trace(build)
+
+
+OF_A_BATCH: dict[str, Callable[[Any, Any], Any]] = {
+    "on the device": lambda x, one: tf.reduce_mean(tf.square(x * variable("w", (1,)) * one)),
+    "on the host": lambda x, one: tf.reduce_mean(tf.square(x * one - variable("w", (1,)))),
+}
+
+
+@pytest.mark.parametrize("number", [lambda x: tf.random.uniform([], seed=3), tf.reduce_mean], ids=["random", "mean"])
+@pytest.mark.parametrize("where", OF_A_BATCH)
+def test_a_number_that_the_input_makes_for_each_batch_is_refused(where: str, number: Callable[[Any], Any]) -> None:
+    """The batch of all cores would have one such number, and each core's batch has its own."""
+    error = testing.assert_raises_block(
+        lambda: convert(of_input(number, OF_A_BATCH[where]), num_replicas=2), max_length=700, kind=ConversionError,
+        words=["each core reads its own 'IteratorGetNext:1', which has no row for each example"],
+    )  # fmt: skip
+    assert isinstance(error, ConversionError)
+    assert str(error.fix).startswith("give each example a row of it; numbers that are drawn in the model")
+
+
+def test_rows_that_the_input_counts_are_refused_on_several_cores() -> None:
+    def graph() -> Graph:
+        return of_input(
+            lambda x: tf.cast(tf.shape(x)[0], tf.float32),
+            lambda x, count: tf.reduce_sum(tf.square(x * variable("w", (1,)))) / count,
+        )
+
+    testing.assert_raises_block(
+        lambda: convert(graph(), num_replicas=2), max_length=700, kind=ConversionError,
+        words=["'IteratorGetNext:1' is 4 in each batch of the input, and a core's batch has 4 rows"],
+    )  # fmt: skip
+    assert convert(graph(), num_replicas=1)
 
 
 def test_places_that_are_read_as_numbers_are_refused() -> None:

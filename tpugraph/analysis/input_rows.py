@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +14,7 @@ from tpugraph.analysis import loop_order, shapes
 from tpugraph.analysis.dimensions import Dimensions, Dims, constant, fixed
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device
 from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, known, poly
+from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Node, Tensor, function_library
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.function_library import Body
@@ -58,27 +60,37 @@ def dims_from_input(graph: Graph, rows: int) -> dict[Tensor, Dims]:
     return elements | (crossing[1] if crossing is not None and crossing[0] == rows else {})
 
 
-def same_in_each_batch(graph: Graph) -> dict[Tensor, bool]:
-    """The parts of a batch that are the same in each, as constants that a dataset function adds to the rows are.
+@dataclass(frozen=True)
+class Same:
+    """A part of a batch that is the same in each, as a constant that a dataset function adds to the rows is.
 
-    Of each it is told whether all of its elements are equal, as far as that can be seen.
+    Attributes:
+        even: whether all of its elements are equal, as far as that can be seen.
+        number: the number that it is, where it is one and that can be seen.
     """
-    found: dict[Tensor, bool] = {}
+
+    even: bool
+    number: float | None = None
+
+
+def same_in_each_batch(graph: Graph) -> dict[Tensor, Same]:
+    """The parts of a batch that are the same in each."""
+    found: dict[Tensor, Same] = {}
     for take in graph.of_type(*ops.GET_NEXT):
         dataset = _dataset_of(take)
-        parts: list[bool | None] = [None] * len(take.outputs or ())
+        parts: list[Same | None] = [None] * len(take.outputs or ())
         for node in reversed(list(_sources(dataset)) if dataset is not None else []):
             if node.op in ops.MAP_DATASETS:
                 body = function_library.function_body(graph, node.attr("f").name, node)
                 parts = [_is_constant(body, result, parts) for result in body.results]
             elif node.op not in ops.ELEMENTS:
                 parts = [None] * len(node.attr("output_shapes", ()))
-        found |= {take.out(port): even for port, even in enumerate(parts) if even is not None}
+        found |= {take.out(port): same for port, same in enumerate(parts) if same is not None}
     return found
 
 
-def _is_constant(body: Body, result: Tensor, parts: Sequence[bool | None]) -> bool | None:
-    """None where a result of a dataset function varies; else whether all its elements are equal."""
+def _is_constant(body: Body, result: Tensor, parts: Sequence[Same | None]) -> Same | None:
+    """What is the same in each result of a dataset function; None where it varies."""
     made = source_of(result, ops.IDENTITIES).node
     if made in body.arguments:
         index = body.arguments.index(made)
@@ -86,7 +98,9 @@ def _is_constant(body: Body, result: Tensor, parts: Sequence[bool | None]) -> bo
     before = body.graph.ancestors([made])
     if any(node in body.arguments or ops.is_stateful(node.op) for node in before):
         return None
-    return made.op in ops.FILLS or (made.op in ops.CONSTANTS and len(np.unique(constant(made))) < 2)
+    value = known_value(result)
+    number = float(value.item()) if value is not None and value.size == 1 and value.dtype.kind in "iuf" else None
+    return Same(made.op in ops.FILLS or (made.op in ops.CONSTANTS and len(np.unique(constant(made))) < 2), number)
 
 
 def _taken(graph: Graph) -> tuple[int, dict[Tensor, Dims]] | None:

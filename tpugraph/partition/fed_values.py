@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions, Dims, Elements
-from tpugraph.analysis.input_rows import dims_from_input, same_in_each_batch
+from tpugraph.analysis.input_rows import Same, dims_from_input, same_in_each_batch
 from tpugraph.analysis.placements import REPLICATE, Entries, PerCore, Placement, Shard, Sized
 from tpugraph.analysis.placing import Placing, shard_of
 from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, known
@@ -33,14 +33,14 @@ class FedValues:
         dims: the dimensions of tensors with a shape.
         elements: of sizes of entries, what they count.
         together: of what the host makes of several rows of a core's batch, the op that takes these together.
-        constants: what is the same in each batch, and whether all elements of it are equal.
+        constants: what is the same in each batch.
     """
 
     placements: dict[Tensor, Placement] = field(default_factory=dict)
     dims: dict[Tensor, Dims] = field(default_factory=dict)
     elements: dict[Tensor, Elements] = field(default_factory=dict)
     together: dict[Tensor, Node] = field(default_factory=dict)
-    constants: dict[Tensor, bool] = field(default_factory=dict)
+    constants: dict[Tensor, Same] = field(default_factory=dict)
 
     def refuse_several_rows(self, origin: str) -> None:
         """Refuse what the host makes of several rows: of the whole batch it would be another value.
@@ -61,14 +61,22 @@ class FedValues:
         """Place the constants of the input that turn out to have a row for each of the batch.
 
         Raises:
-            ConversionError: one has a row for each of a core's batch, and they differ: those of other cores are not known.
+            ConversionError: one has a row for each of a core's batch, and they differ: those of other cores are not known;
+                or one is a number that may count the rows of a core's batch.
         """
-        for tensor, even in self.constants.items():
+        several = dimensions.sizes.whole > dimensions.rows > 1
+        for tensor, same in self.constants.items():
+            if several and tensor.shape == () and same.number and same.number % dimensions.rows == 0:
+                raise ConversionError(
+                    f"'{tensor}' is {same.number:g} in each batch of the input, and a core's batch has {dimensions.rows} rows: "
+                    "if it counts them, the whole batch has more, and nothing says so", node=tensor.node, origin=origin,
+                    fix="count rows in the model, by tf.shape of a feature; write a number of the model there as well",
+                )  # fmt: skip
             dims = [known(size) for size in dimensions.dims(tensor) or ()]
             rows = next((axis for axis, size in enumerate(dims) if isinstance(size, Poly)), None)
             if rows is None:
                 continue
-            if not even:
+            if not same.even:
                 raise ConversionError(
                     f"'{tensor}' is the same in each batch of the input and has a row for each of its {dimensions.rows}: which "
                     "the rows of other cores would have is not known", node=tensor.node, origin=origin,
@@ -112,7 +120,7 @@ def values_fed(graph: Graph, tensors: Iterable[Tensor], rows: int, analyse: Anal
         placed = _by_host(host, tensor) if host is not None and tensor.node not in together else None
         found: Sequence[Size] | None = host.dims(tensor) if host is not None and isinstance(placed, Shard) else None
         if tensor in same and tensor.shape is not None and None not in tensor.shape:
-            fed.constants[tensor] = same[tensor]
+            fed.constants[tensor] = same[tensor] if analyse is not None else Same(same[tensor].even)
             placed, found = REPLICATE, [Unknown(int(size or 0)) for size in tensor.shape]
         elif placed is None and tensor in told:
             placed, found = _of_dims(told[tensor]), told[tensor]
@@ -152,10 +160,10 @@ def _by_host(host: Placing, tensor: Tensor) -> Placement | None:
     """How a tensor lives where the rules tell it; None where its size does, as of what an op makes that no rule describes."""
     found = host.made(tensor)
     if tensor.shape == ():
-        return found if found == Entries("shape") else None  # how many entries there are
+        return found if found == Entries("shape") or isinstance(found, PerCore) else None  # how many entries there are
     if tensor.shape and tensor.shape[0] is None:
         return found if isinstance(found, Entries) else None
-    return found if isinstance(found, Shard) and found != Shard(0) else None
+    return found if isinstance(found, PerCore) or (isinstance(found, Shard) and found != Shard(0)) else None
 
 
 def _of_several_rows(graph: Graph, host: Placing, tensors: Iterable[Tensor]) -> dict[Node, Node]:
@@ -186,4 +194,4 @@ def _by_size(tensor: Tensor, rows: int) -> Placement:
         )  # as of a sparse tensor
     if shape and len(shape) == 1 and tensor.dtype.name == "int64":
         return Entries("shape")
-    return PerCore("each core reads its own part of the input")
+    return PerCore(f"each core reads its own '{tensor}', which has no row for each example")
