@@ -61,6 +61,15 @@ def unbiased_variance(rows: int) -> Any:
 
 
 @program()
+def weights_of_classes(rows: int) -> Any:
+    """Rare classes count more: the rows over how many of them a class has."""
+    x, c = batch(rows, floats(4), whole(3, seed=2))
+    weights = rows / (3 * (total(tf.one_hot(c, 3), 0) + 1.0))
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=c, logits=dense(x, 4, 3, "classes"))
+    return minimise(mean(each * tf.gather(weights, c)))
+
+
+@program()
 def weighted_by_share_of_rows(rows: int) -> Any:
     return minimise(mean(squares(rows) * (tf.range(rows, dtype=tf.float32) / rows)))
 

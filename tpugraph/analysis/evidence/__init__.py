@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.counters import behind_batches, counts_of_rows, row_numbers
-from tpugraph.analysis.evidence.divisors import divided, divided_counts, divided_safely, open_divisors
+from tpugraph.analysis.evidence.divisors import divided, divided_by_sums, divided_counts, divided_safely, open_divisors
 from tpugraph.analysis.evidence.loops_over_rows import loop_limits
 from tpugraph.analysis.evidence.reciprocals import Factor, factors
 from tpugraph.analysis.evidence.reshapes import (
@@ -45,10 +45,11 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
             guarded against zero does.
     """
     by_number = divided if divisors else divided_safely
+    by_sums = (divided_by_sums,) if divisors else ()
     settling = (joined_batches, spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, unpadded,
                 literal_factors, whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, by_number, loop_limits,
                 counts_of_rows, divided_counts, even_parts, behind_batches, row_numbers, left_open, met_by_rows, tiled_rows,
-                by_number, reshaped, outermost)  # fmt: skip
+                by_number, *by_sums, reshaped, outermost)  # fmt: skip
     for settle in settling:
         while True:
             before = d.sizes.settled

@@ -66,6 +66,23 @@ def divided(d: Dimensions, *, safely: bool = False) -> None:
             )
 
 
+def divided_by_sums(d: Dimensions) -> None:
+    """What a sum over the batch divides, and what is exactly as many as the elements or rows that are summed, is their number.
+
+    Weights of classes are made so: the rows over how many of them a class has.
+    """
+    for node in d.order if d.rows > 1 else ():
+        elements = d.elements(node.inputs[0]) if node.op in ops.DIVISIONS else None
+        one = unsettled(elements[0]) if elements and len(elements) == 1 else None
+        if one is None or one.value < d.rows or d.axes(node.inputs[1]):
+            continue
+        counts = [c for c in back(d, node.inputs[1]) if follows_batch(c)]
+        count = next((c for c in (*counts, *([ROWS] if counts else [])) if d.sizes.at(c) == one.value), None)
+        if count is not None:
+            d.sizes.tie(one, count)
+            d.reasons[one] = f"a sum over {one.value} elements or rows of the batch divides it"
+
+
 def _before_sums(d: Dimensions) -> dict[Unknown, Size]:
     """The numbers that rows are divided by before exactly as many are summed, wherever they divide rows on the way to the loss."""
     forward = leading_to_loss(d)
