@@ -179,6 +179,17 @@ class EmbeddingConfigSpec:
         for table in (self.table_to_config_dict or {"": self}).values():
             _check_parameters(table.optimization_parameters or self.optimization_parameters)
 
+    def check_machine(self, *, on_cores: bool) -> None:
+        """Refuse what the original cannot do on this machine.
+
+        Raises:
+            ArgumentError: tables are shared by ``mod``, and not all is on cores (a ``ValueError``).
+        """
+        if self.partition_strategy == "mod" and not on_cores:
+            raise ArgumentError(
+                "Mod sharding of embedding tables not supported on CPU.", fix="partition_strategy='div'"
+            )
+
     def check_tables(self) -> None:
         """Refuse what has no table on cores.
 

@@ -77,12 +77,7 @@ def evaluate_on_cores(
     metrics = metric_names(traced.spec.eval_metric_ops)
     around = LoopHooks(hooks, traced, [traced.spec.loss, *(pair[1] for pair in traced.spec.eval_metric_ops.values())])
     with traced.graph.as_default():
-        eval_step()
-        around.begin()
-        model.start(checkpoint)
-        if hooks:
-            count_steps(model.host, 0)
-            around.after_create_session(model.host)
+        _begin(model, around, checkpoint, hooked=bool(hooks))
         loops, result, tried = session.evaluating(steps, loop=steps), None, 0
         while not around.stop_requested and (result is None or steps is None or result.steps < steps):
             if hooks:
@@ -97,9 +92,7 @@ def evaluate_on_cores(
             result = part
             model.call_host(result.collected)
             if hooks:
-                count_steps(model.host, result.steps)
-                known = {value: result[name] for name, (value, _) in metrics.items()}
-                around.after_loop(model.host, {traced.loss: np.float32(result.last_loss), **known})
+                _after_loop(model, around, result, {value: result[name] for name, (value, _) in metrics.items()})
         if hooks:
             around.end(model.host)
     if result is None:
@@ -109,6 +102,20 @@ def evaluate_on_cores(
     found = {**together(traced.spec.eval_metric_ops, result), "global_step": np.int64(session.global_step)}
     done = f"{counted(result.examples, 'example')} in {_batches(result.steps)} on {_cores(session.num_replicas)}"
     return _report(folder, traced, found, done, checkpoint)
+
+
+def _begin(model: CoresModel, around: LoopHooks, checkpoint: str | None, *, hooked: bool) -> None:
+    eval_step()
+    around.begin()
+    model.start(checkpoint)
+    if hooked:
+        count_steps(model.host, 0)
+        around.after_create_session(model.host)
+
+
+def _after_loop(model: CoresModel, around: LoopHooks, result: Any, known: dict[str, Any]) -> None:
+    count_steps(model.host, result.steps)
+    around.after_loop(model.host, {model.traced.loss: np.float32(result.last_loss), **known})
 
 
 def _cores(count: int) -> str:

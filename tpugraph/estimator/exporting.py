@@ -9,12 +9,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpugraph.estimator.arguments import one_of
 from tpugraph.estimator.context import Batches
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.saved_model_writing import signatures_of, write
-from tpugraph.estimator.tpu_serving import model_fn_inference_on_tpu
+from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion, model_fn_inference_on_tpu
 from tpugraph.estimator.tracing import Request, trace_model, trace_serving
 from tpugraph.support.errors import ArgumentError
 
@@ -35,6 +36,24 @@ class Exports:
     cpu: bool = True
     tpu: bool = False
     by_model: bool = False
+
+
+def exports_of(cpu: bool, tpu: bool, version: Any) -> Exports:
+    """The graphs that the arguments of an estimator ask for.
+
+    Args:
+        cpu: ``export_to_cpu``.
+        tpu: ``export_to_tpu``.
+        version: an :class:`ExportSavedModelApiVersion`; None is V1.
+
+    Raises:
+        ArgumentError: no such version, or no graph at all (a ``ValueError``).
+    """
+    name = getattr(version or ExportSavedModelApiVersion.V1, "name", None)
+    one_of("export_saved_model_api_version", name, ("V1", "V2"), why="see ExportSavedModelApiVersion")
+    if not tpu and not cpu:
+        raise ArgumentError("export_to_tpu and export_to_cpu are both False", fix="leave one of them True")
+    return Exports(cpu, tpu, name == "V2")
 
 
 def export_trained(

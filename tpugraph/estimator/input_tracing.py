@@ -14,7 +14,8 @@ from tpugraph.estimator.input_partition import check_partition
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.tensor_inputs import as_tensors, dataset_of
 from tpugraph.estimator.tpu_config import InputPipelineConfig
-from tpugraph.estimator.tracing import Fed, OpenGraph, Request, params_of, placed, tensorflow_1_graphs
+from tpugraph.estimator.tracing import Fed, Request, params_of
+from tpugraph.estimator.tracing_rules import OpenGraph, placed, tensorflow_1_graphs
 from tpugraph.estimator.user_functions import call_input_fn
 from tpugraph.support.errors import ArgumentError
 

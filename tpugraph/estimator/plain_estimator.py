@@ -19,7 +19,8 @@ from tpugraph.estimator.requests import Requests
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.tpu_config import InputPipelineConfig, TPUConfig
 from tpugraph.estimator.tpu_estimator import TPUEstimator
-from tpugraph.estimator.tracing import Request, tensorflow_1_graphs
+from tpugraph.estimator.tracing import Request
+from tpugraph.estimator.tracing_rules import tensorflow_1_graphs
 from tpugraph.estimator.user_functions import call_input_fn, check_model_fn
 
 tf1 = tf.compat.v1

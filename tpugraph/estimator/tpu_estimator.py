@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +11,31 @@ from tpugraph.estimator import predict as predict_only
 from tpugraph.estimator.arguments import instance, one_of, whole
 from tpugraph.estimator.context import as_dict, check_keys
 from tpugraph.estimator.embedding_spec import EmbeddingConfigSpec
+from tpugraph.estimator.estimator_state import EstimatorState
 from tpugraph.estimator.evaluate import add_metrics, check_names, evaluate, evaluate_on_cores
-from tpugraph.estimator.exporting import Exports, export_trained
+from tpugraph.estimator.exporting import export_trained, exports_of
 from tpugraph.estimator.input_tracing import trace_input
-from tpugraph.estimator.models import Models
 from tpugraph.estimator.modes import ALL_MODES, ModeKeys
 from tpugraph.estimator.nan_blame import blamed
 from tpugraph.estimator.nan_loss import NanLossDuringTrainingError
-from tpugraph.estimator.plain_session import PlainModel
 from tpugraph.estimator.plain_training import train_plain
 from tpugraph.estimator.reporting import say
 from tpugraph.estimator.requests import Requests
 from tpugraph.estimator.run_config import RunConfig
-from tpugraph.estimator.saved_model_dir import Learnt
 from tpugraph.estimator.saving import check_listeners
 from tpugraph.estimator.specs import hooks_of
 from tpugraph.estimator.stop_criterion import Goal, goal_of
 from tpugraph.estimator.tf_config import refuse_to_train
 from tpugraph.estimator.tpu_serving import ExportSavedModelApiVersion
-from tpugraph.estimator.tracing import Request, trace_model
-from tpugraph.estimator.train import Cores, Training
+from tpugraph.estimator.tracing import trace_model
+from tpugraph.estimator.train import Training
 from tpugraph.estimator.user_functions import check_model_fn
-from tpugraph.estimator.warm_start import settings_of
 from tpugraph.runtime.checkpoints.checkpoint_folder import collect
 from tpugraph.runtime.checkpoints.folder_lock import FolderLock
 from tpugraph.support.errors import ArgumentError
 
 
-class TPUEstimator(Learnt):
+class TPUEstimator(EstimatorState):
     """Trains the model that a model function describes, on the cores of a TPU or on emulated ones.
 
     Args:
@@ -91,14 +85,8 @@ class TPUEstimator(Learnt):
         check_keys(as_dict(params))
         if embedding_config_spec is not None:
             instance("embedding_config_spec", embedding_config_spec, EmbeddingConfigSpec, what="an EmbeddingConfigSpec")
-            if embedding_config_spec.partition_strategy == "mod" and not (use_tpu and eval_on_tpu):
-                raise ArgumentError(
-                    "Mod sharding of embedding tables not supported on CPU.", fix="partition_strategy='div'"
-                )
-        version = getattr(export_saved_model_api_version or ExportSavedModelApiVersion.V1, "name", None)
-        one_of("export_saved_model_api_version", version, ("V1", "V2"), why="see ExportSavedModelApiVersion")
-        if not export_to_tpu and not export_to_cpu:
-            raise ArgumentError("export_to_tpu and export_to_cpu are both False", fix="leave one of them True")
+            embedding_config_spec.check_machine(on_cores=use_tpu and eval_on_tpu)
+        exports = exports_of(export_to_cpu, export_to_tpu, export_saved_model_api_version)
         sizes = {
             ModeKeys.TRAIN: train_batch_size,
             ModeKeys.EVAL: eval_batch_size,
@@ -107,49 +95,7 @@ class TPUEstimator(Learnt):
         assert model_fn is not None
         requests = Requests(model_fn, params, config, use_tpu, eval_on_tpu, sizes, batch_axis, embedding_config_spec)
         self._open(requests, model_dir, warm_start_from)
-        self._exports = Exports(export_to_cpu, export_to_tpu, version == "V2")
-
-    def _open(self, requests: Requests, model_dir: Any, warm_start_from: Any) -> None:
-        requests.check()
-        self._config = requests.config.replace(model_dir=_folder(model_dir, requests.config.model_dir))
-        self._requests = replace(requests, config=self._config)
-        self._warm_start = settings_of(warm_start_from)
-        self._cores: Cores | None = None
-        self._models = Models(self._config)
-        self._exports = Exports()
-
-    # ------------------------------------------------------------------ what it is
-
-    @property
-    def model_dir(self) -> str:
-        """The folder of checkpoints and event files."""
-        return str(self._config.model_dir)
-
-    @property
-    def config(self) -> RunConfig:
-        """The run configuration, with the model_dir in use."""
-        return self._config
-
-    @property
-    def params(self) -> Any:
-        """A deep copy of the params."""
-        return copy.deepcopy(self._requests.params)
-
-    @property
-    def model_fn(self) -> Callable[..., Any]:
-        """The model function."""
-        return self._requests.model_fn
-
-    def eval_dir(self, name: str | None = None) -> str:
-        """The folder of the event files of an evaluation."""
-        return os.path.join(self.model_dir, "eval" if not name else f"eval_{name}")
-
-    def close(self) -> None:
-        """Release the sessions that are kept for the next training; using the estimator again opens new ones."""
-        if self._cores is not None:
-            self._cores.close()
-            self._cores = None
-        self._models.close()
+        self._exports = exports
 
     # ------------------------------------------------------------------ training
 
@@ -215,22 +161,6 @@ class TPUEstimator(Learnt):
         spec = cores.traced.spec
         every = (*users, *spec.training_hooks, *spec.training_chief_hooks)
         Training(cores, self.model_dir, self._config, every, listeners, self._warm_start).run(goal)
-
-    def _replayed(self, input_fn: Callable[..., Any]) -> PlainModel:
-        """The plain model of training, to see what went wrong."""
-        request = self._requests.of(input_fn, ModeKeys.TRAIN, on_cores=False)
-        fed = trace_input(request)
-        return PlainModel(trace_model(request, fed), fed.fingerprint, self._config.session_config)
-
-    def _model_on_cores(self, request: Request) -> Cores:
-        """The model with this input: the one at hand where the input is the same."""
-        fed = trace_input(request)
-        if self._cores is not None and self._cores.fingerprint == fed.fingerprint:
-            return self._cores
-        if self._cores is not None:
-            self._cores.close()
-        self._cores = Cores(trace_model(request, fed), fed.fingerprint, self._config)
-        return self._cores
 
     # ------------------------------------------------------------------ evaluation, prediction, export
 
@@ -368,14 +298,3 @@ class TPUEstimator(Learnt):
         """The older name of :meth:`export_saved_model`, with its arguments; default attributes are always stripped."""
         del strip_default_attrs
         return self.export_saved_model(*arguments, **named)
-
-
-def _folder(model_dir: Any, configured: str | None) -> str:
-    given = None if not model_dir else os.fspath(model_dir)  # "" as a flag that was left out
-    if given is not None and configured is not None and given != configured:
-        raise ArgumentError(f"model_dir is '{given}', but that of the config is '{configured}'", fix="give one of them")
-    found = given or configured
-    if found is None:
-        found = tempfile.mkdtemp(prefix="tpugraph-")
-        say(f"model_dir is the temporary folder {found}")
-    return instance("model_dir", found, str, what="a folder")  # type: ignore[no-any-return]

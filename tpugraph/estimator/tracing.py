@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +22,7 @@ from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec, plain_spec
 from tpugraph.estimator.tensorflow_collectives import one_shard
 from tpugraph.estimator.tpu_config import InputPipelineConfig
+from tpugraph.estimator.tracing_rules import OpenGraph, count_layers_anew, placed, tensorflow_1_graphs
 from tpugraph.estimator.user_functions import call_model_fn, name_of, takes, watched, with_extras
 from tpugraph.ir import Graph, graphdef
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
@@ -184,7 +184,7 @@ def trace_model(request: Request, fed: Fed) -> Traced:
         ArgumentError, ArgumentTypeError: what the function takes or returns cannot be used.
     """
     plan, config = request.plan, request.config
-    _count_layers_anew()
+    count_layers_anew()
     shards = nullcontext() if request.serves_on_tpu else one_shard()
     with fed.graph.as_default(), tensorflow_1_graphs(), shards, placed(config):
         params = watched(params_of(request, plan.whole if fed.at_global else plan.core))
@@ -255,48 +255,3 @@ def _scaffold(spec: EstimatorSpec, config: RunConfig) -> Any:
         )
         tf1.add_to_collection(tf1.GraphKeys.SAVERS, saver)
     return scaffold
-
-
-def _count_layers_anew() -> None:
-    """Let Keras layers have the names in each trace that they had in the first, by which checkpoints know the variables.
-
-    Keras 3 numbers layers over the whole process, not per graph, and has no public way to begin anew.
-    """
-    reset = getattr(sys.modules.get("keras.src.utils.naming"), "reset_uids", None)
-    if reset is not None:
-        reset()
-
-
-class OpenGraph(tf.Graph):  # type: ignore[misc]
-    """A graph that stays open: the hooks of a second training may add to it."""
-
-    def finalize(self) -> None:
-        """A scaffold finalizes the graph that it is used with; this one is not closed by it."""
-
-
-@contextmanager
-def tensorflow_1_graphs() -> Iterator[None]:
-    """Loops and conditions are made of the old ops, as a TensorFlow 1 program makes them; variables are resources.
-
-    TPUEstimator made resources of variables whatever the program had switched on or off, since nothing else runs on a TPU.
-    """
-    functional, resources = tf1.control_flow_v2_enabled(), tf1.resource_variables_enabled()
-    tf1.disable_control_flow_v2()
-    tf1.enable_resource_variables()
-    try:
-        yield
-    finally:
-        if functional:
-            tf1.enable_control_flow_v2()
-        if not resources:
-            tf1.disable_resource_variables()
-
-
-@contextmanager
-def placed(config: RunConfig) -> Iterator[None]:
-    """Within the block ops are placed by the ``device_fn`` of the configuration, where it has one."""
-    if config.device_fn is None:
-        yield
-        return
-    with tf1.device(config.device_fn):
-        yield
