@@ -30,7 +30,7 @@ def judge() -> Iterator[Judge]:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda path: path.name.removesuffix(".pb.gz"))
 def test_what_failed_once_gives_a_result_or_one_block(fault: Path, judge: Judge) -> None:
-    command = next((name for name in ("run", "view") if f"-{name}-" in fault.name), None)
+    command = next((name for name in ("run", "view", "diff") if f"-{name}-" in fault.name), None)
     commands = (command,) if command else ("inspect", "convert")
     assert judge.failure(gzip.decompress(fault.read_bytes()), commands) is None
 

@@ -72,6 +72,18 @@ def varying_on(graph: Graph, device: NodeSet) -> NodeSet:
     return varying_from(graph, [*sources, *streams], within=device) if streams else varying
 
 
+def varying_with_input(graph: Graph) -> NodeSet:
+    """Of the replica-varying nodes on the device those that the input or random numbers lead to.
+
+    What else the host computes is one value, though each core reads it from its own infeed.
+    """
+    device = cluster_nodes(graph)
+    told = graph.descendants(graph.of_type(*ops.INPUTS, *ops.RANDOM), data_only=True)
+    sources = [n for n in graph.of_type("InfeedDequeueTuple", *ops.RANDOM) if n in device]
+    sources += [n for n in reading_host(device) if any(t.node in told for t in n.inputs if t.node not in device)]
+    return varying_from(graph, sources, within=device)
+
+
 def reading_host(device: NodeSet) -> NodeSet:
     """Those of the device nodes that read the host otherwise than through a variable."""
     return {n: None for n in device for t in n.inputs if t.node not in device and t.node.op not in ops.VARIABLES}

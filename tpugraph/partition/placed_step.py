@@ -36,9 +36,8 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     """
     device = analysis.cluster_nodes(graph) if nodes is None else nodes
     closed = graph.kept(ClosedShapes) or ClosedShapes()
-    after = (
-        _sources(graph, closed.shape_of) if rows == 1 else None
-    )  # what asks whether a 1 is a row must find it settled
+    # Who asks whether a 1 is a row must find it settled.
+    after = _sources(graph, closed.shape_of) if rows == 1 else None
     order = analysis.loop_order(graph, device, after)
     fed = values_fed(graph, read_from_host(graph, device, closed.shape_of if nodes is None else {}), rows,
                      None if split is not None else lambda of_host: analyse(graph, rows, nodes=of_host))  # fmt: skip
@@ -48,15 +47,13 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     if split is not None:
         dims |= {graph[name].out(): held for name, held in split.dims.items() if name in graph}
         sizes |= {graph[name].out(): held for name, held in split.elements.items() if name in graph}
-    shape_of, literal_ones = closed.shape_of, closed.ones
-    settled = dict(chosen or {})
-    only = set(split.names()) if split is not None else None
-    if literal_ones is not None and only is None:  # no shape of the batch was a constant before
-        only = {*shape_of, *settled}
+    settled, only = dict(chosen or {}), None if split is None else set(split.names())
+    if closed.ones is not None and only is None:  # no shape of the batch was a constant before
+        only = {*closed.shape_of, *settled}
 
     def found(ones: bool) -> Dimensions:
-        made = Dimensions(graph, order, rows, dims, sizes, shape_of=shape_of, chosen=settled, whole=rows * count,
-                          only=only, ones=ones, literal_ones=literal_ones)  # fmt: skip
+        made = Dimensions(graph, order, rows, dims, sizes, shape_of=closed.shape_of, chosen=settled, whole=rows * count,
+                          only=only, ones=ones, literal_ones=closed.ones)  # fmt: skip
         evidence.weigh(made)
         return made
 
@@ -68,14 +65,18 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
         order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
         dimensions = found(ones=True)
-    if count > 1 and nodes is None and split is None:
-        divisors, computed = divide_instead(graph, dimensions), compute_instead(graph, dimensions)
-        settled |= {made: True for name, made in divisors.items() if settled.get(name)}
-        if divisors or computed:
-            order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
-            dimensions = found(ones=dimensions.ones)
+    if count > 1 and nodes is None and split is None and _made_anew(graph, dimensions, settled):
+        order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
+        dimensions = found(ones=dimensions.ones)
     fed.place_constants(dimensions, graph.source)
     return Placing(graph, order, dimensions, fed.placements, policies=policies)
+
+
+def _made_anew(graph: Graph, dimensions: Dimensions, settled: dict[str, bool]) -> bool:
+    """Whether constants that Python made of the rows were replaced by what makes them in the step."""
+    divisors, computed = divide_instead(graph, dimensions), compute_instead(graph, dimensions)
+    settled |= {made: True for name, made in divisors.items() if settled.get(name)}
+    return bool(divisors or computed)
 
 
 def _sources(graph: Graph, shape_of: Mapping[str, str]) -> dict[Node, Node]:

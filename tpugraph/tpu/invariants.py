@@ -178,9 +178,14 @@ def _gradients_reduced(graph: Graph) -> Iterator[Violation]:
 @_invariant
 def _uniform_writes(graph: Graph) -> Iterator[Violation]:
     """Every variable write in the step is replicated."""
-    for node in _varying(graph):
-        if node.op in ops.WRITES and in_cluster(node):
+    writes = [node for node in _varying(graph) if node.op in ops.WRITES and in_cluster(node)]
+    of_input = analysis.varying_with_input(graph) if writes else {}
+    for node in writes:
+        if node in of_input:
             yield Violation(node, "writes a value that differs between cores", "run the pass cross-replica-sum")
+        else:
+            yield Violation(node, "writes what the host computes apart from the input, which each core reads for itself",
+                            "compute it with ops that run on the device, or in the input function", of_model=True)  # fmt: skip
 
 
 def _varying(graph: Graph) -> NodeSet:

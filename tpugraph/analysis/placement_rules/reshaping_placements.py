@@ -255,13 +255,11 @@ def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     place = axis[0] % max(p.rank(node.inputs[data[0]]), 1)
     along = [s for s in parts if isinstance(s, Shard) and s.axis == place]
     if along:
-        wants: dict[int, Placement] = {}
-        outer = 0
+        wants, outer = dict[int, Placement](), 0
         for i in data:
             own = inputs[i]
             if not isinstance(own, Shard):
-                dims = p.dims(node.inputs[i])
-                own_rows = shard_of(dims, place) if dims else None
+                own_rows = shard_of(dims, place) if (dims := p.dims(node.inputs[i])) else None
                 if own_rows is None or own_rows.inner % along[0].inner:
                     return p.everywhere(node, inputs, "joins rows of the batch with others")
                 own = Shard(place, own_rows.inner // along[0].inner, along[0].inner)
