@@ -226,7 +226,7 @@ def _broadcast(x: Any, w: Any) -> Any:
 
 
 def _segments(x: Any, w: Any) -> Any:
-    return _total(tf.math.unsorted_segment_sum(x, [0, 1, 0, 1], _count(w, 2)))
+    return _total(tf.math.unsorted_segment_sum(x, tf.cast(x[:, 0] > 0, tf.int32), _count(w, 2)))
 
 
 def _resized(x: Any, w: Any) -> Any:

@@ -32,7 +32,7 @@ def factor_of_a_product_of_rows(rows: int) -> Any:
     return minimise(mean(tf.square(p - y)) + 0.1 * total(tf.square(likeness - tf.eye(3))))
 
 
-@program()
+@program(doubtful=True)
 def each_row_divided_by_the_rows(rows: int) -> Any:
     return minimise(total(squares(rows) / rows))
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence import Factor, factors
+from tpugraph.analysis.evidence import Factor, divided_before_sums, factors
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Graph, Node
 from tpugraph.support.errors import ConversionError
@@ -67,11 +65,16 @@ def refuse_factors(placing: Placing, count: int) -> None:
 
 
 def small_factors(placing: Placing) -> list[str]:
-    """What the user should know of: factors that are one over the number of elements that are summed, read as literals."""
-    noted: Mapping[str, str] = {
+    """What the user should know of: what may make a mean of a sum over the batch, and is read as a number of the model."""
+    noted = {
         f.constant.name: f"'{f.node.name}' multiplies a sum over the batch by 1/{f.divisor}, one over the number of elements or "
-        f"rows that are summed: read as a number of the model; --batch_constants={f.constant.name} if it makes a mean of the sum, "
-        f"--literals={f.constant.name} if it does not"
+        "rows that are summed"
         for f in factors(placing.d) if f.counts and f.witnesses < _ALL - 1
     }  # fmt: skip
-    return list(noted.values())
+    for node, by in divided_before_sums(placing.d):
+        noted[by.name] = f"'{node.name}' divides rows of the batch by as many as are summed then"
+    return [
+        f"{what}: read as a number of the model; --batch_constants={name} if it makes a mean of the sum, --literals={name} if it "
+        "does not"
+        for name, what in noted.items()
+    ]

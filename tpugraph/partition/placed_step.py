@@ -75,7 +75,7 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
 def _made_anew(graph: Graph, dimensions: Dimensions, settled: dict[str, bool]) -> bool:
     """Whether constants that Python made of the rows were replaced by what makes them in the step."""
     divisors, computed = divide_instead(graph, dimensions), compute_instead(graph, dimensions)
-    settled |= {made: True for name, made in divisors.items() if settled.get(name)}
+    settled |= dict.fromkeys(divisors.values(), True)
     return bool(divisors or computed)
 
 

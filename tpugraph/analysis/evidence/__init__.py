@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.counters import behind_batches, counts_of_rows, row_numbers
-from tpugraph.analysis.evidence.divisors import divided, divided_by_sums, divided_counts, divided_safely, open_divisors
+from tpugraph.analysis.evidence.divisors import (
+    divided,
+    divided_before_sums,
+    divided_by_sums,
+    divided_counts,
+    divided_safely,
+    open_divisors,
+)
 from tpugraph.analysis.evidence.loops_over_rows import loop_limits
 from tpugraph.analysis.evidence.reciprocals import Factor, factors
 from tpugraph.analysis.evidence.reshapes import (
@@ -86,4 +93,4 @@ def _rest(d: Dimensions, divisors: list[Unknown]) -> None:
         d.sizes.propagate()
 
 
-__all__ = ["Factor", "factors", "weigh"]
+__all__ = ["Factor", "divided_before_sums", "factors", "weigh"]

@@ -56,8 +56,6 @@ def divided(d: Dimensions, *, safely: bool = False) -> None:
         behind = d.graph.descendants([node.inputs[0].node for node in by], data_only=True)
         if all(node in behind for node in single[divisor]):
             found[divisor] = next(iter(by.values()))
-    if not safely:
-        found |= _before_sums(d)
     for divisor, size in found.items():
         if size is not None and known(divisor) is None and (divisor in guarded or not safely):
             d.sizes.tie(divisor, size)
@@ -83,17 +81,24 @@ def divided_by_sums(d: Dimensions) -> None:
             d.reasons[one] = f"a sum over {one.value} elements or rows of the batch divides it"
 
 
-def _before_sums(d: Dimensions) -> dict[Unknown, Size]:
-    """The numbers that rows are divided by before exactly as many are summed, wherever they divide rows on the way to the loss."""
-    forward = leading_to_loss(d)
-    found: dict[Unknown, Size | None] = {}
-    for node, divisor in _divisions(d) if d.rows > 1 else ():
-        if node not in forward or not d.axes(node.inputs[0]):
+def divided_before_sums(d: Dimensions) -> Iterator[tuple[Node, Node]]:
+    """The divisions of rows by a number of the model that is exactly as many as are summed next, on the way to the loss.
+
+    ``sum(losses / rows)`` looks like ``sum(losses / classes)`` where there are as many classes.
+
+    Yields:
+        The division and its constant.
+    """
+    forward = leading_to_loss(d) if d.rows > 1 else {}
+    for node in d.order:
+        if node not in forward or node.op not in ops.DIVISIONS or not d.axes(node.inputs[0]):
             continue
+        elements, by = d.elements(node.inputs[1]), source_of(node.inputs[1]).node
+        divisor = elements[0] if elements and len(elements) == 1 and by.op in ops.CONSTANTS else None
+        number = None if divisor is None else known(divisor)
         counts = [c for c in ahead(d, node, forward) if follows_batch(c)]
-        count = next((c for c in (*counts, *([ROWS] if counts else [])) if d.sizes.at(c) == divisor.value), None)
-        found[divisor] = None if found.get(divisor, count) is None else count
-    return {divisor: size for divisor, size in found.items() if size is not None}
+        if isinstance(number, int) and d.choice(by.name) is None and any(d.sizes.at(c) == number for c in counts):
+            yield node, by
 
 
 def _divides_a_mean(d: Dimensions, node: Node) -> bool:

@@ -44,16 +44,17 @@ def join(coordinator: str, processes: int, process: int, *, platform: str, cores
         raise UsageError(f"{cores} cores cannot be dealt out to {processes} processes",
                          fix=f"convert with --num_replicas={-(-cores // processes) * processes}")  # fmt: skip
     jax = jax_client.load("jax", "pjrt")
-    if platform == "cpu":
-        jax.config.update("jax_platforms", "cpu")
-        jax.config.update("jax_num_cpu_devices", cores // processes)
     if processes > 1:
         meet(coordinator, processes, process, seconds)
     try:
+        if platform == "cpu":
+            jax.config.update("jax_platforms", "cpu")
+            jax.config.update("jax_num_cpu_devices", cores // processes)
         jax.distributed.initialize(coordinator, processes, process)
     except (RuntimeError, ValueError) as error:
         raise RunError(f"process {process} cannot join the others at {coordinator}: {str(error).splitlines()[0][:200]}",
-                       fix="start all processes with the same coordinator, which process 0 listens at") from error  # fmt: skip
+                       fix="start all processes with the same coordinator, which process 0 listens at, before anything there uses "
+                       "jax") from error  # fmt: skip
 
 
 def joined() -> bool:
