@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +25,10 @@ from tpugraph.ir import attrs, graphdef
 from tpugraph.support.errors import UsageError
 from tpugraph.testing import assert_raises_block
 from tpugraph.testing.plain_run import PlainRun
-from tpugraph.testing.reduction import symptoms
+from tpugraph.testing.reduction import symptoms, try_server
 from tpugraph.testing.reduction.search import Bypasses, Search
 from tpugraph.testing.reduction.symptoms import check_when
-from tpugraph.testing.reduction.tries import Question
+from tpugraph.testing.reduction.tries import Answer, Question
 from tpugraph.testing.reduction.units import Unit, units_of
 from tpugraph.testing.whole_values import Relation
 
@@ -213,3 +214,22 @@ def test_a_refused_op_comes_down_to_itself() -> None:
     assert found.nodes <= 20
     assert found.graph.of_type("RandomGamma")
     assert "RandomGamma" in found.words
+
+
+@pytest.mark.filterwarnings(
+    "ignore:This process:DeprecationWarning"
+)  # a fork beside threads, which touches none of theirs
+def test_a_try_that_did_nothing_in_its_time_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the child waits for a lock that a thread held when it was made."""
+    tried = tmp_path / "tried"
+
+    def look(model: str, question: Question) -> Answer:
+        if not tried.exists():
+            tried.touch()
+            time.sleep(60)
+        return Answer(True, f"{model} at {question.steps} step")
+
+    monkeypatch.setattr(symptoms, "look", look)
+    question = Question("crashes", ConvertOptions())
+    assert try_server.attempt("a graph", question, 2.0, 8 << 30) == Answer(True, "a graph at 1 step")
+    assert tried.exists()
