@@ -18,7 +18,6 @@ import argparse
 import collections
 import gzip
 import importlib
-import os
 import random
 import sys
 import time
@@ -121,7 +120,6 @@ def main() -> int:
     parser.add_argument("--converted", type=float, default=0.3, help="the share of mutants of converted graphs")
     parser.add_argument("--files", nargs="*", help="run these files (.gz or not) instead of mutants")
     options = parser.parse_args()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with Judge(options.seconds) as judge:
         if options.files is None:
             totals = campaign(options, judge)

@@ -19,10 +19,10 @@ from campaigns.lawful_nodes import (
     SHAPES,
     Outputs,
     another_op,
+    any_operand,
     cut_off,
     double,
     put_between,
-    reader_of_one,
 )
 from tpugraph import ops
 
@@ -34,7 +34,7 @@ _DEVICES = ("", "/device:CPU:0", "/job:worker/task:3/device:CPU:1", "/device:TPU
 
 
 def read_another(rng: random.Random, meta: Any) -> None:
-    found = reader_of_one(rng, meta)
+    found = any_operand(rng, meta)
     if found is not None:
         node, place, dtype = found
         alike = Outputs().tensors(meta, dtype)
@@ -43,7 +43,7 @@ def read_another(rng: random.Random, meta: Any) -> None:
 
 def exchange_readers(rng: random.Random, meta: Any) -> None:
     """Two nodes read each other's inputs of one dtype."""
-    one, other = reader_of_one(rng, meta), reader_of_one(rng, meta)
+    one, other = any_operand(rng, meta), any_operand(rng, meta)
     if one and other and one[2] == other[2]:
         held = one[0].input[one[1]]
         one[0].input[one[1]] = other[0].input[other[1]]

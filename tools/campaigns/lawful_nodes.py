@@ -55,7 +55,7 @@ class Outputs:
                 for port, kind in enumerate(self.of(node)[1]) if kind % REF == dtype % REF and kind >= dtype]  # fmt: skip
 
 
-def reader_of_one(rng: random.Random, meta: Any) -> tuple[Any, int, int] | None:
+def any_operand(rng: random.Random, meta: Any) -> tuple[Any, int, int] | None:
     """A node, the number of one of its inputs, and the dtype that it takes there."""
     known = Outputs()
     for _ in range(30):
@@ -129,7 +129,7 @@ def _fit_attributes(node: Any) -> None:
 
 def put_between(rng: random.Random, meta: Any) -> None:
     """Another node stands on an edge."""
-    found = reader_of_one(rng, meta)
+    found = any_operand(rng, meta)
     if found is None:
         return
     node, place, dtype = found
@@ -180,7 +180,7 @@ def _behind(nodes: dict[str, Any], root: Any, most: int) -> Iterator[Any]:
 
 def cut_off(rng: random.Random, meta: Any) -> None:
     """What an input reads is a placeholder or a constant of its own."""
-    found = reader_of_one(rng, meta)
+    found = any_operand(rng, meta)
     if found is None or found[2] >= REF:
         return
     node, place, dtype = found

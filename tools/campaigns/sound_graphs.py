@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gzip
-from pathlib import Path
 from typing import Any
 
 from tensorflow.core.protobuf import meta_graph_pb2
 
+from campaigns.graph_judge import DATA
 from tpugraph import convert
 from tpugraph.ir import graphdef
 
-DATA = Path(__file__).parents[2] / "tests" / "data"
 BASES = tuple(
     """corpus/iris_dnn corpus/while_cond corpus/ref_variables corpus/queue_runner corpus/batch_norm corpus/linear_classifier
     families/strings_tables families/partitioned families/dynamic_while_v2 families/cond_model families/keras_lstm_v2 families/ema

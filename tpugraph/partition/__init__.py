@@ -4,7 +4,7 @@ from tpugraph.partition.demands import Demands
 from tpugraph.partition.doubts import literal_bounds, refuse_doubts
 from tpugraph.partition.insertion import Partition
 from tpugraph.partition.loss_reduction import reduction
-from tpugraph.partition.one_over_rows import small_factors
+from tpugraph.partition.one_over_rows import literal_means
 from tpugraph.partition.placed_step import analyse
 
-__all__ = ["Demands", "Partition", "analyse", "literal_bounds", "reduction", "refuse_doubts", "small_factors"]
+__all__ = ["Demands", "Partition", "analyse", "literal_bounds", "literal_means", "reduction", "refuse_doubts"]

@@ -15,11 +15,10 @@ from tpugraph.support.errors import ConversionError
 _ALL = 3
 
 
-def divide_instead(graph: Graph, d: Dimensions) -> dict[str, str]:
-    """Let what multiplies by one over the rows divide by them.
+def divide_instead(graph: Graph, d: Dimensions) -> list[str]:
+    """Let what multiplies by one over the rows divide by them; returns the names of the divisors.
 
-    Returns:
-        By the name of each constant that was a factor, that of the divisor in its place; a gradient reads the same one.
+    A gradient reads the same factor, and the same divisor then.
     """
     made: dict[str, str] = {}
     for factor in list(factors(d)):
@@ -27,7 +26,7 @@ def divide_instead(graph: Graph, d: Dimensions) -> dict[str, str]:
         if number.name in made or not (d.choice(number.name) or factor.witnesses == _ALL):
             continue
         made[number.name] = _divisor(graph, factor).name
-    return made
+    return list(made.values())
 
 
 def _divisor(graph: Graph, factor: Factor) -> Node:
@@ -64,7 +63,7 @@ def refuse_factors(placing: Placing, count: int) -> None:
         )  # fmt: skip
 
 
-def small_factors(placing: Placing) -> list[str]:
+def literal_means(placing: Placing) -> list[str]:
     """What the user should know of: what may make a mean of a sum over the batch, and is read as a number of the model."""
     noted = {
         f.constant.name: f"'{f.node.name}' multiplies a sum over the batch by 1/{f.divisor}, one over the number of elements or "

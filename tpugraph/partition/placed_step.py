@@ -73,9 +73,9 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
 
 
 def _made_anew(graph: Graph, dimensions: Dimensions, settled: dict[str, bool]) -> bool:
-    """Whether constants that Python made of the rows were replaced by what makes them in the step."""
+    """Replace constants that Python made of the rows, and settle the divisors among what does; returns whether there were some."""
     divisors, computed = divide_instead(graph, dimensions), compute_instead(graph, dimensions)
-    settled |= dict.fromkeys(divisors.values(), True)
+    settled |= dict.fromkeys(divisors, True)
     return bool(divisors or computed)
 
 

@@ -18,6 +18,9 @@ class _OnCores:
     graph: Any
     _with_tpu: bool | None = None
 
+    def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
+        super().__init__(target, graph, _placing_what_runs(config))  # type: ignore[call-arg]
+
     def run(self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None, options: Any = None,
             run_metadata: Any = None) -> Any:  # fmt: skip
         """As ``tf.Session.run``.
@@ -67,9 +70,6 @@ class Session(_OnCores, tf.compat.v1.Session):  # type: ignore[misc]
         config: as of ``tf.Session``.
     """
 
-    def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
-        super().__init__(target, graph, _placing_what_runs(config))
-
 
 class InteractiveSession(_OnCores, tf.compat.v1.InteractiveSession):  # type: ignore[misc]
     """``tf.InteractiveSession``, as :class:`Session`.
@@ -79,9 +79,6 @@ class InteractiveSession(_OnCores, tf.compat.v1.InteractiveSession):  # type: ig
         graph: as of ``tf.InteractiveSession``.
         config: as of ``tf.InteractiveSession``.
     """
-
-    def __init__(self, target: str = "", graph: Any = None, config: Any = None) -> None:
-        super().__init__(target, graph, _placing_what_runs(config))
 
 
 def _placing_what_runs(config: Any) -> Any:

@@ -73,15 +73,14 @@ class Hosts:
                     self._also(graph, use.node, host)
         return made[node]
 
-    def copy_iterator(self, graph: Graph, iterator: Node, maker: Node, host: int) -> tuple[Node, Node]:
+    def copy_iterator(self, graph: Graph, iterator: Node, maker: Node, host: int) -> Node:
         """A host's own copy of an iterator and of what makes it, dataset and all."""
-        made = self._also(graph, maker, host)
-        return self.copies[host][iterator], made
+        self._also(graph, maker, host)
+        return self.copies[host][iterator]
 
-    def _also(self, graph: Graph, initializer: Node, host: int) -> Node:
+    def _also(self, graph: Graph, initializer: Node, host: int) -> None:
         """Let what waits for an initializer wait for the host's own as well."""
         waiting = [node for node in initializer.control_uses() if node not in self.at]
         made = self.copy_outside(graph, initializer, host)
         for node in waiting:
             graph.add_control(node, made)
-        return made

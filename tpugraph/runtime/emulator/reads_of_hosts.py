@@ -49,7 +49,7 @@ def read_on_each(graph: Graph, iterator: Node, maker: Node, step: ReadOfStep, ho
         return  # a handle is of no use on another host
     _draw_alike(graph, maker)
     for host in hosts.others:
-        own, _ = hosts.copy_iterator(graph, iterator, maker, host)
+        own = hosts.copy_iterator(graph, iterator, maker, host)
         made = _copy(graph, step, hosts, host)
         for tensor in itertools.chain(*step.parts[host * hosts.cores : (host + 1) * hosts.cores]):
             graph.replace_uses(tensor, made[tensor.node].out(tensor.port))
