@@ -10,6 +10,7 @@ from models import Model, batches, corpus, family, finish, linear, rows_of, squa
 from tpugraph import testing
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
+from tpugraph.ir.function_library import functions_named
 from tpugraph.runtime.emulator import dense, staged
 from tpugraph.runtime.emulator.emulated_loop import EmulatedLoop
 from tpugraph.runtime.session import TPUSession
@@ -69,6 +70,21 @@ def test_sums_over_computed_axes_are_of_all_cores_at_once() -> None:
             return session.engine.lowered.compiled_nodes
 
     assert compiled(8) == compiled(2) > 0
+
+
+def test_a_step_does_as_much_for_eight_cores_as_for_two() -> None:
+    """A gradient is one product over the rows of all cores, and what each core gives the last step is carried as one."""
+
+    def functions(cores: int) -> dict[str, list[str]]:
+        with TPUSession(convert(IRIS.graph(), num_replicas=cores, iterations_per_loop=LOOP)) as session:
+            assert isinstance(session.engine, EmulatedLoop)
+            found = functions_named(session.engine.lowered.graph)
+        return {name: sorted(node.op for node in found[name].node_def) for name in ("tpugraph_step", "tpugraph_loop")}
+
+    assert functions(8) == functions(2)
+    step, loop = functions(8).values()
+    assert not any(op.startswith("BatchMatMul") for op in step)
+    assert (step.count("MatMul"), loop.count("Unpack")) == (8, 1)
 
 
 def test_loops_of_any_length_agree_with_single_steps() -> None:

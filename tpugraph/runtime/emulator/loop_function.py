@@ -61,26 +61,60 @@ def results_of(loop: StepLoop) -> tuple[list[Tensor], list[Tensor]]:
 def loop_function(graph: Graph, loop: StepLoop, steps: int) -> str:
     """The function of (count, lists, initial values, fixed values, variables) that runs ``count`` steps."""
     every, last = results_of(loop)
+    kept = _vectors(last)
     body, test, whole = _Body(), _Body(), _Body()
     state: list[Output] = [(_INT32, ()), (_INT32, ()), *(stack_of(t, steps) for t in (*loop.staged, *every)),
-                           *map(output_of, (*last, *loop.fixed, *loop.variables))]  # fmt: skip
+                           *map(_like, kept), *map(output_of, (*loop.fixed, *loop.variables))]  # fmt: skip
     names = {
         "body": body.save(graph, "tpugraph_body", _body(loop, body, state)),
         "cond": test.save(graph, "tpugraph_more", [_more(test, state)]),
     }
     count = whole.argument(state[0])
     lists = [whole.argument(stack_of(t, steps)) for t in loop.staged]
-    rest = [whole.argument(output_of(t)) for t in (*last, *loop.fixed, *loop.variables)]
+    initial = {t: whole.argument(output_of(t)) for t in last}
+    rest = [whole.argument(output_of(t)) for t in (*loop.fixed, *loop.variables)]
     stacks = [_zeros(whole, stack_of(t, steps)) for t in every]
+    vectors = [_packed(whole, [initial[t] for t in group]) for group in kept]
     result = whole.add(
         "While",
-        [whole.integers(0), count, *lists, *stacks, *rest],
+        [whole.integers(0), count, *lists, *stacks, *vectors, *rest],
         {"T": [kind for kind, _ in state], "output_shapes": [],
          **{key: attrs.Func(name) for key, name in names.items()}, "parallel_iterations": 1},
         state,
     )  # fmt: skip
     first = 2 + len(lists)
-    return whole.save(graph, "tpugraph_loop", [result.out(first + i) for i in range(len(every) + len(last))])
+    found = [result.out(first + i) for i in range(len(every) + len(kept))]
+    of_last = {t: value for group, whole_value in zip(kept, found[len(every):], strict=True)
+               for t, value in zip(group, _unpacked(whole, whole_value, len(group)), strict=True)}  # fmt: skip
+    return whole.save(graph, "tpugraph_loop", [*found[: len(every)], *(of_last[t] for t in last)])
+
+
+def _vectors(last: Sequence[Tensor]) -> list[list[Tensor]]:
+    """What is wanted of the last step; scalars of one dtype are carried as one vector, because XLA spends as much on each value."""
+    scalars: dict[str, list[Tensor]] = {}
+    for tensor in last:
+        if tensor.shape == ():
+            scalars.setdefault(tensor.dtype.name, []).append(tensor)
+    return [*([t] for t in last if t.shape != ()), *scalars.values()]
+
+
+def _like(group: Sequence[Tensor]) -> Output:
+    kind, shape = output_of(group[0])
+    return (kind, shape) if len(group) == 1 else (kind, (len(group),))
+
+
+def _packed(body: _Body, values: Sequence[Tensor]) -> Tensor:
+    if len(values) == 1:
+        return values[0]
+    kind, count = values[0].dtype, len(values)
+    return body.add("Pack", values, {"N": count, "T": kind, "axis": 0}, [(kind, (count,))]).out()
+
+
+def _unpacked(body: _Body, value: Tensor, count: int) -> list[Tensor]:
+    if count == 1:
+        return [value]
+    made = body.add("Unpack", [value], {"num": count, "T": value.dtype, "axis": 0}, [(value.dtype, ())] * count)
+    return [made.out(port) for port in range(count)]
 
 
 def _more(body: _Body, state: Sequence[Output]) -> Tensor:
@@ -93,9 +127,10 @@ def _body(loop: StepLoop, body: _Body, state: Sequence[Output]) -> list[Tensor]:
     given = iter([body.argument(like) for like in state])
     index, count = next(given), next(given)
     every, last = results_of(loop)
+    kept = _vectors(last)
     lists = {tensor: next(given) for tensor in loop.staged}
     stacks = [next(given) for _ in every]
-    for _ in last:
+    for _ in kept:
         next(given)
     fixed = {tensor: next(given) for tensor in loop.fixed}
     variables = list(given)
@@ -112,7 +147,8 @@ def _body(loop: StepLoop, body: _Body, state: Sequence[Output]) -> list[Tensor]:
     )  # fmt: skip
     following = body.add("AddV2", [index, body.integers(1)], {"T": _INT32}, [(_INT32, ())]).out()
     written = [_write(body, stack, index, step.out(t.port)) for stack, t in zip(stacks, every, strict=True)]
-    return [following, count, *lists.values(), *written, *(step.out(t.port) for t in last), *fixed.values(), *variables]
+    vectors = [_packed(body, [step.out(t.port) for t in group]) for group in kept]
+    return [following, count, *lists.values(), *written, *vectors, *fixed.values(), *variables]
 
 
 def _element(body: _Body, stack: Tensor, index: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from tpugraph.ir.walks import reached
 from tpugraph.runtime.emulator.copies import Copies
 
 _INT32 = attrs.dtype("int32")
+_PRODUCTS = ("BatchMatMul", "BatchMatMulV2")  # on values of all cores: what MatMul becomes
 
 
 def stack(graph: Graph, copies: Copies, chosen: NodeSet, compiled: Collection[str]) -> NodeSet:
@@ -158,6 +159,7 @@ def _replace(graph: Graph, copies: Copies, chosen: NodeSet, part: _Part, made: _
     gone = {copy: None for node in part.nodes for copy in copies.nodes(node)}
     for tensor, value in zip(part.results, made.results, strict=True):
         _deliver(graph, copies, tensor, held[value.ref()], gone, add)
+    graph.remove_all([node for node in new if node.op in _PRODUCTS and not node.consumers()])
     for waiting in dict.fromkeys(w for node in gone for w in node.control_uses() if w not in gone):
         kept = [c for c in waiting.controls if c not in gone]
         graph.set_controls(waiting, kept if kept or waiting.inputs else [anchor])
@@ -191,12 +193,33 @@ def _deliver(graph: Graph, copies: Copies, tensor: Tensor, value: Tensor, gone: 
     kind, shape = tensor.dtype, tensor.shape or ()
     for use in each[0].node.uses(tensor.port):
         if use.node.op == "AddN" and list(use.node.inputs) == each:
-            axis = add("Const", "cores", [], {"dtype": _INT32, "value": np.zeros(1, "int32")}, [(_INT32, (1,))])
-            graph.retype(
-                use.node, "Sum", inputs=[value, axis.out()], attrs={"T": kind, "Tidx": _INT32, "keep_dims": False}
-            )
+            _sum(graph, use.node, value, add)
     if not any(use.node not in gone for t in each for use in t.node.uses(t.port)):
         return
     pieces = add("Unpack", "core", [value], {"T": kind, "num": copies.count, "axis": 0}, [(kind, shape)] * copies.count)
     for core, old in enumerate(each):
         graph.replace_uses(old, pieces.out(core), where=lambda use: use.node not in gone)
+
+
+def _sum(graph: Graph, total: Node, value: Tensor, add: Any) -> None:
+    """Make the sum over the cores of a stacked value; of the gradients of a weight one product over the rows of all cores."""
+    made = value.node
+    if made.op in _PRODUCTS and made.attr("adj_x") and not made.attr("adj_y") and len(value.shape or ()) == 3:
+        sides = [_all_rows(operand, add) for operand in made.inputs]
+        attributes = {"T": value.dtype, "transpose_a": True, "transpose_b": False}
+        graph.retype(total, "MatMul", inputs=sides, attrs=attributes)
+        return
+    axis = add("Const", "cores", [], {"dtype": _INT32, "value": np.zeros(1, "int32")}, [(_INT32, (1,))])
+    graph.retype(total, "Sum", inputs=[value, axis.out()], attrs={"T": value.dtype, "Tidx": _INT32, "keep_dims": False})
+
+
+def _all_rows(operand: Tensor, add: Any) -> Tensor:
+    """[cores, rows, width] as [cores * rows, width]."""
+    cores, rows, width = (size or 0 for size in operand.shape or ())  # what is compiled has a static shape
+    size = np.asarray([cores * rows, width], "int32")
+    shape = add("Const", "rows", [], {"dtype": _INT32, "value": size}, [(_INT32, (2,))])
+    attributes = {"T": operand.dtype, "Tshape": _INT32}
+    together: Node = add(
+        "Reshape", "rows", [operand, shape.out()], attributes, [(operand.dtype, (cores * rows, width))]
+    )
+    return together.out()
