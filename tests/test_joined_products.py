@@ -41,6 +41,8 @@ def test_one_product_for_all_cores() -> None:
     assert not [name for name in products(graph) if "replica_" in name]
     assert len(products(graph)) == 6  # two layers, and the slopes of weights and rows of each
     assert len(graph.of_type("Split")) == 4
+    rows = [tuple(node.inputs) for node in graph.of_type("ConcatV2")]
+    assert len(rows) == len({inputs[:-1] for inputs in rows})  # a product and the gradient of its weight share them
 
 
 @pytest.mark.parametrize("resource", [False, True])
@@ -52,3 +54,13 @@ def test_it_trains_as_the_whole_batch(*, resource: bool, branched: bool) -> None
 
 def test_with_queues_between_host_and_device() -> None:
     assert len(products(lowered(queues=True))) == 6
+
+
+def test_what_only_waits_for_a_core_is_of_that_core() -> None:
+    """TensorFlow groups the gradients of an op by a NoOp; if one stood for all cores, each would wait for the slowest."""
+    graph = lowered()
+    groups = [node for node in graph.of_type("NoOp") if "group_deps" in node.name]
+    assert len([node for node in groups if node.name.endswith("/replica_1")]) == len(groups) // CORES > 0
+    for node in groups:
+        suffixes = {control.name.partition("/replica_")[2] for control in node.controls}
+        assert suffixes <= {node.name.partition("/replica_")[2], ""}

@@ -21,6 +21,9 @@ from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.pattern import behind, either, match, number, op
 
+_INT32 = attrs.dtype("int32")
+_INT64 = attrs.dtype("int64")
+
 MOST_BYTES = 16 * 2**20
 """The biggest round of batches that is held in memory."""
 
@@ -34,20 +37,22 @@ class _Source:
     size: int
 
 
-def whole_batches(graph: Graph, maker: Node, cores: int) -> bool:
-    """Let the dataset give the batches of all cores of a step as one element; returns whether that was possible.
+def read_batches(graph: Graph, maker: Node, take: Node, cores: int) -> list[Tensor] | None:
+    """Let an iterator give the numbers of the batches of a step; returns the batches of all cores, stacked, for each component.
 
     Args:
         graph: the graph.
         maker: what gives the iterator its dataset.
+        take: the first core's read; what it returns becomes the read of all.
         cores: number of cores.
     """
     source = _source(maker.inputs[0].node)
-    elements = None if source is None else _round(source)
-    if source is None or elements is None:
-        return False
-    graph.set_input(maker, 0, _dataset(graph, maker, elements, source, cores).out())
-    return True
+    batches = None if source is None else _round(source)
+    if source is None or batches is None:
+        return None
+    graph.set_input(maker, 0, _dataset(graph, maker, len(batches[0]), source, cores))
+    numbers = read_numbers(graph, take, (cores,), endless=source.repeats < 0)
+    return [gathered(graph, take, numbers, port, value) for port, value in enumerate(batches)]
 
 
 # --------------------------------------------------------------------------- the dataset as it is
@@ -101,23 +106,60 @@ def _round(source: _Source) -> list[np.ndarray] | None:
 # --------------------------------------------------------------------------- the dataset as it will be
 
 
-def _dataset(graph: Graph, maker: Node, elements: list[np.ndarray], source: _Source, cores: int) -> Node:
-    kinds = [attrs.dtype(e.dtype.name) for e in elements]
-    one: list[attrs.Shape] = [e.shape[1:] for e in elements]
+def _dataset(graph: Graph, maker: Node, batches: int, source: _Source, cores: int) -> Tensor:
+    """The numbers of the batches of a round, again and again, those of a step at a time."""
     make = Builder(graph, "tpugraph/batches", source=maker)
 
-    def stage(op: str, name: str, dataset: Tensor, *more: np.generic, **attributes: Any) -> Tensor:
+    def stage(op: str, name: str, dataset: Tensor, *more: np.generic, shape: attrs.Shape = (), **others: Any) -> Tensor:
         inputs = [dataset, *(make.constant(value, name="value") for value in more)]
-        return make.add(op, inputs, (), name=name, output_types=kinds, metadata="", **attributes)
+        return make.add(op, inputs, (), name=name, output_types=[_INT64], output_shapes=[shape], metadata="", **others)
 
-    rounds = Builder(graph, source=maker).add(
-        "TensorSliceDataset", [make.constant(e, name="value") for e in elements], (), name="tpugraph/batches",
-        output_shapes=one, is_files=False, metadata="", replicate_on_split=False,
+    numbers = Builder(graph, source=maker).add(
+        "TensorSliceDataset", [make.constant(np.arange(batches), name="value")], (), name="tpugraph/batches",
+        output_shapes=[()], is_files=False, metadata="", replicate_on_split=False,
     )  # fmt: skip
-    dataset = stage("RepeatDataset", "repeat", rounds, np.int64(-1), output_shapes=one)
+    dataset = stage("RepeatDataset", "repeat", numbers, np.int64(-1))
     if source.repeats >= 0:
         whole = len(source.components[0]) * source.repeats // source.size
-        dataset = stage("TakeDataset", "take", dataset, np.int64(whole), output_shapes=one)
-    shapes = [(cores, *(s or ())) for s in one]
-    return stage("BatchDatasetV2", "of_a_step", dataset, np.int64(cores), np.bool_(True), output_shapes=shapes,
-                 parallel_copy=False).node  # fmt: skip
+        dataset = stage("TakeDataset", "take", dataset, np.int64(whole))
+    return stage("BatchDatasetV2", "of_a_step", dataset, np.int64(cores), np.bool_(True), shape=(cores,),
+                 parallel_copy=False)  # fmt: skip
+
+
+# --------------------------------------------------------------------------- what is read by numbers
+
+
+def read_numbers(graph: Graph, take: Node, shape: attrs.Shape, *, endless: bool) -> Node:
+    """The read of the numbers of a step, int64 of this shape, where a core read its batch.
+
+    Where they never end nobody has to ask, and the executor reads them itself: they are not worth another thread.
+    """
+    op = "IteratorGetNextSync" if endless else "IteratorGetNext"
+    return graph.add(op, f"{take.name}/numbers", [take.inputs[0]], controls=take.controls,
+                     attrs={"output_types": [_INT64], "output_shapes": [shape]}, outputs=[(_INT64, shape)],
+                     source=take)  # fmt: skip
+
+
+def gathered(graph: Graph, take: Node, numbers: Node, port: int, value: np.ndarray) -> Tensor:
+    """What the numbers of a step choose of a constant."""
+    kind = take.output(port)[0]
+    ends = []
+    for array, of in ((value, kind), (np.zeros((), "int32"), _INT32)):
+        held = graph.add("Const", "tpugraph/rows/held", attrs={"dtype": of, "value": array},
+                         outputs=[(of, array.shape)], source=take)  # fmt: skip
+        ends.append(_entered(graph, take, held))
+    return graph.add("GatherV2", f"{take.name}/rows", [ends[0], numbers.out(), ends[1]],
+                     attrs={"Tparams": kind, "Tindices": _INT64, "Taxis": _INT32, "batch_dims": 0},
+                     outputs=[(kind, (*(numbers.out().shape or ()), *value.shape[1:]))], source=take).out()  # fmt: skip
+
+
+def _entered(graph: Graph, take: Node, held: Node) -> Tensor:
+    """A constant as the loop of the read sees it."""
+    entry = take.inputs[0].node
+    if entry.op not in ops.ENTER:
+        return held.out()
+    made = graph.clone_subgraph([entry], lambda name: f"{held.name}/Enter")[entry]
+    kept = {key: value for key, value in made.raw_attrs.items() if key[0] != "_"}
+    kind = {**kept, "T": held.attr("dtype")}
+    graph.retype(made, entry.op, inputs=[held.out()], attrs=kind, outputs=[held.output(0)])
+    return made.out()

@@ -26,6 +26,7 @@ def copy_per_core(graph: Graph, varying: NodeSet, count: int) -> Copies:
         count: the number of cores.
     """
     copied = [node for node in varying if node.op not in ops.WRITES]  # core 0 alone writes what differs between cores
+    copied += _waiting_for(copied)
     loops = _varying_frames(graph, varying)
     of: dict[Node, list[Node]] = {node: [node] for node in copied}
     waiting = {node: [u for u in node.control_uses() if u not in of] for node in copied}
@@ -42,6 +43,18 @@ def copy_per_core(graph: Graph, varying: NodeSet, count: int) -> Copies:
             for copy in of[node][1:]:
                 graph.add_control(waiter, copy)
     return Copies(count, of)
+
+
+def _waiting_for(copied: Iterable[Node]) -> list[Node]:
+    """What only waits for nodes of each core: a core waits for its own, as on a TPU, and not for the slowest."""
+    found: NodeSet = {}
+    stack = list(copied)
+    while stack:
+        for node in stack.pop().control_uses():
+            if node.op == "NoOp" and in_cluster(node) and node not in found:
+                found[node] = None
+                stack.append(node)
+    return list(found)
 
 
 def _varying_frames(graph: Graph, varying: NodeSet) -> set[str]:

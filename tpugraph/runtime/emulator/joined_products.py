@@ -40,16 +40,16 @@ def join_products(graph: Graph, copies: Copies, sums: Iterable[Node]) -> int:
         """Whether all of them run whenever one does."""
         return len({frame_of[node] for node in products}) == 1 and not any(node in branches for node in products)
 
-    joined = 0
+    joined, rows_of = 0, _Rows()
     for total in sums:
         products = _summed(total)
         if products and _pays(products[0].out(), *products[0].inputs) and together(products):
-            _join_sum(graph, total, products)
+            _join_sum(graph, total, products, rows_of)
             joined += 1
     for node in [node for node in graph.of_type("MatMul") if core_of.get(node) == 0]:
         products = copies.nodes(node)
         if _shares_weight(products) and _pays(node.inputs[1], node.inputs[0], node.out()) and together(products):
-            _join_rows(graph, products)
+            _join_rows(graph, products, rows_of)
             joined += 1
     return joined
 
@@ -84,12 +84,12 @@ def _made(part: Tensor) -> Tensor | None:
     return None
 
 
-def _join_sum(graph: Graph, total: Node, products: list[Node]) -> None:
+def _join_sum(graph: Graph, total: Node, products: list[Node], rows_of: _Rows) -> None:
     replaced = [*_between(total, products), *products]
     waits = dict.fromkeys(control for node in replaced for control in node.controls if control not in products)
     make = Builder(graph, total.name, source=total)
     sides = [
-        _rows(make, [node.inputs[side] for node in products], name) for side, name in enumerate(("inputs", "slopes"))
+        rows_of(make, [node.inputs[side] for node in products], name) for side, name in enumerate(("inputs", "slopes"))
     ]
     for node in products:
         graph.replace_control_uses(node, [operand.node for operand in node.inputs])
@@ -122,10 +122,10 @@ def _shares_weight(products: list[Node]) -> bool:
     )
 
 
-def _join_rows(graph: Graph, products: list[Node]) -> None:
+def _join_rows(graph: Graph, products: list[Node], rows_of: _Rows) -> None:
     first = products[0]
     make = Builder(graph, first.name, source=first)
-    together = _rows(make, [node.inputs[0] for node in products], "rows")
+    together = rows_of(make, [node.inputs[0] for node in products], "rows")
     controls = dict.fromkeys(control for node in products for control in node.controls)
     made = make.add("MatMul", [together, first.inputs[1]], name="joined", controls=controls, transpose_a=False,
                     transpose_b=first.attr("transpose_b"))  # fmt: skip
@@ -138,7 +138,17 @@ def _join_rows(graph: Graph, products: list[Node]) -> None:
     graph.remove_all(products)
 
 
-def _rows(make: Builder, parts: list[Tensor], name: str) -> Tensor:
-    """The rows of all cores in one tensor."""
-    axis = make.constant(0, _INT32, name=f"{name}/axis", controls=[parts[0].node])
-    return make.add("ConcatV2", [*parts, axis], (None, (parts[0].shape or (None, None))[1]), name=name)
+class _Rows:
+    """The rows of all cores in one tensor, which a product and the gradient of its weight share."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Tensor, ...], Tensor] = {}
+
+    def __call__(self, make: Builder, parts: list[Tensor], name: str) -> Tensor:
+        """What holds the parts, one for each core, one below the other."""
+        found = self._made.get(tuple(parts))
+        if found is None:
+            axis = make.constant(0, _INT32, name=f"{name}/axis", controls=[parts[0].node])
+            shape = (None, (parts[0].shape or (None, None))[1])
+            found = self._made[tuple(parts)] = make.add("ConcatV2", [*parts, axis], shape, name=name)
+        return found

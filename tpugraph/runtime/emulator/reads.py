@@ -16,7 +16,7 @@ from tpugraph.analysis.shapes import element_count, is_static
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import readers, source_of
-from tpugraph.runtime.emulator.batches import whole_batches
+from tpugraph.runtime.emulator.batches import read_batches
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.emulator.reads_of_hosts import ReadOfStep, read_on_each
 from tpugraph.runtime.emulator.rows import read_by_number
@@ -49,11 +49,10 @@ def read_together(graph: Graph, takes: list[Node], hosts: Hosts | None = None) -
 
 def _read_of_step(graph: Graph, iterator: Node, maker: Node, takes: list[Node]) -> ReadOfStep:
     """The read of all cores of a step, where that is possible, or the reads as they were."""
-    if whole_batches(graph, maker, len(takes)):
-        return _read_once(graph, iterator, takes)
-    rows = read_by_number(graph, maker, takes[0], len(takes))
-    if rows is not None:
-        return _read_rows(graph, iterator, takes, rows)
+    for by_number in (read_batches, read_by_number):
+        rows = by_number(graph, maker, takes[0], len(takes))
+        if rows is not None:
+            return _read_rows(graph, iterator, takes, rows)
     if _batch(graph, maker, takes):
         return _read_once(graph, iterator, takes)
     return ReadOfStep(takes, [[take.out(port) for port in range(len(take.outputs or ()))] for take in takes])

@@ -14,7 +14,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.trip_counts import steps_per_loop
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
-from tpugraph.runtime.emulator.batches import scalar
+from tpugraph.runtime.emulator.batches import gathered, read_numbers, scalar
 from tpugraph.runtime.pipelines import as_written
 
 AHEAD = 64
@@ -23,7 +23,6 @@ AHEAD = 64
 MOST_AHEAD = 2**20
 """Row numbers that are read ahead at most beyond that: 8 MiB."""
 
-_INT32 = attrs.dtype("int32")
 _INT64 = attrs.dtype("int64")
 _VARIANT = attrs.dtype("variant")
 
@@ -53,11 +52,8 @@ def read_by_number(graph: Graph, maker: Node, take: Node, cores: int) -> list[Te
         return None
     dataset = _numbers(graph, maker, rows, cores)
     graph.set_input(maker, 0, dataset)
-    shape = (cores, rows.core)
-    numbers = graph.add("IteratorGetNext", f"{take.name}/numbers", [take.inputs[0]], controls=take.controls,
-                        attrs={"output_types": [_INT64], "output_shapes": [shape]}, outputs=[(_INT64, shape)],
-                        source=take)  # fmt: skip
-    return [_gather(graph, take, numbers, port, constant) for port, constant in enumerate(rows.constants)]
+    numbers = read_numbers(graph, take, (cores, rows.core), endless=_endless(rows))
+    return [gathered(graph, take, numbers, port, held.attr("value")) for port, held in enumerate(rows.constants)]
 
 
 def _rows(graph: Graph, node: Node) -> _Rows | None:
@@ -83,6 +79,19 @@ def _rows(graph: Graph, node: Node) -> _Rows | None:
     if any(c.op not in ops.CONSTANTS or not c.attr("value").shape for c in constants):
         return None
     return _Rows(constants, stages, len(constants[0].attr("value")), batch, core or batch)
+
+
+def _endless(rows: _Rows) -> bool:
+    """Whether the rows come again and again: they are repeated for ever, and nothing behind that leaves any out."""
+    for stage in rows.stages:
+        if stage.op == "RepeatDataset" and (scalar(stage.inputs[1].node) or 0) < 0:
+            return rows.count > 0
+        if stage.op not in _ORDERS:
+            return False
+    return False
+
+
+_ORDERS = ("ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3")  # give all that they are given
 
 
 def _maps_to_itself(graph: Graph, node: Node) -> bool:
@@ -135,30 +144,6 @@ def _numbers(graph: Graph, maker: Node, rows: _Rows, cores: int) -> Tensor:
                      attrs={"output_types": [_INT64], "output_shapes": [(cores, rows.core)], "slack_period": 0,
                             "legacy_autotune": True, "buffer_size_min": 0, "metadata": ""},
                      outputs=[(_VARIANT, ())], source=maker).out()  # fmt: skip
-
-
-def _gather(graph: Graph, take: Node, numbers: Node, port: int, constant: Node) -> Tensor:
-    kind, shape = take.output(port)
-    ends = []
-    for value, of in ((constant.attr("value"), kind), (np.zeros((), "int32"), _INT32)):
-        held = graph.add("Const", "tpugraph/rows/held", attrs={"dtype": of, "value": value},
-                         outputs=[(of, value.shape)], source=take)  # fmt: skip
-        ends.append(_entered(graph, take, held))
-    return graph.add("GatherV2", f"{take.name}/rows", [ends[0], numbers.out(), ends[1]],
-                     attrs={"Tparams": kind, "Tindices": _INT64, "Taxis": _INT32, "batch_dims": 0},
-                     outputs=[(kind, (*(numbers.out().shape or ()), *(shape or ())[1:]))], source=take).out()  # fmt: skip
-
-
-def _entered(graph: Graph, take: Node, held: Node) -> Tensor:
-    """A constant as the loop of the read sees it."""
-    entry = take.inputs[0].node
-    if entry.op not in ops.ENTER:
-        return held.out()
-    made = graph.clone_subgraph([entry], lambda name: f"{held.name}/Enter")[entry]
-    kept = {key: value for key, value in made.raw_attrs.items() if key[0] != "_"}
-    kind = {**kept, "T": held.attr("dtype")}
-    graph.retype(made, entry.op, inputs=[held.out()], attrs=kind, outputs=[held.output(0)])
-    return made.out()
 
 
 def _outside(graph: Graph, maker: Node, value: np.ndarray | np.generic) -> Tensor:

@@ -164,7 +164,18 @@ def _replace(graph: Graph, copies: Copies, chosen: NodeSet, part: _Part, made: _
         kept = [c for c in waiting.controls if c not in gone]
         graph.set_controls(waiting, kept if kept or waiting.inputs else [anchor])
     graph.remove_all(gone)
+    for node in [node for node in chosen if node.op == "NoOp" and copies.varies(node)]:
+        _wait_once(graph, copies.nodes(node))
     return {node: None for node in (*chosen, *new) if node not in gone and node in graph}
+
+
+def _wait_once(graph: Graph, group: list[Node]) -> None:
+    """Let one node wait for what each core's copy of it waited for."""
+    first, *others = group
+    for node in others:
+        graph.add_controls(first, node.controls)
+        graph.replace_control_uses(node, [first])
+    graph.remove_all(others)
 
 
 def _known(tensor: Any) -> tuple[attrs.DType, attrs.Shape]:
