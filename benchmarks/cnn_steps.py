@@ -16,7 +16,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    return compare("mnist_cnn_no_dropout", 64, loop=20, steps=options.steps, repeats=options.repeats, bound=0.9)
+    return compare("mnist_cnn_no_dropout", 64, loop=20, steps=options.steps, repeats=options.repeats, bound=1.0)
 
 
 if __name__ == "__main__":

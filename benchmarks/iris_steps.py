@@ -16,7 +16,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
-    return compare("iris_dnn", 32, loop=500, steps=options.steps, repeats=options.repeats, bound=3.0)
+    return compare("iris_dnn", 32, loop=500, steps=options.steps, repeats=options.repeats, bound=4.5)
 
 
 if __name__ == "__main__":
