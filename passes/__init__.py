@@ -16,6 +16,7 @@ from tpugraph.passes.prune import Prune
 from tpugraph.passes.replicate import Replicate
 from tpugraph.passes.resource_variables import ResourceVariables
 from tpugraph.passes.separate_rows import SeparateRows
+from tpugraph.passes.shard_tables import ShardTables
 from tpugraph.passes.split_batch import SplitBatch
 from tpugraph.passes.static_shapes import StaticShapes
 from tpugraph.passes.training_loop import TrainingLoop
@@ -33,6 +34,7 @@ PASSES: tuple[type[Pass], ...] = (
     BatchNorm,
     DenseRows,
     CrossReplicaSum,
+    ShardTables,
     Outfeed,
     Infeed,
     TrainingLoop,

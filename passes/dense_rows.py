@@ -10,6 +10,7 @@ from tpugraph.ir import Graph, Node
 from tpugraph.partition.dense_steps import ALL_DENSE, DENSE
 from tpugraph.partition.row_norms import add_up_before_squares
 from tpugraph.partition.row_updates import make_rows_dense, rows_of
+from tpugraph.partition.tables.row_tables import row_tables
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -19,10 +20,12 @@ class DenseRows(Pass):
 
     Each core adds its rows up in a tensor of the variable's shape, which cross-replica-sum sums over the cores. It is done
     where a row of zeros changes nothing: in plain gradient descent, in Adam, which writes all its rows anyway, in Adagrad.
-    Norms of rows that belong to distinct ids are taken of such sums, too: two cores may have rows of one id.
+    Norms of rows that belong to distinct ids are taken of such sums, too: two cores may have rows of one id. Tables that are going
+    to be dealt out to the cores get rows: a sum in their shape would not fit where they do not.
     """
 
     num_replicas: int = 8
+    shard_tables: int = 0
 
     requires = ("placed", "shapes_known")
     ensures = ("placed", "shapes_known")
@@ -36,10 +39,18 @@ class DenseRows(Pass):
             make_rows_dense(graph, rows)
         if self.num_replicas > 1:
             add_up_before_squares(graph, device)
-        steps = [n for n in device if n.op in DENSE and ops.WRITES[n.op].rows is not None and n not in joined]
+        kept = {*joined, *self._of_sharded_tables(graph)}
+        steps = [
+            n for n in graph.of_type(*DENSE) if n in device and ops.WRITES[n.op].rows is not None and n not in kept
+        ]
         if self.num_replicas > 1 and steps:
             self._make_cheap(graph, steps)
         add_literals(graph, [n.name for n in graph.of_type("Const") if n.made_by == self.name])
+
+    def _of_sharded_tables(self, graph: Graph) -> list[Node]:
+        """The updates of tables that are going to be dealt out to the cores."""
+        found, _ = row_tables(graph, self.num_replicas, self.shard_tables if self.num_replicas > 1 else 0)
+        return [step for table in found for step in table.steps]
 
     def _make_cheap(self, graph: Graph, steps: list[Node]) -> None:
         """Make those dense that are fewer bytes."""

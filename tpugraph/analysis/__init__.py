@@ -15,7 +15,7 @@ from tpugraph.analysis.sides_of_step import (
     must_be_host,
     num_replicas,
 )
-from tpugraph.analysis.varying_values import reading_host, replica_varying, varying_from, varying_with_input
+from tpugraph.analysis.varying_values import reading_host, replica_varying, varying_from, varying_with_input, writes_own
 from tpugraph.ir.frames import frames, in_loop, loop_order
 from tpugraph.ir.regions import conditional
 
@@ -41,4 +41,5 @@ __all__ = [
     "replica_varying",
     "varying_from",
     "varying_with_input",
+    "writes_own",
 ]

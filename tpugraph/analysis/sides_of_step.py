@@ -35,7 +35,7 @@ def fed_to_device(graph: Graph) -> list[Tensor]:
     """The host tensors that the device reads, in the order of the graph; variables and cluster arguments are none."""
     device = cluster_nodes(graph)
     found = {t for node in device for t in node.inputs if t.node not in device}
-    feeding = {t.node for t in found if t.node.op not in ops.RESOURCE_VARIABLES and t.node.op != "TPUReplicatedInput"}
+    feeding = {t.node for t in found if t.node.op not in ops.RESOURCE_VARIABLES | ops.CLUSTER_INPUTS}
     return [t for node in graph if node in feeding for t in map(node.out, node.used_ports()) if t in found]
 
 

@@ -11,7 +11,7 @@ from tpugraph.analysis.sides_of_step import NodeSet, cluster_nodes
 from tpugraph.ir import Graph, Node
 from tpugraph.ir.frames import frames
 from tpugraph.ir.regions import behind
-from tpugraph.ir.walks import readers
+from tpugraph.ir.walks import readers, source_of
 
 
 def varying_from(graph: Graph, sources: Iterable[Node], *, within: Mapping[Node, Any] | None = None) -> NodeSet:
@@ -87,6 +87,13 @@ def varying_with_input(graph: Graph) -> NodeSet:
 def reading_host(device: NodeSet) -> NodeSet:
     """Those of the device nodes that read the host otherwise than through a variable."""
     return {n: None for n in device for t in n.inputs if t.node not in device and t.node.op not in ops.VARIABLES}
+
+
+def writes_own(node: Node) -> bool:
+    """Whether a node writes a variable that each core has one of."""
+    fact = ops.WRITES.get(node.op)
+    handles = () if fact is None else (source_of(node.inputs[i], ops.HANDLE_ALIASES) for i in fact.variables)
+    return any(handle.node.op in ops.CLUSTER_INPUTS and len(set(handle.node.inputs)) > 1 for handle in handles)
 
 
 def _spread(stack: list[Node], varying: NodeSet, chosen: Mapping[Node, Any]) -> None:

@@ -143,6 +143,14 @@ _MODE = (
 )
 _PIPELINE = (
     Flag(
+        "shard_tables",
+        "integer",
+        0,
+        "share the rows of tables of at least so many bytes among the cores, where the step reads and writes them by rows",
+        shown="BYTES",
+        lowest=0,
+    ),
+    Flag(
         "max_ids",
         "integer",
         0,

@@ -22,7 +22,7 @@ from tpugraph.analysis.step import (
 )
 from tpugraph.compiler import preconditions, serving_input
 from tpugraph.compiler.recording import Recording
-from tpugraph.compiler.report_facts import collectives, lookups, notes_of, reduction, step_order
+from tpugraph.compiler.report_facts import collectives, lookups, notes_of, reduction, step_order, tables
 from tpugraph.ir import Graph, graphdef
 from tpugraph.partition import one_row
 from tpugraph.passes import PASSES, PIPELINES
@@ -59,6 +59,7 @@ class ConvertOptions:
             a note says that it takes them for numbers of the model.
         literals: names of constants that are numbers of the model, where the compiler asks.
         max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open.
+        shard_tables: tables of at least so many bytes that are read and written by rows are dealt out to the cores; 0 for none.
         mode: ``train``, ``eval`` or ``predict``: what kind of graph the model is.
         metrics: of mode ``eval``: value tensor and update op of each metric by name; None finds them.
         predictions: of mode ``predict``: the tensor of each prediction by name; None finds them.
@@ -83,6 +84,7 @@ class ConvertOptions:
     batch_constants: tuple[str, ...] = ()
     literals: tuple[str, ...] = ()
     max_ids: int = 0
+    shard_tables: int = 0
     mode: str = "train"
     metrics: Mapping[str, tuple[str, str]] | None = None
     predictions: Mapping[str, str] | None = None
@@ -103,8 +105,10 @@ class ConvertOptions:
                              fix=f"--iterations_per_loop={MOST_ITERATIONS} or less")  # fmt: skip
         if self.dump_after and self.dump_dir is None and not self.dump_changed:
             raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR, or --dump_changed")
-        if isinstance(self.max_ids, bool) or not isinstance(self.max_ids, int) or self.max_ids < 0:
-            raise UsageError(f"max_ids is {self.max_ids!r}, but must be a whole number", fix="--max_ids=8")
+        for name, example in (("max_ids", 8), ("shard_tables", 1 << 30)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise UsageError(f"{name} is {value!r}, but must be a whole number", fix=f"--{name}={example}")
         if self.batch_mode not in ("per_replica", "global"):
             raise UsageError(f"'{self.batch_mode}' is no batch mode", fix="--batch_mode=per_replica or global")
         if self.batch_norm not in ("global", "per_core"):
@@ -254,6 +258,7 @@ def _report(
         "reduction": reduction(graph),
         "collectives": collectives(graph),
         "lookups": lookups(graph),
+        "tables": tables(graph),
         "step_order": step_order(graph),
         "varying_updates": (graph.kept(Partitioned) or Partitioned()).unified,
         "bytes_per_step": {

@@ -14,6 +14,7 @@ from tpugraph.analysis.step import (
     PaddedBatches,
     PaddedLookups,
     Partitioned,
+    ShardedTables,
 )
 from tpugraph.ir import Graph
 
@@ -27,7 +28,7 @@ def reduction(graph: Graph) -> dict[str, str | None]:
 def collectives(graph: Graph) -> dict[str, Any]:
     """What the cores combine in each step: how many sums, how many bytes of a core, which tensors, and what is gathered."""
     partitioned = graph.kept(Partitioned) or Partitioned()
-    sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by == "cross-replica-sum"]
+    sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by in ("cross-replica-sum", "shard-tables")]
     return {
         "sums": len(sums),
         "bytes": sum(shapes.byte_size(node.out()) or 0 for node in sums),
@@ -40,6 +41,24 @@ def lookups(graph: Graph) -> dict[str, Any]:
     """Which lists of ids are padded, to how many in a row (``by_flag``: as --max_ids says), and which tables were in pieces."""
     padded, joined = graph.kept(PaddedLookups) or PaddedLookups(), graph.kept(JoinedTables) or JoinedTables()
     return {"padded": padded.most, "by_flag": list(padded.flagged), "joined": joined.pieces}
+
+
+def tables(graph: Graph) -> dict[str, Any]:
+    """Which tables were dealt out to the cores, with what a core holds of each and what its lookups sum; which were not, and why."""
+    found = graph.kept(ShardedTables) or ShardedTables()
+    sharded = {
+        name: {
+            "variables": list(table.variables),
+            "rows": table.rows,
+            "rows_per_core": table.rows_per_core,
+            "bytes_per_core": table.bytes_per_core,
+            "bytes": table.bytes,
+            "sums": len(table.sums),
+            "sum_bytes": sum(shapes.byte_size(graph[sum_].out()) or 0 for sum_ in table.sums),
+        }
+        for name, table in found.tables.items()
+    }
+    return {"least_bytes": found.least_bytes, "sharded": sharded, "whole": dict(found.whole)}
 
 
 def step_order(graph: Graph) -> dict[str, Any]:

@@ -284,7 +284,10 @@ INFEED_DTYPES = records()["InfeedDequeueTuple"].dtypes or frozenset()
 REDUCE_DTYPES = records()["CrossReplicaSum"].dtypes or frozenset()
 """What CrossReplicaSum takes."""
 
-TPU_SYSTEM = _role("tpu")
+CLUSTER_INPUTS = _role("cluster_input")
+"""Ops that give each core its own of their operands, which are values of the host or variables."""
+
+TPU_SYSTEM = _role("tpu") | CLUSTER_INPUTS
 """Ops that make a graph a TPU graph; no CPU kernel runs them."""
 
 COMPILE_TIME_CONSTANTS = _ops(lambda record: bool(record.constants))

@@ -45,7 +45,7 @@ Role = Literal[
     "iterator", "get_next", "make_iterator", "queue", "dequeue", "enqueue", "close_queue", "placeholder",  # input
     "map_dataset", "flat_map_dataset", "slice_dataset",  # datasets of datasets
     "python", "summary", "summary_writer", "print", "assert", "check", "save", "restore", "table", "fill_table",  # host
-    "container", "take", "random", "sampler", "tpu",  # state of a step
+    "container", "take", "random", "sampler", "tpu", "cluster_input",  # state of a step
     "constant", "shape", "slice", "pad", "fill", "filled", "unpack", "pick", "range",  # shapes
     "top_k", "identity", "reduction", "division", "guarded_division", "product", "stitch", "unique", "segment_gradient",  # arithmetic
 ]  # fmt: skip

@@ -14,7 +14,8 @@ _REDUCED = frozenset({"float16", "bfloat16", "float32", "float64", "int32", "uin
 """By the definition of the op."""
 
 op("ConfigureDistributedTPU ShutdownDistributedTPU TPUReplicateMetadata TPUCompilationResult", role="tpu")
-op("TPUReplicatedInput TPUReplicatedOutput XlaSetDynamicDimensionSize", role="tpu")
+op("TPUReplicatedInput", role="cluster_input")
+op("TPUReplicatedOutput XlaSetDynamicDimensionSize", role="tpu")
 op("InfeedEnqueueTuple", role="tpu", dtypes=_INFEED)
 op("InfeedDequeueTuple", role="tpu", dtypes=_INFEED, trusted=Trusted(alike=("dtypes", "shapes")))
 op("OutfeedEnqueueTuple OutfeedDequeueTuple", role="tpu")

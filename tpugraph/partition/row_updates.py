@@ -74,7 +74,7 @@ def rows_of(steps: Iterable[Node], dense: Collection[str], shape_of: ShapeOf = s
         fact = ops.WRITES[step.op]
         assert fact.rows is not None  # these are updates of rows
         numbers = step.inputs[fact.rows]
-        unique = numbers.node if numbers.node.op in ops.UNIQUE and not numbers.port else None
+        unique = distinct_by(numbers)
         if unique in seen:
             continue
         if unique is not None:
@@ -114,13 +114,13 @@ def _fits(rows: Rows) -> bool:
 
 def _summed(unique: Node, dense: Collection[str], shape_of: ShapeOf) -> Rows | None:
     """The rows that are summed by number for some updates, where nothing else asks which numbers there are."""
-    total = next((use.node for use in unique.uses(1) if use.node.op == "UnsortedSegmentSum"), None)
-    if total is None or len(unique.uses(1)) != 1 or unique.control_uses():
+    total = total_of(unique)
+    if total is None or unique.control_uses():
         return None
     between, steps = _followers(total, dense)
     asking = {use.node for use in unique.uses(0)} - steps.keys()
     others = {use.node for node in (total, *between) for use in node.uses()} - between.keys() - steps.keys()
-    if others or not steps or not all(_counts(node, total) for node in asking):
+    if others or not steps or not all(only_counts(node, total) for node in asking):
         return None
     shapes = {shape_of(step) for step in steps}
     if len(shapes) != 1 or any(step.inputs[ops.WRITES[step.op].rows or 0] != unique.out() for step in steps):
@@ -154,7 +154,18 @@ def _keeps_zeros(node: Node, derived: set[Node]) -> bool:
     return small and any(all(node.inputs[i].node in derived for i in together) for together in signature.linear)
 
 
-def _counts(node: Node, total: Node) -> bool:
+def distinct_by(numbers: Tensor) -> Node | None:
+    """The node that finds which numbers there are, where these are the distinct ones; else None."""
+    return numbers.node if numbers.node.op in ops.UNIQUE and not numbers.port else None
+
+
+def total_of(unique: Node) -> Node | None:
+    """The sum of the rows that have one number, where nothing else asks which of the distinct numbers each row has."""
+    total = next((use.node for use in unique.uses(1) if use.node.op == "UnsortedSegmentSum"), None)
+    return total if len(unique.uses(1)) == 1 else None
+
+
+def only_counts(node: Node, total: Node) -> bool:
     """Whether a node only leads to the number of rows of a sum."""
     while node is not total:
         uses = node.uses()

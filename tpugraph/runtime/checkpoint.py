@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.saves import saved_by
+from tpugraph.ir.walks import source_of
+from tpugraph.partition.tables.shards import ROWS, table_of
 from tpugraph.runtime.checkpoints import checkpoint_folder
 from tpugraph.runtime.checkpoints.background_save import BackgroundSave
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, index_of, newest
@@ -26,9 +29,32 @@ _NO_POSITION = (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError,
 """What TensorFlow says of an input whose position it cannot save."""
 
 
-def reads_of(graph: Graph) -> dict[str, str]:
-    """Of each saved variable: the tensor that reads it for the graph's save op."""
-    return {_handle(tensor).name: f"{tensor.node.name}:{tensor.port}" for _, _, tensor in _saved(graph)}
+@dataclass(frozen=True)
+class Held:
+    """A variable of the graph that holds a saved variable, or some of its rows.
+
+    Attributes:
+        variable: its name.
+        read: the tensor that reads what is saved.
+        rows: how many rows it holds of the saved variable; None where it holds all.
+        room: the shape of what it has room for, with ``rows``.
+    """
+
+    variable: str
+    read: str
+    rows: int | None = None
+    room: tuple[int, ...] = ()
+
+
+def held_by(graph: Graph) -> dict[str, tuple[Held, ...]]:
+    """What holds each saved variable, by its name in the plain graph: one variable, or the shards of a table in their order."""
+    found: dict[str, tuple[Held, ...]] = {}
+    for _, _, tensor in _saved(graph):
+        handle = _handle(tensor)
+        room = tuple(handle.attr("shape")) if handle.has_attr(ROWS) else ()
+        held = Held(handle.name, f"{tensor.node.name}:{tensor.port}", handle.attr(ROWS, None), room)
+        found[table_of(handle)] = (*found.get(table_of(handle), ()), held)
+    return found
 
 
 def keys_of(graph: Graph) -> dict[str, tuple[str, str, tuple[int | None, ...] | None]]:
@@ -36,7 +62,8 @@ def keys_of(graph: Graph) -> dict[str, tuple[str, str, tuple[int | None, ...] | 
     found = {}
     for key, piece, tensor in _saved(graph):
         handle = _handle(tensor)
-        found[handle.name] = (key, piece, handle.attr("shape"))
+        whole = (key, "", _whole_shape(piece, ())) if handle.has_attr(ROWS) else (key, piece, handle.attr("shape"))
+        found[table_of(handle)] = whole
     return found
 
 
@@ -49,8 +76,8 @@ def _saved(graph: Graph) -> list[tuple[str, str, Tensor]]:
 
 
 def _handle(tensor: Tensor) -> Node:
-    """The variable that a saved tensor is read from."""
-    handle = tensor.node.inputs[0].node if tensor.node.inputs else tensor.node
+    """The variable that a saved tensor is read from, perhaps some of its rows."""
+    handle = source_of(tensor, ops.SLICES | ops.READS).node
     if handle.op not in ops.RESOURCE_VARIABLES:
         raise GraphError("what is saved is read from no variable", node=tensor.node, fix=_AGAIN)
     return handle

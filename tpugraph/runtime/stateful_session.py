@@ -41,10 +41,10 @@ class StatefulSession:
         self.engine = engine
         self.notes = list(engine.notes)
         self.restored_from: str | None = None
-        reads, keys = checkpoint.reads_of(graph), checkpoint.keys_of(graph)
+        held, keys = checkpoint.held_by(graph), checkpoint.keys_of(graph)
         self._host = GraphSession(graph, start, files=files, note=self.notes.append, stall_seconds=stall_seconds)
         engine.attach(self._host)
-        self._variables = Variables(self._host.graph, reads, self._run)
+        self._variables = Variables(self._host.graph, held, self._run)
         self._checkpoints = SessionCheckpoints(self._host, engine, keys, self._run, self.notes.append)
         self._trained = 0
         self._initialized = False

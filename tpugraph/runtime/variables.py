@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
+from tpugraph.runtime.checkpoint import Held
 from tpugraph.support.errors import RunError
 
 Run = Callable[[Any, Mapping[Any, Any] | None], Any]
@@ -20,16 +21,16 @@ class Variables:
 
     Args:
         graph: the ``tf.Graph``.
-        reads: the tensor that reads each variable that a checkpoint holds, by name.
+        held: what holds each variable that a checkpoint holds, by name.
         run: runs fetches in the session.
     """
 
-    def __init__(self, graph: Any, reads: Mapping[str, str], run: Run) -> None:
+    def __init__(self, graph: Any, held: Mapping[str, tuple[Held, ...]], run: Run) -> None:
         self._graph = graph
-        self._saved = tuple(reads)
-        self._reads = dict(reads)
+        self._held = held
+        self._reads = {name: [piece.read for piece in pieces] for name, pieces in held.items()}
         self._run = run
-        self._setters: dict[str, tuple[Any, Any]] = {}
+        self._setters: dict[str, tuple[Any, list[Any]]] = {}
 
     def values(self, names: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
         """The values of several variables in one run; of all that a checkpoint holds when ``names`` is None.
@@ -37,12 +38,13 @@ class Variables:
         Raises:
             RunError: there is no such variable.
         """
-        wanted = list(self._saved if names is None else names)
+        wanted = list(self._held if names is None else names)
         for name in wanted:
             if name not in self._reads:
-                self._reads[name] = self._read_of(name)
+                self._reads[name] = [self._read_of(name)]
         found = self._run([self._reads[name] for name in wanted], None) if wanted else []
-        return {name: np.asarray(value) for name, value in zip(wanted, found, strict=True)}
+        return {name: np.concatenate(parts) if len(parts) > 1 else np.asarray(parts[0])
+                for name, parts in zip(wanted, found, strict=True)}  # fmt: skip
 
     def assign(self, values: Mapping[str, Any]) -> None:
         """Give variables that a checkpoint holds new values.
@@ -51,7 +53,7 @@ class Variables:
             RunError: there is no such variable, or a value of another shape.
         """
         for name in values:
-            if name not in self._saved:
+            if name not in self._held:
                 raise RunError(f"there is no saved variable '{name}'")
             if name not in self._setters:
                 self._setters[name] = self._setter_of(name)
@@ -73,9 +75,25 @@ class Variables:
             kind = tf.as_dtype(operation.get_attr("dtype"))
             return str(tf.raw_ops.ReadVariableOp(resource=operation.outputs[0], dtype=kind).name)
 
-    def _setter_of(self, name: str) -> tuple[Any, Any]:
-        """What is fed with a new value, and the op that writes it."""
+    def _setter_of(self, name: str) -> tuple[Any, list[Any]]:
+        """What is fed with a new value, and the ops that write it."""
+        pieces = self._held[name]
         with self._graph.as_default():
-            handle = self._graph.get_operation_by_name(name).outputs[0]
-            held = tf.compat.v1.placeholder(self._graph.get_tensor_by_name(self._reads[name]).dtype)
-            return held, tf.raw_ops.AssignVariableOp(resource=handle, value=held)
+            given = tf.compat.v1.placeholder(self._graph.get_tensor_by_name(self._reads[name][0]).dtype)
+            parts = [given] if pieces[0].rows is None else _shards(given, pieces)
+            handles = [self._graph.get_operation_by_name(held.variable).outputs[0] for held in pieces]
+            writes = [
+                tf.raw_ops.AssignVariableOp(resource=handle, value=part)
+                for handle, part in zip(handles, parts, strict=True)
+            ]
+        return given, writes
+
+
+def _shards(value: Any, pieces: Sequence[Held]) -> list[Any]:
+    """A whole value dealt out: to each piece its rows, with zeros where it has room for more."""
+    rows, width = [held.rows or 0 for held in pieces], pieces[0].room[1:]
+    parts = tf.split(tf.ensure_shape(value, (sum(rows), *width)), rows)
+    return [
+        tf.pad(part, [[0, held.room[0] - count], *[[0, 0]] * len(width)])
+        for part, held, count in zip(parts, pieces, rows, strict=True)
+    ]

@@ -10,9 +10,10 @@ from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
+from tpugraph.partition.tables.shards import ROWS, padded, table_of
 from tpugraph.roles.findings import Variable
 
-_STRING = attrs.dtype("string")
+_STRING, _INT32 = attrs.dtype("string"), attrs.dtype("int32")
 ITERATOR_KEY = "tpugraph/input/{}"
 """Checkpoint key of the state of an iterator."""
 
@@ -30,7 +31,7 @@ def add_checkpoint_ops(graph: Graph) -> dict[str, str]:
         saved = [v for v in graph.roles.variables.values() if v.name in graph and not v.name.startswith("tpugraph/")]
     iterators = [n for n in graph.of_type(*ops.ITERATORS) if any(u.node.op in ops.MAKE_ITERATOR for u in n.uses())]
     values = [_value(make, graph[variable.name]) for variable in saved]
-    keys = [v.key or v.name for v in saved]
+    keys = [v.key or table_of(graph[v.name]) for v in saved]
     slices = [v.slice for v in saved]
     _save(make, prefix, keys, slices, values, "tpugraph/save")
     _restore(make, prefix, saved)
@@ -49,7 +50,14 @@ def _strings(make: Builder, name: str, values: Sequence[str]) -> Tensor:
 
 def _value(make: Builder, handle: Node) -> Tensor:
     kind, shape = handle.attr("dtype"), handle.attr("shape")
-    return make.add("ReadVariableOp", [handle.out()], shape, name="tpugraph/save/read", dtype=kind)
+    value = make.add("ReadVariableOp", [handle.out()], shape, name="tpugraph/save/read", dtype=kind)
+    if not handle.has_attr(ROWS):
+        return value
+    begin = make.constant([0] * len(shape), _INT32, name="tpugraph/save/begin")
+    held = (handle.attr(ROWS), *shape[1:])
+    return make.add(
+        "Slice", [value, begin, make.constant(held, _INT32, name="tpugraph/save/size")], held, name="tpugraph/save/rows"
+    )
 
 
 def _position(make: Builder, iterator: Node) -> Tensor:
@@ -64,15 +72,24 @@ def _save(make: Builder, prefix: Tensor, keys: list[str], slices: list[str], val
 
 def _restore(make: Builder, prefix: Tensor, variables: list[Variable]) -> None:
     name, handles = "tpugraph/restore", [make.graph[v.name] for v in variables]
-    keys = _strings(make, f"{name}/keys", [v.key or v.name for v in variables])
+    keys = _strings(
+        make, f"{name}/keys", [v.key or table_of(handle) for v, handle in zip(variables, handles, strict=True)]
+    )
     slices = _strings(make, f"{name}/slices", [v.slice for v in variables])
     kinds = [handle.attr("dtype") for handle in handles]
     read = make.node("RestoreV2", [prefix, keys, slices], name=f"{name}/read", dtypes=kinds)
     assigns = [
-        make.node("AssignVariableOp", [handle.out(), read.out(port)], name=f"{name}/assign")
+        make.node("AssignVariableOp", [handle.out(), _filled(make, handle, read.out(port))], name=f"{name}/assign")
         for port, handle in enumerate(handles)
     ]
     make.node("NoOp", name=name, controls=assigns)
+
+
+def _filled(make: Builder, handle: Node, value: Tensor) -> Tensor:
+    """What a checkpoint holds of a variable, with zeros where a shard has room for more."""
+    if not handle.has_attr(ROWS):
+        return value
+    return padded(make, value, handle.attr(ROWS), handle.attr("shape"), name="tpugraph/restore/padded")
 
 
 def _restore_input(make: Builder, prefix: Tensor, iterators: list[Node]) -> None:

@@ -177,8 +177,10 @@ def _gradients_reduced(graph: Graph) -> Iterator[Violation]:
 
 @_invariant
 def _uniform_writes(graph: Graph) -> Iterator[Violation]:
-    """Every variable write in the step is replicated."""
-    writes = [node for node in _varying(graph) if node.op in ops.WRITES and in_cluster(node)]
+    """Every write in the step of a variable that the cores have in common is replicated."""
+    writes = [
+        node for node in _varying(graph) if node.op in ops.WRITES and in_cluster(node) and not analysis.writes_own(node)
+    ]
     of_input = analysis.varying_with_input(graph) if writes else {}
     for node in writes:
         if node in of_input:
@@ -211,7 +213,7 @@ def _fed_by_infeed(graph: Graph) -> Iterator[Violation]:
     for node in device:
         for tensor in node.inputs:
             other = tensor.node
-            if other in device or other.op in ops.RESOURCE_VARIABLES or other.op == "TPUReplicatedInput":
+            if other in device or other.op in ops.RESOURCE_VARIABLES | ops.CLUSTER_INPUTS:
                 continue
             yield Violation(node, f"reads '{tensor}', which is on the host", "run the pass infeed")
         if id(node.controls) in groups:

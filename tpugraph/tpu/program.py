@@ -110,6 +110,7 @@ def _summary_lines(report: dict[str, Any]) -> list[str]:
         f"train op    {', '.join(f['name'] for f in report['train_ops'])}",
         *_combined_lines(report),
         *_lookup_lines(report["lookups"]),
+        *_table_lines(report["tables"], report["num_replicas"]),
         f"infeed      {traffic['infeed']:,} bytes per step ({naive_cut(traffic['infeed_naive'])})",
         f"outfeed     {traffic['outfeed']:,} bytes per step",
         f"loop        {counted(report['iterations_per_loop'], 'step')} per Session.run",
@@ -146,6 +147,18 @@ def _lookup_lines(found: dict[str, Any]) -> list[str]:
     if found["joined"]:
         lines.append(f"joined      {counted(len(found['joined']), 'lookup')} of tables in pieces")
     return lines
+
+
+def _table_lines(found: dict[str, Any], cores: int) -> list[str]:
+    """The tables whose rows the cores share, with the bytes of a core and what lookups cost; and why others are whole."""
+    lines = []
+    for name, table in found["sharded"].items():
+        also = counted(len(table["variables"]) - 1, "variable") + " of the optimizer"
+        lines.append(f"sharded     {name}{f' and {also}' if table['variables'][1:] else ''}: {table['rows']:,} rows, "
+                     f"{table['rows_per_core']:,} on each of {cores} cores, {table['bytes_per_core']:,} bytes of "
+                     f"{table['bytes']:,}; lookups take {counted(table['sums'], 'sum')}, {table['sum_bytes']:,} bytes "
+                     "per step")  # fmt: skip
+    return lines + [f"not sharded {name}: {why}" for name, why in found["whole"].items()]
 
 
 def _ranged(numbers: Iterable[int]) -> str:

@@ -25,7 +25,8 @@ def copy_per_core(graph: Graph, varying: NodeSet, count: int) -> Copies:
         varying: the replica-varying nodes of one cluster.
         count: the number of cores.
     """
-    copied = [node for node in varying if node.op not in ops.WRITES]  # core 0 alone writes what differs between cores
+    # of a variable that the cores have in common core 0 alone writes what differs between them
+    copied = [node for node in varying if node.op not in ops.WRITES or analysis.writes_own(node)]
     copied += _waiting_for(copied)
     loops = _varying_frames(graph, varying)
     of: dict[Node, list[Node]] = {node: [node] for node in copied}

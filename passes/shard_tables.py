@@ -1,0 +1,58 @@
+"""Large tables are dealt out: each core holds some of their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tpugraph.analysis.step import ShardedTable, ShardedTables
+from tpugraph.ir import Graph
+from tpugraph.partition.collectives import Collectives
+from tpugraph.partition.tables.row_tables import NotByRows, RowTable, row_tables
+from tpugraph.partition.tables.sharding import Sharding, check_updates
+from tpugraph.tpu.pipeline import Pass
+
+
+@dataclass(frozen=True)
+class ShardTables(Pass):
+    """A table of at least `shard_tables` bytes, read and written by rows, is a variable of each core with its share of the rows.
+
+    Each core gathers those rows that it holds of all that the cores look up, with zeros for the others, and takes its own of the
+    sum. Each core applies those rows of a gradient that it holds; the others go to a row behind the shard, which nothing reads.
+    The optimizer's variables of a table are dealt out with it. Checkpoints have the table whole, in slices.
+    """
+
+    num_replicas: int = 8
+    shard_tables: int = 0
+
+    requires = ("placed", "shapes_known", "uniform_writes")
+    gives = (ShardedTables,)
+
+    def run(self, graph: Graph) -> None:
+        if not self.shard_tables or self.num_replicas == 1:
+            return
+        found, refused = row_tables(graph, self.num_replicas, self.shard_tables)
+        collectives = Collectives(graph, self.num_replicas, flat=True)
+        made: dict[str, ShardedTable] = {}
+        for table in found:
+            try:
+                check_updates(graph, table)
+            except NotByRows as error:
+                refused[table.name] = str(error)
+                continue
+            made[table.name] = self._deal_out(graph, table, collectives)
+        for name, why in refused.items():
+            graph.note(name, f"its rows are not dealt out to the cores: {why}")
+        graph.keep(ShardedTables(self.shard_tables, made, refused))
+
+    def _deal_out(self, graph: Graph, table: RowTable, collectives: Collectives) -> ShardedTable:
+        names = tuple(variable.name for variable in table.variables)
+        row = sum(prod(table.shape[1:]) * (variable.attr("dtype").size or 0) for variable in table.variables)
+        before = graph.of_type("CrossReplicaSum")
+        sharding = Sharding(graph, table, collectives)
+        sharding.apply()
+        for name in names:
+            graph.note(name, f"its rows are dealt out: {sharding.layout.piece:,} to each of {self.num_replicas} cores")
+        sums = [node.name for node in graph.of_type("CrossReplicaSum") if node not in before]
+        return ShardedTable(names, table.shape[0], sharding.layout.piece, row * sharding.layout.room, row * table.shape[0],
+                            tuple(sums))  # fmt: skip

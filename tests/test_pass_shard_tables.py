@@ -1,0 +1,198 @@
+"""The pass shard-tables: each core holds some rows of a large table, and trains as if each held all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpugraph
+from closeness import assert_close
+from models import assert_cores_are_the_whole_batch, batches, check, finish, tf1, trace, variable
+from tpugraph import testing
+from tpugraph.analysis.step import ShardedTables
+from tpugraph.compiler import convert
+from tpugraph.passes.shard_tables import ShardTables
+from tpugraph.support.errors import RunError
+from tpugraph.tpu.program import Program
+
+TWO = {"num_replicas": 2, "shard_tables": 40}
+CLOSE = {"relative": 2e-5, "absolute": 2e-6}
+WORDS, WIDTH, ROWS, STEPS = 103, 3, 4, 4
+LEAST = 4 * WORDS * WIDTH
+"""Bytes of the table: it is just large enough."""
+
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": lambda: tf1.train.GradientDescentOptimizer(0.3),
+    "adagrad": lambda: tf1.train.AdagradOptimizer(0.3),
+    "adam": lambda: tf1.train.AdamOptimizer(0.05, epsilon=1e-3),
+    "momentum": lambda: tf1.train.MomentumOptimizer(0.1, 0.9),
+    "ftrl": lambda: tf1.train.FtrlOptimizer(0.3),
+}
+
+
+def model(
+    rows: int, optimizer: str = "adagrad", *, beside: Callable[[Any], Any] | None = None, words: int = WORDS
+) -> Any:
+    """Two words of each example, which many examples have in common, and in ``beside`` what else the loss has of the table."""
+    random = np.random.default_rng(2)
+    data = random.integers(0, words, (96, 2)) ** 2 // words, random.normal(size=96).astype(np.float32)
+    numbers, targets = batches((data[0].astype(np.int32), data[1]), rows)
+    table = variable("table", (words, WIDTH))
+    predicted = tf.reduce_sum(tf.nn.embedding_lookup(table, numbers) * variable("w", (WIDTH,)), [1, 2])
+    loss = tf.reduce_mean(tf.square(predicted - targets))
+    return finish(loss if beside is None else loss + beside(table), OPTIMIZERS[optimizer]())
+
+
+def converted(
+    cores: int, build: Callable[[], Any] = lambda: model(ROWS), *, resource: bool = True, **options: Any
+) -> Program:
+    chosen = {"shard_tables": LEAST, "iterations_per_loop": 2} | options
+    return convert(trace(build, resource=resource), num_replicas=cores, **chosen)
+
+
+@pytest.fixture(scope="module")
+def eight() -> Program:
+    return converted(8)
+
+
+@pytest.fixture(scope="module")
+def trained(eight: Program, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, testing.Training]:
+    """A checkpoint of eight cores that trained, and the same training by TensorFlow alone."""
+    with tpugraph.TPUSession(eight) as session:
+        session.initialize()
+        session.train(STEPS)
+        prefix = session.save(tmp_path_factory.mktemp("eight") / "model.ckpt")
+    return prefix, testing.run_plain(trace(lambda: model(8 * ROWS), resource=True), steps=STEPS)
+
+
+def test_golden_step() -> None:
+    graph = check(ShardTables(**TWO), "step", **TWO)
+    table = graph.result(ShardedTables).tables["table"]
+    assert (table.rows, table.rows_per_core, table.bytes_per_core, table.bytes) == (5, 3, 4 * 2 * 4, 5 * 2 * 4)
+
+
+# ------------------------------------------------------------------ numbers
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "cores", "resource"),
+    [("sgd", 2, True), ("adam", 3, True), ("adam", 2, False), ("momentum", 8, False), ("ftrl", 2, True)],
+)
+def test_shards_train_as_the_whole_table_does(optimizer: str, cores: int, *, resource: bool) -> None:
+    """Rows of the optimizer that no core is asked for are left alone: momentum and Adam would show it."""
+    assert_cores_are_the_whole_batch(lambda rows: model(rows, optimizer), **CLOSE, cores=cores, steps=STEPS, resource=resource,
+                                     shard_tables=LEAST)  # fmt: skip
+
+
+@pytest.mark.parametrize("queues", [False, True], ids=["one loop", "queues"])
+def test_eight_cores_and_queues(eight: Program, trained: tuple[str, testing.Training], *, queues: bool) -> None:
+    with tpugraph.TPUSession(eight, queues=queues) as session:
+        session.initialize()
+        assert_close(np.asarray(session.train(STEPS)), np.asarray(trained[1].losses), 1e-5)
+        values = session.values()
+    assert values.keys() == {"table", "table/Adagrad", "w", "w/Adagrad", "global_step"}
+    for name, value in values.items():
+        assert_close(value, trained[1].variables[name], 1e-5)
+
+
+def test_one_core_has_the_whole_table() -> None:
+    program = converted(1)
+    assert not program.report["tables"]["sharded"]
+    assert not [node for node in program.graph_def.node if "shard" in node.name]
+
+
+# ------------------------------------------------------------------ checkpoints
+
+
+def test_a_checkpoint_has_the_table_whole(trained: tuple[str, testing.Training]) -> None:
+    """TensorFlow alone reads it, under its own name."""
+    prefix, plain = trained
+    reader = tf.train.load_checkpoint(prefix)
+    for name, value in plain.variables.items():
+        assert_close(reader.get_tensor(name), value, 1e-5)
+    with tf.Graph().as_default(), tf1.Session() as session:
+        table = tf1.get_variable("table", (WORDS, WIDTH))
+        tf1.train.Saver([table]).restore(session, prefix)
+        assert_close(session.run(table), plain.variables["table"], 1e-5)
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_other_cores_go_on_from_it(trained: tuple[str, testing.Training], tmp_path: Path, cores: int) -> None:
+    """Whole on one core, or in shards of other sizes; and back."""
+    prefix, plain = trained
+    with tpugraph.TPUSession(converted(cores)) as session:
+        assert session.restore(prefix) == STEPS
+        for name, value in session.values().items():
+            assert_close(value, plain.variables[name], 1e-5)
+        again = session.save(tmp_path / "model.ckpt")
+    first, second = (tf.train.load_checkpoint(path) for path in (prefix, again))
+    for name in plain.variables:
+        assert np.array_equal(first.get_tensor(name), second.get_tensor(name))
+
+
+def test_values_are_set_and_read_whole(eight: Program) -> None:
+    value = np.arange(WORDS * WIDTH, dtype=np.float32).reshape(WORDS, WIDTH)
+    with tpugraph.TPUSession(eight) as session:
+        session.initialize()
+        session.assign({"table": value})
+        assert np.array_equal(session.value("table"), value)
+        assert "table/shard_0" not in session.variable_names()
+        with pytest.raises(RunError, match=r"\[104,3\]"):
+            session.assign({"table": np.zeros((WORDS + 1, WIDTH), np.float32)})
+
+
+# ------------------------------------------------------------------ what is said, what is left alone
+
+
+def test_the_report_says_what_a_core_holds(eight: Program) -> None:
+    found = eight.report["tables"]["sharded"]["table"]
+    assert found["variables"] == ["table", "table/Adagrad"]
+    assert found["bytes_per_core"] == 2 * 14 * WIDTH * 4  # thirteen rows, and one for those of other cores
+    assert found["sum_bytes"] == 8 * ROWS * 2 * 4 * (1 + WIDTH)  # ids, and rows
+    assert (
+        "sharded     table and 1 variable of the optimizer: 103 rows, 13 on each of 8 cores, 336 bytes of 2,472; lookups take "
+        "2 sums, 1,024 bytes per step"
+    ) in eight.summary()
+
+
+def test_a_number_of_no_row_is_refused_as_the_whole_table_refuses_it() -> None:
+    def build() -> None:
+        numbers, targets = batches((np.full((8, 2), WORDS, np.int32), np.zeros(8, np.float32)), ROWS)
+        found = tf.nn.embedding_lookup(variable("table", (WORDS, WIDTH)), numbers)
+        finish(tf.reduce_mean(tf.square(tf.reduce_sum(found, [1, 2]) - targets)), OPTIMIZERS["sgd"]())
+
+    with tpugraph.TPUSession(converted(2, build)) as session:
+        session.initialize()
+        with pytest.raises(RunError, match=r"is not in \[0, 53\)"):
+            session.train(1)
+
+
+@pytest.mark.parametrize(
+    ("beside", "words", "why"),
+    [
+        (tf.nn.l2_loss, WORDS, r"'L2Loss' \(L2Loss\) reads it whole"),
+        (
+            lambda table: tf.reduce_sum(table * np.ones((WORDS, WIDTH), np.float32)),
+            WORDS,
+            r"'Sum_1' \(Sum\) reads it whole",
+        ),
+        (None, 9, "its 9 rows leave one of 8 cores without any"),
+    ],
+)
+def test_what_is_used_whole_stays_whole(beside: Any, words: int, why: str) -> None:
+    program = converted(8, lambda: model(ROWS, beside=beside, words=words), shard_tables=8)
+    found = program.report["tables"]
+    assert not found["sharded"]
+    assert re.search(why, found["whole"]["table"]), found["whole"]
+    assert f"not sharded table: {found['whole']['table']}" in program.summary()
+
+
+def test_smaller_tables_are_left_alone() -> None:
+    program = converted(2, shard_tables=LEAST + 1)
+    assert program.report["tables"] == {"least_bytes": LEAST + 1, "sharded": {}, "whole": {}}
