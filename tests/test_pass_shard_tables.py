@@ -18,6 +18,7 @@ from tpugraph import testing
 from tpugraph.analysis.step import ShardedTables
 from tpugraph.compiler import convert
 from tpugraph.passes.shard_tables import ShardTables
+from tpugraph.runtime.pjrt import bundling
 from tpugraph.support.errors import RunError
 from tpugraph.tpu.program import Program
 
@@ -99,6 +100,22 @@ def test_eight_cores_and_queues(eight: Program, trained: tuple[str, testing.Trai
     assert values.keys() == {"table", "table/Adagrad", "w", "w/Adagrad", "global_step"}
     for name, value in values.items():
         assert_close(value, trained[1].variables[name], 1e-5)
+
+
+def test_devices_hold_the_shards(eight: Program, trained: tuple[str, testing.Training], tmp_path: Path) -> None:
+    """The engine of compiled loops: restored, trained, saved and restored by the emulator."""
+    prefix, _ = trained
+    with tpugraph.TPUSession(eight, engine="pjrt", platform="cpu") as session:
+        session.restore(prefix)
+        losses = session.train(STEPS)
+        again = session.save(tmp_path / "model.ckpt")
+        values = session.values()
+    with tpugraph.TPUSession(eight) as session:
+        session.restore(prefix)
+        assert_close(np.asarray(losses), np.asarray(session.train(STEPS)), 1e-5)
+        for name, value in session.values().items():
+            assert_close(values[name], value, 1e-5)
+            assert_close(tf.train.load_checkpoint(again).get_tensor(name), value, 1e-5)
 
 
 def test_one_core_has_the_whole_table() -> None:
@@ -191,6 +208,13 @@ def test_what_is_used_whole_stays_whole(beside: Any, words: int, why: str) -> No
     assert not found["sharded"]
     assert re.search(why, found["whole"]["table"]), found["whole"]
     assert f"not sharded table: {found['whole']['table']}" in program.summary()
+
+
+def test_a_bundle_has_no_shards(eight: Program) -> None:
+    with pytest.raises(
+        RunError, match="the cores share the rows of the table 'table', and a bundle has every variable whole"
+    ):
+        bundling.make(eight)
 
 
 def test_smaller_tables_are_left_alone() -> None:

@@ -30,6 +30,8 @@ class Cluster:
         outfeed: what is sent each step, each [iterations, ...] of one core.
         outputs: what the cluster returns after the loop, by the name of the tensor in the TPU graph.
         written: the names of the variables that it writes, in the order of ``variables``.
+        shards: of those variables that each core has one of, by their name, which is that of the first core's: the name that the
+            whole variable has in the plain graph.
         frame: the frame of its loop.
         number: the number of the iteration, inside the loop, int32 [].
         streams: its random ops, and whether each core draws values of its own.
@@ -48,6 +50,7 @@ class Cluster:
     outfeed: list[Tensor] = field(default_factory=list)
     outputs: dict[str, Tensor] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
+    shards: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,18 @@ SIZES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2
 """Bytes of one element."""
 
 
+HELD = ("variable", "shard")
+"""The kinds of values that stay on the devices from one call to the next."""
+
+
 @dataclass(frozen=True)
 class Value:
     """One argument or result of a module.
 
     Attributes:
         kind: ``count`` (int32 [], iterations to run), ``seed`` (int32 [2], of the random streams), ``infeed`` and
-            ``outfeed`` (one row per iteration), ``host`` and ``output`` (before and after the loop), ``variable``.
+            ``outfeed`` (one row per iteration), ``host`` and ``output`` (before and after the loop), ``variable``, and ``shard``
+            (some rows of a variable, which are others on each core).
         name: the variable's or tensor's name in the TPU graph; a number for infeed and outfeed.
         dtype: the short name of the element type.
         shape: the shape on one core.

@@ -84,9 +84,12 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     raised_at = time.perf_counter()
     variables = {name: shapes_of[name] for name in found.variables}
     code = export(graph, function, [t for *_, t in plain], list(variables.values()), sized)
-    takes = [*(_value(*held) for held in plain), *(Value("variable", name, *held) for name, held in variables.items())]
+    held_as = {
+        name: ("shard", found.shards[name]) if name in found.shards else ("variable", name) for name in variables
+    }
+    takes = [*(_value(*held) for held in plain), *(Value(*held_as[name], *held) for name, held in variables.items())]
     gives = [_value(*held) for held in results]
-    gives += [Value("variable", name, *variables[name]) for name in found.variables if name in found.written]
+    gives += [Value(*held_as[name], *variables[name]) for name in found.variables if name in found.written]
     seconds = {"rewrite": raised_at - started, "export": time.perf_counter() - raised_at}
     facts = {"all_reduces": reduces, "loops": raised.loops, "conditionals": raised.branches}
     return Module(code, found.num_replicas, found.iterations, tuple(takes), tuple(gives), seconds, facts)

@@ -13,6 +13,7 @@ from tpugraph.analysis import in_cluster, shapes
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.walks import readers, source_of
 from tpugraph.ir.while_loops import counted, why_not_counted
+from tpugraph.partition.tables.shards import TABLE, table_of
 from tpugraph.support.errors import RunError
 from tpugraph.xla.cluster_parts import Cluster, DeviceLoop, add, argument, constant, core_number
 from tpugraph.xla.step_buffers import give_outfeed, take_infeed
@@ -130,9 +131,12 @@ def _take_values(found: Cluster) -> None:
     graph = found.graph
     variables = graph.of_type(*ops.RESOURCE_VARIABLES)
     for node in graph.of_type("TPUReplicatedInput"):
-        sources = {_variable(tensor) for tensor in node.inputs}
-        shared = next(iter(sources)).out() if len(sources) == 1 and sources & set(variables) else node.inputs[0]
+        sources = dict.fromkeys(_variable(tensor) for tensor in node.inputs)
+        shared = next(iter(sources)).out() if sources.keys() & set(variables) else node.inputs[0]
         alike = len(sources) == 1 or len(set(node.inputs)) == 1
+        if len(sources) > 1 and all(source.has_attr(TABLE) for source in sources):
+            alike = True  # the handle of the first core's stands for that of each core
+            found.shards[shared.node.name] = table_of(shared.node)
         graph.replace_uses(node.out(), shared if alike else _own_value(graph, node))
     for tensor in _read_from_outside(found):
         source = tensor.node

@@ -131,7 +131,7 @@ class Sharding:
 
     def _deal_out(self, variable: Node, first: Node, room: tuple[int, ...]) -> None:
         """Put a variable of each core in the place of a whole one."""
-        graph, kind = self._graph, variable.attr("dtype")
+        graph = self._graph
         shards = [self._shard(variable, core, room) for core in range(self.layout.cores)]
         given = graph.add("TPUReplicatedInput", f"{variable.name}/shards", [shard.out() for shard in shards],
                           attrs={"N": len(shards), "T": _HANDLE}, outputs=[(_HANDLE, ())], source=variable)  # fmt: skip
@@ -140,8 +140,9 @@ class Sharding:
         graph.replace_uses(variable.out(), own.out(), where=lambda use: use.node is not first)
         value, controls = first.inputs[ops.WRITES[first.op].value], first.controls
         make = Builder(graph, variable.name, device=variable.device, source=variable)
-        starts = [make.node("AssignVariableOp", [shard.out(), self._part(make, value, core, room)], name="first", controls=controls,
-                            dtype=kind) for core, shard in enumerate(shards)]  # fmt: skip
+        parts = self._parts(make, value, room)
+        starts = [make.node("AssignVariableOp", [shard.out(), part], name="first", controls=controls)
+                  for shard, part in zip(shards, parts, strict=True)]  # fmt: skip
         graph.retype(first, "NoOp", inputs=[], attrs={}, outputs=[])
         graph.set_controls(first, starts)
         self._save_in_slices(variable, shards)
@@ -157,13 +158,13 @@ class Sharding:
             "VarHandleOp", name, attrs=held, device=variable.device, outputs=[(_HANDLE, ())], source=variable
         )
 
-    def _part(self, make: Builder, value: Tensor, core: int, room: tuple[int, ...]) -> Tensor:
-        """A core's rows of a whole value, with zeros in the room behind them."""
-        int32, count = attrs.dtype("int32"), self.layout.count(core)
-        begin = make.constant([self.layout.start(core), *[0] * (len(room) - 1)], int32, name="first/begin")
-        size = make.constant([count, *room[1:]], int32, name="first/size")
-        rows = make.add("Slice", [value, begin, size], (count, *room[1:]), name="first/rows")
-        return padded(make, rows, count, room, name="first/padded")
+    def _parts(self, make: Builder, value: Tensor, room: tuple[int, ...]) -> list[Tensor]:
+        """Each core's rows of a whole value, with zeros in the room behind them."""
+        int32, counts = attrs.dtype("int32"), [self.layout.count(core) for core in range(self.layout.cores)]
+        sizes, axis = make.constant(counts, int32, name="first/sizes"), make.constant(0, int32, name="first/axis")
+        parts = make.node("SplitV", [value, sizes, axis], name="first/rows", shapes=[(count, *room[1:]) for count in counts],
+                          num_split=len(counts))  # fmt: skip
+        return [padded(make, parts.out(core), count, room, name="first/padded") for core, count in enumerate(counts)]
 
     def _save_in_slices(self, variable: Node, shards: Iterable[Node]) -> None:
         """Let checkpoints have the rows of each core as a slice of the whole variable."""

@@ -51,6 +51,10 @@ def make(
     if given is not None:
         raise RunError("the host gives the step a value before each loop, which a bundle has no host for", node=given.name,
                        origin=source, fix="compute it in the input function, or in the step")  # fmt: skip
+    shared = next((value for value in module.arguments if value.kind == "shard"), None)
+    if shared is not None:
+        raise RunError(f"the cores share the rows of the table '{shared.name}', and a bundle has every variable whole",
+                       origin=source, fix="convert without --shard_tables")  # fmt: skip
     with TPUSession(_without_input(program, source), rebind=rebind) as session:
         trained = 0 if checkpoint is None else max(session.restore(checkpoint), 0)
         if checkpoint is None:

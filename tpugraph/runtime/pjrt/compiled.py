@@ -15,6 +15,7 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, graphdef
+from tpugraph.partition.tables.shards import shards_of
 from tpugraph.runtime.engine import LOSSES, SUMMARIES, Trained, TrainingLoop, trained
 from tpugraph.runtime.engine_choice import Choice
 from tpugraph.runtime.graph_session import GraphSession
@@ -24,6 +25,7 @@ from tpugraph.runtime.pjrt.prefetch import Ahead
 from tpugraph.runtime.timeline import DEVICE, INFEED, INPUT, OFF, OUTFEED, Timeline
 from tpugraph.support.errors import RunError, TpuGraphError
 from tpugraph.xla import stablehlo
+from tpugraph.xla.module import HELD, Value
 
 Array = np.ndarray[Any, Any]
 
@@ -90,6 +92,7 @@ class CompiledLoop:
         self._host = take_host_part(graph, self.module.iterations)
         self._host_values = [value.name for value in self.module.arguments if value.kind == "host"]
         self._counts = _variables_behind(graph, GLOBAL_STEP)
+        self._shards = {name: [shard.name for shard in shards] for name, shards in shards_of(graph).items()}
         self._on_devices = False  # the devices have what TensorFlow has, or newer
         self._stale: set[str] = set()  # what the devices have newer than TensorFlow
         self._no_position = ""  # why the input's position cannot be held
@@ -99,17 +102,15 @@ class CompiledLoop:
         """Take the session of the host's part."""
         self._session = host
         self._reads: dict[str, Any] = {}
-        self._writes: dict[str, tuple[Any, Any]] = {}
+        self._writes: dict[str, tuple[Any, list[Any]]] = {}
         with host.graph.as_default():
             for value in self.module.arguments:
-                if value.kind != "variable":
-                    continue
-                handle = host.graph.get_operation_by_name(value.name).outputs[0]
-                kind = tf.as_dtype(value.dtype)
-                self._reads[value.name] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind)
-                if value.name in self.devices.written:
-                    fed = tf.compat.v1.placeholder(kind, value.shape)
-                    self._writes[value.name] = fed, tf.raw_ops.AssignVariableOp(resource=handle, value=fed)
+                if value.kind in HELD:
+                    names = self._shards.get(value.name, [value.name])
+                    handles = [host.graph.get_operation_by_name(name).outputs[0] for name in names]
+                    self._reads[value.name], write = _access(value, handles)
+                    if value.name in self.devices.written:
+                        self._writes[value.name] = write
 
     def report(self) -> dict[str, Any]:
         """What runs the steps, for the session's report."""
@@ -225,6 +226,21 @@ class CompiledLoop:
         feed |= {place: outputs.get(name, first) for name, place in self._host.outputs.items()}
         losses, *summaries = self._session.run([LOSSES, SUMMARIES] if loop.summaries else [LOSSES], feed)
         return trained(losses, loop, *summaries)
+
+
+def _access(value: Value, handles: Sequence[Any]) -> tuple[Any, tuple[Any, list[Any]]]:
+    """What reads a variable, or the shards of a table one after the other; and what is fed to write it, with the ops that do."""
+    kind, count = tf.as_dtype(value.dtype), len(handles)
+    parts = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind) for handle in handles]
+    if value.kind == "variable":
+        fed = tf.compat.v1.placeholder(kind, value.shape)
+        return parts[0], (fed, [tf.raw_ops.AssignVariableOp(resource=handles[0], value=fed)])
+    fed = tf.compat.v1.placeholder(kind, (count * value.shape[0], *value.shape[1:]))
+    given = zip(handles, tf.split(fed, count), strict=True)
+    return tf.concat(parts, 0), (
+        fed,
+        [tf.raw_ops.AssignVariableOp(resource=handle, value=part) for handle, part in given],
+    )
 
 
 def _variables_behind(graph: Graph, tensor: str) -> set[str]:

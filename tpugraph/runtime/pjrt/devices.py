@@ -16,7 +16,7 @@ import numpy as np
 from tpugraph.runtime.pjrt.rendezvous import meet
 from tpugraph.support.errors import RunError, UsageError
 from tpugraph.xla import jax_client
-from tpugraph.xla.module import Module, Value
+from tpugraph.xla.module import HELD, Module, Value
 
 Array = np.ndarray[Any, Any]
 Placed = list[Any]
@@ -92,6 +92,10 @@ class Devices:
             raise RunError(f"process {here} has none of the {module.num_replicas} cores of the program",
                            fix="convert with --num_replicas equal to the devices of all processes")  # fmt: skip
         self.first = 0 in self.own
+        shared = next((value for value in module.arguments if value.kind == "shard"), None)
+        if shared is not None and self.processes > 1:
+            raise RunError(f"the cores share the rows of '{shared.name}', and no process has all of them to write a checkpoint",
+                           fix="convert without --shard_tables, or train in one process")  # fmt: skip
         self._local = [self._devices[core] for core in self.own]
         self.kind = str(self._devices[0].device_kind)
         mesh = self._jax.sharding.Mesh(np.array(self._devices), ("core",))
@@ -131,20 +135,29 @@ class Devices:
     # ------------------------------------------------------------------ variables
 
     def put(self, values: Mapping[str, Array]) -> None:
-        """Give every core these values of variables; those that are not named keep what they have."""
-        for value in self._of("variable"):
+        """Give the cores these values of variables; those that are not named keep what they have.
+
+        Args:
+            values: by name; of a table that the cores share the shards of all cores, one after the other.
+        """
+        for value in self._of(*HELD):
             if value.name in values:
-                self._variables[value.name] = self._everywhere(np.asarray(values[value.name], value.dtype))
+                given = np.asarray(values[value.name], value.dtype)
+                self._variables[value.name] = (
+                    self._everywhere(given) if value.kind == "variable" else self._dealt_out(given)
+                )
 
     def get(self, names: Sequence[str] | None = None) -> dict[str, Array]:
-        """The values of variables, as the first core of this process has them."""
-        wanted = [v.name for v in self._of("variable")] if names is None else names
-        return {name: np.asarray(self._variables[name].addressable_shards[0].data) for name in wanted}
+        """The values of variables, as the first core of this process has them; of a table the shards of all cores."""
+        kinds = {value.name: value.kind for value in self._of(*HELD)}
+        wanted = list(kinds if names is None else names)
+        return {name: np.asarray(held if kinds[name] == "shard" else held.addressable_shards[0].data)
+                for name, held in zip(wanted, map(self._variables.__getitem__, wanted), strict=True)}  # fmt: skip
 
     @property
     def written(self) -> list[str]:
         """The variables that a run changes."""
-        return [value.name for value in self.module.results if value.kind == "variable"]
+        return [value.name for value in self.module.results if value.kind in HELD]
 
     # ------------------------------------------------------------------ running
 
@@ -181,7 +194,7 @@ class Devices:
         staged = iter(infeed)
         arguments = []
         for value in self.module.arguments:
-            if value.kind == "variable":
+            if value.kind in HELD:
                 arguments.append(self._variables[value.name])
             elif value.kind == "infeed":
                 arguments.append(next(staged))
@@ -195,8 +208,8 @@ class Devices:
         sent: list[list[Array]] = [[] for _ in self._devices]
         outputs: dict[str, Array] = {}
         for value, arrays in zip(self.module.results, found, strict=True):
-            if value.kind == "variable":
-                self._variables[value.name] = self._join(value.shape, self._same, arrays)
+            if value.kind in HELD:
+                self._variables[value.name] = self._joined(value, arrays)
         for value, arrays in zip(self.module.results, found, strict=True):
             if value.kind == "outfeed":
                 for core, array in enumerate(self._of_all_cores(np.stack([np.asarray(a) for a in arrays]))):
@@ -213,6 +226,16 @@ class Devices:
         with self._jax.enable_x64(True):
             return np.asarray(gather(own, tiled=True))
 
+    def _joined(self, value: Value, arrays: Sequence[Any]) -> Any:
+        """A variable that was written, of the arrays of the cores of this process."""
+        if value.kind == "variable":
+            return self._join(value.shape, self._same, arrays)
+        return self._join((len(self._devices) * value.shape[0], *value.shape[1:]), self._split, arrays)
+
+    def _dealt_out(self, array: Array) -> Any:
+        parts = np.split(array, len(self._devices))
+        return self._place([parts[core] for core in self.own], self._split, array.shape)
+
     def _everywhere(self, array: Array) -> Any:
         return self._place([array] * len(self._local), self._same, array.shape)
 
@@ -225,5 +248,5 @@ class Devices:
         with self._jax.enable_x64(True):
             return self._jax.make_array_from_single_device_arrays(shape, sharding, list(parts))
 
-    def _of(self, kind: str) -> list[Value]:
-        return [value for value in self.module.arguments if value.kind == kind]
+    def _of(self, *kinds: str) -> list[Value]:
+        return [value for value in self.module.arguments if value.kind in kinds]
