@@ -51,6 +51,7 @@ WITHOUT_TRAINING: tuple[type[Pass], ...] = (
     SeparateRows,
     StaticShapes,
     Placement,
+    ShardTables,
     GatherRows,
     Infeed,
     TrainingLoop,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tpugraph.analysis.step import ShardedTable, ShardedTables
+from tpugraph.analysis.step import Partitioned, ShardedTable, ShardedTables
 from tpugraph.ir import Graph
 from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.tables.row_tables import NotByRows, RowTable, row_tables
@@ -25,7 +25,8 @@ class ShardTables(Pass):
     num_replicas: int = 8
     shard_tables: int = 0
 
-    requires = ("placed", "shapes_known", "uniform_writes")
+    requires = ("placed", "shapes_known")
+    reads_if_given = (Partitioned,)  # of training: the cores have combined their gradients
     gives = (ShardedTables,)
 
     def run(self, graph: Graph) -> None:
@@ -54,5 +55,6 @@ class ShardTables(Pass):
         for name in names:
             graph.note(name, f"its rows are dealt out: {sharding.layout.piece:,} to each of {self.num_replicas} cores")
         sums = [node.name for node in graph.of_type("CrossReplicaSum") if node not in before]
-        return ShardedTable(names, table.shape[0], sharding.layout.piece, row * sharding.layout.room, row * table.shape[0],
-                            tuple(sums))  # fmt: skip
+        held, whole = row * sharding.layout.room, row * table.shape[0]
+        local = tuple(node.name for node in sharding.local)
+        return ShardedTable(names, table.shape[0], sharding.layout.piece, held, whole, tuple(sums), local)

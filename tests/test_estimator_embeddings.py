@@ -20,6 +20,7 @@ from tpugraph import (
     FeatureConfig,
     StochasticGradientDescentParameters,
     TableConfig,
+    compiler,
 )
 from tpugraph.compat import v1
 from tpugraph.compat.import_hook import tensorflow_1
@@ -62,8 +63,11 @@ def input_fn(params: dict[str, Any]) -> Any:
     return data.repeat().batch(params["batch_size"], drop_remainder=True)
 
 
+CORES = tpugraph.TPUConfig(2, 4)
+
+
 def make(folder: Path, parameters: Any = None, *, use_tpu: bool = True, given: Any = None, optimizer: Any = None, extra: Any = (),
-         **spec: Any) -> Any:  # fmt: skip
+         cores: tpugraph.TPUConfig = CORES, **spec: Any) -> Any:  # fmt: skip
     """A regression on the columns; a spec where there are parameters, and else plain columns."""
     used = given or columns(plain=parameters is None)
 
@@ -78,7 +82,7 @@ def make(folder: Path, parameters: Any = None, *, use_tpu: bool = True, given: A
         train = tpugraph.CrossShardOptimizer(trained).minimize(loss, tf1.train.get_global_step())
         return tpugraph.TPUEstimatorSpec(mode, loss=loss, train_op=train)
 
-    config = tpugraph.RunConfig(tpugraph.TPUConfig(2, 4), model_dir=folder, save_summary_steps=1)
+    config = tpugraph.RunConfig(cores, model_dir=folder, save_summary_steps=1)
     embeddings = None if parameters is None else EmbeddingConfigSpec([*used, *extra], parameters, **spec)
     return tpugraph.TPUEstimator(model_fn, config=config, use_tpu=use_tpu, train_batch_size=ROWS, eval_batch_size=ROWS,
                                  predict_batch_size=ROWS, embedding_config_spec=embeddings)  # fmt: skip
@@ -119,6 +123,39 @@ def test_tables_train_as_those_of_plain_columns(tmp_path: Path, on_cores: Traine
     }
 
 
+SHARED = tpugraph.TPUConfig(2, 2, shard_tables=4 * IDS * 2)
+"""Two cores share both tables, each three rows of six."""
+
+
+def test_cores_share_the_rows_of_large_tables(
+    tmp_path: Path, on_cores: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They train, evaluate and predict as whole ones, and checkpoints have them whole; other tables are left alone by default."""
+    said = []
+    convert = compiler.convert
+
+    def seen(graph: Any, options: Any) -> Any:
+        program = convert(graph, options)
+        said.append((options.mode, sorted(program.report["tables"]["sharded"])))
+        return program
+
+    monkeypatch.setattr(compiler, "convert", seen)
+    assert_same(trained(tmp_path, SGD, cores=SHARED), on_cores)
+    made, plain = make(tmp_path, SGD, cores=SHARED), make(tmp_path / "other", use_tpu=False)
+    newest = made.latest_checkpoint()
+    assert made.evaluate(input_fn, steps=2)["loss"] == pytest.approx(
+        plain.evaluate(input_fn, steps=2, checkpoint_path=newest)["loss"], rel=1e-5
+    )
+    ours, theirs = made.predict(input_fn), plain.predict(input_fn, checkpoint_path=newest)
+    assert_close(*([next(rows)["y"] for _ in range(ROWS)] for rows in (ours, theirs)), 1e-5)
+    ours.close()
+    theirs.close()
+    tables = [TABLE, "left_right_shared_embedding"]
+    assert said == [("train", tables), ("eval", tables), ("predict", tables)]
+    assert CORES.choices(tables=True)["shard_tables"] == 2**30
+    assert CORES.choices(tables=False)["shard_tables"] == 0
+
+
 def test_they_have_an_optimizer_of_their_own(tmp_path: Path) -> None:
     """Adagrad, as that of the plain model, whose slots have the same names."""
     found = trained(tmp_path / "tables", AdagradParameters(RATE, 0.1), optimizer=tf1.train.AdagradOptimizer)
@@ -126,9 +163,10 @@ def test_they_have_an_optimizer_of_their_own(tmp_path: Path) -> None:
     assert f"{TABLE}/Adagrad" in found[1]
 
 
-def test_adam_is_that_of_a_tpu(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cores", [CORES, SHARED], ids=["whole", "shared"])
+def test_adam_is_that_of_a_tpu(tmp_path: Path, cores: tpugraph.TPUConfig) -> None:
     """No correction of the first steps, rows that no batch has stay, and slots as the original calls them."""
-    found = trained(tmp_path, AdamParameters(RATE, epsilon=1e-3))[1]
+    found = trained(tmp_path, AdamParameters(RATE, epsilon=1e-3), cores=cores)[1]
     assert not any(name.startswith("kernel/") for name in found)
     assert {f"{TABLE}/Adam/m", f"{TABLE}/Adam/v", "left_right_shared_embedding/Adam/m"} <= found.keys()
     rows, tables, kernel = np.arange(ROWS), [first(1, 3), first(2, 2)], np.ones(7)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from evaluating import take
 
 import tpugraph
 from closeness import assert_close
@@ -17,9 +18,13 @@ from models import assert_cores_are_the_whole_batch, batches, check, finish, tf1
 from tpugraph import testing
 from tpugraph.analysis.step import ShardedTables
 from tpugraph.compiler import convert
+from tpugraph.ir import graphdef
 from tpugraph.passes.shard_tables import ShardTables
+from tpugraph.runtime.emulator.emulation import lower
+from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.pjrt import bundling
 from tpugraph.support.errors import RunError
+from tpugraph.testing import tensor_comparison
 from tpugraph.tpu.program import Program
 
 TWO = {"num_replicas": 2, "shard_tables": 40}
@@ -210,6 +215,35 @@ def test_what_is_used_whole_stays_whole(beside: Any, words: int, why: str) -> No
     assert f"not sharded table: {found['whole']['table']}" in program.summary()
 
 
+def test_workers_share_no_tables(eight: Program) -> None:
+    hosts = Hosts(("/job:worker/task:0", "/job:worker/task:1"), 8)
+    with pytest.raises(RunError, match="the cores share the rows of 'table', and workers share none"):
+        lower(graphdef.from_graph_def(eight.graph_def), hosts=hosts)
+
+
+@pytest.mark.parametrize("mode", ["eval", "predict"])
+def test_shards_are_evaluated_and_predict(mode: str) -> None:
+    """Nineteen rows are two batches of twelve on three cores, the second of which is not full."""
+    ids = np.random.default_rng(4).integers(0, WORDS, (19, 2)).astype(np.int64)
+
+    def build() -> None:
+        rows = take((ids, np.zeros(19, np.float32)), ROWS)
+        score = tf.reduce_sum(tf.gather(variable("table", (WORDS, WIDTH)), rows[0]), [1, 2], name="score")
+        tf1.metrics.mean(tf.exp(score) - rows[1], name="mean")
+
+    named = {"predictions": {"score": "score:0"}} if mode == "predict" else {}
+    graphs = [converted(cores, build, mode=mode, shard_tables=least, **named) for cores, least in ((1, 0), (3, LEAST))]
+    assert "sharded     table: 103 rows" in graphs[1].summary()
+    found = []
+    for program in graphs:
+        with tpugraph.TPUSession(program) as session:
+            session.initialize()
+            found.append(
+                list(session.evaluate().values()) if mode == "eval" else [row["score"] for row in session.predict()]
+            )
+    assert_close(*(np.concatenate([np.ravel(part) for part in parts]) for parts in found), 1e-6)
+
+
 def test_a_bundle_has_no_shards(eight: Program) -> None:
     with pytest.raises(
         RunError, match="the cores share the rows of the table 'table', and a bundle has every variable whole"
@@ -220,3 +254,11 @@ def test_a_bundle_has_no_shards(eight: Program) -> None:
 def test_smaller_tables_are_left_alone() -> None:
     program = converted(2, shard_tables=LEAST + 1)
     assert program.report["tables"] == {"least_bytes": LEAST + 1, "sharded": {}, "whole": {}}
+
+
+def test_tensors_of_a_cores_own_rows_are_not_compared() -> None:
+    """The distinct ids of a core and what belongs to them are no values of the plain graph; all others are the same."""
+    graph = trace(lambda: model(ROWS), resource=True)
+    found = tensor_comparison.compare(graph, engines=("plain", "emulator"), steps=1, num_replicas=2, shard_tables=LEAST)
+    assert not found.differences
+    assert 20 < found.compared[2] < found.compared[1]

@@ -250,6 +250,7 @@ class ShardedTable:
         bytes_per_core: of all these variables on a core.
         bytes: what they would take on each core otherwise.
         sums: the nodes that sum over the cores what lookups find.
+        local: the nodes whose values are of the core's own rows, and of all rows in the plain graph.
     """
 
     variables: tuple[str, ...]
@@ -258,6 +259,7 @@ class ShardedTable:
     bytes_per_core: int
     bytes: int
     sums: tuple[str, ...]
+    local: tuple[str, ...]
 
 
 @dataclass(frozen=True)

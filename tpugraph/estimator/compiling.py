@@ -47,7 +47,9 @@ def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any)
     return _convert(traced, steps_per_loop, wanted, **choices)
 
 
-def compile_beside(traced: Traced, mode: str, steps_per_loop: int, keys: Collection[Any] | None) -> Program:
+def compile_beside(
+    traced: Traced, mode: str, steps_per_loop: int, keys: Collection[Any] | None, *, shard_tables: int = 0
+) -> Program:
     """Convert a traced evaluation or prediction graph.
 
     Args:
@@ -55,6 +57,7 @@ def compile_beside(traced: Traced, mode: str, steps_per_loop: int, keys: Collect
         mode: ``eval`` or ``predict``.
         steps_per_loop: global batches per Session.run.
         keys: of mode ``predict`` the names of the predictions that are wanted; all when None.
+        shard_tables: of how many bytes a table is at least whose rows the cores share; 0 for none.
 
     Raises:
         TpuGraphError: the graph cannot be converted.
@@ -69,6 +72,7 @@ def compile_beside(traced: Traced, mode: str, steps_per_loop: int, keys: Collect
         metrics=metric_names(spec.eval_metric_ops) if evaluates else None,
         predictions=None if evaluates else prediction_names(spec.predictions, keys),
         collected=traced.collected or None,
+        shard_tables=shard_tables,
     )
     try:
         return compiler.convert(traced.to_graph(), options)

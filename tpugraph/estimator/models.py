@@ -187,7 +187,8 @@ class Models:
         with traced.graph.as_default():
             traced.scaffold.finalize()
         try:
-            program = compile_beside(traced, _MODE[request.mode], steps, keys)
+            shared = self._config.tpu_config.least_shared(tables=traced.has_tables)
+            program = compile_beside(traced, _MODE[request.mode], steps, keys, shard_tables=shared)
         except (RolesError, ConversionError) as error:
             node = f" (node {error.node})" if error.node else ""
             fix = f"; {error.fix}" if error.fix else ""

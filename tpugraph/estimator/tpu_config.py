@@ -13,6 +13,10 @@ from tpugraph.support.errors import ArgumentError
 
 _TIME = re.compile(r"([1-9]\d*)([smh]?)")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+LARGE_TABLE = 1 << 30
+"""Bytes of a table that the cores share: with Adam it is three times that, and four or five in an update; a core of a TPU has 8 GiB
+or more."""
+
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -53,6 +57,9 @@ class TPUConfig:
             ``global``: by those of the whole batch, as the same model does without cores. An argument of tpugraph's own.
         max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open. An argument of
             tpugraph's own.
+        shard_tables: tables of at least so many bytes that are read and written by rows are shared among the cores, row by row; 0
+            for none. None is 1 GiB where the model has an EmbeddingConfigSpec and one process trains, else 0. An argument of
+            tpugraph's own.
         step_order: ``reads_first`` or ``writes_first``: what comes first where the model puts a read and a write of a
             variable, such as the step counter, in no order. An argument of tpugraph's own.
 
@@ -75,6 +82,7 @@ class TPUConfig:
     _: KW_ONLY
     batch_norm: str = "per_core"
     max_ids: int = 0
+    shard_tables: int | None = None
     step_order: str = READS_FIRST
 
     def __post_init__(self) -> None:
@@ -88,6 +96,8 @@ class TPUConfig:
         whole("TPUConfig experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps, least=1)
         object.__setattr__(self, "per_host_input_for_training", _input_mode(self.per_host_input_for_training))
         whole("TPUConfig max_ids", self.max_ids, least=0)
+        if self.shard_tables is not None:
+            whole("TPUConfig shard_tables", self.shard_tables, least=0)
         one_of("TPUConfig batch_norm", self.batch_norm, ("per_core", "global"))
         one_of("TPUConfig step_order", self.step_order, ORDERS)
         object.__setattr__(self, "tpu_job_name", self.tpu_job_name or tpu_job_name())
@@ -101,9 +111,20 @@ class TPUConfig:
         if self.input_partition_dims is not None:
             self._check_partition_dims()
 
-    def choices(self) -> dict[str, Any]:
-        """What is chosen here of how a training graph is converted, by fields of ConvertOptions."""
-        return {"batch_norm": self.batch_norm, "max_ids": self.max_ids, "step_order": self.step_order}
+    def choices(self, *, tables: bool) -> dict[str, Any]:
+        """What is chosen here of how a training graph is converted, by fields of ConvertOptions.
+
+        Args:
+            tables: whether the model has tables of an EmbeddingConfigSpec that its cores can share.
+        """
+        return {"batch_norm": self.batch_norm, "max_ids": self.max_ids, "shard_tables": self.least_shared(tables=tables),
+                "step_order": self.step_order}  # fmt: skip
+
+    def least_shared(self, *, tables: bool) -> int:
+        """Of how many bytes a table is at least whose rows the cores share; 0 where they share none."""
+        if self.shard_tables is not None:
+            return self.shard_tables
+        return LARGE_TABLE if tables else 0
 
     def _replace(self, **changes: Any) -> TPUConfig:
         """A copy with some fields changed, under the name that it has where the configuration is a named tuple."""

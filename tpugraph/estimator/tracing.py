@@ -79,6 +79,7 @@ class Traced:
         host_call: of training and evaluation on cores the function that runs on the host in each step, and its tensors.
         every_step: the names of the summaries by which these tensors leave the cores in training.
         collected: of an evaluation by tag the names of the tensors by which they do.
+        has_tables: whether the model has tables of an EmbeddingConfigSpec.
         at_twice: of each constant its value in a trace with twice as many rows (see :mod:`tpugraph.analysis.batch_constants`).
     """
 
@@ -93,6 +94,7 @@ class Traced:
     host_call: Any = None
     every_step: tuple[str, ...] = ()
     collected: dict[str, str] = field(default_factory=dict)
+    has_tables: bool = False
     at_twice: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -206,7 +208,8 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     source = f"model_fn '{name_of(request.model_fn)}'"
     asked = takes(request.model_fn, "params") and getattr(params, "asked_rows", True)
     return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source, asked_rows=asked,
-                  host_call=host_call, every_step=tuple(every_step), collected=collected)  # fmt: skip
+                  host_call=host_call, every_step=tuple(every_step), collected=collected,
+                  has_tables=embeddings is not None)  # fmt: skip
 
 
 def _on_cores(given: EstimatorSpec | TPUEstimatorSpec, request: Request) -> tuple[EstimatorSpec, Any]:

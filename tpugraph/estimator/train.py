@@ -73,7 +73,8 @@ class Cores:
             return
         steps = LoopLength(self._config.tpu_config.iterations_per_loop).steps
         self.traced.scaffold.finalize()
-        program = compile_training(self.traced, steps, **self._config.tpu_config.choices())
+        tables = self.traced.has_tables and not self._config.workers
+        program = compile_training(self.traced, steps, **self._config.tpu_config.choices(tables=tables))
         for note in program.report["notes"]:
             say(f"note: {note}")
         if self._host is None:

@@ -10,13 +10,10 @@ from typing import Any
 
 from tpugraph import ops
 from tpugraph.analysis import frames, shapes
-from tpugraph.analysis.batched_input import batch_rows
-from tpugraph.analysis.because import Because
 from tpugraph.analysis.placements import REPLICATE
-from tpugraph.compiler import ConvertOptions, build_passes, convert
+from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import rebind_files
-from tpugraph.passes.cross_replica_sum import CrossReplicaSum
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.testing.checkpoint_pieces import Values
@@ -27,7 +24,7 @@ from tpugraph.testing.plain_run import PlainRun
 from tpugraph.testing.reduction.units import branches_of, is_handle
 from tpugraph.testing.tapping import Array, Taps, can_tap
 from tpugraph.testing.tensor_differences import TensorComparison, TensorDifference
-from tpugraph.testing.whole_values import Relation, relation
+from tpugraph.testing.whole_values import Relation, converted
 from tpugraph.tpu.program import Program
 
 ENGINES = ("plain", "emulator", "pjrt")
@@ -146,7 +143,7 @@ class _Comparing:
             options = replace(options, batch_mode="global")
         self.progress(f"converting for {cores} cores" if cores > 1 else "converting for 1 core")
         try:
-            program, relations = _converted(self.load(), options)
+            program, relations = converted(self.load(), options)
         except TpuGraphError as error:
             if cores == 1 or options.batch_mode == self.options.batch_mode:
                 raise
@@ -165,6 +162,7 @@ class _Comparing:
         graph = graphdef.from_graph_def(program.graph_def, source=self.found.source)
         shapes.infer(graph)
         there = can_tap(graph)
+        order = [name for name in order if (relations.get(name) or _SAME).placement is not None]
         if cores > 1 and "plain" in self.engines:
             random = plain.graph.descendants([n for n in plain.graph if n.op in ops.RANDOM], data_only=True)
             drawn = [name for name in order if plain.graph.tensor(name).node in random]
@@ -272,25 +270,6 @@ def _seen(plain: PlainRun) -> list[str]:
             continue
         found += [str(node.out(port)) for port, _ in enumerate(node.outputs or ()) if not is_handle(node.out(port))]
     return found
-
-
-def _converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str, Relation]]:
-    """A converted graph, and how its tensors relate to those of the plain one."""
-    partition = next((step for step in build_passes(options) if isinstance(step, CrossReplicaSum)), None)
-    relations: dict[str, Relation] = {}
-
-    def before(name: str, number: int, count: int) -> None:
-        if partition is None or name != partition.name or partition.num_replicas == 1:
-            return
-        rows = batch_rows(graph)
-        if rows is not None:
-            demands = partition.solved(graph, rows)
-            because = Because(demands.placing, demands.asking)
-            made = [node.out(port) for node in demands.placing.order for port in range(len(node.outputs or ()))]
-            found = {str(tensor): relation(because, tensor) for tensor in made}
-            relations.update({name: held for name, held in found.items() if held is not None})
-
-    return convert(graph, options, progress=before), relations
 
 
 __all__ = ["ENGINES", "TensorComparison", "TensorDifference", "compare"]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tpugraph.analysis.batched_input import batch_rows
 from tpugraph.analysis.because import Because
 from tpugraph.analysis.placements import Entries, Partial, Placement, Replicate, Shard
-from tpugraph.ir import Tensor
+from tpugraph.analysis.step import ShardedTables
+from tpugraph.compiler import ConvertOptions, build_passes, convert
+from tpugraph.ir import Graph, Tensor
+from tpugraph.passes.cross_replica_sum import CrossReplicaSum
+from tpugraph.tpu.program import Program
 
 Array = np.ndarray[Any, Any]
 
@@ -20,12 +25,12 @@ class Relation:
     """How the values of a tensor on the cores make up the plain graph's.
 
     Attributes:
-        placement: where over the cores it lives.
+        placement: where over the cores it lives; None where each core has what belongs to its own rows of a table.
         averaged: of a part of a sum: it is a mean of the core's rows, of which the sum has one over the cores' number.
         because: why it lives so.
     """
 
-    placement: Placement
+    placement: Placement | None
     averaged: bool = False
     because: str = ""
 
@@ -96,6 +101,31 @@ def relation(because: Because, tensor: Tensor) -> Relation | None:
     verdict = placing.verdicts.get(tensor.node)
     averaged = verdict is not None and tensor.port in verdict.averaged and isinstance(made, Partial)
     return Relation(made, averaged, because.reason(tensor).because)
+
+
+def converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str, Relation]]:
+    """A converted graph, and how its tensors relate to those of the plain one, by name."""
+    partition = next((step for step in build_passes(options) if isinstance(step, CrossReplicaSum)), None)
+    relations: dict[str, Relation] = {}
+
+    def before(name: str, number: int, count: int) -> None:
+        if partition is None or name != partition.name or partition.num_replicas == 1:
+            return
+        rows = batch_rows(graph)
+        if rows is not None:
+            demands = partition.solved(graph, rows)
+            because = Because(demands.placing, demands.asking)
+            made = [node.out(port) for node in demands.placing.order for port in range(len(node.outputs or ()))]
+            found = {str(tensor): relation(because, tensor) for tensor in made}
+            relations.update({name: held for name, held in found.items() if held is not None})
+
+    program = convert(graph, options, progress=before)
+    shared = (graph.kept(ShardedTables) or ShardedTables()).tables.values()
+    local = {name for table in shared for name in table.local}
+    return program, {
+        name: replace(held, placement=None) if name.partition(":")[0] in local else held
+        for name, held in relations.items()
+    }
 
 
 def _joined(parts: Sequence[Array], rows: Shard) -> Array:

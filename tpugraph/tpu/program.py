@@ -204,6 +204,7 @@ def _summary_beside_training(report: dict[str, Any]) -> list[str]:
     ]
     if report["loss"]["name"]:
         lines.append(f"loss        {report['loss']['name']} ({report['loss']['reason']})")
+    lines.extend(_table_lines(report["tables"], report["num_replicas"]))
     lines.extend(f"metric      {name} = {tensor}" for name, tensor in report["metrics"].items())
     lines.extend(f"prediction  {name} = {tensor}" for name, tensor in report["predictions"].items())
     lines.append(f"infeed      {traffic['infeed']:,} bytes per step")

@@ -16,6 +16,7 @@ from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Node, Tensor, Use
 from tpugraph.ir.walks import variable_of
+from tpugraph.partition.row_updates import distinct_by
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ class _Uses:
         elif fact is not None and fact.rows is not None and use.index in fact.variables and _is_by_rows(node):
             table.steps[node] = None
             yield from self._written(node)
+            yield from self._updated_with(node, fact.rows, table.shape)
         elif fact is not None and fact.rows is None and use.index in (*fact.variables, fact.value):
             table.dense[node] = None
             yield from self._written(node)
@@ -163,6 +165,15 @@ class _Uses:
             if variable is None:
                 raise NotByRows(f"'{node.name}' ({node.op}) writes it within a loop or a branch")
             yield variable
+
+    def _updated_with(self, step: Node, rows: int, shape: tuple[int, ...]) -> Iterator[Node]:
+        """The variables of the same shape that are updated in the same distinct rows: the optimizer's, in steps of their own."""
+        if distinct_by(step.inputs[rows]) is None:
+            return
+        for node, index in step.inputs[rows].node.uses(step.inputs[rows].port):
+            fact = ops.WRITES.get(node.op)
+            if fact is not None and fact.rows == index:
+                yield from (other for other in self._written(node) if tuple(other.attr("shape") or ()) == shape)
 
     def _behind(self, node: Node, shape: tuple[int, ...]) -> Iterator[Node]:
         """The variables of which a node's operands in the shape of the table are made, element by element."""

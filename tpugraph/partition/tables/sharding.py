@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes, replica_varying, signatures
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, NodeSet, cluster_nodes, replica_varying, signatures
 from tpugraph.analysis.placements import Shard
 from tpugraph.analysis.shapes import is_static
 from tpugraph.ir import Graph, Node, Tensor, attrs
@@ -41,6 +41,10 @@ class Sharding:
         graph: the graph, whose cores have combined what they have to.
         table: the table.
         collectives: makes what the cores combine.
+
+    Attributes:
+        layout: how the rows are dealt out.
+        local: the nodes of the plain graph whose values are no longer those of all rows, but of the core's own.
     """
 
     def __init__(self, graph: Graph, table: RowTable, collectives: Collectives) -> None:
@@ -48,6 +52,7 @@ class Sharding:
         self._table = table
         self._collectives = collectives
         self.layout = Layout(table.shape[0], collectives.count)
+        self.local: NodeSet = dict(table.wide)
         self._numbers = OwnNumbers(graph, collectives, self.layout)
 
     def apply(self) -> None:
@@ -76,29 +81,34 @@ class Sharding:
             unique = distinct_by(numbers)
             if unique in distinct:
                 continue
-            if unique is not None and self._keeps_rows_apart(unique):
+            behind = None if unique is None else self._made_of_distinct(unique)
+            if unique is not None and behind is not None:
                 distinct[unique] = None
+                self.local |= behind
                 self._graph.set_input(unique, 0, self._numbers.of(unique.inputs[0])[0])
             else:
                 self._graph.set_input(step, index, self._numbers.of(numbers)[0])
         return distinct
 
-    def _keeps_rows_apart(self, unique: Node) -> bool:
-        """Whether distinct numbers, and the sums by these, lead to the table alone, and each row to itself."""
+    def _made_of_distinct(self, unique: Node) -> NodeSet | None:
+        """What is made of distinct numbers, and of the sums by these, row by row; None where that leads to more than the table."""
         total = total_of(unique)
         pending = [use.node for use in unique.uses(0) if total is None or not only_counts(use.node, total)]
         pending += [] if total is None else [total]
-        seen = {unique}
+        seen: NodeSet = {unique: None}
         while pending:
             node = pending.pop()
             if node in seen or node in self._table.steps:
                 continue
-            seen.add(node)
+            seen[node] = None
             signature = signatures.of(node)
             if node is not total and node not in self._table.lookups and not (signature and signature.elementwise):
-                return False
+                return None
             pending += [use.node for use in node.uses()]
-        return total is not None or not unique.uses(1)
+        if total is None:
+            return None if unique.uses(1) else seen
+        before = self._graph.ancestors([total], data_only=True)  # among them what counts the distinct numbers
+        return {**seen, **{node: None for node in self._graph.descendants([unique], data_only=True) if node in before}}
 
     # ------------------------------------------------------------------ lookups
 

@@ -14,6 +14,7 @@ from tpugraph import analysis
 from tpugraph.analysis import in_cluster, shapes
 from tpugraph.analysis.trip_counts import steps_per_loop
 from tpugraph.ir import Graph, Node, attrs
+from tpugraph.partition.tables.shards import shards_of
 from tpugraph.runtime.emulator.channels import connect
 from tpugraph.runtime.emulator.cluster_copies import (
     copy_per_core,
@@ -120,6 +121,10 @@ def _spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts, *, fus
     if not fused:
         raise RunError("infeed, step and outfeed are no single loop, so that they cannot be shared among hosts",
                        origin=graph.source, fix="convert the graph with tpugraph, and leave queues=True away")  # fmt: skip
+    shared = next(iter(shards_of(graph)), None)
+    if shared is not None:
+        raise RunError(f"the cores share the rows of '{shared}', and workers share none: each has every variable whole",
+                       origin=graph.source, fix="convert without --shard_tables, or with TPUConfig(shard_tables=0)")  # fmt: skip
     spread(graph, copies, sums, hosts)
 
 
