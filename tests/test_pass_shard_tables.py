@@ -17,15 +17,18 @@ from closeness import assert_close
 from models import assert_cores_are_the_whole_batch, batches, check, finish, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.analysis.step import ShardedTables
+from tpugraph.cli.command_line import main
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
 from tpugraph.passes.shard_tables import ShardTables
 from tpugraph.runtime.emulator.emulation import lower
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.pjrt import bundling
+from tpugraph.runtime.pjrt.devices import Devices
 from tpugraph.support.errors import RunError
 from tpugraph.testing import tensor_comparison
 from tpugraph.tpu.program import Program
+from tpugraph.xla import stablehlo
 
 TWO = {"num_replicas": 2, "shard_tables": 40}
 CLOSE = {"relative": 2e-5, "absolute": 2e-6}
@@ -169,6 +172,22 @@ def test_values_are_set_and_read_whole(eight: Program) -> None:
             session.assign({"table": np.zeros((WORDS + 1, WIDTH), np.float32)})
 
 
+def test_a_run_goes_on_with_other_cores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the command line: shards, the whole table, and a checkpoint that says nothing of either."""
+    path, out = tmp_path / "model.pb", tmp_path / "out"
+    path.write_bytes(graphdef.to_graph_def(trace(lambda: model(ROWS), resource=True)).SerializeToString())
+    for cores, least, line in ((3, LEAST, "35 on each of 3 cores"), (2, 0, "global batch 8 = 2 cores x 4")):
+        assert (
+            main(["convert", str(path), f"--num_replicas={cores}", f"--shard_tables={least}", "-o", f"{path}.{cores}"])
+            == 0
+        )
+        assert line in capsys.readouterr().out
+        assert main(["run", f"{path}.{cores}", "--steps=2", f"--model_dir={out}"]) == 0
+    assert "restored" in (said := capsys.readouterr().out)
+    assert f"saved {out}/model.ckpt-4" in said
+    assert tf.train.load_checkpoint(str(out)).get_variable_to_shape_map()["table"] == [WORDS, WIDTH]
+
+
 # ------------------------------------------------------------------ what is said, what is left alone
 
 
@@ -242,6 +261,13 @@ def test_shards_are_evaluated_and_predict(mode: str) -> None:
                 list(session.evaluate().values()) if mode == "eval" else [row["score"] for row in session.predict()]
             )
     assert_close(*(np.concatenate([np.ravel(part) for part in parts]) for parts in found), 1e-6)
+
+
+def test_processes_share_no_tables(eight: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = stablehlo.lower(graphdef.from_graph_def(eight.graph_def))
+    monkeypatch.setattr(Devices, "processes", 2)
+    with pytest.raises(RunError, match="the cores share the rows of 'table', and no process has all of them"):
+        Devices(module)
 
 
 def test_a_bundle_has_no_shards(eight: Program) -> None:

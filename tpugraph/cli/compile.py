@@ -93,7 +93,8 @@ def _what_fits(graph: Graph, flags: Parsed, console: Console, error: TooLarge) -
         console.say(f"note: {uncertain.fault}")
         return str(error.fix)
     if not rows:
-        return "not even a batch of one row fits: fewer steps per call (--iterations_per_loop), or a smaller model"
+        return ("not even a batch of one row fits: fewer steps per call (--iterations_per_loop), --shard_tables=BYTES where "
+                "tables of embeddings are large, or a smaller model")  # fmt: skip
     return f"a batch of at most {rows:,} rows per core fits; or fewer steps per call: --iterations_per_loop"
 
 

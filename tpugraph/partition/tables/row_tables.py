@@ -121,8 +121,10 @@ class _Uses:
         if tuple(variable.attr("shape")) != shape:
             raise NotByRows(f"'{variable.name}' is trained with it and has another shape")
         first = next((use.node for use in variable.uses() if role and use.node.name == role.initializer), None)
-        if role is None or role.slice or first is None or first in self._device:
-            raise NotByRows(f"'{variable.name}' is a part of a variable, or has no first value")
+        if role is not None and role.slice:
+            raise NotByRows(f"'{variable.name}' is a piece of a table in pieces")
+        if first is None or first in self._device:
+            raise NotByRows(f"'{variable.name}' has no first value from the host")
         if variable.attr("dtype").name not in ops.REDUCE_DTYPES:
             raise NotByRows(f"no rows of {variable.attr('dtype')} can be summed over cores")
         if (self._cores - 1) * -(-shape[0] // self._cores) >= shape[0]:
