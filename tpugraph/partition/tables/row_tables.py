@@ -15,8 +15,14 @@ from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Node, Tensor, Use
-from tpugraph.ir.walks import variable_of
+from tpugraph.ir.walks import reached, variable_of
 from tpugraph.partition.row_updates import distinct_by
+
+_SUMMED_AND_SLICED = ops.REDUCE_DTYPES - {"float16", "uint32"}
+"""The dtypes of which TensorFlow reads a whole tensor that a checkpoint has in slices, among those that cores sum."""
+
+_LOOKUPS = ops.PICKS | ops.GATHERS
+_HANDS_ON = ops.HANDLE_ALIASES | ops.READS | ops.IDENTITIES | ops.ENTER | ops.SWITCH
 
 
 @dataclass(frozen=True)
@@ -95,9 +101,12 @@ class _Uses:
 
     def looks_up(self, variable: Node) -> bool:
         """Whether the device gathers rows of a variable."""
-        reads = [use for use in variable.uses() if use.node in self._device]
-        reads += [behind for use in reads if use.node.op in ops.READS for behind in use.node.uses()]
-        return any(_picks_rows(use) for use in reads)
+
+        def following(node: Node) -> Iterator[Node]:
+            hands_on = node is variable or node.op in _HANDS_ON
+            return (use.node for use in node.uses() if hands_on and use.node in self._device)
+
+        return any(node.op in _LOOKUPS for node in reached([variable], following))
 
     def table(self, variable: Node) -> RowTable:
         """The table with all that belongs to it.
@@ -125,8 +134,10 @@ class _Uses:
             raise NotByRows(f"'{variable.name}' is a piece of a table in pieces")
         if first is None or first in self._device:
             raise NotByRows(f"'{variable.name}' has no first value from the host")
-        if variable.attr("dtype").name not in ops.REDUCE_DTYPES:
-            raise NotByRows(f"no rows of {variable.attr('dtype')} can be summed over cores")
+        if variable.attr("dtype").name not in _SUMMED_AND_SLICED:
+            raise NotByRows(
+                f"rows of {variable.attr('dtype')} cannot be summed over cores, or not be read from slices of a checkpoint"
+            )
         if (self._cores - 1) * -(-shape[0] // self._cores) >= shape[0]:
             raise NotByRows(f"its {shape[0]} rows leave one of {self._cores} cores without any")
         return first
@@ -135,9 +146,9 @@ class _Uses:
         """Take note of a use of a variable, or of its whole value; yields the variables that belong to the table for it."""
         node = use.node
         if node not in self._device:
-            raise NotByRows(f"'{node.name}' ({node.op}) uses it whole on the host")
-        if node in self._inner:
-            raise NotByRows(f"'{node.name}' ({node.op}) uses it within a loop or a branch")
+            raise NotByRows(f"{_called(node)} uses it whole on the host")
+        if node in self._inner or node.op in ops.ENTER | ops.SWITCH:
+            raise NotByRows(f"{_called(node)} uses it within a loop or a branch")
         fact = ops.WRITES.get(node.op)
         if _picks_rows(use):
             if not _known_rows(node.inputs[1]):
@@ -158,14 +169,14 @@ class _Uses:
                 for behind in node.uses():
                     yield from self._used(table, behind)
         else:
-            raise NotByRows(f"'{node.name}' ({node.op}) reads it whole")
+            raise NotByRows(f"{_called(node)} reads it whole")
 
     def _written(self, node: Node) -> Iterator[Node]:
         """The variables that an update writes."""
         for index in ops.WRITES[node.op].variables:
             variable = variable_of(node.inputs[index], ())
             if variable is None:
-                raise NotByRows(f"'{node.name}' ({node.op}) writes it within a loop or a branch")
+                raise NotByRows(f"{_called(node)} writes it within a loop or a branch")
             yield variable
 
     def _updated_with(self, step: Node, rows: int, shape: tuple[int, ...]) -> Iterator[Node]:
@@ -193,13 +204,18 @@ class _Uses:
         """See that all operands in the shape of the table are made of it."""
         for tensor in node.inputs:
             if tensor.node not in table.wide and not _small(tensor, table.shape):
-                raise NotByRows(f"'{node.name}' ({node.op}) works on it whole, with '{tensor}'")
+                raise NotByRows(f"{_called(node)} works on it whole, with '{tensor}'")
+
+
+def _called(node: Node) -> str:
+    """A node as the user knows it."""
+    return f"'{node.origin or node.name}' ({node.op})"
 
 
 def _picks_rows(use: Use) -> bool:
     """Whether a use of a variable, or of its value, picks rows by their numbers."""
     node = use.node
-    if use.index or not (node.op in ops.PICKS or node.op in ops.GATHERS) or len(node.inputs[1].shape or ()) == 0:
+    if use.index or node.op not in _LOOKUPS or len(node.inputs[1].shape or ()) == 0:
         return False
     axis = known_value(node.inputs[2]) if len(node.inputs) > 2 else 0
     given, numbers, made = node.inputs[0], node.inputs[1].shape, node.out().shape
