@@ -195,15 +195,20 @@ def test_the_report_says_what_a_core_holds(eight: Program) -> None:
     assert found["variables"] == ["table", "table/Adagrad"]
     assert found["bytes_per_core"] == 2 * 14 * WIDTH * 4  # thirteen rows, and one for those of other cores
     assert found["sum_bytes"] == 8 * ROWS * 2 * 4 * (1 + WIDTH)  # ids, and rows
+    assert eight.report["variables"].keys() == {"table", "table/Adagrad", "w", "w/Adagrad", "global_step"}
+    assert eight.report["trained"] == ["w", "table"]
     assert (
         "sharded     table and 1 variable of the optimizer: 103 rows, 13 on each of 8 cores, 336 bytes of 2,472; lookups take "
         "2 sums, 1,024 bytes per step"
     ) in eight.summary()
 
 
-def test_a_number_of_no_row_is_refused_as_the_whole_table_refuses_it() -> None:
+@pytest.mark.parametrize("number", [WORDS, -1, 2**32 + 1])
+def test_a_number_of_no_row_is_refused_as_the_whole_table_refuses_it(number: int) -> None:
+    """Even one that is the number of a row once cores have exchanged it in 32 bits."""
+
     def build() -> None:
-        numbers, targets = batches((np.full((8, 2), WORDS, np.int32), np.zeros(8, np.float32)), ROWS)
+        numbers, targets = batches((np.full((8, 2), number, np.int64), np.zeros(8, np.float32)), ROWS)
         found = tf.nn.embedding_lookup(variable("table", (WORDS, WIDTH)), numbers)
         finish(tf.reduce_mean(tf.square(tf.reduce_sum(found, [1, 2]) - targets)), OPTIMIZERS["sgd"]())
 

@@ -14,15 +14,10 @@ from typing import Any
 
 from tpugraph import ops, roles
 from tpugraph.analysis import cluster_nodes, race_order, shapes
-from tpugraph.analysis.step import (
-    Cut,
-    Outfed,
-    PaddedBatches,
-    Partitioned,
-)
+from tpugraph.analysis.step import Cut, Outfed, PaddedBatches, Partitioned
 from tpugraph.compiler import preconditions, serving_input
 from tpugraph.compiler.recording import Recording
-from tpugraph.compiler.report_facts import collectives, lookups, notes_of, reduction, step_order, tables
+from tpugraph.compiler.report_facts import collectives, lookups, notes_of, plain_name, reduction, step_order, tables
 from tpugraph.ir import Graph, graphdef
 from tpugraph.partition import one_row
 from tpugraph.passes import PASSES, PIPELINES
@@ -253,8 +248,8 @@ def _report(
         "train_ops": [asdict(f) for f in found.train_ops],
         "step": None if found.step is None else asdict(found.step),
         "inputs": [asdict(f) for f in found.inputs],
-        "trained": found.trained,
-        "variables": {name: {"key": v.key, "trained": v.trained} for name, v in found.variables.items()},
+        "trained": list(dict.fromkeys(plain_name(graph, name) for name in found.trained)),
+        "variables": {plain_name(graph, n): {"key": v.key, "trained": v.trained} for n, v in found.variables.items()},
         "reduction": reduction(graph),
         "collectives": collectives(graph),
         "lookups": lookups(graph),

@@ -17,6 +17,7 @@ from tpugraph.analysis.step import (
     ShardedTables,
 )
 from tpugraph.ir import Graph
+from tpugraph.partition.tables.shards import table_of
 
 
 def reduction(graph: Graph) -> dict[str, str | None]:
@@ -41,6 +42,11 @@ def lookups(graph: Graph) -> dict[str, Any]:
     """Which lists of ids are padded, to how many in a row (``by_flag``: as --max_ids says), and which tables were in pieces."""
     padded, joined = graph.kept(PaddedLookups) or PaddedLookups(), graph.kept(JoinedTables) or JoinedTables()
     return {"padded": padded.most, "by_flag": list(padded.flagged), "joined": joined.pieces}
+
+
+def plain_name(graph: Graph, variable: str) -> str:
+    """The name of a variable in the plain graph, where its rows may have been dealt out to the cores."""
+    return table_of(graph[variable]) if variable in graph else variable
 
 
 def tables(graph: Graph) -> dict[str, Any]:

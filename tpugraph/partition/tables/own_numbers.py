@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
-from tpugraph.ir import Graph, Tensor
+from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.tables.shards import Layout
@@ -36,21 +34,35 @@ class OwnNumbers:
             self._made[numbers] = self._make(numbers)
         return self._made[numbers]
 
+    def exchanged(self, numbers: Tensor) -> Tensor:
+        """Numbers that are the same after cores have exchanged them, in 32 bits: what is the number of no row is -1."""
+        if numbers.dtype != attrs.dtype("int64"):
+            return numbers
+        return self._known(self._builder(numbers), numbers)[0]
+
+    def _builder(self, numbers: Tensor) -> Builder:
+        return Builder(self._graph, f"{numbers.node.name}/own", marks={CLUSTER_ATTR: CLUSTER}, source=numbers.node)
+
+    def _known(self, make: Builder, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """The numbers with -1 for what is the number of no row, and which of them are numbers of rows (bool)."""
+        valid = _within(make, numbers, make.constant(self._layout.rows, numbers.dtype, name="rows"))
+        none = make.constant(-1, numbers.dtype, name="none")
+        return make.add("SelectV2", [valid, numbers, none], numbers.shape, name="known"), valid
+
     def _make(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        layout, kind, shape = self._layout, numbers.dtype, numbers.shape
-        make = Builder(self._graph, f"{numbers.node.name}/own", marks={CLUSTER_ATTR: CLUSTER}, source=numbers.node)
-        zero, none = make.constant(0, kind, name="first"), make.constant(-1, kind, name="none")
-        piece = make.constant(layout.piece, kind, name="piece")
+        kind, shape, make = numbers.dtype, numbers.shape, self._builder(numbers)
+        known, valid = self._known(make, numbers)
+        piece = make.constant(self._layout.piece, kind, name="piece")
         core = self._collectives.cast(self._collectives.own_id(numbers), kind)
-        start = make.add("Mul", [core, piece], (), name="start")
-
-        def within(value: Tensor, end: Tensor) -> Tensor:
-            least = make.add("GreaterEqual", [value, zero], shape)
-            return make.add("LogicalAnd", [least, make.add("Less", [value, end], shape)], shape)
-
-        valid = within(numbers, make.constant(np.asarray(layout.rows), kind, name="rows"))
-        known = make.add("SelectV2", [valid, numbers, none], shape, name="known")
-        local = make.add("Sub", [known, start], shape, name="local")
-        own = within(local, piece)
+        local = make.add("Sub", [known, make.add("Mul", [core, piece], (), name="start")], shape, name="local")
+        own = _within(make, local, piece)
+        none = make.constant(-1, kind, name="none")
         foreign = make.add("SelectV2", [valid, piece, none], shape, name="foreign")
         return make.add("SelectV2", [own, local, foreign], shape, name="numbers"), own
+
+
+def _within(make: Builder, numbers: Tensor, end: Tensor) -> Tensor:
+    """Which numbers are at least zero and below an end."""
+    zero = make.constant(0, numbers.dtype, name="first")
+    least = make.add("GreaterEqual", [numbers, zero], numbers.shape)
+    return make.add("LogicalAnd", [least, make.add("Less", [numbers, end], numbers.shape)], numbers.shape)

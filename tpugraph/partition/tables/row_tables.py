@@ -21,6 +21,9 @@ from tpugraph.partition.row_updates import distinct_by
 _SUMMED_AND_SLICED = ops.REDUCE_DTYPES - {"float16", "uint32"}
 """The dtypes of which TensorFlow reads a whole tensor that a checkpoint has in slices, among those that cores sum."""
 
+_MOST_ROWS = 2**31 - 1
+"""The cores exchange numbers of rows in 32 bits."""
+
 _LOOKUPS = ops.PICKS | ops.GATHERS
 _HANDS_ON = ops.HANDLE_ALIASES | ops.READS | ops.IDENTITIES | ops.ENTER | ops.SWITCH
 
@@ -127,7 +130,7 @@ class _Uses:
     def _initializer(self, variable: Node, table: Node) -> Node:
         """The node that gives a variable of the table its first value."""
         role, shape = self._roles.get(variable.name), tuple(table.attr("shape"))
-        if tuple(variable.attr("shape")) != shape:
+        if tuple(variable.attr("shape") or ()) != shape:
             raise NotByRows(f"'{variable.name}' is trained with it and has another shape")
         first = next((use.node for use in variable.uses() if role and use.node.name == role.initializer), None)
         if role is not None and role.slice:
@@ -138,6 +141,8 @@ class _Uses:
             raise NotByRows(
                 f"rows of {variable.attr('dtype')} cannot be summed over cores, or not be read from slices of a checkpoint"
             )
+        if shape[0] > _MOST_ROWS:
+            raise NotByRows(f"its {shape[0]:,} rows are more than the numbers that cores exchange can tell apart")
         if (self._cores - 1) * -(-shape[0] // self._cores) >= shape[0]:
             raise NotByRows(f"its {shape[0]} rows leave one of {self._cores} cores without any")
         return first

@@ -57,9 +57,8 @@ class Sharding:
 
     def apply(self) -> None:
         """Rewrite the graph."""
-        alike = (
-            cluster_nodes(self._graph).keys() - replica_varying(self._graph).keys()
-        )  # what comes from the host differs
+        # what comes from the host is none of them: each core is fed its own
+        alike = cluster_nodes(self._graph).keys() - replica_varying(self._graph).keys()
         distinct = self._localise_updates()
         for node in self._table.lookups:
             if node.inputs[1].node not in distinct:  # else they are numbers of this core already
@@ -118,6 +117,7 @@ class Sharding:
         static = is_static(asked.shape)
         every = asked
         if gathered:
+            asked = self._numbers.exchanged(asked)
             every = collectives.gather(asked, Shard(0)) if static else collectives.gather_entries(asked)
         numbers, own = self._numbers.of(every)
         kind, width = node.out().dtype, self._table.shape[1:]
