@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tpugraph.analysis.step import Partitioned, ShardedTable, ShardedTables
+from tpugraph.analysis.step import Partitioned
 from tpugraph.ir import Graph
 from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.tables.row_tables import NotByRows, RowTable, row_tables
 from tpugraph.partition.tables.sharding import Sharding, check_updates
+from tpugraph.partition.tables.shards import ShardedTable, ShardedTables
 from tpugraph.tpu.pipeline import Pass
 
 

@@ -15,10 +15,10 @@ import tpugraph
 from closeness import assert_close
 from models import assert_cores_are_the_whole_batch, batches, check, finish, tf1, trace, variable
 from tpugraph import testing
-from tpugraph.analysis.step import ShardedTables
 from tpugraph.cli.command_line import main
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
+from tpugraph.partition.tables.shards import ShardedTables
 from tpugraph.passes.shard_tables import ShardTables
 from tpugraph.runtime.emulator.emulation import lower
 from tpugraph.runtime.emulator.host_list import Hosts

@@ -14,10 +14,9 @@ from tpugraph.analysis.step import (
     PaddedBatches,
     PaddedLookups,
     Partitioned,
-    ShardedTables,
 )
 from tpugraph.ir import Graph
-from tpugraph.partition.tables.shards import table_of
+from tpugraph.partition.tables.shards import ShardedTables, table_of
 
 
 def reduction(graph: Graph) -> dict[str, str | None]:

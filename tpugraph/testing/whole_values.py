@@ -11,9 +11,9 @@ import numpy as np
 from tpugraph.analysis.batched_input import batch_rows
 from tpugraph.analysis.because import Because
 from tpugraph.analysis.placements import Entries, Partial, Placement, Replicate, Shard
-from tpugraph.analysis.step import ShardedTables
 from tpugraph.compiler import ConvertOptions, build_passes, convert
 from tpugraph.ir import Graph, Tensor
+from tpugraph.partition.tables.shards import ShardedTables
 from tpugraph.passes.cross_replica_sum import CrossReplicaSum
 from tpugraph.tpu.program import Program
 

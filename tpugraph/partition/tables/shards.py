@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor, attrs
@@ -49,6 +49,44 @@ class Layout:
     def slice(self, core: int, shape: Sequence[int]) -> str:
         """What checkpoints call the part of a core: the whole shape, then the first row and the number of rows."""
         return f"{' '.join(map(str, shape))} {self.start(core)},{self.count(core)}{':-' * (len(shape) - 1)}"
+
+
+@dataclass(frozen=True)
+class ShardedTable:
+    """A table whose rows were dealt out to the cores.
+
+    Attributes:
+        variables: the table, and the optimizer's variables that were dealt out with it.
+        rows: of the table.
+        rows_per_core: of each core but the last, which has what is left.
+        bytes_per_core: of all these variables on a core.
+        bytes: what they would take on each core otherwise.
+        sums: the nodes that sum over the cores what lookups find.
+        local: the nodes whose values are of the core's own rows, and of all rows in the plain graph.
+    """
+
+    variables: tuple[str, ...]
+    rows: int
+    rows_per_core: int
+    bytes_per_core: int
+    bytes: int
+    sums: tuple[str, ...]
+    local: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ShardedTables:
+    """Large tables have been dealt out to the cores.
+
+    Attributes:
+        least_bytes: how large a table is at least.
+        tables: by the name of the table.
+        whole: why the others of this size are whole on each core, by name.
+    """
+
+    least_bytes: int = 0
+    tables: Mapping[str, ShardedTable] = field(default_factory=dict)
+    whole: Mapping[str, str] = field(default_factory=dict)
 
 
 def table_of(variable: Node) -> str:
