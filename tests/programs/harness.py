@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -171,8 +172,12 @@ def plain(
     build: Callable[[int], tuple[Any, Any]], rows: int, *, steps: int, resource: bool = False
 ) -> tuple[Training | None, str]:
     """The training of a program by TensorFlow alone, or why the program is not one that can be compared."""
+    return _comparable(lambda: trace(build, rows, resource=resource), steps)
+
+
+def _comparable(traced: Callable[[], Traced], steps: int) -> tuple[Training | None, str]:
     try:
-        found = run_plain(trace(build, rows, resource=resource), steps)
+        found = run_plain(traced(), steps)
     except Exception as error:
         return None, f"{type(error).__name__}: {_line(error)}"
     numbers = [v for v in (found.losses, *found.variables.values()) if v.dtype.kind == "f"]
@@ -207,11 +212,12 @@ def check(
     resource = getattr(build, "resource", False) if resource is None else resource
     if not getattr(build, "named", True):
         options = {"loss": None, "train_op": None, **options}
-    expected, fault = plain(build, rows * cores, steps=steps, resource=resource)
+    graph = cache(lambda rows: trace(build, rows, resource=resource))  # on one core both have the same
+    expected, fault = _comparable(lambda: graph(rows * cores), steps)
     if expected is None:
         return Verdict("invalid", fault)
     try:
-        found = run_on_cores(trace(build, rows, resource=resource), steps, cores, options, session or {})
+        found = run_on_cores(graph(rows), steps, cores, options, session or {})
     except (RolesError, ConversionError) as error:
         return Verdict("refused", _line(error))
     except Exception as error:
