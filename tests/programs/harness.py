@@ -19,6 +19,7 @@ from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import ConversionError, RolesError
+from tpugraph.tpu import program
 
 from .parts import STEPS, Program, tf1
 
@@ -93,10 +94,19 @@ def run_on_cores(
     traced: Traced, steps: int, cores: int, options: Mapping[str, Any], session: Mapping[str, Any]
 ) -> Training:
     """Convert a graph and train it on emulated cores."""
+    return run_converted(converted(traced, steps, cores, options), traced, steps, session)
+
+
+def converted(traced: Traced, steps: int, cores: int, options: Mapping[str, Any]) -> program.Program:
+    """A graph converted for so many cores, with all steps in one loop."""
     given = {"iterations_per_loop": steps, "loss": traced.loss, "train_op": traced.train, **options}
     graph = graphdef.from_graph_def(traced.graph.as_graph_def(), source="made.pb")
-    converted = convert(graph, num_replicas=cores, **given)
-    with TPUSession(converted, **session) as running:
+    return convert(graph, num_replicas=cores, **given)
+
+
+def run_converted(made: program.Program, traced: Traced, steps: int, session: Mapping[str, Any]) -> Training:
+    """Train what a graph was converted to on emulated cores."""
+    with TPUSession(made, **session) as running:
         running.initialize()
         losses = running.train(steps)
         values = dict(running.values())
