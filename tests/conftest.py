@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,11 +15,27 @@ import tensorflow as tf
 
 from browser import chromium
 from models import CORPUS
+from tpugraph.xla import jax_client
 
 if (
     os.environ.get("TPUGRAPH_TEST_V2_BEHAVIOR") == "off"
 ):  # the first line of most programs that were written for TensorFlow 1
     tf.compat.v1.disable_v2_behavior()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _xla_compiles_quickly() -> Iterator[None]:
+    """On virtual devices XLA leaves out the passes of LLVM: what tests compile runs for a few steps, and the compiler for longer."""
+
+    def hasty(num_replicas: int, devices: Sequence[Any]) -> Any:
+        made = options(num_replicas, devices)
+        if devices[0].platform == "cpu":
+            made.executable_build_options.debug_options.xla_backend_optimization_level = 0
+        return made
+
+    options = jax_client.options
+    with mock.patch.object(jax_client, "options", hasty):
+        yield
 
 
 @pytest.fixture(scope="module")

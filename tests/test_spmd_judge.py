@@ -1,51 +1,26 @@
-"""Our partition of a step trains as XLA's: b rows on each of 8 emulated cores against the whole batch divided by XLA.
+"""Our partition of a step trains as XLA's and as TensorFlow: b rows on each of 8 emulated cores against the whole batch.
 
 XLA knows nothing of tpugraph's analysis, and places its collectives by itself; see ``spmd``. A loss or variable may
 differ by 1e-3 of the tensor's largest element and 1e-5 beside that, and how far a variable has moved by 2e-2 of the
-farthest such move: the tolerance of ``programs.harness``. Where the two differ, TensorFlow alone at 8*b rows says who
-is right.
+farthest such move: the tolerance of ``programs.harness``. What is judged here need not be trained by ``test_programs``.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import Any
 
 import pytest
-from spmd import run_partitioned
+from spmd import JUDGED, run_partitioned
 
-from programs import PROGRAMS, Program, plain, trace
-from programs.harness import Training, compare, run_on_cores
+from programs import PROGRAMS, Program, trace
+from programs.harness import Traced, Training, compare, run_on_cores, run_plain
 from tpugraph.support.errors import TpuGraphError
 
 CORES = 8
 
 QUICK = ("batch_norm_by_hand", "clip_global_norm_adam", "embedding", "in_batch_softmax", "loop_max")
 """What runs among the quick tests."""
-
-JUDGED = {
-    "networks and optimizers": "optimizer_sgd optimizer_adam optimizer_momentum lamb adafactor sharpness_aware "
-    "accumulate_by_arithmetic",
-    "convolutions": "convolution",
-    "batch statistics": "batch_norm_fused batch_norm_by_hand batch_norm_by_hand_adam variance_of_batch "
-    "covariance_of_batch",
-    "embeddings": "embedding embedding_adam embedding_clipped bag_of_words matrix_factors partitioned_embedding "
-    "two_lookups_adam",
-    "attention": "bert bert_one_hot albert gpt2 xlnet attention_over_batch",
-    "rows against rows": "in_batch_softmax contrastive triplets hardest_triplets top_k_hard_examples "
-    "top_k_gathered sorted_batch",
-    "numbers of the whole batch": "log_sum_exp_of_batch sum_of_means_one_row product_of_means softmax_over_batch "
-    "mixture_of_experts maximum_of_batch minibatch_deviation",
-    "order of the rows": "first_half neighbours rolled_rows running_sum shuffled_rows scan_over_batch segments",
-    "clipping": "clip_global_norm clip_global_norm_adam",
-    "several losses": "multi_task gan_together gan_alternating wasserstein gradient_penalty",
-    "loops": "loop_max loop_until_mean_settles map_over_batch nested_loops dynamic_rnn recurrent_network "
-    "dynamic_rnn_alike recurrent_masked_mean",
-    "branches": "accumulate_in_cond_with_average branch_by_any branch_by_batch skip_bad_steps",
-    "counts": "count_rows count_rows_float metric_of_input metrics_in_step rate_by_rows",
-}
-"""The programs, by what they are about."""
 
 WRONG = {
     "count_rows_float": "refused: 'Size' may count rows or be a number of the model",
@@ -65,8 +40,7 @@ FATAL = {
 }
 """Programs at which XLA's partitioner ends its process: nothing here runs them."""
 
-NAMES = [name for names in JUDGED.values() for name in names.split()]
-assert set(WRONG) | set(QUICK) <= set(NAMES), "what is marked is judged"
+assert set(WRONG) | set(QUICK) <= set(JUDGED), "what is marked is judged"
 
 
 def params(names: list[str]) -> list[Any]:
@@ -76,37 +50,41 @@ def params(names: list[str]) -> list[Any]:
     return [pytest.param(name, marks=[*slow[name], *wrong[name]]) for name in names]
 
 
-def by_xla(program: Program) -> tuple[Training, Counter[str]]:
-    traced = trace(program, program.rows * CORES, resource=program.resource)
-    return run_partitioned(traced, program.steps, CORES)
+def whole(program: Program) -> Traced:
+    return trace(program, program.rows * CORES, resource=program.resource)
 
 
-def by_tensorflow(program: Program) -> Training:
-    found, fault = plain(program, program.rows * CORES, steps=program.steps, resource=program.resource)
-    assert found is not None, fault
+def by_xla(traced: Traced, program: Program) -> Training:
+    found, collectives = run_partitioned(traced, program.steps, CORES)
+    assert collectives, "XLA has not divided the step"
     return found
 
 
-@pytest.mark.parametrize("name", params(NAMES))
-def test_our_partition_trains_as_that_of_xla(name: str) -> None:
+def by_us(program: Program, cores: int) -> Training:
+    return run_on_cores(trace(program, program.rows, resource=program.resource), program.steps, cores, {}, {})
+
+
+@pytest.mark.parametrize("name", params(JUDGED))
+def test_our_partition_trains_as_that_of_xla_and_as_tensorflow(name: str) -> None:
     program = PROGRAMS[name]
-    ours = run_on_cores(trace(program, program.rows, resource=program.resource), program.steps, CORES, {}, {})
-    theirs, collectives = by_xla(program)
-    assert collectives, "XLA has not divided the step"
-    verdict = compare(ours, theirs)
-    if verdict.outcome != "equal":
-        right = by_tensorflow(program)
-        pytest.fail(
-            f"{verdict} | ours and TensorFlow: {compare(ours, right)} | XLA and TensorFlow: {compare(theirs, right)}"
-        )
+    traced = whole(program)
+    ours, theirs, right = by_us(program, CORES), by_xla(traced, program), run_plain(traced, program.steps)
+    pairs = {
+        "ours and XLA": (ours, theirs),
+        "ours and TensorFlow": (ours, right),
+        "XLA and TensorFlow": (theirs, right),
+    }
+    verdicts = {what: compare(found, expected) for what, (found, expected) in pairs.items()}
+    words = " | ".join(f"{what}: {verdict}" for what, verdict in verdicts.items())
+    assert all(verdict.outcome == "equal" for verdict in verdicts.values()), words
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_xla_is_right_where_our_partition_is_not(name: str) -> None:
-    theirs, collectives = by_xla(PROGRAMS[name])
-    assert collectives, "XLA has not divided the step"
-    verdict = compare(theirs, by_tensorflow(PROGRAMS[name]))
+    program = PROGRAMS[name]
+    traced = whole(program)
+    verdict = compare(by_xla(traced, program), run_plain(traced, program.steps))
     assert verdict.outcome == "equal", str(verdict)
 
 
@@ -115,12 +93,10 @@ def test_xla_is_right_where_our_partition_is_not(name: str) -> None:
 def test_what_is_not_lowered_says_why(name: str) -> None:
     """What comes to be lowered moves to ``JUDGED``."""
     with pytest.raises(TpuGraphError, match=re.escape(NOT_LOWERED[name])):
-        by_xla(PROGRAMS[name])
+        by_xla(whole(PROGRAMS[name]), PROGRAMS[name])
 
 
 def test_the_judge_sees_another_step() -> None:
     """Half of the rows are another training."""
     program = PROGRAMS["optimizer_sgd"]
-    theirs, _ = by_xla(program)
-    other = run_on_cores(trace(program, program.rows, resource=program.resource), program.steps, CORES // 2, {}, {})
-    assert compare(other, theirs).outcome == "different"
+    assert compare(by_us(program, CORES // 2), by_xla(whole(program), program)).outcome == "different"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import tpugraph
 from tpugraph import cli
-from tpugraph.cli.console import Console
+from tpugraph.cli.console import Console, without_collection
 from tpugraph.support import terminal
 from tpugraph.support.progress import Progress
 
@@ -108,3 +109,16 @@ def test_progress_stays_on_one_line(screen: Terminal) -> None:
 
 def test_a_program_has_a_short_repr() -> None:
     assert repr(tpugraph.convert(IRIS)) == "<Program model.pb: 467 nodes, global batch 256 = 8 cores x 32>"
+
+
+def test_garbage_is_collected_again_behind_an_import() -> None:
+    with without_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with without_collection():
+            pass
+        assert not gc.isenabled()  # as it was
+    finally:
+        gc.enable()

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,7 +27,16 @@ for line in sys.stdin:
         server = serve(addresses, int(index))
         os.write(1, f"{index} {os.getpid()}\\n".encode())  # in one piece: several workers write at a time
         server.join()
+os.killpg(0, signal.SIGKILL)  # the tests have ended
 """
+
+
+@cache
+def _parent() -> subprocess.Popen[str]:
+    """The process that forks the workers of all tests; it ends with this one."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.Popen([sys.executable, "-c", _FORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, text=True, env=environment, start_new_session=True)  # fmt: skip
 
 
 class Workers:
@@ -34,10 +44,7 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self.addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        self._parent = subprocess.Popen([sys.executable, "-c", _FORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True, env=environment,
-                                        start_new_session=True)  # fmt: skip
+        self._parent = _parent()
         self._processes: dict[int, int] = {}
 
     def start(self, *tasks: int) -> None:
@@ -64,9 +71,9 @@ class Workers:
         os.kill(self._processes[task], signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def stop(self) -> None:
-        """End all of them, and the process that forks them."""
-        os.killpg(self._parent.pid, signal.SIGKILL)
-        self._parent.communicate()
+        """End all of them."""
+        for task in list(self._processes):
+            self.kill(task)
 
 
 @contextmanager

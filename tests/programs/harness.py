@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import ConversionError, RolesError
+from tpugraph.tpu import program
 
 from .parts import STEPS, Program, tf1
 
@@ -92,10 +94,19 @@ def run_on_cores(
     traced: Traced, steps: int, cores: int, options: Mapping[str, Any], session: Mapping[str, Any]
 ) -> Training:
     """Convert a graph and train it on emulated cores."""
+    return run_converted(converted(traced, steps, cores, options), traced, steps, session)
+
+
+def converted(traced: Traced, steps: int, cores: int, options: Mapping[str, Any]) -> program.Program:
+    """A graph converted for so many cores, with all steps in one loop."""
     given = {"iterations_per_loop": steps, "loss": traced.loss, "train_op": traced.train, **options}
     graph = graphdef.from_graph_def(traced.graph.as_graph_def(), source="made.pb")
-    converted = convert(graph, num_replicas=cores, **given)
-    with TPUSession(converted, **session) as running:
+    return convert(graph, num_replicas=cores, **given)
+
+
+def run_converted(made: program.Program, traced: Traced, steps: int, session: Mapping[str, Any]) -> Training:
+    """Train what a graph was converted to on emulated cores."""
+    with TPUSession(made, **session) as running:
         running.initialize()
         losses = running.train(steps)
         values = dict(running.values())
@@ -171,8 +182,12 @@ def plain(
     build: Callable[[int], tuple[Any, Any]], rows: int, *, steps: int, resource: bool = False
 ) -> tuple[Training | None, str]:
     """The training of a program by TensorFlow alone, or why the program is not one that can be compared."""
+    return _comparable(lambda: trace(build, rows, resource=resource), steps)
+
+
+def _comparable(traced: Callable[[], Traced], steps: int) -> tuple[Training | None, str]:
     try:
-        found = run_plain(trace(build, rows, resource=resource), steps)
+        found = run_plain(traced(), steps)
     except Exception as error:
         return None, f"{type(error).__name__}: {_line(error)}"
     numbers = [v for v in (found.losses, *found.variables.values()) if v.dtype.kind == "f"]
@@ -207,11 +222,12 @@ def check(
     resource = getattr(build, "resource", False) if resource is None else resource
     if not getattr(build, "named", True):
         options = {"loss": None, "train_op": None, **options}
-    expected, fault = plain(build, rows * cores, steps=steps, resource=resource)
+    graph = cache(lambda rows: trace(build, rows, resource=resource))  # on one core both have the same
+    expected, fault = _comparable(lambda: graph(rows * cores), steps)
     if expected is None:
         return Verdict("invalid", fault)
     try:
-        found = run_on_cores(trace(build, rows, resource=resource), steps, cores, options, session or {})
+        found = run_on_cores(graph(rows), steps, cores, options, session or {})
     except (RolesError, ConversionError) as error:
         return Verdict("refused", _line(error))
     except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf import rewriter_config_pb2
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 
 def guarded(config: Any = None) -> Any:
@@ -15,6 +15,10 @@ def guarded(config: Any = None) -> Any:
     oneDNN, which the processor decides on, it takes a tensor of shape [1, 2] for one, and the fused kernel then refuses
     it: a right graph runs on one machine and fails on another. The remapper is off where nobody asked for it.
 
+    TensorFlow optimizes a graph before its first run, which takes longer than many a training on emulated cores. What makes
+    no step faster is left out, where nobody asked for it: the second round of all optimizations, the search for tensors to
+    swap out of a GPU's memory, and the round trip through another form of the graph.
+
     Args:
         config: a ``tf.compat.v1.ConfigProto``, which stays as it is, or None.
     """
@@ -22,6 +26,11 @@ def guarded(config: Any = None) -> Any:
     if config is not None:
         made.CopyFrom(config)
     options = made.graph_options.rewrite_options
-    if options.remapping == rewriter_config_pb2.RewriterConfig.DEFAULT:
-        options.remapping = rewriter_config_pb2.RewriterConfig.OFF
+    if options.remapping == RewriterConfig.DEFAULT:
+        options.remapping = RewriterConfig.OFF
+    if options.meta_optimizer_iterations == RewriterConfig.DEFAULT_NUM_ITERS:
+        options.meta_optimizer_iterations = RewriterConfig.ONE
+    if options.memory_optimization == RewriterConfig.DEFAULT_MEM_OPT:
+        options.memory_optimization = RewriterConfig.NO_MEM_OPT
+    options.disable_tfg_optimizer = True
     return made
