@@ -19,7 +19,7 @@ from tpugraph.analysis import (
     state,
 )
 from tpugraph.analysis.dimensions import Dimensions, Dims
-from tpugraph.analysis.evidence import loops_over_rows, reciprocals, single_rows
+from tpugraph.analysis.evidence import loops_over_rows, reciprocals, single_rows, tiled_gradients
 from tpugraph.analysis.placements import Partial, Shard
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device, must_be_host
@@ -228,6 +228,34 @@ def test_with_one_row_a_slice_of_what_has_no_rows_has_none() -> None:
     single_rows.parts_of_tables(dims)
     dims.sizes.propagate()
     assert [sizes.known(size) for size in dims.dims(graph["part"].out()) or ()] == [1]
+
+
+TILED = """
+    x = Placeholder() {dtype: float32, shape: [1,3]} : float32[1,3]
+    w = Placeholder() {dtype: float32, shape: [1,3]} : float32[1,3]
+    axes = Const() {dtype: int32, value: int32[1][0]} : int32[1]
+    over = Mean(x, axes) {T: float32, Tidx: int32, keep_dims: true} : float32[1,3]
+    @
+    shape = Const() {dtype: int32, value: int32[2][1,3]} : int32[2]
+    begin = Reshape(w, shape) {T: float32, Tshape: int32} : float32[1,3]
+    multiples = Const() {dtype: int32, value: int32[2][1,1]} : int32[2]
+    tile = Tile(begin, multiples) {T: float32, Tmultiples: int32} : float32[1,3]
+    back = TanhGrad(x, tile) {T: float32} : float32[1,3]
+    """
+
+
+def test_a_tile_behind_a_mean_over_the_row_spreads_over_it() -> None:
+    graph, dims = found(TILED.replace("@", ""), 1)
+    tiled_gradients.tiled_rows(dims)
+    first = (dims.dims(graph["begin"].out()) or ())[0]
+    assert (sizes.known(first), [*dims.untold]) == (1, [])
+
+
+def test_a_tile_behind_means_over_the_row_and_over_others_is_told_by_nothing() -> None:
+    other = "other = Mean(w, axes) {T: float32, Tidx: int32, keep_dims: true} : float32[1,3]"
+    graph, dims = found(TILED.replace("@", other), 1)
+    tiled_gradients.tiled_rows(dims)
+    assert [*dims.untold] == [graph["tile"]]
 
 
 def test_a_loop_that_reads_the_rows_of_a_list_has_as_many_iterations() -> None:

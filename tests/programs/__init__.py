@@ -23,6 +23,7 @@ from . import (
     recurrent,
     residual,
     shapes,
+    single_rows,
     statistics,
     strings,
 )
@@ -60,6 +61,7 @@ _THEMES = (
     recurrent,
     residual,
     shapes,
+    single_rows,
     statistics,
     strings,
 )

@@ -55,10 +55,13 @@ class Dimensions:
         only: the constants that may hold it at all; None where any may.
         literal_ones: of tensors, by name, the dimensions of size 1 that are known to be no batch of one row, as the batch was
             open when the graph was built; None where it was not.
+        sure_writes: whether what a variable is given has its shape; a gradient of which the sum over one row was left out has
+            the row instead.
 
     Attributes:
         sums_left_out: whether TensorFlow may have left out sums over one row: it does where it knows that the row is one.
         defaulted: numbers that were taken for numbers of the model as nothing speaks for another reading.
+        untold: of a batch of one row, the tiles of gradients of which nothing tells whether they spread over the row.
         shares: numbers that are no multiple of the rows and that ``chosen`` says to follow the batch, with their constants.
     """
 
@@ -76,6 +79,7 @@ class Dimensions:
         whole: int | None = None,
         ones: bool = False,
         literal_ones: Mapping[str, Collection[int]] | None = None,
+        sure_writes: bool = True,
     ) -> None:
         self.graph = graph
         self.rows = rows
@@ -96,7 +100,9 @@ class Dimensions:
         self._only = only
         self._literal_ones = dict(literal_ones or {})
         self.sums_left_out = self.ones and literal_ones is None
+        self.sure_writes = sure_writes
         self.defaulted: dict[Unknown, None] = {}
+        self.untold: dict[Node, None] = {}
         self.shares: dict[int, str] = {}
         self.regrouped: list[tuple[Dims, Dims]] = []
         self.doubtful: list[Doubt] = []
@@ -136,7 +142,7 @@ class Dimensions:
         found = self._elements.get(tensor)
         if found is None and tensor.node.op in ops.CONSTANTS and tensor not in self._elements:
             found = self._elements[tensor] = self._constant_elements(tensor)
-        if found is not None and len(found) > 1 and any(follows_batch(s) for s in self.dims(tensor) or ()):
+        if found is not None and any(follows_batch(s) for s in self.dims(tensor) or ()):
             return None  # of more rows there would be more elements
         return found
 

@@ -23,7 +23,6 @@ from tpugraph.analysis.placements import (
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, known
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import variable_of
 from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.whole_sizes import at
 from tpugraph.support.errors import ConversionError
@@ -138,9 +137,6 @@ class Conversions:
         c = self.collectives
         if isinstance(placement, Shard):
             level = self.placing.d.level(tensor)
-            if self._left_out_sum(node, tensor, placement):
-                self._note(tensor, "the sum over the cores: TensorFlow left out the sum over a batch of one row")
-                return c.sum(source)
             if tensor.node.op in ops.CONSTANTS:
                 return self._wider(tensor, placement, level)
             if tensor.node.op in ops.RANGES:
@@ -183,14 +179,6 @@ class Conversions:
                 return False  # a count by another one
             node = counts[0] if counts else node.inputs[0].node
         return node.op in ("Shape", "Size")
-
-    def _left_out_sum(self, node: Node, tensor: Tensor, rows: Shard) -> bool:
-        """Whether a variable with one row is given the one row of a core's batch: of more rows it would be given the sum."""
-        if self.placing.d.rows != 1 or node.op not in ops.WRITES or ops.WRITES[node.op].rows is not None:
-            return False
-        variable = variable_of(node.inputs[ops.WRITES[node.op].variables[0]])
-        shape = None if variable is None else variable.attr("shape")
-        return shape is not None and len(shape) == self.placing.rank(tensor)
 
     def _wider(self, tensor: Tensor, rows: Shard, level: object) -> Tensor:
         """A constant with a row for each example, for the whole batch."""

@@ -78,6 +78,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     _refuse_one_row(placing)
     refuse_own_rows(placing)
     refuse_row_by_row(placing)
+    _refuse_regrouped(placing)
     _refuse_bounds(placing)
     _refuse_beside_shares(placing)
     _refuse_divisors(placing, count)
@@ -152,10 +153,30 @@ def _refuse_one_row(placing: Placing) -> None:
         if follows and isinstance(node, Node) and node.outputs and not node.out().dtype.floating:
             what = f"a number is {one} by what it is computed of, and {other} by what reads it"
             raise one_row.refusal(what, node, origin, d.rows)
+    for node in d.untold:
+        what = "of the gradient of a sum or a mean nothing says whether that is over the row"
+        raise one_row.refusal(what, node, origin, d.rows)
     for node in (node for node in placing.verdicts if node.op == "StridedSliceGrad"):
         if one_row.of_new_dimensions(d, node):
             what = "the gradient of pairs of rows leaves out a sum over one of the two"
             raise one_row.refusal(what, node, origin, d.rows)
+
+
+def _refuse_regrouped(placing: Placing) -> None:
+    """Refuse rows that are reshaped to numbers none of which holds them: a share of the rows may be among these."""
+    d = placing.d
+    for node, one, other in d.sizes.conflicts if d.rows > 1 else ():
+        if not isinstance(node, Node) or node.op != "Reshape" or isinstance(one, Poly) == isinstance(other, Poly):
+            continue
+        shape = source_of(node.inputs[1]).node
+        if shape.op not in ops.CONSTANTS:
+            continue
+        numbers = ", ".join(map(str, constant(shape).ravel().tolist()))
+        raise ConversionError(
+            f"'{node.name}' reshapes rows to [{numbers}]: which of these numbers follows the {d.rows} rows of a core's batch, "
+            "nothing says", node=node, origin=placing.graph.source,
+            fix=f"write -1 in '{shape.name}' for the one that does, or compute it from tf.shape of a feature",
+        )  # fmt: skip
 
 
 def _refusal(placing: Placing, node: Node, name: str, readings: tuple[str, str], fault: str) -> ConversionError:

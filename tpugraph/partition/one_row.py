@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.sizes import Poly, follows_batch, known, times
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.partition.left_out_sums import sums_before
 from tpugraph.support.errors import ConversionError
 
 NOTE = (
@@ -47,9 +50,14 @@ def refusal(what: str, node: object, origin: str, rows: int = 1) -> ConversionEr
     )  # fmt: skip
 
 
+def contradictions(dimensions: Dimensions) -> int:
+    """How often sizes contradict each other elsewhere than where a variable is written, which is mended."""
+    return sum(1 for node, *_ in dimensions.sizes.conflicts if not isinstance(node, Node) or node.op not in ops.WRITES)
+
+
 def mend(graph: Graph, dimensions: Dimensions) -> int:
     """Undo what TensorFlow did to sums over one row; returns how many nodes were changed or added."""
-    return _keep_rows(graph, dimensions) + _restore_sums(graph, dimensions)
+    return _keep_rows(graph, dimensions) + _restore_sums(graph, dimensions) + _sum_before_writes(graph, dimensions)
 
 
 def _keep_rows(graph: Graph, dimensions: Dimensions) -> int:
@@ -81,21 +89,40 @@ def _restore_sums(graph: Graph, dimensions: Dimensions) -> int:
     """Put back the sums over one row that TensorFlow left out of a gradient; returns how many.
 
     Where what reads a gradient has no such dimension any more, or one that was made of nothing, it was broadcast along it.
+
+    Raises:
+        ConversionError: the loss itself is made of what lost the row.
     """
-    restored = 0
+    restored, forward = 0, leading_to_loss(dimensions)
     for node in dimensions.order:
         index, axes = _summed_away(dimensions, node)
         if not axes:
             continue
-        source = node.inputs[index]
-        over = _numbers(graph, node, source, "rows", axes)
-        total = graph.add("Sum", f"{node.name}/over_rows", [source, over], attrs={"T": source.dtype, "Tidx": _INT32,
-                          "keep_dims": True, CLUSTER_ATTR: CLUSTER}, outputs=[(source.dtype, source.shape)],
-                          source=node)  # fmt: skip
-        graph.set_input(node, index, total.out())
-        graph.note(total, "TensorFlow left out the sum over the one row of a core's batch")
+        if node in forward:
+            raise refusal("a reshape that the loss is made of has no place for the row", node, graph.source)
+        graph.set_input(node, index, _total(graph, node, node.inputs[index], axes))
         restored += 1
     return restored
+
+
+def _sum_before_writes(graph: Graph, dimensions: Dimensions) -> int:
+    """Put back the sums of gradients that go to their variables with the row; returns how many."""
+    found = sums_before(dimensions) if dimensions.sums_left_out else {}
+    for (tensor, axes), uses in found.items():
+        total = _total(graph, tensor.node, tensor, [*axes])
+        for use in uses:
+            graph.set_input(use.node, use.index, total)
+    return len(found)
+
+
+def _total(graph: Graph, node: Node, source: Tensor, axes: list[int]) -> Tensor:
+    """The sum of a tensor over the row, which keeps its dimensions; made for a node."""
+    over = _numbers(graph, node, source, "rows", axes)
+    total = graph.add("Sum", f"{node.name}/over_rows", [source, over], attrs={"T": source.dtype, "Tidx": _INT32,
+                      "keep_dims": True, CLUSTER_ATTR: CLUSTER}, outputs=[(source.dtype, source.shape)],
+                      source=node)  # fmt: skip
+    graph.note(total, "TensorFlow left out the sum over the one row of a core's batch")
+    return total.out()
 
 
 def _numbers(graph: Graph, node: Node, source: Tensor, name: str, axes: list[int]) -> Tensor:

@@ -51,9 +51,9 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     if closed.ones is not None and only is None:  # no shape of the batch was a constant before
         only = {*closed.shape_of, *settled}
 
-    def found(ones: bool) -> Dimensions:
+    def found(ones: bool, *, sure_writes: bool = True) -> Dimensions:
         made = Dimensions(graph, order, rows, dims, sizes, shape_of=closed.shape_of, chosen=settled, whole=rows * count,
-                          only=only, ones=ones, literal_ones=closed.ones)  # fmt: skip
+                          only=only, ones=ones, literal_ones=closed.ones, sure_writes=sure_writes)  # fmt: skip
         evidence.weigh(made)
         return made
 
@@ -61,6 +61,10 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     if rows > 1 and (dimensions.sizes.conflicts or dimensions.has_parts_of_one_row()):
         other = found(ones=True)
         if len(other.sizes.conflicts) < max(len(dimensions.sizes.conflicts), 1):
+            dimensions = other
+    if dimensions.sums_left_out and count > 1 and one_row.contradictions(dimensions):
+        other = found(ones=True, sure_writes=False)
+        if one_row.contradictions(other) < one_row.contradictions(dimensions):
             dimensions = other
     if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
         order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.dimension_rules.size_arithmetic import COMPUTED, formula, product
 from tpugraph.analysis.dimensions import Dimensions, Dims, rule
-from tpugraph.analysis.sizes import Size
+from tpugraph.analysis.sizes import Size, known
 from tpugraph.ir import Node, Tensor
 
 # --------------------------------------------------------------------------- factors
@@ -21,7 +21,9 @@ def elementwise(d: Dimensions, node: Node) -> None:
         return
     out = node.out()
     shapes = [d.dims(t) for t in node.inputs]
-    if ops.record(node.op).broadcasts:
+    if d.sums_left_out and node.op in ops.BACKPROPAGATION and len(node.inputs) == 2:
+        dims = _forward_dims(d, node, shapes)
+    elif ops.record(node.op).broadcasts or (node.op == "AddN" and not d.sure_writes):
         dims = d.broadcast(shapes)
     else:
         dims = max(shapes, key=lambda shape: -1 if shape is None else len(shape))  # a bound may be a scalar
@@ -31,6 +33,20 @@ def elementwise(d: Dimensions, node: Node) -> None:
         d.set(node.out(port), dims)
     _levels(d, node, out)
     _arithmetic(d, node, out)
+
+
+def _forward_dims(d: Dimensions, node: Node, shapes: Sequence[Dims | None]) -> Dims | None:
+    """The dimensions of what a gradient is multiplied with; of one row, its sum may have been left out where these are 1."""
+    signature = d.signature(node)
+    gradient = next((i for together in signature.linear for i in together), None) if signature is not None else None
+    forward, back = (None, None) if gradient is None else (shapes[1 - gradient], shapes[gradient])
+    if forward is None or back is None or len(forward) != len(back):
+        d.tie(shapes[0], shapes[1])
+        return shapes[0]
+    for size, other in zip(forward, back, strict=True):
+        if known(size) != 1:
+            d.sizes.tie(size, other)
+    return forward
 
 
 @rule("")

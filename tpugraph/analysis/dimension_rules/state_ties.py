@@ -14,8 +14,10 @@ def _writes(d: Dimensions, node: Node) -> None:
     fact = ops.WRITES[node.op]
     table = handle_dims(node.inputs[fact.variables[0]])
     value = d.dims(node.inputs[fact.value])
-    if table is not None and value is not None and fact.rows is None:
-        d.tie(value, table)
+    if table is not None and value is not None and fact.rows is None and len(value) == len(table):
+        for size, place in zip(value, table, strict=True):
+            if d.sure_writes or place != 1:
+                d.sizes.tie(size, place)
     if fact.rows is not None and value is not None:
         numbers = d.dims(node.inputs[fact.rows])
         if numbers is not None and "Nd" not in node.op:

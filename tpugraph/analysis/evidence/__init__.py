@@ -8,7 +8,7 @@ shape that holds it.
 from __future__ import annotations
 
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.counters import behind_batches, counts_of_rows, row_numbers
+from tpugraph.analysis.evidence.counters import behind_batches, counted_by_shapes, counts_of_rows, row_numbers
 from tpugraph.analysis.evidence.divisors import (
     divided,
     divided_before_sums,
@@ -32,12 +32,14 @@ from tpugraph.analysis.evidence.single_rows import (
     flattened,
     left_open,
     met_by_rows,
+    numbered_rows,
     parts_of_tables,
     reshaped,
     spread_rows,
-    tiled_rows,
+    summed_beside,
 )
 from tpugraph.analysis.evidence.summed import unsettled
+from tpugraph.analysis.evidence.tiled_gradients import tiled_rows
 from tpugraph.analysis.evidence.whole_shapes import whole_shapes
 from tpugraph.analysis.sizes import Unknown, known
 
@@ -53,10 +55,12 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     """
     by_number = divided if divisors else divided_safely
     by_sums = (divided_by_sums,) if divisors else ()
+    again = (by_number,) if d.ones else ()  # only the reshapes told what a tile in front of a division begins with
     settling = (joined_batches, spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, unpadded,
                 literal_factors, whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, by_number, loop_limits,
-                counts_of_rows, divided_counts, even_parts, behind_batches, row_numbers, left_open, met_by_rows, tiled_rows,
-                by_number, *by_sums, reshaped, outermost)  # fmt: skip
+                numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
+                left_open, met_by_rows, summed_beside, numbered_rows, tiled_rows, by_number, *by_sums, reshaped,
+                *again, outermost)  # fmt: skip
     for settle in settling:
         while True:
             before = d.sizes.settled

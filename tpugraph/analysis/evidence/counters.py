@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import final, unsettled
-from tpugraph.analysis.sizes import Poly, follows_batch, times
+from tpugraph.analysis.evidence.summed import final, root, unsettled
+from tpugraph.analysis.size_relations import values
+from tpugraph.analysis.sizes import ROWS, Poly, follows_batch, known, times
+from tpugraph.ir.walks import source_of
 
 
 def counts_of_rows(d: Dimensions) -> None:
@@ -28,6 +30,32 @@ def counts_of_rows(d: Dimensions) -> None:
                 if d.sizes.at(count) == one.value:
                     d.sizes.tie(one, count)
                     d.reasons[one] = f"it is added after '{control.name}', which has as many elements"
+
+
+def counted_by_shapes(d: Dimensions) -> None:
+    """Of one row, an element of a vector that is added to a variable counts rows, where it stands for rows in some shape.
+
+    A vector that is taken apart is the shape of a tensor. Of one without a batch it would add the same number each time.
+    """
+    for node in d.order if d.ones else ():
+        fact = ops.WRITES.get(node.op)
+        taken = source_of(node.inputs[fact.value], ops.IDENTITIES | {"Cast"}) if fact and fact.additive else None
+        if taken is None or taken.node.op != "StridedSlice" or taken.node.inputs[0].node.op not in ops.CONSTANTS:
+            continue
+        elements, vector = d.elements(taken), [e for e in d.elements(taken.node.inputs[0]) or () if e is not None]
+        one = unsettled(elements[0]) if elements and len(elements) == 1 else None
+        place = next((i for i, e in enumerate(vector) if root(e) is one), None)
+        if one is not None and place is not None and _stands_for_rows(d, values(vector, d.sizes), place):
+            d.sizes.tie(one, ROWS)
+            d.reasons[one] = f"'{node.name}' counts what stands at its place in a shape: the rows"
+
+
+def _stands_for_rows(d: Dimensions, shape: tuple[int, ...], place: int) -> bool:
+    """Whether a tensor of a static shape has its rows at that place."""
+    return any(
+        dims and len(dims) == len(shape) and known(dims[place]) == ROWS and values(dims, d.sizes) == shape
+        for dims in d._dims.values()
+    )
 
 
 def behind_batches(d: Dimensions) -> None:

@@ -41,7 +41,7 @@ def divided(d: Dimensions, *, safely: bool = False) -> None:
         if found.get(divisor, divisor) is None:
             single[divisor] += [node] if d.axes(node.inputs[0]) and node not in tiled.get(divisor, ()) else []
             continue
-        counts = [c for c in _counts(d, node) if follows_batch(c)]
+        counts = [] if _keeps_rows(d, node.inputs[0]) else [c for c in _counts(d, node) if follows_batch(c)]
         count = next((c for c in (*counts, *([ROWS] if counts else [])) if d.sizes.at(c) == divisor.value), None)
         if count is None and divisor.origin is None:  # computed, as the number of rows less one
             less = (add(final(d, c), -1) for c in counts)
@@ -124,6 +124,14 @@ def _divisions(d: Dimensions) -> Iterator[tuple[Node, Unknown]]:
 def _tiled(d: Dimensions, numerator: Tensor) -> Size | None:
     """How many elements one was spread to directly in front of a division."""
     return spread(d, source_of(numerator).node)
+
+
+def _keeps_rows(d: Dimensions, numerator: Tensor) -> bool:
+    """Whether a tile directly in front of a division, of a batch of one row, is known to spread over none."""
+    tile = source_of(numerator).node if d.ones else None
+    if tile is None or tile.op != "Tile" or spread(d, tile) is not None:
+        return False
+    return all(known(size) is not None for t in (tile.inputs[0], tile.out()) for size in d.dims(t) or ())
 
 
 def _counts(d: Dimensions, division: Node) -> Iterator[Size]:

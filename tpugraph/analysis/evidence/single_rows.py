@@ -5,48 +5,37 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions, fixed
 from tpugraph.analysis.evidence.summed import SPREADS, root, unsettled
-from tpugraph.analysis.size_relations import values
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
 
 
-def tiled_rows(d: Dimensions) -> None:
-    """The gradient of a reduction is tiled over the row where the reduction is over the rows, and keeps it elsewhere.
+def numbered_rows(d: Dimensions) -> None:
+    """Numbers that are as many as the rows, or go up to their number, go up by one."""
+    for node in [n for n in d.order if n.op in ops.RANGES] if d.ones else ():
+        count, limit, step = d.dims(node.out()), d.elements(node.inputs[1]), d.elements(node.inputs[2])
+        ends = [count[0] if count else None, limit[0] if limit else None]
+        one = unsettled(step[0]) if step and any(end is not None and follows_batch(end) for end in ends) else None
+        if one is not None and one.value == 1:
+            d.sizes.tie(one, 1)
 
-    It is a reduction in front of it that makes what the tile begins with of what it ends with.
+
+def summed_beside(d: Dimensions) -> None:
+    """A gradient that is summed over other dimensions, and has as many again, keeps its row at its place.
+
+    It belongs to what was broadcast along these dimensions.
     """
-    if not d.ones:
-        return
-    reductions: _Reductions = {}
-    for node in [n for n in d.graph if n in d.nodes]:  # in the order in which the graph was built
-        if node.op == "Tile":
-            _tie_tile(d, node, reductions)
-        elif node.op in ops.REDUCTIONS and len(node.inputs) == 2:
-            _remember(d, node, reductions)
-
-
-_Reductions = dict[tuple[tuple[int, ...], ...], set[bool]]
-"""Whether what reduces one static shape to another does so over the rows; both where some do and some do not."""
-
-
-def _tie_tile(d: Dimensions, node: Node, reductions: _Reductions) -> None:
-    dims, before, source = d.dims(node.out()), d.dims(node.inputs[0]), source_of(node.inputs[0]).node
-    first = d.dims(source.inputs[0]) if source.op == "Reshape" else None
-    if dims is None or before is None or first is None:
-        return
-    found = reductions.get((values(dims, d.sizes), values(first, d.sizes)), set())
-    for out, size in zip(dims, before, strict=False):
-        if follows_batch(out) and unsettled(size) and len(found) == 1:
-            d.sizes.tie(size, 1 if True in found else out)
-
-
-def _remember(d: Dimensions, node: Node, reductions: _Reductions) -> None:
-    axes, dims, out = d.numbers(node.inputs[1]), d.dims(node.inputs[0]), d.dims(node.out())
-    if dims and axes and out is not None:
-        gone = {axis % len(dims) for axis in axes}
-        over_rows = any(axis in gone for axis in d.axes(node.inputs[0]))
-        reductions.setdefault((values(dims, d.sizes), values(out, d.sizes)), set()).add(over_rows)
+    for node in [n for n in d.order if n.op == "Reshape"] if d.ones else ():
+        total = source_of(node.inputs[0]).node
+        if total.op != "Sum":
+            continue
+        before, axes, made = d.dims(total.inputs[0]), d.numbers(total.inputs[1]), d.dims(node.out())
+        if not before or axes is None or made is None or len(made) != len(before) or any(map(follows_batch, made)):
+            continue
+        gone = {axis % len(before) for axis in axes}
+        for axis, (size, kept) in enumerate(zip(before, made, strict=True)):
+            if axis not in gone and follows_batch(size) and unsettled(kept):
+                d.sizes.tie(kept, size)
 
 
 def spread_rows(d: Dimensions) -> None:

@@ -1,0 +1,84 @@
+"""Programs with one row per core, of which TensorFlow left out sums that gradients take over it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from .clipping import CLIPS
+from .parts import batch, by_hand, column, dense, floats, minimise, program, state, tf1, variable, whole
+
+mean, total = tf.reduce_mean, tf.reduce_sum
+
+
+def of_one_unit(rows: int) -> Any:
+    """A loss whose bias has the shape of the row that its gradient has."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    return mean(tf.square(tf.squeeze(x @ variable("w", 4, 1), 1) + variable("bias", 1) - y))
+
+
+@program(rows=1, variants={clip: {"clip": clip} for clip in ("global_norm", "value", "normalised", "signs")})
+def bias_of_one_unit(rows: int, clip: str) -> Any:
+    return minimise(of_one_unit(rows), clip=CLIPS[clip])
+
+
+@program(rows=1)
+def bias_of_one_unit_by_hand(rows: int) -> Any:
+    """The same tensor is the gradient of the bias and goes on to the weights."""
+
+    def update(g: Any, v: Any) -> Any:
+        slow = tf.identity(tf1.assign(m := state(f"{v.op.name}/m", *v.shape), 0.9 * tf.identity(m) + 0.1 * g))
+        squared = tf.identity(tf1.assign(s := state(f"{v.op.name}/s", *v.shape), 0.9 * tf.identity(s) + tf.square(g)))
+        return 0.05 * slow / (tf.sqrt(squared) + 1e-2)
+
+    return by_hand(of_one_unit(rows), update)
+
+
+@program(rows=1)
+def bias_of_one_unit_twice(rows: int) -> Any:
+    x, y = batch(rows, floats(4), floats(seed=1))
+    p, b = tf.squeeze(x @ variable("w", 4, 1), 1), variable("bias", 1)
+    return minimise(mean(tf.square(p + b - y)) + mean(tf.square(tf.tanh(p) * b)), clip=CLIPS["global_norm"])
+
+
+@program(rows=1)
+def factors_of_pixels(rows: int) -> Any:
+    x, y = batch(rows, floats(2, 2, 1), floats(seed=1))
+    h = x * (1.0 + variable("pixels", 1, 2, 2, 1))
+    return minimise(mean(tf.square(total(h, [1, 2, 3]) - y)), clip=CLIPS["global_norm"])
+
+
+@program(
+    rows=1, variants={"sigmoid": {"gate": tf.sigmoid}, "rsqrt": {"gate": lambda m: tf.math.rsqrt(tf.square(m) + 0.1)}}
+)
+def gate_of_one_unit(rows: int, gate: Any) -> Any:
+    x, y = batch(rows, floats(4), floats(seed=1))
+    h = tf.tanh(x @ variable("w", 4, 1))
+    return minimise(mean(tf.square(tf.squeeze(h * gate(mean(h, 0, keepdims=True)), 1) - y)), clip=CLIPS["norm"])
+
+
+@program(rows=1)
+def overlap_of_the_batch(rows: int) -> Any:
+    """A mean of one number divides by one, which is no number of rows."""
+    x, m = batch(rows, floats(3, 3, 1), whole(2, 3, 3))
+    p, t = tf.sigmoid(tf.squeeze(x @ variable("f", 1, 1), 3) + variable("b", 1)), tf.cast(m, tf.float32)
+    return minimise(1.0 - mean((2.0 * total(p * t) + 1.0) / (total(p) + total(t) + 1.0)))
+
+
+@program(rows=1)
+def places_of_tags(rows: int) -> Any:
+    """The score of a sequence of tags, by their places in all scores as one vector."""
+    x, tags = batch(rows, floats(4, 3), whole(3, 4))
+    scores = tf.reshape(dense(tf.reshape(x, [-1, 3]), 3, 3, "scores"), [-1, 4, 3])
+    places = (tf.range(tf.shape(x)[0]) * 12)[:, None] + tf.range(4)[None] * 3 + tags
+    own = total(tf.gather(tf.reshape(scores, [-1]), places), 1)
+    return minimise(mean(total(tf.reduce_logsumexp(scores, 2), 1) - own))
+
+
+@program(rows=1, variants={"one_unit": {"width": 1}, "": {"width": 3}})
+def rows_seen_by_shape(rows: int, width: int) -> Any:
+    x, y = batch(rows, floats(width), floats(seed=1))
+    loss, train = minimise(mean(tf.square(column(x, width) - y)))
+    with tf.control_dependencies([train]):
+        return loss, tf1.assign_add(state("seen", kind=tf.int32), tf.shape(y)[0]).op

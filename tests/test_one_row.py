@@ -1,0 +1,77 @@
+"""What is refused of batches of one row, and of rows that are reshaped, since nothing tells what a number stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from programs.harness import trace
+from programs.parts import batch, column, dense, floats, minimise, state, tf1, variable
+from tpugraph.compiler import convert
+from tpugraph.ir import graphdef
+from tpugraph.support.errors import ConversionError
+
+mean = tf.reduce_mean
+
+
+def refusal(build: Callable[[int], Any], rows: int) -> ConversionError:
+    traced = trace(build, rows)
+    graph = graphdef.from_graph_def(traced.graph.as_graph_def(), source="made.pb")
+    with pytest.raises(ConversionError) as caught:
+        convert(graph, num_replicas=4, loss=traced.loss, train_op=traced.train)
+    return caught.value
+
+
+def test_means_over_the_row_and_over_its_one_unit_are_told_apart_by_nothing() -> None:
+    def both(rows: int) -> Any:
+        x, y = batch(rows, floats(4), floats(seed=1))
+        h = tf.tanh(x @ variable("w", 4, 1))
+        meant = h * tf.exp(mean(h, 0, keepdims=True)) + tf.sin(mean(h, 1, keepdims=True))
+        return minimise(mean(tf.square(tf.squeeze(meant, 1) - y)))
+
+    error = refusal(both, 1)
+    assert "of the gradient of a sum or a mean nothing says whether that is over the row" in error.fault
+    assert str(error.node).startswith("gradients/Mean")
+    assert "two rows a core" in str(error.fix)
+
+
+def test_a_row_that_the_loss_loses_is_named() -> None:
+    def beside_a_memory(rows: int) -> Any:
+        x, y = batch(rows, floats(3, 2), floats(seed=1))
+        memory = tf.tile(tf.identity(state("memory", 2, 2))[None], [tf.shape(x)[0], 1, 1])
+        held = tf.concat([memory, x], 1)
+        weights = tf.nn.softmax(tf.matmul(x, tf.tensordot(held, variable("k", 2, 2), 1), transpose_b=True))
+        return minimise(mean(tf.square(tf.reduce_sum(tf.matmul(weights, held), [1, 2]) - y)))
+
+    error = refusal(beside_a_memory, 1)
+    assert "a reshape that the loss is made of has no place for the row" in error.fault
+    assert "Tensordot" in str(error.node)
+
+
+def test_one_that_is_taken_from_another_place_of_a_shape_counts_no_rows_for_certain() -> None:
+    def columns_counted(rows: int) -> Any:
+        x, y = batch(rows, floats(1), floats(seed=1))
+        loss, train = minimise(mean(tf.square(column(x, 1) - y)))
+        with tf.control_dependencies([train]):
+            return loss, tf1.assign_add(state("seen", kind=tf.int32), tf.shape(x)[1]).op
+
+    error = refusal(columns_counted, 1)
+    assert "adds 1 to a variable" in error.fault
+    assert error.fix == "--batch_constants=strided_slice if it counts rows, --literals=strided_slice if it does not"
+
+
+def test_a_share_of_the_rows_among_the_numbers_of_a_reshape_is_refused() -> None:
+    def halves(rows: int) -> Any:
+        x, y = batch(rows, floats(4), floats(seed=1))
+        h = dense(x, 4, 3, "h", tf.tanh)
+        parts = tf.reshape(h, [2, rows // 2, 3])
+        return minimise(mean(tf.square(parts[0] - parts[1] - 0.3)) + mean(tf.square(column(h, 3) - y)))
+
+    error = refusal(halves, 4)
+    assert error.fault.endswith(
+        "reshapes rows to [2, 2, 3]: which of these numbers follows the 4 rows of a core's batch, nothing says"
+    )
+    assert "write -1 in 'Reshape/shape'" in str(error.fix)
