@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dataflow import Solver
-from tpugraph.analysis.dimensions import Dimensions, constant
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.placements import REPLICATE, SIZED, Entries, Held, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sizes import Known, Poly, depends_on_data, follows_batch, known

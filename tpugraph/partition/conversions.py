@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import constant
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placements import (
     Entries,
     Partial,
@@ -68,8 +68,11 @@ class Conversions:
         """The whole value of a partial one."""
         placement = self.placing.made(tensor)
         source = self.made_behind.get(tensor, tensor)
-        if isinstance(placement, Partial) and placement.op != "sum":
-            result, words = self.collectives.extreme(source, placement.op), f"the {placement.op} over the cores"
+        if isinstance(placement, Partial) and placement.reduce_op != "sum":
+            result, words = (
+                self.collectives.extreme(source, placement.reduce_op),
+                f"the {placement.reduce_op} over the cores",
+            )
         else:
             result, words = self.collectives.sum(source), "the sum over the cores"
             if self.factor != 1 and tensor.dtype.floating and tensor.node not in self.forward:

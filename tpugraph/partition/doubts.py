@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_rules.slicing_ties import places
-from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.evidence.summed import back
 from tpugraph.analysis.placements import Partial
 from tpugraph.analysis.placing import Placing
@@ -113,7 +113,11 @@ def _refuse_divisors(placing: Placing, count: int) -> None:
             continue
         elements, behind = d.elements(node.inputs[1]), constant_behind(node.inputs[1])
         one = elements[0] if elements and len(elements) == 1 else None
-        if behind.op not in ops.CONSTANTS or d.choice(behind.name) is not None or not isinstance(one, Unknown):
+        if (
+            behind.op not in ops.CONSTANTS
+            or d.constants.choice(behind.name) is not None
+            or not isinstance(one, Unknown)
+        ):
             continue
         counts = [size for size in back(d, node.inputs[0]) if follows_batch(size)]
         if (
@@ -198,14 +202,14 @@ def _origin(placing: Placing, bound: _Bound, size: Size | None) -> str | None:
 
 def _refuse_beside_shares(placing: Placing) -> None:
     """Refuse a number that is said to be a share of the rows in one constant, and that others hold of which nothing is said."""
-    d = placing.d
-    others = d.beside_shares()
+    others = placing.d.beside_shares()
     if not others:
         return
+    shares, rows = placing.d.constants.shares, placing.d.rows
     name, number = next(iter(others.items()))
-    said = [held for value, held in d.shares.items() if value in others.values()]
+    said = [held for value, held in shares.items() if value in others.values()]
     raise ConversionError(
-        f"'{name}' is {number} as '{d.shares[number]}', which --batch_constants says to be a share of the {d.rows} rows of a "
+        f"'{name}' is {number} as '{shares[number]}', which --batch_constants says to be a share of the {rows} rows of a "
         "core's batch: gradients hold the sizes of the forward step once more, and nothing says whether this is one",
         node=name, origin=placing.graph.source,
         fix=f"--batch_constants={','.join([*said, *others])} without those that are numbers of the model: these to --literals",
@@ -221,7 +225,7 @@ def literal_bounds(placing: Placing) -> list[str]:
     found: dict[str, str] = {}
     for bound in _bounds(placing) if d.rows > 1 else ():
         behind, node = constant_behind(bound.operand), bound.node
-        if behind.op not in ops.CONSTANTS or d.choice(behind.name) is not None:
+        if behind.op not in ops.CONSTANTS or d.constants.choice(behind.name) is not None:
             continue
         numbers = constant(behind).ravel().tolist()
         number = numbers[bound.place] if bound.place < len(numbers) else 0

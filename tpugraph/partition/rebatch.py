@@ -10,7 +10,9 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import dimension_rules as _dimension_rules  # registers its rules
 from tpugraph.analysis import evidence
-from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, constant
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.dimension_facts import Dims, Elements
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Known, Poly, Size, follows_batch, known
 from tpugraph.analysis.step import ClosedShapes, SplitConstants
 from tpugraph.ir import Graph, Node, Tensor, Use

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
-from tpugraph.analysis.dimensions import fixed
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.known_sizes import known_scalar
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.builder import Builder

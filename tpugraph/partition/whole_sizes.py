@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_rules.slicing_ties import places
-from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.placements import Held, Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Known, Poly

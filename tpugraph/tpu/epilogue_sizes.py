@@ -9,7 +9,7 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet
-from tpugraph.analysis.dimensions import constant
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.sizes import Known, Poly
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.frames import frames_around

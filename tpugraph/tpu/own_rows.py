@@ -15,7 +15,8 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, evidence, shapes
 from tpugraph.analysis import dimension_rules as _dimension_rules  # registers its rules
 from tpugraph.analysis import placement_rules as _placement_rules  # registers its rules
-from tpugraph.analysis.dimensions import Dimensions, constant
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.placements import REPLICATE, Entries, Held, Partial, PerCore, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known

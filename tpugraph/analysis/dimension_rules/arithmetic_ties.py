@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
+from tpugraph.analysis.broadcast_sizes import broadcast
+from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.size_arithmetic import COMPUTED, formula, product
-from tpugraph.analysis.dimensions import Dimensions, Dims, rule
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size
 from tpugraph.ir import Node, Tensor
 
@@ -22,7 +24,7 @@ def elementwise(d: Dimensions, node: Node) -> None:
     out = node.out()
     shapes = [d.dims(t) for t in node.inputs]
     if ops.record(node.op).broadcasts:
-        dims = d.broadcast(shapes)
+        dims = broadcast(d.sizes, shapes)
     else:
         dims = max(shapes, key=lambda shape: -1 if shape is None else len(shape))  # a bound may be a scalar
         for other in shapes:
@@ -63,7 +65,7 @@ def by_signature(d: Dimensions, node: Node) -> None:
             if letter in letters:
                 d.sizes.tie(letters[letter], size)
             letters.setdefault(letter, size)
-    leading = d.broadcast(spread) if spread else ()
+    leading = broadcast(d.sizes, spread) if spread else ()
     for port, tokens in enumerate(signature.outputs):
         if port < len(node.outputs or ()):
             d.set(node.out(port), _filled(d, node.out(port), tokens, letters, leading, mixed))
@@ -89,7 +91,9 @@ def _filled(
             continue
         if static is None or len(static) < len(tail):
             return None
-        places.append(d._may_follow(static[index - len(tail)], out) if mixed else static[index - len(tail)] or -1)
+        places.append(
+            d.constants.may_follow(static[index - len(tail)], out) if mixed else static[index - len(tail)] or -1
+        )
     return (*(leading if tokens[:1] == ("...",) else ()), *places)
 
 

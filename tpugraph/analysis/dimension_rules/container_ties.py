@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tpugraph.analysis.dimension_facts import Container, Dims
 from tpugraph.analysis.dimension_rules.handed_on_ties import hand_on
 from tpugraph.analysis.dimension_rules.size_arithmetic import product
-from tpugraph.analysis.dimensions import Container, Dimensions, Dims, rule
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size
 from tpugraph.ir import Node, Tensor
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tpugraph import ops
+from tpugraph.analysis.broadcast_sizes import broadcast
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.arithmetic_ties import by_signature, same_rows
 from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
-from tpugraph.analysis.dimensions import Dimensions, fixed, rule
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import known
 from tpugraph.ir import Node, Tensor
 
@@ -101,7 +103,7 @@ def _select(d: Dimensions, node: Node) -> None:
 
 @rule("SelectV2")
 def _select_v2(d: Dimensions, node: Node) -> None:
-    d.set(node.out(), d.broadcast([d.dims(t) for t in node.inputs]))
+    d.set(node.out(), broadcast(d.sizes, [d.dims(t) for t in node.inputs]))
     _choose(d, node)
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from tpugraph import ops
+from tpugraph.analysis.broadcast_sizes import broadcast
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, product, total
-from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import variable_of
@@ -94,7 +97,7 @@ def _unsorted_segment(d: Dimensions, node: Node) -> None:
     first = count[0] if count and count[0] is not None else None
     if first is None:
         shape = node.out().shape
-        first = d._may_follow(shape[0] if shape else None, node)
+        first = d.constants.may_follow(shape[0] if shape else None, node)
     d.set(node.out(), (first, *data[len(ids) :]))
 
 
@@ -141,7 +144,7 @@ def _broadcast_gradient_args(d: Dimensions, node: Node) -> None:
         for port in range(2):
             d.fresh(node.out(port))
         return
-    d.broadcast([tuple(a), tuple(b)])  # type: ignore[arg-type]
+    broadcast(d.sizes, [tuple(a), tuple(b)])  # type: ignore[arg-type]
     rank = max(len(a), len(b))
     known_sides = [[s for s in side if s is not None] for side in (a, b)]
     sides = [[1] * (rank - len(k)) + [d.sizes.at(s) if not follows_batch(s) else -1 for s in k] for k in known_sides]

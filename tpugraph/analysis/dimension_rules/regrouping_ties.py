@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions, Dims, Doubt, Elements, rule
+from tpugraph.analysis.dimension_facts import Dims, Doubt, Elements
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Unknown, follows_batch, known
 from tpugraph.ir import Node
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
-from tpugraph.analysis.dimensions import Dimensions, Dims, fixed, rule
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, Unknown
 from tpugraph.ir import Node
 
@@ -208,7 +210,7 @@ def _split(d: Dimensions, node: Node) -> None:
             value = (out.shape or ())[at] if out.shape else None
             if value is None and node.op == "Split" and d.sizes.at(dims[at]) >= 0:
                 value = d.sizes.at(dims[at]) // count
-            piece = d._may_follow(value, out)
+            piece = d.constants.may_follow(value, out)
             if node.op == "Split" and not isinstance(dims[at], int):
                 d.sizes.product([dims[at]], [count, piece])
         d.set(out, (*dims[:at], piece, *dims[at + 1 :]))

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions, Formula, constant
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.dimension_facts import Formula
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch
 from tpugraph.ir import Node, Tensor
 

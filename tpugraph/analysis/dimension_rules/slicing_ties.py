@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import total
-from tpugraph.analysis.dimensions import Dimensions, Dims, fixed, rule
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, Unknown
 from tpugraph.ir import Node, Tensor
 

@@ -97,7 +97,11 @@ def divided_before_sums(d: Dimensions) -> Iterator[tuple[Node, Node]]:
         divisor = elements[0] if elements and len(elements) == 1 and by.op in ops.CONSTANTS else None
         number = None if divisor is None else known(divisor)
         counts = [c for c in ahead(d, node, forward) if follows_batch(c)]
-        if isinstance(number, int) and d.choice(by.name) is None and any(d.sizes.at(c) == number for c in counts):
+        if (
+            isinstance(number, int)
+            and d.constants.choice(by.name) is None
+            and any(d.sizes.at(c) == number for c in counts)
+        ):
             yield node, by
 
 

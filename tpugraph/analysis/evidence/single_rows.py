@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions, fixed
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import SPREADS, root, unsettled
 from tpugraph.analysis.size_relations import values
 from tpugraph.analysis.sizes import follows_batch, known

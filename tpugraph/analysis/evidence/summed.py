@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
-from tpugraph.analysis.dimensions import Dimensions, fixed
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, constant
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.dimension_facts import Dims, Elements
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import unsettled
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node, Tensor

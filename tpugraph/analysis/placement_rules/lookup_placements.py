@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpugraph.analysis.dimensions import fixed
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of

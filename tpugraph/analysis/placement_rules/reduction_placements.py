@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpugraph.analysis.dimensions import fixed
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, PerCore, Placement, Replicate, Shard
 from tpugraph.analysis.placing import Placing, Verdict, rule
 from tpugraph.ir import Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpugraph.analysis.dimensions import fixed
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placement_rules.factor_placements import aligned
 from tpugraph.analysis.placements import (
     REPLICATE,

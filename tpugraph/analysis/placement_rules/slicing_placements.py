@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places, takes_whole, turned_round
-from tpugraph.analysis.dimensions import fixed
 from tpugraph.analysis.placement_rules.reshaping_placements import passed
 from tpugraph.analysis.placements import (
     REPLICATE,
