@@ -8,7 +8,7 @@ answer: what TensorFlow's own op registry says of it, and nothing beyond that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tpugraph.ops import (
     arithmetic,
@@ -29,7 +29,8 @@ from tpugraph.ops import (
     tpu,
     variable,
 )
-from tpugraph.ops.record import Batching, Bins, Call, Op, Ordering, Refusal, Role, Rule, Signature, Write, records
+from tpugraph.ops.facts import Batching, Bins, Contents, Ordering, Refusal, Write
+from tpugraph.ops.record import Call, Op, Role, Rule, Signature, records
 from tpugraph.ops.registry import (
     attr_names,
     input_counts,
@@ -43,10 +44,9 @@ from tpugraph.ops.registry import (
 )
 from tpugraph.ops.trusted import Rank, Trusted
 
-__all__ = ["Batching", "Bins", "Call", "Op", "Ordering", "Rank", "Refusal", "Role", "Rule", "Signature", "Trusted", "Write",
-           "attr_names",
-           "input_counts", "is_dataset", "is_folded_away", "is_host_only", "is_stateful", "op_def", "record", "records",
-           "required_attrs"]  # fmt: skip
+__all__ = ["Batching", "Bins", "Call", "Contents", "Op", "Ordering", "Rank", "Refusal", "Role", "Rule", "Signature", "Trusted",
+           "Write", "attr_names", "computing", "input_counts", "is_dataset", "is_folded_away", "is_host_only", "is_stateful",
+           "op_def", "record", "records", "required_attrs"]  # fmt: skip
 PAGES = (arithmetic, container, control_flow, convolution, gather, host, input, loss, matrix, normalisation, random,
          reduction, shape, sparse, string, tpu, variable)  # fmt: skip
 """The pages; importing them makes the records."""
@@ -82,6 +82,9 @@ ENTER = _role("enter")
 EXIT = _role("exit")
 LOOP_COND = _role("loop_cond")
 CONTROL_FLOW = MERGE | SWITCH | NEXT_ITERATION | ENTER | EXIT | LOOP_COND | {"ControlTrigger"}
+GROUPS = _role("group")
+"""Ops that do nothing but wait for others."""
+
 CALLS = _role("call")
 FUNCTIONAL = _ops(lambda record: record.functional)
 APART: dict[str, tuple[str, str]] = _facts(lambda record: record.apart)
@@ -148,6 +151,9 @@ SUMMARIES = _role("summary")
 PRINTS = _role("print")
 ASSERTS = _role("assert")
 CHECKS = _role("assert", "check")
+VALUE_CHECKS = _ops(lambda record: record.role == "check" and record.family == "arithmetic")
+"""Those that hand on the value that they check."""
+
 SAVES = _role("save")
 RESTORES = _role("restore")
 TABLES = _role("table")
@@ -206,17 +212,53 @@ TAKES_OUT = _role("take")
 CONSTANTS = _role("constant")
 """Ops whose value stands in the graph."""
 
-SHAPE_OF = _role("shape")
+SHAPE_OF = _role("shape", "size", "rank")
 """Ops that read only the shape of their input."""
 
-SLICES = _role("slice")
+SIZES = _role("size")
+"""Ops that count the elements of their input."""
+
+RANKS_OF = _role("rank")
+"""Ops that count the dimensions of their input."""
+
+BROADCAST_AXES = _role("broadcast_axes")
+"""Ops that compare two shapes and say along which dimensions each would be broadcast."""
+
+SLICES = _role("slice", "strided_slice")
 """Ops that take a part of a value between bounds."""
+
+STRIDED_SLICES = _role("strided_slice")
+"""Those whose bounds may be left out, counted from the end, and name single elements."""
+
+SLICE_GRADIENTS = _role("slice_gradient")
+"""Ops that put a gradient at the place of the slice that it belongs to."""
 
 PADS = _role("pad")
 """Ops that put elements around a value, as many as operand 1 says."""
 
 RANGES = _role("range")
 """Ops that make whole numbers one after the other."""
+
+RESHAPES = _role("reshape")
+"""Ops that give a value the shape that operand 1 says."""
+
+TILES = _role("tile")
+"""Ops that repeat a value along its dimensions."""
+
+CONCATS = _role("concat")
+"""Ops that put tensors one behind the other along a dimension."""
+
+CONCAT_OFFSETS = _role("concat_offset")
+"""Ops that say where each tensor begins in what a concat makes of them."""
+
+SPLITS = _role("split")
+"""Ops that cut a tensor into pieces along a dimension."""
+
+ONE_HOTS = _role("one_hot")
+"""Ops that mark in a new dimension which number an element has."""
+
+SHAPED_ANEW = _ops(lambda record: record.family == "shape" and record.alias == "memory")
+"""Ops whose output holds the same elements in the same order, in another shape."""
 
 UNPACKS = _role("unpack")
 """Ops that take a tensor apart along a dimension."""
@@ -234,12 +276,30 @@ FILLED_LIKE = _role("filled")
 """Ops whose elements are the same number whatever their input's are."""
 
 IDENTITIES = _role("identity")
+CASTS = _role("cast")
+"""Ops that make the same numbers in another dtype."""
+
+COMPUTES: dict[str, Callable[..., Any]] = _facts(lambda record: record.computes)
+"""The function of NumPy arrays that an op computes of its operands, element by element."""
+
+
+def computing(*functions: Callable[..., Any]) -> frozenset[str]:
+    """The op types that compute one of some functions of NumPy, element by element."""
+    return _ops(lambda record: record.computes in functions)
+
+
 ELEMENTWISE = _ops(
     lambda record: record.family == "arithmetic" and (record.dims == "elementwise" or record.name == "Select")
 ) | {"BiasAdd"}
 """Ops that work element by element (with broadcasting)."""
 
 REDUCTIONS = _role("reduction")
+SUMS = _ops(lambda record: record.dims == "reduce" and record.reduce_op == "sum")
+SQUARED_SUMS = REDUCTIONS - _ops(lambda record: record.dims == "reduce")
+"""Ops that add up the squares of all elements, or half of them."""
+
+ADD_N = _role("add_n")
+"""Ops that add up any number of operands."""
 MEANS = _ops(lambda record: record.role == "reduction" and record.reduce_op == "mean")
 PRODUCTS = _role("product")
 BACKPROPAGATION = _ops(lambda record: record.backward)
@@ -257,6 +317,9 @@ GUARDED_DIVISIONS = _role("guarded_division")
 
 NO_GRADIENT = _ops(lambda record: not record.differentiable)
 """Ops through which no gradient flows."""
+
+PARTITIONS = _role("partition")
+"""Ops that part rows by the number that each row has: an output for each number."""
 
 DYNAMIC_STITCHES = _role("stitch")
 """Ops that put rows together, each at the place that its number says; the numbers are the first half of the operands."""
@@ -292,6 +355,12 @@ TPU_SYSTEM = _role("tpu") | CLUSTER_INPUTS
 
 COMPILE_TIME_CONSTANTS = _ops(lambda record: bool(record.constants))
 """Ops with operands whose value XLA must know when it compiles; :meth:`Op.constant_operands` says which."""
+
+CONTENTS: dict[str, Contents] = _facts(lambda record: record.contents)
+"""What an op does to a stack, an array or a list of tensors."""
+
+LIST_CONTENTS = {op: contents for op, contents in CONTENTS.items() if contents.value}
+"""Those that work on lists."""
 
 LISTS = _ops(lambda record: record.bounded)
 """Ops that make a list that a loop fills; XLA wants to know its size."""

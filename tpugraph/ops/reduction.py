@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tpugraph.ops.record import Bins, Call, floating, letters, page
+from tpugraph.ops.facts import Bins
+from tpugraph.ops.record import Call, floating, letters, page
 
 op = page("reduction")
 
 # --------------------------------------------------------------------------- reductions
 
 for _name, _reduce_op in (("Prod", "prod"), ("Max", "max"), ("Min", "min"), ("All", "all"), ("Any", "any")):
-    op(_name, dims="reduce", reduce_op=_reduce_op, role="reduction", constants=(1,))
-op("Sum", dims="reduce", linear="0", role="reduction", constants=(1,))
-op("Mean", dims="reduce", linear=floating("0"), reduce_op="mean", role="reduction", constants=(1,))
-op("EuclideanNorm", dims="reduce", reduce_op="norm", role="reduction", instead="the root of tf.reduce_sum of squares")
-op("ArgMax ArgMin", dims="reduce", reduce_op=None, differentiable=False, constants=(1,))
+    op(_name, dims="reduce", reduce_op=_reduce_op, role="reduction", axis=1, constants=(1,))
+op("Sum", dims="reduce", linear="0", role="reduction", axis=1, constants=(1,))
+op("Mean", dims="reduce", linear=floating("0"), reduce_op="mean", role="reduction", axis=1, constants=(1,))
+op(
+    "EuclideanNorm",
+    dims="reduce",
+    reduce_op="norm",
+    role="reduction",
+    axis=1,
+    instead="the root of tf.reduce_sum of squares",
+)
+op("ArgMax ArgMin", dims="reduce", reduce_op=None, axis=1, differentiable=False, constants=(1,))
 op("L2Loss", dims="... -> ", role="reduction")
 op(
     "BiasAddGrad",
@@ -78,7 +86,7 @@ op("NthElement", dims="...*, - -> ...")
 op("InTopK", dims="n*, n -> n", differentiable=False)
 op("InTopKV2", dims="n*, n, - -> n", differentiable=False)
 op("LowerBound UpperBound", dims="n*, nm -> nm")
-op("Cumsum", linear="0", constants=(1,))
-op("Cumprod CumulativeLogsumexp", constants=(1,))
+op("Cumsum", linear="0", axis=1, constants=(1,))
+op("Cumprod CumulativeLogsumexp", axis=1, constants=(1,))
 op("Bincount DenseBincount", linear="2", constants=(1,), bins=Bins(0))
 op("HistogramFixedWidth", bins=Bins(0), instead="tf.math.bincount of the bucket numbers with minlength and maxlength")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph.ops.record import Write, page
+from tpugraph.ops.facts import Write
+from tpugraph.ops.record import page
 from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("variable")

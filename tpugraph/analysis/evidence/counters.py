@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import final, unsettled
@@ -42,10 +44,9 @@ def behind_batches(d: Dimensions) -> None:
             d.reasons[start] = f"'{node.name}' has a number for each row, and begins there"
 
 
-_MOVED = frozenset({"Add", "AddV2", "Sub", "FloorMod", "Mod", "Minimum", "Maximum", "Less", "GreaterEqual", "Equal"})
-
-
-_SAME_NUMBERS = frozenset({"Cast", "Identity", "Reshape", "ExpandDims"})
+_REMAINDERS = ops.computing(np.remainder, np.fmod)
+_MOVED = _REMAINDERS | ops.computing(np.add, np.subtract, np.minimum, np.maximum, np.less, np.greater_equal, np.equal)
+_SAME_NUMBERS = ops.CASTS | ops.IDENTITIES | ops.SHAPED_ANEW
 
 
 def row_numbers(d: Dimensions) -> None:
@@ -65,7 +66,7 @@ def row_numbers(d: Dimensions) -> None:
                 seen.add(reader)
                 if at in numbers and reader.op in _SAME_NUMBERS:
                     numbers.add(reader)
-                remainder = at in numbers and reader.op in ("FloorMod", "Mod")
+                remainder = at in numbers and reader.op in _REMAINDERS
                 share = at in numbers and reader.op in ops.DIVISIONS and use.index == 0
                 if (reader.op in _MOVED or share) and len(reader.inputs) == 2 and not remainder:
                     elements = d.elements(reader.inputs[1 - use.index])
