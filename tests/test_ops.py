@@ -449,7 +449,7 @@ def mixed_operands(case: Case) -> Iterator[list[Any]]:
     yield case.values()
     if case.record.name in NOT_OF_WHOLE_NUMBERS:
         return
-    whole = [np.int32([7, -7, 7, -7, 0, 6]), np.int32([2, 2, -2, -2, 3, 3])]
+    whole = [np.int32([[7, -7, 7], [-7, 0, 6]]), np.int32([[2, 2, -2], [-2, 3, 3]])]
     takes = [a for a in ops.op_def(case.record.name).attr if a.name in ("T", "SrcT")]
     if takes and tf.int32.as_datatype_enum in (takes[0].allowed_values.list.type or [tf.int32.as_datatype_enum]):
         yield whole[: len(case.operands)]
@@ -507,6 +507,22 @@ def test_the_operand_that_names_dimensions_is_the_one_that_tensorflow_calls_so(n
     found = [index for index, operand in enumerate(operands) if operand in NAMES_DIMENSIONS]
     claimed = ops.record(name).axis_operand(len(operands))
     assert found == ([] if claimed is None else [claimed])
+
+
+NAMES_SHAPES = {"shape", "dims", "input_sizes", "orig_input_shape", "output_shape"}
+
+OF_OTHER_SHAPES = set(
+    "ConcatOffset RaggedTensorToTensor RandomGamma RandomPoisson RandomPoissonV2 Reverse SparseSlice".split()
+)
+"""Ops with an operand called a shape that is not that of their output, or only the first part of it."""
+
+
+@pytest.mark.parametrize("name", sorted(records()))
+def test_the_operand_that_shapes_the_output_is_the_one_that_tensorflow_calls_so(name: str) -> None:
+    arguments = ops.op_def(name).input_arg
+    found = [index for index, argument in enumerate(arguments) if argument.name in NAMES_SHAPES]
+    claimed = ops.record(name).shaped_by
+    assert name in OF_OTHER_SHAPES or found == ([] if claimed is None else [claimed])
 
 
 def test_operands_with_elements_are_neither_sizes_nor_dimensions() -> None:

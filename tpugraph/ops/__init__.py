@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+
 from tpugraph.ops import (
     arithmetic,
     container,
@@ -46,7 +48,7 @@ from tpugraph.ops.trusted import Rank, Trusted
 
 __all__ = ["Batching", "Bins", "Call", "Contents", "Op", "Ordering", "Rank", "Refusal", "Role", "Rule", "Signature", "Trusted",
            "Write", "attr_names", "computing", "input_counts", "is_dataset", "is_folded_away", "is_host_only", "is_stateful",
-           "op_def", "record", "records", "required_attrs"]  # fmt: skip
+           "op_def", "record", "records", "reducing", "required_attrs"]  # fmt: skip
 PAGES = (arithmetic, container, control_flow, convolution, gather, host, input, loss, matrix, normalisation, random,
          reduction, shape, sparse, string, tpu, variable)  # fmt: skip
 """The pages; importing them makes the records."""
@@ -98,8 +100,8 @@ VARIABLES = REF_VARIABLES | RESOURCE_VARIABLES
 READS = _role("read")
 """Reads of a whole resource variable. A ref variable is read by whatever takes its reference."""
 
-GATHERS = _role("read_rows")
-"""Reads of rows of a resource variable."""
+GATHERS = _role("read_rows", "read_places")
+"""Reads of rows, or of single places, of a resource variable."""
 
 HANDLE_ALIASES = _ops(lambda record: record.alias == "handle")
 """Ops whose output is the same handle or reference as their first input."""
@@ -212,6 +214,9 @@ TAKES_OUT = _role("take")
 CONSTANTS = _role("constant")
 """Ops whose value stands in the graph."""
 
+SHAPES = _role("shape")
+"""Ops that say the shape of their input, each of theirs."""
+
 SHAPE_OF = _role("shape", "size", "rank")
 """Ops that read only the shape of their input."""
 
@@ -226,6 +231,9 @@ BROADCAST_AXES = _role("broadcast_axes")
 
 SLICES = _role("slice", "strided_slice")
 """Ops that take a part of a value between bounds."""
+
+PLAIN_SLICES = _role("slice")
+"""Those with a first place and a size for each dimension."""
 
 STRIDED_SLICES = _role("strided_slice")
 """Those whose bounds may be left out, counted from the end, and name single elements."""
@@ -244,6 +252,17 @@ RESHAPES = _role("reshape")
 
 TILES = _role("tile")
 """Ops that repeat a value along its dimensions."""
+
+BROADCASTS = _role("broadcast")
+"""Ops that broadcast a value to the shape that operand 1 says."""
+
+TRANSPOSES = _role("transpose")
+
+PACKS = _role("pack")
+"""Ops that put tensors side by side along a new dimension."""
+
+DIAGONALS = _role("diagonal")
+"""Ops that make matrices of their diagonals, of as many rows and columns as operands 2 and 3 say."""
 
 CONCATS = _role("concat")
 """Ops that put tensors one behind the other along a dimension."""
@@ -266,11 +285,17 @@ UNPACKS = _role("unpack")
 PICKS = _role("pick")
 """Ops that take elements by their numbers along a dimension."""
 
+LOOKUPS = _role("pick", "read_rows")
+"""Ops that take rows of a table, which is a value or a variable, by their numbers."""
+
 TOP_K = _role("top_k")
 """Ops that take the largest elements."""
 
 FILLS = _role("fill")
 """Ops that make a tensor of which all elements are one number."""
+
+SPREADS = FILLS | TILES | BROADCASTS
+"""Ops that put one element in many places."""
 
 FILLED_LIKE = _role("filled")
 """Ops whose elements are the same number whatever their input's are."""
@@ -293,14 +318,24 @@ ELEMENTWISE = _ops(
 ) | {"BiasAdd"}
 """Ops that work element by element (with broadcasting)."""
 
+SAME_NUMBERS = computing(np.asarray)
+"""Ops that hand on the numbers of their operand, in the same dtype or another one."""
+
 REDUCTIONS = _role("reduction")
-SUMS = _ops(lambda record: record.dims == "reduce" and record.reduce_op == "sum")
+
+
+def reducing(*reduce_ops: str) -> frozenset[str]:
+    """The reductions over the dimensions that operand 1 names that join elements in one of some ways."""
+    return _ops(lambda record: record.dims == "reduce" and record.reduce_op in reduce_ops)
+
+
+SUMS = reducing("sum")
 SQUARED_SUMS = REDUCTIONS - _ops(lambda record: record.dims == "reduce")
 """Ops that add up the squares of all elements, or half of them."""
 
 ADD_N = _role("add_n")
 """Ops that add up any number of operands."""
-MEANS = _ops(lambda record: record.role == "reduction" and record.reduce_op == "mean")
+MEANS = reducing("mean")
 PRODUCTS = _role("product")
 BACKPROPAGATION = _ops(lambda record: record.backward)
 """Ops that backpropagation is made of, and no processing of a gradient: behind one of them begins the raw gradient."""
@@ -324,6 +359,11 @@ PARTITIONS = _role("partition")
 DYNAMIC_STITCHES = _role("stitch")
 """Ops that put rows together, each at the place that its number says; the numbers are the first half of the operands."""
 
+UNSORTED_SEGMENTS = _role("unsorted_segments")
+"""Ops that take together the rows with one number: the output has a row for each number."""
+
+UNSORTED_SUMS = _ops(lambda record: record.role == "unsorted_segments" and record.reduce_op == "sum")
+
 SEGMENT_GRADS = _role("segment_gradient")
 """Gradients of sparse segment ops: rows, and the indices that they belong to."""
 
@@ -333,7 +373,7 @@ BINS: dict[str, Bins] = _facts(lambda record: record.bins)
 ROWS_OPERAND: dict[str, int] = _facts(lambda record: record.rows_operand)
 """Ops with an operand that says how many rows they make."""
 
-TOLD_SIZES = _ops(lambda record: bool(record.sizes) or record.rows_operand is not None)
+TOLD_SIZES = _ops(lambda record: bool(record.sizes) or not {record.rows_operand, record.shaped_by} <= {None})
 """Ops with operands that hold sizes."""
 
 ORDERINGS: dict[str, Ordering] = _facts(lambda record: record.ordering)

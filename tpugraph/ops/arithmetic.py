@@ -24,8 +24,8 @@ op("ZerosLike", linear="all", role="filled", computes=np.zeros_like, differentia
 op("CheckNumerics", linear="all", role="check", alias="memory")
 op("CheckNumericsV2", linear="all", role="check", alias="memory", instead="tf.debugging.check_numerics of TensorFlow 1")
 op("Identity", linear="all", role="identity", computes=np.asarray, alias="handle")
-op("Snapshot PreventGradient EnsureShape", linear="all", role="identity", alias="memory")
-op("StopGradient", linear="all", role="identity", alias="memory", differentiable=False)
+op("Snapshot PreventGradient EnsureShape", linear="all", role="identity", computes=np.asarray, alias="memory")
+op("StopGradient", linear="all", role="identity", computes=np.asarray, alias="memory", differentiable=False)
 op("IdentityN", dims=None, linear="all", role="identity", alias="memory")  # an output each, as its operand is
 
 

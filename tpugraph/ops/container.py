@@ -30,8 +30,8 @@ op(
     sizes=(0,),
 )
 op("TensorArrayReadV3", role="take", contents=Contents(index=1, takes=0), backward=True)
-op("TensorArrayGatherV3", role="take", backward=True)
-op("TensorArrayConcatV3", backward=True)
+op("TensorArrayGatherV3", role="take", contents=Contents(takes=0, stacked=True), backward=True)
+op("TensorArrayConcatV3", contents=Contents(takes=0, stacked=True), backward=True)
 op("TensorArrayWriteV3", contents=Contents(puts=2, index=1))
 op("TensorArraySplitV3 TensorArrayGradV3 TensorArrayScatterV3 TensorArraySizeV3 TensorArrayCloseV3")
 op("EmptyTensorList", contents=Contents(length=1, shape=0, grows=True, value=True), bounded=True, sizes=(0,))

@@ -27,7 +27,7 @@ op("Gather", role="pick", dims=_gather, linear="0")
 op("GatherV2", role="pick", linear="0", axis=2, constants=(2,),
    trusted=Trusted(ranks=(Rank(1, "batch_dims", exact=False),), most=(("batch_dims", 254),)))  # fmt: skip
 op("GatherNd", linear="0")
-op("ScatterNd", linear="1", constants=(2,), sizes=(2,), bins=Bins(0, places=True))
+op("ScatterNd", linear="1", constants=(2,), shaped_by=2, bins=Bins(0, places=True))
 op("TensorScatterAdd TensorScatterSub TensorScatterUpdate", linear="0+2")
 op("TensorScatterMax TensorScatterMin")
 op("DynamicStitch ParallelDynamicStitch", role="stitch", linear=_stitched, constants=lambda count: range(count // 2))

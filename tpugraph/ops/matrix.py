@@ -75,6 +75,7 @@ op("MatrixBandPart", dims="...IJ, -, - -> ...IJ", linear="0")
 op("MatrixDiag", dims="...I -> ...II", linear="all")
 op(
     "MatrixDiagV2 MatrixDiagV3",
+    role="diagonal",
     dims=_one_diagonal(1, "...*, -, -, -,  -> ...**"),
     linear="0+4",
     constants=(1, 2, 3),

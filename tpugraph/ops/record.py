@@ -42,15 +42,16 @@ from tpugraph.ops.trusted import Trusted
 
 Role = Literal[
     "merge", "switch", "next_iteration", "enter", "exit", "loop_cond", "call", "group",  # control flow
-    "ref_variable", "resource_variable", "read", "read_rows", "is_initialized",  # variables
+    "ref_variable", "resource_variable", "read", "read_rows", "read_places", "is_initialized",  # variables
     "iterator", "get_next", "make_iterator", "queue", "dequeue", "enqueue", "close_queue", "placeholder",  # input
     "map_dataset", "flat_map_dataset", "slice_dataset",  # datasets of datasets
     "python", "summary", "summary_writer", "print", "assert", "check", "save", "restore", "table", "fill_table",  # host
     "container", "take", "random", "sampler", "tpu", "cluster_input",  # state of a step
     "constant", "shape", "size", "rank", "broadcast_axes", "slice", "strided_slice", "slice_gradient", "pad", "fill",  # shapes
-    "filled", "unpack", "pick", "range", "reshape", "tile", "concat", "concat_offset", "split", "one_hot",
+    "filled", "unpack", "pick", "range", "reshape", "tile", "broadcast", "transpose", "pack", "diagonal", "concat",
+    "concat_offset", "split", "one_hot",
     "top_k", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product",  # arithmetic
-    "stitch", "unique", "segment_gradient",
+    "stitch", "unique", "unsorted_segments", "segment_gradient",
 ]  # fmt: skip
 """What an op is to the compiler, where passes look for ops of its kind."""
 
@@ -116,6 +117,7 @@ class Op:
         measures: whether a dataset op only measures the stages before it.
         bins: how an op counts elements, or adds them up, in bins.
         rows_operand: the operand that says how many rows the output has.
+        shaped_by: the operand that is the shape of the output.
         sizes: the other operands that hold sizes of the output, or bounds of what is taken: numbers of rows among them are
             those of a core or of the whole batch, as the output is.
         ordering: which comparison of two numbers the op is.
@@ -158,6 +160,7 @@ class Op:
     measures: bool = False
     bins: Bins | None = None
     rows_operand: int | None = None
+    shaped_by: int | None = None
     sizes: tuple[int, ...] | Callable[[int], Iterable[int]] = ()
     ordering: Ordering | None = None
     constants: tuple[int, ...] | Callable[[int], Iterable[int]] = ()
@@ -186,8 +189,8 @@ class Op:
     def size_operands(self, count: int) -> tuple[int, ...]:
         """The operands that hold sizes, of a node with so many operands."""
         sizes = tuple(self.sizes(count) if callable(self.sizes) else self.sizes)
-        found = sizes if self.rows_operand is None else (self.rows_operand, *sizes)
-        return tuple(index for index in found if index < count)
+        told = (index for index in (self.rows_operand, self.shaped_by) if index is not None)
+        return tuple(index for index in (*told, *sizes) if index < count)
 
     def axis_operand(self, count: int) -> int | None:
         """The operand that names dimensions, of a node with so many operands."""

@@ -53,9 +53,16 @@ def _rows(operands: str) -> Callable[[Call], str | None]:
 
 _UNSORTED = "tf.math.unsorted_segment_sum and its kin, with num_segments a constant"
 _GATHER = "make the values dense in the input function (a fixed number per row, padded), then tf.gather and a masked tf.reduce_sum"
-op("UnsortedSegmentSum", dims=_segments, linear="0", rows_operand=2, constants=(2,))
+op("UnsortedSegmentSum", role="unsorted_segments", dims=_segments, linear="0", rows_operand=2, constants=(2,))
 for _name in ("Max", "Min", "Prod"):
-    op(f"UnsortedSegment{_name}", dims=_segments, reduce_op=_name.lower(), constants=(2,), sizes=(2,))
+    op(
+        f"UnsortedSegment{_name}",
+        role="unsorted_segments",
+        dims=_segments,
+        reduce_op=_name.lower(),
+        constants=(2,),
+        sizes=(2,),
+    )
 op("SegmentSum SegmentMean", dims=_rows("*+, * -> *+"), linear="0", instead=_UNSORTED)
 op("SegmentProd SegmentMin SegmentMax", dims=_rows("*+, * -> *+"), instead=_UNSORTED)
 op("SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN", dims=_rows("*+, *, * -> *+"), linear="0", instead=_GATHER)

@@ -25,20 +25,20 @@ op("Const", role="constant")
 
 # --------------------------------------------------------------------------- other shapes
 
-op("Reshape", role="reshape", linear="0", alias="memory", constants=(1,), sizes=(1,))
+op("Reshape", role="reshape", linear="0", alias="memory", constants=(1,), shaped_by=1)
 op("ExpandDims", linear="0", alias="memory", axis=1, constants=(1,))
-op("Transpose ConjugateTranspose", linear="0", constants=(1,))
+op("Transpose ConjugateTranspose", role="transpose", linear="0", constants=(1,))
 op("Slice", role="slice", linear="0", sizes=(1, 2))
 op("StridedSlice", role="strided_slice", linear="0", constants=(3,), sizes=(1, 2, 3))
-op("StridedSliceGrad", role="slice_gradient", linear="4", constants=(0, 3), sizes=(0, 1, 2, 3))
+op("StridedSliceGrad", role="slice_gradient", linear="4", constants=(0, 3), shaped_by=0, sizes=(1, 2, 3))
 op("Pad", role="pad", linear="0", constants=(1,), sizes=(1,))
 op("MirrorPad", linear="0", constants=(1,), sizes=(1,))
 op("MirrorPadGrad", linear="0", constants=(1,))
 op("PadV2", role="pad", linear="0+2", constants=(1,), sizes=(1,))
 op("Tile", role="tile", linear="0", constants=(1,), sizes=(1,))
-op("BroadcastTo", linear="0", constants=(1,), sizes=(1,))
-op("Fill", role="fill", linear="1", constants=(0,), sizes=(0,))
-op("Empty", constants=(0,), sizes=(0,))
+op("BroadcastTo", role="broadcast", linear="0", constants=(1,), shaped_by=1)
+op("Fill", role="fill", linear="1", constants=(0,), shaped_by=0)
+op("Empty", constants=(0,), shaped_by=0)
 op("ReverseV2", linear="0", axis=1, constants=(1,))
 op("Reverse", linear="0")
 op("Roll", linear="0", axis=2, constants=(2,))
@@ -102,7 +102,7 @@ def _one_hot(call: Call) -> str | None:
     return f"{indices}, -, ,  -> {indices[:axis]}*{indices[axis:]}"
 
 
-op("Pack", dims=_pack, linear="all")
+op("Pack", role="pack", dims=_pack, linear="all")
 op("Unpack", role="unpack", dims=_unpack, linear="all")
 op("ConcatV2", role="concat", linear=_but_last, axis=-1, constants=(-1,))
 op(

@@ -28,9 +28,8 @@ from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.whole_sizes import at
 from tpugraph.support.errors import ConversionError
 
-_OF_COUNTS = frozenset(
-    {"StridedSlice", "Cast", "Identity", "Prod", "GatherV2", "FloorDiv", "Squeeze", "Reshape", "Maximum"}
-)
+_DIVIDED = ops.computing(np.floor_divide, np.maximum)
+_OF_COUNTS = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.SLICES | ops.PICKS | ops.reducing("prod") | _DIVIDED
 """Ops that make a number of entries of the shape of a tensor that holds them."""
 
 
@@ -101,7 +100,7 @@ class Conversions:
                 return c.own_rows(self._gathered(node, tensor, source, placement), want)
             if isinstance(placement, Partial):
                 return c.own_rows(self._reduce(tensor), want)
-        if isinstance(want, Entries) and isinstance(placement, Replicate) and node.op == "Reshape":
+        if isinstance(want, Entries) and isinstance(placement, Replicate) and node.op in ops.RESHAPES:
             return c.own_entries(source, node.inputs[1])
         raise self._refusal(node, tensor, placement)
 
@@ -185,7 +184,7 @@ class Conversions:
             if len(counts) > 1:
                 return False  # a count by another one
             node = counts[0] if counts else node.inputs[0].node
-        return node.op in ("Shape", "Size")
+        return node.op in ops.SHAPES | ops.SIZES
 
     def _left_out_sum(self, node: Node, tensor: Tensor, rows: Shard) -> bool:
         """Whether a variable with one row is given the one row of a core's batch: of more rows it would be given the sum."""

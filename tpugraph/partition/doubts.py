@@ -21,7 +21,7 @@ from tpugraph.partition.one_over_rows import refuse_factors
 from tpugraph.partition.row_by_row import refuse_row_by_row
 from tpugraph.support.errors import ConversionError
 
-_BOUNDS = {"StridedSlice": (1, 2), "Slice": (1, 2), "TopKV2": (1,)}
+_BOUNDS = {**dict.fromkeys(ops.SLICES, (1, 2)), "TopKV2": (1,)}
 """Ops that take some rows of a batch, and the operands that say which."""
 
 
@@ -58,9 +58,9 @@ def _bounds(placing: Placing) -> Iterator[_Bound]:
 
 def _axes(node: Node, operand: int, rank: int) -> Iterator[tuple[int, int]]:
     """Each place of an operand whose number counts, with the dimension that it bounds."""
-    if node.op == "TopKV2":
+    if node.op in ops.TOP_K:
         yield 0, rank - 1
-    elif node.op == "Slice":
+    elif node.op in ops.PLAIN_SLICES:
         yield from ((axis, axis) for axis in range(rank))
     else:
         mask = int(node.attr("begin_mask" if operand == 1 else "end_mask", 0))
@@ -156,7 +156,7 @@ def _refuse_one_row(placing: Placing) -> None:
         if follows and isinstance(node, Node) and node.outputs and not node.out().dtype.floating:
             what = f"a number is {one} by what it is computed of, and {other} by what reads it"
             raise one_row.refusal(what, node, origin, d.rows)
-    for node in (node for node in placing.verdicts if node.op == "StridedSliceGrad"):
+    for node in (node for node in placing.verdicts if node.op in ops.SLICE_GRADIENTS):
         if one_row.of_new_dimensions(d, node):
             what = "the gradient of pairs of rows leaves out a sum over one of the two"
             raise one_row.refusal(what, node, origin, d.rows)
@@ -229,7 +229,7 @@ def literal_bounds(placing: Placing) -> list[str]:
             continue
         numbers = constant(behind).ravel().tolist()
         number = numbers[bound.place] if bound.place < len(numbers) else 0
-        least = 1 if node.op == "TopKV2" else 2  # a slice from the second row on takes no share of them
+        least = 1 if node.op in ops.TOP_K else 2  # a slice from the second row on takes no share of them
         if least <= number < bound.rows.at(d.rows) and not bound.rows.c[0]:
             found[behind.name] = (
                 f"'{node.name}' ({node.op}) takes {number} of the {bound.rows.at(d.rows)} rows of a core's batch: read as a "
@@ -244,7 +244,7 @@ def _in_doubt(placing: Placing, bound: _Bound, size: Size | None) -> bool:
     d = placing.d
     if d.rows == 1:  # the largest of one row, or one row sorted
         written = isinstance(size, Unknown) and isinstance(size.origin, tuple)
-        return d.sums_left_out and bound.node.op == "TopKV2" and written and known(size) == 1  # type: ignore[arg-type]
+        return d.sums_left_out and bound.node.op in ops.TOP_K and written and known(size) == 1  # type: ignore[arg-type]
     if not isinstance(size, Unknown) or isinstance(known(size), Poly) or size.value < 1:
         return False
     return size.origin is None or (size.root() in d.defaulted and size.value % d.rows == 0)

@@ -46,7 +46,7 @@ def behind_batches(d: Dimensions) -> None:
 
 _REMAINDERS = ops.computing(np.remainder, np.fmod)
 _MOVED = _REMAINDERS | ops.computing(np.add, np.subtract, np.minimum, np.maximum, np.less, np.greater_equal, np.equal)
-_SAME_NUMBERS = ops.CASTS | ops.IDENTITIES | ops.SHAPED_ANEW
+_HANDED_ON = ops.SAME_NUMBERS | ops.SHAPED_ANEW
 
 
 def row_numbers(d: Dimensions) -> None:
@@ -64,7 +64,7 @@ def row_numbers(d: Dimensions) -> None:
                 if reader in seen or reader not in d.nodes:
                     continue
                 seen.add(reader)
-                if at in numbers and reader.op in _SAME_NUMBERS:
+                if at in numbers and reader.op in _HANDED_ON:
                     numbers.add(reader)
                 remainder = at in numbers and reader.op in _REMAINDERS
                 share = at in numbers and reader.op in ops.DIVISIONS and use.index == 0
@@ -74,5 +74,5 @@ def row_numbers(d: Dimensions) -> None:
                     if one is not None and one.value == d.sizes.at(count):
                         d.sizes.tie(one, count)
                         d.reasons[one] = f"numbers of rows meet it in '{reader.name}'"
-                if reader.op in _MOVED | _SAME_NUMBERS:
+                if reader.op in _MOVED | _HANDED_ON:
                     stack.append(reader)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import SPREADS, root, unsettled
+from tpugraph.analysis.evidence.summed import root, unsettled
 from tpugraph.analysis.size_relations import values
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node
@@ -21,7 +23,7 @@ def tiled_rows(d: Dimensions) -> None:
         return
     reductions: _Reductions = {}
     for node in [n for n in d.graph if n in d.nodes]:  # in the order in which the graph was built
-        if node.op == "Tile":
+        if node.op in ops.TILES:
             _tie_tile(d, node, reductions)
         elif node.op in ops.REDUCTIONS and len(node.inputs) == 2:
             _remember(d, node, reductions)
@@ -33,7 +35,7 @@ _Reductions = dict[tuple[tuple[int, ...], ...], set[bool]]
 
 def _tie_tile(d: Dimensions, node: Node, reductions: _Reductions) -> None:
     dims, before, source = d.dims(node.out()), d.dims(node.inputs[0]), source_of(node.inputs[0]).node
-    first = d.dims(source.inputs[0]) if source.op == "Reshape" else None
+    first = d.dims(source.inputs[0]) if source.op in ops.RESHAPES else None
     if dims is None or before is None or first is None:
         return
     found = reductions.get((values(dims, d.sizes), values(first, d.sizes)), set())
@@ -64,15 +66,15 @@ def spread_rows(d: Dimensions) -> None:
 
 def _spread(d: Dimensions) -> list[Node]:
     """The nodes that spread one value to many places, and those that scale, name or reshape what is spread."""
-    found = dict.fromkeys(n for n in d.order if n.op in SPREADS)
+    found = dict.fromkeys(n for n in d.order if n.op in ops.SPREADS)
     for node in d.order:
         data = [t for t in node.inputs if d.dims(t) != ()]
-        if node.op in _HAND_ON and data and data[0].node in found and (len(data) == 1 or node.op == "Reshape"):
+        if node.op in _HAND_ON and data and data[0].node in found and (len(data) == 1 or node.op in ops.RESHAPES):
             found[node] = None
     return list(found)
 
 
-_HAND_ON = ops.IDENTITIES | {"Reshape", "Cast", "Mul", "RealDiv", "ExpandDims", "Neg"}
+_HAND_ON = ops.IDENTITIES | ops.CASTS | ops.SHAPED_ANEW | ops.computing(np.multiply, np.divide, np.negative)
 
 
 def parts_of_tables(d: Dimensions) -> None:
@@ -115,7 +117,7 @@ def left_open(d: Dimensions) -> None:
     """The dimension that a reshape of rows leaves open holds the rows, where no other one does."""
     if not d.ones:
         return
-    for node in [n for n in d.order if n.op == "Reshape"]:
+    for node in [n for n in d.order if n.op in ops.RESHAPES]:
         wanted, made = fixed(node.inputs[1]), d.dims(node.out())
         if not wanted or -1 not in wanted or made is None or len(made) != len(wanted) or any(map(follows_batch, made)):
             continue
@@ -137,9 +139,9 @@ def met_by_rows(d: Dimensions) -> None:
         shapes = [d.dims(t) or () for t in node.inputs]
         for tensor, shape in zip(node.inputs, shapes, strict=True):
             source = source_of(tensor).node
-            if source.op not in ops.TOLD_SIZES or source.op in ops.SLICES | SPREADS or source not in made_of_rows:
+            if source.op not in ops.TOLD_SIZES or source.op in ops.SLICES | ops.SPREADS or source not in made_of_rows:
                 continue
-            before = d.dims(source.inputs[0]) if source.op == "Reshape" else None
+            before = d.dims(source.inputs[0]) if source.op in ops.RESHAPES else None
             if before is not None and all(isinstance(known(s), int) for s in before):
                 continue  # what has no rows has none in another shape
             for place in range(1, len(shape) + 1):
