@@ -78,11 +78,13 @@ def _same(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
 _COMPUTED: dict[str, Callable[[Node, list[Any]], np.ndarray[Any, Any] | None]] = {
     **dict.fromkeys(ops.COMPUTES, _computed),
     **dict.fromkeys(ops.IDENTITIES | ops.ENTER, _same),
-    "Range": lambda node, operands: np.arange(*operands),
+    **dict.fromkeys(ops.RANGES, lambda node, operands: np.arange(*operands)),
     "ConcatV2": lambda node, operands: np.concatenate(operands[:-1]),
-    "Pack": lambda node, operands: np.stack(operands) if node.attr("axis", 0) == 0 else None,
-    "StridedSlice": _slice,
+    **dict.fromkeys(ops.PACKS, lambda node, operands: np.stack(operands) if node.attr("axis", 0) == 0 else None),
+    **dict.fromkeys(ops.STRIDED_SLICES, _slice),
     "ExpandDims": lambda node, operands: np.expand_dims(operands[0], int(operands[1])),
-    "Reshape": lambda node, operands: operands[0].reshape(operands[1]),
-    "Prod": lambda node, operands: np.asarray(operands[0].prod()) if operands[0].ndim == 1 else None,
+    **dict.fromkeys(ops.RESHAPES, lambda node, operands: operands[0].reshape(operands[1])),
+    **dict.fromkeys(
+        ops.reducing("prod"), lambda node, operands: np.asarray(operands[0].prod()) if operands[0].ndim == 1 else None
+    ),
 }

@@ -138,18 +138,34 @@ FLAT_MAP_DATASETS = _role("flat_map_dataset")
 """Datasets that make several elements of one of another, those of the dataset that a function returns."""
 SLICE_DATASETS = _role("slice_dataset")
 """Datasets whose elements are the slices of tensors along the first dimension."""
+REPEAT_DATASETS = _role("repeat_dataset")
+"""Datasets that give another one several times over."""
+BATCH_DATASETS = _role("batch_dataset")
+"""Datasets that put the elements of another one together in batches, one after the other."""
+REBATCH_DATASETS = _role("rebatch_dataset")
+"""Datasets that cut the batches of another one into smaller ones."""
+UNWRAPS = _role("get_optional")
+"""Ops that take the value out of an optional."""
+WRAPS = _role("wrap_optional")
+EMPTY_OPTIONALS = _role("empty_optional")
 QUEUES = _role("queue")
 DEQUEUES = _role("dequeue")
 ENQUEUES = _role("enqueue")
 QUEUE_CLOSES = _role("close_queue")
 PLACEHOLDERS = _role("placeholder")
+DEFAULTS = _role("default")
+"""Ops that hand on their operand where they are fed no other value."""
+
 INPUTS = GET_NEXT | DEQUEUES | PLACEHOLDERS
 """Ops that bring data of a batch into the step."""
 
 PYTHON = _role("python")
 """Ops that call into the Python process that built the graph; a file cannot carry them."""
 
-SUMMARIES = _role("summary")
+SUMMARIES = _role("summary", "merge_summary")
+MERGED_SUMMARIES = _role("merge_summary")
+"""Those that are made of other summaries."""
+
 PRINTS = _role("print")
 ASSERTS = _role("assert")
 CHECKS = _role("assert", "check")
@@ -336,7 +352,10 @@ SQUARED_SUMS = REDUCTIONS - _ops(lambda record: record.dims == "reduce")
 ADD_N = _role("add_n")
 """Ops that add up any number of operands."""
 MEANS = reducing("mean")
-PRODUCTS = _role("product")
+PRODUCTS = _role("product", "matmul")
+MATMULS = _role("matmul")
+"""Products of two matrices, each of which may be transposed before."""
+
 BACKPROPAGATION = _ops(lambda record: record.backward)
 """Ops that backpropagation is made of, and no processing of a gradient: behind one of them begins the raw gradient."""
 
@@ -387,10 +406,35 @@ INFEED_DTYPES = records()["InfeedDequeueTuple"].dtypes or frozenset()
 REDUCE_DTYPES = records()["CrossReplicaSum"].dtypes or frozenset()
 """What CrossReplicaSum takes."""
 
+METADATA = _role("tpu_metadata")
+"""Ops that say how the cluster is laid out, as how many cores it has."""
+
+COMPILATION_RESULTS = _role("compilation_result")
 CLUSTER_INPUTS = _role("cluster_input")
 """Ops that give each core its own of their operands, which are values of the host or variables."""
 
-TPU_SYSTEM = _role("tpu") | CLUSTER_INPUTS
+REPLICATED_OUTPUTS = _role("replicated_output")
+"""Ops that hand to the host what the cores have, an output for each core."""
+
+INFEEDS = _role("infeed")
+"""Ops by which the device takes what the host has sent it."""
+
+OUTFEEDS = _role("outfeed")
+"""Ops by which the host takes what the device has sent it."""
+
+ALL_REDUCES = _role("all_reduce")
+"""Ops whose value is the same on all cores, whatever theirs are."""
+
+TPU_SYSTEM = (
+    _role("tpu")
+    | METADATA
+    | COMPILATION_RESULTS
+    | CLUSTER_INPUTS
+    | REPLICATED_OUTPUTS
+    | INFEEDS
+    | OUTFEEDS
+    | ALL_REDUCES
+)
 """Ops that make a graph a TPU graph; no CPU kernel runs them."""
 
 COMPILE_TIME_CONSTANTS = _ops(lambda record: bool(record.constants))

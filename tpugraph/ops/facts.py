@@ -16,6 +16,7 @@ class Write:
         value: index of the operand that carries the new value, the gradient or the rows.
         rows: index of the operand that says which rows, or None.
         additive: whether a zero in the value changes nothing.
+        places: whether ``rows`` has the coordinates of each place, along its last dimension, and no numbers of rows.
     """
 
     kind: str
@@ -23,6 +24,7 @@ class Write:
     value: int
     rows: int | None = None
     additive: bool = False
+    places: bool = False
 
 
 class Batching(NamedTuple):

@@ -43,14 +43,17 @@ from tpugraph.ops.trusted import Trusted
 Role = Literal[
     "merge", "switch", "next_iteration", "enter", "exit", "loop_cond", "call", "group",  # control flow
     "ref_variable", "resource_variable", "read", "read_rows", "read_places", "is_initialized",  # variables
-    "iterator", "get_next", "make_iterator", "queue", "dequeue", "enqueue", "close_queue", "placeholder",  # input
-    "map_dataset", "flat_map_dataset", "slice_dataset",  # datasets of datasets
-    "python", "summary", "summary_writer", "print", "assert", "check", "save", "restore", "table", "fill_table",  # host
-    "container", "take", "random", "sampler", "tpu", "cluster_input",  # state of a step
+    "iterator", "get_next", "make_iterator", "queue", "dequeue", "enqueue", "close_queue", "placeholder", "default",  # input
+    "map_dataset", "batch_dataset", "flat_map_dataset", "slice_dataset", "repeat_dataset", "rebatch_dataset",
+    "get_optional", "wrap_optional", "empty_optional",  # datasets of datasets
+    "python", "summary", "merge_summary", "summary_writer", "print", "assert", "check", "save", "restore",  # host
+    "table", "fill_table",
+    "container", "take", "random", "sampler",  # state of a step
+    "tpu", "tpu_metadata", "cluster_input", "replicated_output", "compilation_result", "infeed", "outfeed", "all_reduce",
     "constant", "shape", "size", "rank", "broadcast_axes", "slice", "strided_slice", "slice_gradient", "pad", "fill",  # shapes
     "filled", "unpack", "pick", "range", "reshape", "tile", "broadcast", "transpose", "pack", "diagonal", "concat",
     "concat_offset", "split", "one_hot",
-    "top_k", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product",  # arithmetic
+    "top_k", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
     "stitch", "unique", "unsorted_segments", "segment_gradient",
 ]  # fmt: skip
 """What an op is to the compiler, where passes look for ops of its kind."""

@@ -21,7 +21,7 @@ op("ConcatOffset", role="concat_offset", axis=0, constants=range, sizes=lambda c
 op("InvertPermutation", dims="R -> R")
 op("Range", role="range", constants=(0, 1, 2), sizes=(0, 1, 2))
 op("LinSpace", constants=(2,))
-op("Const", role="constant")
+op("Const HostConst", role="constant")
 
 # --------------------------------------------------------------------------- other shapes
 

@@ -31,9 +31,11 @@ writes("Assign", "AssignVariableOp", Write("assign", (0,), 1))
 for _name in ("Add", "Sub"):
     writes(f"Assign{_name}", f"Assign{_name}VariableOp", Write("assign", (0,), 1, additive=True))
     writes(f"Scatter{_name}", f"ResourceScatter{_name}", Write("scatter", (0,), 2, 1, additive=True))
-    writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", Write("scatter", (0,), 2, 1, additive=True))
-for _name in ("Update", "Mul", "Div", "Min", "Max", "NdUpdate", "NdMin", "NdMax"):
+    writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", Write("scatter", (0,), 2, 1, additive=True, places=True))
+for _name in ("Update", "Mul", "Div", "Min", "Max"):
     writes(f"Scatter{_name}", f"ResourceScatter{_name}", Write("scatter", (0,), 2, 1))
+for _name in ("Update", "Min", "Max"):
+    writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", Write("scatter", (0,), 2, 1, places=True))
 op("CountUpTo", resource_op="ResourceCountUpTo")
 op("ResourceCountUpTo")
 

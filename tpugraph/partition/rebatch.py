@@ -169,5 +169,5 @@ def _shapes(use: Use) -> bool:
 _SHAPED_BY = {"Reshape": 1, "Tile": 1, "BroadcastTo": 1, "Slice": 2, "Conv2DBackpropInput": 0, "Fill": 0}
 """Where a constant in doubt would change the shape of a result: of the size operands those that are a whole shape."""
 
-_HAND_ON = frozenset({"Pack", "ConcatV2", "Cast", "Identity", "ExpandDims"})
+_HAND_ON = ops.PACKS | ops.CONCATS | ops.SAME_NUMBERS | ops.SHAPED_ANEW - ops.RESHAPES
 """Ops that vectors of sizes are put together with."""

@@ -169,7 +169,7 @@ def only_counts(node: Node, total: Node) -> bool:
     """Whether a node only leads to the number of rows of a sum."""
     while node is not total:
         uses = node.uses()
-        if node.op not in (*ops.SHAPE_OF, "StridedSlice") or len(uses) != 1 or node.control_uses():
+        if node.op not in ops.SHAPE_OF | ops.STRIDED_SLICES or len(uses) != 1 or node.control_uses():
             return False
         node = uses[0].node
     return True

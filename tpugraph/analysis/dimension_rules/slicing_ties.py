@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
@@ -50,7 +51,7 @@ def _slice(d: Dimensions, node: Node) -> None:
 def _is_last_part(node: Node) -> bool:
     """Whether a slice takes the last of the parts that a tensor was joined of, as the gradient of a concatenation does."""
     offsets = node.inputs[1]
-    return offsets.node.op == "ConcatOffset" and offsets.port == len(offsets.node.inputs) - 2
+    return offsets.node.op in ops.CONCAT_OFFSETS and offsets.port == len(offsets.node.inputs) - 2
 
 
 @rule("StridedSlice")
