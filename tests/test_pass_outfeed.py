@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from host_values import value_of
 
 from closeness import assert_close
 from models import batches, by_hand, check, finish, rows_of, squared_error, tf1, trace, variable
@@ -17,7 +18,7 @@ from tpugraph.analysis.placements import REPLICATE, SUM, Entries, Partial, PerCo
 from tpugraph.analysis.step import Cut, Outfed, Partitioned
 from tpugraph.analysis.values import known_value
 from tpugraph.compiler import convert
-from tpugraph.ir import Graph, Tensor
+from tpugraph.ir import Graph
 from tpugraph.passes.outfeed import Outfeed
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import ConversionError, ShapeError
@@ -140,26 +141,6 @@ def outfeed(
     return graph
 
 
-def value_of(tensor: Tensor, sent: dict[str, list[np.ndarray]]) -> np.ndarray:
-    """What the host makes of what the cores have sent: the values of each, by the name of what is sent."""
-    node = tensor.node
-    if node.op == "OutfeedDequeueTuple":
-        enqueue = tensor.node.attr("device_ordinal")
-        return list(sent.values())[tensor.port][enqueue]
-    if node.op == "Const":
-        return node.attr("value")
-    *operands, last = [value_of(t, sent) for t in node.inputs]
-    axis = last.item() if last.size == 1 else last
-    if node.op == "Reshape":
-        return operands[0].reshape(last)
-    if node.op == "ConcatV2":
-        return np.concatenate(operands, axis)
-    if node.op == "Pack":
-        return np.stack([*operands, last])
-    joined = {"Sum": np.sum, "Max": np.max, "Min": np.min, "Mean": np.mean, "Any": np.any, "All": np.all}
-    return joined[node.op](operands[0], axis)
-
-
 ONE, TWO = np.float32([[1, 5], [3, 4]]), np.float32([[7, 2], [0, 9]])
 
 
@@ -181,7 +162,7 @@ def test_the_host_joins_what_the_cores_hold_as_it_lives_there(
 ) -> None:
     graph = outfeed(f"value = Test() {{{DEVICE} : float32[2,2]\nread = Test(value)", leaving={"value": placement})
     losses = [np.zeros(1, "float32")] * 2
-    np.testing.assert_array_equal(value_of(graph["read"].inputs[0], {"share": losses, "value": [ONE, TWO]}), expected)
+    np.testing.assert_array_equal(value_of(graph["read"].inputs[0], [losses, [ONE, TWO]]), expected)
     assert graph.result(Outfed).tensors == {"value": how}
     assert graph.result(Outfed).bytes == 2 * (4 + 16)  # a loss and the value, of both cores
 
@@ -190,21 +171,21 @@ def test_the_host_joins_what_the_cores_hold_as_it_lives_there(
 def test_flags_are_joined_as_any_or_all(reduce_op: str, expected: list[bool]) -> None:
     graph = outfeed(f"flag = Test() {{{DEVICE} : bool[2]\nread = Test(flag)", leaving={"flag": Partial(reduce_op)})
     flags = [np.array([True, True]), np.array([False, True])]
-    found = value_of(graph["read"].inputs[0], {"share": [np.zeros(1)] * 2, "flag": flags})
+    found = value_of(graph["read"].inputs[0], [[np.zeros(1)] * 2, flags])
     assert found.tolist() == expected
 
 
 def test_numbers_that_differ_from_core_to_core_are_those_of_the_first() -> None:
     graph = outfeed(f"n = Test() {{{DEVICE} : int32[]\nread = Test(n)", leaving={"n": PerCore("a flag")})
     assert graph.result(Outfed).tensors == {"n": "core 0's"}
-    found = value_of(graph["read"].inputs[0], {"share": [np.zeros(1)] * 2, "n": [np.int32([5]), np.int32([6])]})
+    found = value_of(graph["read"].inputs[0], [[np.zeros(1)] * 2, [np.int32([5]), np.int32([6])]])
     assert found.tolist() == 5
 
 
 def test_who_reads_the_loss_reads_that_of_all_cores() -> None:
     graph = outfeed("read = Test(loss)")
     shares = [np.float32([0.25]), np.float32([0.5])]
-    assert value_of(graph["read"].inputs[0], {"share": shares, "loss": shares}).item() == 0.75
+    assert value_of(graph["read"].inputs[0], [shares, shares]).item() == 0.75
 
 
 def test_one_core_hands_on_what_it_has() -> None:
