@@ -64,11 +64,12 @@ def _slice(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
 
 def _computed(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
     """What arithmetic makes of numbers, in the dtype of the node: a quotient of whole numbers is cut to one."""
-    kind = node.out().dtype.name
-    if kind not in _KINDS:
-        return None
     with np.errstate(all="ignore"):
-        return np.asarray(ops.COMPUTES[node.op](*operands)).astype(kind)
+        made = np.asarray(ops.COMPUTES[node.op](*operands))
+    if node.outputs is None:  # as in the body of a function: what is no longer a whole number may be cut to one
+        return made if made.dtype.kind == operands[0].dtype.kind else None
+    kind = node.out().dtype.name
+    return made.astype(kind) if kind in _KINDS else None
 
 
 def _same(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
