@@ -85,7 +85,7 @@ def _rows(graph: Graph, node: Node) -> _Rows | None:
 def _endless(rows: _Rows) -> bool:
     """Whether the rows come again and again: they are repeated for ever, and nothing behind that leaves any out."""
     for stage in rows.stages:
-        if stage.op == "RepeatDataset" and (scalar(stage.inputs[1].node) or 0) < 0:
+        if stage.op in ops.REPEAT_DATASETS and (scalar(stage.inputs[1].node) or 0) < 0:
             return rows.count > 0
         if stage.op not in _ORDERS:
             return False

@@ -164,7 +164,7 @@ def _replace(graph: Graph, copies: Copies, chosen: NodeSet, part: _Part, made: _
         kept = [c for c in waiting.controls if c not in gone]
         graph.set_controls(waiting, kept if kept or waiting.inputs else [anchor])
     graph.remove_all(gone)
-    for node in [node for node in chosen if node.op == "NoOp" and copies.varies(node)]:
+    for node in [node for node in chosen if node.op in ops.GROUPS and copies.varies(node)]:
         _wait_once(graph, copies.nodes(node))
     return {node: None for node in (*chosen, *new) if node not in gone and node in graph}
 
