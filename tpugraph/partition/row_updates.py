@@ -161,7 +161,7 @@ def distinct_by(numbers: Tensor) -> Node | None:
 
 def total_of(unique: Node) -> Node | None:
     """The sum of the rows that have one number, where nothing else asks which of the distinct numbers each row has."""
-    total = next((use.node for use in unique.uses(1) if use.node.op == "UnsortedSegmentSum"), None)
+    total = next((use.node for use in unique.uses(1) if use.node.op in ops.UNSORTED_SUMS), None)
     return total if len(unique.uses(1)) == 1 else None
 
 
