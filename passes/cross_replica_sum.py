@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.batched_input import batch_rows
-from tpugraph.analysis.dimensions import constant
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.step import ClosedShapes, Literals, Partitioned, SplitConstants
 from tpugraph.ir import Graph, Tensor
@@ -110,7 +110,7 @@ def _share_of_loss(step: Partition, loss: Tensor) -> Tensor:
     if placement == SUM:
         return source
     if isinstance(placement, Partial):
-        return step.collectives.share(step.collectives.extreme(source, placement.op))
+        return step.collectives.share(step.collectives.extreme(source, placement.reduce_op))
     if placement is None or isinstance(placement, Replicate | Sized):
         return step.collectives.share(step.whole(source, placement))
     raise ConversionError(f"the loss is no number of the whole batch: it is {placement}", node=loss.node,

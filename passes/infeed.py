@@ -103,7 +103,7 @@ class Infeed(Pass):
 
     def _split(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
         """One batch per step; the pass split-batch has split it, core r gets the r-th piece."""
-        odd = next((t for t in sent if t.node.op != "Split"), None)
+        odd = next((t for t in sent if t.node.op not in ops.SPLITS), None)
         if odd is not None:
             raise ConversionError(
                 f"'{odd}' was not split over the cores", node=odd.node, fix="run the pass split-batch before"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpugraph import analysis
+from tpugraph import analysis, ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster, shapes
 from tpugraph.analysis.placements import REPLICATE
 from tpugraph.analysis.step import Cut, Outfed, Partitioned
@@ -98,9 +98,12 @@ def _count_all_rows(graph: Graph, count: int) -> None:
     rows = graph.result(Partitioned).rows
     for name in graph.result(Cut).tail:
         node = graph.get(name)
-        if node is None or node.op != "AssignAddVariableOp" or node.inputs[1].node in gathered:
+        fact = None if node is None else ops.WRITES.get(node.op)
+        if node is None or fact is None or not (fact.kind == "assign" and fact.additive):
             continue
-        value = node.inputs[1]
+        value = node.inputs[fact.value]
+        if value.node in gathered:
+            continue
         known = known_value(value)
         if known is None or rows is None or known.size != 1 or known.item() % rows or known.item() < rows:
             continue

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.step import ClosedShapes, Literals, PaddedLookups, add_literals
@@ -62,9 +63,9 @@ def _settle(graph: Graph, nodes: list[Node]) -> list[str]:
     """
     made = []
     for node in nodes:
-        before, after = (node.inputs[0].shape, node.out().shape) if node.op == "Reshape" else (None, None)
+        before, after = (node.inputs[0].shape, node.out().shape) if node.op in ops.RESHAPES else (None, None)
         wanted = node.inputs[-1].node if node.inputs else node
-        if not after or not before or not is_static(after) or before[0] != after[0] or wanted.op == "Const":
+        if not after or not before or not is_static(after) or before[0] != after[0] or wanted.op in ops.CONSTANTS:
             continue
         kind = node.inputs[1].dtype
         value = np.asarray([-1, *after[1:]], kind.name)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster, shapes
-from tpugraph.analysis.dimensions import Dims
+from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.sizes import ROWS
 from tpugraph.analysis.step import ClosedShapes, SplitConstants
 from tpugraph.ir import Graph, Tensor, attrs

@@ -18,7 +18,11 @@ from tpugraph.analysis import (
     sizes,
     state,
 )
-from tpugraph.analysis.dimensions import Dimensions, Dims
+from tpugraph.analysis.broadcast_sizes import broadcast
+from tpugraph.analysis.constant_sizes import ConstantSizes
+from tpugraph.analysis.constant_values import constant, fixed
+from tpugraph.analysis.dimension_facts import LONGEST, Dims
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence import loops_over_rows, reciprocals, single_rows, tiled_gradients
 from tpugraph.analysis.placements import Partial, Shard
 from tpugraph.analysis.rules import Rules
@@ -62,6 +66,60 @@ def test_sizes_that_are_tied_are_found_together() -> None:
     relations.tie(other, ROWS)
     assert follows_batch(one)
     assert not follows_batch(Unknown(4))
+
+
+def test_sizes_that_are_broadcast_together_are_tied_but_for_ones() -> None:
+    relations = size_relations.Relations(4, 8)
+    open_one = Unknown(4)
+    assert broadcast(relations, [(open_one, 3), (1, 3), (ROWS, 1)]) == (open_one, 3)
+    assert follows_batch(open_one)
+    assert broadcast(relations, [(2, 1), (5,)]) == (2, 5)
+    assert broadcast(relations, [(2,), None]) is None
+    assert broadcast(relations, []) is None
+
+
+# ------------------------------------------------------------------ constants
+
+CONSTANTS = """
+    shape = Const() {dtype: int32, value: int32[3][8, 3, 1]} : int32[3]
+    third = Const() {dtype: float32, value: float32[]0.25} : float32[]
+    near = Identity(shape) {T: int32} : int32[3]
+    """
+
+
+def test_a_constant_is_read_behind_what_hands_it_on() -> None:
+    graph = testing.parse(CONSTANTS)
+    assert fixed(graph["near"].out()) == [8, 3, 1]
+    assert fixed(graph["third"].out()) is None
+    assert constant(graph["third"]).item() == 0.25
+
+
+def test_a_number_of_a_constant_follows_the_batch_where_that_is_chosen() -> None:
+    graph = testing.parse(CONSTANTS)
+    shape, third = graph["shape"], graph["third"]
+    sizes = ConstantSizes(4, ones=False, chosen={"shape": True})
+    first, *others = sizes.elements(shape) or []
+    assert first == Poly((0, 2))
+    assert [one.value if isinstance(one, Unknown) else one for one in others] == [3, 1]
+    assert ConstantSizes(4, ones=False, chosen={"shape": False}).elements(shape) == [8, 3, 1]
+    assert ConstantSizes(4, ones=False, only=()).elements(shape) == [8, 3, 1]
+    assert sizes.elements(third) is None  # no whole number
+    assert sizes.shares == {}
+
+
+def test_a_share_of_the_rows_is_kept_with_its_constant() -> None:
+    graph = testing.parse(CONSTANTS)
+    sizes = ConstantSizes(5, ones=True, chosen={"shape": True})
+    assert sizes.elements(graph["shape"]) == [divide(Poly((0, size)), 5) for size in (8, 3, 1)]
+    assert sizes.shares == dict.fromkeys((8, 3, 1), "shape")
+
+
+def test_vectors_that_are_longer_hold_no_sizes() -> None:
+    numbers = ", ".join(["4"] * (LONGEST + 1))
+    graph = testing.parse(
+        f"c = Const() {{dtype: int32, value: int32[{LONGEST + 1}][{numbers}]}} : int32[{LONGEST + 1}]"
+    )
+    assert ConstantSizes(4, ones=False).elements(graph["c"]) is None
 
 
 # ------------------------------------------------------------------ signatures and questions

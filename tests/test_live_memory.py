@@ -175,7 +175,7 @@ def test_a_module_is_read_with_what_lies_in_the_memory_of_an_argument() -> None:
     )
     read = scheduled_module.read(text)
     assert read is not None
-    assert [(one.name, one.op, one.node) for one in read.entry.instructions] == [
+    assert [(one.name, one.opcode, one.node) for one in read.entry.instructions] == [
         ("p", "parameter", ""),
         ("a", "negate", "dense/Neg"),
     ]

@@ -432,9 +432,132 @@ def test_a_zero_changes_nothing_where_the_record_says_so(name: str) -> None:
             values[i] = tf.constant(-0.5)
     values[write.value] = tf.zeros([3, 2] if write.rows is None else [1, 2])
     if write.rows is not None:
-        values[write.rows] = tf.constant([[1]] if "ScatterNd" in name else [1])
+        values[write.rows] = tf.constant([[1]] if write.places else [1])
     getattr(tf.raw_ops, name)(**dict(zip([arg.name for arg in operands], values, strict=True)))
     assert all(same(v.numpy(), old) for v, old in zip(variables, before, strict=True)) == write.additive
+
+
+# --------------------------------------------------------------------------- numbers
+
+
+NOT_OF_WHOLE_NUMBERS = {"RealDiv", "Round"}
+"""Ops that no CPU, or no CPU rightly, runs on whole numbers though their definition takes them."""
+
+
+def mixed_operands(case: Case) -> Iterator[list[Any]]:
+    """Operands to compute with: those of the example, and where the op takes them whole numbers, also negative ones."""
+    yield case.values()
+    if case.record.name in NOT_OF_WHOLE_NUMBERS:
+        return
+    whole = [np.int32([[7, -7, 7], [-7, 0, 6]]), np.int32([[2, 2, -2], [-2, 3, 3]])]
+    takes = [a for a in ops.op_def(case.record.name).attr if a.name in ("T", "SrcT")]
+    if takes and tf.int32.as_datatype_enum in (takes[0].allowed_values.list.type or [tf.int32.as_datatype_enum]):
+        yield whole[: len(case.operands)]
+
+
+@pytest.mark.parametrize("name", sorted(ops.COMPUTES))
+def test_an_op_computes_the_function_that_the_record_names(name: str) -> None:
+    function = ops.COMPUTES[name]
+    for case in cases(name):
+        for values in mixed_operands(case):
+            (expected,) = case.run(values)
+            with np.errstate(all="ignore"):
+                made = np.asarray(function(*values)).astype(expected.dtype)
+            assert same(made, expected), (case.operands, [value.dtype for value in values])
+
+
+ONLY_ON_EXAMPLES = {"DivNoNan", "IsInf", "IsNan", "MulNoNan", "Xdivy"}
+"""Ops that compute what others do but of zeros, infinities and what is no number, of which their examples have none."""
+
+
+def test_no_function_of_an_op_is_left_unnamed() -> None:
+    """No op without a function computes on its example what the record of another op names."""
+    named = [function for function in set(ops.COMPUTES.values()) if isinstance(function, np.ufunc)]
+    found = set()
+    for name in sorted(set(TESTABLE) - set(ops.COMPUTES)):
+        case = cases(name)[0]
+        if case.record.dims != "elementwise":
+            continue
+        values, outputs = case.values(), case.run(case.values())
+        numbers = all(value.dtype.kind in "fib" for value in (*values, *outputs)) and len(outputs) == 1
+        for function in named if numbers else ():
+            if function.nin == len(values) and computed(function, values, outputs[0]):
+                found.add(name)
+    assert found == ONLY_ON_EXAMPLES
+
+
+def computed(function: np.ufunc, values: list[Any], expected: Any) -> bool:
+    """Whether a function makes of numbers what an op makes of them, in its dtype."""
+    with np.errstate(all="ignore"):
+        try:
+            made = np.asarray(function(*values))
+        except TypeError:
+            return False
+    return made.dtype == expected.dtype and same(made, expected)
+
+
+# --------------------------------------------------------------------------- which operand is what
+
+NAMES_DIMENSIONS = {"axis", "reduction_indices", "reduction_axes", "dim", "concat_dim", "split_dim", "dimension"}
+
+
+@pytest.mark.parametrize("name", sorted(records()))
+def test_the_operand_that_names_dimensions_is_the_one_that_tensorflow_calls_so(name: str) -> None:
+    operands = [argument.name for argument in ops.op_def(name).input_arg]
+    found = [index for index, operand in enumerate(operands) if operand in NAMES_DIMENSIONS]
+    claimed = ops.record(name).axis_operand(len(operands))
+    assert found == ([] if claimed is None else [claimed])
+
+
+NAMES_SHAPES = {"shape", "dims", "input_sizes", "orig_input_shape", "output_shape"}
+
+OF_OTHER_SHAPES = set(
+    "ConcatOffset RaggedTensorToTensor RandomGamma RandomPoisson RandomPoissonV2 Reverse SparseSlice".split()
+)
+"""Ops with an operand called a shape that is not that of their output, or only the first part of it."""
+
+
+@pytest.mark.parametrize("name", sorted(records()))
+def test_the_operand_that_shapes_the_output_is_the_one_that_tensorflow_calls_so(name: str) -> None:
+    arguments = ops.op_def(name).input_arg
+    found = [index for index, argument in enumerate(arguments) if argument.name in NAMES_SHAPES]
+    claimed = ops.record(name).shaped_by
+    assert name in OF_OTHER_SHAPES or found == ([] if claimed is None else [claimed])
+
+
+def test_operands_with_elements_are_neither_sizes_nor_dimensions() -> None:
+    told = {"Split": [1], "SplitV": [0], "Concat": [1, 2], "ConcatV2": [0, 1], "Reshape": [0], "GatherV2": [0, 1]}
+    assert {name: ops.record(name).data_operands(2 if name == "Reshape" else 3) for name in told} == told | {
+        "Split": [1, 2]}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(n for n, r in records().items() if r.family == "container"))
+def test_what_an_op_does_to_a_container_is_what_its_operands_are_called(name: str) -> None:
+    definition = ops.op_def(name)
+    operands = [argument.name for argument in definition.input_arg]
+    outputs = [argument.name for argument in definition.output_arg]
+    held = ops.CONTENTS.get(name, ops.Contents())
+    makes = operands and not any(operand.endswith("handle") for operand in operands)
+
+    def called(*names: str) -> list[int]:
+        return [index for index, operand in enumerate(operands) if operand in names]
+
+    assert called("index") == ([] if held.index is None else [held.index])
+    assert called("max_size", "size", "max_num_elements", "num_elements") == (
+        [] if held.length is None else [held.length]
+    )
+    if held.shape is not None or name == "EmptyTensorList":
+        assert (makes, called("element_shape")) == (True, [held.shape])
+    if held.puts is not None:
+        assert called("elem", "item", "tensor", "value") == [held.puts]
+    if held.takes is not None:
+        assert outputs[held.takes] in ("elem", "item", "tensor", "value")
+    variants = [
+        index for index, argument in enumerate(definition.output_arg) if argument.type == tf.variant.as_datatype_enum
+    ]
+    hands_on = held.value and (held.puts is not None or held.shape is not None or held.grows)
+    assert variants == ([0] if hands_on else [])
+    assert held.value == ((name.startswith("TensorList") and name in ops.CONTENTS) or name == "EmptyTensorList")
 
 
 # --------------------------------------------------------------------------- gradients

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import evaluating
 import numpy as np
+import pytest
 import tensorflow as tf
 
-from models import check, corpus, finish, linear, squared_error, tf1, trace
+from models import by_hand, check, corpus, finish, linear, squared_error, tf1, trace
 from tpugraph import testing
+from tpugraph.analysis.step import Cut, Results
 from tpugraph.compiler import convert
-from tpugraph.ir import graphdef
-from tpugraph.passes.entry_points import EntryPoints
+from tpugraph.ir import Graph, graphdef
+from tpugraph.passes.entry_points import NAME, EntryPoints
+from tpugraph.roles.findings import Finding, Variable
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import InvariantError
 from tpugraph.tpu.invariants import ENTRY_POINTS, ENTRY_POINTS_OF
@@ -75,3 +80,129 @@ def test_the_cluster_comes_first() -> None:
         testing.run_pass, EntryPoints(), testing.parse("x = Test()"), words=["TPUReplicateMetadata", "replicate"],
         max_length=200, kind=InvariantError,
     )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- graphs by hand
+
+STEP = """
+    meta = TPUReplicateMetadata() {num_replicas: 2}
+    w = VarHandleOp() {dtype: float32, shape: [3], container: "", shared_name: "w"} : resource[]
+    w/init = Const() {dtype: float32, value: float32[3][1.0, 2.0, 3.0]} : float32[3]
+    w/Assign = AssignVariableOp(w, w/init) {dtype: float32}
+    it = IteratorV2() {container: "", output_shapes: ([2]), output_types: (float32), shared_name: ""} : resource[]
+    data = Test() : variant[]
+    make = MakeIterator(data, it)
+    tpugraph/iterations_per_loop = Test() : int32[]
+    limit/Assign = NoOp()
+    loss = Test() : float32[]
+    losses = Test() : float32[?]
+    counts = Test() : int32[?]
+    fed = NoOp()
+    train = NoOp() ^loss
+    """
+NAMES = {
+    "train": "loss",
+    "last_loss": "loss",
+    "losses": "losses",
+    "enqueue": "fed",
+    "limit_init": "limit/Assign",
+    "counts": "counts",
+}
+
+
+def entered(
+    text: str = "", *, results: dict[str, str] | None = None, tail: tuple[str, ...] = (), **fields: Any
+) -> Graph:
+    """The step and more behind the pass, with roles of which some fields are given."""
+    graph = testing.parse(STEP + text)
+    graph.keep(Results(NAMES | (results or {})))
+    graph.keep(Cut(tail=tail))
+    variables = {"w": Variable("w", initializer="w/Assign", key="w")}
+    found = replace(by_hand(graph), variables=variables, iterator_initializers=("make",))
+    testing.run_pass(EntryPoints(), graph, roles=replace(found, **fields))
+    return graph
+
+
+def controls(graph: Graph, name: str) -> list[str]:
+    return [node.name for node in graph[name].controls]
+
+
+def test_what_runs_for_its_effect_alone_runs_with_the_losses() -> None:
+    text = """
+    word = Const() {dtype: string, value: object[]"x"} : string[]
+    look = PrintV2(word) {end: "", output_stream: "stderr"}
+    read = Print(loss, word) {T: float32, U: (string), first_n: -1, message: "", summarize: 3} : float32[]
+    reader = Test(read)
+    count = NoOp()
+    beside = NoOp()
+    """
+    graph = entered(text, tail=("count", "reader"))
+    assert controls(graph, "tpugraph/dequeue") == ["tpugraph/last_loss/Keep", "look", "reader", "count"]
+
+
+@pytest.mark.parametrize(
+    ("count", "source", "merges"), [(0, None, 0), (1, "summary_0", 0), (3, "tpugraph/summaries/merge", 1)]
+)
+def test_summaries_are_one(count: int, source: str | None, merges: int) -> None:
+    text = "\n".join(f"summary_{i} = Test(loss) : string[]" for i in range(count))
+    graph = entered(text, summaries=[Finding(f"summary_{i}", "") for i in range(count)])
+    assert len(graph.of_type("MergeSummary")) == merges
+    node = graph.get("tpugraph/summaries")
+    assert (None if node is None else node.inputs[0].node.name) == source
+
+
+def test_the_step_counter_is_read_where_there_is_one() -> None:
+    assert entered()["tpugraph/global_step"].attr("value") == -1
+    text = 'step = VarHandleOp() {dtype: int64, shape: [], container: "", shared_name: "step"} : resource[]'
+    graph = entered(text, step=Finding("step", ""))
+    assert graph["tpugraph/global_step"].inputs[0].node is graph["step"]
+    assert graph["tpugraph/global_step"].out().dtype.name == "int64"
+
+
+def test_init_gives_everything_its_first_value_and_its_parts_what_no_checkpoint_holds() -> None:
+    text = """
+    slot = VarHandleOp() {dtype: float32, shape: [3], container: "", shared_name: "slot"} : resource[]
+    slot/Assign = AssignVariableOp(slot, w/init) {dtype: float32}
+    """
+    variables = {
+        "w": Variable("w", initializer="w/Assign", key="w"),
+        "slot": Variable("slot", initializer="slot/Assign"),
+    }
+    graph = entered(text, variables=variables)
+    own = ["tpugraph/last_loss/Assign", "limit/Assign"]
+    assert controls(graph, "tpugraph/init") == ["w/Assign", "slot/Assign", "make", *own]
+    assert controls(graph, "tpugraph/init_input") == ["make"]
+    assert controls(graph, "tpugraph/init_local") == [*own, "slot/Assign"]
+    assert graph["tpugraph/save/keys"].attr("value").tolist() == [b"w"]
+
+
+EVALUATION = """
+    value = Test() : float32[]
+    rows = Test() : float32[?,3]
+    """
+
+
+def test_metrics_and_predictions_have_names_that_tensorflow_takes() -> None:
+    graph = entered(
+        EVALUATION, mode="eval", values={"mean (all)": "value", "AUC/ä": "value"}, predictions={"class id": "rows"},
+        results={"prediction/class id": "rows"},
+    )  # fmt: skip
+    metrics = [node for node in graph if node.name.startswith("tpugraph/metrics/")]
+    assert {node.name: node.attr(NAME) for node in metrics} == {
+        "tpugraph/metrics/mean__all_": "mean (all)",
+        "tpugraph/metrics/AUC/_": "AUC/ä",
+    }
+    assert graph["tpugraph/predictions/class_id"].attr(NAME) == "class id"
+    assert graph["tpugraph/predictions/class_id"].inputs[0].node.name == "rows"
+
+
+@pytest.mark.parametrize(("mode", "part"), [("eval", "tpugraph/evaluate"), ("predict", "tpugraph/predict")])
+def test_without_training_no_loss_is_kept_and_the_input_starts_anew(mode: str, part: str) -> None:
+    graph = entered(mode=mode)
+    assert graph[part].inputs[0].node.name == "loss"
+    assert "tpugraph/train" not in graph
+    assert "tpugraph/last_loss" not in graph
+    assert graph["tpugraph/dequeue"].inputs[0].node.name == "counts"
+    assert graph["tpugraph/losses"].inputs[0].node.name == "losses"
+    assert controls(graph, "tpugraph/restart_input") == ["make"]
+    assert controls(graph, "tpugraph/enqueue") == ["fed"]

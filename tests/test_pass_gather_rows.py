@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from evaluating import check
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+import pytest
+from evaluating import check
+from host_values import value_of
+
+from models import by_hand
+from tpugraph import testing
+from tpugraph.analysis.step import DeviceEnds, Outfed, Queues, Results
+from tpugraph.ir import Graph
 from tpugraph.passes.gather_rows import GatherRows
+from tpugraph.support.errors import InvariantError
+from tpugraph.tpu.host_epilogue import TIMES
 
 
 def test_golden_step() -> None:
@@ -12,3 +24,117 @@ def test_golden_step() -> None:
     assert not graph.of_type("PlaceholderWithDefault")
     assert len(graph.of_type("OutfeedDequeueTuple")) == 2
     assert graph["tpugraph/rows/pivot"] in graph["add"].controls
+
+
+# --------------------------------------------------------------------------- graphs by hand
+
+DEVICE = '_tpu_replicate: "cluster"} @/device:TPU_REPLICATED_CORE:0'
+STEP = f"""
+    count = Test() {{{DEVICE} : int32[]
+    score = Test() {{{DEVICE} : float32[2,3]
+    loss = Test() : float32[]
+    train = NoOp() ^loss ^add
+    n = PlaceholderWithDefault(count) {{dtype: int32, shape: [], {TIMES}: 1}} : int32[]
+    rows = PlaceholderWithDefault(score) {{dtype: float32, shape: [?,3], {TIMES}: 1}} : float32[?,3]
+    seen = VarHandleOp() {{dtype: int32, shape: [], container: "", shared_name: "seen"}} : resource[]
+    add = AssignAddVariableOp(seen, n) {{dtype: int32}}
+    read = Test(rows)
+    """
+SCORES = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+
+
+def gathered(
+    text: str = STEP, *, cores: int = 2, ends: Sequence[str] = ("count", "score"), beside: Sequence[str] = ()
+) -> Graph:
+    """A graph behind the pass."""
+    graph = testing.parse(text)
+    graph.keep(DeviceEnds(tuple(ends), tuple(beside)))
+    testing.run_pass(GatherRows(num_replicas=cores), graph, roles=by_hand)
+    return graph
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (2, 1), (2, 0), (0, 1)])
+def test_the_padding_of_each_core_is_cut_off(counts: tuple[int, int]) -> None:
+    graph = gathered()
+    sent = [[np.int32([n]) for n in counts], list(SCORES)]
+    expected = np.concatenate([SCORES[0][: counts[0]], SCORES[1][: counts[1]]])
+    np.testing.assert_array_equal(value_of(graph["read"].inputs[0], sent), expected)
+    assert value_of(graph["add"].inputs[1], sent) == sum(counts)
+
+
+def test_without_a_row_nothing_is_computed_and_nothing_written() -> None:
+    graph = gathered()
+    sent: list[list[Any]] = [[np.int32([0]), np.int32([0])], list(SCORES)]
+    assert value_of(graph["read"].inputs[0], sent) is None
+    assert value_of(graph["add"].inputs[1], sent) is None
+    assert graph["tpugraph/rows/pivot"] in graph["add"].controls
+    assert value_of(graph.tensor(graph.result(Results)["some"]), sent) is np.False_
+    assert value_of(graph.tensor(graph.result(Results)["rows"]), sent) == 0
+
+
+def test_several_elements_of_a_row_are_cut_off_together() -> None:
+    """What is reshaped to two elements a row has twice as many."""
+    graph = gathered(STEP.replace(f"shape: [?,3], {TIMES}: 1", f"shape: [?,3], {TIMES}: 2"))
+    sent = [[np.int32([1]), np.int32([0])], list(SCORES)]
+    np.testing.assert_array_equal(value_of(graph["read"].inputs[0], sent), SCORES[0])
+
+
+def test_vectors_are_cut_off_too() -> None:
+    text = STEP.replace(f"{DEVICE} : float32[2,3]", f"{DEVICE} : float32[2]").replace("[?,3]", "[?]")
+    sent = [[np.int32([1]), np.int32([2])], [SCORES[0][0, :2], SCORES[1][0, :2]]]
+    np.testing.assert_array_equal(value_of(gathered(text)["read"].inputs[0], sent), [0, 6, 7])
+
+
+def test_one_core_has_nothing_to_put_together() -> None:
+    graph = gathered(cores=1)
+    assert not graph.of_type("AddN")
+    assert [node.name for node in graph.of_type("ConcatV2")] == ["tpugraph/rows/core_0/size"]
+    np.testing.assert_array_equal(value_of(graph["read"].inputs[0], [[np.int32([1])], [SCORES[0]]]), SCORES[0][:1])
+
+
+def test_what_the_host_reads_beside_the_rows_keeps_its_readers() -> None:
+    graph = gathered(
+        f"{STEP}other = PlaceholderWithDefault(loss) {{dtype: float32, shape: []}} : float32[]\nlook = Test(other)"
+    )
+    assert graph["look"].inputs[0].node is graph["other"]  # no end of the device's part of the step
+    assert "rows" not in graph
+    assert "n" not in graph
+
+
+def test_the_report_says_what_leaves_and_how_much() -> None:
+    outfed = gathered(cores=4).result(Outfed)
+    assert outfed.tensors == {"score": "rows of all cores"}  # how many rows there are is no value of the model
+    assert outfed.bytes == 4 * (4 + 2 * 3 * 4)
+    assert outfed.enqueue == "tpugraph/outfeed/enqueue"
+
+
+BESIDE = f"""{STEP}
+    words = Test() : string[2]
+    all_words = PlaceholderWithDefault(words) {{dtype: string, shape: [?], {TIMES}: 1}} : string[?]
+    print = Test(all_words)
+    """
+
+
+def test_what_goes_from_host_to_host_waits_in_a_queue_for_each_core() -> None:
+    graph = gathered(BESIDE, cores=3, beside=["words"])
+    names = tuple(f"tpugraph/beside/queue/{core}" for core in range(3))
+    assert graph.result(Queues).names == names
+    assert [graph[name].attr("shared_name") for name in names] == list(names)
+    taken = [graph[f"tpugraph/beside/dequeue/{core}"] for core in range(3)]
+    assert [node.inputs[0].node.name for node in taken] == list(names)
+    assert all(node.device.endswith("CPU:0") for node in taken)
+    assert "string" not in {t.dtype.name for t in graph["tpugraph/outfeed/enqueue"].inputs}
+    assert set(graph.ancestors([graph["print"]])) >= set(taken)
+
+
+def test_without_such_values_there_are_no_queues() -> None:
+    graph = gathered()
+    assert graph.kept(Queues) is None
+    assert not graph.of_type("FIFOQueueV2", "QueueDequeueV2")
+
+
+def test_the_device_is_cut_out_before() -> None:
+    testing.assert_raises_block(
+        testing.run_pass, GatherRows(), testing.parse("x = Test()"), kind=InvariantError, max_length=300,
+        words=["before gather-rows", "no node is placed on the device", "run the pass placement"],
+    )  # fmt: skip

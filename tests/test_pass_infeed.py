@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
@@ -17,8 +19,9 @@ from models import (
     variable,
 )
 from tpugraph import testing
+from tpugraph.analysis.step import Cut, DeviceEnds, Enqueues, PaddedBatches, Queues
 from tpugraph.compiler import convert
-from tpugraph.ir import graphdef
+from tpugraph.ir import Graph, graphdef
 from tpugraph.passes.infeed import Infeed
 from tpugraph.support.errors import ConversionError
 
@@ -100,3 +103,122 @@ def test_a_step_without_input() -> None:
         testing.run_pass, Infeed(), graph, words=["infeed", "reads nothing from the host", "--train_op"], max_length=300,
         kind=ConversionError,
     )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- graphs by hand
+
+HOST = """
+    it = IteratorV2() {container: "", output_shapes: ([2,3]), output_types: (float32), shared_name: ""} : resource[]
+    batch = IteratorGetNext(it) {output_shapes: ([2,3]), output_types: (float32)} : float32[2,3]
+    table = Const() {dtype: float32, value: float32[3][1.0, 2.0, 3.0]} : float32[3]
+    """
+DEVICE = '{T: float32, _tpu_replicate: "cluster"} @/device:TPU_REPLICATED_CORE:0'
+STEP = f"""{HOST}
+    x = Neg(batch) {{T: float32}} : float32[2,3]
+    y = Mul(x, table) {DEVICE} : float32[2,3]
+    z = Mul(y, x) {DEVICE} : float32[2,3]
+    """
+
+
+def infeed(
+    text: str, *, cores: int, batch_mode: str = "per_replica", results: Sequence[object] = ()
+) -> tuple[Graph, str]:
+    """A graph behind the pass, and the edits that it made."""
+    graph = testing.parse(text)
+    for result in (Cut(), *results):
+        graph.keep(result)
+    return graph, str(testing.run_pass(Infeed(num_replicas=cores, batch_mode=batch_mode), graph))
+
+
+def reads(graph: Graph, name: str) -> list[str]:
+    return [str(tensor) for tensor in graph[name].inputs]
+
+
+def test_what_several_nodes_of_the_device_read_is_sent_once() -> None:
+    graph, edits = infeed(STEP, cores=1)
+    assert edits == "+2 -0 ~3"  # three operands
+    sent = reads(graph, "tpugraph/infeed/enqueue/0")
+    assert sorted(sent) == ["table", "x"]
+    arrived = {name: str(graph["tpugraph/infeed/dequeue"].out(port)) for port, name in enumerate(sent)}
+    assert reads(graph, "y") == [arrived["x"], arrived["table"]]
+    assert reads(graph, "z") == ["y", arrived["x"]]
+
+
+def test_a_core_takes_its_batch_behind_the_one_before() -> None:
+    graph, edits = infeed(STEP, cores=3)
+    assert edits == "+8 -0 ~5"  # new: what the device takes, three tuples, and two copies of batch and x
+    assert len(graph.of_type("Const")) == 1  # the same for every core
+    assert [graph[f"batch/core_{core}"].controls[0].name for core in (1, 2)] == ["batch", "batch/core_1"]
+    for core in (1, 2):
+        assert reads(graph, f"x/core_{core}") == [f"batch/core_{core}"]
+        assert f"x/core_{core}" in reads(graph, f"tpugraph/infeed/enqueue/{core}")
+        assert "table" in reads(graph, f"tpugraph/infeed/enqueue/{core}")
+
+
+def test_random_numbers_beside_the_batch_are_drawn_for_each_core_and_stateless_ones_are_not() -> None:
+    drawn = """
+    size = Const() {dtype: int32, value: int32[1][3]} : int32[1]
+    noise = RandomUniform(size) {T: int32, dtype: float32, seed: 1, seed2: 2} : float32[3]
+    key = Const() {dtype: int32, value: int32[2][1, 2]} : int32[2]
+    same = StatelessRandomUniform(size, key) {T: int32, Tseed: int32, dtype: float32} : float32[3]
+    """
+    graph, _ = infeed(f"{STEP}{drawn}w = Mul(noise, same) {DEVICE} : float32[3]", cores=2)
+    assert len(graph.of_type("RandomUniform")) == 2
+    assert len(graph.of_type("StatelessRandomUniform")) == 1
+    assert "noise/core_1" in reads(graph, "tpugraph/infeed/enqueue/1")
+
+
+def test_a_tuple_waits_for_what_looks_at_its_own_batch() -> None:
+    graph, _ = infeed(
+        f"{STEP}look = Test(x)\nonce = Test(table)", cores=2, results=[Cut(waits=("look", "once", "gone"))]
+    )
+    assert {node.name for node in graph["tpugraph/infeed/enqueue/0"].controls} == {"look", "once"}
+    assert {node.name for node in graph["tpugraph/infeed/enqueue/1"].controls} == {"look/core_1", "once"}
+
+
+def test_what_goes_beside_the_device_is_put_into_the_queue_of_its_core() -> None:
+    queues = "\n".join(f"queue{i} = FIFOQueueV2() {{component_types: (float32)}} : resource[]" for i in (0, 1))
+    graph, _ = infeed(f"{STEP}{queues}", cores=2, results=[DeviceEnds((), ("batch",)), Queues(("queue0", "queue1"))])
+    assert reads(graph, "tpugraph/beside/enqueue/0") == ["queue0", "batch"]
+    assert reads(graph, "tpugraph/beside/enqueue/1") == ["queue1", "batch/core_1"]
+    assert set(graph.result(Enqueues).nodes) >= {"tpugraph/beside/enqueue/0", "tpugraph/infeed/enqueue/1"}
+
+
+SPLIT = f"""{HOST}
+    axis = Const() {{dtype: int32, value: int32[]0}} : int32[]
+    pieces = Split(axis, batch) {{T: float32, num_split: 2}} : float32[1,3], float32[1,3]
+    y = Neg(pieces) {DEVICE} : float32[1,3]
+    """
+
+
+def test_a_core_gets_its_piece_of_the_batch_of_all_cores() -> None:
+    graph, _ = infeed(SPLIT, cores=2, batch_mode="global")
+    assert [reads(graph, f"tpugraph/infeed/enqueue/{core}") for core in (0, 1)] == [["pieces"], ["pieces:1"]]
+    assert len(graph.of_type("IteratorGetNext")) == 1
+    assert graph.result(Enqueues).nodes == ("tpugraph/infeed/enqueue/0", "tpugraph/infeed/enqueue/1")
+
+
+def test_one_core_takes_the_batch_of_all_cores_whole() -> None:
+    graph, _ = infeed(STEP, cores=1, batch_mode="global")
+    assert "x" in reads(graph, "tpugraph/infeed/enqueue/0")
+
+
+def test_a_batch_of_all_cores_must_be_split_before() -> None:
+    graph = testing.parse(STEP)
+    graph.keep(Cut())
+    testing.assert_raises_block(
+        testing.run_pass, Infeed(num_replicas=2, batch_mode="global"), graph, kind=ConversionError, max_length=300,
+        words=["was not split over the cores", "run the pass split-batch before"],
+    )  # fmt: skip
+
+
+def test_padding_that_nothing_reads_any_more_is_not_sent() -> None:
+    graph = testing.parse(STEP)
+    for name, operand in (("padded", "batch"), ("count", "padded"), ("more", "padded")):
+        node = graph.add("Neg", name, [graph[operand].out()], attrs={"T": graph[operand].out().dtype},
+                         outputs=[(graph[operand].out().dtype, (2, 3))])  # fmt: skip
+        node.made_by = "pad-batches"
+    graph.keep(Cut())
+    graph.keep(PaddedBatches(2, "count", False, (), (), False, ()))
+    testing.run_pass(Infeed(num_replicas=1), graph)
+    assert ("count" in graph, "padded" in graph, "more" in graph) == (True, True, False)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
+from host_values import value_of
 
 from closeness import assert_close
-from models import batches, check, finish, rows_of, squared_error, tf1, trace, variable
+from models import batches, by_hand, check, finish, rows_of, squared_error, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.analysis import in_cluster
-from tpugraph.analysis.step import Outfed
+from tpugraph.analysis.placements import REPLICATE, SUM, Entries, Partial, PerCore, Placement, Shard
+from tpugraph.analysis.step import Cut, Outfed, Partitioned
+from tpugraph.analysis.values import known_value
 from tpugraph.compiler import convert
+from tpugraph.ir import Graph
 from tpugraph.passes.outfeed import Outfeed
 from tpugraph.runtime.session import TPUSession
+from tpugraph.support.errors import ConversionError, ShapeError
 
 CORES, ROWS = 4, 4
 FEATURES, TARGETS = rows_of(96, 3)
@@ -105,3 +111,122 @@ def test_the_loss_of_each_step_is_that_of_the_global_batch() -> None:
 def test_updates_must_be_uniform_first() -> None:
     graph = testing.parse("x = Test()")
     testing.assert_raises_block(testing.run_pass, Outfeed(), graph, words=["no node is placed"], max_length=200)
+
+
+# --------------------------------------------------------------------------- graphs by hand
+
+DEVICE = '_tpu_replicate: "cluster"} @/device:TPU_REPLICATED_CORE:0'
+STEP = f"""
+    loss = Test() {{{DEVICE} : float32[]
+    share = Test() {{{DEVICE} : float32[]
+    train = NoOp() ^loss {{{DEVICE}
+    seen = VarHandleOp() {{dtype: float32, shape: [], container: "", shared_name: "seen"}} : resource[]
+    """
+
+
+def outfeed(
+    text: str,
+    *,
+    cores: int = 2,
+    leaving: Mapping[str, Placement] | None = None,
+    tail: tuple[str, ...] = (),
+    rows: int | None = 2,
+    batch_mode: str = "per_replica",
+) -> Graph:
+    """A graph behind the pass."""
+    graph = testing.parse(STEP + text)
+    graph.keep(Cut(tail=tail))
+    graph.keep(Partitioned(cores=cores, rows=rows, loss_share="share", leaving=leaving or {}))
+    testing.run_pass(Outfeed(num_replicas=cores, batch_mode=batch_mode), graph, roles=by_hand)
+    return graph
+
+
+ONE, TWO = np.float32([[1, 5], [3, 4]]), np.float32([[7, 2], [0, 9]])
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected", "how"),
+    [
+        (Shard(0), np.concatenate([ONE, TWO]), "rows of all cores"),
+        (Shard(1), np.concatenate([ONE, TWO], 1), "rows of all cores"),
+        (Entries("values"), np.concatenate([ONE, TWO]), "rows of all cores"),
+        (SUM, ONE + TWO, "sum over cores"),
+        (Partial("max"), np.maximum(ONE, TWO), "largest over cores"),
+        (Partial("min"), np.minimum(ONE, TWO), "smallest over cores"),
+        (PerCore("a flag"), (ONE + TWO) / 2, "mean over cores"),
+        (REPLICATE, ONE, "the same on every core"),
+    ],
+)
+def test_the_host_joins_what_the_cores_hold_as_it_lives_there(
+    placement: Placement, expected: np.ndarray, how: str
+) -> None:
+    graph = outfeed(f"value = Test() {{{DEVICE} : float32[2,2]\nread = Test(value)", leaving={"value": placement})
+    losses = [np.zeros(1, "float32")] * 2
+    np.testing.assert_array_equal(value_of(graph["read"].inputs[0], [losses, [ONE, TWO]]), expected)
+    assert graph.result(Outfed).tensors == {"value": how}
+    assert graph.result(Outfed).bytes == 2 * (4 + 16)  # a loss and the value, of both cores
+
+
+@pytest.mark.parametrize(("reduce_op", "expected"), [("max", [True, True]), ("min", [False, True])])
+def test_flags_are_joined_as_any_or_all(reduce_op: str, expected: list[bool]) -> None:
+    graph = outfeed(f"flag = Test() {{{DEVICE} : bool[2]\nread = Test(flag)", leaving={"flag": Partial(reduce_op)})
+    flags = [np.array([True, True]), np.array([False, True])]
+    found = value_of(graph["read"].inputs[0], [[np.zeros(1)] * 2, flags])
+    assert found.tolist() == expected
+
+
+def test_numbers_that_differ_from_core_to_core_are_those_of_the_first() -> None:
+    graph = outfeed(f"n = Test() {{{DEVICE} : int32[]\nread = Test(n)", leaving={"n": PerCore("a flag")})
+    assert graph.result(Outfed).tensors == {"n": "core 0's"}
+    found = value_of(graph["read"].inputs[0], [[np.zeros(1)] * 2, [np.int32([5]), np.int32([6])]])
+    assert found.tolist() == 5
+
+
+def test_who_reads_the_loss_reads_that_of_all_cores() -> None:
+    graph = outfeed("read = Test(loss)")
+    shares = [np.float32([0.25]), np.float32([0.5])]
+    assert value_of(graph["read"].inputs[0], [shares, shares]).item() == 0.75
+
+
+def test_one_core_hands_on_what_it_has() -> None:
+    graph = outfeed(f"v = Test() {{{DEVICE} : float32[2]\nread = Test(v)", cores=1, leaving={"v": Shard(0)})
+    assert str(graph["read"].inputs[0]) == "tpugraph/outfeed/dequeue/0:1"
+
+
+COUNTED = """
+    four = Const() {dtype: float32, value: float32[]4.0} : float32[]
+    add = AssignAddVariableOp(seen, four) {dtype: float32}
+    """
+
+
+@pytest.mark.parametrize(
+    ("options", "cores"),
+    [
+        ({"tail": ("add",)}, 3),
+        ({"tail": ("add",), "rows": 2}, 3),  # two elements of each row
+        ({"tail": ("add",), "rows": 3}, 1),  # no multiple of the rows
+        ({"tail": ("add",), "rows": 8}, 1),  # less than the rows
+        ({"tail": ("add",), "rows": None}, 1),
+        ({"tail": ()}, 1),  # it is no part of the step
+        ({"tail": ("add",), "batch_mode": "global"}, 1),  # traced with the rows of all cores
+    ],
+)
+def test_a_constant_that_counts_the_rows_of_a_core_counts_those_of_all(options: dict[str, Any], cores: int) -> None:
+    graph = outfeed(COUNTED, **{"cores": 3, "rows": 4, **options})
+    added = known_value(graph["add"].inputs[1])
+    assert added is not None
+    assert added.item() == 4 * cores
+
+
+def test_what_leaves_the_device_has_a_fixed_shape() -> None:
+    testing.assert_raises_block(
+        outfeed, f"value = Test() {{{DEVICE} : float32[?,2]\nread = Test(value)", kind=ShapeError, max_length=400,
+        words=["'value', which 'read' reads on the host, leaves the device with an open shape", "drop what reads it"],
+    )  # fmt: skip
+
+
+def test_nothing_on_the_host_waits_for_the_step_alone() -> None:
+    testing.assert_raises_block(
+        outfeed, "late = NoOp() ^loss", kind=ConversionError, max_length=400,
+        words=["what runs on the host waits for 'loss', which is on the device", "let it wait for nothing of the step"],
+    )  # fmt: skip

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import tensorflow as tf
 
-from models import assert_cores_are_the_whole_batch, check, finish, linear, squared_error, tf1
+from models import assert_cores_are_the_whole_batch, by_hand, check, finish, linear, squared_error, tf1
 from tpugraph import testing
 from tpugraph.analysis import CLUSTER_ATTR, in_cluster
+from tpugraph.analysis.step import Results
+from tpugraph.ir import Graph
 from tpugraph.passes.replicate import Replicate
 
 
@@ -39,3 +43,83 @@ def test_the_loop_comes_first() -> None:
         testing.run_pass, Replicate(), graph, words=["before replicate", "outside the device loop", "training-loop"],
         max_length=300,
     )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- graphs by hand
+
+DEVICE = '_tpu_replicate: "cluster"} @/device:TPU_REPLICATED_CORE:0'
+STEP = f"""
+    limit = TPUReplicatedInput() : int32[]
+    share = Test() {{{DEVICE} : float32[]
+    loop = Test() {{_output_shapes: ([2]), {DEVICE} : float32[2]
+    fed = Neg(loop) {{T: float32, {DEVICE} : float32[2]
+    waits = Test() ^loop {{{DEVICE} : float32[2]
+    called = Test(limit) {{{DEVICE} : float32[2]
+    loss = Identity(share) {{T: float32, {DEVICE} : float32[]
+    train = NoOp() ^loss {{{DEVICE}
+    """
+
+
+def replicated(cores: int, *, mode: str = "train") -> tuple[Graph, str]:
+    """The step behind the pass, and the edits that it made."""
+    graph = testing.parse(STEP)
+    graph.keep(Results({"train": "share", "enqueue": "kept"}))
+    return graph, str(testing.run_pass(Replicate(num_replicas=cores), graph, roles=replace(by_hand(graph), mode=mode)))
+
+
+def test_only_what_begins_in_the_cluster_waits_for_its_metadata() -> None:
+    graph, edits = replicated(2)
+    assert edits == "+8 -0 ~5"  # changed: what begins, and shapes that inference left behind
+    waiting = [node.name for node in graph["TPUReplicateMetadata"].control_uses()]
+    begins = ["share", "loop", "called", "CrossReplicaSum/group_assignment", "TPUCompilationResult"]
+    assert sorted(waiting) == sorted(begins)
+    assert [node.name for node in graph["TPUReplicateMetadata"].controls] == ["cluster/pivot"]
+    assert not any(node.has_attr("_output_shapes") for node in graph)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 16])
+def test_the_cluster_holds_one_copy_and_an_output_for_each_core(cores: int) -> None:
+    graph, _ = replicated(cores)
+    assert len([node for node in graph if in_cluster(node)]) == 11
+    output = graph["tpugraph/loss/replicated"]
+    assert (output.attr("num_replicas"), len(output.outputs or ())) == (cores, cores)
+    assert graph["TPUReplicateMetadata"].attr("num_replicas") == cores
+
+
+def test_the_loss_that_leaves_is_the_sum_of_the_shares() -> None:
+    graph, _ = replicated(4)
+    (total,) = graph.of_type("CrossReplicaSum")
+    assert total.inputs[0] == graph["share"].out()
+    assert graph["tpugraph/loss/output"].inputs[0].node is total
+    assert total.inputs[1].node.attr("value").tolist() == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("mode", ["eval", "predict"])
+def test_without_training_nothing_is_summed(mode: str) -> None:
+    graph, _ = replicated(4, mode=mode)
+    assert not graph.of_type("CrossReplicaSum")
+    assert graph["tpugraph/loss/output"].inputs[0] == graph["share"].out()
+
+
+def test_what_a_session_runs_is_read_from_core_0() -> None:
+    graph, _ = replicated(2)
+    assert graph.result(Results).names == {"train": "tpugraph/loss/core_0", "enqueue": "kept"}
+    assert graph["tpugraph/loss/core_0"].inputs[0] == graph["tpugraph/loss/replicated"].out(0)
+    assert not in_cluster(graph["tpugraph/loss/core_0"])
+    assert graph["TPUCompilationResult"].attr("_tpu_compilation_status") == "cluster"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            f"late = Test(limit) {{{DEVICE} : int32[]\nlimit = Test() : int32[]",
+            ["fed_by_infeed", "reads 'limit'", "pass infeed"],
+        ),
+        (f"y = Test() {{{DEVICE} : int32[]\nread = Test(y)", ["fed_to_outfeed", "reads 'y'", "pass outfeed"]),
+    ],
+)
+def test_the_host_and_the_device_are_apart_before(line: str, words: list[str]) -> None:
+    testing.assert_raises_block(
+        testing.run_pass, Replicate(), testing.parse(line), words=["before replicate", *words], max_length=300
+    )

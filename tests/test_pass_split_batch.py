@@ -12,8 +12,9 @@ import tensorflow as tf
 from models import CORPUS, Model, corpus, family, passes_before
 from models import check as check_golden
 from tpugraph import roles, testing
+from tpugraph.analysis import shapes
 from tpugraph.compiler import convert
-from tpugraph.ir import Edits
+from tpugraph.ir import Edits, Graph
 from tpugraph.ir.session_config import guarded
 from tpugraph.passes.split_batch import SplitBatch
 from tpugraph.runtime.session import TPUSession
@@ -131,3 +132,92 @@ def test_a_number_that_equals_the_batch_keeps_its_meaning(divide: bool, tmp_path
     assert program.report["reduction"]["kind"] == ("sum" if divide else "mean")
     with TPUSession(program) as session:
         np.testing.assert_allclose(session.train(6), expected, rtol=1e-5)
+
+
+# --------------------------------------------------------------------------- graphs by hand
+
+DEVICE = '_tpu_replicate: "cluster"} @/device:TPU_REPLICATED_CORE:0'
+GLOBAL = SplitBatch(num_replicas=4, batch_mode="global")
+
+
+def step(text: str, *, rows: str = "8", more: str = "8") -> Graph:
+    """A step that reads a batch of ``rows`` examples and their labels, of which there are ``more``."""
+    return testing.parse(f"""
+    x = Placeholder() {{dtype: float32, shape: [{rows},3]}} : float32[{rows},3]
+    labels = Placeholder() {{dtype: int32, shape: [{more}]}} : int32[{more}]
+    seen = Cast(labels) {{SrcT: int32, DstT: float32, {DEVICE} : float32[{more}]
+    y = Neg(x) {{T: float32, {DEVICE} : float32[{rows},3]
+    {text}
+    """)
+
+
+def test_what_crosses_to_the_device_is_cut_into_a_piece_for_each_core() -> None:
+    graph = step("host = Neg(x) {T: float32} : float32[8,3]")
+    testing.run_pass(GLOBAL, graph)
+    assert {node.name: node.out(3).shape for node in graph.of_type("Split")} == {
+        "x/split": (2, 3),
+        "labels/split": (2,),
+    }
+    assert graph["y"].inputs[0] == graph["x/split"].out()
+    assert graph["y"].out().shape == (2, 3)
+    assert graph["host"].inputs[0] == graph["x"].out()  # the host reads the whole batch
+
+
+RESHAPE = """shape = Const() {{dtype: int32, value: int32[{count}]{value}, {device} : int32[{count}]
+    flat = Reshape(y, shape) {{T: float32, Tshape: int32, {device}"""
+
+
+def reshaped(value: str) -> Graph:
+    graph = step(RESHAPE.format(count=value.count(",") + 1, value=value, device=DEVICE).replace("{{", "{"))
+    shapes.infer(graph)
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("value", "expected", "shape"),
+    [
+        ("[8, 3]", [2, 3], (2, 3)),
+        ("[-1, 3]", [-1, 3], (2, 3)),
+        ("[24]", [6], (6,)),
+        ("[2, 4, 3]", [2, 1, 3], (2, 1, 3)),
+    ],
+)
+def test_the_shape_of_a_reshape_follows_the_batch(value: str, expected: list[int], shape: tuple[int, ...]) -> None:
+    graph = reshaped(value)
+    testing.run_pass(GLOBAL, graph)
+    assert graph["shape"].attr("value").tolist() == expected
+    assert graph["flat"].out().shape == shape
+
+
+def test_a_shape_that_no_share_of_the_batch_can_have_is_refused() -> None:
+    testing.assert_raises_block(
+        testing.run_pass, GLOBAL, reshaped("[4, 6]"), kind=ShapeError, max_length=800,
+        words=["the batch cannot be split with certainty", "flat (Reshape)", "--batch_mode=per_replica"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "words"),
+    [
+        (
+            "6",
+            "6",
+            ["a batch of 6 rows cannot be split over 4 cores", "batch 4 or 8 rows", "--num_replicas to divide 6"],
+        ),
+        ("3", "3", ["a batch of 3 rows cannot be split over 4 cores", "batch 4 rows"]),
+        (
+            "8",
+            "2",
+            ["the batch cannot be split with certainty", "'labels' crosses to the device without a batch dimension"],
+        ),
+        ("8", "?", ["the batch cannot be split with certainty", "--batch_mode=per_replica, which changes no constant"]),
+    ],
+)
+def test_a_batch_that_cannot_be_split_is_refused(rows: str, more: str, words: list[str]) -> None:
+    testing.assert_raises_block(
+        testing.run_pass, GLOBAL, step("", rows=rows, more=more), kind=ShapeError, max_length=400, words=words
+    )
+
+
+def test_one_core_takes_the_whole_batch() -> None:
+    assert str(testing.run_pass(SplitBatch(num_replicas=1, batch_mode="global"), step(""))) == "+0 -0 ~0"

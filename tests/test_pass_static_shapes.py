@@ -20,6 +20,7 @@ from models import (
 from tpugraph import testing
 from tpugraph.analysis.step import ClosedShapes
 from tpugraph.compiler import convert
+from tpugraph.ir import Graph
 from tpugraph.passes.static_shapes import StaticShapes
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import GraphError, ShapeError
@@ -131,3 +132,78 @@ def test_a_shape_asked_for_in_a_branch_does_not_run_the_branch() -> None:
         finish(loss * tf.cast(size, tf.float32), tf1.train.GradientDescentOptimizer(0.02))
 
     assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)
+
+
+# --------------------------------------------------------------------------- graphs by hand
+
+INPUT = """
+    items = Const() {dtype: float32, value: float32[4,2][[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]}
+    slices = TensorSliceDataset(items) {Toutput_types: (float32), output_shapes: ([2])}
+    size = Const() {dtype: int64, value: int64[]ROWS}
+    drop = Const() {dtype: bool, value: bool[]false}
+    batched = BatchDatasetV2(slices, size, drop) {output_shapes: ([?,2]), output_types: (float32), parallel_copy: false}
+    it = IteratorV2() {container: "", output_shapes: ([?,2]), output_types: (float32), shared_name: "it"}
+    make = MakeIterator(batched, it)
+    batch = IteratorGetNext(it) {output_shapes: ([?,2]), output_types: (float32)}
+    """
+
+
+def closed(text: str = "", *, rows: int = 2) -> Graph:
+    """The input and more behind the pass."""
+    graph = testing.parse(INPUT.replace("ROWS", str(rows)) + text)
+    testing.run_pass(StaticShapes(), graph)
+    return graph
+
+
+@pytest.mark.parametrize("form", ["Shape", "Size", "Rank"])
+def test_what_asks_for_a_known_shape_is_a_constant_and_says_of_what(form: str) -> None:
+    kind = "" if form == "Rank" else ", out_type: int64"
+    graph = closed(
+        f"asked = {form}(batch) {{T: float32{kind}}}\nread = Identity(asked) {{T: {'int64' if kind else 'int32'}}}"
+    )
+    constant = graph["read"].inputs[0].node
+    assert "asked" not in graph
+    assert constant.attr("value").tolist() == {"Shape": [2, 2], "Size": 4, "Rank": 2}[form]
+    assert constant.out().dtype.name == ("int64" if kind else "int32")
+    told = {constant.name: "batch"}
+    assert graph.result(ClosedShapes).shape_of == ({} if form == "Rank" else told)  # a rank follows no batch
+
+
+def test_a_shape_that_something_waits_for_stays() -> None:
+    graph = closed(
+        "asked = Shape(batch) {T: float32, out_type: int32}\nread = Identity(asked) {T: int32}\nlate = NoOp() ^asked"
+    )
+    assert "asked" in graph
+    assert graph["read"].inputs[0].node.op == "Const"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("size = Const() {dtype: int64, value: int64[]2}", "size = Placeholder() {dtype: int64, shape: []}"),
+        ("make = MakeIterator(batched, it)", ""),
+        ("batched = BatchDatasetV2(slices, size, drop) {output_shapes: ([?,2]), output_types: (float32), parallel_copy: false}",
+         "batched = BatchDataset(slices, size) {output_shapes: ([?,2]), output_types: (float32)}"),
+    ],
+)  # fmt: skip
+def test_a_batch_of_which_nothing_says_the_rows_stays_open(old: str, new: str) -> None:
+    text = INPUT.replace("ROWS", "2")
+    assert old in text
+    graph = testing.parse(
+        text.replace(old, new) + "asked = Shape(batch) {T: float32, out_type: int32}\nread = Identity(asked) {T: int32}"
+    )
+    testing.run_pass(StaticShapes(), graph)
+    assert graph["batch"].out().shape == (None, 2)
+    assert "asked" in graph
+    assert graph.result(ClosedShapes).batches == ()
+
+
+def test_ones_of_an_open_batch_of_one_row_are_numbers_of_the_model() -> None:
+    text = "one = Const() {dtype: int32, value: int32[]1}\nwide = ExpandDims(batch, one) {T: float32, Tdim: int32}"
+    assert closed(text, rows=1).result(ClosedShapes).ones == {"wide": (1,)}
+    assert closed(text, rows=2).result(ClosedShapes).ones is None  # with more rows no 1 is the batch
+
+
+def test_a_second_time_nothing_changes() -> None:
+    graph = closed("asked = Shape(batch) {T: float32, out_type: int32}\nread = Identity(asked) {T: int32}")
+    assert str(testing.run_pass(StaticShapes(), graph)) == "+0 -0 ~0"

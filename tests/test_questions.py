@@ -3,7 +3,9 @@
 import math
 
 import numpy as np
+import pytest
 
+from tpugraph import testing
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.trip_counts import largest, smallest
 from tpugraph.analysis.values import known_value
@@ -41,3 +43,16 @@ def test_a_question_that_many_ways_lead_to_is_asked_once() -> None:
     assert known_value(chain(graph, "Maximum", one, 200, 2)) == 1
     assert smallest(chain(graph, "Maximum", one, 200, 2)) == 1
     assert largest(graph.add("Placeholder", "any", attrs={"dtype": INT}, outputs=[(INT, ())]).out()) == math.inf
+
+
+@pytest.mark.parametrize(("outputs", "half"), [(" : int32[]", 3), ("", None)])
+def test_a_quotient_of_whole_numbers_is_known_where_its_dtype_is(outputs: str, half: int | None) -> None:
+    """In the body of a function no dtype is known: there a sum of whole numbers is one, and a quotient may be cut to one."""
+    graph = testing.parse(f"""
+    seven = Const() {{dtype: int32, value: int32[]7}} : int32[]
+    two = Const() {{dtype: int32, value: int32[]2}} : int32[]
+    sum = AddV2(seven, two) {{T: int32}}{outputs}
+    half = Div(seven, two) {{T: int32}}{outputs}
+    """)
+    assert known_value(graph["sum"].out()) == 9
+    assert known_value(graph["half"].out()) == half

@@ -27,9 +27,11 @@ from tpugraph.analysis.placement_rules import (
     container_placements,
     factor_placements,
     handed_on_placements,
+    joining_placements,
     lookup_placements,
     reduction_placements,
     reshaping_placements,
+    size_placements,
     slicing_placements,
 )
 from tpugraph.analysis.placements import REPLICATE, Held, Partial, Placement, Shard, Sized
@@ -135,8 +137,9 @@ def test_the_elements_of_a_shape_follow_what_they_are_sizes_of() -> None:
         (reduction_placements, SUM, "y", Partial(), "sums over the rows"),
         (factor_placements, MATMUL, "y", Shard(0), "works along the rows of 'i'"),
         (handed_on_placements, "y = IdentityN(x, ids) {T: (float32; int32)}", "y", Shard(0), "handed on"),
-        (reshaping_placements, SHAPE, "y", Sized(), ""),
+        (size_placements, SHAPE, "y", Sized(), ""),
         (reshaping_placements, RESHAPE, "y", Shard(0, inner=2), "rows stay rows"),
+        (joining_placements, "y = Pack(x, x) {N: 2, T: float32, axis: 1}", "y", Shard(0), "rows stay rows"),
         (container_placements, LIST, "y", Held("y"), ""),
         (slicing_placements, SLICE, "y", Shard(0), "rows stay rows"),
         (lookup_placements, GATHER, "y", Shard(0), "rows of a table by this core's numbers"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dims, Elements
+from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.sizes import Poly
 from tpugraph.analysis.step import SecondTrace
 from tpugraph.ir import Graph, Node, Tensor

@@ -84,8 +84,8 @@ def _rows_of_reshape(tensor: Tensor) -> Answer:
 
 def _shape_of(sizes: Tensor) -> Tensor | None:
     """The tensor whose shape a vector of sizes is; None where it is made in another way."""
-    source = source_of(sizes, ops.IDENTITIES)
-    return source.node.inputs[source.port] if source.node.op in ops.SHAPE_OF else None
+    source = source_of(sizes, ops.SAME_NUMBERS)
+    return source.node.inputs[source.port] if source.node.op in ops.SHAPES else None
 
 
 def _rows_of_filled(tensor: Tensor) -> Answer:
@@ -165,19 +165,18 @@ _ROWS: dict[str, Rule] = {
     **dict.fromkeys(ops.ELEMENTWISE | ops.IDENTITIES, _most_rows),
     **dict.fromkeys(("SparseReshape", "Bucketize", "StringToHashBucketFast", "AsString"), _most_rows),
     **dict.fromkeys(ops.ROWS_OPERAND, _told_rows),
-    **dict.fromkeys((*ops.UNIQUE, "XlaSetDynamicDimensionSize", "DynamicPartition"), _rows_of_operand(0)),
-    **dict.fromkeys(("GatherV2", "Gather", "ResourceGather", "GatherNd"), _rows_of_operand(1)),
+    **dict.fromkeys((*ops.UNIQUE, *ops.PARTITIONS, "XlaSetDynamicDimensionSize"), _rows_of_operand(0)),
+    **dict.fromkeys((*ops.LOOKUPS, "GatherNd"), _rows_of_operand(1)),
     **dict.fromkeys(("LookupTableFindV2", "LookupTableFind"), _rows_of_operand(1)),
     **dict.fromkeys(ops.SEGMENT_GRADS, _rows_of_operand(1)),
     "Where": _rows_of_elements,
-    "Reshape": _rows_of_reshape,
+    **dict.fromkeys(ops.RESHAPES, _rows_of_reshape),
     "SparseFillEmptyRows": _rows_of_filled,
     "SparseCross": _rows_of_cross,
-    "StridedSlice": _rows_of_slice,
-    "Slice": _rows_of_slice,
+    **dict.fromkeys(ops.SLICES, _rows_of_slice),
     "Squeeze": _rows_of_squeeze,
     "ConcatV2": _all_rows,
-    "Range": _rows_of_range,
+    **dict.fromkeys(ops.RANGES, _rows_of_range),
 }
 """How many rows an op can make at most, by the op."""
 
@@ -185,26 +184,24 @@ _ROWS: dict[str, Rule] = {
 def _numbers_put_together(stitch: Node) -> Tensor | None:
     """What a lookup in several pieces of a table puts together: as many rows as were numbered and parted."""
     parts = stitch.inputs[: len(stitch.inputs) // 2]
-    if any(t.node.op != "DynamicPartition" for t in parts):
+    if any(t.node.op not in ops.PARTITIONS for t in parts):
         return None
     parted = {t.node.inputs[0] for t in parts}
     numbers = next(iter(parted)) if len(parted) == 1 else None
-    return numbers if numbers is not None and numbers.node.op == "Range" else None
+    return numbers if numbers is not None and numbers.node.op in ops.RANGES else None
 
 
 def _extent(tensor: Tensor) -> Answer:
     """The largest value of a scalar that is the number of rows of something."""
     node = tensor.node
-    if node.op in ("Cast", "Identity"):
+    if node.op in ops.SAME_NUMBERS:
         return (yield _extent, node.inputs[0])
-    if node.op == "Size":
+    if node.op in ops.SIZES:
         return (yield _elements, node.inputs[0])
-    if node.op == "StridedSlice":
-        source = node.inputs[0].node
-        if source.op == "Cast":
-            source = source.inputs[0].node
-        if source.op == "Shape" and ((yield vector, node.inputs[1]) or [1])[0] == 0:
-            return (yield _rows, source.inputs[0])
+    if node.op in ops.STRIDED_SLICES:
+        like = _shape_of(node.inputs[0])
+        if like is not None and ((yield vector, node.inputs[1]) or [1])[0] == 0:
+            return (yield _rows, like)
     return (yield scalar, tensor)
 
 

@@ -8,16 +8,10 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.while_loops import carried
 
-_HANDS_ON = ops.IDENTITIES | ops.SWITCH | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | {"TensorListPopBack"}
+_HANDS_ON = ops.IDENTITIES | ops.SWITCH | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION
 """Ops whose output is the list that they are given; a Merge has several."""
 
-_PUTS_IN = {"TensorListPushBack": 1, "TensorListSetItem": 2}
-"""Ops that put an element into a list, and the operand that is the element."""
-
-_EMPTY = {"EmptyTensorList": 0, "TensorListReserve": 0}
-"""Ops that make a list without elements, and the operand that is the shape of its elements."""
-
-_TAKES_OUT = {"TensorListPopBack": 1, "TensorListGetItem": 0, "TensorListStack": 0}
+_TAKES_OUT = {op: held.takes for op, held in ops.LIST_CONTENTS.items() if held.takes is not None}
 """Ops that take elements out of a list, and the output that has them."""
 
 
@@ -55,7 +49,7 @@ def _elements(graph: Graph) -> dict[Tensor, Shape]:
     for node in graph.of_type(*_TAKES_OUT):
         taken = node.out(_TAKES_OUT[node.op])
         shape = None if shapes.is_static(taken.shape) else _element(node.inputs[0])
-        if shape is not None and node.op == "TensorListStack":
+        if shape is not None and ops.LIST_CONTENTS[node.op].stacked:
             number = int(node.attr("num_elements", -1))
             shape = (taken.shape[0] if taken.shape else number if number >= 0 else None, *shape)
         if shape is not None and shape != taken.shape:
@@ -73,15 +67,17 @@ def _element(source: Tensor) -> Shape:
         if node in seen:
             continue
         seen.add(node)
-        if node.op in _EMPTY:
-            size = node.inputs[_EMPTY[node.op]].node
+        held = ops.LIST_CONTENTS.get(node.op)
+        if held is not None and held.shape is not None:
+            size = node.inputs[held.shape].node
             if size.op in ops.CONSTANTS and size.attr("value").ndim and (size.attr("value") >= 0).all():
                 found.add(tuple(int(d) for d in size.attr("value")))
-        elif node.op == "TensorListFromTensor":
-            whole = node.inputs[0].shape
+        elif held is not None and held.puts is not None and held.stacked:
+            whole = node.inputs[held.puts].shape
             found.add(whole[1:] if whole else None)
-        elif node.op in _PUTS_IN:
-            found.add(node.inputs[_PUTS_IN[node.op]].shape)
+        elif held is not None:
+            if held.puts is not None:
+                found.add(node.inputs[held.puts].shape)
             stack.append(node.inputs[0].node)
         elif node.op in ops.MERGE:
             stack += [tensor.node for tensor in node.inputs]

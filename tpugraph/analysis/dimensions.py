@@ -9,27 +9,19 @@ where the batch begins and a variable's dimensions follow no batch; the ops in b
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
+from tpugraph.analysis.constant_sizes import ConstantSizes
+from tpugraph.analysis.constant_values import constant, fixed
+from tpugraph.analysis.dimension_facts import LONGEST, Container, Dims, Doubt, Elements, Formula
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.size_relations import Relations
-from tpugraph.analysis.sizes import Poly, Size, Unknown, divide, follows_batch, known
+from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.walks import source_of
-
-Dims = tuple[Size, ...]
-Elements = list[Size | None]
-"""The elements of a vector (or the one of a scalar) that is made of sizes; None is an element nothing is known of."""
-
-_LONGEST = 16
-_HANDS_ON = ops.IDENTITIES | ops.ENTER
-_WHOLE = frozenset({"int32", "int64"})
-_NUMBERS = _WHOLE | {"float32", "float64", "float16", "bfloat16"}
 
 Rule = Callable[["Dimensions", Node], None]
 RULES: Rules[Rule] = Rules()
@@ -62,7 +54,7 @@ class Dimensions:
         sums_left_out: whether TensorFlow may have left out sums over one row: it does where it knows that the row is one.
         defaulted: numbers that were taken for numbers of the model as nothing speaks for another reading.
         untold: of a batch of one row, the tiles of gradients of which nothing tells whether they spread over the row.
-        shares: numbers that are no multiple of the rows and that ``chosen`` says to follow the batch, with their constants.
+        constants: the sizes that constants hold.
     """
 
     def __init__(
@@ -95,15 +87,12 @@ class Dimensions:
         self.containers: dict[Tensor, Container] = {}
         self.handles: dict[Tensor, Tensor] = {}
         self.formulas: dict[Tensor, Formula] = {}
-        self._shape_of = dict(shape_of or {})
-        self._chosen = dict(chosen or {})
-        self._only = only
+        self.constants = ConstantSizes(rows, ones=self.ones, shape_of=shape_of, chosen=chosen, only=only)
         self._literal_ones = dict(literal_ones or {})
         self.sums_left_out = self.ones and literal_ones is None
         self.sure_writes = sure_writes
         self.defaulted: dict[Unknown, None] = {}
         self.untold: dict[Node, None] = {}
-        self.shares: dict[int, str] = {}
         self.regrouped: list[tuple[Dims, Dims]] = []
         self.doubtful: list[Doubt] = []
         self._folded: list[tuple[Elements, str]] = []
@@ -111,7 +100,7 @@ class Dimensions:
         for node in order:
             self.sizes.place = node
             self._visit(node)
-        for name in self._shape_of:  # those that no rule asked for, too
+        for name in self.constants.shape_of:  # those that no rule asked for, too
             if name in graph and graph[name] in self.nodes:
                 self.elements(graph[name].out())
         for folded, source in self._folded:
@@ -141,7 +130,7 @@ class Dimensions:
         """The elements of a small vector or scalar of numbers made of sizes; None where nothing is known of them."""
         found = self._elements.get(tensor)
         if found is None and tensor.node.op in ops.CONSTANTS and tensor not in self._elements:
-            found = self._elements[tensor] = self._constant_elements(tensor)
+            found = self._elements[tensor] = self._constant_elements(tensor.node)
         if found is not None and any(follows_batch(s) for s in self.dims(tensor) or ()):
             return None  # of more rows there would be more elements
         return found
@@ -187,7 +176,7 @@ class Dimensions:
             if tensor.node.op in ops.CONSTANTS and (not tensor.dtype.floating or any(
                 use.index == 1 and use.node.op in ops.DIVISIONS for use in tensor.node.uses()))
             for one in elements or ()
-            if isinstance(one, Unknown) and one.value in self.shares
+            if isinstance(one, Unknown) and one.value in self.constants.shares
             and (one.root() in self.defaulted or known(one) is None)
         }  # fmt: skip
 
@@ -218,7 +207,7 @@ class Dimensions:
 
     def set_elements(self, tensor: Tensor, elements: Elements | None) -> None:
         """Say what the elements of an output are, and with that how many there are."""
-        if elements is None or len(elements) > _LONGEST:
+        if elements is None or len(elements) > LONGEST:
             return
         self._elements[tensor] = elements
         dims = self._dims.get(tensor)
@@ -236,42 +225,6 @@ class Dimensions:
             for x, y in zip(a, b, strict=True):
                 self.sizes.tie(x, y)
 
-    def broadcast(self, shapes: Sequence[Dims | None]) -> Dims | None:
-        """The shape that operands are broadcast to."""
-        known_shapes = [s for s in shapes if s is not None]
-        if len(known_shapes) != len(shapes) or not shapes:
-            return None
-        if all(shape == known_shapes[0] for shape in known_shapes[1:]):
-            return known_shapes[0]
-        rank = max(len(s) for s in known_shapes)
-        return tuple(
-            self._broadcast_one([s[i - rank] for s in known_shapes if rank - i <= len(s)]) for i in range(rank)
-        )
-
-    def _broadcast_one(self, parts: list[Size]) -> Size:
-        first = parts[0]
-        if len(parts) == 1:
-            return first
-        if all(isinstance(p, int) for p in parts):
-            return max(parts)  # type: ignore[type-var]
-        value = max(map(self.sizes.at, parts))
-        open_ = next((p for p in parts if self.sizes.at(p) < 0), None)
-        if open_ is not None and all(p is open_ or p == 1 for p in parts):
-            return open_  # known only when a step runs, and what is broadcast to it has one place
-        if value != 1:
-            if all(p is first for p in parts):
-                return first
-            for part in parts:
-                if isinstance(part, Unknown) and part.value == 1:
-                    self.sizes.tie(part, 1)  # of more rows it could not be broadcast
-            whole = [p for p in parts if self.sizes.at(p) != 1 or follows_batch(p)]
-            for part in whole[1:]:
-                self.sizes.tie(whole[0], part)
-            return whole[0]
-        out = Unknown(1)
-        self.sizes.broadcast(out, parts)
-        return out
-
     # ------------------------------------------------------------------ parts
 
     def _visit(self, node: Node) -> None:
@@ -288,7 +241,7 @@ class Dimensions:
     def _first_dims(self, tensor: Tensor) -> Dims | None:
         node = tensor.node
         if node.op in ops.CONSTANTS:
-            return self._constant_dims(tensor)
+            return self.constants.dims(node)
         return self._static(tensor, open_for_batch=node in self.nodes)
 
     def _static(self, tensor: Tensor, *, open_for_batch: bool) -> Dims | None:
@@ -296,48 +249,14 @@ class Dimensions:
             return None
         fixed = self._literal_ones.get(str(tensor), ()) if self._literal_ones else ()
         return tuple(
-            self._may_follow(d, tensor) if (open_for_batch and axis not in fixed) or d is None else int(d)
+            self.constants.may_follow(d, tensor) if (open_for_batch and axis not in fixed) or d is None else int(d)
             for axis, d in enumerate(tensor.shape)
         )
 
-    def _may_follow(self, size: int | None, origin: object) -> Size:
-        """A size that may follow the batch; of more than one row, one is no number of rows, unless rows are divided."""
-        if size is None:
-            return Unknown(-1, origin)
-        return Unknown(size, origin) if size > 1 or (size == 1 and self.ones) else size
-
-    def _constant_dims(self, tensor: Tensor) -> Dims | None:
-        shape = tensor.shape
-        if shape is None:
-            return None
-        if self.choice(tensor.node.name) is False or tensor.node.name in self._shape_of:
-            return tuple(int(d or 0) for d in shape)
-        return tuple(self._may_follow(d, tensor) for d in shape)
-
-    def choice(self, name: str) -> bool | None:
-        """Whether the constant of that name holds the size of the batch, where that is settled."""
-        return False if self._only is not None and name not in self._only else self._chosen.get(name)
-
-    def _constant_elements(self, tensor: Tensor) -> Elements | None:
-        value = constant(tensor.node)
-        if value.ndim > 1 or value.size > _LONGEST or value.dtype.name not in _NUMBERS:
-            return None
-        chosen = self.choice(tensor.node.name)
-        found: Elements = []
-        numbers = value.ravel().tolist()
-        if not all(np.isfinite(number) and number == int(number) for number in numbers):
-            return None
-        multiples = any(number > 0 and number % self.rows == 0 for number in numbers)
-        for index, number in enumerate(numbers):
-            size = int(number)
-            if chosen and size > 0 and (not multiples or size % self.rows == 0):
-                found.append(divide(Poly((0, size)), self.rows))
-                if size % self.rows:
-                    self.shares[size] = tensor.node.name
-            else:
-                found.append(size if chosen is False else self._may_follow(size, (tensor, index)))
-        source = self._shape_of.get(tensor.node.name)
-        if source is not None and not self._tie_shape(found, source):
+    def _constant_elements(self, node: Node) -> Elements | None:
+        found = self.constants.elements(node)
+        source = self.constants.shape_of.get(node.name)
+        if found is not None and source is not None and not self._tie_shape(found, source):
             self._folded.append((found, source))
         return found
 
@@ -355,69 +274,3 @@ class Dimensions:
                 if element is not None:
                     self.sizes.tie(element, size)
         return True
-
-
-@dataclass(frozen=True)
-class Doubt:
-    """Dimensions that a reshape makes of others, if it is what it looks like.
-
-    Attributes:
-        left: what it takes.
-        right: what it makes of them.
-        summed: whether sums over other dimensions are reshaped: one over the batch may have been left out beside them.
-        among: all that it makes, where dimensions beside these hold rows or may.
-    """
-
-    left: Dims
-    right: Dims
-    summed: bool = False
-    among: Dims = ()
-
-
-@dataclass(frozen=True)
-class Formula:
-    """How a graph computes a number of sizes.
-
-    Attributes:
-        sizes: the sizes.
-        computation: gives the number of their values, in the dtype of the tensor.
-        depth: how many ops it is made of, one behind the other.
-    """
-
-    sizes: tuple[Size, ...]
-    computation: Callable[[Sequence[int]], Any]
-    depth: int = 0
-
-
-class Container:
-    """What a TensorArray, a stack or a list of one step holds.
-
-    Attributes:
-        dims: the dimensions of an element, or None as long as none was seen.
-        length: the number of elements, or None.
-        elements: the numbers that each element holds, where all hold the same sizes.
-        pushes: how many ops put elements in.
-    """
-
-    def __init__(self) -> None:
-        self.elements: Elements | None = None
-        self.pushes = 0
-        self.dims: Dims | None = None
-        self.length: Size | None = None
-
-
-def constant(node: Node) -> np.ndarray[Any, Any]:
-    """The value of a Const; decoded once."""
-    return np.asarray(node.attr("value"))
-
-
-def fixed(tensor: Tensor) -> list[int] | None:
-    """The whole numbers that a constant operand holds, such as axes; None where it is no constant."""
-    node = source_of(tensor, _HANDS_ON).node
-    if node.op not in ops.CONSTANTS:
-        return None
-    value = constant(node)
-    return [int(v) for v in value.ravel()] if value.dtype.kind in "iu" else None
-
-
-__all__ = ["Container", "Dimensions", "Dims", "Elements", "Poly", "constant", "fixed", "known", "rule"]

@@ -11,7 +11,9 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import dimension_rules as _dimension_rules  # registers its rules
 from tpugraph.analysis import loop_order, shapes
-from tpugraph.analysis.dimensions import Dimensions, Dims, constant, fixed
+from tpugraph.analysis.constant_values import constant, fixed
+from tpugraph.analysis.dimension_facts import Dims
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device
 from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, known, poly
 from tpugraph.analysis.values import known_value

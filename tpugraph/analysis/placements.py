@@ -70,14 +70,14 @@ class Partial:
     """The whole value is the sum (or the largest, the smallest) of what the cores hold.
 
     Attributes:
-        op: ``sum``, ``max`` or ``min``.
+        reduce_op: ``sum``, ``max`` or ``min``.
     """
 
-    op: str = "sum"
+    reduce_op: str = "sum"
 
     def __str__(self) -> str:
         return {"sum": "a part of a sum over the cores", "max": "a candidate for the maximum over the cores"}.get(
-            self.op, "a candidate for the minimum over the cores"
+            self.reduce_op, "a candidate for the minimum over the cores"
         )
 
 

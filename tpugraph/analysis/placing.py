@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tpugraph import ops
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dataflow import Solver
-from tpugraph.analysis.dimensions import Dimensions, constant
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.placements import REPLICATE, SIZED, Entries, Held, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sizes import Known, Poly, depends_on_data, follows_batch, known
@@ -245,10 +248,9 @@ class Placing:
         return list(self._readers.get(key, ()))
 
 
-_OF_SIZES = frozenset(
-    """GatherV2 Pack ConcatV2 Prod Mul Cast StridedSlice Slice Sub Add AddV2 Maximum Minimum
-    Squeeze ExpandDims FloorDiv Identity DynamicStitch""".split()
-)
+_ARITHMETIC = ops.computing(np.add, np.subtract, np.multiply, np.floor_divide, np.maximum, np.minimum, np.asarray)
+_PUT_TOGETHER = ops.PICKS | ops.PACKS | ops.CONCATS | ops.DYNAMIC_STITCHES | ops.SLICES
+_OF_SIZES = _ARITHMETIC | _PUT_TOGETHER | ops.reducing("prod") | ops.SHAPED_ANEW - ops.RESHAPES
 """Ops that compute sizes of others."""
 
 

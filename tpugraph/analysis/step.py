@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpugraph.analysis.dimensions import Dims, Elements
+from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.placements import Placement
 from tpugraph.ir import Graph
 

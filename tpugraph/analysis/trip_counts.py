@@ -28,7 +28,7 @@ NESTED = (
 """Fault and fix of a loop within a loop whose gradient needs what the inner one computed."""
 
 _INT32 = attrs.dtype("int32")
-_PASSES_ON = ops.IDENTITIES | ops.ENTER | {"Cast"}
+_PASSES_ON = ops.IDENTITIES | ops.ENTER | ops.CASTS
 
 
 def steps_per_loop(graph: Graph) -> int:
@@ -37,10 +37,15 @@ def steps_per_loop(graph: Graph) -> int:
     return 0 if first is None or first.op not in ops.CONSTANTS else int(first.attr("value"))
 
 
-_SIZE = {"StackV2": 0, "EmptyTensorList": 1}
+_GROWING = {op: held for op, held in ops.CONTENTS.items() if held.grows}
+_SIZE = {op: held.length for op, held in _GROWING.items() if held.length is not None}
 """What the gradient of a loop keeps things on, and the operand that is its size."""
 
-_SAME_LIST = ops.IDENTITIES | ops.CONTROL_FLOW | {"TensorListPushBack", "TensorListPopBack"}
+_PUSHES = {op for op, held in _GROWING.items() if held.puts is not None}
+_LIST_OUTPUTS = {op for op, held in _GROWING.items() if held.value and held.takes is not None}
+"""Ops with an element beside the list that they hand on, which is their first output."""
+
+_SAME_LIST = ops.IDENTITIES | ops.CONTROL_FLOW | {op for op in _GROWING.keys() - _SIZE.keys() if _GROWING[op].value}
 """Ops whose output is the list that is their first operand, or any operand of a Merge."""
 
 
@@ -59,7 +64,7 @@ def bound_stacks(graph: Graph) -> int:
     conditions = {frame_of[node]: node for node in graph.of_type(*ops.LOOP_COND)}
     sized = 0
     for stack in graph.of_type(*_SIZE):
-        if stack.op == "StackV2" and stack.attr("elem_type").name == "resource":
+        if stack.op in ops.STACKS and stack.attr("elem_type").name == "resource":
             fault, fix = NESTED
             raise ConversionError(fault, node=stack, fix=fix)
         size = _constant(stack.inputs[_SIZE[stack.op]])
@@ -81,14 +86,13 @@ def bound_stacks(graph: Graph) -> int:
 
 def _pushes(graph: Graph, stack: Node) -> list[Node]:
     """What pushes to a stack, which is a resource, or to a list, which is a value."""
-    if stack.op == "StackV2":
-        return [node for node in graph.descendants([stack], data_only=True) if node.op == "StackPushV2"]
-    return [node for node in reached((stack,), _same_list) if node.op == "TensorListPushBack"]
+    sharing = graph.descendants([stack], data_only=True) if stack.op in ops.STACKS else reached((stack,), _same_list)
+    return [node for node in sharing if node.op in _PUSHES]
 
 
 def _same_list(node: Node) -> Iterator[Node]:
     """The readers of a list that hand it on, longer or shorter."""
-    for use in node.uses(0 if node.op == "TensorListPopBack" else None):
+    for use in node.uses(0 if node.op in _LIST_OUTPUTS else None):
         if use.node.op in _SAME_LIST and (use.index == 0 or use.node.op in ops.MERGE):
             yield use.node
 
@@ -124,7 +128,7 @@ def most_iterations(condition: Node) -> float:
         node = test.node
         if node.op in ops.IDENTITIES:
             stack.append(node.inputs[0])
-        elif node.op == "LogicalAnd":
+        elif node.op in _BOTH:
             stack += node.inputs
         elif node.op in ops.ORDERINGS:
             small, large, inclusive = ops.ORDERINGS[node.op]
@@ -147,7 +151,9 @@ def _counted(counter: Tensor, limit: Tensor, inclusive: int, *, up: bool) -> flo
     return max(0, math.ceil(distance / abs(step)))
 
 
-_STEP = handed_on(op(("Add", "AddV2", "Sub"), anything("before"), anything("step"), name="following"))
+_BOTH = ops.computing(np.logical_and)
+_SUBTRACTIONS = ops.computing(np.subtract)
+_STEP = handed_on(op(ops.computing(np.add, np.subtract), anything("before"), anything("step"), name="following"))
 
 
 def steps_of(counter: Tensor) -> float | None:
@@ -157,7 +163,7 @@ def steps_of(counter: Tensor) -> float | None:
         return None
     found = match(_STEP, loop.following)
     step = _constant(found["step"]) if found and loop.holds(found["before"]) else None
-    return -step if step is not None and found["following"].node.op == "Sub" else step
+    return -step if step is not None and found["following"].node.op in _SUBTRACTIONS else step
 
 
 def largest(tensor: Tensor) -> float:
@@ -197,10 +203,9 @@ def _extreme(tensor: Tensor, of_operand: Rule, unknown: float) -> Answer:
 
 _PUT_TOGETHER: dict[str, Callable[[list[float]], float]] = {
     **dict.fromkeys(_PASSES_ON, min),  # of one operand
-    "Minimum": min,
-    "Maximum": max,
-    "Add": sum,
-    "AddV2": sum,
+    **dict.fromkeys(ops.computing(np.minimum), min),
+    **dict.fromkeys(ops.computing(np.maximum), max),
+    **dict.fromkeys(ops.computing(np.add), sum),
 }
 
 
@@ -220,7 +225,7 @@ def _folded(node: Node) -> np.ndarray[Any, Any] | None:
     if node.op in ops.CONSTANTS:
         value: np.ndarray[Any, Any] = node.attr("value")
         return value
-    if node.op != "StridedSlice" or any(t.node.op not in ops.CONSTANTS for t in node.inputs):
+    if node.op not in ops.STRIDED_SLICES or any(t.node.op not in ops.CONSTANTS for t in node.inputs):
         return None
     whole, begin, _, _ = (t.node.attr("value") for t in node.inputs)
     alone = node.attr("shrink_axis_mask") == 1 and begin.size == 1 and not node.attr("begin_mask")

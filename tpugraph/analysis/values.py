@@ -14,15 +14,9 @@ from tpugraph.ir import Node, Tensor
 
 _LARGEST = 2**20
 """Elements of an operand: shape arithmetic has few."""
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": np.add,
-    "AddV2": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Maximum": np.maximum,
-    "Minimum": np.minimum,
-    "FloorDiv": np.floor_divide,
-}
+
+_KINDS = frozenset({"bool", "int32", "int64", "float16", "float32", "float64"})
+"""The dtypes that NumPy computes with as TensorFlow does."""
 
 
 def known_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
@@ -35,11 +29,8 @@ def _value(tensor: Tensor) -> Answer:
     node = tensor.node
     if node.op in ops.CONSTANTS:
         return np.asarray(node.attr("value"))
-    if node.op == "Rank":
-        shape = node.inputs[0].shape
-        return None if shape is None else np.asarray(len(shape))
-    if node.op in ("Shape", "Size"):
-        return _of_shape(node)
+    if node.op in ops.SHAPE_OF:
+        return _of_shape(node, tensor.port)
     if node.op not in _COMPUTED:
         return None
     operands = []
@@ -51,11 +42,13 @@ def _value(tensor: Tensor) -> Answer:
     return _COMPUTED[node.op](node, operands)
 
 
-def _of_shape(node: Node) -> np.ndarray[Any, Any] | None:
-    shape = node.inputs[0].shape
+def _of_shape(node: Node, port: int) -> np.ndarray[Any, Any] | None:
+    shape = node.inputs[port].shape
+    if node.op in ops.RANKS_OF:
+        return None if shape is None else np.asarray(len(shape))
     if not shapes.is_static(shape):
         return None
-    return np.asarray(shape if node.op == "Shape" else shapes.element_count(shape))
+    return np.asarray(shapes.element_count(shape) if node.op in ops.SIZES else shape)
 
 
 def _slice(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
@@ -69,8 +62,14 @@ def _slice(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
     return np.asarray(source[first : last : strides[0]])
 
 
-def _binary(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
-    return np.asarray(_BINARY[node.op](*operands))
+def _computed(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
+    """What arithmetic makes of numbers, in the dtype of the node: a quotient of whole numbers is cut to one."""
+    with np.errstate(all="ignore"):
+        made = np.asarray(ops.COMPUTES[node.op](*operands))
+    if node.outputs is None:  # as in the body of a function: what is no longer a whole number may be cut to one
+        return made if made.dtype.kind == operands[0].dtype.kind else None
+    kind = node.out().dtype.name
+    return made.astype(kind) if kind in _KINDS else None
 
 
 def _same(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
@@ -78,13 +77,15 @@ def _same(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
 
 
 _COMPUTED: dict[str, Callable[[Node, list[Any]], np.ndarray[Any, Any] | None]] = {
-    **dict.fromkeys(_BINARY, _binary),
-    **dict.fromkeys([*ops.IDENTITIES, "Enter", "Cast"], _same),
-    "Range": lambda node, operands: np.arange(*operands),
+    **dict.fromkeys(ops.COMPUTES, _computed),
+    **dict.fromkeys(ops.IDENTITIES | ops.ENTER, _same),
+    **dict.fromkeys(ops.RANGES, lambda node, operands: np.arange(*operands)),
     "ConcatV2": lambda node, operands: np.concatenate(operands[:-1]),
-    "Pack": lambda node, operands: np.stack(operands) if node.attr("axis", 0) == 0 else None,
-    "StridedSlice": _slice,
+    **dict.fromkeys(ops.PACKS, lambda node, operands: np.stack(operands) if node.attr("axis", 0) == 0 else None),
+    **dict.fromkeys(ops.STRIDED_SLICES, _slice),
     "ExpandDims": lambda node, operands: np.expand_dims(operands[0], int(operands[1])),
-    "Reshape": lambda node, operands: operands[0].reshape(operands[1]),
-    "Prod": lambda node, operands: np.asarray(operands[0].prod()) if operands[0].ndim == 1 else None,
+    **dict.fromkeys(ops.RESHAPES, lambda node, operands: operands[0].reshape(operands[1])),
+    **dict.fromkeys(
+        ops.reducing("prod"), lambda node, operands: np.asarray(operands[0].prod()) if operands[0].ndim == 1 else None
+    ),
 }

@@ -64,7 +64,7 @@ def varying_on(graph: Graph, device: NodeSet) -> NodeSet:
         device: the nodes of the cluster.
     """
     reading = reading_host(device)
-    sources = [node for node in device if node.op == "InfeedDequeueTuple" or node in reading]
+    sources = [node for node in device if node.op in ops.INFEEDS or node in reading]
     varying = varying_from(graph, sources, within=device)
     sums = [node for node in graph.of_type("CrossReplicaSum") if node in device]
     apart = graph.ancestors([*varying, *sums], data_only=True)
@@ -113,7 +113,7 @@ def _spread(stack: list[Node], varying: NodeSet, chosen: Mapping[Node, Any]) -> 
 
 def _levels(node: Node) -> bool:
     """Whether the node's value is replicated although an input varies."""
-    if node.op == "CrossReplicaSum":
+    if node.op in ops.ALL_REDUCES:
         return True
     if node.op in ops.SHAPE_OF | ops.FILLED_LIKE:
         return all(t.node.outputs is not None and is_static(t.shape) for t in node.inputs)

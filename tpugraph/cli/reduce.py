@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tpugraph import ops
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
@@ -38,7 +39,7 @@ def lines(found: Reduction, place: Path, test: Path) -> list[str]:
     """What was found, readable."""
     told = [f"reduced {found.source}: {counted(found.nodes_before, 'node')} -> {found.nodes:,} in {found.seconds:.0f} s, "
             f"{found.tries:,} tries", f"shows       {found.words}"]  # fmt: skip
-    told += [f"node        {format_node(node)}" for node in list(found.graph)[:_MOST] if node.op != "Const"]
+    told += [f"node        {format_node(node)}" for node in list(found.graph)[:_MOST] if node.op not in ops.CONSTANTS]
     told += [f"note        {note}" for note in found.notes]
     told += [f"flags       {' '.join(pytest_file.flags_of(found.question))}"]
     return [*told, f"wrote {place} and {test}, which fails for as long as it shows"]

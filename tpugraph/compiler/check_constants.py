@@ -70,7 +70,7 @@ def _source(graph: Graph, tensor: Tensor) -> tuple[Node, str] | None:
     while front:
         following: list[Node] = []
         for node in front:
-            if node in seen or node.op == "Const" or node.op in _OF_STATIC_SHAPE or node.op in ops.TAKES_OUT:
+            if node in seen or node.op in ops.CONSTANTS | _OF_STATIC_SHAPE | ops.TAKES_OUT:
                 continue
             seen.add(node)
             kind = _kind(graph, node)
@@ -87,7 +87,7 @@ def _kind(graph: Graph, node: Node) -> str | None:
         return "the variable"
     if node.op in ops.RANDOM:
         return "the random op"
-    if node.op in ops.INPUTS or node.op == "InfeedDequeueTuple" or (graph.roles is None and not in_cluster(node)):
+    if node.op in ops.INPUTS | ops.INFEEDS or (graph.roles is None and not in_cluster(node)):
         return "the input"
     if node.op in ops.MERGE:
         return "the branch taken at" if joins_branches(node) else "what the loop carries in"
@@ -96,4 +96,4 @@ def _kind(graph: Graph, node: Node) -> str | None:
 
 def _named(node: Node) -> Node:
     """The variable behind a read; else the node itself."""
-    return source_of(node.out(), ops.READS | ops.GATHERS | ops.HANDLE_ALIASES | {"TPUReplicatedInput"}).node
+    return source_of(node.out(), ops.READS | ops.GATHERS | ops.HANDLE_ALIASES | ops.CLUSTER_INPUTS).node

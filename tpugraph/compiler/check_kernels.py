@@ -65,7 +65,7 @@ def missing(graph: Graph, device: Iterable[Node]) -> Iterator[Missing]:
     """
     library = function_library.functions_named(graph)
     for node in device:
-        if node.op == "CrossReplicaSum" and node.attr("T").name not in REDUCED:
+        if node.op in ops.ALL_REDUCES and node.attr("T").name not in REDUCED:
             yield Missing(node.name, node.op, "dtype", f"XLA has no all-reduce of {node.attr('T')}",
                           f"train the variable in one of {', '.join(sorted(REDUCED))}")  # fmt: skip
         if node.op not in LOWERED:

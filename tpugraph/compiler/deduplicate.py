@@ -37,7 +37,7 @@ def merge_alike(graph: Graph) -> int:
         shapes.infer(graph)
     device = analysis.cluster_nodes(graph)
     read = {t.node: None for node in device for t in node.inputs if t.node not in device}
-    outside = [node for node in read if node.op in ("Const", "TPUReplicatedInput")]
+    outside = [node for node in read if node.op in ops.CONSTANTS | ops.CLUSTER_INPUTS]
     classes = _Classes(graph, device)
     first: dict[Hashable, Node] = {}
     stands: dict[Node, Node] = {}

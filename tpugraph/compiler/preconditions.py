@@ -118,4 +118,4 @@ def _blocked_by(variable: Node, loss: Node, forward: dict[Node, None]) -> Node |
 
 
 def _casts_to_whole(node: Node) -> bool:
-    return node.op == "Cast" and not node.attr("DstT").floating
+    return node.op in ops.CASTS and not node.attr("DstT").floating

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import source_of
@@ -16,6 +18,7 @@ from tpugraph.ir.walks import source_of
 Crossed = frozenset[tuple[Hashable, int]]
 """Predicates, each with the side that a node is on: 0 where it is false."""
 
+_EQUALITIES = ops.computing(np.equal)
 _SAME_VALUE = ops.IDENTITIES | ops.SWITCH
 
 
@@ -42,8 +45,8 @@ def unwrap(graph: Graph) -> int:
 def _share_predicates(graph: Graph, known: dict[Node, Crossed]) -> None:
     """A Case and its gradient compare the same index with the same numbers: let the gradient read the first result."""
     first: dict[Hashable, Node] = {}
-    for node in graph.topological_order() if graph.of_type("Equal") else ():
-        if node.op == "Equal" and any(use.node.op in ops.SWITCH and use.index == 1 for use in node.uses()):
+    for node in graph.topological_order() if graph.of_type(*_EQUALITIES) else ():
+        if node.op in _EQUALITIES and any(use.node.op in ops.SWITCH and use.index == 1 for use in node.uses()):
             before = first.setdefault(_decides(node.out()), node)
             if before is not node and _crossed(before, known) <= _crossed(node, known):
                 graph.replace_uses(node.out(), before.out())
@@ -55,10 +58,10 @@ def _wraps(optional: Tensor) -> list[Node]:
     stack, seen = [optional.node], {optional.node}
     while stack:
         node = stack.pop()
-        if node.op == "OptionalFromValue":
+        if node.op in ops.WRAPS:
             found[node] = None
             continue
-        if node.op == "OptionalNone":
+        if node.op in ops.EMPTY_OPTIONALS:
             continue
         if node.op not in _SAME_VALUE | ops.MERGE:
             return []
@@ -100,6 +103,10 @@ def _decides(tensor: Tensor) -> Hashable:
     node = tensor.node
     if node.op == "ToBool":
         return node.op, _decides(node.inputs[0])
-    if node.op == "Equal" and node.inputs[1].node.op in ops.CONSTANTS and node.inputs[1].node.attr("value").size == 1:
+    if (
+        node.op in _EQUALITIES
+        and node.inputs[1].node.op in ops.CONSTANTS
+        and node.inputs[1].node.attr("value").size == 1
+    ):
         return node.op, _decides(node.inputs[0]), node.inputs[1].node.attr("value").item()
     return tensor

@@ -13,6 +13,8 @@ from tpugraph.ir import Graph, Node
 from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.builder import Builder
 
+_PUSHES = frozenset(op for op in ops.STACKS & ops.CONTENTS.keys() if ops.CONTENTS[op].puts is not None)
+
 
 def begin_stacks(graph: Graph) -> int:
     """Push to each stack and pop again before anything else does, where there are conditionals; returns how many.
@@ -32,7 +34,7 @@ def begin_stacks(graph: Graph) -> int:
 
 def _begin(graph: Graph, stack: Node, known: Mapping[str, list[Shape]]) -> bool:
     followers = graph.descendants([stack], data_only=True)
-    push = next((node for node in followers if node.op == "StackPushV2"), None)
+    push = next((node for node in followers if node.op in _PUSHES), None)
     if push is None:
         return False
     kind, shape = push.attr("T"), known[push.inputs[1].node.name][push.inputs[1].port]

@@ -85,7 +85,7 @@ def _checked(
     given = len([text for text in node.input if not text.startswith("^")])
     try:
         signature = demands.signature(attributes, given, in_body=True)
-        if node.op in ("Const", "HostConst") and attributes["value"].WhichOneof("value") == "tensor":
+        if node.op in ops.CONSTANTS and attributes["value"].WhichOneof("value") == "tensor":
             constants.check(attributes["value"].tensor, attributes["dtype"].type)
     except Mismatch as error:
         raise Mismatch(f"at the node '{node.name}' ({node.op}): {error}") from error

@@ -118,7 +118,7 @@ class Door:
                 else:
                     early.append((node, inputs, wanted))
             outputs[node] = made
-            if node.op == "Const" or node.op == "HostConst":
+            if node.op in ops.CONSTANTS:
                 self._check_constant(node)
             if _SHAPES in held:
                 self._check_told_shapes(node, len(made))

@@ -90,7 +90,7 @@ def files_touched(graph: Graph) -> dict[str, list[str]]:
 
 def _in_memory(node: Node) -> bool:
     """Whether a cache keeps what it holds in memory: it names no file."""
-    if "Cache" not in node.op or len(node.inputs) < 2:
+    if ops.record(node.op).elements != "cached" or len(node.inputs) < 2:
         return False
     name = node.inputs[1].node
     return name.op in ops.CONSTANTS and not any(name.attr("value").ravel().tolist())

@@ -8,7 +8,9 @@ answer: what TensorFlow's own op registry says of it, and nothing beyond that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from tpugraph.ops import (
     arithmetic,
@@ -29,7 +31,8 @@ from tpugraph.ops import (
     tpu,
     variable,
 )
-from tpugraph.ops.record import Batching, Bins, Call, Op, Ordering, Refusal, Role, Rule, Signature, Write, records
+from tpugraph.ops.facts import Batching, Bins, Contents, Ordering, Refusal, Write
+from tpugraph.ops.record import Call, Op, Role, Rule, Signature, records
 from tpugraph.ops.registry import (
     attr_names,
     input_counts,
@@ -43,10 +46,9 @@ from tpugraph.ops.registry import (
 )
 from tpugraph.ops.trusted import Rank, Trusted
 
-__all__ = ["Batching", "Bins", "Call", "Op", "Ordering", "Rank", "Refusal", "Role", "Rule", "Signature", "Trusted", "Write",
-           "attr_names",
-           "input_counts", "is_dataset", "is_folded_away", "is_host_only", "is_stateful", "op_def", "record", "records",
-           "required_attrs"]  # fmt: skip
+__all__ = ["Batching", "Bins", "Call", "Contents", "Op", "Ordering", "Rank", "Refusal", "Role", "Rule", "Signature", "Trusted",
+           "Write", "attr_names", "computing", "input_counts", "is_dataset", "is_folded_away", "is_host_only", "is_stateful",
+           "op_def", "record", "records", "reducing", "required_attrs"]  # fmt: skip
 PAGES = (arithmetic, container, control_flow, convolution, gather, host, input, loss, matrix, normalisation, random,
          reduction, shape, sparse, string, tpu, variable)  # fmt: skip
 """The pages; importing them makes the records."""
@@ -82,6 +84,9 @@ ENTER = _role("enter")
 EXIT = _role("exit")
 LOOP_COND = _role("loop_cond")
 CONTROL_FLOW = MERGE | SWITCH | NEXT_ITERATION | ENTER | EXIT | LOOP_COND | {"ControlTrigger"}
+GROUPS = _role("group")
+"""Ops that do nothing but wait for others."""
+
 CALLS = _role("call")
 FUNCTIONAL = _ops(lambda record: record.functional)
 APART: dict[str, tuple[str, str]] = _facts(lambda record: record.apart)
@@ -95,8 +100,8 @@ VARIABLES = REF_VARIABLES | RESOURCE_VARIABLES
 READS = _role("read")
 """Reads of a whole resource variable. A ref variable is read by whatever takes its reference."""
 
-GATHERS = _role("read_rows")
-"""Reads of rows of a resource variable."""
+GATHERS = _role("read_rows", "read_places")
+"""Reads of rows, or of single places, of a resource variable."""
 
 HANDLE_ALIASES = _ops(lambda record: record.alias == "handle")
 """Ops whose output is the same handle or reference as their first input."""
@@ -133,21 +138,40 @@ FLAT_MAP_DATASETS = _role("flat_map_dataset")
 """Datasets that make several elements of one of another, those of the dataset that a function returns."""
 SLICE_DATASETS = _role("slice_dataset")
 """Datasets whose elements are the slices of tensors along the first dimension."""
+REPEAT_DATASETS = _role("repeat_dataset")
+"""Datasets that give another one several times over."""
+BATCH_DATASETS = _role("batch_dataset")
+"""Datasets that put the elements of another one together in batches, one after the other."""
+REBATCH_DATASETS = _role("rebatch_dataset")
+"""Datasets that cut the batches of another one into smaller ones."""
+UNWRAPS = _role("get_optional")
+"""Ops that take the value out of an optional."""
+WRAPS = _role("wrap_optional")
+EMPTY_OPTIONALS = _role("empty_optional")
 QUEUES = _role("queue")
 DEQUEUES = _role("dequeue")
 ENQUEUES = _role("enqueue")
 QUEUE_CLOSES = _role("close_queue")
 PLACEHOLDERS = _role("placeholder")
+DEFAULTS = _role("default")
+"""Ops that hand on their operand where they are fed no other value."""
+
 INPUTS = GET_NEXT | DEQUEUES | PLACEHOLDERS
 """Ops that bring data of a batch into the step."""
 
 PYTHON = _role("python")
 """Ops that call into the Python process that built the graph; a file cannot carry them."""
 
-SUMMARIES = _role("summary")
+SUMMARIES = _role("summary", "merge_summary")
+MERGED_SUMMARIES = _role("merge_summary")
+"""Those that are made of other summaries."""
+
 PRINTS = _role("print")
 ASSERTS = _role("assert")
 CHECKS = _role("assert", "check")
+VALUE_CHECKS = _ops(lambda record: record.role == "check" and record.family == "arithmetic")
+"""Those that hand on the value that they check."""
+
 SAVES = _role("save")
 RESTORES = _role("restore")
 TABLES = _role("table")
@@ -206,11 +230,32 @@ TAKES_OUT = _role("take")
 CONSTANTS = _role("constant")
 """Ops whose value stands in the graph."""
 
-SHAPE_OF = _role("shape")
+SHAPES = _role("shape")
+"""Ops that say the shape of their input, each of theirs."""
+
+SHAPE_OF = _role("shape", "size", "rank")
 """Ops that read only the shape of their input."""
 
-SLICES = _role("slice")
+SIZES = _role("size")
+"""Ops that count the elements of their input."""
+
+RANKS_OF = _role("rank")
+"""Ops that count the dimensions of their input."""
+
+BROADCAST_AXES = _role("broadcast_axes")
+"""Ops that compare two shapes and say along which dimensions each would be broadcast."""
+
+SLICES = _role("slice", "strided_slice")
 """Ops that take a part of a value between bounds."""
+
+PLAIN_SLICES = _role("slice")
+"""Those with a first place and a size for each dimension."""
+
+STRIDED_SLICES = _role("strided_slice")
+"""Those whose bounds may be left out, counted from the end, and name single elements."""
+
+SLICE_GRADIENTS = _role("slice_gradient")
+"""Ops that put a gradient at the place of the slice that it belongs to."""
 
 PADS = _role("pad")
 """Ops that put elements around a value, as many as operand 1 says."""
@@ -218,11 +263,46 @@ PADS = _role("pad")
 RANGES = _role("range")
 """Ops that make whole numbers one after the other."""
 
+RESHAPES = _role("reshape")
+"""Ops that give a value the shape that operand 1 says."""
+
+TILES = _role("tile")
+"""Ops that repeat a value along its dimensions."""
+
+BROADCASTS = _role("broadcast")
+"""Ops that broadcast a value to the shape that operand 1 says."""
+
+TRANSPOSES = _role("transpose")
+
+PACKS = _role("pack")
+"""Ops that put tensors side by side along a new dimension."""
+
+DIAGONALS = _role("diagonal")
+"""Ops that make matrices of their diagonals, of as many rows and columns as operands 2 and 3 say."""
+
+CONCATS = _role("concat")
+"""Ops that put tensors one behind the other along a dimension."""
+
+CONCAT_OFFSETS = _role("concat_offset")
+"""Ops that say where each tensor begins in what a concat makes of them."""
+
+SPLITS = _role("split")
+"""Ops that cut a tensor into pieces along a dimension."""
+
+ONE_HOTS = _role("one_hot")
+"""Ops that mark in a new dimension which number an element has."""
+
+SHAPED_ANEW = _ops(lambda record: record.family == "shape" and record.alias == "memory")
+"""Ops whose output holds the same elements in the same order, in another shape."""
+
 UNPACKS = _role("unpack")
 """Ops that take a tensor apart along a dimension."""
 
 PICKS = _role("pick")
 """Ops that take elements by their numbers along a dimension."""
+
+LOOKUPS = _role("pick", "read_rows")
+"""Ops that take rows of a table, which is a value or a variable, by their numbers."""
 
 TOP_K = _role("top_k")
 """Ops that take the largest elements."""
@@ -230,18 +310,52 @@ TOP_K = _role("top_k")
 FILLS = _role("fill")
 """Ops that make a tensor of which all elements are one number."""
 
+SPREADS = FILLS | TILES | BROADCASTS
+"""Ops that put one element in many places."""
+
 FILLED_LIKE = _role("filled")
 """Ops whose elements are the same number whatever their input's are."""
 
 IDENTITIES = _role("identity")
+CASTS = _role("cast")
+"""Ops that make the same numbers in another dtype."""
+
+COMPUTES: dict[str, Callable[..., Any]] = _facts(lambda record: record.computes)
+"""The function of NumPy arrays that an op computes of its operands, element by element."""
+
+
+def computing(*functions: Callable[..., Any]) -> frozenset[str]:
+    """The op types that compute one of some functions of NumPy, element by element."""
+    return _ops(lambda record: record.computes in functions)
+
+
 ELEMENTWISE = _ops(
     lambda record: record.family == "arithmetic" and (record.dims == "elementwise" or record.name == "Select")
 ) | {"BiasAdd"}
 """Ops that work element by element (with broadcasting)."""
 
+SAME_NUMBERS = computing(np.asarray)
+"""Ops that hand on the numbers of their operand, in the same dtype or another one."""
+
 REDUCTIONS = _role("reduction")
-MEANS = _ops(lambda record: record.role == "reduction" and record.reduce_op == "mean")
-PRODUCTS = _role("product")
+
+
+def reducing(*reduce_ops: str) -> frozenset[str]:
+    """The reductions over the dimensions that operand 1 names that join elements in one of some ways."""
+    return _ops(lambda record: record.dims == "reduce" and record.reduce_op in reduce_ops)
+
+
+SUMS = reducing("sum")
+SQUARED_SUMS = REDUCTIONS - _ops(lambda record: record.dims == "reduce")
+"""Ops that add up the squares of all elements, or half of them."""
+
+ADD_N = _role("add_n")
+"""Ops that add up any number of operands."""
+MEANS = reducing("mean")
+PRODUCTS = _role("product", "matmul")
+MATMULS = _role("matmul")
+"""Products of two matrices, each of which may be transposed before."""
+
 BACKPROPAGATION = _ops(lambda record: record.backward)
 """Ops that backpropagation is made of, and no processing of a gradient: behind one of them begins the raw gradient."""
 
@@ -258,8 +372,16 @@ GUARDED_DIVISIONS = _role("guarded_division")
 NO_GRADIENT = _ops(lambda record: not record.differentiable)
 """Ops through which no gradient flows."""
 
+PARTITIONS = _role("partition")
+"""Ops that part rows by the number that each row has: an output for each number."""
+
 DYNAMIC_STITCHES = _role("stitch")
 """Ops that put rows together, each at the place that its number says; the numbers are the first half of the operands."""
+
+UNSORTED_SEGMENTS = _role("unsorted_segments")
+"""Ops that take together the rows with one number: the output has a row for each number."""
+
+UNSORTED_SUMS = _ops(lambda record: record.role == "unsorted_segments" and record.reduce_op == "sum")
 
 SEGMENT_GRADS = _role("segment_gradient")
 """Gradients of sparse segment ops: rows, and the indices that they belong to."""
@@ -270,7 +392,7 @@ BINS: dict[str, Bins] = _facts(lambda record: record.bins)
 ROWS_OPERAND: dict[str, int] = _facts(lambda record: record.rows_operand)
 """Ops with an operand that says how many rows they make."""
 
-TOLD_SIZES = _ops(lambda record: bool(record.sizes) or record.rows_operand is not None)
+TOLD_SIZES = _ops(lambda record: bool(record.sizes) or not {record.rows_operand, record.shaped_by} <= {None})
 """Ops with operands that hold sizes."""
 
 ORDERINGS: dict[str, Ordering] = _facts(lambda record: record.ordering)
@@ -284,14 +406,45 @@ INFEED_DTYPES = records()["InfeedDequeueTuple"].dtypes or frozenset()
 REDUCE_DTYPES = records()["CrossReplicaSum"].dtypes or frozenset()
 """What CrossReplicaSum takes."""
 
+METADATA = _role("tpu_metadata")
+"""Ops that say how the cluster is laid out, as how many cores it has."""
+
+COMPILATION_RESULTS = _role("compilation_result")
 CLUSTER_INPUTS = _role("cluster_input")
 """Ops that give each core its own of their operands, which are values of the host or variables."""
 
-TPU_SYSTEM = _role("tpu") | CLUSTER_INPUTS
+REPLICATED_OUTPUTS = _role("replicated_output")
+"""Ops that hand to the host what the cores have, an output for each core."""
+
+INFEEDS = _role("infeed")
+"""Ops by which the device takes what the host has sent it."""
+
+OUTFEEDS = _role("outfeed")
+"""Ops by which the host takes what the device has sent it."""
+
+ALL_REDUCES = _role("all_reduce")
+"""Ops whose value is the same on all cores, whatever theirs are."""
+
+TPU_SYSTEM = (
+    _role("tpu")
+    | METADATA
+    | COMPILATION_RESULTS
+    | CLUSTER_INPUTS
+    | REPLICATED_OUTPUTS
+    | INFEEDS
+    | OUTFEEDS
+    | ALL_REDUCES
+)
 """Ops that make a graph a TPU graph; no CPU kernel runs them."""
 
 COMPILE_TIME_CONSTANTS = _ops(lambda record: bool(record.constants))
 """Ops with operands whose value XLA must know when it compiles; :meth:`Op.constant_operands` says which."""
+
+CONTENTS: dict[str, Contents] = _facts(lambda record: record.contents)
+"""What an op does to a stack, an array or a list of tensors."""
+
+LIST_CONTENTS = {op: contents for op, contents in CONTENTS.items() if contents.value}
+"""Those that work on lists."""
 
 LISTS = _ops(lambda record: record.bounded)
 """Ops that make a list that a loop fills; XLA wants to know its size."""

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from tpugraph.ops.record import Call, Ordering, floating, letters, page
+from typing import Any
+
+import numpy as np
+
+from tpugraph.ops.facts import Ordering
+from tpugraph.ops.record import Call, floating, letters, page
 from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("arithmetic", dims="elementwise")
 
 # --------------------------------------------------------------------------- linear in all operands together
 
-op("AddN", linear="all", broadcasts=False)
-op("Add AddV2 Sub Neg Conj Real Imag Complex", linear="all")
-op("AccumulateNV2", linear="all", instead="tf.add_n")
-op("ZerosLike", linear="all", role="filled", differentiable=False)
+op("AddN", linear="all", role="add_n", broadcasts=False)
+op("Add AddV2", linear="all", computes=np.add)
+op("Sub", linear="all", computes=np.subtract)
+op("Neg", linear="all", computes=np.negative)
+op("Conj Real Imag Complex", linear="all")
+op("AccumulateNV2", linear="all", role="add_n", instead="tf.add_n")
+op("ZerosLike", linear="all", role="filled", computes=np.zeros_like, differentiable=False)
 op("CheckNumerics", linear="all", role="check", alias="memory")
 op("CheckNumericsV2", linear="all", role="check", alias="memory", instead="tf.debugging.check_numerics of TensorFlow 1")
-op("Identity", linear="all", role="identity", alias="handle")
-op("Snapshot PreventGradient EnsureShape", linear="all", role="identity", alias="memory")
-op("StopGradient", linear="all", role="identity", alias="memory", differentiable=False)
+op("Identity", linear="all", role="identity", computes=np.asarray, alias="handle")
+op("Snapshot PreventGradient EnsureShape", linear="all", role="identity", computes=np.asarray, alias="memory")
+op("StopGradient", linear="all", role="identity", computes=np.asarray, alias="memory", differentiable=False)
 op("IdentityN", dims=None, linear="all", role="identity", alias="memory")  # an output each, as its operand is
 
 
@@ -28,12 +36,13 @@ def _cast(call: Call) -> str | None:
     return "all" if "bool" not in names and (real[1] or not real[0]) else None
 
 
-op("Cast", linear=_cast)
+op("Cast", linear=_cast, role="cast", computes=np.asarray)
 
 # --------------------------------------------------------------------------- linear in some operands
 
-op("Mul MulNoNan", linear="each")
-op("RealDiv Div", linear=floating("0"), role="division")
+op("Mul", linear="each", computes=np.multiply)
+op("MulNoNan", linear="each")
+op("RealDiv Div", linear=floating("0"), role="division", computes=np.divide)
 op("DivNoNan", linear="0", role="guarded_division")
 op("Xdivy Xlogy Xlog1py", linear="0")
 op("SelectV2", linear="1+2")
@@ -61,32 +70,54 @@ op("InvGrad", linear="1", broadcasts=False, instead="tf.math.reciprocal", backwa
 
 # --------------------------------------------------------------------------- not linear
 
-op("OnesLike", role="filled", differentiable=False)
-op("Abs ComplexAbs Angle Acos Acosh Asin Asinh Atan Atan2 Atanh Cos Cosh Sin Sinh Tan Tanh")
-op("Erf Erfc Erfinv Ndtri Exp Expm1 Log Log1p Digamma Lgamma Polygamma Zeta Igamma Igammac IgammaGradA")
+
+def truncated_quotient(a: Any, b: Any) -> Any:
+    """A quotient without what stands behind its point, as C divides whole numbers."""
+    return np.trunc(np.divide(a, b))
+
+
+op("OnesLike", role="filled", computes=np.ones_like, differentiable=False)
+op("Abs", computes=np.abs)
+op("ComplexAbs Angle Acos Acosh Asin Asinh Atan Atan2 Atanh Cos Cosh Sin Sinh Tan Tanh")
+op("Exp", computes=np.exp)
+op("Log", computes=np.log)
+op("Erf Erfc Erfinv Ndtri Expm1 Log1p Digamma Lgamma Polygamma Zeta Igamma Igammac IgammaGradA")
 op("Betainc", broadcasts=False)
 op("BesselI0e BesselI1e RandomGammaGrad")
 _SPECIAL = "compute it in the input function; of the special functions XLA has i0e, i1e, lgamma, digamma, igamma, betainc, zeta"
 op("BesselI0 BesselI1 BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 BesselK1e BesselY0 BesselY1", instead=_SPECIAL)
 op("Dawsn Expint FresnelCos FresnelSin Spence", instead=_SPECIAL)
-op("Inv Reciprocal Pow Rsqrt Sqrt Square SquaredDifference NextAfter")
+op("Sqrt", computes=np.sqrt)
+op("Square", computes=np.square)
+op("Inv Reciprocal Pow Rsqrt SquaredDifference NextAfter")
 op("Elu LeakyRelu Relu Relu6 Selu Sigmoid Softplus Softsign")
 op("ClipByValue", broadcasts=False)
-op("Maximum Minimum Mod TruncateDiv TruncateMod FloorMod")
+op("Maximum", computes=np.maximum)
+op("Minimum", computes=np.minimum)
+op("Mod TruncateMod", computes=np.fmod)
+op("FloorMod", computes=np.remainder)
+op("TruncateDiv", computes=truncated_quotient)
 op("FakeQuantWithMinMaxArgs")
 op("FakeQuantWithMinMaxVars", dims="..., -, - -> ...")
 op("FakeQuantWithMinMaxVarsGradient", dims="..., ..., -, - -> ..., , ", linear="0")
 op("FakeQuantWithMinMaxVarsPerChannel", dims="...c, c, c -> ...c")
 op("FakeQuantWithMinMaxVarsPerChannelGradient", dims="...c, ...c, c, c -> ...c, c, c", linear="0",
    trusted=Trusted(ranks=(Rank(0, 1, exact=False), Rank(1, 1, exact=False))))  # fmt: skip
-op("Ceil Floor FloorDiv Rint Round Sign", differentiable=False)
-op("IsFinite IsInf IsNan LogicalAnd LogicalNot LogicalOr", differentiable=False)
-op("Equal NotEqual", differentiable=False)
+op("Ceil", computes=np.ceil, differentiable=False)
+op("Floor", computes=np.floor, differentiable=False)
+op("FloorDiv", computes=np.floor_divide, differentiable=False)
+op("Rint Round", computes=np.rint, differentiable=False)
+op("Sign IsFinite IsInf IsNan", differentiable=False)
+op("LogicalAnd", computes=np.logical_and, differentiable=False)
+op("LogicalOr", computes=np.logical_or, differentiable=False)
+op("LogicalNot", computes=np.logical_not, differentiable=False)
+op("Equal", computes=np.equal, differentiable=False)
+op("NotEqual", computes=np.not_equal, differentiable=False)
 op("ApproximateEqual", broadcasts=False)
-op("Less", differentiable=False, ordering=Ordering(0, 1, 0))
-op("LessEqual", differentiable=False, ordering=Ordering(0, 1, 1))
-op("Greater", differentiable=False, ordering=Ordering(1, 0, 0))
-op("GreaterEqual", differentiable=False, ordering=Ordering(1, 0, 1))
+op("Less", computes=np.less, differentiable=False, ordering=Ordering(0, 1, 0))
+op("LessEqual", computes=np.less_equal, differentiable=False, ordering=Ordering(0, 1, 1))
+op("Greater", computes=np.greater, differentiable=False, ordering=Ordering(1, 0, 0))
+op("GreaterEqual", computes=np.greater_equal, differentiable=False, ordering=Ordering(1, 0, 1))
 op("Bucketize", differentiable=False)
 op("BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift RightShift PopulationCount")
 

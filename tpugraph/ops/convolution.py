@@ -11,7 +11,14 @@ op = page("convolution")
 # --------------------------------------------------------------------------- convolutions
 
 op("Conv2D", dims=images("n**c, **co -> n**o"), linear="each", role="product")
-op("Conv2DBackpropInput", dims=images("-, **co, n**o -> n**c"), linear="1,2", constants=(0,), sizes=(0,), backward=True)
+op(
+    "Conv2DBackpropInput",
+    dims=images("-, **co, n**o -> n**c"),
+    linear="1,2",
+    constants=(0,),
+    shaped_by=0,
+    backward=True,
+)
 op("Conv2DBackpropFilter", dims=images("n**c, -, n**o -> **co"), linear="0,2", constants=(1,), backward=True)
 op("Conv3D", dims=images("n***c, ***co -> n***o"), linear="each", role="product")
 op(
@@ -19,7 +26,7 @@ op(
     dims=images("-, ***co, n***o -> n***c"),
     linear="1,2",
     constants=(0,),
-    sizes=(0,),
+    shaped_by=0,
     backward=True,
 )
 op("Conv3DBackpropFilterV2", dims=images("n***c, -, n***o -> ***co"), linear="0,2", constants=(1,), backward=True)
@@ -30,7 +37,7 @@ op(
     dims="-, ****, n*** -> n***",
     linear="1,2",
     constants=(0,),
-    sizes=(0,),
+    shaped_by=0,
     backward=True,
 )
 op("DepthwiseConv2dNativeBackpropFilter", dims="n***, -, n*** -> ****", linear="0,2", constants=(1,), backward=True)
@@ -61,12 +68,12 @@ op("MaxPoolV2", dims="n***, -, - -> n***", constants=(1, 2))
 op("MaxPoolGradV2", dims="nHWC, nIJC, nIJC, -, - -> nHWC", linear="2", constants=(3, 4))
 op("MaxPoolGradGradV2", dims="nHWC, nIJC, nHWC, -, - -> nIJC", linear="2", constants=(3, 4))
 op("AvgPool", dims=_pool("n**c -> n**c"), linear="all")
-op("AvgPoolGrad", dims=_pool("-, n**c -> n**c"), linear="1", constants=(0,), sizes=(0,), backward=True)
+op("AvgPoolGrad", dims=_pool("-, n**c -> n**c"), linear="1", constants=(0,), shaped_by=0, backward=True)
 op("MaxPool3D", dims=_pool("n***c -> n***c"))
 op("MaxPool3DGrad", dims=_pool("nFHWc, nGIJc, nGIJc -> nFHWc"), linear="2", backward=True)
 op("MaxPool3DGradGrad", dims=_pool("nFHWc, nGIJc, nFHWc -> nGIJc"), linear="2")
 op("AvgPool3D", dims=_pool("n***c -> n***c"), linear="all")
-op("AvgPool3DGrad", dims=_pool("-, n***c -> n***c"), linear="1", constants=(0,), sizes=(0,), backward=True)
+op("AvgPool3DGrad", dims=_pool("-, n***c -> n***c"), linear="1", constants=(0,), shaped_by=0, backward=True)
 
 
 def _argmax(dims: str) -> Callable[[Call], str]:

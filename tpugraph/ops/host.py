@@ -14,7 +14,8 @@ def _lookup(call: Call) -> str | None:
 
 op("PyFunc PyFuncStateless EagerPyFunc", role="python", reach="calls")
 op("ScalarSummary HistogramSummary ImageSummary AudioSummary AudioSummaryV2", role="summary")
-op("TensorSummary TensorSummaryV2 MergeSummary", role="summary")
+op("TensorSummary TensorSummaryV2", role="summary")
+op("MergeSummary", role="merge_summary")
 op(
     "WriteScalarSummary WriteHistogramSummary WriteSummary WriteImageSummary WriteAudioSummary",
     role="summary_writer",

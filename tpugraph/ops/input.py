@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph.ops.record import Batching, page
+from tpugraph.ops.facts import Batching
+from tpugraph.ops.record import page
 from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("input", host_only=True)
@@ -21,7 +22,7 @@ op("QueueEnqueueV2 QueueEnqueueManyV2 QueueEnqueue QueueEnqueueMany", role="enqu
 op("QueueCloseV2 QueueClose", role="close_queue")
 op("QueueSizeV2")
 op("Placeholder PlaceholderV2", role="placeholder")
-op("PlaceholderWithDefault", dims="elementwise", linear="all", host_only=False)
+op("PlaceholderWithDefault", role="default", dims="elementwise", linear="all", host_only=False)
 
 # --------------------------------------------------------------------------- datasets that open files
 
@@ -34,22 +35,28 @@ op("ReaderRead ReaderReadV2 ReaderReadUpTo ReaderReadUpToV2", reach="reads")
 
 # --------------------------------------------------------------------------- datasets of datasets
 
-op("BatchDataset PaddedBatchDataset", batching=Batching(1, None))
-op("BatchDatasetV2 RebatchDatasetV2", batching=Batching(1, 2))
+op("BatchDataset", role="batch_dataset", batching=Batching(1, None))
+op("PaddedBatchDataset", batching=Batching(1, None))
+op("BatchDatasetV2", role="batch_dataset", batching=Batching(1, 2))
+op("RebatchDatasetV2", role="rebatch_dataset", batching=Batching(1, 2))
 op("ParallelBatchDataset", batching=Batching(1, 3))
 op("PaddedBatchDatasetV2", batching=Batching(1, -1))
 op("MapAndBatchDataset ExperimentalMapAndBatchDataset", batching=Batching(-3, -1))
 op("PrefetchDataset OptimizeDataset OptimizeDatasetV2 OptionsDataset MaxIntraOpParallelismDataset", elements="same")
 op("PrivateThreadPoolDataset AssertCardinalityDataset", elements="same")
 op("ModelDataset", elements="same", measures=True)
-op("RepeatDataset ShuffleDataset ShuffleDatasetV2 ShuffleDatasetV3 ShuffleAndRepeatDataset", elements="chosen")
+op("RepeatDataset", role="repeat_dataset", elements="chosen")
+op("ShuffleDataset ShuffleDatasetV2 ShuffleDatasetV3 ShuffleAndRepeatDataset", elements="chosen")
 op("ShuffleAndRepeatDatasetV2 TakeDataset SkipDataset ShardDataset", elements="chosen")
 op("CacheDataset CacheDatasetV2", elements="cached", file_operand=1, reach="writes")
 op("MapDataset ParallelMapDataset ParallelMapDatasetV2", role="map_dataset")
 op("FlatMapDataset", role="flat_map_dataset")
 op("TensorSliceDataset", role="slice_dataset")
 op("ConcatenateDataset RangeDataset TensorDataset")
-op("DeserializeIterator SerializeIterator OptionalGetValue Stage", host_only=False)
+op("DeserializeIterator SerializeIterator Stage", host_only=False)
+op("OptionalGetValue", role="get_optional", host_only=False)
+op("OptionalFromValue", role="wrap_optional", host_only=False)
+op("OptionalNone", role="empty_optional", host_only=False)
 _STAGED = ("batches pass through a staging area", "read the iterator directly: the infeed stages the batches")
 op("Unstage", host_only=False, apart=_STAGED)
 op("MapUnstage OrderedMapUnstage", apart=_STAGED)

@@ -41,7 +41,7 @@ def _einsum(call: Call) -> str | None:
 
 
 _NO_INT64 = frozenset({"int64", "uint64"})
-op("MatMul", dims=_product("", "transpose_a", "transpose_b"), linear="each", tpu_lacks=_NO_INT64, role="product")
+op("MatMul", dims=_product("", "transpose_a", "transpose_b"), linear="each", tpu_lacks=_NO_INT64, role="matmul")
 op(
     "BatchMatMul BatchMatMulV2",
     dims=_product("...", "adj_x", "adj_y"),
@@ -75,6 +75,7 @@ op("MatrixBandPart", dims="...IJ, -, - -> ...IJ", linear="0")
 op("MatrixDiag", dims="...I -> ...II", linear="all")
 op(
     "MatrixDiagV2 MatrixDiagV3",
+    role="diagonal",
     dims=_one_diagonal(1, "...*, -, -, -,  -> ...**"),
     linear="0+4",
     constants=(1, 2, 3),

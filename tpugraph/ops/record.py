@@ -37,17 +37,24 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from tpugraph.ops.facts import Batching, Bins, Contents, Ordering, Refusal, Write
 from tpugraph.ops.trusted import Trusted
 
 Role = Literal[
-    "merge", "switch", "next_iteration", "enter", "exit", "loop_cond", "call",  # control flow
-    "ref_variable", "resource_variable", "read", "read_rows", "is_initialized",  # variables
-    "iterator", "get_next", "make_iterator", "queue", "dequeue", "enqueue", "close_queue", "placeholder",  # input
-    "map_dataset", "flat_map_dataset", "slice_dataset",  # datasets of datasets
-    "python", "summary", "summary_writer", "print", "assert", "check", "save", "restore", "table", "fill_table",  # host
-    "container", "take", "random", "sampler", "tpu", "cluster_input",  # state of a step
-    "constant", "shape", "slice", "pad", "fill", "filled", "unpack", "pick", "range",  # shapes
-    "top_k", "identity", "reduction", "division", "guarded_division", "product", "stitch", "unique", "segment_gradient",  # arithmetic
+    "merge", "switch", "next_iteration", "enter", "exit", "loop_cond", "call", "group",  # control flow
+    "ref_variable", "resource_variable", "read", "read_rows", "read_places", "is_initialized",  # variables
+    "iterator", "get_next", "make_iterator", "queue", "dequeue", "enqueue", "close_queue", "placeholder", "default",  # input
+    "map_dataset", "batch_dataset", "flat_map_dataset", "slice_dataset", "repeat_dataset", "rebatch_dataset",
+    "get_optional", "wrap_optional", "empty_optional",  # datasets of datasets
+    "python", "summary", "merge_summary", "summary_writer", "print", "assert", "check", "save", "restore",  # host
+    "table", "fill_table",
+    "container", "take", "random", "sampler",  # state of a step
+    "tpu", "tpu_metadata", "cluster_input", "replicated_output", "compilation_result", "infeed", "outfeed", "all_reduce",
+    "constant", "shape", "size", "rank", "broadcast_axes", "slice", "strided_slice", "slice_gradient", "pad", "fill",  # shapes
+    "filled", "unpack", "pick", "range", "reshape", "tile", "broadcast", "transpose", "pack", "diagonal", "concat",
+    "concat_offset", "split", "one_hot",
+    "top_k", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
+    "stitch", "unique", "unsorted_segments", "segment_gradient",
 ]  # fmt: skip
 """What an op is to the compiler, where passes look for ops of its kind."""
 
@@ -77,55 +84,6 @@ class Signature(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Write:
-    """What an op writes.
-
-    Attributes:
-        kind: ``assign`` (the value is an operand), ``apply`` (an optimizer step) or ``scatter`` (rows).
-        variables: indices of the operands that are written.
-        value: index of the operand that carries the new value, the gradient or the rows.
-        rows: index of the operand that says which rows, or None.
-        additive: whether a zero in the value changes nothing.
-    """
-
-    kind: str
-    variables: tuple[int, ...]
-    value: int
-    rows: int | None = None
-    additive: bool = False
-
-
-class Batching(NamedTuple):
-    """The operands of a dataset op that hold the size of its batches and whether a smaller last one is dropped."""
-
-    size: int
-    drop_remainder: int | None
-
-
-class Bins(NamedTuple):
-    """The operand with an element for each thing that is counted, or with the places of its bin along the last dimension."""
-
-    operand: int
-    places: bool = False
-
-
-class Ordering(NamedTuple):
-    """A comparison: the operand that is the smaller one, the larger one, and 1 if they may be equal, else 0."""
-
-    smaller: int
-    larger: int
-    equal: int
-
-
-class Refusal(NamedTuple):
-    """An attribute value that an XLA kernel refuses though its registration takes it, and what to write instead."""
-
-    attribute: str
-    value: Any
-    instead: str
-
-
-@dataclass(frozen=True)
 class Op:
     """All that the compiler knows about one op type.
 
@@ -136,6 +94,8 @@ class Op:
         dims: the dimension signature, see above.
         linear: the operands in which the op is linear, see above.
         reduce_op: what joins the slices of a dimension that is reduced; None where nothing does.
+        computes: the function of NumPy arrays that an elementwise op computes of its operands; in what dtype, the node says.
+        axis: the operand that names the dimensions along which the op works; -1 is the last.
         broadcasts: False for an elementwise op that takes operands of one shape only, scalars apart.
         differentiable: False where TensorFlow passes no gradient through the op.
         functional: whether the op loops or branches by functions that its attributes name.
@@ -148,6 +108,7 @@ class Op:
         dense_op: the dense optimizer step that does to each row what this sparse one does to the rows it is given.
         stateless_op: the op without state that draws from the distribution of this random op.
         stack: whether the op works on the stacks on which the gradient of a loop keeps values.
+        contents: what the op does to a stack, an array or a list of tensors.
         bounded: whether the op makes a list that a loop fills, whose size XLA must know.
         host_only: whether the op runs on a host only, whatever its dtypes.
         file_operand: the operand that names files which the op opens.
@@ -159,6 +120,7 @@ class Op:
         measures: whether a dataset op only measures the stages before it.
         bins: how an op counts elements, or adds them up, in bins.
         rows_operand: the operand that says how many rows the output has.
+        shaped_by: the operand that is the shape of the output.
         sizes: the other operands that hold sizes of the output, or bounds of what is taken: numbers of rows among them are
             those of a core or of the whole batch, as the output is.
         ordering: which comparison of two numbers the op is.
@@ -178,6 +140,8 @@ class Op:
     dims: Rule = None
     linear: Rule = None
     reduce_op: Literal["sum", "mean", "max", "min", "prod", "all", "any", "norm"] | None = "sum"
+    computes: Callable[..., Any] | None = None
+    axis: int | None = None
     broadcasts: bool = True
     differentiable: bool = True
     functional: bool = False
@@ -189,6 +153,7 @@ class Op:
     dense_op: str | None = None
     stateless_op: str | None = None
     stack: bool = False
+    contents: Contents | None = None
     bounded: bool = False
     host_only: bool = False
     file_operand: int | None = None
@@ -198,6 +163,7 @@ class Op:
     measures: bool = False
     bins: Bins | None = None
     rows_operand: int | None = None
+    shaped_by: int | None = None
     sizes: tuple[int, ...] | Callable[[int], Iterable[int]] = ()
     ordering: Ordering | None = None
     constants: tuple[int, ...] | Callable[[int], Iterable[int]] = ()
@@ -226,8 +192,17 @@ class Op:
     def size_operands(self, count: int) -> tuple[int, ...]:
         """The operands that hold sizes, of a node with so many operands."""
         sizes = tuple(self.sizes(count) if callable(self.sizes) else self.sizes)
-        found = sizes if self.rows_operand is None else (self.rows_operand, *sizes)
-        return tuple(index for index in found if index < count)
+        told = (index for index in (self.rows_operand, self.shaped_by) if index is not None)
+        return tuple(index for index in (*told, *sizes) if index < count)
+
+    def axis_operand(self, count: int) -> int | None:
+        """The operand that names dimensions, of a node with so many operands."""
+        return None if self.axis is None or not count else self.axis % count
+
+    def data_operands(self, count: int) -> list[int]:
+        """The operands that hold elements, of a node with so many: neither sizes nor numbers of dimensions."""
+        told = {*self.size_operands(count), self.axis_operand(count)}
+        return [index for index in range(count) if index not in told]
 
     def linear_in(self, call: Call) -> tuple[frozenset[int], ...]:
         """The sets of operands in which one use of the op is linear: in those of a set together, the others fixed."""

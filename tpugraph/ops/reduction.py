@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tpugraph.ops.record import Bins, Call, floating, letters, page
+from tpugraph.ops.facts import Bins
+from tpugraph.ops.record import Call, floating, letters, page
 
 op = page("reduction")
 
 # --------------------------------------------------------------------------- reductions
 
 for _name, _reduce_op in (("Prod", "prod"), ("Max", "max"), ("Min", "min"), ("All", "all"), ("Any", "any")):
-    op(_name, dims="reduce", reduce_op=_reduce_op, role="reduction", constants=(1,))
-op("Sum", dims="reduce", linear="0", role="reduction", constants=(1,))
-op("Mean", dims="reduce", linear=floating("0"), reduce_op="mean", role="reduction", constants=(1,))
-op("EuclideanNorm", dims="reduce", reduce_op="norm", role="reduction", instead="the root of tf.reduce_sum of squares")
-op("ArgMax ArgMin", dims="reduce", reduce_op=None, differentiable=False, constants=(1,))
+    op(_name, dims="reduce", reduce_op=_reduce_op, role="reduction", axis=1, constants=(1,))
+op("Sum", dims="reduce", linear="0", role="reduction", axis=1, constants=(1,))
+op("Mean", dims="reduce", linear=floating("0"), reduce_op="mean", role="reduction", axis=1, constants=(1,))
+op(
+    "EuclideanNorm",
+    dims="reduce",
+    reduce_op="norm",
+    role="reduction",
+    axis=1,
+    instead="the root of tf.reduce_sum of squares",
+)
+op("ArgMax ArgMin", dims="reduce", reduce_op=None, axis=1, differentiable=False, constants=(1,))
 op("L2Loss", dims="... -> ", role="reduction")
 op(
     "BiasAddGrad",
@@ -45,9 +53,16 @@ def _rows(operands: str) -> Callable[[Call], str | None]:
 
 _UNSORTED = "tf.math.unsorted_segment_sum and its kin, with num_segments a constant"
 _GATHER = "make the values dense in the input function (a fixed number per row, padded), then tf.gather and a masked tf.reduce_sum"
-op("UnsortedSegmentSum", dims=_segments, linear="0", rows_operand=2, constants=(2,))
+op("UnsortedSegmentSum", role="unsorted_segments", dims=_segments, linear="0", rows_operand=2, constants=(2,))
 for _name in ("Max", "Min", "Prod"):
-    op(f"UnsortedSegment{_name}", dims=_segments, reduce_op=_name.lower(), constants=(2,), sizes=(2,))
+    op(
+        f"UnsortedSegment{_name}",
+        role="unsorted_segments",
+        dims=_segments,
+        reduce_op=_name.lower(),
+        constants=(2,),
+        sizes=(2,),
+    )
 op("SegmentSum SegmentMean", dims=_rows("*+, * -> *+"), linear="0", instead=_UNSORTED)
 op("SegmentProd SegmentMin SegmentMax", dims=_rows("*+, * -> *+"), instead=_UNSORTED)
 op("SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN", dims=_rows("*+, *, * -> *+"), linear="0", instead=_GATHER)
@@ -78,7 +93,7 @@ op("NthElement", dims="...*, - -> ...")
 op("InTopK", dims="n*, n -> n", differentiable=False)
 op("InTopKV2", dims="n*, n, - -> n", differentiable=False)
 op("LowerBound UpperBound", dims="n*, nm -> nm")
-op("Cumsum", linear="0", constants=(1,))
-op("Cumprod CumulativeLogsumexp", constants=(1,))
+op("Cumsum", linear="0", axis=1, constants=(1,))
+op("Cumprod CumulativeLogsumexp", axis=1, constants=(1,))
 op("Bincount DenseBincount", linear="2", constants=(1,), bins=Bins(0))
 op("HistogramFixedWidth", bins=Bins(0), instead="tf.math.bincount of the bucket numbers with minlength and maxlength")

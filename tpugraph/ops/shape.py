@@ -12,33 +12,36 @@ op = page("shape")
 
 # --------------------------------------------------------------------------- shapes as numbers
 
-op("Shape ShapeN Size Rank", role="shape", differentiable=False)
+op("Shape ShapeN", role="shape", differentiable=False)
+op("Size", role="size", differentiable=False)
+op("Rank", role="rank", differentiable=False)
 op("BroadcastArgs", constants=(0, 1))
-op("BroadcastGradientArgs", constants=(0, 1), sizes=(0, 1))
-op("ConcatOffset", constants=range, sizes=lambda count: range(1, count))
+op("BroadcastGradientArgs", role="broadcast_axes", constants=(0, 1), sizes=(0, 1))
+op("ConcatOffset", role="concat_offset", axis=0, constants=range, sizes=lambda count: range(1, count))
 op("InvertPermutation", dims="R -> R")
 op("Range", role="range", constants=(0, 1, 2), sizes=(0, 1, 2))
 op("LinSpace", constants=(2,))
-op("Const", role="constant")
+op("Const HostConst", role="constant")
 
 # --------------------------------------------------------------------------- other shapes
 
-op("Reshape", linear="0", alias="memory", constants=(1,), sizes=(1,))
-op("ExpandDims", linear="0", alias="memory", constants=(1,))
-op("Transpose ConjugateTranspose", linear="0", constants=(1,))
+op("Reshape", role="reshape", linear="0", alias="memory", constants=(1,), shaped_by=1)
+op("ExpandDims", linear="0", alias="memory", axis=1, constants=(1,))
+op("Transpose ConjugateTranspose", role="transpose", linear="0", constants=(1,))
 op("Slice", role="slice", linear="0", sizes=(1, 2))
-op("StridedSlice", role="slice", linear="0", constants=(3,), sizes=(1, 2, 3))
-op("StridedSliceGrad", linear="4", constants=(0, 3), sizes=(0, 1, 2, 3))
+op("StridedSlice", role="strided_slice", linear="0", constants=(3,), sizes=(1, 2, 3))
+op("StridedSliceGrad", role="slice_gradient", linear="4", constants=(0, 3), shaped_by=0, sizes=(1, 2, 3))
 op("Pad", role="pad", linear="0", constants=(1,), sizes=(1,))
 op("MirrorPad", linear="0", constants=(1,), sizes=(1,))
 op("MirrorPadGrad", linear="0", constants=(1,))
 op("PadV2", role="pad", linear="0+2", constants=(1,), sizes=(1,))
-op("Tile BroadcastTo", linear="0", constants=(1,), sizes=(1,))
-op("Fill", role="fill", linear="1", constants=(0,), sizes=(0,))
-op("Empty", constants=(0,), sizes=(0,))
-op("ReverseV2", linear="0", constants=(1,))
+op("Tile", role="tile", linear="0", constants=(1,), sizes=(1,))
+op("BroadcastTo", role="broadcast", linear="0", constants=(1,), shaped_by=1)
+op("Fill", role="fill", linear="1", constants=(0,), shaped_by=0)
+op("Empty", constants=(0,), shaped_by=0)
+op("ReverseV2", linear="0", axis=1, constants=(1,))
 op("Reverse", linear="0")
-op("Roll", linear="0", constants=(2,))
+op("Roll", linear="0", axis=2, constants=(2,))
 
 
 def _squeeze(call: Call) -> str | None:
@@ -99,10 +102,24 @@ def _one_hot(call: Call) -> str | None:
     return f"{indices}, -, ,  -> {indices[:axis]}*{indices[axis:]}"
 
 
-op("Pack", dims=_pack, linear="all")
+op("Pack", role="pack", dims=_pack, linear="all")
 op("Unpack", role="unpack", dims=_unpack, linear="all")
-op("ConcatV2", linear=_but_last, constants=(-1,))
-op("Concat", linear=lambda call: "+".join(str(i) for i in range(1, len(call.ranks))), constants=(0,))
-op("Split", linear="1", constants=(0,))
-op("SplitV", linear="0", constants=(1, 2), sizes=(1,), trusted=Trusted(ranks=(Rank(1, 1),), never=(("Tlen", "int8"),)))
-op("OneHot", dims=_one_hot, linear="2+3", differentiable=False, constants=(1,), sizes=(1,))
+op("ConcatV2", role="concat", linear=_but_last, axis=-1, constants=(-1,))
+op(
+    "Concat",
+    role="concat",
+    axis=0,
+    linear=lambda call: "+".join(str(i) for i in range(1, len(call.ranks))),
+    constants=(0,),
+)
+op("Split", role="split", linear="1", axis=0, constants=(0,))
+op(
+    "SplitV",
+    role="split",
+    linear="0",
+    axis=2,
+    constants=(1, 2),
+    sizes=(1,),
+    trusted=Trusted(ranks=(Rank(1, 1),), never=(("Tlen", "int8"),)),
+)
+op("OneHot", role="one_hot", dims=_one_hot, linear="2+3", differentiable=False, constants=(1,), sizes=(1,))

@@ -13,13 +13,16 @@ _INFEED = frozenset({"bool", "int32", "int64", "uint32", "bfloat16", "float32", 
 _REDUCED = frozenset({"float16", "bfloat16", "float32", "float64", "int32", "uint32"})
 """By the definition of the op."""
 
-op("ConfigureDistributedTPU ShutdownDistributedTPU TPUReplicateMetadata TPUCompilationResult", role="tpu")
+op("ConfigureDistributedTPU ShutdownDistributedTPU XlaSetDynamicDimensionSize", role="tpu")
+op("TPUReplicateMetadata", role="tpu_metadata")
+op("TPUCompilationResult", role="compilation_result")
 op("TPUReplicatedInput", role="cluster_input")
-op("TPUReplicatedOutput XlaSetDynamicDimensionSize", role="tpu")
+op("TPUReplicatedOutput", role="replicated_output")
 op("InfeedEnqueueTuple", role="tpu", dtypes=_INFEED)
-op("InfeedDequeueTuple", role="tpu", dtypes=_INFEED, trusted=Trusted(alike=("dtypes", "shapes")))
-op("OutfeedEnqueueTuple OutfeedDequeueTuple", role="tpu")
-op("CrossReplicaSum", role="tpu", dims="..., - -> ...", linear="0", dtypes=_REDUCED)
+op("InfeedDequeueTuple", role="infeed", dtypes=_INFEED, trusted=Trusted(alike=("dtypes", "shapes")))
+op("OutfeedEnqueueTuple", role="tpu")
+op("OutfeedDequeueTuple", role="outfeed")
+op("CrossReplicaSum", role="all_reduce", dims="..., - -> ...", linear="0", dtypes=_REDUCED)
 op("CollectiveReduceV2", effects=False)
 op("CollectiveGather", trusted=Trusted(most=(("group_size", 2**31 - 1),)))
 op(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph.ops.record import Write, page
+from tpugraph.ops.facts import Write
+from tpugraph.ops.record import page
 from tpugraph.ops.trusted import Rank, Trusted
 
 op = page("variable")
@@ -10,7 +11,8 @@ op = page("variable")
 op("VariableV2 Variable TemporaryVariable", role="ref_variable")
 op("VarHandleOp", role="resource_variable", effects=False)
 op("ReadVariableOp", role="read", effects=False)
-op("ResourceGather ResourceGatherNd", role="read_rows", effects=False)
+op("ResourceGather", role="read_rows", effects=False)
+op("ResourceGatherNd", role="read_places", effects=False)
 op("VariableShape", effects=False)
 op("RefIdentity", dims="elementwise", linear="all", alias="handle")
 op("IsVariableInitialized", role="is_initialized", resource_op="VarIsInitializedOp")
@@ -29,9 +31,11 @@ writes("Assign", "AssignVariableOp", Write("assign", (0,), 1))
 for _name in ("Add", "Sub"):
     writes(f"Assign{_name}", f"Assign{_name}VariableOp", Write("assign", (0,), 1, additive=True))
     writes(f"Scatter{_name}", f"ResourceScatter{_name}", Write("scatter", (0,), 2, 1, additive=True))
-    writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", Write("scatter", (0,), 2, 1, additive=True))
-for _name in ("Update", "Mul", "Div", "Min", "Max", "NdUpdate", "NdMin", "NdMax"):
+    writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", Write("scatter", (0,), 2, 1, additive=True, places=True))
+for _name in ("Update", "Mul", "Div", "Min", "Max"):
     writes(f"Scatter{_name}", f"ResourceScatter{_name}", Write("scatter", (0,), 2, 1))
+for _name in ("Update", "Min", "Max"):
+    writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", Write("scatter", (0,), 2, 1, places=True))
 op("CountUpTo", resource_op="ResourceCountUpTo")
 op("ResourceCountUpTo")
 

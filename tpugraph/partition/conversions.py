@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import constant
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placements import (
     Entries,
     Partial,
@@ -27,9 +27,8 @@ from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.whole_sizes import at
 from tpugraph.support.errors import ConversionError
 
-_OF_COUNTS = frozenset(
-    {"StridedSlice", "Cast", "Identity", "Prod", "GatherV2", "FloorDiv", "Squeeze", "Reshape", "Maximum"}
-)
+_DIVIDED = ops.computing(np.floor_divide, np.maximum)
+_OF_COUNTS = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.SLICES | ops.PICKS | ops.reducing("prod") | _DIVIDED
 """Ops that make a number of entries of the shape of a tensor that holds them."""
 
 
@@ -67,8 +66,11 @@ class Conversions:
         """The whole value of a partial one."""
         placement = self.placing.made(tensor)
         source = self.made_behind.get(tensor, tensor)
-        if isinstance(placement, Partial) and placement.op != "sum":
-            result, words = self.collectives.extreme(source, placement.op), f"the {placement.op} over the cores"
+        if isinstance(placement, Partial) and placement.reduce_op != "sum":
+            result, words = (
+                self.collectives.extreme(source, placement.reduce_op),
+                f"the {placement.reduce_op} over the cores",
+            )
         else:
             result, words = self.collectives.sum(source), "the sum over the cores"
             if self.factor != 1 and tensor.dtype.floating and tensor.node not in self.forward:
@@ -97,7 +99,7 @@ class Conversions:
                 return c.own_rows(self._gathered(node, tensor, source, placement), want)
             if isinstance(placement, Partial):
                 return c.own_rows(self._reduce(tensor), want)
-        if isinstance(want, Entries) and isinstance(placement, Replicate) and node.op == "Reshape":
+        if isinstance(want, Entries) and isinstance(placement, Replicate) and node.op in ops.RESHAPES:
             return c.own_entries(source, node.inputs[1])
         raise self._refusal(node, tensor, placement)
 
@@ -178,7 +180,7 @@ class Conversions:
             if len(counts) > 1:
                 return False  # a count by another one
             node = counts[0] if counts else node.inputs[0].node
-        return node.op in ("Shape", "Size")
+        return node.op in ops.SHAPES | ops.SIZES
 
     def _wider(self, tensor: Tensor, rows: Shard, level: object) -> Tensor:
         """A constant with a row for each example, for the whole batch."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_rules.slicing_ties import places
-from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.evidence.summed import back
 from tpugraph.analysis.placements import Partial
 from tpugraph.analysis.placing import Placing
@@ -21,7 +21,7 @@ from tpugraph.partition.one_over_rows import refuse_factors
 from tpugraph.partition.row_by_row import refuse_row_by_row
 from tpugraph.support.errors import ConversionError
 
-_BOUNDS = {"StridedSlice": (1, 2), "Slice": (1, 2), "TopKV2": (1,)}
+_BOUNDS = {**dict.fromkeys(ops.SLICES, (1, 2)), "TopKV2": (1,)}
 """Ops that take some rows of a batch, and the operands that say which."""
 
 
@@ -58,9 +58,9 @@ def _bounds(placing: Placing) -> Iterator[_Bound]:
 
 def _axes(node: Node, operand: int, rank: int) -> Iterator[tuple[int, int]]:
     """Each place of an operand whose number counts, with the dimension that it bounds."""
-    if node.op == "TopKV2":
+    if node.op in ops.TOP_K:
         yield 0, rank - 1
-    elif node.op == "Slice":
+    elif node.op in ops.PLAIN_SLICES:
         yield from ((axis, axis) for axis in range(rank))
     else:
         mask = int(node.attr("begin_mask" if operand == 1 else "end_mask", 0))
@@ -114,7 +114,11 @@ def _refuse_divisors(placing: Placing, count: int) -> None:
             continue
         elements, behind = d.elements(node.inputs[1]), constant_behind(node.inputs[1])
         one = elements[0] if elements and len(elements) == 1 else None
-        if behind.op not in ops.CONSTANTS or d.choice(behind.name) is not None or not isinstance(one, Unknown):
+        if (
+            behind.op not in ops.CONSTANTS
+            or d.constants.choice(behind.name) is not None
+            or not isinstance(one, Unknown)
+        ):
             continue
         counts = [size for size in back(d, node.inputs[0]) if follows_batch(size)]
         if (
@@ -156,7 +160,7 @@ def _refuse_one_row(placing: Placing) -> None:
     for node in d.untold:
         what = "of the gradient of a sum or a mean nothing says whether that is over the row"
         raise one_row.refusal(what, node, origin, d.rows)
-    for node in (node for node in placing.verdicts if node.op == "StridedSliceGrad"):
+    for node in (node for node in placing.verdicts if node.op in ops.SLICE_GRADIENTS):
         if one_row.of_new_dimensions(d, node):
             what = "the gradient of pairs of rows leaves out a sum over one of the two"
             raise one_row.refusal(what, node, origin, d.rows)
@@ -166,7 +170,11 @@ def _refuse_regrouped(placing: Placing) -> None:
     """Refuse rows that are reshaped to numbers none of which holds them: a share of the rows may be among these."""
     d = placing.d
     for node, one, other in d.sizes.conflicts if d.rows > 1 else ():
-        if not isinstance(node, Node) or node.op != "Reshape" or isinstance(one, Poly) == isinstance(other, Poly):
+        if (
+            not isinstance(node, Node)
+            or node.op not in ops.RESHAPES
+            or isinstance(one, Poly) == isinstance(other, Poly)
+        ):
             continue
         shape = source_of(node.inputs[1]).node
         if shape.op not in ops.CONSTANTS:
@@ -219,14 +227,14 @@ def _origin(placing: Placing, bound: _Bound, size: Size | None) -> str | None:
 
 def _refuse_beside_shares(placing: Placing) -> None:
     """Refuse a number that is said to be a share of the rows in one constant, and that others hold of which nothing is said."""
-    d = placing.d
-    others = d.beside_shares()
+    others = placing.d.beside_shares()
     if not others:
         return
+    shares, rows = placing.d.constants.shares, placing.d.rows
     name, number = next(iter(others.items()))
-    said = [held for value, held in d.shares.items() if value in others.values()]
+    said = [held for value, held in shares.items() if value in others.values()]
     raise ConversionError(
-        f"'{name}' is {number} as '{d.shares[number]}', which --batch_constants says to be a share of the {d.rows} rows of a "
+        f"'{name}' is {number} as '{shares[number]}', which --batch_constants says to be a share of the {rows} rows of a "
         "core's batch: gradients hold the sizes of the forward step once more, and nothing says whether this is one",
         node=name, origin=placing.graph.source,
         fix=f"--batch_constants={','.join([*said, *others])} without those that are numbers of the model: these to --literals",
@@ -242,11 +250,11 @@ def literal_bounds(placing: Placing) -> list[str]:
     found: dict[str, str] = {}
     for bound in _bounds(placing) if d.rows > 1 else ():
         behind, node = constant_behind(bound.operand), bound.node
-        if behind.op not in ops.CONSTANTS or d.choice(behind.name) is not None:
+        if behind.op not in ops.CONSTANTS or d.constants.choice(behind.name) is not None:
             continue
         numbers = constant(behind).ravel().tolist()
         number = numbers[bound.place] if bound.place < len(numbers) else 0
-        least = 1 if node.op == "TopKV2" else 2  # a slice from the second row on takes no share of them
+        least = 1 if node.op in ops.TOP_K else 2  # a slice from the second row on takes no share of them
         if least <= number < bound.rows.at(d.rows) and not bound.rows.c[0]:
             found[behind.name] = (
                 f"'{node.name}' ({node.op}) takes {number} of the {bound.rows.at(d.rows)} rows of a core's batch: read as a "
@@ -261,7 +269,7 @@ def _in_doubt(placing: Placing, bound: _Bound, size: Size | None) -> bool:
     d = placing.d
     if d.rows == 1:  # the largest of one row, or one row sorted
         written = isinstance(size, Unknown) and isinstance(size.origin, tuple)
-        return d.sums_left_out and bound.node.op == "TopKV2" and written and known(size) == 1  # type: ignore[arg-type]
+        return d.sums_left_out and bound.node.op in ops.TOP_K and written and known(size) == 1  # type: ignore[arg-type]
     if not isinstance(size, Unknown) or isinstance(known(size), Poly) or size.value < 1:
         return False
     return size.origin is None or (size.root() in d.defaulted and size.value % d.rows == 0)

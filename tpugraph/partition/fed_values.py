@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions, Dims, Elements
+from tpugraph.analysis.dimension_facts import Dims, Elements
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.input_rows import Same, dims_from_input, same_in_each_batch
 from tpugraph.analysis.placements import REPLICATE, Entries, PerCore, Placement, Shard, Sized
 from tpugraph.analysis.placing import Placing, shard_of

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tpugraph import ops
+from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.lookup_ties import handle_dims
-from tpugraph.analysis.dimensions import Dimensions, Dims
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node, Tensor, Use
 from tpugraph.ops.record import Call
@@ -37,7 +38,7 @@ def _goes_to(d: Dimensions, node: Node) -> Iterator[tuple[int, Dims]]:
     shape = handle_dims(node.inputs[fact.variables[0]]) if fact is not None and fact.rows is None else None
     if fact is not None and shape is not None:
         yield fact.value, shape
-    if node.op == "AddN" or (node.op in ops.BACKPROPAGATION and _elementwise(d, node)):
+    if node.op in ops.ADD_N or (node.op in ops.BACKPROPAGATION and _elementwise(d, node)):
         least = min((d.dims(t) or () for t in node.inputs), key=lambda dims: sum(map(follows_batch, dims)))
         yield from ((index, least) for index, t in enumerate(node.inputs) if t.node.op not in ops.CONSTANTS)
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
-from tpugraph.analysis.dimensions import Dimensions, constant
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.support.errors import ConversionError

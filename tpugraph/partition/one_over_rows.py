@@ -23,7 +23,7 @@ def divide_instead(graph: Graph, d: Dimensions) -> list[str]:
     made: dict[str, str] = {}
     for factor in list(factors(d)):
         number = factor.constant
-        if number.name in made or not (d.choice(number.name) or factor.witnesses == _ALL):
+        if number.name in made or not (d.constants.choice(number.name) or factor.witnesses == _ALL):
             continue
         made[number.name] = _divisor(graph, factor).name
     return list(made.values())

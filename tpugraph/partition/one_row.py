@@ -66,7 +66,7 @@ def _keep_rows(graph: Graph, dimensions: Dimensions) -> int:
     Such a sum is read by reshapes alone, and what they make has the batch that the sum would take away.
     """
     changed = 0
-    for node in [n for n in dimensions.order if n.op == "Sum"]:
+    for node in [n for n in dimensions.order if n.op in ops.SUMS]:
         readers = [use.node for use in node.uses()]
         kept = [_kept(dimensions, node, reader) for reader in readers]
         axes = kept[0] if kept else set()
@@ -135,9 +135,9 @@ def _numbers(graph: Graph, node: Node, source: Tensor, name: str, axes: list[int
 
 def _summed_away(d: Dimensions, node: Node) -> tuple[int, list[int]]:
     """The operand of which a node's result has lost dimensions of one row, and these."""
-    if node.op == "Reshape":
+    if node.op in ops.RESHAPES:
         return 0, _reshaped_away(d, node)
-    if node.op == "StridedSliceGrad":
+    if node.op in ops.SLICE_GRADIENTS:
         return 4, of_new_dimensions(d, node)
     return 0, []
 
@@ -168,7 +168,7 @@ def _reshaped_away(d: Dimensions, node: Node) -> list[int]:
 def _kept(d: Dimensions, node: Node, reader: Node) -> set[int]:
     """The dimensions of one row that a Sum takes away and that the reshape of its result has again."""
     dims, numbers = d.dims(node.inputs[0]), d.numbers(node.inputs[1])
-    made = d.dims(reader.out()) if reader.op == "Reshape" else None
+    made = d.dims(reader.out()) if reader.op in ops.RESHAPES else None
     if not dims or numbers is None or made is None:
         return set()
     gone = {n % len(dims) for n in numbers}

@@ -2,27 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from tpugraph import analysis
 from tpugraph.analysis import dimension_rules as _dimension_rules  # registers its rules
 from tpugraph.analysis import evidence
 from tpugraph.analysis import placement_rules as _placement_rules  # registers its rules
+from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.step import ClosedShapes, SplitConstants
-from tpugraph.ir import Graph, Node
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.partition import one_row
-from tpugraph.partition.fed_values import read_from_host, values_fed
+from tpugraph.partition.fed_values import FedValues, read_from_host, values_fed
 from tpugraph.partition.numbered_constants import compute_instead
 from tpugraph.partition.one_over_rows import divide_instead
 
 _ = (_dimension_rules, _placement_rules)
 
 
-def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, str] | None = None,
-            chosen: Mapping[str, bool] | None = None, nodes: analysis.NodeSet | None = None,
-            split: SplitConstants | None = None) -> Placing:  # fmt: skip
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked for of a step: the dimensions of its tensors, whatever order of its nodes.
+
+    Attributes:
+        graph: the graph.
+        rows: rows of one core's batch.
+        whole: rows of all cores.
+        dims: the dimensions of what comes in.
+        sizes: the elements of the sizes that come in.
+        closed: what is known of shapes that were closed.
+        settled: constants that are settled, by name.
+        only: the constants that may hold the size of the batch; None where any may.
+    """
+
+    graph: Graph
+    rows: int
+    whole: int
+    dims: dict[Tensor, Dims]
+    sizes: dict[Tensor, Elements]
+    closed: ClosedShapes
+    settled: dict[str, bool]
+    only: set[str] | None
+
+    def found(self, order: Sequence[Node], *, ones: bool, sure_writes: bool = True) -> Dimensions:
+        """The dimensions, with all that speaks for them; ``ones`` says whether a 1 may be a number of rows."""
+        made = Dimensions(
+            self.graph,
+            order,
+            self.rows,
+            self.dims,
+            self.sizes,
+            shape_of=self.closed.shape_of,
+            chosen=self.settled,
+            whole=self.whole,
+            only=self.only,
+            ones=ones,
+            literal_ones=self.closed.ones,
+            sure_writes=sure_writes,
+        )
+        evidence.weigh(made)
+        return made
+
+    def least_conflicting(self, order: Sequence[Node]) -> Dimensions:
+        """The dimensions, with numbers of one row only where the step has parts of one row, or contradicts itself without."""
+        dimensions = self.found(order, ones=False)
+        conflicts = len(dimensions.sizes.conflicts)
+        if self.rows == 1 or not (conflicts or dimensions.has_parts_of_one_row()):
+            return dimensions
+        other = self.found(order, ones=True)
+        return other if len(other.sizes.conflicts) < max(conflicts, 1) else dimensions
+
+    def least_contradictory(self, order: Sequence[Node], dimensions: Dimensions) -> Dimensions:
+        """The dimensions, with writes whose sums over one row were left out where the step contradicts itself without."""
+        if not dimensions.sums_left_out or self.whole == self.rows or not one_row.contradictions(dimensions):
+            return dimensions
+        other = self.found(order, ones=True, sure_writes=False)
+        return other if one_row.contradictions(other) < one_row.contradictions(dimensions) else dimensions
+
+
+def analyse(
+    graph: Graph,
+    rows: int,
+    count: int = 1,
+    *,
+    policies: Mapping[str, str] | None = None,
+    chosen: Mapping[str, bool] | None = None,
+    nodes: analysis.NodeSet | None = None,
+    split: SplitConstants | None = None,
+) -> Placing:
     """The placements of a training step, with its dimensions and sizes.
 
     Args:
@@ -39,41 +109,46 @@ def analyse(graph: Graph, rows: int, count: int = 1, *, policies: Mapping[str, s
     # Who asks whether a 1 is a row must find it settled.
     after = _sources(graph, closed.shape_of) if rows == 1 else None
     order = analysis.loop_order(graph, device, after)
-    fed = values_fed(graph, read_from_host(graph, device, closed.shape_of if nodes is None else {}), rows,
-                     None if split is not None else lambda of_host: analyse(graph, rows, nodes=of_host))  # fmt: skip
+    read = read_from_host(graph, device, closed.shape_of if nodes is None else {})
+    fed = values_fed(graph, read, rows, None if split is not None else partial(_of_host, graph, rows))
     if nodes is None:
         fed.refuse_several_rows(graph.source)
+    asked = _asked(graph, rows, rows * count, fed, closed, dict(chosen or {}), split)
+    dimensions = asked.least_contradictory(order, asked.least_conflicting(order))
+    if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
+        order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
+        dimensions = asked.found(order, ones=True)
+    if count > 1 and nodes is None and split is None and _made_anew(graph, dimensions, asked.settled):
+        order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
+        dimensions = asked.found(order, ones=dimensions.ones)
+    fed.place_constants(dimensions, graph.source)
+    return Placing(graph, order, dimensions, fed.placements, policies=policies)
+
+
+def _of_host(graph: Graph, rows: int, nodes: analysis.NodeSet) -> Placing:
+    """The placements of nodes of the host."""
+    return analyse(graph, rows, nodes=nodes)
+
+
+def _asked(
+    graph: Graph,
+    rows: int,
+    whole: int,
+    fed: FedValues,
+    closed: ClosedShapes,
+    settled: dict[str, bool],
+    split: SplitConstants | None,
+) -> _Asked:
+    """What is asked for of a step, with what is known of its constants."""
     dims, sizes = fed.dims, fed.elements
+    only: set[str] | None = None
     if split is not None:
         dims |= {graph[name].out(): held for name, held in split.dims.items() if name in graph}
         sizes |= {graph[name].out(): held for name, held in split.elements.items() if name in graph}
-    settled, only = dict(chosen or {}), None if split is None else set(split.names())
-    if closed.ones is not None and only is None:  # no shape of the batch was a constant before
+        only = set(split.names())
+    elif closed.ones is not None:  # no shape of the batch was a constant before
         only = {*closed.shape_of, *settled}
-
-    def found(ones: bool, *, sure_writes: bool = True) -> Dimensions:
-        made = Dimensions(graph, order, rows, dims, sizes, shape_of=closed.shape_of, chosen=settled, whole=rows * count,
-                          only=only, ones=ones, literal_ones=closed.ones, sure_writes=sure_writes)  # fmt: skip
-        evidence.weigh(made)
-        return made
-
-    dimensions = found(ones=False)
-    if rows > 1 and (dimensions.sizes.conflicts or dimensions.has_parts_of_one_row()):
-        other = found(ones=True)
-        if len(other.sizes.conflicts) < max(len(dimensions.sizes.conflicts), 1):
-            dimensions = other
-    if dimensions.sums_left_out and count > 1 and one_row.contradictions(dimensions):
-        other = found(ones=True, sure_writes=False)
-        if one_row.contradictions(other) < one_row.contradictions(dimensions):
-            dimensions = other
-    if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
-        order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
-        dimensions = found(ones=True)
-    if count > 1 and nodes is None and split is None and _made_anew(graph, dimensions, settled):
-        order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
-        dimensions = found(ones=dimensions.ones)
-    fed.place_constants(dimensions, graph.source)
-    return Placing(graph, order, dimensions, fed.placements, policies=policies)
+    return _Asked(graph, rows, whole, dims, sizes, closed, settled, only)
 
 
 def _made_anew(graph: Graph, dimensions: Dimensions, settled: dict[str, bool]) -> bool:

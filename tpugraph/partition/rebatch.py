@@ -10,7 +10,9 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import dimension_rules as _dimension_rules  # registers its rules
 from tpugraph.analysis import evidence
-from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, constant
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.dimension_facts import Dims, Elements
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Known, Poly, Size, follows_batch, known
 from tpugraph.analysis.step import ClosedShapes, SplitConstants
 from tpugraph.ir import Graph, Node, Tensor, Use
@@ -167,5 +169,5 @@ def _shapes(use: Use) -> bool:
 _SHAPED_BY = {"Reshape": 1, "Tile": 1, "BroadcastTo": 1, "Slice": 2, "Conv2DBackpropInput": 0, "Fill": 0}
 """Where a constant in doubt would change the shape of a result: of the size operands those that are a whole shape."""
 
-_HAND_ON = frozenset({"Pack", "ConcatV2", "Cast", "Identity", "ExpandDims"})
+_HAND_ON = ops.PACKS | ops.CONCATS | ops.SAME_NUMBERS | ops.SHAPED_ANEW - ops.RESHAPES
 """Ops that vectors of sizes are put together with."""

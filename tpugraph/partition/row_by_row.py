@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
-from tpugraph.analysis.dimensions import fixed
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Node, Tensor
 from tpugraph.support.errors import ConversionError

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
-from tpugraph.analysis.dimensions import fixed
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.known_sizes import known_scalar
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.builder import Builder
@@ -59,23 +61,21 @@ def distinct_rows(values: Tensor) -> DistinctRows | None:
     if node.op in ops.SEGMENT_GRADS and not values.port:
         count = known_scalar(node.inputs[3])
         return None if count is None else _of_table(values, node.out(1), count)
-    if node.op not in ("UnsortedSegmentSum", *_BY_PLACES):
+    if node.op not in ops.ROWS_OPERAND:
         return None
-    unique = source_of(node.inputs[1], ops.IDENTITIES | {"Cast", "Reshape"})
+    unique = source_of(node.inputs[1], ops.IDENTITIES | ops.CASTS | ops.RESHAPES)
     if unique.node.op not in ops.UNIQUE or unique.port != 1:
         return None
     numbers = unique.node.out(0)
     tables = [
-        variable_of(use.node.inputs[0]) for use in unique.node.uses(0) if use.node.op in _LOOKUPS and use.index == 1
+        variable_of(use.node.inputs[0]) for use in unique.node.uses(0) if use.node.op in ops.LOOKUPS and use.index == 1
     ]
     count = next((table.attr("shape")[0] for table in tables if table is not None and table.attr("shape")), None)
     return None if count is None else _of_table(values, numbers, count)
 
 
-_BY_PLACES = ("SparseSegmentSumGrad", "SparseSegmentMeanGrad", "SparseSegmentSqrtNGrad")
-"""Gradients whose second operand says to which row of the result a row belongs."""
-
-_LOOKUPS = ("GatherV2", "Gather", "ResourceGather")
+_SQUARES = ops.computing(np.square)
+_MULTIPLICATIONS = ops.computing(np.multiply)
 
 
 def _of_table(values: Tensor, numbers: Tensor, count: int) -> DistinctRows | None:
@@ -85,12 +85,12 @@ def _of_table(values: Tensor, numbers: Tensor, count: int) -> DistinctRows | Non
 
 def _squared(node: Node) -> Tensor | None:
     """What a node adds up the squares of, over all dimensions; None where it does something else."""
-    if node.op == "L2Loss":
+    if node.op in ops.SQUARED_SUMS:
         return node.inputs[0]
-    if node.op != "Sum" or not _all_dimensions(node):
+    if node.op not in ops.SUMS or not _all_dimensions(node):
         return None
     square = node.inputs[0].node
-    if square.op == "Square" or (square.op == "Mul" and square.inputs[0] == square.inputs[1]):
+    if square.op in _SQUARES or (square.op in _MULTIPLICATIONS and square.inputs[0] == square.inputs[1]):
         return square.inputs[0]
     return None
 
@@ -108,7 +108,10 @@ def _all_dimensions(node: Node) -> bool:
 def _parts(squared: Tensor) -> tuple[Tensor, ...]:
     """The lists of rows that stand one behind another in a gradient; that of one lookup alone."""
     source = source_of(squared, ops.IDENTITIES)
-    return source.node.inputs[:-1] if source.node.op == "ConcatV2" else (source,)
+    node = source.node
+    if node.op not in ops.CONCATS:
+        return (source,)
+    return tuple(node.inputs[i] for i in ops.record(node.op).data_operands(len(node.inputs)))
 
 
 def _replace(graph: Graph, node: Node, found: list[tuple[Tensor, DistinctRows | None]]) -> None:
@@ -120,7 +123,7 @@ def _replace(graph: Graph, node: Node, found: list[tuple[Tensor, DistinctRows | 
                                                    source=node, controls=[rows.numbers.node])  # fmt: skip
         halves.append(make.add("L2Loss", [whole], (), name="half"))
     total = make.add("AddN", halves, (), name="halves") if len(halves) > 1 else halves[0]
-    if node.op != "L2Loss":
+    if node.op not in ops.SQUARED_SUMS:
         total = make.reshape(make.add("AddV2", [total, total], (), name="squares"), [1 for _ in node.out().shape or ()])
     graph.note(total.node, "the rows of an id are added up over all cores before they are squared")
     graph.replace_uses(node.out(), total)

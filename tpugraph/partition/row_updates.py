@@ -161,7 +161,7 @@ def distinct_by(numbers: Tensor) -> Node | None:
 
 def total_of(unique: Node) -> Node | None:
     """The sum of the rows that have one number, where nothing else asks which of the distinct numbers each row has."""
-    total = next((use.node for use in unique.uses(1) if use.node.op == "UnsortedSegmentSum"), None)
+    total = next((use.node for use in unique.uses(1) if use.node.op in ops.UNSORTED_SUMS), None)
     return total if len(unique.uses(1)) == 1 else None
 
 
@@ -169,7 +169,7 @@ def only_counts(node: Node, total: Node) -> bool:
     """Whether a node only leads to the number of rows of a sum."""
     while node is not total:
         uses = node.uses()
-        if node.op not in (*ops.SHAPE_OF, "StridedSlice") or len(uses) != 1 or node.control_uses():
+        if node.op not in ops.SHAPE_OF | ops.STRIDED_SLICES or len(uses) != 1 or node.control_uses():
             return False
         node = uses[0].node
     return True

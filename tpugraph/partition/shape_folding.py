@@ -22,17 +22,17 @@ def fold(graph: Graph) -> dict[str, str]:
     shape_of: dict[str, str] = {}
     inside = analysis.conditional(graph)
     inside.update((node, None) for node, frame in analysis.frames(graph).items() if frame)
-    for node in graph.of_type("Shape", "ShapeN", "Size", "Rank"):
+    for node in graph.of_type(*ops.SHAPE_OF):
         kind = node.attr("out_type", attrs.dtype("int32"))
         for port, tensor in enumerate(node.inputs):
-            if not shapes.is_static(tensor.shape) or tensor.node.op == "Merge":
+            if not shapes.is_static(tensor.shape) or tensor.node.op in ops.MERGE:
                 continue
             value = _answer(node.op, tensor.shape, kind.name)
             constant = _beside(graph, node).constant(value, kind, name="folded", controls=node.controls).node
             if tensor.node in inside or tensor.node.op in ops.SWITCH:
                 graph.add_control(constant, _pivot(graph, tensor))  # else it would leave its loop body or branch
             graph.replace_uses(node.out(port), constant.out())
-            if tensor.shape and node.op != "Rank":
+            if tensor.shape and node.op not in ops.RANKS_OF:
                 shape_of[constant.name] = str(tensor)
         if not node.used_ports() and not node.control_uses():
             graph.remove(node)
@@ -44,7 +44,7 @@ def _pivot(graph: Graph, tensor: Tensor) -> Node:
     if tensor.node.op not in ops.SWITCH:
         return tensor.node
     readers = (use.node for use in tensor.node.uses(tensor.port))
-    found = next((node for node in readers if node.op == "Identity"), None)
+    found = next((node for node in readers if node.op in ops.IDENTITIES), None)
     return found or _beside(graph, tensor.node).identity(tensor, name="alive").node
 
 

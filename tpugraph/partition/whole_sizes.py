@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_rules.slicing_ties import places
-from tpugraph.analysis.dimensions import constant
 from tpugraph.analysis.placements import Held, Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Known, Poly
@@ -17,25 +17,21 @@ from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.partition.collectives import Collectives
 
-_TOLD_BOUNDS = frozenset(
-    {
-        *ops.PADS,
-        *ops.SLICES,
-        "StridedSliceGrad",
-        "SplitV",
-        "Range",
-        "TensorListReserve",
-        "BroadcastGradientArgs",
-        "ConcatOffset",
-    }
+_LISTS = frozenset(op for op, held in ops.LIST_CONTENTS.items() if held.length is not None)
+_TOLD_BOUNDS = (
+    ops.PADS
+    | ops.SLICES
+    | ops.SLICE_GRADIENTS
+    | ops.SPLITS
+    | ops.RANGES
+    | ops.BROADCAST_AXES
+    | ops.CONCAT_OFFSETS
+    | _LISTS
 )
 """Ops told sizes that are not those of their output, where a negative one has a meaning."""
 
-_COMPARES = frozenset({"BroadcastGradientArgs"})
-"""Ops that compare shapes, of which one may be that of the whole batch and the other that of a core's."""
-
-_TAKES = {"TensorArrayGatherV3": "element_shape", "TensorArrayConcatV3": "element_shape_except0"}
-"""Ops that take elements out of a TensorArray, and the attribute that says their shape."""
+_ELEMENT_SHAPES = ("element_shape", "element_shape_except0")
+"""Attributes that say the shape of the elements of a container, or that but for its first dimension."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,9 @@ class WholeSizes:
     def _compares_one_row(self, node: Node) -> bool:
         """Whether shapes are compared in which one row of a core's batch looks like a dimension to broadcast."""
         sizes = [s for i in _size_operands(node) for s in self.placing.sizes(node.inputs[i]) or ()]
-        return node.op in _COMPARES and any(isinstance(s, Poly) and s.at(self.placing.d.rows) == 1 for s in sizes)
+        return node.op in ops.BROADCAST_AXES and any(
+            isinstance(s, Poly) and s.at(self.placing.d.rows) == 1 for s in sizes
+        )
 
     def _is_whole(self, node: Node) -> bool:
         return bool(self._whole_axes(node.out())) or self._reads_whole(node)
@@ -101,9 +99,10 @@ class WholeSizes:
         """Containers, and what is taken out of them, say which shape an element has."""
         placing = self.placing
         for node in placing.verdicts:
-            handle = node.out() if node.op == "TensorArrayV3" else node.inputs[0] if node.op in _TAKES else None
-            if handle is None or not node.has_attr(_TAKES.get(node.op, "element_shape")):
+            name = next(filter(node.has_attr, _ELEMENT_SHAPES), None) if node.op in ops.CONTENTS else None
+            if name is None:
                 continue
+            handle = node.out() if node.op in ops.CONTAINERS else node.inputs[0]
             placement = placing.read(handle)
             held = placing.d.containers.get(placing.d.handles.get(handle, handle))
             element = placing.held.get(placement.key) if isinstance(placement, Held) else None
@@ -115,7 +114,6 @@ class WholeSizes:
                 continue
             rows = placing.d.rows
             local = tuple(at(s, rows if a == own else rows * self.count) for a, s in enumerate(dims))
-            name = _TAKES.get(node.op, "element_shape")
             placing.graph.set_attr(node, name, attrs.encode(local[1:] if name.endswith("except0") else local))
 
     def _shape(self, tensor: Tensor) -> Shape:
@@ -155,28 +153,23 @@ class WholeSizes:
         graph, placing = self.placing.graph, self.placing
         shape = self._local(node.out())
         told: dict[int, list[int]] = {}
-        if node.op == "Tile":
+        shaped_by = ops.record(node.op).shaped_by
+        if node.op in ops.TILES:
             told[1] = [a // max(b, 1) for a, b in zip(shape, self._local(node.inputs[0]), strict=True)]
-        elif node.op in ("Reshape", "BroadcastTo", "SparseToDense"):
-            told[1] = shape
-        elif node.op == "ScatterNd":
-            told[2] = shape
-        elif node.op.startswith("UnsortedSegment"):
+        elif node.op in ops.UNSORTED_SEGMENTS:
             told[2] = shape[:1]
-        elif node.op == "OneHot":
+        elif node.op in ops.ONE_HOTS:
             axis = int(node.attr("axis", -1))
             told[1] = [shape[axis]]
         elif node.op in _TOLD_BOUNDS:
             for index in _size_operands(node):
                 sizes = placing.sizes(node.inputs[index])
                 if sizes is not None and any(isinstance(s, Poly) for s in sizes):
-                    told[index] = self._bounds(node, sizes, whole=whole or node.op in _COMPARES)
-            if node.op == "StridedSliceGrad":
-                told[0] = shape
-        elif node.op in ("MatrixDiagV2", "MatrixDiagV3"):
+                    told[index] = self._bounds(node, sizes, whole=whole or node.op in ops.BROADCAST_AXES)
+        elif node.op in ops.DIAGONALS:
             told = {i: [shape[i - 4]] for i in (2, 3) if placing.d.numbers(node.inputs[i]) != [-1]}
-        elif _size_operands(node) == (0,) and node.op != "TensorArrayV3":
-            told[0] = shape
+        if shaped_by is not None:
+            told[shaped_by] = shape
         for index, value in told.items():
             operand = node.inputs[index]
             if (value is shape or node.op not in _TOLD_BOUNDS) and min(value, default=0) < 0:

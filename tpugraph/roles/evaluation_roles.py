@@ -103,7 +103,7 @@ def _named_updates(found: PlainStep, metrics: Metrics) -> list[Finding]:
         writes = [n for n in graph.ancestors([end]) if n.op in ops.WRITES and n not in found.restored]
         nodes.update((node, f"updates the metric '{name}'") for node in writes or [end])
     found.check_no_training("eval", [n for n in nodes if n.op in ops.WRITES])
-    return [Finding(node.name, reason) for node, reason in nodes.items() if node.op != "NoOp"]
+    return [Finding(node.name, reason) for node, reason in nodes.items() if node.op not in ops.GROUPS]
 
 
 def _metric_variables(found: PlainStep) -> list[Node]:

@@ -126,7 +126,7 @@ def _unread_gradient(node: Node, backward: Mapping[Node, None]) -> bool:
     """
     node = source_of(node.out()).node
     for group in node.control_uses():
-        together = group.controls if group.op == "NoOp" else ()
+        together = group.controls if group.op in ops.GROUPS else ()
         handed_on = {
             reader.inputs[0].node
             for reader in group.control_uses()

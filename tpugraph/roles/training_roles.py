@@ -111,10 +111,11 @@ def find_variables(
     variables = {node.name: Variable(node.name) for node in graph.of_type(*ops.VARIABLES)}
     for node in writes:
         written = written_variables(node)
-        if node in cone or node in restored or ops.WRITES[node.op].kind != "assign" or not written:
+        fact = ops.WRITES[node.op]
+        if node in cone or node in restored or fact.kind != "assign" or fact.additive or not written:
             continue
         variable = variables[written[0].name]
-        if variable.initializer is None and node.op in ("Assign", "AssignVariableOp"):
+        if variable.initializer is None:
             variable.initializer = node.name
     for node in updates:
         fact = ops.WRITES[node.op]
@@ -128,18 +129,20 @@ def find_variables(
 
 def _read_saver(save: Node, variables: dict[str, Variable]) -> None:
     for key, piece, tensor in saved_by(save) or ():
-        variable = variable_of(source_of(tensor, ops.READS | ops.IDENTITIES | {"Cast"}))
+        variable = variable_of(source_of(tensor, ops.READS | ops.IDENTITIES | ops.CASTS))
         if variable is not None:
             variables[variable.name].key = key
             variables[variable.name].slice = piece
 
 
 def _summaries(graph: Graph) -> list[Finding]:
-    merged = [n for n in graph.of_type("MergeSummary") if not any(u.node.op == "MergeSummary" for u in n.uses())]
+    merged = [
+        n for n in graph.of_type(*ops.MERGED_SUMMARIES) if not any(u.node.op in ops.MERGED_SUMMARIES for u in n.uses())
+    ]
     if merged:
         best = max(merged, key=lambda n: len(n.inputs))
         return [Finding(best.name, f"merges {len(best.inputs)} summaries")]
-    return [Finding(n.name, "a summary") for n in graph.of_type(*(ops.SUMMARIES - {"MergeSummary"}))]
+    return [Finding(n.name, "a summary") for n in graph.of_type(*(ops.SUMMARIES - ops.MERGED_SUMMARIES))]
 
 
 def input_reason(node: Node) -> str:

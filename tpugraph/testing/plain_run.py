@@ -22,6 +22,8 @@ from tpugraph.runtime.stall_watch import StallWatch
 from tpugraph.support.errors import RunError, TpuGraphError
 from tpugraph.testing.checkpoint_pieces import Values
 
+_SUMS = ops.ADD_N | ops.computing(np.add)
+
 
 class PlainRun:
     """A plain training graph, ready to run.
@@ -82,7 +84,7 @@ class PlainRun:
         if kind == "sum":
             varying = self.graph.descendants([self.graph[f.name] for f in self.roles.inputs], data_only=True)
             for node in cone:
-                joins = node in varying and node.op in ("Add", "AddV2", "AddN") and node.outputs is not None
+                joins = node in varying and node.op in _SUMS and node.outputs is not None
                 if joins and any(t.node not in varying and t.shape == () for t in node.inputs):
                     return f"'{node.name}' adds a term that does not depend on the data and counts once"
         return ""

@@ -109,5 +109,5 @@ def can_tap(graph: Graph) -> dict[str, Tensor]:
     return found
 
 
-_NO_VALUES = ops.SWITCH | ops.EXIT | {"Const"}
+_NO_VALUES = ops.SWITCH | ops.EXIT | ops.CONSTANTS
 """What hands on to one side alone, what leaves a loop inside of the step's own frame, and what is no news."""

@@ -48,7 +48,7 @@ class Relation:
         if isinstance(placement, Entries) and placement.role == "values":
             return "put together along dimension 0"
         if isinstance(placement, Partial):
-            return "averaged over the cores" if self.averaged else _COMBINED[placement.op][0]
+            return "averaged over the cores" if self.averaged else _COMBINED[placement.reduce_op][0]
         return ""
 
     def whole(self, parts: Sequence[Array]) -> Array:
@@ -61,7 +61,7 @@ class Relation:
         if len(parts) == 1 or isinstance(placement, Replicate):
             return parts[0]
         if isinstance(placement, Partial):
-            combined = np.mean if self.averaged else _COMBINED[placement.op][1]
+            combined = np.mean if self.averaged else _COMBINED[placement.reduce_op][1]
             return np.asarray(combined(np.stack([np.asarray(part, _wide(part)) for part in parts]), axis=0))
         if isinstance(placement, Shard):
             return _joined([_counted(part, placement, core) for core, part in enumerate(parts)], placement)

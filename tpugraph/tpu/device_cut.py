@@ -158,7 +158,7 @@ class Step:
         ports = dict.fromkeys(node.used_ports())
         if node in self.roots or (node in self.inside and node.control_uses()):
             ports[0] = None
-        return [node.out(port) for port in ports] if node.op != "NoOp" or node in self.inside else []
+        return [node.out(port) for port in ports] if node.op not in ops.GROUPS or node in self.inside else []
 
     def _readers(self, tensor: Tensor) -> list[Node]:
         """What reads a value; what waits for the branch or the loop that it is in must be on the same side as well."""
@@ -176,7 +176,7 @@ class Step:
         self, sources: Iterable[Tensor], sinks: Iterable[Tensor], capacity: dict[Tensor, int]
     ) -> ShapeError:
         for tensor in (*sinks, *sources):
-            if tensor in capacity or tensor.node.op == "NoOp":
+            if tensor in capacity or tensor.node.op in ops.GROUPS:
                 continue
             kind, shape = tensor.dtype, tensor.shape
             if self._bound_to_place(tensor.node) and shapes.is_static(shape):

@@ -75,9 +75,9 @@ class DividedStep:
             node = stack.pop()
             followers = [use.node for use in node.uses()] + self.placed.beside(node)
             waiting = [n for n in node.control_uses() if n not in self.behind]
-            if node.op in ops.WRITES or node.op == "NoOp":  # what is uniform may read what was written
+            if node.op in ops.WRITES or node.op in ops.GROUPS:  # what is uniform may read what was written
                 followers += waiting
-            followers += [n for n in waiting if n.op == "NoOp"]
+            followers += [n for n in waiting if n.op in ops.GROUPS]
             for follower in followers:
                 if follower in self.cone and follower not in found:
                     found[follower] = None

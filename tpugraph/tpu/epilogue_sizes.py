@@ -9,7 +9,7 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet
-from tpugraph.analysis.dimensions import constant
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.sizes import Known, Poly
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.frames import frames_around
@@ -45,7 +45,7 @@ class TailSizes:
         node = tensor.node
         if node in self.tail or self.placed.sizes(tensor) is None:
             return node not in self.tail and self.placed.level_rows(tensor) is not None
-        return node.op in {"Const"} | ops.SHAPE_OF or any(self.placed.only_here(t) for t in node.inputs)
+        return node.op in ops.CONSTANTS | ops.SHAPE_OF or any(self.placed.only_here(t) for t in node.inputs)
 
     def of(self, tensor: Tensor, total: Tensor, copies: Mapping[Node, Node]) -> Tensor:
         """What is read instead of a tensor.

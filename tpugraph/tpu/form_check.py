@@ -80,7 +80,7 @@ def _faults_of_cores(graph: Graph) -> Iterator[tuple[str, Node | None]]:
 def _faults_of_limit(graph: Graph) -> Iterator[tuple[str, Node | None]]:
     """The number of steps of a loop is a constant that a session reads before it runs anything."""
     first = graph[f"{_LIMIT}/Initializer"]
-    if first.op != "Const" or first.attr("value").shape != () or first.attr("value").item() < 1:
+    if first.op not in ops.CONSTANTS or first.attr("value").shape != () or first.attr("value").item() < 1:
         yield "the number of steps per loop is no constant of at least 1", first
 
 

@@ -149,7 +149,7 @@ def _rows_separate(graph: Graph) -> Iterator[Violation]:
         yield Violation(None, "it is not known where the device's part of the step ends", "run the pass separate-rows")
     for node in ends:
         for use in node.uses() if node is not None else []:
-            if use.node.op != "PlaceholderWithDefault":
+            if use.node.op not in ops.DEFAULTS:
                 yield Violation(use.node, "reads the rows of one core")
 
 
@@ -230,7 +230,7 @@ def _fed_to_outfeed(graph: Graph) -> Iterator[Violation]:
     """The host reads the device through the outfeed and cluster outputs only."""
     device = analysis.cluster_nodes(graph)
     for node in graph:
-        if node in device or node.op in ("TPUReplicatedOutput", "TPUCompilationResult"):
+        if node in device or node.op in ops.REPLICATED_OUTPUTS | ops.COMPILATION_RESULTS:
             continue
         for tensor in node.inputs:
             if tensor.node in device:

@@ -97,7 +97,7 @@ class Tail:
         graph, roles = self.graph, self.graph.roles
         side_of = sides(graph)
         watching = graph.ancestors(graph[f.name] for f in roles.summaries if f.name in graph)
-        for node in [*(n for n in watching if n.op in ops.SUMMARIES and n.op != "MergeSummary"), *self.step.moved]:
+        for node in [*(n for n in watching if n.op in ops.SUMMARIES - ops.MERGED_SUMMARIES), *self.step.moved]:
             if node in side_of and node in graph:
                 self._drop(node, _MAY_NOT_RUN)
         self.step.moved = [node for node in self.step.moved if node in graph]
@@ -197,7 +197,7 @@ class Tail:
     def _drop(self, node: Node, reason: str) -> None:
         """Take a node that cannot be fed out of the merged summary."""
         doomed = self.graph.descendants([node])
-        for merge in [n for n in doomed if n.op == "MergeSummary"]:
+        for merge in [n for n in doomed if n.op in ops.MERGED_SUMMARIES]:
             kept = [t for t in merge.inputs if t.node not in doomed]
             doomed.pop(merge)
             self.graph.set_inputs(merge, kept)

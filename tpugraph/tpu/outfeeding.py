@@ -71,7 +71,7 @@ class HostSide:
                 "max": ("Max", "largest over cores"),
                 "min": ("Min", "smallest over cores"),
             }
-            op, how = names[placement.op]
+            op, how = names[placement.reduce_op]
             value = self._combined(index, tensor, op)
         elif tensor.dtype.floating:
             value, how = self._combined(index, tensor, "Mean"), "mean over cores"

@@ -11,22 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, evidence, shapes
 from tpugraph.analysis import dimension_rules as _dimension_rules  # registers its rules
 from tpugraph.analysis import placement_rules as _placement_rules  # registers its rules
-from tpugraph.analysis.dimensions import Dimensions, constant
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.placements import REPLICATE, Entries, Held, Partial, PerCore, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
+from tpugraph.ops.arithmetic import truncated_quotient
 from tpugraph.support.errors import ShapeError
 from tpugraph.tpu.padded_batch import Batch
 
 _ = (_dimension_rules, _placement_rules)
 _FIX = "batch the dataset without drop_remainder, so that the graph is traced with an open number of rows"
-_SCALES = frozenset({"Mul", "RealDiv", "Div", "DivNoNan", "FloorDiv", "TruncateDiv"})
+_SCALES = ops.DIVISIONS | ops.computing(np.multiply, np.floor_divide, truncated_quotient)
 
 
 @dataclass(frozen=True)

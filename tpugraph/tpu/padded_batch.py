@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpugraph.analysis.batch_constants import Told
-from tpugraph.analysis.dimensions import Dims, Elements
+from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.placements import Entries, Placement, Shard
 from tpugraph.analysis.sizes import ROWS, Size, Unknown
 from tpugraph.ir import Tensor

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import graphdef
 from tpugraph.support import files
@@ -217,4 +218,4 @@ def _summary_beside_training(report: dict[str, Any]) -> list[str]:
 
 def cores_of(graph_def: Any) -> int | None:
     """How many cores a GraphDef runs on; None where it is a plain graph."""
-    return next((n.attr["num_replicas"].i for n in graph_def.node if n.op == "TPUReplicateMetadata"), None)
+    return next((n.attr["num_replicas"].i for n in graph_def.node if n.op in ops.METADATA), None)

@@ -39,7 +39,7 @@ def keep_remainder(graph: Graph, chain: list[Node], batcher: Node | None) -> lis
 
 def endless(chain: list[Node]) -> bool:
     """Whether the dataset repeats its elements for ever."""
-    counts = [node.inputs[1].node for node in chain if node.op == "RepeatDataset"]
+    counts = [node.inputs[1].node for node in chain if node.op in ops.REPEAT_DATASETS]
     return any(count.op in ops.CONSTANTS and (count.attr("value") < 0).any() for count in counts)
 
 

@@ -137,7 +137,7 @@ class _Walk:
         """Run the instructions of a computation; gives its result."""
         values: dict[str, Value] = {}
         for instruction in computation.instructions:
-            if instruction.op == "parameter":
+            if instruction.opcode == "parameter":
                 values[instruction.name] = arguments[int(instruction.text)]
             else:
                 operands = [values[name] for name in instruction.operands]
@@ -145,16 +145,16 @@ class _Walk:
         return values[computation.root]
 
     def _instruction(self, instruction: Instruction, operands: list[Value]) -> Value:
-        if instruction.op in _FORWARDS:
+        if instruction.opcode in _FORWARDS:
             return _forwarded(instruction, operands)
-        if instruction.op == "constant":
+        if instruction.opcode == "constant":
             return _nothing(instruction.shape)
         self._read(operands)
-        if instruction.op == "while":
+        if instruction.opcode == "while":
             return self._loop(instruction, operands[0])
-        if instruction.op in ("call", "conditional"):
+        if instruction.opcode in ("call", "conditional"):
             return self._called(instruction, operands)
-        if instruction.op.endswith("-done"):
+        if instruction.opcode.endswith("-done"):
             return _done(instruction, operands[0])
         made = self._made(instruction, operands)
         self.nodes.append(instruction.node)
@@ -181,7 +181,7 @@ class _Walk:
 
     def _called(self, instruction: Instruction, operands: list[Value]) -> Value:
         """A call, or the branches of a conditional one after the other, whose results are one."""
-        if instruction.op == "call":
+        if instruction.opcode == "call":
             (name,) = instruction.called("to_apply")
             return self._computation(self.module.computations[name], operands)
         names = instruction.called("branch_computations") or [
@@ -194,7 +194,7 @@ class _Walk:
 
     def _made(self, instruction: Instruction, operands: list[Value]) -> Value:
         """What an instruction makes, with operands in whose place the results may be."""
-        if instruction.op.endswith("-start") and instruction.op != "all-reduce-start":
+        if instruction.opcode.endswith("-start") and instruction.opcode != "all-reduce-start":
             return self._started(instruction, operands)
         made = self._new(instruction.shape, instruction.node)
         if '"ConcatBitcast"' in instruction.rest:  # its operands were made side by side
@@ -210,7 +210,7 @@ class _Walk:
     def _started(self, instruction: Instruction, operands: list[Value]) -> Value:
         """A transfer that goes on beside other instructions: its operands, its destination, and a flag."""
         shapes = instruction.shape if isinstance(instruction.shape, list) else []
-        if instruction.op == "copy-start":
+        if instruction.opcode == "copy-start":
             return [self._new(shapes[0], instruction.node), operands[0], None]
         rest = [self._new(shape, instruction.node) for shape in shapes[1:]]
         return [operands[0] if len(operands) == 1 else operands, *rest]
@@ -259,7 +259,7 @@ class _Walk:
 
 
 def _parameters(computation: Computation) -> list[Instruction]:
-    found = [i for i in computation.instructions if i.op == "parameter"]
+    found = [i for i in computation.instructions if i.opcode == "parameter"]
     return sorted(found, key=lambda i: int(i.text))
 
 
@@ -270,26 +270,26 @@ def _nothing(shape: Tree) -> Value:
 
 def _forwarded(instruction: Instruction, operands: list[Value]) -> Value:
     """What only names operands anew."""
-    if instruction.op == "tuple":
+    if instruction.opcode == "tuple":
         return operands
     (whole,) = operands
-    if instruction.op != "get-tuple-element":
+    if instruction.opcode != "get-tuple-element":
         return whole
     return whole[instruction.number("index")] if isinstance(whole, list) else None
 
 
 def _done(instruction: Instruction, started: Value) -> Value:
     """What a transfer has brought."""
-    if not isinstance(started, list) or instruction.op == "all-reduce-done":
+    if not isinstance(started, list) or instruction.opcode == "all-reduce-done":
         return started
-    return started[0] if instruction.op == "copy-done" else started[1]
+    return started[0] if instruction.opcode == "copy-done" else started[1]
 
 
 def _hints(instruction: Instruction, operands: int) -> Iterator[tuple[int, int]]:
     """Pairs of an operand and a result that the compiler takes for able to share memory."""
     for result, operand in _ALIASING.findall(instruction.rest.partition("output_to_operand_aliasing=")[2][:400]):
         yield int(operand), int(result or 0)
-    if instruction.op == "dynamic-update-slice":
+    if instruction.opcode == "dynamic-update-slice":
         yield 0, 0
     for text in _HINT.findall(instruction.rest):
         numbers = sorted(int(number.strip('"')) for number in text.split(",") if number)

@@ -28,7 +28,7 @@ class Instruction:
 
     Attributes:
         name: unique in the module.
-        op: what it does, such as ``fusion``.
+        opcode: what it does, such as ``fusion``.
         shape: what it gives.
         operands: the names of the instructions whose results it takes.
         text: what stands between the brackets of its operands.
@@ -37,7 +37,7 @@ class Instruction:
     """
 
     name: str
-    op: str
+    opcode: str
     shape: Tree
     operands: tuple[str, ...]
     text: str
@@ -106,9 +106,9 @@ def _computation(lines: Iterator[str]) -> Computation:
         match = _INSTRUCTION.match(line)
         if match is None:
             continue
-        marked, name, shape, op, text, rest = match.groups()
+        marked, name, shape, opcode, text, rest = match.groups()
         node = _OP_NAME.search(rest)
-        found.append(Instruction(name, op, _shape(shape), tuple(_OPERAND.findall(text)), text, rest,
+        found.append(Instruction(name, opcode, _shape(shape), tuple(_OPERAND.findall(text)), text, rest,
                                  node.group(1) if node else ""))  # fmt: skip
         root = name if marked else root
     return Computation(found, root)

@@ -126,7 +126,7 @@ class _Counters:
 def _make_stateless(graph: Graph, node: Node, key: Tensor, draw: Tensor) -> None:
     seed = _maker(graph).add("Pack", [key, draw], (2,), axis=0)
     shape, *limits = node.inputs
-    kind = node.attr("Tout") if node.op == "RandomUniformInt" else node.attr("dtype")
+    kind = node.attr("Tout" if node.has_attr("Tout") else "dtype")
     attributes = {"dtype": kind, "T": shape.dtype, "Tseed": _INT32}
     graph.retype(node, ops.STATELESS[node.op], inputs=[shape, seed, *limits], attrs=attributes)
 

@@ -120,7 +120,7 @@ def _take_count(graph: Graph, limit: Node, count: Tensor) -> None:
 def _aliases(handle: Node) -> list[Node]:
     """What reads a handle in the cluster, through the ops that hand it on."""
     found = readers(handle, through=ops.HANDLE_ALIASES | {"TPUReplicatedInput"})
-    return [node for node in found if in_cluster(node) or node.op in ops.IDENTITIES | {"TPUReplicatedInput"}]
+    return [node for node in found if in_cluster(node) or node.op in ops.IDENTITIES | ops.CLUSTER_INPUTS]
 
 
 # --------------------------------------------------------------------------- everything else from outside
@@ -191,7 +191,7 @@ def _drop_host(found: Cluster) -> None:
         graph.replace_control_uses(node, [])
     keep = {node for node in graph if in_cluster(node)}
     keep |= {t.node for node in keep for t in node.inputs if t.node.op in ops.CONSTANTS}
-    keep -= {node for node in keep if node.op in ("TPUReplicateMetadata", "TPUCompilationResult")}
+    keep -= {node for node in keep if node.op in ops.METADATA | ops.COMPILATION_RESULTS}
     for node in keep:
         graph.set_controls(node, [c for c in node.controls if c in keep])
     graph.remove_all(node for node in graph if node not in keep)

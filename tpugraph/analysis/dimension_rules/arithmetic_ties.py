@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
+from tpugraph.analysis.broadcast_sizes import broadcast
+from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.size_arithmetic import COMPUTED, formula, product
-from tpugraph.analysis.dimensions import Dimensions, Dims, rule
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, known
 from tpugraph.ir import Node, Tensor
 
@@ -23,8 +26,8 @@ def elementwise(d: Dimensions, node: Node) -> None:
     shapes = [d.dims(t) for t in node.inputs]
     if d.sums_left_out and node.op in ops.BACKPROPAGATION and len(node.inputs) == 2:
         dims = _forward_dims(d, node, shapes)
-    elif ops.record(node.op).broadcasts or (node.op == "AddN" and not d.sure_writes):
-        dims = d.broadcast(shapes)
+    elif ops.record(node.op).broadcasts or (node.op in ops.ADD_N and not d.sure_writes):
+        dims = broadcast(d.sizes, shapes)
     else:
         dims = max(shapes, key=lambda shape: -1 if shape is None else len(shape))  # a bound may be a scalar
         for other in shapes:
@@ -79,7 +82,7 @@ def by_signature(d: Dimensions, node: Node) -> None:
             if letter in letters:
                 d.sizes.tie(letters[letter], size)
             letters.setdefault(letter, size)
-    leading = d.broadcast(spread) if spread else ()
+    leading = broadcast(d.sizes, spread) if spread else ()
     for port, tokens in enumerate(signature.outputs):
         if port < len(node.outputs or ()):
             d.set(node.out(port), _filled(d, node.out(port), tokens, letters, leading, mixed))
@@ -105,7 +108,9 @@ def _filled(
             continue
         if static is None or len(static) < len(tail):
             return None
-        places.append(d._may_follow(static[index - len(tail)], out) if mixed else static[index - len(tail)] or -1)
+        places.append(
+            d.constants.may_follow(static[index - len(tail)], out) if mixed else static[index - len(tail)] or -1
+        )
     return (*(leading if tokens[:1] == ("...",) else ()), *places)
 
 
@@ -127,14 +132,16 @@ def _input_gradient(d: Dimensions, node: Node) -> None:
 
 # --------------------------------------------------------------------------- numbers made of sizes
 
+_EQUALITIES = ops.computing(np.equal)
+
 
 def _arithmetic(d: Dimensions, node: Node, out: Tensor) -> None:
-    if node.op == "Cast":
+    if node.op in ops.CASTS:
         d.set_elements(out, d.elements(node.inputs[0]))
         same_rows(d, node)
         formula(d, node)
         return
-    if node.op == "Equal":
+    if node.op in _EQUALITIES:
         _compared(d, node)
         return
     if node.op in COMPUTED and len(node.inputs) == 2:
@@ -160,30 +167,21 @@ def _compared(d: Dimensions, node: Node) -> None:
                 d.sizes.tie(x, y)
 
 
-_ON_LEVELS: dict[str, Callable[..., float | int | bool]] = {
-    "Add": operator.add, "AddV2": operator.add, "Sub": operator.sub, "Mul": operator.mul,
-    "Equal": operator.eq, "NotEqual": operator.ne, "Greater": operator.gt, "GreaterEqual": operator.ge,
-    "Less": operator.lt, "LessEqual": operator.le, "LogicalAnd": lambda a, b: a and b, "LogicalOr": lambda a, b: a or b,
-    "LogicalNot": operator.not_, "Neg": operator.neg, "Square": lambda a: a * a, "Maximum": max, "Minimum": min,
-    "Abs": abs,
-}  # fmt: skip
-
-
 def _levels(d: Dimensions, node: Node, out: Tensor) -> None:
     """What is made element by element of the same numbers everywhere is the same everywhere."""
+    function = ops.COMPUTES.get(node.op)
+    if function is None:
+        return
     given = [d.level(t) for t in node.inputs]
-    if node.op == "Mul" and 0 in [g for g in given if g is not None and not isinstance(g, bool)]:
+    if any(number is None for number in given):
         return
-    if any(g is None for g in given):
-        return
-    if node.op in _ON_LEVELS:
-        d.set_level(out, _ON_LEVELS[node.op](*given))
-    elif node.op == "Cast":
-        number = given[0]
-        kind = out.dtype.name
-        d.set_level(
-            out, bool(number) if kind == "bool" else float(number or 0) if out.dtype.floating else int(number or 0)
-        )
+    if function is np.multiply and not all(given):
+        return  # what is zero lives anywhere, a product where its factors do
+    with np.errstate(all="ignore"):
+        number = np.asarray(function(*given)).item()
+    if np.isfinite(number):
+        kind = bool if out.dtype.name == "bool" else float if out.dtype.floating else int
+        d.set_level(out, kind(number))
 
 
 @rule("Shape")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tpugraph import ops
+from tpugraph.analysis.dimension_facts import Container, Dims
 from tpugraph.analysis.dimension_rules.handed_on_ties import hand_on
 from tpugraph.analysis.dimension_rules.size_arithmetic import product
-from tpugraph.analysis.dimensions import Container, Dimensions, Dims, rule
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size
 from tpugraph.ir import Node, Tensor
 
@@ -129,34 +131,38 @@ def _array_size(d: Dimensions, node: Node) -> None:
 # --------------------------------------------------------------------------- lists
 
 
-@rule("EmptyTensorList TensorListReserve")
-def _list(d: Dimensions, node: Node) -> None:
-    out = node.out()
+def _new_list(d: Dimensions, out: Tensor) -> Container:
     d.handles[out] = out
-    held = d.containers[out] = Container()
-    if node.op == "TensorListReserve":
-        size = d.elements(node.inputs[1])
-        held.length = size[0] if size else None
-        shape = d.elements(node.inputs[0])
-        if shape is not None and None not in shape and all(d.sizes.at(s) >= 0 for s in shape):  # type: ignore[arg-type]
-            held.dims = tuple(shape)  # type: ignore[arg-type]
     d.set(out, ())
+    held = d.containers[out] = Container()
+    return held
+
+
+@rule("EmptyTensorList")
+def _empty_list(d: Dimensions, node: Node) -> None:
+    _new_list(d, node.out())
+
+
+@rule("TensorListReserve")
+def _reserved_list(d: Dimensions, node: Node) -> None:
+    held = _new_list(d, node.out())
+    size = d.elements(node.inputs[1])
+    held.length = size[0] if size else None
+    shape = d.elements(node.inputs[0])
+    if shape is not None and None not in shape and all(d.sizes.at(s) >= 0 for s in shape):  # type: ignore[arg-type]
+        held.dims = tuple(shape)  # type: ignore[arg-type]
 
 
 @rule("TensorListFromTensor")
 def _list_from(d: Dimensions, node: Node) -> None:
-    out = node.out()
-    d.handles[out] = out
-    held = d.containers[out] = Container()
-    dims = d.dims(node.inputs[0])
+    held, dims = _new_list(d, node.out()), d.dims(node.inputs[0])
     if dims:
         held.dims, held.length = dims[1:], dims[0]
-    d.set(out, ())
 
 
 @rule("TensorListPushBack TensorListSetItem")
 def _list_put(d: Dimensions, node: Node) -> None:
-    value = node.inputs[1] if node.op == "TensorListPushBack" else node.inputs[2]
+    value = node.inputs[ops.CONTENTS[node.op].puts or 0]
     _holds(d, _container(d, node), d.dims(value))
     hand_on(d, node.inputs[0], node.out())
     d.set(node.out(), ())

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from tpugraph import ops
+from tpugraph.analysis.broadcast_sizes import broadcast
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.arithmetic_ties import by_signature, same_rows
 from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
-from tpugraph.analysis.dimensions import Dimensions, fixed, rule
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import known
 from tpugraph.ir import Node, Tensor
 
 # --------------------------------------------------------------------------- alike
 
 
-_SAME_VALUE = ops.IDENTITIES | ops.ENTER | ops.EXIT | {"CheckNumerics"}
+_SAME_VALUE = ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.VALUE_CHECKS
 
 
 @rule("""Identity StopGradient PreventGradient Snapshot EnsureShape CheckNumerics CheckNumericsV2 RefIdentity Enter RefEnter
@@ -25,8 +27,8 @@ def alike(d: Dimensions, node: Node) -> None:
         return
     source, out = node.inputs[0], node.out()
     d.set(out, d.dims(source))
-    if node.op == "ZerosLike" or node.op == "OnesLike":
-        one = node.op == "OnesLike"
+    if node.op in ops.FILLED_LIKE:
+        one = bool(ops.COMPUTES[node.op](0))
         d.set_level(out, one if out.dtype.name == "bool" else int(one))
         return
     if node.op in _SAME_VALUE:
@@ -101,7 +103,7 @@ def _select(d: Dimensions, node: Node) -> None:
 
 @rule("SelectV2")
 def _select_v2(d: Dimensions, node: Node) -> None:
-    d.set(node.out(), d.broadcast([d.dims(t) for t in node.inputs]))
+    d.set(node.out(), broadcast(d.sizes, [d.dims(t) for t in node.inputs]))
     _choose(d, node)
 
 
@@ -151,16 +153,16 @@ def _reduction(d: Dimensions, node: Node) -> None:
     gone = {a % len(dims) for a in axes} if dims else set()
     d.tie(d.dims(node.inputs[1]), (len(axes),))  # how many dimensions go is no number of rows
     d.set(out, [1 if i in gone else s for i, s in enumerate(dims) if keep or i not in gone])
-    elements, level = d.elements(source), d.level(source)
-    if node.op == "Prod" and elements is not None and None not in elements and (not dims or gone):
+    elements, level, reduce_op = d.elements(source), d.level(source), ops.record(node.op).reduce_op
+    if reduce_op == "prod" and elements is not None and None not in elements and (not dims or gone):
         d.set_elements(out, [product(d, elements)])  # type: ignore[arg-type]
-    if node.op == "Sum" and elements is not None and None not in elements and len(dims) == 1 and gone:
+    if reduce_op == "sum" and elements is not None and None not in elements and len(dims) == 1 and gone:
         d.set_elements(out, [total(d, elements)])  # type: ignore[arg-type]
     if level is None:
         return
-    if node.op in ("Max", "Min", "Mean", "All", "Any"):
+    if reduce_op in ("max", "min", "mean", "all", "any"):
         d.set_level(out, level)
-    elif node.op == "Sum" and len(gone) == len(dims) and level == int(level) and level:
+    elif reduce_op == "sum" and len(gone) == len(dims) and level == int(level) and level:
         count = product(d, [int(level), *dims])
         d.set_elements(out, [count])
 
@@ -175,14 +177,20 @@ def _top_k(d: Dimensions, node: Node) -> None:
             d.set(node.out(port), (*dims[:-1], many[0]))
 
 
-@rule("Diag MatrixDiagV2 MatrixDiagV3")
+@rule("Diag")
 def _diag(d: Dimensions, node: Node) -> None:
+    dims = d.dims(node.inputs[0])
+    d.set(node.out(), None if dims is None else (*dims, *dims))
+
+
+@rule("MatrixDiagV2 MatrixDiagV3")
+def _matrix_diag(d: Dimensions, node: Node) -> None:
     dims, out = d.dims(node.inputs[0]), node.out()
-    if dims is None or (node.op != "Diag" and len(out.shape or ()) != len(dims) + 1):
+    if dims is None or len(out.shape or ()) != len(dims) + 1:
         d.fresh(out)
         return
-    d.set(out, (*dims, *dims) if node.op == "Diag" else (*dims, dims[-1]))
-    if node.op != "Diag" and fixed(node.inputs[1]) == [0]:
+    d.set(out, (*dims, dims[-1]))
+    if fixed(node.inputs[1]) == [0]:
         for side in (d.elements(t) for t in node.inputs[2:4]):
             if side and side[0] is not None and d.sizes.at(side[0]) != -1:
                 d.sizes.tie(side[0], dims[-1])

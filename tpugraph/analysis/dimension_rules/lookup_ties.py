@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tpugraph import ops
+from tpugraph.analysis.broadcast_sizes import broadcast
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, product, total
-from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, fixed, rule
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import variable_of
@@ -16,9 +21,10 @@ from tpugraph.ir.walks import variable_of
 @rule("GatherV2 Gather ResourceGather")
 def _gather(d: Dimensions, node: Node) -> None:
     indices, out = node.inputs[1], node.out()
-    table = handle_dims(node.inputs[0]) if node.op == "ResourceGather" else d.dims(node.inputs[0])
+    handle, named = node.op in ops.GATHERS, ops.record(node.op).axis
+    table = handle_dims(node.inputs[0]) if handle else d.dims(node.inputs[0])
     numbers = d.dims(indices)
-    axis = (fixed(node.inputs[2]) or [0]) if node.op == "GatherV2" else [0]
+    axis = [0] if named is None else fixed(node.inputs[named]) or [0]
     spread = int(node.attr("batch_dims", 0))
     if table is None or numbers is None:
         d.fresh(out)
@@ -28,7 +34,7 @@ def _gather(d: Dimensions, node: Node) -> None:
     for i in range(spread):
         d.sizes.tie(table[i], numbers[i])
     d.set(out, (*table[:place], *numbers[spread:], *table[place + 1 :]))
-    elements, picked = d.elements(node.inputs[0]) if node.op != "ResourceGather" else None, d.numbers(indices)
+    elements, picked = None if handle else d.elements(node.inputs[0]), d.numbers(indices)
     if elements is not None and len(table) == 1 and picked is not None and all(0 <= p < len(elements) for p in picked):
         d.set_elements(out, [elements[p] for p in picked])
 
@@ -94,7 +100,7 @@ def _unsorted_segment(d: Dimensions, node: Node) -> None:
     first = count[0] if count and count[0] is not None else None
     if first is None:
         shape = node.out().shape
-        first = d._may_follow(shape[0] if shape else None, node)
+        first = d.constants.may_follow(shape[0] if shape else None, node)
     d.set(node.out(), (first, *data[len(ids) :]))
 
 
@@ -110,7 +116,7 @@ def _scatter_nd(d: Dimensions, node: Node) -> None:
         d.sizes.product(made, taken)  # type: ignore[arg-type]
 
 
-_ON_THE_WAY = frozenset({"Identity", "ExpandDims", "Reshape", "Cast", "AddV2", "Add"})
+_ON_THE_WAY = ops.IDENTITIES | ops.SHAPED_ANEW | ops.CASTS | ops.computing(np.add)
 
 
 def _places_of_largest(tensor: Tensor) -> Node | None:
@@ -122,7 +128,7 @@ def _places_of_largest(tensor: Tensor) -> Node | None:
 
 @rule("GatherNd ResourceGatherNd")
 def _gather_nd(d: Dimensions, node: Node) -> None:
-    table = handle_dims(node.inputs[0]) if node.op == "ResourceGatherNd" else d.dims(node.inputs[0])
+    table = handle_dims(node.inputs[0]) if node.op in ops.GATHERS else d.dims(node.inputs[0])
     numbers = d.dims(node.inputs[1])
     if table is None or numbers is None or not numbers or not isinstance(numbers[-1], int) or numbers[-1] < 0:
         if numbers and isinstance(numbers[-1], Unknown) and table is not None and numbers[-1].value > 0:
@@ -141,7 +147,7 @@ def _broadcast_gradient_args(d: Dimensions, node: Node) -> None:
         for port in range(2):
             d.fresh(node.out(port))
         return
-    d.broadcast([tuple(a), tuple(b)])  # type: ignore[arg-type]
+    broadcast(d.sizes, [tuple(a), tuple(b)])  # type: ignore[arg-type]
     rank = max(len(a), len(b))
     known_sides = [[s for s in side if s is not None] for side in (a, b)]
     sides = [[1] * (rank - len(k)) + [d.sizes.at(s) if not follows_batch(s) else -1 for s in k] for k in known_sides]
@@ -205,10 +211,10 @@ def _dynamic_stitch(d: Dimensions, node: Node) -> None:
     source, data = node.inputs[0].node, d.dims(node.inputs[half])
     numbers = d.dims(node.inputs[0])
     if (
-        source.op == "DynamicPartition"
+        source.op in ops.PARTITIONS
         and data is not None
         and numbers is not None
-        and source.inputs[0].node.op == "Range"
+        and source.inputs[0].node.op in ops.RANGES
     ):
         which = d.dims(source.inputs[1])
         if which is not None:

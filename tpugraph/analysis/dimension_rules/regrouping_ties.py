@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions, Dims, Doubt, Elements, rule
+from tpugraph.analysis.dimension_facts import Dims, Doubt, Elements
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Unknown, follows_batch, known
 from tpugraph.ir import Node
 
@@ -24,8 +25,8 @@ def _reshape(d: Dimensions, node: Node) -> None:
         _tie_places(d, dims, wanted)
     if dims is not None:
         numbers = [d.sizes.at(w) for w in wanted or () if w is not None]
-        certain = -1 in numbers or not out.dtype.floating or not (d.sums_left_out or source.node.op == "Sum")
-        _regroup(d, dims, made, certain=certain, summed=not certain and source.node.op == "Sum")
+        certain = -1 in numbers or not out.dtype.floating or not (d.sums_left_out or source.node.op in ops.SUMS)
+        _regroup(d, dims, made, certain=certain, summed=not certain and source.node.op in ops.SUMS)
     d.set_level(out, d.level(source))
     d.set_elements(out, d.elements(source))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
-from tpugraph.analysis.dimensions import Dimensions, Dims, fixed, rule
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, Unknown
 from tpugraph.ir import Node
 
@@ -146,9 +149,9 @@ def _unpack(d: Dimensions, node: Node) -> None:
 
 @rule("ConcatV2 Concat")
 def _concat(d: Dimensions, node: Node) -> None:
-    old = node.op == "Concat"
-    parts = node.inputs[1:] if old else node.inputs[:-1]
-    axis = fixed(node.inputs[0] if old else node.inputs[-1])
+    record = ops.record(node.op)
+    parts = [node.inputs[i] for i in record.data_operands(len(node.inputs))]
+    axis = fixed(node.inputs[record.axis or 0])
     dims = [d.dims(t) for t in parts]
     if axis is None or any(x is None for x in dims):
         d.fresh(node.out())
@@ -193,9 +196,11 @@ def _concat_offset(d: Dimensions, node: Node) -> None:
 
 @rule("Split SplitV")
 def _split(d: Dimensions, node: Node) -> None:
-    source, axis = (node.inputs[1], node.inputs[0]) if node.op == "Split" else (node.inputs[0], node.inputs[2])
-    dims, place = d.dims(source), fixed(axis)
-    sizes = d.elements(node.inputs[1]) if node.op == "SplitV" else None
+    record = ops.record(node.op)
+    (source,) = record.data_operands(len(node.inputs))
+    dims, place = d.dims(node.inputs[source]), fixed(node.inputs[record.axis or 0])
+    told = record.size_operands(len(node.inputs))
+    sizes = d.elements(node.inputs[told[0]]) if told else None
     count = len(node.outputs or ())
     for port in range(count):
         out = node.out(port)
@@ -206,9 +211,9 @@ def _split(d: Dimensions, node: Node) -> None:
         piece = sizes[port] if sizes and sizes[port] is not None and d.sizes.at(sizes[port]) >= 0 else None  # type: ignore[arg-type]
         if piece is None:
             value = (out.shape or ())[at] if out.shape else None
-            if value is None and node.op == "Split" and d.sizes.at(dims[at]) >= 0:
+            if value is None and not told and d.sizes.at(dims[at]) >= 0:
                 value = d.sizes.at(dims[at]) // count
-            piece = d._may_follow(value, out)
-            if node.op == "Split" and not isinstance(dims[at], int):
+            piece = d.constants.may_follow(value, out)
+            if not told and not isinstance(dims[at], int):
                 d.sizes.product([dims[at]], [count, piece])
         d.set(out, (*dims[:at], piece, *dims[at + 1 :]))

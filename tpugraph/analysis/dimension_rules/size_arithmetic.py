@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions, Formula, constant
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.dimension_facts import Formula
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch
 from tpugraph.ir import Node, Tensor
+from tpugraph.ops.arithmetic import truncated_quotient
 
 
 def product(d: Dimensions, sizes: Sequence[Size]) -> Size:
@@ -109,33 +112,24 @@ def _remainder(d: Dimensions, x: Size, y: Size) -> Size | None:
     return d.sizes.at(x) % d.sizes.at(y)
 
 
-COMPUTED: dict[str, Callable[[Dimensions, Size, Size], Size | None]] = {
-    "FloorMod": _remainder,
-    "Mod": _remainder,
-    "Add": _sum,
-    "AddV2": _sum,
-    "Sub": difference,
-    "Mul": _product,
-    "FloorDiv": _floored,
-    "TruncateDiv": _floored,
-    "RealDiv": _quotient,
-    "Div": _quotient,
-    "Maximum": _largest,
-    "Minimum": _smallest,
+_OF_SIZES: dict[Callable[..., Any], Callable[[Dimensions, Size, Size], Size | None]] = {
+    np.add: _sum,
+    np.subtract: difference,
+    np.multiply: _product,
+    np.floor_divide: _floored,
+    truncated_quotient: _floored,
+    np.divide: _quotient,
+    np.remainder: _remainder,
+    np.fmod: _remainder,
+    np.maximum: _largest,
+    np.minimum: _smallest,
 }
+
+COMPUTED = {op: _OF_SIZES[function] for op, function in ops.COMPUTES.items() if function in _OF_SIZES}
 """What an op makes of two sizes; None where no size is known of it."""
 
 
 # --------------------------------------------------------------------------- numbers that are not whole
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Add": np.add, "AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply, "RealDiv": np.divide, "Div": np.divide,
-    "FloorDiv": np.floor_divide, "Maximum": np.maximum, "Minimum": np.minimum, "Neg": np.negative, "Floor": np.floor,
-    "Ceil": np.ceil, "Round": np.round, "Rint": np.rint, "Sqrt": np.sqrt, "Square": np.square, "Log": np.log, "Exp": np.exp,
-    "Identity": lambda x: x, "Cast": lambda x: x,
-}  # fmt: skip
-"""What an op computes of numbers; a cast rounds to the dtype of what it makes, as all of them do."""
-
 
 _KINDS = frozenset({"int32", "int64", "float16", "float32", "float64"})
 """The dtypes that NumPy computes with as TensorFlow does."""
@@ -146,7 +140,7 @@ _DEEPEST = 16
 
 def formula(d: Dimensions, node: Node) -> None:
     """Say how a number is computed of sizes; of a whole number made of such, what size it is."""
-    out, function = node.out(), _FUNCTIONS.get(node.op)
+    out, function = node.out(), ops.COMPUTES.get(node.op)
     if function is None or out.shape != () or out.dtype.name not in _KINDS:
         return
     parts = [_formula_of(d, tensor) for tensor in node.inputs]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import total
-from tpugraph.analysis.dimensions import Dimensions, Dims, fixed, rule
+from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, Unknown
 from tpugraph.ir import Node, Tensor
 
@@ -48,7 +51,7 @@ def _slice(d: Dimensions, node: Node) -> None:
 def _is_last_part(node: Node) -> bool:
     """Whether a slice takes the last of the parts that a tensor was joined of, as the gradient of a concatenation does."""
     offsets = node.inputs[1]
-    return offsets.node.op == "ConcatOffset" and offsets.port == len(offsets.node.inputs) - 2
+    return offsets.node.op in ops.CONCAT_OFFSETS and offsets.port == len(offsets.node.inputs) - 2
 
 
 @rule("StridedSlice")

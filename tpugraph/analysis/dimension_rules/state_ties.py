@@ -20,7 +20,7 @@ def _writes(d: Dimensions, node: Node) -> None:
                 d.sizes.tie(size, place)
     if fact.rows is not None and value is not None:
         numbers = d.dims(node.inputs[fact.rows])
-        if numbers is not None and "Nd" not in node.op:
+        if numbers is not None and not fact.places:
             d.tie(value[: len(numbers)], numbers)
             d.tie(value[len(numbers) :], table[1:] if table is not None else None)
     for port in range(len(node.outputs or ())):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import final, root, unsettled
@@ -39,8 +41,12 @@ def counted_by_shapes(d: Dimensions) -> None:
     """
     for node in d.order if d.ones else ():
         fact = ops.WRITES.get(node.op)
-        taken = source_of(node.inputs[fact.value], ops.IDENTITIES | {"Cast"}) if fact and fact.additive else None
-        if taken is None or taken.node.op != "StridedSlice" or taken.node.inputs[0].node.op not in ops.CONSTANTS:
+        taken = source_of(node.inputs[fact.value], ops.IDENTITIES | ops.CASTS) if fact and fact.additive else None
+        if (
+            taken is None
+            or taken.node.op not in ops.STRIDED_SLICES
+            or taken.node.inputs[0].node.op not in ops.CONSTANTS
+        ):
             continue
         elements, vector = d.elements(taken), [e for e in d.elements(taken.node.inputs[0]) or () if e is not None]
         one = unsettled(elements[0]) if elements and len(elements) == 1 else None
@@ -70,10 +76,9 @@ def behind_batches(d: Dimensions) -> None:
             d.reasons[start] = f"'{node.name}' has a number for each row, and begins there"
 
 
-_MOVED = frozenset({"Add", "AddV2", "Sub", "FloorMod", "Mod", "Minimum", "Maximum", "Less", "GreaterEqual", "Equal"})
-
-
-_SAME_NUMBERS = frozenset({"Cast", "Identity", "Reshape", "ExpandDims"})
+_REMAINDERS = ops.computing(np.remainder, np.fmod)
+_MOVED = _REMAINDERS | ops.computing(np.add, np.subtract, np.minimum, np.maximum, np.less, np.greater_equal, np.equal)
+_HANDED_ON = ops.SAME_NUMBERS | ops.SHAPED_ANEW
 
 
 def row_numbers(d: Dimensions) -> None:
@@ -91,9 +96,9 @@ def row_numbers(d: Dimensions) -> None:
                 if reader in seen or reader not in d.nodes:
                     continue
                 seen.add(reader)
-                if at in numbers and reader.op in _SAME_NUMBERS:
+                if at in numbers and reader.op in _HANDED_ON:
                     numbers.add(reader)
-                remainder = at in numbers and reader.op in ("FloorMod", "Mod")
+                remainder = at in numbers and reader.op in _REMAINDERS
                 share = at in numbers and reader.op in ops.DIVISIONS and use.index == 0
                 if (reader.op in _MOVED or share) and len(reader.inputs) == 2 and not remainder:
                     elements = d.elements(reader.inputs[1 - use.index])
@@ -101,5 +106,5 @@ def row_numbers(d: Dimensions) -> None:
                     if one is not None and one.value == d.sizes.at(count):
                         d.sizes.tie(one, count)
                         d.reasons[one] = f"numbers of rows meet it in '{reader.name}'"
-                if reader.op in _MOVED | _SAME_NUMBERS:
+                if reader.op in _MOVED | _HANDED_ON:
                     stack.append(reader)

@@ -97,7 +97,11 @@ def divided_before_sums(d: Dimensions) -> Iterator[tuple[Node, Node]]:
         divisor = elements[0] if elements and len(elements) == 1 and by.op in ops.CONSTANTS else None
         number = None if divisor is None else known(divisor)
         counts = [c for c in ahead(d, node, forward) if follows_batch(c)]
-        if isinstance(number, int) and d.choice(by.name) is None and any(d.sizes.at(c) == number for c in counts):
+        if (
+            isinstance(number, int)
+            and d.constants.choice(by.name) is None
+            and any(d.sizes.at(c) == number for c in counts)
+        ):
             yield node, by
 
 
@@ -129,7 +133,7 @@ def _tiled(d: Dimensions, numerator: Tensor) -> Size | None:
 def _keeps_rows(d: Dimensions, numerator: Tensor) -> bool:
     """Whether a tile directly in front of a division, of a batch of one row, is known to spread over none."""
     tile = source_of(numerator).node if d.ones else None
-    if tile is None or tile.op != "Tile" or spread(d, tile) is not None:
+    if tile is None or tile.op not in ops.TILES or spread(d, tile) is not None:
         return False
     return all(known(size) is not None for t in (tile.inputs[0], tile.out()) for size in d.dims(t) or ())
 

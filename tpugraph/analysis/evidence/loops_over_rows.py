@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import unsettled
@@ -14,7 +16,7 @@ from tpugraph.ir import Tensor
 def loop_limits(d: Dimensions) -> None:
     """A loop that takes the elements of a container one after the other has as many iterations as it has elements."""
     for node in d.order:
-        if node.op not in ("Less", "LessEqual", "Greater") or not any(u.node.op in _CONDITIONS for u in node.uses()):
+        if node.op not in ops.ORDERINGS or not any(u.node.op in _CONDITIONS for u in node.uses()):
             continue
         for counter, limit in (node.inputs, tuple(reversed(node.inputs))):
             elements = d.elements(limit)
@@ -37,16 +39,16 @@ def loop_limits(d: Dimensions) -> None:
                     d.reasons[one] = "the loop takes the rows of the batch one after the other"
 
     for node in d.order:  # tf.while_loop counts to maximum_iterations beside the condition of the model
-        if node.op == "LogicalAnd" and all(t.node.op == "Less" for t in node.inputs):
+        if node.op in _BOTH and all(t.node.op in _LESS for t in node.inputs):
             first, second = (d.elements(t.node.inputs[1]) for t in node.inputs)
             if first and second and None not in (first[0], second[0]) and d.sizes.at(first[0]) == d.sizes.at(second[0]):  # type: ignore[arg-type]
                 d.sizes.tie(first[0], second[0])  # type: ignore[arg-type]
 
 
-_CONDITIONS = frozenset({"LoopCond", "LogicalAnd"})
-
-
-_INDEXED = frozenset({"TensorArrayReadV3", "TensorArrayWriteV3", "TensorListGetItem", "TensorListSetItem"})
+_BOTH = ops.computing(np.logical_and)
+_LESS = ops.computing(np.less)
+_CONDITIONS = ops.LOOP_COND | _BOTH
+_ELEMENT_NUMBERS = {op: held.index for op, held in ops.CONTENTS.items() if held.index is not None}
 
 
 def _lengths(d: Dimensions, counter: Tensor) -> Iterator[Size]:
@@ -58,7 +60,7 @@ def _lengths(d: Dimensions, counter: Tensor) -> Iterator[Size]:
             if node in seen:
                 continue
             seen.add(node)
-            if node.op in _INDEXED and use.index == 1:
+            if use.index == _ELEMENT_NUMBERS.get(node.op):
                 held = d.containers.get(d.handles.get(node.inputs[0], node.inputs[0]))
                 if held is not None and held.length is not None:
                     yield held.length

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions, constant
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import ahead, back, leading_to_loss
 from tpugraph.analysis.sizes import ROWS, Size, follows_batch
 from tpugraph.ir import Node, Tensor
@@ -64,7 +65,7 @@ def factors(d: Dimensions) -> Iterator[Factor]:
 def _divisor(d: Dimensions, number: Tensor) -> int | None:
     """The multiple of the rows that a constant is one over; None of other numbers, and of those that are settled."""
     node = number.node
-    if node.op not in ops.CONSTANTS or not number.dtype.floating or d.choice(node.name) is False:
+    if node.op not in ops.CONSTANTS or not number.dtype.floating or d.constants.choice(node.name) is False:
         return None
     value = constant(node)
     factor = float(value.item()) if value.size == 1 else 0.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions, Dims
+from tpugraph.analysis.dimension_facts import Dims
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import final, root, unsettled
 from tpugraph.analysis.size_relations import values
 from tpugraph.analysis.sizes import Poly, Size, follows_batch, known, times
@@ -77,11 +78,11 @@ def _of_value(d: Dimensions, flat: Size | None, whole: dict[Size, Dims]) -> Dims
 def adjacent(d: Dimensions) -> None:
     """A list that is taken apart: where the first slice of it ends, the next one begins."""
     for node in d.order:
-        begin, dims = (d.elements(node.inputs[1]), d.dims(node.out())) if node.op == "Slice" else (None, None)
+        begin, dims = (d.elements(node.inputs[1]), d.dims(node.out())) if node.op in ops.PLAIN_SLICES else (None, None)
         if begin is None or dims is None or len(begin) != len(dims):
             continue
         for use in node.inputs[0].node.uses(node.inputs[0].port):
-            after = d.elements(use.node.inputs[1]) if use.node.op == "Slice" and use.node is not node else None
+            after = d.elements(use.node.inputs[1]) if use.node.op in ops.PLAIN_SLICES and use.node is not node else None
             for axis, start in enumerate(after or ()):
                 ends_there = begin[axis] == 0 and start is not None and d.sizes.at(start) == d.sizes.at(dims[axis])
                 if ends_there and unsettled(start) is not None and follows_batch(dims[axis]):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions, fixed
-from tpugraph.analysis.evidence.summed import SPREADS, root, unsettled
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.summed import root, unsettled
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
@@ -25,9 +28,9 @@ def summed_beside(d: Dimensions) -> None:
 
     It belongs to what was broadcast along these dimensions.
     """
-    for node in [n for n in d.order if n.op == "Reshape"] if d.ones else ():
+    for node in [n for n in d.order if n.op in ops.RESHAPES] if d.ones else ():
         total = source_of(node.inputs[0]).node
-        if total.op != "Sum":
+        if total.op not in ops.SUMS:
             continue
         before, axes, made = d.dims(total.inputs[0]), d.numbers(total.inputs[1]), d.dims(node.out())
         if not before or axes is None or made is None or len(made) != len(before) or any(map(follows_batch, made)):
@@ -52,15 +55,15 @@ def spread_rows(d: Dimensions) -> None:
 
 def _spread(d: Dimensions) -> list[Node]:
     """The nodes that spread one value to many places, and those that scale, name or reshape what is spread."""
-    found = dict.fromkeys(n for n in d.order if n.op in SPREADS)
+    found = dict.fromkeys(n for n in d.order if n.op in ops.SPREADS)
     for node in d.order:
         data = [t for t in node.inputs if d.dims(t) != ()]
-        if node.op in _HAND_ON and data and data[0].node in found and (len(data) == 1 or node.op == "Reshape"):
+        if node.op in _HAND_ON and data and data[0].node in found and (len(data) == 1 or node.op in ops.RESHAPES):
             found[node] = None
     return list(found)
 
 
-_HAND_ON = ops.IDENTITIES | {"Reshape", "Cast", "Mul", "RealDiv", "ExpandDims", "Neg"}
+_HAND_ON = ops.IDENTITIES | ops.CASTS | ops.SHAPED_ANEW | ops.computing(np.multiply, np.divide, np.negative)
 
 
 def parts_of_tables(d: Dimensions) -> None:
@@ -103,7 +106,7 @@ def left_open(d: Dimensions) -> None:
     """The dimension that a reshape of rows leaves open holds the rows, where no other one does."""
     if not d.ones:
         return
-    for node in [n for n in d.order if n.op == "Reshape"]:
+    for node in [n for n in d.order if n.op in ops.RESHAPES]:
         wanted, made = fixed(node.inputs[1]), d.dims(node.out())
         if not wanted or -1 not in wanted or made is None or len(made) != len(wanted) or any(map(follows_batch, made)):
             continue
@@ -125,9 +128,9 @@ def met_by_rows(d: Dimensions) -> None:
         shapes = [d.dims(t) or () for t in node.inputs]
         for tensor, shape in zip(node.inputs, shapes, strict=True):
             source = source_of(tensor).node
-            if source.op not in ops.TOLD_SIZES or source.op in ops.SLICES | SPREADS or source not in made_of_rows:
+            if source.op not in ops.TOLD_SIZES or source.op in ops.SLICES | ops.SPREADS or source not in made_of_rows:
                 continue
-            before = d.dims(source.inputs[0]) if source.op == "Reshape" else None
+            before = d.dims(source.inputs[0]) if source.op in ops.RESHAPES else None
             if before is not None and all(isinstance(known(s), int) for s in before):
                 continue  # what has no rows has none in another shape
             for place in range(1, len(shape) + 1):

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis import signatures
-from tpugraph.analysis.dimensions import Dimensions, fixed
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
 
-LINEAR = frozenset(
-    """Identity Reshape Squeeze ExpandDims Mul Neg Cast StopGradient PreventGradient Enter Exit Switch
-    Merge NextIteration Add AddV2 AddN Sub Transpose""".split()
-)
+_CONTROL_FLOW = ops.ENTER | ops.EXIT | ops.SWITCH | ops.MERGE | ops.NEXT_ITERATION
+_ARITHMETIC = ops.ADD_N | ops.computing(np.add, np.subtract, np.negative, np.multiply)
+LINEAR = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.TRANSPOSES | _ARITHMETIC | _CONTROL_FLOW
 """Ops through which a number of elements is looked for: a factor in front of them is one behind them."""
-
-SPREADS = frozenset({"Tile", "BroadcastTo", "Fill"})
-"""Ops that repeat what they are given."""
 
 FARTHEST = 64
 """How many tensors are looked at, at most, from one division."""
@@ -49,7 +48,7 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
         if count is not None:
             yield count
             d.sizes.propagate()
-        elif node.op in LINEAR | {"Sum"}:
+        elif node.op in LINEAR | ops.SUMS:
             following = [t for t in node.inputs if t not in seen and d.dims(t) is not None]
             seen.update(following)
             stack.extend(following)
@@ -85,10 +84,10 @@ def _summed(d: Dimensions, node: Node) -> Size | None:
         counted = d.dims(node.inputs[bins.operand]) or ()
         gone = list(counted[:-1] if bins.places else counted)
         return times(*(final(d, s) for s in gone)) if any(follows_batch(s) for s in gone) else None
-    if node.op not in ("Sum", "L2Loss"):
+    if node.op not in ops.SUMS | ops.SQUARED_SUMS:
         return _contracted(d, node)
     dims = d.dims(node.inputs[0])
-    axes = range(len(dims or ())) if node.op == "L2Loss" else fixed(node.inputs[1])
+    axes = range(len(dims or ())) if node.op in ops.SQUARED_SUMS else fixed(node.inputs[1])
     if not dims or axes is None:
         return None
     gone = [dims[a % len(dims)] for a in axes]
@@ -113,9 +112,9 @@ def _contracted(d: Dimensions, node: Node) -> Size | None:
 
 def spread(d: Dimensions, node: Node) -> Size | None:
     """How many elements one element is spread to, where the batch is among them."""
-    if node.op not in SPREADS:
+    if node.op not in ops.SPREADS:
         return None
-    source = d.dims(node.inputs[1 if node.op == "Fill" else 0])
+    source = d.dims(node.inputs[1 if node.op in ops.FILLS else 0])
     out = d.dims(node.out())
     if source is None or out is None:
         return None

@@ -43,7 +43,7 @@ def tiled_rows(d: Dimensions) -> None:
         return
     found: dict[_Shapes, _Alike] = {}
     for node in [n for n in d.graph if n in d.nodes]:  # in the order in which the graph was built
-        if node.op == "Tile":
+        if node.op in ops.TILES:
             shapes = _undone(d, node)
             if shapes in found:
                 found[shapes].tiles[node] = len(found[shapes].reductions)
@@ -56,7 +56,7 @@ def tiled_rows(d: Dimensions) -> None:
 def _undone(d: Dimensions, tile: Node) -> _Shapes:
     """The shapes on both sides of a reduction that a tile undoes; none where it is no gradient's."""
     dims, source = d.dims(tile.out()), source_of(tile.inputs[0]).node
-    first = d.dims(source.inputs[0]) if source.op == "Reshape" else None
+    first = d.dims(source.inputs[0]) if source.op in ops.RESHAPES else None
     return () if dims is None or first is None else (values(dims, d.sizes), values(first, d.sizes))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimensions import Dimensions, Dims, Elements, constant
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.dimension_facts import Dims, Elements
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import unsettled
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node, Tensor
@@ -64,12 +66,12 @@ def _names_dimensions(node: Node) -> bool:
     stack, seen = [node], {node}
     while stack:
         for reader, index in stack.pop().uses():
-            of_sizes = reader.op == "StridedSlice" and reader.inputs[0].node.op in ops.SHAPE_OF | {"Const"}
+            of_sizes = reader.op in ops.STRIDED_SLICES and reader.inputs[0].node.op in ops.SHAPE_OF | ops.CONSTANTS
             record = ops.record(reader.op)
             constant_alone = index in record.constant_operands(
                 len(reader.inputs)
             ) and index not in record.size_operands(len(reader.inputs))
-            if constant_alone or (of_sizes and index > 0) or (index == 1 and reader.op in ("Gather", "GatherV2")):
+            if constant_alone or (of_sizes and index > 0) or (index == 1 and reader.op in ops.PICKS):
                 return True
             if reader.op in _PUT_TOGETHER and reader not in seen:
                 seen.add(reader)
@@ -77,14 +79,14 @@ def _names_dimensions(node: Node) -> bool:
     return False
 
 
-_PUT_TOGETHER = frozenset({"ConcatV2", "Pack", "Identity"})
+_PUT_TOGETHER = ops.CONCATS | ops.PACKS | ops.IDENTITIES
 
 
 def _taken_apart(tensor: Tensor) -> bool:
     """Whether elements of a vector are read one by one, as those of a shape are."""
-    taking = ("StridedSlice", "Slice", "GatherV2", "Prod", "Unpack")
+    taking = ops.SLICES | ops.PICKS | ops.UNPACKS | ops.reducing("prod")
     readers = [use for use in tensor.node.uses() if use.index == 0]
-    readers += [use for cast in readers if cast.node.op == "Cast" for use in cast.node.uses() if use.index == 0]
+    readers += [use for cast in readers if cast.node.op in ops.CASTS for use in cast.node.uses() if use.index == 0]
     return any(use.node.op in taking for use in readers)
 
 

@@ -4,9 +4,11 @@ from tpugraph.analysis.placement_rules import (
     container_placements,
     factor_placements,
     handed_on_placements,
+    joining_placements,
     lookup_placements,
     reduction_placements,
     reshaping_placements,
+    size_placements,
     slicing_placements,
 )
 
@@ -14,8 +16,10 @@ __all__ = [
     "container_placements",
     "factor_placements",
     "handed_on_placements",
+    "joining_placements",
     "lookup_placements",
     "reduction_placements",
     "reshaping_placements",
+    "size_placements",
     "slicing_placements",
 ]

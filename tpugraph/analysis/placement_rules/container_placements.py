@@ -39,25 +39,33 @@ def _where(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return p.everywhere(node, inputs, "finds places in the whole batch")
 
 
-@rule("SparseReshape SparseFillEmptyRows SparseSlice SparseConcat SparseReorder")
+@rule("SparseSlice SparseConcat SparseReorder")
 def _sparse(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    made: list[Placement | None] = [Entries("local"), Entries("values"), Entries("shape")]
+    return _of_entries(p, node, inputs, made[: len(node.outputs or ())])
+
+
+@rule("SparseReshape")
+def _sparse_reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return _of_entries(p, node, inputs, [Entries("local"), Entries("shape")])
+
+
+@rule("SparseFillEmptyRows")
+def _filled(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return _of_entries(p, node, inputs, [Entries("local"), Entries("values"), Shard(0), Entries("local")])
+
+
+def _of_entries(p: Placing, node: Node, inputs: list[Placement], outputs: list[Placement | None]) -> Verdict:
+    """What is made of the entries of a core's own rows; of others the whole batch is read."""
     if isinstance(inputs[0], Entries | Shard):
-        count = len(node.outputs or ())
-        if node.op == "SparseFillEmptyRows":
-            rows: Placement = Shard(0)
-            return Verdict([Entries("local"), Entries("values"), rows, Entries("local")])
-        if node.op == "SparseReshape":
-            return Verdict([Entries("local"), Entries("shape")])
-        return Verdict([Entries("local"), Entries("values"), Entries("shape")][:count])
+        return Verdict(outputs)
     return p.everywhere(node, inputs, "takes entries of the whole batch")
 
 
-@rule(
-    "SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SegmentSum SegmentMean SegmentMax SegmentMin SparseToDense"
-)
-def _segments(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+@rule("SparseToDense")
+def _to_dense(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     numbers = inputs[0]
-    if node.op == "SparseToDense" and isinstance(numbers, Shard) and numbers.along == 1:
+    if isinstance(numbers, Shard) and numbers.along == 1:
         out = p.dims(node.out())
         rows = shard_of(out, 0) if out else None
         if rows is not None and isinstance(numbers.shift, tuple) and numbers.shift[0] == rows.inner:
@@ -66,6 +74,7 @@ def _segments(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return entries_to(p, node, inputs)
 
 
+@rule("SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SegmentSum SegmentMean SegmentMax SegmentMin")
 def entries_to(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """Entries come together to the rows of this core."""
     if any(isinstance(s, Entries) for s in inputs) and not any(isinstance(s, Partial) for s in inputs):
@@ -75,7 +84,7 @@ def entries_to(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 def picked(table: Placement, numbers: Tensor) -> Entries:
     """What places on this core pick: each place has its own of what belongs to its id; a mask only leaves some ids out."""
-    by_place = source_of(numbers, ops.IDENTITIES | {"Cast", "Reshape", "Squeeze"}).node.op in ops.UNIQUE
+    by_place = source_of(numbers, ops.IDENTITIES | ops.CASTS | ops.SHAPED_ANEW).node.op in ops.UNIQUE
     return table if isinstance(table, Entries) and not (table.role == "by_id" and by_place) else Entries("values")
 
 
@@ -104,10 +113,9 @@ def _segments_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("TensorArrayV3 StackV2 Stack EmptyTensorList TensorListReserve")
 def _container(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     handle = Held(node.name)
-    length = 1 if node.op == "TensorListReserve" else 0
-    wants: dict[int, Placement] = (
-        {length: REPLICATE} if isinstance(inputs[length], Sized) and node.op != "EmptyTensorList" else {}
-    )
+    length = None if node.op not in ops.CONTENTS else ops.CONTENTS[node.op].length
+    sized = length is not None and isinstance(inputs[length], Sized)
+    wants: dict[int, Placement] = {length: REPLICATE} if length is not None and sized else {}
     return Verdict([handle, *[REPLICATE] * (len(node.outputs or ()) - 1)], wants)
 
 
@@ -159,7 +167,7 @@ def _take(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("TensorListPushBack TensorListSetItem")
 def _list_put(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    index = 1 if node.op == "TensorListPushBack" else 2
+    index = ops.CONTENTS[node.op].puts or 0
     return _given(p, node, inputs, index, _plain(inputs[index]), [inputs[0]])
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
@@ -31,6 +34,11 @@ from tpugraph.ir import Node, Tensor
 
 Linear = tuple[frozenset[int], ...]
 """The sets of operands in which an op is linear: in those of a set together, while the others are fixed."""
+
+_ADDITIONS = ops.computing(np.add)
+_MULTIPLICATIONS = ops.computing(np.multiply)
+_EXTREMES: dict[Callable[..., Any] | None, Partial] = {np.maximum: Partial("max"), np.minimum: Partial("min")}
+"""What stays the extreme over the cores where such a function is computed of it."""
 
 
 def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int], linear: Linear) -> Verdict:
@@ -100,7 +108,7 @@ def _numbers_of_places(node: Node, index: int, placement: Placement) -> bool:
 
 
 def _role_after(node: Node, entries: Entries) -> Entries:
-    if node.op in ("Cast",) or entries.role in ("shape", "values"):
+    if node.op in ops.CASTS or entries.role in ("shape", "values"):
         return entries
     return Entries("by_id") if entries.role == "distinct" and node.op not in ops.IDENTITIES else entries
 
@@ -117,16 +125,16 @@ def _shift_after(
     """The shift of row numbers behind arithmetic on them: they may be cast, scaled, and moved within their row."""
     shifts = [s.shift if isinstance(s, Shard) else 0 for s in (inputs[i] for i in data)]
     first = inputs[data[0]]
-    if node.op == "Cast" and not node.out().dtype.floating and isinstance(first, Shard):
+    if node.op in ops.CASTS and not node.out().dtype.floating and isinstance(first, Shard):
         return first.shift, first.along
     if len(shifts) != 2 or bool(shifts[0]) == bool(shifts[1]):
         return 0, -1
     shift, other = shifts[0] or shifts[1], data[1 if shifts[0] else 0]
     if not isinstance(shift, int):
         return 0, -1
-    if node.op in ("Add", "AddV2") and isinstance(inputs[other], Shard):
+    if node.op in _ADDITIONS and isinstance(inputs[other], Shard):
         return shift, -1
-    factor = p.d.numbers(node.inputs[other]) if node.op == "Mul" else None
+    factor = p.d.numbers(node.inputs[other]) if node.op in _MULTIPLICATIONS else None
     return (shift * factor[0], -1) if factor is not None and len(factor) == 1 else (0, -1)
 
 
@@ -138,8 +146,8 @@ def without_rows(p: Placing, node: Node, inputs: list[Placement], data: Sequence
     if not parts:
         return Verdict([REPLICATE] * count, wants)
     first = inputs[parts[0]]
-    extreme = node.op in ("Maximum", "Minimum") and first == Partial(node.op[:3].lower())
-    if extreme and all(inputs[i] == first or isinstance(inputs[i], Replicate) for i in data):
+    extreme = _EXTREMES.get(ops.COMPUTES.get(node.op))
+    if first == extreme and all(inputs[i] == first or isinstance(inputs[i], Replicate) for i in data):
         return Verdict([first] * count, wants, why="the largest of the largest")
     summed = [i for i in parts if inputs[i] == SUM]
     wants |= dict.fromkeys((i for i in parts if inputs[i] != SUM), REPLICATE)

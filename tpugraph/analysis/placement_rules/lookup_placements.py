@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph.analysis.dimensions import fixed
+from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
@@ -12,8 +13,9 @@ from tpugraph.ir import Node
 @rule("GatherV2 Gather ResourceGather")
 def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     table, numbers = inputs[0], inputs[1]
-    axis = (fixed(node.inputs[2]) or [0])[0] if node.op == "GatherV2" else 0
-    rank = p.rank(node.inputs[0]) if node.op != "ResourceGather" else 1
+    named = ops.record(node.op).axis
+    axis = 0 if named is None else (fixed(node.inputs[named]) or [0])[0]
+    rank = 1 if node.op in ops.GATHERS else p.rank(node.inputs[0])
     axis %= max(rank, 1)
     spread = int(node.attr("batch_dims", 0))
     spread += p.rank(node.inputs[1]) if spread < 0 else 0
@@ -187,7 +189,7 @@ def _dynamic_stitch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _partitioned_from(p: Placing, node: Node) -> Placement | None:
-    if node.op != "DynamicPartition":
+    if node.op not in ops.PARTITIONS:
         return None
     which = p.read(node.inputs[1])
     return which.plain() if isinstance(which, Shard) else which

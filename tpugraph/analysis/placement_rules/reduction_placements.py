@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tpugraph.analysis.dimensions import fixed
+from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, PerCore, Placement, Replicate, Shard
 from tpugraph.analysis.placing import Placing, Verdict, rule
 from tpugraph.ir import Node
@@ -12,7 +13,7 @@ from tpugraph.ir import Node
 
 @rule("Sum Mean Max Min All Any Prod EuclideanNorm ArgMax ArgMin")
 def _reduction(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    source, axes = inputs[0], p.d.numbers(node.inputs[1])
+    source, axes, reduce_op = inputs[0], p.d.numbers(node.inputs[1]), ops.record(node.op).reduce_op
     rank = p.rank(node.inputs[0])
     if isinstance(source, PerCore):
         return Verdict([source])
@@ -26,38 +27,38 @@ def _reduction(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         wants: dict[int, Placement] = {}
         if isinstance(source, Entries):
             return Verdict([source])
-        if source.shift and node.op not in ("Max", "Min"):
+        if source.shift and reduce_op not in ("max", "min"):
             wants[0] = source.plain()
         keep = bool(node.attr("keep_dims", False))
         left = axis if keep else axis - sum(1 for a in gone or () if a < axis)
         return Verdict([source.plain().at(left)], wants, why="reduces within each row")
-    if source == SUM and node.op in ("Sum", "Mean"):
+    if source == SUM and reduce_op in ("sum", "mean"):
         return Verdict([SUM], why="linear in a part of a sum")
-    if source == Partial(node.op[:3].lower()) and node.op in ("Max", "Min"):
+    if reduce_op in ("max", "min") and source == Partial(reduce_op):
         return Verdict([source], why="the largest of the largest")
     wants = {} if isinstance(source, Replicate) else {0: REPLICATE}
     return Verdict([REPLICATE], wants, why="reads whole values")
 
 
 def _over_the_batch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    source = inputs[0]
+    source, reduce_op = inputs[0], ops.record(node.op).reduce_op
     wants: dict[int, Placement] = {}
     if isinstance(source, Shard) and source.shift:
         wants[0] = source.plain()
-    if isinstance(source, Entries) and source.role in ONCE and node.op not in _EXTREMES:
+    if isinstance(source, Entries) and source.role in ONCE and reduce_op not in _EXTREMES:
         return Verdict([REPLICATE], {0: REPLICATE}, why=_ONCE_OF_ALL)
-    if node.op == "Sum":
+    if reduce_op == "sum":
         return Verdict([SUM], wants, why="sums over the rows")
-    if node.op == "Mean" and isinstance(source, Shard | Entries):
+    if reduce_op == "mean" and isinstance(source, Shard | Entries):
         return Verdict([SUM], wants, averaged=(0,), why="a mean over the rows: the mean over the cores of theirs")
-    if node.op in ("Max", "Any"):
+    if reduce_op in ("max", "any"):
         return Verdict([Partial("max")], wants, why="the largest of the rows")
-    if node.op in ("Min", "All"):
+    if reduce_op in ("min", "all"):
         return Verdict([Partial("min")], wants, why="the smallest of the rows")
     return Verdict([REPLICATE], {0: REPLICATE}, why="takes all rows together")
 
 
-_EXTREMES = ("Max", "Min", "Any", "All")
+_EXTREMES = ("max", "min", "any", "all")
 """Reductions that are the same however often an element stands among the operands."""
 
 _ONCE_OF_ALL = "takes together what belongs to distinct values, each once of all cores"
@@ -75,11 +76,12 @@ def _l2_loss(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("Cumsum Cumprod CumulativeLogsumexp ReverseV2 Roll")
 def _along(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     source = inputs[0]
-    axes = fixed(node.inputs[2 if node.op == "Roll" else 1])
+    record = ops.record(node.op)
+    axes = fixed(node.inputs[record.axis or 0])
     rank = p.rank(node.inputs[0])
     if isinstance(source, Shard) and axes is not None and source.axis not in {a % rank for a in axes}:
         return Verdict([source.plain()], {} if not source.shift else {0: source.plain()}, why="within each row")
-    if source == SUM and node.op in ("Cumsum", "ReverseV2", "Roll"):
+    if source == SUM and record.linear:
         return Verdict([SUM], why="linear in a part of a sum")
     return p.everywhere(node, inputs, "takes all rows together")
 

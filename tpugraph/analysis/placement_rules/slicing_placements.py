@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places, takes_whole, turned_round
-from tpugraph.analysis.dimensions import fixed
 from tpugraph.analysis.placement_rules.reshaping_placements import passed
 from tpugraph.analysis.placements import (
     REPLICATE,
@@ -130,16 +131,23 @@ def _strided_slice_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verd
 @rule("Pad PadV2 MirrorPad MirrorPadGrad")
 def _pad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     source = inputs[0]
+    alone = ops.record(node.op).linear == "0"  # with zeros, or with elements of the operand itself
     if isinstance(source, Shard):
         before, after = p.dims(node.inputs[0]), p.dims(node.out())
         if before is not None and after is not None:
             if before[source.axis] == after[source.axis]:
                 return Verdict([source.plain()], {0: source.plain()} if source.shift else {}, why="rows stay rows")
             whole = shard_of(after, source.axis)
-            if node.op == "Pad" and whole is not None and whole.inner % source.inner == 0 and not source.shift:
+            if (
+                alone
+                and node.op in ops.PADS
+                and whole is not None
+                and whole.inner % source.inner == 0
+                and not source.shift
+            ):
                 return Verdict([Shard(source.axis, whole.inner // source.inner, source.inner)], why="whole batches")
         return p.everywhere(node, inputs, "adds rows to the batch")
-    if isinstance(source, Partial) and node.op in ("Pad", "MirrorPad", "MirrorPadGrad") and source == SUM:
+    if isinstance(source, Partial) and alone and source == SUM:
         return Verdict([source], why="the same elements and zeros")
     return Verdict([source] if isinstance(source, PerCore) else [REPLICATE],
                    {} if isinstance(source, Replicate | PerCore) else {0: REPLICATE})  # fmt: skip

@@ -66,5 +66,5 @@ class Lists:
                 self.of[node.out(port)] = Entries(role, tuple(makers))
 
 
-_APART = frozenset({"ConcatV2", "UnsortedSegmentSum", *ops.UNIQUE, *ops.WRITES})
+_APART = ops.CONCATS | ops.UNSORTED_SUMS | ops.UNIQUE | ops.WRITES.keys()
 """Ops that take lists one behind the other, so that these need not have the same length in each row."""

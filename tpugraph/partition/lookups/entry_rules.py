@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.shapes import element_count, is_static
@@ -63,17 +65,16 @@ SEGMENT_GRADS = {f"SparseSegment{how}Grad{version}" for how in ("Sum", "Mean", "
 Roles = dict[int, Role]
 Outcome = list[Role | None] | None
 _ONE_EACH = frozenset({"values", "gradients", "segments"})
-_SIZES = frozenset(
-    "StridedSlice Slice Pack ConcatV2 ExpandDims Cast Prod Mul GatherV2 Reshape Identity Squeeze".split()
-)
+_PRODUCTS = ops.computing(np.multiply) | ops.reducing("prod")
+_SIZES = ops.SAME_NUMBERS | ops.SLICES | ops.PACKS | ops.CONCATS | ops.SHAPED_ANEW | ops.PICKS | _PRODUCTS
 """Ops that make sizes of sizes."""
 
 
 def _of_size(node: Node, roles: Roles) -> list[Role | None]:
     """Sizes of lists shape tensors; what computes with them would see the padding."""
-    if node.op == "BroadcastGradientArgs":
+    if node.op in ops.BROADCAST_AXES:
         return ["size", "size"]
-    if node.op == "Range" and roles.keys() == {1}:
+    if node.op in ops.RANGES and roles.keys() == {1}:
         return ["values"]
     record, count = ops.record(node.op), len(node.inputs)
     if roles.keys() <= {*record.constant_operands(count), *record.size_operands(count)}:
@@ -94,7 +95,7 @@ def _element_by_element(node: Node, roles: Roles) -> Outcome:
     if any(not _broadcasts(t, rank) for i, t in enumerate(node.inputs) if i not in roles):
         return None
     if "segments" in roles.values():
-        return ["segments"] if node.op in ("Cast", "Identity") else None
+        return ["segments"] if node.op in ops.SAME_NUMBERS else None
     derived = {index for index, role in roles.items() if role == "gradients"}
     if derived and not any(derived <= together for together in signature.linear):
         raise Refused(f"{node.op} is not the sum of what it makes of the parts of a gradient")
@@ -102,7 +103,7 @@ def _element_by_element(node: Node, roles: Roles) -> Outcome:
 
 
 def _coordinates(node: Node, roles: Roles) -> Outcome:
-    return [roles[0]] if node.op in ("Cast", "Identity") and set(roles) == {0} else None
+    return [roles[0]] if node.op in ops.SAME_NUMBERS and set(roles) == {0} else None
 
 
 def _broadcasts(tensor: Tensor, rank: int) -> bool:
@@ -119,7 +120,7 @@ def _unique(node: Node, roles: Roles) -> Outcome:
 
 def is_for_update(unique: Node) -> bool:
     """Whether distinct numbers are asked for to add up gradients for them, and not to look their rows up."""
-    adds_up = all(use.node.op == "UnsortedSegmentSum" for use in unique.uses(1))
+    adds_up = all(use.node.op in ops.UNSORTED_SUMS for use in unique.uses(1))
     return adds_up and any(use.node.op in ops.WRITES for use in unique.uses(0))
 
 
@@ -135,7 +136,8 @@ def _column(node: Node, roles: Roles) -> Outcome:
 
 def _gather(node: Node, roles: Roles) -> Outcome:
     table, numbers = roles.get(0), roles.get(1)
-    along = (node.op != "GatherV2" or _constant(node.inputs[2]) == [0]) and not node.attr("batch_dims", 0)
+    axis = ops.record(node.op).axis
+    along = (axis is None or _constant(node.inputs[axis]) == [0]) and not node.attr("batch_dims", 0)
     if not along or numbers in (None, "gradients", "update_places", "indices", "size"):
         return None
     if numbers in ("segments", "order"):
@@ -223,22 +225,22 @@ def _sized(node: Node, roles: Roles) -> Outcome:
 
 
 def _constant(tensor: Tensor) -> list[int] | None:
-    return tensor.node.attr("value").ravel().tolist() if tensor.node.op == "Const" else None
+    return tensor.node.attr("value").ravel().tolist() if tensor.node.op in ops.CONSTANTS else None
 
 
 _FOLLOW: dict[str, Callable[[Node, Roles], Outcome]] = {
     **dict.fromkeys(ops.UNIQUE, _unique),
-    "StridedSlice": _column,
-    **dict.fromkeys(("Gather", "GatherV2", "ResourceGather"), _gather),
+    **dict.fromkeys(ops.STRIDED_SLICES, _column),
+    **dict.fromkeys(ops.LOOKUPS, _gather),
     **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"), _sparse_segments),
     "SegmentSum": _segments,
     **dict.fromkeys(SEGMENT_GRADS, _segment_gradients),
-    "UnsortedSegmentSum": _added_up,
-    "Reshape": _reshape,
+    **dict.fromkeys(ops.UNSORTED_SUMS, _added_up),
+    **dict.fromkeys(ops.RESHAPES, _reshape),
     "ExpandDims": _expanded,
-    "Sum": _summed,
+    **dict.fromkeys(ops.SUMS, _summed),
     "ConcatV2": _joined,
     **dict.fromkeys(ops.WRITES, _written),
-    **dict.fromkeys(("DynamicPartition", *ops.DYNAMIC_STITCHES), _parted),
+    **dict.fromkeys(ops.PARTITIONS | ops.DYNAMIC_STITCHES, _parted),
     **dict.fromkeys(ops.SHAPE_OF, _sized),
 }

@@ -93,9 +93,10 @@ def _known(numbers: Tensor, parted: Collection[Node]) -> bool:
         tensor = pending.pop()
         if is_static(tensor.shape) or tensor.node in parted:
             continue
-        if tensor.node.op not in ("ConcatV2", "Reshape", "Cast", *ops.IDENTITIES):
+        node = tensor.node
+        if node.op not in ops.CONCATS | ops.RESHAPES | ops.CASTS | ops.IDENTITIES:
             return False
-        pending += tensor.node.inputs[:1] if tensor.node.op != "ConcatV2" else tensor.node.inputs[:-1]
+        pending += [node.inputs[i] for i in ops.record(node.op).data_operands(len(node.inputs))]
     return True
 
 
@@ -105,18 +106,15 @@ def _parts_of(stitch: Node) -> tuple[Node, Node, tuple[Node, ...]] | None:
     orders, rows = stitch.inputs[:count], stitch.inputs[count:]
     order = orders[0].node
     gathers = tuple(_behind_identities(tensor).node for tensor in rows)
-    if order.op != "DynamicPartition" or list(orders) != [order.out(port) for port in range(count)]:
+    if order.op not in ops.PARTITIONS or list(orders) != [order.out(port) for port in range(count)]:
         return None
-    if order.inputs[0].node.op != "Range" or any(gather.op not in _GATHERS for gather in gathers):
+    if order.inputs[0].node.op not in ops.RANGES or any(gather.op not in ops.LOOKUPS for gather in gathers):
         return None
     numbers = [_behind_identities(gather.inputs[1]) for gather in gathers]
     parted = numbers[0].node
-    if parted.op != "DynamicPartition" or numbers != [parted.out(port) for port in range(count)]:
+    if parted.op not in ops.PARTITIONS or numbers != [parted.out(port) for port in range(count)]:
         return None
     return (parted, order, gathers) if parted.inputs[1] == order.inputs[1] and parted is not order else None
-
-
-_GATHERS = ops.GATHERS - {"ResourceGatherNd"} | {"Gather", "GatherV2"}
 
 
 def _behind_identities(tensor: Tensor) -> Tensor:
@@ -161,7 +159,7 @@ class JoinedLookups:
             own = self._add(stitch, "Equal", [piece, number], (_BOOL, None), T=piece.dtype)
             chosen = self._reshape(stitch, own, deep)
             for use in lookup.order.uses(port):
-                if use.node.op in _GATHERS:
+                if use.node.op in ops.LOOKUPS:
                     self._mask(use.node, chosen)
             first, none = (self._const(stitch, np.asarray(value, numbers.dtype.name)) for value in (0, -1))
             asked = self._add(stitch, "SelectV2", [own, numbers, first], (numbers.dtype, None), T=numbers.dtype)

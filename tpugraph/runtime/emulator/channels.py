@@ -80,7 +80,7 @@ class _WhileLoop:
 
     def pivot(self) -> Node:
         """The Identity that hands the counter to the body, once per iteration."""
-        found = next((node for node in self.parts.counter.inside if node.op == "Identity"), None)
+        found = next((node for node in self.parts.counter.inside if node.op in ops.IDENTITIES), None)
         if found is None:
             raise RunError("the loop has no pivot", node=self.parts.counter.merge)
         return found

@@ -52,7 +52,7 @@ def _waiting_for(copied: Iterable[Node]) -> list[Node]:
     stack = list(copied)
     while stack:
         for node in stack.pop().control_uses():
-            if node.op == "NoOp" and in_cluster(node) and node not in found:
+            if node.op in ops.GROUPS and in_cluster(node) and node not in found:
                 found[node] = None
                 stack.append(node)
     return list(found)

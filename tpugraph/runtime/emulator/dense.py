@@ -121,7 +121,7 @@ def _carries(node: Node) -> bool:
 def _compiles(node: Node) -> bool:
     if node.op not in COMPILED or node.outputs is None:
         return False
-    if node.op == "BroadcastGradientArgs":
+    if node.op in ops.BROADCAST_AXES:
         return True  # made of constants alone, which is checked
     known = all(kind.name in attrs.SIZE_OF and element_count(shape) is not None for kind, shape in node.outputs)
     return known and all(t.dtype.name == "resource" or t.dtype.name in attrs.SIZE_OF for t in node.inputs)

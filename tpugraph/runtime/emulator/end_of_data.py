@@ -124,5 +124,5 @@ def _read_in_body(graph: Graph, take: Node, optional: Node, condition: Node) -> 
         outputs=[(_VARIANT, ())] * 2,
     )
     kept = {"output_types": take.attr("output_types"), "output_shapes": take.raw_attrs["output_shapes"]}
-    graph.set_controls(take, [c for c in take.controls if c.op not in ops.GET_NEXT and c.op != "OptionalGetValue"])
+    graph.set_controls(take, [c for c in take.controls if c.op not in ops.GET_NEXT | ops.UNWRAPS])
     graph.retype(take, "OptionalGetValue", inputs=[switch.out(1)], attrs=kept)

@@ -28,7 +28,7 @@ MIRROR = "tpugraph/mirror"
 _INT32 = attrs.dtype("int32")
 _KINDS = frozenset({"float16", "bfloat16", "float32", "float64", "int32", "int64"})
 _HANDLES = frozenset({"resource", "variant"})
-_ONCE = ops.GET_NEXT | ops.DEQUEUES | ops.PYTHON | {"OptionalGetValue"}
+_ONCE = ops.GET_NEXT | ops.DEQUEUES | ops.PYTHON | ops.UNWRAPS
 
 
 def spread(graph: Graph, copies: Copies, sums: list[Node], hosts: Hosts) -> None:
@@ -84,7 +84,7 @@ def _sums_of_loop(graph: Graph, sums: list[Node], frame_of: dict[Node, str]) -> 
     Raises:
         RunError: there is none, or one is inside a loop of the model.
     """
-    sums = [node for node in sums if node.op == "AddN" and frame_of[node]]
+    sums = [node for node in sums if node.op in ops.ADD_N and frame_of[node]]
     if not sums:
         raise RunError("nothing is summed over the cores, so there is nothing for several hosts to agree on",
                        origin=graph.source)  # fmt: skip

@@ -66,10 +66,10 @@ def _pays(weight: Tensor, *others: Tensor) -> bool:
 
 def _summed(total: Node) -> list[Node]:
     """The products that a sum adds, each over rows and read by nothing else; none where it adds anything else."""
-    if total.op != "AddN" or len(total.inputs) < 2:
+    if total.op not in ops.ADD_N or len(total.inputs) < 2:
         return []
     found = [part.node for part in map(_made, total.inputs) if part is not None]
-    alike = all(node.op == "MatMul" and node.attr("transpose_a") and not node.attr("transpose_b") for node in found)
+    alike = all(node.op in ops.MATMULS and node.attr("transpose_a") and not node.attr("transpose_b") for node in found)
     return found if alike and len(found) == len(total.inputs) == len(set(found)) else []
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tpugraph import ops
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs, function_library
 from tpugraph.runtime.emulator.step_loop import StepLoop
 
@@ -39,7 +40,7 @@ class _Body:
 
     def save(self, graph: Graph, name: str, results: Sequence[Tensor]) -> str:
         """Add the function to the library of ``graph``."""
-        nodes = [node for node in self.graph if node.op != "Placeholder"]
+        nodes = [node for node in self.graph if node.op not in ops.PLACEHOLDERS]
         return function_library.add_function(graph, name, nodes, self.arguments, results, {})
 
 

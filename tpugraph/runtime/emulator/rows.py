@@ -58,22 +58,23 @@ def read_by_number(graph: Graph, maker: Node, take: Node, cores: int) -> list[Te
 
 def _rows(graph: Graph, node: Node) -> _Rows | None:
     core = None
-    while node.op in ops.SAME_ELEMENTS or node.op == "RebatchDatasetV2" or _maps_to_itself(graph, node):
-        if node.op == "RebatchDatasetV2":
+    while node.op in ops.SAME_ELEMENTS | ops.REBATCH_DATASETS or _maps_to_itself(graph, node):
+        if node.op in ops.REBATCH_DATASETS:
             sizes = scalar(node.inputs[1].node)
             if core is not None or sizes is None or not scalar(node.inputs[2].node):
                 return None
             core = sizes
         node = node.inputs[0].node
-    if node.op != "BatchDatasetV2" or not scalar(node.inputs[2].node):
+    batching = ops.BATCHING[node.op] if node.op in ops.BATCH_DATASETS else None
+    if batching is None or batching.drop_remainder is None or not scalar(node.inputs[batching.drop_remainder].node):
         return None
-    batch = scalar(node.inputs[1].node)
+    batch = scalar(node.inputs[batching.size].node)
     stages: list[Node] = []
     node = node.inputs[0].node
     while node.op in ops.CHOSEN_ELEMENTS:
         stages.append(node)
         node = node.inputs[0].node
-    if node.op != "TensorSliceDataset" or node.attr("is_files", False) or not batch:
+    if node.op not in ops.SLICE_DATASETS or node.attr("is_files", False) or not batch:
         return None
     constants = [t.node for t in node.inputs]
     if any(c.op not in ops.CONSTANTS or not c.attr("value").shape for c in constants):
@@ -84,7 +85,7 @@ def _rows(graph: Graph, node: Node) -> _Rows | None:
 def _endless(rows: _Rows) -> bool:
     """Whether the rows come again and again: they are repeated for ever, and nothing behind that leaves any out."""
     for stage in rows.stages:
-        if stage.op == "RepeatDataset" and (scalar(stage.inputs[1].node) or 0) < 0:
+        if stage.op in ops.REPEAT_DATASETS and (scalar(stage.inputs[1].node) or 0) < 0:
             return rows.count > 0
         if stage.op not in _ORDERS:
             return False
@@ -96,10 +97,10 @@ _ORDERS = ("ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3")  # give all
 
 def _maps_to_itself(graph: Graph, node: Node) -> bool:
     """Whether a dataset is a map whose function returns its arguments; TensorFlow puts one before a rebatch."""
-    if node.op != "MapDataset" or len(node.inputs) != 1:
+    if node.op not in ops.MAP_DATASETS or len(node.inputs) != 1:
         return False
     function = function_library.functions_named(graph)[node.attr("f").name]
-    passed = {n.name: n.input[0] for n in function.node_def if n.op == "Identity"}
+    passed = {n.name: n.input[0] for n in function.node_def if n.op in ops.IDENTITIES}
     ends = []
     for output in function.signature.output_arg:
         source = function.ret[output.name]

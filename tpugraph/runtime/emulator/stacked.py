@@ -164,7 +164,7 @@ def _replace(graph: Graph, copies: Copies, chosen: NodeSet, part: _Part, made: _
         kept = [c for c in waiting.controls if c not in gone]
         graph.set_controls(waiting, kept if kept or waiting.inputs else [anchor])
     graph.remove_all(gone)
-    for node in [node for node in chosen if node.op == "NoOp" and copies.varies(node)]:
+    for node in [node for node in chosen if node.op in ops.GROUPS and copies.varies(node)]:
         _wait_once(graph, copies.nodes(node))
     return {node: None for node in (*chosen, *new) if node not in gone and node in graph}
 
@@ -186,7 +186,7 @@ def _known(tensor: Any) -> tuple[attrs.DType, attrs.Shape]:
 def _stacked_input(each: list[Tensor], add: Any) -> Tensor:
     source = each[0].node
     if (
-        source.op == "Unpack"
+        source.op in ops.UNPACKS
         and source.attr("axis", 0) == 0
         and each == [source.out(i) for i in range(source.attr("num"))]
     ):
@@ -203,7 +203,7 @@ def _deliver(graph: Graph, copies: Copies, tensor: Tensor, value: Tensor, gone: 
     each = [copies.tensor(tensor, core) for core in range(copies.count)]
     kind, shape = tensor.dtype, tensor.shape or ()
     for use in each[0].node.uses(tensor.port):
-        if use.node.op == "AddN" and list(use.node.inputs) == each:
+        if use.node.op in ops.ADD_N and list(use.node.inputs) == each:
             _sum(graph, use.node, value, add)
     if not any(use.node not in gone for t in each for use in t.node.uses(t.port)):
         return

@@ -72,7 +72,7 @@ def _stage_all(graph: Graph, loop: StepLoop, steps: int) -> list[Tensor]:
 def _numbers_of(tensor: Tensor) -> Tensor | None:
     """The numbers by which rows of a constant are gathered; None of anything else."""
     node = tensor.node
-    if node.op != "GatherV2" or node.attr("batch_dims", 0):
+    if node.op not in ops.PICKS or ops.record(node.op).axis is None or node.attr("batch_dims", 0):
         return None
     held = [_outside(node.inputs[index]).node for index in (0, 2)]
     if any(constant.op not in ops.CONSTANTS for constant in held):

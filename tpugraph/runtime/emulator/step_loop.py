@@ -11,6 +11,8 @@ from tpugraph.ir.pattern import anything, match, number, op
 from tpugraph.ir.while_loops import Carried
 
 _INT32 = attrs.dtype("int32")
+_PUT_IN = {op: held.puts for op, held in ops.CONTENTS.items() if held.index is not None and not held.value}
+"""Ops that put an element into an array at a place, and which operand is the element."""
 
 
 @dataclass
@@ -91,7 +93,7 @@ def _integer(tensor: Tensor) -> int | None:
 
 def _flow_of(node: Node, index: int, carried: dict[Node, Carried]) -> Carried | None:
     """The flow of a TensorArray that takes this as the element of the iteration's own number, and that nothing reads."""
-    if node.op != "TensorArrayWriteV3" or index != 2 or node.inputs[0].node.op not in ops.ENTER:
+    if index != _PUT_IN.get(node.op) or node.inputs[0].node.op not in ops.ENTER:
         return None
     _, number, _, flow = (t.node for t in node.inputs)
     following = node.consumers()[0]

@@ -1,0 +1,48 @@
+"""The shape that operands are broadcast to, and what that says of their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpugraph.analysis.dimension_facts import Dims
+from tpugraph.analysis.size_relations import Relations
+from tpugraph.analysis.sizes import Size, Unknown, follows_batch
+
+
+def broadcast(sizes: Relations, shapes: Sequence[Dims | None]) -> Dims | None:
+    """The shape that operands are broadcast to; None where the rank of one is not known.
+
+    Sizes that must be equal for that are tied.
+    """
+    known_shapes = [s for s in shapes if s is not None]
+    if len(known_shapes) != len(shapes) or not shapes:
+        return None
+    if all(shape == known_shapes[0] for shape in known_shapes[1:]):
+        return known_shapes[0]
+    rank = max(len(s) for s in known_shapes)
+    return tuple(_broadcast_one(sizes, [s[i - rank] for s in known_shapes if rank - i <= len(s)]) for i in range(rank))
+
+
+def _broadcast_one(sizes: Relations, parts: list[Size]) -> Size:
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if all(isinstance(p, int) for p in parts):
+        return max(parts)  # type: ignore[type-var]
+    value = max(map(sizes.at, parts))
+    open_ = next((p for p in parts if sizes.at(p) < 0), None)
+    if open_ is not None and all(p is open_ or p == 1 for p in parts):
+        return open_  # known only when a step runs, and what is broadcast to it has one place
+    if value != 1:
+        if all(p is first for p in parts):
+            return first
+        for part in parts:
+            if isinstance(part, Unknown) and part.value == 1:
+                sizes.tie(part, 1)  # of more rows it could not be broadcast
+        whole = [p for p in parts if sizes.at(p) != 1 or follows_batch(p)]
+        for part in whole[1:]:
+            sizes.tie(whole[0], part)
+        return whole[0]
+    out = Unknown(1)
+    sizes.broadcast(out, parts)
+    return out

@@ -1,0 +1,86 @@
+"""The sizes that constants hold: which of their numbers may be the size of a batch, and which are settled."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.dimension_facts import LONGEST, Dims, Elements
+from tpugraph.analysis.sizes import Poly, Size, Unknown, divide
+from tpugraph.ir import Node
+
+_NUMBERS = frozenset({"int32", "int64", "float32", "float64", "float16", "bfloat16"})
+
+
+class ConstantSizes:
+    """The numbers of constants, as sizes.
+
+    Args:
+        rows: the number of rows that the graph was traced with.
+        ones: whether a 1 may be a number of rows.
+        shape_of: constants that a shape was folded into, by name, with the tensor whose shape it is.
+        chosen: constants that are settled: by name, whether they hold the size of the batch.
+        only: the constants that may hold it at all; None where any may.
+
+    Attributes:
+        shares: numbers that are no multiple of the rows and that ``chosen`` says to follow the batch, with their constants.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        *,
+        ones: bool,
+        shape_of: Mapping[str, str] | None = None,
+        chosen: Mapping[str, bool] | None = None,
+        only: Collection[str] | None = None,
+    ) -> None:
+        self.shape_of = dict(shape_of or {})
+        self.shares: dict[int, str] = {}
+        self._rows = rows
+        self._ones = ones
+        self._chosen = dict(chosen or {})
+        self._only = only
+
+    def choice(self, name: str) -> bool | None:
+        """Whether the constant of that name holds the size of the batch, where that is settled."""
+        return False if self._only is not None and name not in self._only else self._chosen.get(name)
+
+    def may_follow(self, size: int | None, origin: object) -> Size:
+        """A size that may follow the batch; of more than one row, one is no number of rows, unless rows are divided."""
+        if size is None:
+            return Unknown(-1, origin)
+        return Unknown(size, origin) if size > 1 or (size == 1 and self._ones) else size
+
+    def dims(self, node: Node) -> Dims | None:
+        """The dimensions of a constant; None where its shape is not known."""
+        shape = node.out().shape
+        if shape is None:
+            return None
+        if self.choice(node.name) is False or node.name in self.shape_of:
+            return tuple(int(d or 0) for d in shape)
+        return tuple(self.may_follow(d, node.out()) for d in shape)
+
+    def elements(self, node: Node) -> Elements | None:
+        """The elements of a small constant of whole numbers; None of any other constant."""
+        value = constant(node)
+        if value.ndim > 1 or value.size > LONGEST or value.dtype.name not in _NUMBERS:
+            return None
+        numbers = value.ravel().tolist()
+        if not all(np.isfinite(number) and number == int(number) for number in numbers):
+            return None
+        multiples = any(number > 0 and number % self._rows == 0 for number in numbers)
+        return [
+            self._element(node, index, int(number), beside_multiples=multiples) for index, number in enumerate(numbers)
+        ]
+
+    def _element(self, node: Node, index: int, size: int, *, beside_multiples: bool) -> Size | None:
+        """One number; beside multiples of the rows, one that is no multiple follows no batch unless nothing is settled."""
+        chosen = self.choice(node.name)
+        if not chosen or size <= 0 or (beside_multiples and size % self._rows):
+            return size if chosen is False else self.may_follow(size, (node.out(), index))
+        if size % self._rows:
+            self.shares[size] = node.name
+        return divide(Poly((0, size)), self._rows)

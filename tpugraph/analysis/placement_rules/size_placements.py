@@ -1,0 +1,101 @@
+"""How ops are partitioned that ask for sizes, or that make values as large as they are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.placement_rules.reshaping_placements import moved
+from tpugraph.analysis.placements import (
+    REPLICATE,
+    SUM,
+    Entries,
+    PerCore,
+    Placement,
+    Replicate,
+    Shard,
+    Sized,
+)
+from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
+from tpugraph.analysis.sizes import Poly, divide
+from tpugraph.ir import Node
+
+# --------------------------------------------------------------------------- sizes
+
+
+@rule("Shape ShapeN Size Rank")
+def _shape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if node.op in ops.SIZES and isinstance(inputs[0], Shard):
+        return Verdict([SUM], why="how many elements a core holds: all cores' together are those of the batch")
+    outputs: list[Placement | None] = []
+    for placement in inputs:
+        outputs.append(Entries("shape") if isinstance(placement, Entries) else REPLICATE)
+    return Verdict(outputs, why="the size of what a core holds")
+
+
+@rule("BroadcastGradientArgs")
+def _axes(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([REPLICATE] * len(node.outputs or ()), why="the dimensions that were broadcast")
+
+
+@rule("ConcatOffset")
+def _offsets(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Sized)}
+    return Verdict([REPLICATE] * len(node.outputs or ()), wants, why="where the parts of the whole batch begin")
+
+
+@rule("Range")
+def _range(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if any(isinstance(s, Entries) for s in inputs):
+        return Verdict([Entries("local")])
+    dims = p.dims(node.out())
+    start, delta = fixed(node.inputs[0]), fixed(node.inputs[2])
+    rows = shard_of(dims, 0) if dims else None
+    if rows is not None and start == [0] and delta == [1]:
+        return Verdict([replace(rows, shift=rows.inner)], why="numbers of this core's rows")
+    told = all(p.sizes(t) is not None for t in node.inputs)  # then sizes are written anew with those of the result
+    read = [i for i, s in enumerate(inputs) if not isinstance(s, Replicate) and not (told and isinstance(s, Sized))]
+    wants: dict[int, Placement] = dict.fromkeys(read, REPLICATE)
+    return Verdict([REPLICATE], wants)
+
+
+@rule("Fill")
+def _fill(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    value = inputs[1]
+    if isinstance(inputs[0], Entries):
+        return Verdict([Entries("values")], {} if isinstance(value, Replicate) else {1: REPLICATE})
+    dims = p.dims(node.out()) or []
+    rows = next((r for axis in range(len(dims)) if (r := shard_of(dims, axis)) is not None), None)
+    return _same_in_every_row(value, 1, rows)
+
+
+def _same_in_every_row(value: Placement, index: int, rows: Shard | None) -> Verdict:
+    """A value that is spread over new dimensions, operand ``index``; one of them may hold the rows."""
+    if rows is not None:
+        return Verdict([rows], {} if isinstance(value, Replicate) else {index: REPLICATE}, why="the same in every row")
+    if isinstance(value, Sized):
+        return Verdict([REPLICATE], {index: REPLICATE})
+    return Verdict([value], why="the same elements")
+
+
+@rule("BroadcastTo Tile")
+def _spread(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    source, out = inputs[0], p.dims(node.out())
+    dims = p.dims(node.inputs[0])
+    if isinstance(inputs[1], Entries):
+        return Verdict([Entries("values")], {} if isinstance(source, Replicate | Entries) else {0: REPLICATE})
+    if isinstance(source, PerCore | Entries):
+        return Verdict([source])
+    if out is None or dims is None:
+        return p.everywhere(node, inputs, "spreads its operand over dimensions that are not known")
+    lead = len(out) - len(dims)
+    if isinstance(source, Shard):
+        if dims[source.axis] == out[source.axis + lead]:
+            return moved(p, node, inputs, source.axis + lead)
+        times_over = divide(out[source.axis + lead], dims[source.axis])
+        if node.op in ops.TILES and isinstance(times_over, int) and source.outer == 1:
+            return Verdict([replace(source, axis=source.axis, outer=times_over)], why="the batch several times over")
+        return p.everywhere(node, inputs, "spreads all rows")
+    new = [a for a in range(len(out)) if isinstance(out[a], Poly) and (a < lead or out[a] != dims[a - lead])]
+    return _same_in_every_row(source, 0, shard_of(out, new[0]) if new else None)

@@ -1,0 +1,82 @@
+"""Facts of an op's record that have parts of their own: what it writes, how it batches, what it does to a container."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True)
+class Write:
+    """What an op writes.
+
+    Attributes:
+        kind: ``assign`` (the value is an operand), ``apply`` (an optimizer step) or ``scatter`` (rows).
+        variables: indices of the operands that are written.
+        value: index of the operand that carries the new value, the gradient or the rows.
+        rows: index of the operand that says which rows, or None.
+        additive: whether a zero in the value changes nothing.
+        places: whether ``rows`` has the coordinates of each place, along its last dimension, and no numbers of rows.
+    """
+
+    kind: str
+    variables: tuple[int, ...]
+    value: int
+    rows: int | None = None
+    additive: bool = False
+    places: bool = False
+
+
+class Batching(NamedTuple):
+    """The operands of a dataset op that hold the size of its batches and whether a smaller last one is dropped."""
+
+    size: int
+    drop_remainder: int | None
+
+
+class Bins(NamedTuple):
+    """The operand with an element for each thing that is counted, or with the places of its bin along the last dimension."""
+
+    operand: int
+    places: bool = False
+
+
+class Ordering(NamedTuple):
+    """A comparison: the operand that is the smaller one, the larger one, and 1 if they may be equal, else 0."""
+
+    smaller: int
+    larger: int
+    equal: int
+
+
+class Refusal(NamedTuple):
+    """An attribute value that an XLA kernel refuses though its registration takes it, and what to write instead."""
+
+    attribute: str
+    value: Any
+    instead: str
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What an op does to a stack, an array or a list of tensors, which is its first operand, or which it makes.
+
+    Attributes:
+        length: the operand that says how many elements a container is made for.
+        shape: the operand that says the shape of the elements of a container that is made.
+        puts: the operand that is put in as an element.
+        index: the operand that says which element is put in or taken out.
+        takes: the output that is an element.
+        grows: whether elements are put behind the last one, or the last one is taken.
+        stacked: whether all elements are put in or taken out at once, as the slices of a tensor along its first dimension.
+        value: whether the container is a list, which is a value: what puts an element in or takes the last one hands it on.
+    """
+
+    length: int | None = None
+    shape: int | None = None
+    puts: int | None = None
+    index: int | None = None
+    takes: int | None = None
+    grows: bool = False
+    stacked: bool = False
+    value: bool = False
