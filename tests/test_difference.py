@@ -167,4 +167,4 @@ def test_the_flag_prints_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["convert", str(IRIS), "--dry_run", "--dump_changed", "--json"]) == 0
     printed = capsys.readouterr()
     json.loads(printed.out)
-    assert "\n16 entry-points\n" in printed.err
+    assert "\n17 entry-points\n" in printed.err

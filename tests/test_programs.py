@@ -167,7 +167,6 @@ def test_a_flag_says_what_one_row_cannot() -> None:
     assert check(program, 2, literals=("first/TopKV2/k",)).outcome == "equal"
 
 
-@pytest.mark.xfail(reason="one row per core: fails in the first step", strict=True)
 def test_a_loop_over_one_row_behind_a_mean() -> None:
     verdict = check(generated.made(generated.parse("rows=1 second=map_rows third=gate_of_mean")), 2)
     assert verdict.outcome == "equal", str(verdict)

@@ -40,15 +40,16 @@ def test_the_remapper_is_off_where_nobody_asked_for_it() -> None:
     assert guarded(asked).graph_options.rewrite_options.remapping == RewriterConfig.ON
 
 
-def test_a_graph_is_optimized_once_where_nobody_asked_for_more() -> None:
-    options = guarded().graph_options.rewrite_options
+def test_a_converted_graph_is_optimized_once_where_nobody_asked_for_more() -> None:
+    options = guarded(converted=True).graph_options.rewrite_options
     assert options.meta_optimizer_iterations == RewriterConfig.ONE
     assert options.memory_optimization == RewriterConfig.NO_MEM_OPT
     asked = tf.compat.v1.ConfigProto()
     asked.graph_options.rewrite_options.meta_optimizer_iterations = RewriterConfig.TWO
     asked.graph_options.rewrite_options.memory_optimization = RewriterConfig.MANUAL
-    given = guarded(asked).graph_options.rewrite_options
+    given = guarded(asked, converted=True).graph_options.rewrite_options
     assert (given.meta_optimizer_iterations, given.memory_optimization) == (RewriterConfig.TWO, RewriterConfig.MANUAL)
+    assert guarded().graph_options.rewrite_options.meta_optimizer_iterations == RewriterConfig.DEFAULT_NUM_ITERS
 
 
 def test_a_matmul_behind_which_something_of_the_shape_of_a_bias_is_added_runs_with_onednn() -> None:

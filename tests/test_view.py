@@ -158,7 +158,7 @@ def test_a_program_shows_itself_and_says_little_of_itself(program: Program) -> N
 
 def test_a_recorded_program_shows_every_pass() -> None:
     program = convert(IRIS, history=History("iris"))
-    assert len(program.view().data.stages) == 17
+    assert len(program.view().data.stages) == 18
 
 
 # --------------------------------------------------------------------------- other forms
@@ -175,7 +175,7 @@ def test_model_explorer_gets_two_graphs_and_their_colours(iris: View, tmp_path: 
     files = iris.save(tmp_path / "iris.json", "model_explorer")
     assert [file.name for file in files] == ["iris.json", "iris.side.json", "iris.placement.json"]
     made, sides, data = [json.loads(file.read_text()) for file in files]
-    assert [g["id"] for g in made["graphs"]] == ["00_input", "16_entry-points"] == list(data)
+    assert [g["id"] for g in made["graphs"]] == ["00_input", "17_entry-points"] == list(data)
     assert made.keys() == {"label", "graphs"}
     for graph in made["graphs"]:
         assert graph.keys() <= FIELDS_OF_A_GRAPH
@@ -188,8 +188,8 @@ def test_model_explorer_gets_two_graphs_and_their_colours(iris: View, tmp_path: 
     assert len(nodes) == len(iris.data.alive())
     assert nodes[GRADIENT]["namespace"] == "gradients/dense/MatMul_grad"
     assert {edge["sourceNodeId"] for node in nodes.values() for edge in node["incomingEdges"]} <= nodes.keys()
-    assert data["16_entry-points"]["results"][GRADIENT]["value"] == "partial"
-    assert sides["16_entry-points"]["results"][GRADIENT]["value"] == "device"
+    assert data["17_entry-points"]["results"][GRADIENT]["value"] == "partial"
+    assert sides["17_entry-points"]["results"][GRADIENT]["value"] == "device"
 
 
 def test_dot_has_a_cluster_for_each_scope_and_the_bytes_between_host_and_device(iris: View, tmp_path: Path) -> None:

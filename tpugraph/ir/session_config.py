@@ -8,19 +8,21 @@ import tensorflow as tf
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 
-def guarded(config: Any = None) -> Any:
+def guarded(config: Any = None, *, converted: bool = False) -> Any:
     """A session's configuration in which TensorFlow runs the graph that it was given.
 
     TensorFlow's remapper fuses a MatMul with an addition behind it wherever the added tensor has the shape of a bias. With
     oneDNN, which the processor decides on, it takes a tensor of shape [1, 2] for one, and the fused kernel then refuses
     it: a right graph runs on one machine and fails on another. The remapper is off where nobody asked for it.
 
-    TensorFlow optimizes a graph before its first run, which takes longer than many a training on emulated cores. What makes
-    no step faster is left out, where nobody asked for it: the second round of all optimizations, the search for tensors to
-    swap out of a GPU's memory, and the round trip through another form of the graph.
+    TensorFlow optimizes a graph before its first run, which takes longer than many a training on emulated cores. Of a
+    converted graph what makes no step faster is left out, where nobody asked for it: the second round of all optimizations,
+    the search for tensors to swap out of a GPU's memory, and the round trip through another form of the graph. A plain graph
+    runs as its user's TensorFlow runs it: where it reads what it writes in no order, that may depend on the second round.
 
     Args:
         config: a ``tf.compat.v1.ConfigProto``, which stays as it is, or None.
+        converted: whether it is for a converted graph.
     """
     made = tf.compat.v1.ConfigProto()
     if config is not None:
@@ -28,6 +30,8 @@ def guarded(config: Any = None) -> Any:
     options = made.graph_options.rewrite_options
     if options.remapping == RewriterConfig.DEFAULT:
         options.remapping = RewriterConfig.OFF
+    if not converted:
+        return made
     if options.meta_optimizer_iterations == RewriterConfig.DEFAULT_NUM_ITERS:
         options.meta_optimizer_iterations = RewriterConfig.ONE
     if options.memory_optimization == RewriterConfig.DEFAULT_MEM_OPT:

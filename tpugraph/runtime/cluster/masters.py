@@ -76,7 +76,7 @@ class Master:
     def session(self, graph: Any, config: Any, progress: str | None) -> Any:
         """A session on a graph."""
         if self.cluster is None:
-            return tf.compat.v1.Session(self.address, graph=graph, config=guarded(config))
+            return tf.compat.v1.Session(self.address, graph=graph, config=guarded(config, converted=True))
         return WatchedSession(self.cluster, graph, config, progress=progress)
 
 

@@ -187,7 +187,7 @@ def serve(workers: Sequence[str], index: int, *, job: str = "worker", config: An
 
 def configured(config: Any, job: str) -> Any:
     """A session's or server's configuration, with the worker that leads the collectives; it must be the same in both."""
-    made = guarded(config)
+    made = guarded(config, converted=True)
     made.experimental.collective_group_leader = f"/job:{job}/replica:0/task:0"
     made.isolate_session_state = True
     made.operation_timeout_in_ms = 0  # it bounds the time without progress, not that of a whole loop
