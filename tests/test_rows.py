@@ -88,6 +88,19 @@ def test_the_numbers_of_the_next_loop_are_read_ahead(loop: int, ahead: int) -> N
     assert reads.inputs[0].node.op == "OptionsDataset"
 
 
+def test_a_component_without_elements_is_left_to_the_dataset() -> None:
+    with tf.Graph().as_default() as graph:
+        data = tf.data.Dataset.from_tensor_slices((ROWS[:8], np.zeros((8, 0), np.float32))).repeat().batch(4, True)
+        x, nothing = tf1.data.make_initializable_iterator(data).get_next()
+        weight = tf1.get_variable("w", [2], initializer=tf1.ones_initializer())
+        loss = tf.reduce_mean(tf.linalg.matvec(x, weight)) + tf.reduce_sum(nothing)
+        tf1.train.GradientDescentOptimizer(1e-3).minimize(loss, tf1.train.get_or_create_global_step(), name="train")
+        tf1.summary.scalar("loss", loss)
+        program = convert(graphdef.from_graph_def(graph.as_graph_def(add_shapes=True)), num_replicas=2)
+    with TPUSession(program) as session:
+        assert session.train(1) == [pytest.approx(float(ROWS[:8].sum() / 8))]
+
+
 def test_the_position_is_saved(tmp_path: Any) -> None:
     change, _ = INPUTS["shuffled"]
     program = convert(graphdef.from_graph_def(plain(change)), num_replicas=2, iterations_per_loop=5)

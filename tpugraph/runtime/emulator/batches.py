@@ -1,11 +1,10 @@
 """Batches of data that the graph holds itself, made once instead of row by row in every step.
 
 A pipeline ``from_tensor_slices(constants).repeat().batch(b)`` copies each row on its own, though its batches come round
-again after ``lcm(rows, b)`` rows. Where one such round is small, the dataset is replaced by one whose elements are
-whole batches of all cores, in the same order.
+again after ``lcm(rows, b)`` rows. Where one such round is small, its batches are held, and the dataset gives their
+numbers, in the same order: one gather takes the batches of all cores.
 
-The position that a checkpoint holds counts batches of one core, so it stays right on another number of cores. The rule
-depends on nothing but the input: every pipeline of this form is rewritten, any other is left as it is.
+The rule depends on nothing but the input: every pipeline of this form is rewritten, any other is left as it is.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def _source(node: Node) -> _Source | None:
     if any(constant.op not in ops.CONSTANTS for constant in constants):
         return None
     components = [constant.attr("value") for constant in constants]
-    if any(not array.shape or array.dtype == object for array in components):
+    if any(not array.size or not array.shape or array.dtype == object for array in components):
         return None
     if len({len(array) for array in components}) != 1 or not len(components[0]):
         return None  # TensorFlow says what is wrong with them
