@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -151,33 +150,6 @@ def test_summaries_are_those_of_the_last_step() -> None:
         )
     assert [step for step, _ in seen] == [30]
     assert seen[0][1] == pytest.approx(losses[-1], rel=1e-6)
-
-
-def watched(width: int) -> None:
-    """A linear model with a histogram of its weights."""
-    features, targets, weights = linear(4, width=width)
-    tf1.summary.histogram("weights", weights)
-    finish(tf1.reduce_mean(squared_error(features, targets, weights)), tf1.train.GradientDescentOptimizer(1e-6))
-
-
-@pytest.mark.parametrize(("width", "sets"), [(3, 1), (5000, 2)])
-def test_light_summaries_are_always_fetched(width: int, sets: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that TensorFlow optimises the graph once; those of large tensors are made where they are asked for."""
-    fetched: set[tuple[str, ...]] = set()
-    run_loop = EmulatedLoop.run_loop
-
-    def noted(self: EmulatedLoop, steps: int, device: str, fetches: list[str]) -> list[Any]:
-        fetched.add(tuple(fetches))
-        return run_loop(self, steps, device, fetches)
-
-    monkeypatch.setattr(EmulatedLoop, "run_loop", noted)
-    seen: list[int] = []
-    with TPUSession(convert(trace(lambda: watched(width)), num_replicas=2, iterations_per_loop=2)) as session:
-        session.initialize()
-        session.train(2, on_summary=lambda step, _: seen.append(step))
-        session.train(2)
-    assert len(fetched) == sets
-    assert seen == [2]
 
 
 # --------------------------------------------------------------------------- where the rule does not allow it

@@ -7,10 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpugraph import ops
-from tpugraph.analysis.shapes import element_count
 from tpugraph.ir import Graph
-from tpugraph.ir.walks import reached
 from tpugraph.runtime.emulator import emulation
 from tpugraph.runtime.engine import LOSSES, SUMMARIES, TRAIN, TensorFlowEngine, Trained, TrainingLoop, trained
 from tpugraph.runtime.op_times import OpTimes
@@ -60,16 +57,12 @@ class EmulatedLoop(TensorFlowEngine):
         super().__init__(notes)
         self.lowered = lowered
         self._times = times
-        self._summaries_always = _cost_nothing(lowered.graph, SUMMARIES)
 
     def train(self, loop: TrainingLoop) -> Trained:
-        """Run a training loop.
-
-        TensorFlow optimises the graph anew for each set of fetches, which may take as long as many steps.
-        """
-        wanted = [LOSSES, SUMMARIES] if loop.summaries or self._summaries_always else [LOSSES]
+        """Run a training loop."""
+        wanted = [LOSSES, SUMMARIES] if loop.summaries else [LOSSES]
         losses, *summaries = self.run_loop(loop.steps, TRAIN, wanted)
-        return trained(losses, loop, *(summaries if loop.summaries else ()))
+        return trained(losses, loop, *summaries)
 
     def run_loop(self, steps: int, device: str, fetches: list[str]) -> list[Any]:
         """Run a loop; measured op by op where someone wants to know, and for as long as that is cheap."""
@@ -87,20 +80,3 @@ class EmulatedLoop(TensorFlowEngine):
         times.read(metadata)
         self.costs = times.costs
         return list(found)
-
-
-def _cost_nothing(graph: Graph, tensor: str) -> bool:
-    """Whether all that a loop's values still pass through to become this is small, as that of scalars is."""
-    name = tensor.partition(":")[0]
-    if name not in graph:
-        return False
-    behind = reached([graph[name]], lambda node: () if node.op in _OF_A_LOOP else (t.node for t in node.inputs))
-    sizes = [element_count(shape) for node in behind if node.op not in _OF_A_LOOP for _, shape in node.outputs or ()]
-    return all(size is not None and size <= _SMALL for size in sizes)
-
-
-_OF_A_LOOP = ops.EXIT | {"XlaLaunch"}
-"""What gives the values of a loop."""
-
-_SMALL = 4096
-"""Elements of a tensor that a summary is made of."""

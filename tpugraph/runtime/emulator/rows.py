@@ -52,7 +52,7 @@ def read_by_number(graph: Graph, maker: Node, take: Node, cores: int) -> list[Te
         return None
     dataset = _numbers(graph, maker, rows, cores)
     graph.set_input(maker, 0, dataset)
-    numbers = read_numbers(graph, take, (cores, rows.core), endless=_endless(rows))
+    numbers = read_numbers(graph, take, (cores, rows.core))
     return [gathered(graph, take, numbers, port, held.attr("value")) for port, held in enumerate(rows.constants)]
 
 
@@ -80,19 +80,6 @@ def _rows(graph: Graph, node: Node) -> _Rows | None:
     if any(c.op not in ops.CONSTANTS or not c.attr("value").shape for c in constants):
         return None
     return _Rows(constants, stages, len(constants[0].attr("value")), batch, core or batch)
-
-
-def _endless(rows: _Rows) -> bool:
-    """Whether the rows come again and again: they are repeated for ever, and nothing behind that leaves any out."""
-    for stage in rows.stages:
-        if stage.op in ops.REPEAT_DATASETS and (scalar(stage.inputs[1].node) or 0) < 0:
-            return rows.count > 0
-        if stage.op not in _ORDERS:
-            return False
-    return False
-
-
-_ORDERS = ("ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3")  # give all that they are given
 
 
 def _maps_to_itself(graph: Graph, node: Node) -> bool:
