@@ -12,8 +12,9 @@ import pytest
 
 import tpugraph
 from tpugraph import cli
-from tpugraph.cli.console import Console, without_collection
+from tpugraph.cli.console import Console
 from tpugraph.support import terminal
+from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.support.progress import Progress
 
 IRIS = Path(__file__).parent / "data" / "corpus" / "iris_dnn" / "model.pb"
@@ -112,12 +113,12 @@ def test_a_program_has_a_short_repr() -> None:
 
 
 def test_garbage_is_collected_again_behind_an_import() -> None:
-    with without_collection():
+    with without_garbage_collection():
         assert not gc.isenabled()
     assert gc.isenabled()
     gc.disable()
     try:
-        with without_collection():
+        with without_garbage_collection():
             pass
         assert not gc.isenabled()  # as it was
     finally:

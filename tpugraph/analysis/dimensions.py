@@ -19,8 +19,8 @@ from tpugraph.analysis.constant_sizes import ConstantSizes
 from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_facts import LONGEST, Container, Dims, Doubt, Elements, Formula
 from tpugraph.analysis.rules import Rules
-from tpugraph.analysis.size_relations import Relations
-from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
+from tpugraph.analysis.size_relations import Relations, values
+from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
 
 Rule = Callable[["Dimensions", Node], None]
@@ -164,6 +164,13 @@ class Dimensions:
     def has_parts_of_one_row(self) -> bool:
         """Whether a dimension that follows the batch is 1, as half of two rows is, or one row less: other ones may be, too."""
         return any(self.sizes.at(s) == 1 and follows_batch(s) for dims in self._dims.values() for s in dims or ())
+
+    def has_rows_at(self, axis: int, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor of a static shape has the rows of the batch along an axis."""
+        return any(
+            dims and len(dims) == len(shape) and known(dims[axis]) == ROWS and values(dims, self.sizes) == shape
+            for dims in self._dims.values()
+        )
 
     def beside_shares(self) -> dict[str, int]:
         """Constants with a number that another one holds as a share of the rows, and that nothing speaks for: in doubt, too.

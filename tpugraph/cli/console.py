@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import math
 import os
@@ -18,6 +17,7 @@ from typing import Any, TextIO, TypeVar
 
 from tpugraph.support import terminal
 from tpugraph.support.errors import TpuGraphError
+from tpugraph.support.garbage import without_garbage_collection
 
 T = TypeVar("T")
 
@@ -87,23 +87,10 @@ def load_tensorflow() -> None:
         warnings.simplefilter("ignore")
     quiet = os.environ[LOG_LEVEL] == "3"
     held_back = stderr_held_back() if quiet and "tensorflow" not in sys.modules else contextlib.nullcontext()
-    with held_back, without_collection():
+    with held_back, without_garbage_collection():
         import tensorflow as tf
     if quiet:
         tf.get_logger().setLevel("ERROR")
-
-
-@contextlib.contextmanager
-def without_collection() -> Iterator[None]:
-    """Collect no garbage meanwhile: an import makes little, and looking for it takes a fifth of TensorFlow's time."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def interruptible(work: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import final, root, unsettled
 from tpugraph.analysis.size_relations import values
-from tpugraph.analysis.sizes import ROWS, Poly, follows_batch, known, times
+from tpugraph.analysis.sizes import ROWS, Poly, follows_batch, times
 from tpugraph.ir.walks import source_of
 
 
@@ -51,17 +51,9 @@ def counted_by_shapes(d: Dimensions) -> None:
         elements, vector = d.elements(taken), [e for e in d.elements(taken.node.inputs[0]) or () if e is not None]
         one = unsettled(elements[0]) if elements and len(elements) == 1 else None
         place = next((i for i, e in enumerate(vector) if root(e) is one), None)
-        if one is not None and place is not None and _stands_for_rows(d, values(vector, d.sizes), place):
+        if one is not None and place is not None and d.has_rows_at(place, values(vector, d.sizes)):
             d.sizes.tie(one, ROWS)
             d.reasons[one] = f"'{node.name}' counts what stands at its place in a shape: the rows"
-
-
-def _stands_for_rows(d: Dimensions, shape: tuple[int, ...], place: int) -> bool:
-    """Whether a tensor of a static shape has its rows at that place."""
-    return any(
-        dims and len(dims) == len(shape) and known(dims[place]) == ROWS and values(dims, d.sizes) == shape
-        for dims in d._dims.values()
-    )
 
 
 def behind_batches(d: Dimensions) -> None:

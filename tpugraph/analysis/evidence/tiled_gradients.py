@@ -72,7 +72,7 @@ def _tie(d: Dimensions, alike: _Alike) -> None:
     """Tie what the tiles of some reductions begin with, or remember that nothing tells."""
     told = _over_rows(d, alike)
     for tile, over_rows in zip(alike.tiles, told, strict=True):
-        over_rows = over_rows or _begins_without_rows(d, tile) or over_rows
+        over_rows = True if _begins_without_rows(d, tile) else over_rows
         for out, size in zip(d.dims(tile.out()) or (), d.dims(tile.inputs[0]) or (), strict=False):
             if not follows_batch(out) or not unsettled(size):
                 continue

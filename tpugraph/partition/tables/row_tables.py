@@ -72,10 +72,12 @@ def row_tables(graph: Graph, cores: int, least_bytes: int) -> tuple[list[RowTabl
     Returns:
         The tables, and for each other variable that the device looks up, by name, what is in the way.
     """
+    if not least_bytes:
+        return [], {}
     found: list[RowTable] = []
     refused: dict[str, str] = {}
     uses = _Uses(graph, cores)
-    for variable in graph.of_type(*ops.RESOURCE_VARIABLES) if least_bytes else ():
+    for variable in graph.of_type(*ops.RESOURCE_VARIABLES):
         if _bytes(variable) < least_bytes or not uses.looks_up(variable):
             continue
         if any(variable in table.variables for table in found):
