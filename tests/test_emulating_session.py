@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,44 @@ def test_a_plain_graph_stays_as_it_is(graph: Any) -> None:
     finally:
         session.close()
     assert not [op.name for op in graph.get_operations() if op.name.startswith(SCOPE)]
+
+
+def optimised(session: Any, fetch: Any) -> bool:
+    """Whether TensorFlow folds constants of what a session runs."""
+    options, metadata = tf1.RunOptions(output_partition_graphs=True), tf1.RunMetadata()
+    session.run(fetch, options=options, run_metadata=metadata)
+    return not any(node.op == "AddV2" for part in metadata.partition_graphs for node in part.node)
+
+
+def test_a_plain_graph_is_optimised_and_one_with_tpu_ops_runs(graph: Any) -> None:
+    with v1.Session() as plain, v1.Session() as empty:
+        assert optimised(plain, tf.constant(2.0) + 3.0)
+        rewritten = tf1.tpu.rewrite(lambda: tf.constant(2.0) * 3.0)
+        assert empty.run(rewritten) == [6.0]  # made before the graph had a TPU op, and run after
+        with pytest.raises(
+            RunError, match=r"its first TPU op after this session had run without[^.]*\n.*before the first run"
+        ):
+            plain.run(rewritten)
+
+
+def test_sessions_that_tensorflow_opens_run_tpu_ops(graph: Any, tmp_path: Path) -> None:
+    """With checkpoints, hooks and a step counter, as a program trains by hand."""
+    step = tf1.train.get_or_create_global_step()
+
+    def train() -> Any:
+        optimizer = tf1.tpu.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.5))
+        with tf.control_dependencies([optimizer.minimize(tf.reduce_sum(weights([2])), global_step=step)]):
+            return tf.constant(0)
+
+    trained = tf1.tpu.shard(train, num_shards=2)
+    for wanted in (2, 4):
+        hooks = [v1.train.StopAtStepHook(last_step=wanted)]
+        with v1.train.MonitoredTrainingSession(checkpoint_dir=str(tmp_path), hooks=hooks) as session:
+            while not session.should_stop():
+                session.run(trained)
+    found = tf.train.load_checkpoint(str(tmp_path))
+    assert found.get_tensor("global_step") == 4
+    assert_close(found.get_tensor("w"), [-1.0, -1.0], 1e-6)
 
 
 def test_what_is_not_emulated_is_named(graph: Any) -> None:

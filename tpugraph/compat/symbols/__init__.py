@@ -19,6 +19,7 @@ PAGES: dict[str, Page] = {
     "layers": core.LAYERS,
     "layers.experimental": core.LAYERS_EXPERIMENTAL,
     "python.client.session": core.SESSIONS,
+    "train": core.TRAIN,
     "python.tpu.tpu_embedding": core.TPU_EMBEDDING,
     "contrib.tpu": contrib.TPU,
     "contrib.tpu.profiler": contrib.TPU_PROFILER,
@@ -60,6 +61,7 @@ BASES: dict[str, tuple[str, ...]] = {
     "python.tpu": ("tensorflow.python.tpu",),
     "python.tpu.tpu_embedding": (),
     "tpu": ("tensorflow.compat.v1.tpu",),
+    "train": ("tensorflow.compat.v1.train",),
     "tpu.experimental": ("tensorflow.compat.v1.tpu.experimental",),
     "version": ("tensorflow.compat.v1.version",),
 }
