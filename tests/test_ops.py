@@ -437,6 +437,19 @@ def test_a_zero_changes_nothing_where_the_record_says_so(name: str) -> None:
     assert all(same(v.numpy(), old) for v, old in zip(variables, before, strict=True)) == write.additive
 
 
+@pytest.mark.parametrize("name", [name for name in CHANGED_BY_ROWS if ops.WRITES[name].kind == "scatter"])
+def test_writing_once_more_changes_nothing_where_the_record_says_so(name: str) -> None:
+    write, variable = ops.WRITES[name], tf.Variable([[1.0, -2.0], [3.0, 4.0]])
+    rows = tf.constant([[1]] if write.places else [1])
+
+    def written() -> np.ndarray:
+        getattr(tf.raw_ops, name)(**{arg.name: value for arg, value in zip(
+            ops.op_def(name).input_arg, (variable.handle, rows, tf.constant([[2.5, 5.5]])), strict=True)})  # fmt: skip
+        return np.asarray(variable.numpy())
+
+    assert same(written(), written()) == write.idempotent
+
+
 # --------------------------------------------------------------------------- numbers
 
 

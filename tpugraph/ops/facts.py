@@ -17,6 +17,7 @@ class Write:
         rows: index of the operand that says which rows, or None.
         additive: whether a zero in the value changes nothing.
         places: whether ``rows`` has the coordinates of each place, along its last dimension, and no numbers of rows.
+        idempotent: whether the same rows written once more change nothing.
     """
 
     kind: str
@@ -25,6 +26,7 @@ class Write:
     rows: int | None = None
     additive: bool = False
     places: bool = False
+    idempotent: bool = False
 
 
 class Batching(NamedTuple):

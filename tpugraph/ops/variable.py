@@ -32,10 +32,11 @@ for _name in ("Add", "Sub"):
     writes(f"Assign{_name}", f"Assign{_name}VariableOp", Write("assign", (0,), 1, additive=True))
     writes(f"Scatter{_name}", f"ResourceScatter{_name}", Write("scatter", (0,), 2, 1, additive=True))
     writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", Write("scatter", (0,), 2, 1, additive=True, places=True))
-for _name in ("Update", "Mul", "Div", "Min", "Max"):
+for _name in ("Mul", "Div"):
     writes(f"Scatter{_name}", f"ResourceScatter{_name}", Write("scatter", (0,), 2, 1))
 for _name in ("Update", "Min", "Max"):
-    writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", Write("scatter", (0,), 2, 1, places=True))
+    writes(f"Scatter{_name}", f"ResourceScatter{_name}", Write("scatter", (0,), 2, 1, idempotent=True))
+    writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", Write("scatter", (0,), 2, 1, places=True, idempotent=True))
 op("CountUpTo", resource_op="ResourceCountUpTo")
 op("ResourceCountUpTo")
 

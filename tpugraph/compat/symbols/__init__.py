@@ -61,8 +61,8 @@ BASES: dict[str, tuple[str, ...]] = {
     "python.tpu": ("tensorflow.python.tpu",),
     "python.tpu.tpu_embedding": (),
     "tpu": ("tensorflow.compat.v1.tpu",),
-    "train": ("tensorflow.compat.v1.train",),
     "tpu.experimental": ("tensorflow.compat.v1.tpu.experimental",),
+    "train": ("tensorflow.compat.v1.train",),
     "version": ("tensorflow.compat.v1.version",),
 }
 """The modules in which names without a record are looked up, first one first."""

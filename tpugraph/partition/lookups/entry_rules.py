@@ -205,10 +205,30 @@ def _joined(node: Node, roles: Roles) -> Outcome:
 
 
 def _written(node: Node, roles: Roles) -> Outcome:
-    """An update adds up what it is given for a row that is named several times."""
+    """A row that is named several times: an update adds up what it is given for it, an assignment is given the same each time."""
     fact = ops.WRITES[node.op]
-    fits = fact.kind == "scatter" and fact.additive and fact.rows is not None
-    return [] if fits and roles == {fact.rows: "values", fact.value: "gradients"} else None
+    if fact.kind != "scatter" or fact.rows is None:
+        return None
+    if fact.additive:
+        return [] if roles == {fact.rows: "values", fact.value: "gradients"} else None
+    fits = fact.idempotent and roles == {fact.rows: "values", fact.value: "values"}
+    return [] if fits and _follows(node.inputs[fact.value], node.inputs[fact.rows]) else None
+
+
+def _follows(tensor: Tensor, numbers: Tensor) -> bool:
+    """Whether each element is computed of a number, and of what is the same for all or looked up by that number."""
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        made = waiting.pop()
+        node = made.node
+        looked_up = node.op in ops.LOOKUPS and node.inputs[1] == numbers and node.inputs[0] not in seen
+        if made == numbers or looked_up or made.shape == ():
+            continue
+        if node.op not in ops.ELEMENTWISE | ops.IDENTITIES:
+            return False
+        waiting.extend(t for t in node.inputs if t not in seen)
+        seen.update(node.inputs)
+    return True
 
 
 def _parted(node: Node, roles: Roles) -> Outcome:
