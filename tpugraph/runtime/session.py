@@ -99,7 +99,8 @@ class TPUSession(StatefulSession):
         chosen, made = engines.make(graph, chosen, place, seed=seed, queues=queues, timeline=timeline)
         self.report = {**chosen.as_dict(), **made.report()}
         self._timeline = timeline
-        super().__init__(graph, made, partial(place.session, config=config, progress="tpugraph/global_step:0"), files,
+        start = partial(place.session, config=config, progress="tpugraph/global_step:0", threads=made.threads)
+        super().__init__(graph, made, start, files,
                          stall_seconds=None if master or cluster else stall_seconds)  # fmt: skip
 
     # ------------------------------------------------------------------ training

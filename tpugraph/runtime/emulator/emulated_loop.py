@@ -42,6 +42,7 @@ class Queues(ThreeParts):
     def __init__(self, lowered: emulation.Lowered, timeline: Timeline) -> None:
         super().__init__(timeline=timeline)
         self.lowered = lowered
+        self.threads = lowered.threads
 
 
 class EmulatedLoop(TensorFlowEngine):
@@ -56,6 +57,7 @@ class EmulatedLoop(TensorFlowEngine):
     def __init__(self, lowered: emulation.Lowered, times: OpTimes | None = None, *, notes: Sequence[str] = ()) -> None:
         super().__init__(notes)
         self.lowered = lowered
+        self.threads = lowered.threads
         self._times = times
 
     def train(self, loop: TrainingLoop) -> Trained:

@@ -28,7 +28,8 @@ from tpugraph.runtime.emulator.dense import compile_step
 from tpugraph.runtime.emulator.end_of_data import BESIDE_TRAINING
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.emulator.hosts import spread
-from tpugraph.runtime.emulator.joined_products import join_products
+from tpugraph.runtime.emulator.joined_products import join_products, joint_products
+from tpugraph.runtime.emulator.op_threads import one_thread_each, processors
 from tpugraph.support.errors import RunError
 
 
@@ -44,6 +45,7 @@ class Lowered:
         varying_nodes: nodes of the cluster that exist once per core.
         compiled_nodes: nodes of the step that became one XLA computation.
         staged: whether the whole loop is that computation, on batches that are read before it starts.
+        threads: how many threads work on an op; 0 leaves that to TensorFlow.
     """
 
     graph: Graph
@@ -53,6 +55,7 @@ class Lowered:
     varying_nodes: int
     compiled_nodes: int = 0
     staged: bool = False
+    threads: int = 0
 
 
 def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> Lowered:
@@ -94,11 +97,14 @@ def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> 
         _spread(graph, copies, sums, hosts, fused=fused)
     elif fused and not any(name in graph for name in BESIDE_TRAINING):
         compiled, staged = compile_step(graph, copies, steps_per_loop(graph))
+    alone = False
     if hosts is None and not compiled:
-        join_products(graph, copies, sums)
+        joints = joint_products(graph, copies, sums)
+        alone = one_thread_each(graph, copies, joints)
+        join_products(graph, joints, processors() if alone else 1)
     clear_places(graph, devices=hosts is None)
     graph.stage = None
-    return Lowered(graph, count, fused, len(cluster) - len(varying), len(varying), compiled, staged)
+    return Lowered(graph, count, fused, len(cluster) - len(varying), len(varying), compiled, staged, int(alone))
 
 
 def clear_places(graph: Graph, *, devices: bool = True) -> None:

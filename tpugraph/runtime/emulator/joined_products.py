@@ -9,6 +9,7 @@ behind it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from tpugraph import ops
 from tpugraph.analysis.shapes import element_count
@@ -22,10 +23,21 @@ from tpugraph.runtime.emulator.copies import Copies
 _INT32 = dtype("int32")
 
 
-def join_products(graph: Graph, copies: Copies, sums: Iterable[Node]) -> int:
-    """Join products of the cores where that is less work; returns how many were joined.
+@dataclass(frozen=True)
+class Joint:
+    """Products of the cores that are less work together.
 
-    What waited for the products of cores waits for their operands, or for the product that they became.
+    Attributes:
+        products: one for each core.
+        total: the sum over the cores that they are added up by; None where each core reads its own.
+    """
+
+    products: list[Node]
+    total: Node | None
+
+
+def joint_products(graph: Graph, copies: Copies, sums: Iterable[Node]) -> list[Joint]:
+    """The products of the cores that are less work together.
 
     Args:
         graph: the lowered graph.
@@ -40,18 +52,38 @@ def join_products(graph: Graph, copies: Copies, sums: Iterable[Node]) -> int:
         """Whether all of them run whenever one does."""
         return len({frame_of[node] for node in products}) == 1 and not any(node in branches for node in products)
 
-    joined, rows_of = 0, _Rows()
+    found = []
     for total in sums:
         products = _summed(total)
         if products and _pays(products[0].out(), *products[0].inputs) and together(products):
-            _join_sum(graph, total, products, rows_of)
-            joined += 1
+            found.append(Joint(products, total))
     for node in [node for node in graph.of_type("MatMul") if core_of.get(node) == 0]:
         products = copies.nodes(node)
         if _shares_weight(products) and _pays(node.inputs[1], node.inputs[0], node.out()) and together(products):
-            _join_rows(graph, products, rows_of)
-            joined += 1
-    return joined
+            found.append(Joint(products, None))
+    return found
+
+
+def join_products(graph: Graph, joints: Iterable[Joint], groups: int = 1) -> None:
+    """Make products of the cores together.
+
+    What waited for the products of cores waits for their operands, or for the product that they became.
+
+    Args:
+        graph: the lowered graph.
+        joints: the products.
+        groups: how many products those become of which each core reads its own.
+    """
+    rows_of = _Rows()
+    for joint in joints:
+        if joint.total is not None:
+            _join_sum(graph, joint.total, joint.products, rows_of)
+            continue
+        size = -(-len(joint.products) // groups)
+        for first in range(0, len(joint.products), size):
+            together = joint.products[first : first + size]
+            if len(together) > 1:
+                _join_rows(graph, together, rows_of)
 
 
 def _pays(weight: Tensor, *others: Tensor) -> bool:
