@@ -356,6 +356,18 @@ PRODUCTS = _role("product", "matmul")
 MATMULS = _role("matmul")
 """Products of two matrices, each of which may be transposed before."""
 
+RECTIFIERS = _role("rectifier")
+"""Ops that make zero of what is negative."""
+
+RECTIFIER_GRADIENTS = _role("rectifier_gradient")
+"""Their gradients: of the gradient of the output, operand 0, what belongs to elements of operand 1 that are positive."""
+
+MAX_POOLS = _role("max_pool")
+"""Ops that take the largest element of each window of operand 0."""
+
+MAX_POOL_GRADIENTS = _role("max_pool_gradient")
+"""Their gradients, operand 2 handed to the first largest element of each window of operand 0; operand 1 is the output."""
+
 BACKPROPAGATION = _ops(lambda record: record.backward)
 """Ops that backpropagation is made of, and no processing of a gradient: behind one of them begins the raw gradient."""
 

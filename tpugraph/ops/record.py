@@ -54,6 +54,7 @@ Role = Literal[
     "filled", "unpack", "pick", "range", "reshape", "tile", "broadcast", "transpose", "pack", "diagonal", "concat",
     "concat_offset", "split", "one_hot",
     "top_k", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
+    "rectifier", "rectifier_gradient", "max_pool", "max_pool_gradient",
     "stitch", "unique", "unsorted_segments", "segment_gradient",
 ]  # fmt: skip
 """What an op is to the compiler, where passes look for ops of its kind."""

@@ -30,6 +30,7 @@ from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.emulator.hosts import spread
 from tpugraph.runtime.emulator.joined_products import join_products, joint_products
 from tpugraph.runtime.emulator.op_threads import one_thread_each, processors
+from tpugraph.runtime.emulator.pooled_first import pool_first
 from tpugraph.support.errors import RunError
 
 
@@ -83,6 +84,7 @@ def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> 
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
     cluster = [node for node in graph if in_cluster(node)]
+    pool_first(graph)
     varying = analysis.replica_varying(graph)
     copies = copy_per_core(graph, varying, count)
     fused = connect(graph, copies, queues=queues, hosts=hosts)
