@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tpugraph.estimator.context import Batches
 from tpugraph.estimator.tpu_config import InputPipelineConfig
+from tpugraph.ir.session_config import guarded
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
@@ -122,7 +123,7 @@ def every_row(dataset: Any, plan: Batches, *, fixed: bool) -> Any:
 
 def is_endless(dataset: Any) -> bool:
     """Whether a Dataset is known to have no end."""
-    with tf1.Session() as session:
+    with tf1.Session(config=guarded()) as session:
         return bool(session.run(tf.data.experimental.cardinality(dataset)) == tf.data.INFINITE_CARDINALITY)
 
 

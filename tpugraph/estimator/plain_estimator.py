@@ -22,6 +22,7 @@ from tpugraph.estimator.tpu_estimator import TPUEstimator
 from tpugraph.estimator.tracing import Request
 from tpugraph.estimator.tracing_rules import tensorflow_1_graphs
 from tpugraph.estimator.user_functions import call_input_fn, check_model_fn
+from tpugraph.ir.session_config import guarded
 
 tf1 = tf.compat.v1
 _LONGEST_LOOP = 100
@@ -148,7 +149,7 @@ class PlainRequests(Requests):
                 say("note: the rows of the input cannot be told, so that it runs without cores")
                 return None
             rows = tf.shape(tensors[0])[0]
-            with tf1.Session() as session:
+            with tf1.Session(config=guarded()) as session:
                 session.run(tf1.tables_initializer())
                 try:
                     return int(session.run(rows))
