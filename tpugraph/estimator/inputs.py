@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.util import deprecation
 
 from tpugraph.estimator.context import Batches
 from tpugraph.estimator.tpu_config import InputPipelineConfig
@@ -162,7 +163,7 @@ def next_of(dataset: Any, *, open_rows: bool = False) -> Any:
     types, classes = tf1.data.get_output_types(dataset), tf1.data.get_output_classes(dataset)
     iterator = tf1.data.Iterator.from_structure(types, shapes, output_classes=classes)
     # The initializer waits, and it alone: who reads the iterator must not begin the inputs behind it anew.
-    with tf.control_dependencies(tf1.get_collection(tf1.GraphKeys.TABLE_INITIALIZERS)):
+    with deprecation.silence(), tf.control_dependencies(tf1.get_collection(tf1.GraphKeys.TABLE_INITIALIZERS)):
         initializer = iterator.make_initializer(dataset)
     tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, initializer)
     return iterator.get_next()
