@@ -9,7 +9,8 @@ from tpugraph import ops
 from tpugraph.analysis import HOST_DEVICE, in_cluster
 from tpugraph.analysis.step import Cut, Results
 from tpugraph.control_flow.loops import local_variable
-from tpugraph.ir import Graph, Node, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.walks import reached
 from tpugraph.tpu.checkpoint_nodes import add_checkpoint_ops
 from tpugraph.tpu.entries import add_init, add_read, add_result, add_step, add_system, local_initializers
 from tpugraph.tpu.pipeline import Pass
@@ -87,18 +88,45 @@ def _watched(graph: Graph) -> list[Node]:
 
 
 def _merge_summaries(graph: Graph) -> None:
-    tensors = [graph[f.name].out() for f in graph.roles.summaries]
+    """What the loop's last step gives is read with its outfeed; what variables alone show is read behind the loop."""
+    found = reached([graph[f.name] for f in graph.roles.summaries],
+                    lambda node: (t.node for t in node.inputs) if node.op in ops.MERGED_SUMMARIES else ())  # fmt: skip
+    of_state = [node for node in found if node.op not in ops.MERGED_SUMMARIES and _shows_variables(graph, node)]
+    gone = dict.fromkeys(of_state)
+    for merge in graph.topological_order([node for node in found if node.op in ops.MERGED_SUMMARIES]):
+        kept = [tensor for tensor in merge.inputs if tensor.node not in gone]
+        if not kept:
+            gone[merge] = None
+        elif len(kept) < len(merge.inputs):
+            graph.set_inputs(merge, kept)
+            graph.set_attr(merge, "N", len(kept))
+    last = [graph[f.name].out() for f in graph.roles.summaries if graph[f.name] not in gone]
+    graph.remove_all([node for node in gone if node.op in ops.MERGED_SUMMARIES])
+    _merged(graph, "tpugraph/summaries", last)
+    _merged(graph, "tpugraph/state_summaries", [node.out() for node in of_state])
+
+
+def _shows_variables(graph: Graph, summary: Node) -> bool:
+    """Whether a summary is made of variables and of nothing that leaves the device."""
+    behind = graph.ancestors([summary])
+    return any(n.op in ops.READS for n in behind) and not any(n.op in ops.OUTFEEDS for n in behind)
+
+
+def _merged(graph: Graph, name: str, tensors: list[Tensor]) -> None:
+    """Let one name give these serialised summaries."""
+    if not tensors:
+        return
     merged = tensors[0]
     if len(tensors) > 1:
         merged = graph.add(
             "MergeSummary",
-            "tpugraph/summaries/merge",
+            f"{name}/merge",
             tensors,
             attrs={"N": len(tensors)},
             device=HOST_DEVICE,
             outputs=[(attrs.dtype("string"), ())],
         ).out()
-    add_result(graph, "tpugraph/summaries", merged)
+    add_result(graph, name, merged)
 
 
 # --------------------------------------------------------------------------- evaluation and prediction

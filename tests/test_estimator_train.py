@@ -209,8 +209,11 @@ def test_tensors_instead_of_a_dataset(tmp_path: Path, per_host: bool, calls: lis
         assert params["batch_size"] == 8
         return linear_fn(features, labels, mode, params)
 
-    trained = estimator(tmp_path, models, per_host=per_host).train(reads, max_steps=6)
-    assert np.allclose(trained.get_variable_value("w")[:, 0], by_hand(6, rows=rows)[1], rtol=1e-4, atol=1e-6)
+    trained = estimator(tmp_path, models, per_host=per_host, save_summary_steps=1).train(reads, max_steps=16)
+    losses, weights = by_hand(16, rows=rows)
+    found = losses_in(tmp_path)
+    assert np.allclose([found[step] for step in sorted(found)], losses, rtol=1e-4, atol=1e-6)
+    assert np.allclose(trained.get_variable_value("w")[:, 0], weights, rtol=1e-4, atol=1e-6)
     assert seen == calls
 
 

@@ -151,6 +151,25 @@ def test_summaries_are_one(count: int, source: str | None, merges: int) -> None:
     assert (None if node is None else node.inputs[0].node.name) == source
 
 
+def test_summaries_of_variables_alone_are_read_apart() -> None:
+    """Cut out of what merges them with others; what merges nothing then goes."""
+    text = """
+    tag = Const() {dtype: string, value: object[]"tag"} : string[]
+    sent = OutfeedDequeueTuple() {device_ordinal: 0, dtypes: (float32), shapes: ([])} : float32[]
+    value = ReadVariableOp(w) {dtype: float32} : float32[3]
+    of_w = HistogramSummary(tag, value) {T: float32} : string[]
+    of_step = ScalarSummary(tag, sent) {T: float32} : string[]
+    inner = MergeSummary(of_w) {N: 1} : string[]
+    outer = MergeSummary(inner, of_step) {N: 2} : string[]
+    """
+    graph = entered(text, summaries=[Finding("outer", "")])
+    assert [t.node.name for t in graph["tpugraph/summaries"].inputs] == ["outer"]
+    assert [t.node.name for t in graph["outer"].inputs] == ["of_step"]
+    assert graph["outer"].attr("N") == 1
+    assert [t.node.name for t in graph["tpugraph/state_summaries"].inputs] == ["of_w"]
+    assert "inner" not in graph
+
+
 def test_the_step_counter_is_read_where_there_is_one() -> None:
     assert entered()["tpugraph/global_step"].attr("value") == -1
     text = 'step = VarHandleOp() {dtype: int64, shape: [], container: "", shared_name: "step"} : resource[]'

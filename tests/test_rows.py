@@ -55,6 +55,9 @@ INPUTS = {
     "in order": (lambda d: d.repeat().batch(3, drop_remainder=True), False),
 }  # fmt: skip
 
+MAY_END = {"ends", "a function", "take and skip"}
+"""Inputs with an end, or of which nothing that is looked at says that they have none."""
+
 
 @pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("loop", [5, 120], ids=["copied", "staged"])
@@ -71,10 +74,20 @@ def test_the_same_rows_in_the_same_order(name: str, loop: int) -> None:
                 assert bool(session.engine.lowered.graph.of_type("RangeDataset")) == by_number
                 assert session.engine.lowered.staged == (loop > 100)
                 reads = session.engine.lowered.graph.of_type(*ops.GET_NEXT)
-                assert [node.op for node in reads] == ["IteratorGetNextAsOptional"]
+                read = "IteratorGetNextAsOptional" if name in MAY_END else "IteratorGetNextSync"
+                assert [node.op for node in reads] == [read]
+                entries = session.engine.lowered.graph.of_type(*ops.ENTER)
+                assert {node.attr("parallel_iterations") for node in entries} == {1}  # reads come in order
             losses.append(session.train(5))
             losses[-1] += session.train(3)
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+def test_rows_of_which_none_is_left_end_at_once() -> None:
+    data = plain(lambda d: d.skip(35).shuffle(9, seed=1).repeat().batch(3, drop_remainder=True))
+    with TPUSession(convert(graphdef.from_graph_def(data), num_replicas=2, iterations_per_loop=5)) as session:
+        assert session.train(5) == []
+        assert session.notes == ["the data ended after 0 steps"]
 
 
 @pytest.mark.parametrize(("loop", "ahead"), [(5, rows.AHEAD), (500, 500), (10**6, rows.MOST_AHEAD // 6)])

@@ -30,7 +30,7 @@ from tpugraph.tpu.program import collective_lines, naive_cut
 
 _WIDTH, _MOST = 120, 24
 _ENTRY_POINTS = ("configure", "init", "restore", "enqueue", "train", "dequeue", "loss", "global_step", "summaries",
-                 "iterations_per_loop", "save", "shutdown")  # fmt: skip
+                 "state_summaries", "iterations_per_loop", "save", "shutdown")  # fmt: skip
 
 
 def run(flags: Parsed, console: Console) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.util import deprecation
 
 from tpugraph.estimator.context import Batches
 from tpugraph.estimator.tpu_config import InputPipelineConfig
@@ -155,16 +156,16 @@ def next_of(dataset: Any, *, open_rows: bool = False) -> Any:
         open_rows: whether the number of rows is left out of the shapes, so that no constant of the model can hold it, as
             in ``tf.losses`` behind batches that drop the remainder.
     """
+    shapes = tf1.data.get_output_shapes(dataset)
     specs = tf.nest.flatten(dataset.element_spec)
-    with tf.control_dependencies(tf1.get_collection(tf1.GraphKeys.TABLE_INITIALIZERS)):
-        if open_rows and all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in specs):
-            opened = [tf.TensorShape([None, *spec.shape.as_list()[1:]]) for spec in specs]
-            types, shapes = tf1.data.get_output_types(dataset), tf.nest.pack_sequence_as(dataset.element_spec, opened)
-            iterator = tf1.data.Iterator.from_structure(types, shapes)
-            initializer = iterator.make_initializer(dataset)
-        else:
-            iterator = tf1.data.make_initializable_iterator(dataset)
-            initializer = iterator.initializer
+    if open_rows and all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in specs):
+        opened = [tf.TensorShape([None, *spec.shape.as_list()[1:]]) for spec in specs]
+        shapes = tf.nest.pack_sequence_as(dataset.element_spec, opened)
+    types, classes = tf1.data.get_output_types(dataset), tf1.data.get_output_classes(dataset)
+    iterator = tf1.data.Iterator.from_structure(types, shapes, output_classes=classes)
+    # The initializer waits, and it alone: who reads the iterator must not begin the inputs behind it anew.
+    with deprecation.silence(), tf.control_dependencies(tf1.get_collection(tf1.GraphKeys.TABLE_INITIALIZERS)):
+        initializer = iterator.make_initializer(dataset)
     tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, initializer)
     return iterator.get_next()
 

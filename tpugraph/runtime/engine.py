@@ -17,6 +17,9 @@ LOSSES = "tpugraph/dequeue:0"
 SUMMARIES = "tpugraph/summaries:0"
 """The merged summaries of a loop's last step, serialised."""
 
+STATE_SUMMARIES = "tpugraph/state_summaries:0"
+"""The merged summaries of variables alone, serialised; read in a run of its own, when the loop has ended."""
+
 
 @dataclass(frozen=True)
 class TrainingLoop:
@@ -26,7 +29,7 @@ class TrainingLoop:
         steps: the number of its steps.
         following: the steps of the loop after it, 0 where none is known; an engine may read their input meanwhile.
         trained: the steps that were trained before.
-        summaries: whether the graph's merged summaries are wanted.
+        summaries: whether the graph's merged summaries of the last step are wanted.
     """
 
     steps: int
@@ -136,9 +139,10 @@ class TensorFlowEngine:
         return steps
 
     def train(self, loop: TrainingLoop) -> Trained:
-        """Run a training loop; without summaries, which leave their part of the graph by no entry point."""
-        losses, *_ = self.run_loop(loop.steps, TRAIN, [LOSSES])
-        return trained(losses, loop)
+        """Run a training loop."""
+        wanted = [LOSSES, SUMMARIES] if loop.summaries else [LOSSES]
+        losses, *summaries = self.run_loop(loop.steps, TRAIN, wanted)
+        return trained(losses, loop, *summaries)
 
     def run_loop(self, steps: int, device: str, fetches: list[str]) -> list[Any]:
         """Run a loop; see :meth:`Engine.run_loop`."""

@@ -15,7 +15,7 @@ from tpugraph.ir.file_names import file_names, rebind_files
 from tpugraph.ir.reach import refuse_to_end
 from tpugraph.runtime import engines, evaluation
 from tpugraph.runtime.cluster import masters
-from tpugraph.runtime.engine import TrainingLoop
+from tpugraph.runtime.engine import STATE_SUMMARIES, SUMMARIES, TrainingLoop
 from tpugraph.runtime.engine_choice import choose
 from tpugraph.runtime.evaluation import Evaluated
 from tpugraph.runtime.stall_watch import IDLE_SECONDS
@@ -129,8 +129,8 @@ class TPUSession(StatefulSession):
         Args:
             steps: number of steps.
             on_loop: called after each loop.
-            on_summary: called after each loop with the global step and the graph's merged summaries of the loop's last
-                step, serialised; never for a graph without summaries.
+            on_summary: called after each loop with the global step and the graph's merged summaries, serialised: those
+                of the loop's last step, and those of variables as they are after it; never for a graph without summaries.
 
         Returns:
             The loss of each step; fewer than ``steps`` where the data ended.
@@ -143,7 +143,7 @@ class TPUSession(StatefulSession):
         self._require("train", "tpugraph/train")
         if not self._initialized:
             self.initialize()
-        with_summaries = on_summary is not None and "tpugraph/summaries" in self._host.names
+        with_summaries = on_summary is not None and _node(SUMMARIES) in self._host.names
         losses: list[float] = []
         while len(losses) < steps:
             self._host.require_open()
@@ -154,8 +154,8 @@ class TPUSession(StatefulSession):
                 found, summaries = self.engine.train(TrainingLoop(count, following, self._trained, with_summaries))
             losses.extend(found)
             self._trained += len(found)
-            if on_summary is not None and summaries is not None:
-                on_summary(self.global_step, summaries)
+            if on_summary is not None:
+                self._hand_on(on_summary, summaries)
             if on_loop is not None:
                 on_loop(self.global_step, found)
             if len(found) < count:
@@ -163,6 +163,13 @@ class TPUSession(StatefulSession):
                 self.notes.append(f"the data ended after {counted(len(losses), 'step')}")
                 break
         return losses
+
+    def _hand_on(self, on_summary: SummaryCallback, of_last_step: bytes | None) -> None:
+        """Give what asked for them the summaries of a loop; protos one after the other are one."""
+        of_state = self._run(STATE_SUMMARIES) if _node(STATE_SUMMARIES) in self._host.names else None
+        found = [part for part in (of_last_step, of_state) if part is not None]
+        if found:
+            on_summary(self.global_step, b"".join(found))
 
     # ------------------------------------------------------------------ evaluation and prediction
 
@@ -247,6 +254,10 @@ class TPUSession(StatefulSession):
     def _run_loop(self, steps: int, device: str, fetches: list[str]) -> list[Any]:
         self._host.require_open()
         return self.engine.run_loop(steps, device, fetches)
+
+
+def _node(tensor: str) -> str:
+    return tensor.partition(":")[0]
 
 
 def _tpu_graph(program: Any) -> Graph:

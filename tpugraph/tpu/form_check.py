@@ -33,6 +33,7 @@ _DTYPES = {
     "tpugraph/global_step": _INTEGERS,
     "tpugraph/checkpoint": ("string",),
     "tpugraph/summaries": ("string",),
+    "tpugraph/state_summaries": ("string",),
 }
 
 

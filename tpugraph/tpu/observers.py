@@ -10,9 +10,13 @@ from tpugraph.analysis import NodeSet, must_be_host, shapes
 from tpugraph.analysis.step import EveryStep
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.regions import NONE, Side, sides
+from tpugraph.ir.walks import source_of
 from tpugraph.tpu.device_cut import Step
 
 _MAY_NOT_RUN = "it is in a branch, which may not run"
+
+_LIGHT = 1024
+"""Bytes of a value that leaves the device in each step, though the host could make it of variables."""
 
 
 def detach_prints(graph: Graph) -> dict[str, str]:
@@ -91,6 +95,8 @@ class Tail:
         every = graph.kept(EveryStep)
         self.every_step = frozenset(() if every is None else every.summaries)
         self.wanted = graph.ancestors(graph[name] for name in self.every_step if name in graph)
+        self.of_state: NodeSet = {}
+        self.of_last_step: NodeSet = {}
 
     def place(self) -> None:
         """Put what each core can do for its own rows on the device, and let the host read the rest."""
@@ -105,10 +111,11 @@ class Tail:
         roots += self.step.moved + graph.of_type("Print")
         placed = {**self.step.cone, **self.device}
         tail = {n: None for n in graph.ancestors(roots) if n not in placed}
+        self._divide(tail, roots)
         own = [n for n in tail if n.op in ops.RESOURCE_VARIABLES]  # metric variables
         host_side = graph.descendants([*own, *(n for n in tail if must_be_host(n))])
         for node in graph.topological_order(tail):
-            if node in host_side or node.op in ops.RESOURCE_VARIABLES:
+            if node in host_side or node in self.of_state or node.op in ops.RESOURCE_VARIABLES:
                 continue
             if self._can_be_device(node):
                 self.device[node] = None
@@ -116,6 +123,31 @@ class Tail:
         for node in [n for n in tail if n not in self.device]:
             if node in graph:
                 self._feed(node, tail)
+
+    def _divide(self, tail: NodeSet, roots: list[Node]) -> None:
+        """Tell summaries that the host makes of variables behind the loop from those of the loop's last step."""
+        graph = self.graph
+        if graph.roles.mode != "train":
+            return
+        leaves = [n for n in tail if n.op in ops.SUMMARIES - ops.MERGED_SUMMARIES]
+        of_state = {n: None for n in leaves if self._shows_state(n)}
+        others = graph.ancestors([*(n for n in leaves if n not in of_state),
+                                  *(n for n in roots if n.op not in ops.SUMMARIES)])  # fmt: skip
+        self.of_state = {n: None for n in graph.ancestors(of_state) if n in tail and n not in others}
+        self.of_last_step = {n: None for n in graph.ancestors(leaves) if n in tail and n not in self.of_state}
+
+    def _shows_state(self, leaf: Node) -> bool:
+        """Whether a summary is made of variables, but for small values that the step makes of them itself, such as a rate."""
+        cones = {t: self._replicated_cone(t.node) for t in leaf.inputs if t.node.op not in ops.CONSTANTS}
+        if leaf.name in self.every_step or None in cones.values():
+            return False
+        read = [t for t, cone in cones.items() if _reads(cone)]
+        return bool(read) and not any(self._light_in_step(t) for t in read)
+
+    def _light_in_step(self, tensor: Tensor) -> bool:
+        size = shapes.byte_size(tensor)
+        plain = source_of(tensor, ops.IDENTITIES).node.op in ops.READS
+        return tensor.node in self.step.cone and not plain and size is not None and size <= _LIGHT
 
     def _can_be_device(self, node: Node) -> bool:
         """Whether a node computes on device values (and constants), so that each core can do it for its own shard.
@@ -143,27 +175,32 @@ class Tail:
     def _feed(self, node: Node, tail: NodeSet) -> None:
         """Let a host node of the tail read what it can: device tensors cross later, replicated ones are copied.
 
-        What is wanted of every step is made on the device, replicated or not: the host is done when the loop is.
+        What is wanted of every step, or of the last one, is made on the device, replicated or not: the host reads variables
+        before or behind the loop.
         """
         for index, tensor in enumerate(node.inputs):
             producer = tensor.node
             if (producer in tail and producer not in self.device) or producer.op in ops.RESOURCE_VARIABLES:
                 continue
             replicated = self._replicated_cone(producer)
-            if replicated is not None and node.name in self.every_step:
-                self.device.update(dict.fromkeys(replicated))
-            elif replicated is not None:
+            if replicated is not None and not self._of_its_step(node, replicated):
                 copies = self.graph.clone_subgraph(replicated, lambda name: f"{name}/tail")
                 self.graph.set_input(node, index, copies[producer].out(tensor.port))
             elif tensor in self.arriving:
                 self.graph.set_input(node, index, self._back_from_device(tensor))
-            elif producer not in self.device:
+            elif replicated is None and producer not in self.device:
                 self._drop(node, f"it needs '{tensor}', which stays on the host in front of the device")
                 return
             elif not shapes.is_static(tensor.shape):
                 self._drop(node, f"it needs '{tensor}', whose shape is open")
                 return
+            elif replicated is not None:
+                self.device.update(dict.fromkeys(replicated))
         self.graph.set_controls(node, [c for c in node.controls if c in tail and c not in self.device])
+
+    def _of_its_step(self, node: Node, cone: list[Node]) -> bool:
+        """Whether a node wants what is replicated as it was in a step, not as it is before or behind the loop."""
+        return node.name in self.every_step or (node in self.of_last_step and _reads(cone))
 
     def _back_from_device(self, tensor: Tensor) -> Tensor:
         """A batch that the host sent to the device comes back with the outfeed, next to what was made of it."""
@@ -211,3 +248,7 @@ class Tail:
         kept = [f for f in roles.summaries if f.name in self.graph and self.graph[f.name].inputs]
         self.graph.roles = replace(roles, summaries=tuple(kept))
         self.nodes = [node for node in self.nodes if node in self.graph]
+
+
+def _reads(cone: Iterable[Node] | None) -> bool:
+    return any(node.op in ops.READS for node in cone or ())

@@ -50,7 +50,7 @@ def read_batches(graph: Graph, maker: Node, take: Node, cores: int) -> list[Tens
     if source is None or batches is None:
         return None
     graph.set_input(maker, 0, _dataset(graph, maker, len(batches[0]), source, cores))
-    numbers = read_numbers(graph, take, (cores,))
+    numbers = read_numbers(graph, take, (cores,), endless=source.repeats < 0)
     return [gathered(graph, take, numbers, port, value) for port, value in enumerate(batches)]
 
 
@@ -128,9 +128,13 @@ def _dataset(graph: Graph, maker: Node, batches: int, source: _Source, cores: in
 # --------------------------------------------------------------------------- what is read by numbers
 
 
-def read_numbers(graph: Graph, take: Node, shape: attrs.Shape) -> Node:
-    """The read of the numbers of a step, int64 of this shape, where a core read its batch."""
-    return graph.add("IteratorGetNext", f"{take.name}/numbers", [take.inputs[0]], controls=take.controls,
+def read_numbers(graph: Graph, take: Node, shape: attrs.Shape, *, endless: bool) -> Node:
+    """The read of the numbers of a step, int64 of this shape, where a core read its batch.
+
+    Where they never end nobody has to ask, and the executor reads them itself: they are not worth another thread.
+    """
+    op = "IteratorGetNextSync" if endless else "IteratorGetNext"
+    return graph.add(op, f"{take.name}/numbers", [take.inputs[0]], controls=take.controls,
                      attrs={"output_types": [_INT64], "output_shapes": [shape]}, outputs=[(_INT64, shape)],
                      source=take)  # fmt: skip
 

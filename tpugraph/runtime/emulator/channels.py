@@ -124,9 +124,9 @@ def _unite(graph: Graph, frame_of: dict[Node, str], device: _WhileLoop | None, n
     if host is None or host.parts.limit is not device.parts.limit:
         return False
     for node in graph.of_type(*ops.ENTER):
-        if node.attr("frame_name") == host.frame:
+        if node.attr("frame_name") in (host.frame, device.frame):
             graph.set_attr(node, "frame_name", device.frame)
-            graph.set_attr(node, "parallel_iterations", 1)
+            graph.set_attr(node, "parallel_iterations", 1)  # one step at a time, so that reads come in their order
     for use in host.condition.uses():
         graph.set_input(use.node, use.index, device.condition.out())
     pivot, own = device.pivot(), host.pivot()

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpugraph.ir import Graph
 from tpugraph.runtime.emulator import emulation
-from tpugraph.runtime.engine import LOSSES, SUMMARIES, TRAIN, TensorFlowEngine, Trained, TrainingLoop, trained
+from tpugraph.runtime.engine import TensorFlowEngine
 from tpugraph.runtime.op_times import OpTimes
 from tpugraph.runtime.three_parts import ThreeParts
 from tpugraph.runtime.timeline import Timeline
@@ -59,12 +59,6 @@ class EmulatedLoop(TensorFlowEngine):
         self.lowered = lowered
         self.threads = lowered.threads
         self._times = times
-
-    def train(self, loop: TrainingLoop) -> Trained:
-        """Run a training loop."""
-        wanted = [LOSSES, SUMMARIES] if loop.summaries else [LOSSES]
-        losses, *summaries = self.run_loop(loop.steps, TRAIN, wanted)
-        return trained(losses, loop, *summaries)
 
     def run_loop(self, steps: int, device: str, fetches: list[str]) -> list[Any]:
         """Run a loop; measured op by op where someone wants to know, and for as long as that is cheap."""

@@ -52,7 +52,7 @@ def read_by_number(graph: Graph, maker: Node, take: Node, cores: int) -> list[Te
         return None
     dataset = _numbers(graph, maker, rows, cores)
     graph.set_input(maker, 0, dataset)
-    numbers = read_numbers(graph, take, (cores, rows.core))
+    numbers = read_numbers(graph, take, (cores, rows.core), endless=_endless(rows))
     return [gathered(graph, take, numbers, port, held.attr("value")) for port, held in enumerate(rows.constants)]
 
 
@@ -80,6 +80,16 @@ def _rows(graph: Graph, node: Node) -> _Rows | None:
     if any(c.op not in ops.CONSTANTS or not c.attr("value").shape for c in constants):
         return None
     return _Rows(constants, stages, len(constants[0].attr("value")), batch, core or batch)
+
+
+def _endless(rows: _Rows) -> bool:
+    """Whether rows come again and again: they are repeated for ever, and no stage leaves any out."""
+    repeats = [scalar(stage.inputs[1].node) for stage in rows.stages if stage.op in ops.REPEAT_DATASETS]
+    for_ever = all(repeats) and any(count is not None and count < 0 for count in repeats)
+    return for_ever and rows.count > 0 and all(stage.op in _ALL_ROWS for stage in rows.stages)
+
+
+_ALL_ROWS = ops.REPEAT_DATASETS | {"ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3"}
 
 
 def _maps_to_itself(graph: Graph, node: Node) -> bool:
