@@ -132,7 +132,9 @@ WITHOUT_EFFECTS = _ops(lambda record: record.effects is False)
 ITERATORS = _role("iterator")
 GET_NEXT = _role("get_next")
 MAKE_ITERATOR = _role("make_iterator")
-MAP_DATASETS = _role("map_dataset")
+PLAIN_MAP_DATASETS = _role("map_dataset")
+"""Datasets that make each element when it is asked for, of one of another, by a function."""
+MAP_DATASETS = PLAIN_MAP_DATASETS | _role("parallel_map_dataset")
 """Datasets that make each element of one of another by a function."""
 FLAT_MAP_DATASETS = _role("flat_map_dataset")
 """Datasets that make several elements of one of another, those of the dataset that a function returns."""
@@ -140,6 +142,8 @@ SLICE_DATASETS = _role("slice_dataset")
 """Datasets whose elements are the slices of tensors along the first dimension."""
 REPEAT_DATASETS = _role("repeat_dataset")
 """Datasets that give another one several times over."""
+PREFETCH_DATASETS = _role("prefetch_dataset")
+"""Datasets that hold elements of another one that are not asked for yet."""
 BATCH_DATASETS = _role("batch_dataset")
 """Datasets that put the elements of another one together in batches, one after the other."""
 REBATCH_DATASETS = _role("rebatch_dataset")
