@@ -382,6 +382,8 @@ PARTITIONS = _role("partition")
 DYNAMIC_STITCHES = _role("stitch")
 """Ops that put rows together, each at the place that its number says; the numbers are the first half of the operands."""
 
+SEGMENTS = _role("segments")
+"""Ops that put rows together by ascending numbers, which are the last operand."""
 UNSORTED_SEGMENTS = _role("unsorted_segments")
 """Ops that take together the rows with one number: the output has a row for each number."""
 

@@ -55,7 +55,7 @@ Role = Literal[
     "filled", "unpack", "pick", "range", "reshape", "tile", "broadcast", "transpose", "pack", "diagonal", "concat",
     "concat_offset", "split", "one_hot",
     "top_k", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
-    "stitch", "unique", "unsorted_segments", "segment_gradient",
+    "stitch", "unique", "segments", "unsorted_segments", "segment_gradient",
 ]  # fmt: skip
 """What an op is to the compiler, where passes look for ops of its kind."""
 
