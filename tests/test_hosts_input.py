@@ -85,8 +85,8 @@ def test_inputs_of_each_worker_go_on_where_they_were(two: Workers, tmp_path: Pat
 
 # --------------------------------------------------------------------------- how a step is read
 
-FORMS = {"whole batches": (), "by number": ("read_batches",), "batched": ("read_batches", "read_by_number"),
-         "one by one": ("read_batches", "read_by_number", "_batch")}  # fmt: skip
+FORMS = {"whole batches": (), "by number": ("read_in_order",), "batched": ("read_in_order", "read_by_number"),
+         "one by one": ("read_in_order", "read_by_number", "_batch")}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

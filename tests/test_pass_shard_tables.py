@@ -203,8 +203,11 @@ def test_the_report_says_what_a_core_holds(eight: Program) -> None:
     ) in eight.summary()
 
 
-@pytest.mark.parametrize("number", [WORDS, -1, 2**32 + 1])
-def test_a_number_of_no_row_is_refused_as_the_whole_table_refuses_it(number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(WORDS, "103"), (-1, "-1"), (2**32 + 1, "2147483647 or more"), (-(2**40), "-2147483648 or less")],
+)
+def test_a_number_of_no_row_is_refused_as_the_whole_table_refuses_it(number: int, said: str) -> None:
     """Even one that is the number of a row once cores have exchanged it in 32 bits."""
 
     def build() -> None:
@@ -214,7 +217,7 @@ def test_a_number_of_no_row_is_refused_as_the_whole_table_refuses_it(number: int
 
     with tpugraph.TPUSession(converted(2, build)) as session:
         session.initialize()
-        with pytest.raises(RunError, match=r"is not in \[0, 53\)"):
+        with pytest.raises(RunError, match=rf"indices\[0,0\] = {said} is not in \[0, 103\)"):
             session.train(1)
 
 
@@ -256,6 +259,44 @@ def test_what_is_used_whole_stays_whole(beside: Any, words: int, table: str, why
     assert table not in found["sharded"]
     assert found["whole"][table] == why
     assert f"not sharded {table}: {why}" in program.summary()
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (lambda table: 2 * table, "'gradients/mul_grad/Sum' (Sum) reads it whole"),
+        (
+            lambda table: tf.concat([tf.zeros([1, WIDTH]), table[1:]], 0),
+            "'strided_slice' (StridedSlice) reads it whole",
+        ),
+    ],
+    ids=["scaled", "with a row of zeros"],
+)
+def test_a_table_of_which_what_is_looked_up_is_made_is_named(made: Any, why: str) -> None:
+    """And no other large variable, though rows are taken of what it makes of the batch."""
+
+    def build() -> None:
+        numbers, targets = batches((np.full((96, 2), 3, np.int64), np.zeros(96, np.float32)), ROWS)
+        found = tf.nn.embedding_lookup(made(variable("table", (WORDS, WIDTH))), numbers)
+        layer = tf.gather(tf.reduce_sum(found, 1) @ variable("layer", (WIDTH, 2 * WORDS)), [0, 2])
+        finish(tf.reduce_mean(tf.square(tf.reduce_sum(layer) - targets)), OPTIMIZERS["sgd"]())
+
+    assert converted(2, build).report["tables"]["whole"] == {"table": why}
+
+
+def test_sizes_that_only_the_data_know_are_called_unknown() -> None:
+    def build() -> None:
+        numbers, targets = batches((np.arange(96) % 7, np.zeros(96, np.float32)), ROWS)
+        found = tf.nn.embedding_lookup(variable("table", (WORDS, WIDTH)), tf.unique(numbers)[0])
+        finish(tf.reduce_mean(tf.square(found)) + tf.reduce_mean(targets), OPTIMIZERS["sgd"]())
+
+    program = converted(2, build)
+    assert "lookups take 1 sum, unknown bytes per step" in program.summary()
+    assert (
+        f"collectives 2 sums, {program.report['collectives']['bytes']} bytes per step and 1 size unknown"
+        in program.summary()
+    )
+    assert program.report["tables"]["sharded"]["table"]["sum_unbounded"] == 1
 
 
 def test_workers_share_no_tables(eight: Program) -> None:

@@ -52,24 +52,27 @@ INPUTS = {
     "take and skip": (lambda d: d.skip(2).take(30).shuffle(9, seed=1).repeat().batch(3, drop_remainder=True), True),
     "a function": (lambda d: d.map(lambda x, y: (x + 1, y)).shuffle(9, seed=1).repeat().batch(3, drop_remainder=True),
                    False),
-    "in order": (lambda d: d.repeat().batch(3, drop_remainder=True), False),
+    "in order": (lambda d: d.repeat().batch(3, drop_remainder=True), True),
+    "in order, ends": (lambda d: d.repeat(2).batch(3, drop_remainder=True).prefetch(2), True),
 }  # fmt: skip
 
-MAY_END = {"ends", "a function", "take and skip"}
+MAY_END = {"ends", "in order, ends", "a function", "take and skip"}
 """Inputs with an end, or of which nothing that is looked at says that they have none."""
 
 
 @pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("loop", [5, 120], ids=["copied", "staged"])
-def test_the_same_rows_in_the_same_order(name: str, loop: int) -> None:
+def test_the_same_rows_in_the_same_order(name: str, loop: int, monkeypatch: pytest.MonkeyPatch) -> None:
     change, by_number = INPUTS[name]
     program = convert(
         graphdef.from_graph_def(plain(change, in_order=loop < 100)), num_replicas=2, iterations_per_loop=loop
     )
     losses = []
-    for queues in (False, True):
-        with TPUSession(program, queues=queues) as session:
-            if not queues:
+    for together in (True, False):
+        if not together:  # each core reads a batch of its own, row by row
+            monkeypatch.setattr("tpugraph.runtime.emulator.channels.read_together", lambda *_: None)
+        with TPUSession(program) as session:
+            if together:
                 assert isinstance(session.engine, EmulatedLoop)
                 assert bool(session.engine.lowered.graph.of_type("RangeDataset")) == by_number
                 assert session.engine.lowered.staged == (loop > 100)

@@ -128,6 +128,25 @@ def test_rows_at_numbers_of_the_batch() -> None:
     assert_cores_are_the_whole_batch(scattered, relative=2e-5, absolute=2e-6)
 
 
+@pytest.mark.parametrize(
+    ("scatter", "named"), [(tf1.scatter_nd_sub, 1), (tf1.scatter_nd_add, 2)], ids=["rows", "elements"]
+)
+def test_places_that_the_batch_names_are_given_constants(scatter: Any, named: int) -> None:
+    """One constant for each row of a core's batch: all cores together have more."""
+
+    def scattered(rows: int) -> None:
+        features, targets = batches((FEATURES, TARGETS), rows)
+        counts = tf1.get_variable("counts", initializer=np.zeros((2, 3), np.float32), trainable=False)
+        weights = variable("w", (3, 1))
+        places = tf.tile(tf.cast(targets > 0, tf.int32)[:, None], [1, named])
+        count = scatter(counts, places, tf.fill([rows, 3][: 3 - named], 0.5))
+        with tf.control_dependencies([count]):
+            loss = tf.reduce_mean(squared_error(features, targets, weights))
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+    assert_cores_are_the_whole_batch(scattered, relative=2e-5, absolute=2e-6)
+
+
 @pytest.mark.parametrize("batch_mode", ["per_replica", "global"])
 def test_what_the_loss_decides_is_decided_by_that_of_the_whole_batch(batch_mode: str) -> None:
     """A rate that is halved on a plateau, and the best loss so far."""

@@ -32,6 +32,12 @@ def bounded_shape(tensor: Tensor, known: Known | None = None) -> Shape:
     return bound
 
 
+def most_bytes(tensor: Tensor) -> int | None:
+    """Bytes of a tensor at most; None where there is no bound, or its elements have no size."""
+    count, size = shapes.element_count(bounded_shape(tensor)), tensor.dtype.size
+    return None if count is None or size is None else count * size
+
+
 def _shape(tensor: Tensor) -> Answer:
     shape = tensor.shape
     if shape is None or None not in shape or None in shape[1:] or not tensor.node.inputs:

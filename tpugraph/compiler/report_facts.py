@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tpugraph import ops
 from tpugraph.analysis import race_order, shapes
+from tpugraph.analysis.bounds import most_bytes
 from tpugraph.analysis.step import (
     ClosedShapes,
     HostModels,
@@ -15,7 +17,7 @@ from tpugraph.analysis.step import (
     PaddedLookups,
     Partitioned,
 )
-from tpugraph.ir import Graph
+from tpugraph.ir import Graph, Node
 from tpugraph.partition.tables.shards import ShardedTables, table_of
 
 
@@ -31,10 +33,17 @@ def collectives(graph: Graph) -> dict[str, Any]:
     sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by in ("cross-replica-sum", "shard-tables")]
     return {
         "sums": len(sums),
-        "bytes": sum(shapes.byte_size(node.out()) or 0 for node in sums),
+        **_sizes(sums),
         "combined": partitioned.combined,
         "gathered": partitioned.gathered,
     }
+
+
+def _sizes(sums: Sequence[Node]) -> dict[str, Any]:
+    """The bytes of a core that sums take at most: of those with a bound, how many have none, whether all sizes are known."""
+    most = [most_bytes(node.out()) for node in sums]
+    exact = all(shapes.byte_size(node.out()) is not None for node in sums)
+    return {"bytes": sum(size or 0 for size in most), "bytes_exact": exact, "unbounded": most.count(None)}
 
 
 def lookups(graph: Graph) -> dict[str, Any]:
@@ -59,7 +68,7 @@ def tables(graph: Graph) -> dict[str, Any]:
             "bytes_per_core": table.bytes_per_core,
             "bytes": table.bytes,
             "sums": len(table.sums),
-            "sum_bytes": sum(shapes.byte_size(graph[sum_].out()) or 0 for sum_ in table.sums),
+            **{f"sum_{key}": value for key, value in _sizes([graph[sum_] for sum_ in table.sums]).items()},
         }
         for name, table in found.tables.items()
     }

@@ -132,14 +132,19 @@ WITHOUT_EFFECTS = _ops(lambda record: record.effects is False)
 ITERATORS = _role("iterator")
 GET_NEXT = _role("get_next")
 MAKE_ITERATOR = _role("make_iterator")
-MAP_DATASETS = _role("map_dataset")
+PLAIN_MAP_DATASETS = _role("map_dataset")
+"""Datasets that make each element when it is asked for, of one of another, by a function."""
+MAP_DATASETS = PLAIN_MAP_DATASETS | _role("parallel_map_dataset")
 """Datasets that make each element of one of another by a function."""
 FLAT_MAP_DATASETS = _role("flat_map_dataset")
 """Datasets that make several elements of one of another, those of the dataset that a function returns."""
 SLICE_DATASETS = _role("slice_dataset")
 """Datasets whose elements are the slices of tensors along the first dimension."""
 REPEAT_DATASETS = _role("repeat_dataset")
+SHUFFLE_DATASETS = _role("shuffle_dataset")
 """Datasets that give another one several times over."""
+PREFETCH_DATASETS = _role("prefetch_dataset")
+"""Datasets that hold elements of another one that are not asked for yet."""
 BATCH_DATASETS = _role("batch_dataset")
 """Datasets that put the elements of another one together in batches, one after the other."""
 REBATCH_DATASETS = _role("rebatch_dataset")
@@ -390,6 +395,8 @@ PARTITIONS = _role("partition")
 DYNAMIC_STITCHES = _role("stitch")
 """Ops that put rows together, each at the place that its number says; the numbers are the first half of the operands."""
 
+SEGMENTS = _role("segments")
+"""Ops that put rows together by ascending numbers, which are the last operand."""
 UNSORTED_SEGMENTS = _role("unsorted_segments")
 """Ops that take together the rows with one number: the output has a row for each number."""
 

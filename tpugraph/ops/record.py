@@ -44,7 +44,9 @@ Role = Literal[
     "merge", "switch", "next_iteration", "enter", "exit", "loop_cond", "call", "group",  # control flow
     "ref_variable", "resource_variable", "read", "read_rows", "read_places", "is_initialized",  # variables
     "iterator", "get_next", "make_iterator", "queue", "dequeue", "enqueue", "close_queue", "placeholder", "default",  # input
-    "map_dataset", "batch_dataset", "flat_map_dataset", "slice_dataset", "repeat_dataset", "rebatch_dataset",
+    "map_dataset", "batch_dataset", "flat_map_dataset", "slice_dataset", "repeat_dataset", "rebatch_dataset", "prefetch_dataset",
+    "shuffle_dataset",
+    "parallel_map_dataset",
     "get_optional", "wrap_optional", "empty_optional",  # datasets of datasets
     "python", "summary", "merge_summary", "summary_writer", "print", "assert", "check", "save", "restore",  # host
     "table", "fill_table",
@@ -55,7 +57,7 @@ Role = Literal[
     "concat_offset", "split", "one_hot",
     "top_k", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
     "rectifier", "rectifier_gradient", "max_pool", "max_pool_gradient",
-    "stitch", "unique", "unsorted_segments", "segment_gradient",
+    "stitch", "unique", "segments", "unsorted_segments", "segment_gradient",
 ]  # fmt: skip
 """What an op is to the compiler, where passes look for ops of its kind."""
 

@@ -63,9 +63,15 @@ for _name in ("Max", "Min", "Prod"):
         constants=(2,),
         sizes=(2,),
     )
-op("SegmentSum SegmentMean", dims=_rows("*+, * -> *+"), linear="0", instead=_UNSORTED)
-op("SegmentProd SegmentMin SegmentMax", dims=_rows("*+, * -> *+"), instead=_UNSORTED)
-op("SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN", dims=_rows("*+, *, * -> *+"), linear="0", instead=_GATHER)
+op("SegmentSum SegmentMean", role="segments", dims=_rows("*+, * -> *+"), linear="0", instead=_UNSORTED)
+op("SegmentProd SegmentMin SegmentMax", role="segments", dims=_rows("*+, * -> *+"), instead=_UNSORTED)
+op(
+    "SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN",
+    role="segments",
+    dims=_rows("*+, *, * -> *+"),
+    linear="0",
+    instead=_GATHER,
+)
 op("SparseSegmentSumWithNumSegments", dims=_rows("*+, z, z, - -> *+"), linear="0")
 op("SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments", dims=_rows("*+, *, *, - -> *+"), linear="0")
 op("SparseSegmentSumGrad", dims=_rows("*+, z, z, - -> *+"), linear="0", rows_operand=3, backward=True)

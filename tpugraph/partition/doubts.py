@@ -18,7 +18,7 @@ from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
 from tpugraph.partition.numbered_constants import refuse_own_rows
 from tpugraph.partition.one_over_rows import refuse_factors
-from tpugraph.partition.row_by_row import refuse_row_by_row
+from tpugraph.partition.row_by_row import refuse_fixed_segments, refuse_row_by_row
 from tpugraph.support.errors import ConversionError
 
 _BOUNDS = {**dict.fromkeys(ops.SLICES, (1, 2)), "TopKV2": (1,)}
@@ -78,6 +78,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     _refuse_one_row(placing)
     refuse_own_rows(placing)
     refuse_row_by_row(placing)
+    refuse_fixed_segments(placing)
     _refuse_regrouped(placing)
     _refuse_bounds(placing)
     _refuse_beside_shares(placing)

@@ -1,4 +1,4 @@
-"""Rows of a batch that a loop of Python takes one by one: the graph has nodes for those of one core's batch alone."""
+"""Rows of a batch that are taken one by one, or by numbers that Python made: those of one core's batch alone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
+from tpugraph.analysis.placements import Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
 from tpugraph.support.errors import ConversionError
 
 
@@ -28,6 +30,28 @@ def refuse_row_by_row(placing: Placing) -> None:
                 "batch is taken by itself: of the whole batch there are more than the graph has nodes for",
                 node=node, origin=placing.graph.source,
                 fix="compute with all rows at once, or with tf.map_fn, instead of in a loop of Python",
+            )  # fmt: skip
+
+
+def refuse_fixed_segments(placing: Placing) -> None:
+    """Refuse rows of a batch that are put together by numbers which no input leads to: the whole batch has more rows.
+
+    Raises:
+        ConversionError: it names what puts them together, and the numbers.
+    """
+    found = [node for node in placing.verdicts if node.op in ops.SEGMENTS]
+    graph = placing.graph
+    of_input = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True) if found else {}
+    for node in found:
+        rows, numbers = source_of(node.inputs[-2], ops.UNIQUE), node.inputs[-1]
+        made = placing.made(rows)
+        own = 0 in placing.d.axes(rows) or (isinstance(made, Shard) and made.axis == 0)
+        if own and numbers.node not in of_input and not placing.d.axes(numbers):
+            raise ConversionError(
+                f"'{node.name}' ({node.op}) puts rows of the batch together by the numbers '{numbers}', which the input has no part "
+                f"in: they are those of the {placing.d.rows} rows of a core's batch, and the whole batch has more",
+                node=node, origin=graph.source,
+                fix="tf.nn.safe_embedding_lookup_sparse in its place, or tf.reduce_sum(tf.nn.embedding_lookup(table, ids), 1)",
             )  # fmt: skip
 
 

@@ -9,11 +9,16 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.ir.file_names import missing_file_error
 from tpugraph.partition.lookups.padded_lists import too_many_ids
+from tpugraph.partition.tables.own_numbers import FIRST, LAST
+from tpugraph.partition.tables.shards import ROWS, TABLE
 from tpugraph.runtime.emulator.end_of_data import OPTIONAL
 from tpugraph.support.errors import RunError, TpuGraphError
 
 _NODE = re.compile(r"\[\[(?:\{\{node )?([^\]{}]+)")
 """A node in a message of TensorFlow: ``[[{{node NAME}}]]`` where it failed, ``[[NAME]]`` where that was called from."""
+
+_NO_ROW = re.compile(r"= (-?\d+) is not in \[0, \d+\)")
+"""What TensorFlow says of the number of no row."""
 
 _NO_CAUSE = (
     "Graph execution error",
@@ -49,6 +54,7 @@ def translate(error: BaseException, graph: tf.Graph, source: str, files: set[str
     passed = [name for name in (named, *_NODE.findall(str(error))) if name in types]
     read = next((name for name in passed if types[name] in ops.INPUTS), None)
     fix = "the input fails, not the model: look at the data that it reads and at the functions that map it"
+    text = _of_whole_table(text, graph, named or next(iter(passed), ""))
     kind = type(error).__name__.removesuffix("Error")
     return RunError(
         f"{kind}: {text[:300]}",
@@ -56,6 +62,29 @@ def translate(error: BaseException, graph: tf.Graph, source: str, files: set[str
         origin=source,
         fix=fix if read else None,
     )
+
+
+def _of_whole_table(text: str, graph: tf.Graph, name: str) -> str:
+    """What TensorFlow says of a number that is no row of a shard, in words of the table that the cores share."""
+    found = _NO_ROW.search(text)
+    shards: dict[str, list[tf.Operation]] = {}
+    for operation in graph.get_operations() if found else ():
+        if operation.type in ops.RESOURCE_VARIABLES and TABLE in operation.node_def.attr:
+            shards.setdefault(operation.get_attr(TABLE).decode(), []).append(operation)
+    held = next((same for same in shards.values() if found and _reads(graph, name, same)), None)
+    if held is None or found is None:
+        return text
+    beyond = {FIRST: " or less", LAST: " or more"}.get(int(found[1]), "")
+    rows = sum(operation.get_attr(ROWS) for operation in held)
+    return f"{text[: found.start()]}= {found[1]}{beyond} is not in [0, {rows}){text[found.end() :]}"
+
+
+def _reads(graph: tf.Graph, name: str, variables: list[tf.Operation]) -> bool:
+    """Whether the table of an op, which is its first operand, is made of one of these variables."""
+    operation = graph.get_operation_by_name(name)
+    while operation.inputs and operation not in variables:
+        operation = operation.inputs[0].op
+    return operation in variables
 
 
 def stalled(why: str, found: TpuGraphError) -> RunError:

@@ -9,13 +9,16 @@ thread that looks too soon sleeps on, for up to a minute, while the session wait
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, Node, Tensor, attrs, graphdef
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.builder import Builder
 from tpugraph.ir.session_config import guarded
 from tpugraph.ir.walks import source_of
 
@@ -27,7 +30,7 @@ def run_as_written(graph: Graph) -> int:
     count = 0
     for maker in graph.of_type(*ops.MAKE_ITERATOR):
         iterator = source_of(maker.inputs[1]).node
-        if iterator.op not in ops.ITERATORS or _is_tuned(graph, maker.inputs[0]):
+        if iterator.op not in ops.ITERATORS or is_tuned(graph, maker.inputs[0]):
             continue
         for node in graph.ancestors([maker.inputs[0].node], data_only=True):
             if node.op in ops.MEASURES:
@@ -55,13 +58,31 @@ def as_written(graph: Graph, maker: Node, dataset: Tensor, types: list[attrs.DTy
     options = {
         "output_types": types,
         "output_shapes": shapes,
-        "serialized_options": _options(rewrite=rewrite),
+        "serialized_options": _options(autotune=False, apply_default_optimizations=None if rewrite else False),
         "metadata": "",
     }
     return graph.add("OptionsDataset", name, [dataset], attrs=options, outputs=[(_VARIANT, ())], source=maker)
 
 
-def _is_tuned(graph: Graph, dataset: Tensor) -> bool:
+def ahead_of(graph: Graph, maker: Node, dataset: Tensor, types: list[attrs.DType], shapes: list[Shape]) -> Tensor:
+    """A dataset behind which tf.data reads nothing ahead: what it would put there, where it tunes, stands within.
+
+    A stage that is put behind it takes the elements as they are asked for, so that a checkpoint holds them as they are here.
+    """
+    if not is_tuned(graph, dataset):
+        return dataset
+    element: dict[str, Any] = {"output_types": types, "output_shapes": shapes, "metadata": ""}
+    if source_of(dataset, ops.SAME_ELEMENTS - ops.PREFETCH_DATASETS).node.op not in ops.PREFETCH_DATASETS:
+        make = Builder(graph, "tpugraph/reads", source=maker)
+        size = make.constant(np.int64(tf.data.AUTOTUNE), name="value")
+        dataset = make.add("PrefetchDataset", [dataset, size], (), name="ahead", slack_period=0, legacy_autotune=True,
+                           buffer_size_min=0, **element)  # fmt: skip
+    own = {**element, "serialized_options": _options(inject_prefetch=False)}
+    return graph.add("OptionsDataset", "tpugraph/reads/ahead_of", [dataset], attrs=own, outputs=[(_VARIANT, ())],
+                     source=maker).out()  # fmt: skip
+
+
+def is_tuned(graph: Graph, dataset: Tensor) -> bool:
     """Whether a stage of a pipeline was told to choose a number by itself."""
     return any(
         operand.node.op in ops.CONSTANTS
@@ -74,12 +95,14 @@ def _is_tuned(graph: Graph, dataset: Tensor) -> bool:
 
 
 @cache
-def _options(*, rewrite: bool) -> bytes:
-    """Options of tf.data as a dataset holds them."""
+def _options(*, autotune: bool | None = None, **optimization: bool | None) -> bytes:
+    """Options of tf.data as a dataset holds them; those that are None are left to it."""
     options = tf.data.Options()
-    options.autotune.enabled = False
-    if not rewrite:
-        options.experimental_optimization.apply_default_optimizations = False
+    if autotune is not None:
+        options.autotune.enabled = autotune
+    for name, value in optimization.items():
+        if value is not None:
+            setattr(options.experimental_optimization, name, value)
     with tf.Graph().as_default() as graph:
         tf.data.Dataset.range(1).with_options(options)
         node = next(op for op in graph.get_operations() if op.type == "OptionsDataset")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tpugraph.runtime import checkpoint
+from tpugraph.runtime import checkpoint, input_forms
 from tpugraph.runtime.checkpoints.background_save import BackgroundSave
 from tpugraph.runtime.engine import Engine
 from tpugraph.runtime.graph_session import GraphSession
@@ -21,6 +21,7 @@ class SessionCheckpoints:
         host: the session of what TensorFlow runs.
         engine: what runs the steps.
         keys: of each saved variable its checkpoint key, slice and shape; see :func:`tpugraph.runtime.checkpoint.keys_of`.
+        forms: the form of each input; see :func:`tpugraph.runtime.input_forms.save_forms`.
         run: runs fetches with feeds on the newest values.
         note: told what is worth knowing, in sentences.
 
@@ -28,9 +29,10 @@ class SessionCheckpoints:
         keys: as given.
     """
 
-    def __init__(self, host: GraphSession, engine: Engine, keys: Mapping[str, Any], run: Callable[..., Any],
-                 note: Callable[[str], None]) -> None:  # fmt: skip
+    def __init__(self, host: GraphSession, engine: Engine, keys: Mapping[str, Any], forms: Mapping[str, str],
+                 run: Callable[..., Any], note: Callable[[str], None]) -> None:  # fmt: skip
         self.keys = keys
+        self._forms = forms
         self._host = host
         self._engine = engine
         self._run = run
@@ -49,22 +51,31 @@ class SessionCheckpoints:
         prefix = checkpoint.resolve(path, self._note)
         return prefix, checkpoint.check(prefix, self.keys)
 
-    def restore(self, prefix: Path, *, with_input: bool) -> None:
-        """Give variables the values of a checkpoint that fits, and let the input go on where it was.
+    def restore(self, prefix: Path) -> None:
+        """Give variables the values of a checkpoint that fits.
 
         Raises:
             CheckpointError: a file of it cannot be read.
         """
-        position = ["tpugraph/restore_input"] if with_input and "tpugraph/restore_input" in self._host.names else []
-        for entry in ("tpugraph/restore", *position):
-            try:
-                self._run([entry], {"tpugraph/checkpoint:0": str(prefix)})
-            except RunError as error:
-                fault = f"the checkpoint '{prefix}' cannot be restored: {error.fault}"
-                raise CheckpointError(fault, fix="take an earlier one: files of this one may be cut off") from error
-        if position:
-            self._engine.input_changed()
+        try:
+            self._run(["tpugraph/restore"], {"tpugraph/checkpoint:0": str(prefix)})
+        except RunError as error:
+            fault = f"the checkpoint '{prefix}' cannot be restored: {error.fault}"
+            raise CheckpointError(fault, fix="take an earlier one: files of this one may be cut off") from error
         self._engine.variables_changed()
+
+    def restore_input(self, prefix: Path) -> str:
+        """Let the input go on where a checkpoint has it; returns why it cannot, else ""."""
+        if "tpugraph/restore_input" not in self._host.names:
+            return "the position of the input is that of another graph"
+        why = input_forms.why_not(prefix, self._forms)
+        if not why:
+            try:
+                self._run(["tpugraph/restore_input"], {"tpugraph/checkpoint:0": str(prefix)})
+            except RunError as error:
+                why = f"the input cannot go on from its position: {error.fault}"
+        self._engine.input_changed()
+        return why
 
     def save(self, prefix: Path, *, with_input: bool, beside: bool, **kept: Any) -> None:
         """Write a checkpoint, from the one process of several that writes.

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from tpugraph.ir import Graph
-from tpugraph.runtime import checkpoint
+from tpugraph.runtime import checkpoint, input_forms
 from tpugraph.runtime.checkpoints.checkpoint_folder import KEEP, step_of
 from tpugraph.runtime.engine import Engine
 from tpugraph.runtime.graph_session import GraphSession
@@ -41,11 +41,11 @@ class StatefulSession:
         self.engine = engine
         self.notes = list(engine.notes)
         self.restored_from: str | None = None
-        held, keys = checkpoint.held_by(graph), checkpoint.keys_of(graph)
+        held, keys, forms = checkpoint.held_by(graph), checkpoint.keys_of(graph), input_forms.save_forms(graph)
         self._host = GraphSession(graph, start, files=files, note=self.notes.append, stall_seconds=stall_seconds)
         engine.attach(self._host)
         self._variables = Variables(self._host.graph, held, self._run)
-        self._checkpoints = SessionCheckpoints(self._host, engine, keys, self._run, self.notes.append)
+        self._checkpoints = SessionCheckpoints(self._host, engine, keys, forms, self._run, self.notes.append)
         self._trained = 0
         self._initialized = False
         self._run(["tpugraph/configure"])
@@ -97,19 +97,29 @@ class StatefulSession:
         """
         prefix, has_input = self._checkpoints.find(path)
         trains = "tpugraph/train" in self._host.names  # others begin with the first batch, of an input of their own
-        with_position = has_input and with_input and trains
-        if not self._initialized:
-            for name in ("tpugraph/init_local", "tpugraph/init_input"):
-                self._run([name])
+        used = self._initialized
+        if not used:
+            self._run(["tpugraph/init_local"])
+            self._start_input()
             self._initialized = True
-        self._checkpoints.restore(prefix, with_input=with_position)
+        self._checkpoints.restore(prefix)
+        why_anew = "" if has_input else "the checkpoint holds no position of the input"
+        if has_input and with_input and trains:
+            used, why_anew = True, self._checkpoints.restore_input(prefix)
+        if trains and used and (why_anew or not with_input):
+            self._start_input()
         self._trained = step_of(prefix)
         self.restored_from = str(prefix)
         step = self.global_step
-        if step > 0 and with_input and not has_input and trains:
-            self.notes.append(f"the checkpoint holds no position of the input: it starts anew at step {step}")
+        if why_anew and step > 0 and with_input and trains:
+            self.notes.append(f"{why_anew}: it starts anew at step {step}")
         self._host.fill_queues()
         return step
+
+    def _start_input(self) -> None:
+        """Let the input begin with its first batch."""
+        self._run(["tpugraph/init_input"])
+        self.engine.input_changed()
 
     def save(self, path: str | os.PathLike[str], *, with_input: bool = True, keep: int | None = KEEP,
              spare: Callable[[Path], bool] | None = None, beside: bool = False) -> str:  # fmt: skip

@@ -157,8 +157,7 @@ def _table_lines(found: dict[str, Any], cores: int) -> list[str]:
         also = counted(len(table["variables"]) - 1, "variable") + " of the optimizer"
         lines.append(f"sharded     {name}{f' and {also}' if table['variables'][1:] else ''}: {table['rows']:,} rows, "
                      f"{table['rows_per_core']:,} on each of {cores} cores, {table['bytes_per_core']:,} bytes of "
-                     f"{table['bytes']:,}; lookups take {counted(table['sums'], 'sum')}, {table['sum_bytes']:,} bytes "
-                     "per step")  # fmt: skip
+                     f"{table['bytes']:,}; lookups take {counted(table['sums'], 'sum')}, {_size_of_sums(table, 'sum_')}")  # fmt: skip
     return lines + [f"not sharded {name}: {why}" for name, why in found["whole"].items()]
 
 
@@ -172,7 +171,16 @@ def collective_lines(found: dict[str, Any]) -> list[str]:
     if not found["sums"]:
         return []
     gathered = [f"gathered    {tensor}: {words}" for tensor, words in found["gathered"].items()]
-    return [f"collectives {counted(found['sums'], 'sum')}, {found['bytes']:,} bytes per step", *gathered]
+    return [f"collectives {counted(found['sums'], 'sum')}, {_size_of_sums(found)}", *gathered]
+
+
+def _size_of_sums(found: dict[str, Any], prefix: str = "") -> str:
+    """How many bytes a core sends for sums in a step, as far as that is known."""
+    size, exact, unbounded = (found[f"{prefix}{key}"] for key in ("bytes", "bytes_exact", "unbounded"))
+    known = f"{'' if exact or unbounded else 'at most '}{size:,} bytes per step"
+    if not unbounded:
+        return known
+    return f"{known} and {counted(unbounded, 'size')} unknown" if size else "unknown bytes per step"
 
 
 def _partial_lines(report: dict[str, Any]) -> list[str]:

@@ -20,9 +20,12 @@ def _writes(d: Dimensions, node: Node) -> None:
                 d.sizes.tie(size, place)
     if fact.rows is not None and value is not None:
         numbers = d.dims(node.inputs[fact.rows])
-        if numbers is not None and not fact.places:
+        place = numbers[-1] if numbers and fact.places else 1  # how many numbers name a row, or an element
+        if numbers and fact.places:
+            numbers = numbers[:-1]
+        if numbers is not None:
             d.tie(value[: len(numbers)], numbers)
-            d.tie(value[len(numbers) :], table[1:] if table is not None else None)
+            d.tie(value[len(numbers) :], table[place:] if table is not None and isinstance(place, int) else None)
     for port in range(len(node.outputs or ())):
         d.fresh(node.out(port))
 

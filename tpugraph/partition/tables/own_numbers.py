@@ -8,6 +8,9 @@ from tpugraph.ir.builder import Builder
 from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.tables.shards import Layout
 
+FIRST, LAST = -(2**31), 2**31 - 1
+"""The numbers that cores exchange."""
+
 
 class OwnNumbers:
     """Makes numbers of a table's rows those of the core's own.
@@ -27,37 +30,32 @@ class OwnNumbers:
     def of(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """The numbers within the core's shard, and which of them are its own (bool), both in the shape of the numbers.
 
-        A row of another core gets the number of the room behind the shard's rows. What is the number of no row at all is -1:
-        where the whole table would refuse it, so does the shard.
+        A row of another core gets the number of the room behind the shard's rows. What is the number of no row at all stays
+        as it is: where the whole table would refuse it, so does the shard.
         """
         if numbers not in self._made:
             self._made[numbers] = self._make(numbers)
         return self._made[numbers]
 
     def exchanged(self, numbers: Tensor) -> Tensor:
-        """Numbers that are the same after cores have exchanged them, in 32 bits: what is the number of no row is -1."""
+        """Numbers as cores exchange them, in 32 bits: what is beyond these, and the number of no row, becomes the last of them."""
         if numbers.dtype != attrs.dtype("int64"):
             return numbers
-        return self._known(self._builder(numbers), numbers)[0]
+        kind, shape, make = numbers.dtype, numbers.shape, self._builder(numbers)
+        least = make.add("Maximum", [numbers, make.constant(FIRST, kind, name="least")], shape, name="from_least")
+        return make.add("Minimum", [least, make.constant(LAST, kind, name="most")], shape, name="to_most")
 
     def _builder(self, numbers: Tensor) -> Builder:
         return Builder(self._graph, f"{numbers.node.name}/own", marks={CLUSTER_ATTR: CLUSTER}, source=numbers.node)
 
-    def _known(self, make: Builder, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """The numbers with -1 for what is the number of no row, and which of them are numbers of rows (bool)."""
-        valid = _within(make, numbers, make.constant(self._layout.rows, numbers.dtype, name="rows"))
-        none = make.constant(-1, numbers.dtype, name="none")
-        return make.add("SelectV2", [valid, numbers, none], numbers.shape, name="known"), valid
-
     def _make(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
         kind, shape, make = numbers.dtype, numbers.shape, self._builder(numbers)
-        known, valid = self._known(make, numbers)
+        valid = _within(make, numbers, make.constant(self._layout.rows, kind, name="rows"))
         piece = make.constant(self._layout.piece, kind, name="piece")
         core = self._collectives.cast(self._collectives.own_id(numbers), kind)
-        local = make.add("Sub", [known, make.add("Mul", [core, piece], (), name="start")], shape, name="local")
-        own = _within(make, local, piece)
-        none = make.constant(-1, kind, name="none")
-        foreign = make.add("SelectV2", [valid, piece, none], shape, name="foreign")
+        local = make.add("Sub", [numbers, make.add("Mul", [core, piece], (), name="start")], shape, name="local")
+        own = make.add("LogicalAnd", [valid, _within(make, local, piece)], shape, name="own")
+        foreign = make.add("SelectV2", [valid, piece, numbers], shape, name="foreign")
         return make.add("SelectV2", [own, local, foreign], shape, name="numbers"), own
 
 

@@ -25,7 +25,6 @@ _MOST_ROWS = 2**31 - 1
 """The cores exchange numbers of rows in 32 bits."""
 
 _LOOKUPS = ops.PICKS | ops.GATHERS
-_HANDS_ON = ops.HANDLE_ALIASES | ops.READS | ops.IDENTITIES | ops.ENTER | ops.SWITCH
 
 
 @dataclass(frozen=True)
@@ -100,18 +99,20 @@ class _Uses:
 
     def __init__(self, graph: Graph, cores: int) -> None:
         self._device = analysis.cluster_nodes(graph)
+        self._of_input = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True)
         self._inner = analysis.conditional(graph).keys() | {n for n, frame in analysis.frames(graph).items() if frame}
         self._roles = graph.roles.variables
         self._cores = cores
 
     def looks_up(self, variable: Node) -> bool:
-        """Whether the device gathers rows of a variable."""
+        """Whether the device gathers rows of a variable, or of what it makes of variables and constants alone."""
 
         def following(node: Node) -> Iterator[Node]:
-            hands_on = node is variable or node.op in _HANDS_ON
-            return (use.node for use in node.uses() if hands_on and use.node in self._device)
+            return (use.node for use in node.uses() if use.node in self._device and use.node not in self._of_input)
 
-        return any(node.op in _LOOKUPS for node in reached([variable], following))
+        tables = reached([variable], following)
+        uses = (use for table in tables for use in table.uses() if use.node in self._device)
+        return any(use.node.op in _LOOKUPS and not use.index for use in uses)
 
     def table(self, variable: Node) -> RowTable:
         """The table with all that belongs to it.

@@ -61,10 +61,16 @@ def connect(graph: Graph, copies: Copies, *, queues: bool = False, hosts: Hosts 
         frame_of = analysis.frames(graph)
         for queue in graph.of_type("FIFOQueueV2") if read else ():
             _direct_beside(graph, queue, frame_of, device)
-        takes = [node for node in graph.of_type("IteratorGetNext") if frame_of[node] == device.frame]
-        read_together(graph, takes, hosts)
+        _read_together(graph, frame_of, device.frame, hosts)
         stop_at_end_of_data(graph, device.condition)
+    elif puts:
+        _read_together(graph, frame_of, frame_of[puts[0]])
     return fed and (read or not gives)
+
+
+def _read_together(graph: Graph, frame_of: dict[Node, str], frame: str, hosts: Hosts | None = None) -> None:
+    """Read the input once per step: however host and device are joined, a position of the input means the same."""
+    read_together(graph, [node for node in graph.of_type("IteratorGetNext") if frame_of[node] == frame], hosts)
 
 
 @dataclass(frozen=True)

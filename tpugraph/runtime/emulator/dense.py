@@ -16,9 +16,10 @@ from tpugraph import analysis, ops
 from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.analysis.shapes import element_count
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library, is_back_edge
+from tpugraph.ir.walks import reached
 from tpugraph.runtime.emulator.copies import Copies
 from tpugraph.runtime.emulator.stacked import stack
-from tpugraph.runtime.emulator.staged import stage_loop
+from tpugraph.runtime.emulator.staged import numbers_of, stage_loop
 
 FEWEST_STEPS = 100
 """Compiling takes about a second; below so many steps per loop it does not pay."""
@@ -80,6 +81,7 @@ def _choose(graph: Graph, frame_of: dict[Node, str], frame: str) -> NodeSet:
     fits: NodeSet = {}
     conditional: NodeSet = {}
     required: list[Node] = []
+    numbers = _row_numbers(graph)
     for node in graph.topological_order():
         if not frame_of[node]:
             continue
@@ -90,7 +92,7 @@ def _choose(graph: Graph, frame_of: dict[Node, str], frame: str) -> NodeSet:
         if not starts and node.op not in ops.MERGE and (node.op in ops.SWITCH or any(p in conditional for p in before)):
             conditional[node] = None
         highest = max((phase[p] for p in before), default=-1)
-        if frame_of[node] == frame and node not in conditional and _compiles(node):
+        if frame_of[node] == frame and node not in conditional and node not in numbers and _compiles(node):
             fits[node] = None
             phase[node] = max([0, *(phase[p] + (p not in fits) for p in before)])
         else:
@@ -109,6 +111,17 @@ def _choose(graph: Graph, frame_of: dict[Node, str], frame: str) -> NodeSet:
     ]:
         del chosen[node]  # the loop's own, not the step's
     return chosen if all(node in chosen for node in required) else {}
+
+
+def _row_numbers(graph: Graph) -> NodeSet:
+    """What makes numbers of rows of what was read, for rows that the graph holds: a part of the read, none of the step."""
+    ends = [
+        found.node
+        for node in graph.of_type(*ops.PICKS)
+        if not in_cluster(node) and (found := numbers_of(node.out())) is not None
+    ]
+    reads = ops.UNWRAPS | ops.GET_NEXT
+    return reached(ends, lambda node: () if node.op in reads else (tensor.node for tensor in node.inputs))
 
 
 def _carries(node: Node) -> bool:

@@ -13,18 +13,18 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.shapes import element_count, is_static
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Node, attrs
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import readers, source_of
-from tpugraph.runtime.emulator.batches import read_batches
 from tpugraph.runtime.emulator.host_list import Hosts
 from tpugraph.runtime.emulator.reads_of_hosts import ReadOfStep, read_on_each
 from tpugraph.runtime.emulator.rows import read_by_number
+from tpugraph.runtime.emulator.rows_in_order import read_in_order
+from tpugraph.runtime.emulator.rows_of_constants import INT64, HeldRows
+from tpugraph.runtime.pipelines import ahead_of
 
 MOST_BYTES = 256 * 2**10
 """Batches of one core that are bigger are read one by one on one host: copying them costs more than a read."""
-
-_INT64 = attrs.dtype("int64")
 
 
 def read_together(graph: Graph, takes: list[Node], hosts: Hosts | None = None) -> None:
@@ -49,10 +49,10 @@ def read_together(graph: Graph, takes: list[Node], hosts: Hosts | None = None) -
 
 def _read_of_step(graph: Graph, iterator: Node, maker: Node, takes: list[Node]) -> ReadOfStep:
     """The read of all cores of a step, where that is possible, or the reads as they were."""
-    for by_number in (read_batches, read_by_number):
-        rows = by_number(graph, maker, takes[0], len(takes))
-        if rows is not None:
-            return _read_rows(graph, iterator, takes, rows)
+    for by_number in (read_in_order, read_by_number):
+        held = by_number(graph, maker, takes[0], len(takes))
+        if held is not None:
+            return _read_rows(graph, iterator, takes, held)
     if _batch(graph, maker, takes):
         return _read_once(graph, iterator, takes)
     return ReadOfStep(takes, [[take.out(port) for port in range(len(take.outputs or ()))] for take in takes])
@@ -85,12 +85,13 @@ def _batch(graph: Graph, maker: Node, takes: list[Node]) -> bool:
     sizes = [(element_count(shape) or 0) * (kind.size or math.inf) for kind, shape in takes[0].outputs or ()]
     if sum(sizes) > MOST_BYTES:
         return False
-    outputs = takes[0].outputs or []
-    shapes = [(len(takes), *(shape or ())) for _, shape in outputs]
+    kinds, own = takes[0].attr("output_types"), takes[0].attr("output_shapes")
+    shapes = [(len(takes), *shape) for shape in own]
+    before = ahead_of(graph, maker, maker.inputs[0], kinds, own)
     make = Builder(graph, "tpugraph/reads", source=maker)
     extra = [make.constant(value, name="value") for value in (np.int64(len(takes)), np.bool_(True))]
-    dataset = make.node("BatchDatasetV2", [maker.inputs[0], *extra], name="of_a_step", shapes=[()], metadata="",
-                        output_types=[kind for kind, _ in outputs], output_shapes=shapes, parallel_copy=False)  # fmt: skip
+    dataset = make.node("BatchDatasetV2", [before, *extra], name="of_a_step", shapes=[()], metadata="",
+                        output_types=kinds, output_shapes=shapes, parallel_copy=False)  # fmt: skip
     graph.set_input(maker, 0, dataset.out())
     return True
 
@@ -120,13 +121,13 @@ def _read_once(graph: Graph, iterator: Node, takes: list[Node]) -> ReadOfStep:
     return ReadOfStep([first, *pieces], [[piece.out(core) for piece in pieces] for core in range(cores)])
 
 
-def _read_rows(graph: Graph, iterator: Node, takes: list[Node], rows: list[Tensor]) -> ReadOfStep:
+def _read_rows(graph: Graph, iterator: Node, takes: list[Node], held: HeldRows) -> ReadOfStep:
     """Let the reads be the cores' parts of stacked rows."""
-    read = rows[0].node.inputs[1].node
-    graph.set_attr(iterator, "output_types", [_INT64])
+    read = held.read
+    graph.set_attr(iterator, "output_types", [INT64])
     graph.set_attr(iterator, "output_shapes", read.attr("output_shapes"))
     pieces = []
-    for port, stacked in enumerate(rows):
+    for port, stacked in enumerate(held.rows):
         kind, shape = takes[0].output(port)
         piece = graph.add("Unpack", f"{takes[0].name}/core", [stacked],
                           attrs={"T": kind, "num": len(takes), "axis": 0}, outputs=[(kind, shape)] * len(takes),
@@ -137,5 +138,5 @@ def _read_rows(graph: Graph, iterator: Node, takes: list[Node], rows: list[Tenso
     for take in takes:
         graph.replace_control_uses(take, [read])
     graph.remove_all(takes)
-    nodes = [read, *(stacked.node for stacked in rows), *pieces]
+    nodes = [read, *(stacked.node for stacked in held.rows), *pieces]
     return ReadOfStep(nodes, [[piece.out(core) for piece in pieces] for core in range(len(takes))])

@@ -14,7 +14,16 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.trip_counts import steps_per_loop
 from tpugraph.ir import Graph, Node, Tensor, attrs, function_library
-from tpugraph.runtime.emulator.batches import gathered, read_numbers, scalar
+from tpugraph.runtime.emulator.rows_of_constants import (
+    INT64,
+    HeldRows,
+    constants_of,
+    gathered,
+    outside,
+    read_numbers,
+    scalar,
+    within,
+)
 from tpugraph.runtime.pipelines import as_written
 
 AHEAD = 64
@@ -23,7 +32,6 @@ AHEAD = 64
 MOST_AHEAD = 2**20
 """Row numbers that are read ahead at most beyond that: 8 MiB."""
 
-_INT64 = attrs.dtype("int64")
 _VARIANT = attrs.dtype("variant")
 
 
@@ -38,22 +46,25 @@ class _Rows:
     core: int
 
 
-def read_by_number(graph: Graph, maker: Node, take: Node, cores: int) -> list[Tensor] | None:
-    """Let an iterator give the row numbers of a step; returns the rows of all cores, stacked, for each component.
+def read_by_number(graph: Graph, maker: Node, take: Node, cores: int) -> HeldRows | None:
+    """Let an iterator give the row numbers of a step; returns the rows of a step.
 
     Args:
         graph: the graph.
         maker: what gives the iterator its dataset.
-        take: the first core's read; it becomes the read of all.
+        take: the first core's read; what is returned stands for the reads of all.
         cores: number of cores.
     """
     rows = _rows(graph, maker.inputs[0].node)
     if rows is None:
         return None
-    dataset = _numbers(graph, maker, rows, cores)
-    graph.set_input(maker, 0, dataset)
-    numbers = read_numbers(graph, take, (cores, rows.core), endless=_endless(rows))
-    return [gathered(graph, take, numbers, port, held.attr("value")) for port, held in enumerate(rows.constants)]
+    graph.set_input(maker, 0, _numbers(graph, maker, rows, cores))
+    read = read_numbers(graph, take, (cores * rows.core,), endless=_endless(rows))
+    shape = (cores, rows.core)
+    sizes = within(graph, take, np.asarray(shape), INT64)
+    numbers = graph.add("Reshape", f"{take.name}/of_cores", [read.out(), sizes], attrs={"T": INT64, "Tshape": INT64},
+                        outputs=[(INT64, shape)], source=take)  # fmt: skip
+    return HeldRows(read, gathered(graph, take, numbers.out(), rows.constants))
 
 
 def _rows(graph: Graph, node: Node) -> _Rows | None:
@@ -74,10 +85,8 @@ def _rows(graph: Graph, node: Node) -> _Rows | None:
     while node.op in ops.CHOSEN_ELEMENTS:
         stages.append(node)
         node = node.inputs[0].node
-    if node.op not in ops.SLICE_DATASETS or node.attr("is_files", False) or not batch:
-        return None
-    constants = [t.node for t in node.inputs]
-    if any(c.op not in ops.CONSTANTS or not c.attr("value").shape for c in constants):
+    constants = constants_of(node) if node.op in ops.SLICE_DATASETS else None
+    if constants is None or not batch:
         return None
     return _Rows(constants, stages, len(constants[0].attr("value")), batch, core or batch)
 
@@ -89,7 +98,7 @@ def _endless(rows: _Rows) -> bool:
     return for_ever and rows.count > 0 and all(stage.op in _ALL_ROWS for stage in rows.stages)
 
 
-_ALL_ROWS = ops.REPEAT_DATASETS | {"ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3"}
+_ALL_ROWS = ops.REPEAT_DATASETS | ops.SHUFFLE_DATASETS
 
 
 def _maps_to_itself(graph: Graph, node: Node) -> bool:
@@ -109,42 +118,39 @@ def _maps_to_itself(graph: Graph, node: Node) -> bool:
 
 def _numbers(graph: Graph, maker: Node, rows: _Rows, cores: int) -> Tensor:
     """The dataset of row numbers, a step's at a time."""
-    scalars = {"output_types": [_INT64], "output_shapes": [()], "metadata": ""}
-    ends = [_outside(graph, maker, np.int64(value)) for value in (0, rows.count, 1)]
+    scalars = {"output_types": [INT64], "output_shapes": [()], "metadata": ""}
+    ends = [outside(graph, maker, np.int64(value)) for value in (0, rows.count, 1)]
     dataset = graph.add("RangeDataset", "tpugraph/rows", ends, attrs={**scalars, "replicate_on_split": False},
                         outputs=[(_VARIANT, ())], source=maker)  # fmt: skip
     for stage in reversed(rows.stages):
         made = graph.clone_subgraph([stage], lambda name: f"tpugraph/rows/{name}")[stage]
         graph.set_input(made, 0, dataset.out())
-        graph.set_attr(made, "output_types", [_INT64])
+        graph.set_attr(made, "output_types", [INT64])
         graph.set_attr(made, "output_shapes", [()])
         dataset = made
-    true = _outside(graph, maker, np.bool_(True))
-    stages: list[tuple[str, int, attrs.Shape]] = [("BatchDatasetV2", cores, (cores, rows.core))]
-    if rows.batch % (cores * rows.core) and rows.batch != rows.core:
-        stages = [("BatchDatasetV2", rows.batch, (rows.batch,)), ("RebatchDatasetV2", rows.core, (rows.core,)), *stages]
-    else:
-        stages = [("BatchDatasetV2", rows.core, (rows.core,)), *stages]
-    for op, size, shape in stages:
-        value = np.int64(size) if op == "BatchDatasetV2" else np.array([size], "int64")
-        extra = {"parallel_copy": False, "metadata": ""} if op == "BatchDatasetV2" else {}
-        dataset = graph.add(op, "tpugraph/rows/of_a_step", [dataset.out(), _outside(graph, maker, value), true],
-                            attrs={"output_types": [_INT64], "output_shapes": [shape], **extra},
-                            outputs=[(_VARIANT, ())], source=maker)  # fmt: skip
+    step = cores * rows.core
+    # Rows behind the last whole batch are never read: of batches that do not divide a step, they are dropped here.
+    chunk = step if rows.batch == rows.core or step % rows.batch == 0 else rows.batch
+    dataset = _sized(graph, maker, "BatchDatasetV2", dataset, np.int64(chunk), drop_remainder=chunk != step)
     # The stages do so little that measuring them costs more than they do.
-    dataset = as_written(
-        graph, maker, dataset.out(), [_INT64], [(cores, rows.core)], name="tpugraph/rows/as_it_is", rewrite=False
-    )
+    dataset = as_written(graph, maker, dataset.out(), [INT64], [(None,)], name="tpugraph/rows/as_it_is", rewrite=False)
     # The numbers of the next loop are drawn while the steps of this one run.
-    loop = min(steps_per_loop(graph), MOST_AHEAD // (cores * rows.core))
-    ahead = _outside(graph, maker, np.int64(max(AHEAD, loop)))
-    return graph.add("PrefetchDataset", "tpugraph/rows/ahead", [dataset.out(), ahead],
-                     attrs={"output_types": [_INT64], "output_shapes": [(cores, rows.core)], "slack_period": 0,
-                            "legacy_autotune": True, "buffer_size_min": 0, "metadata": ""},
-                     outputs=[(_VARIANT, ())], source=maker).out()  # fmt: skip
+    loop = min(steps_per_loop(graph), MOST_AHEAD // step)
+    ahead = outside(graph, maker, np.int64(max(AHEAD, loop) * step // chunk or 1))
+    dataset = graph.add("PrefetchDataset", "tpugraph/rows/ahead", [dataset.out(), ahead],
+                        attrs={"output_types": [INT64], "output_shapes": [(None,)], "slack_period": 0,
+                               "legacy_autotune": True, "buffer_size_min": 0, "metadata": ""},
+                        outputs=[(_VARIANT, ())], source=maker)  # fmt: skip
+    # The cut into steps comes last: what is read ahead, which a checkpoint holds, fits any number of cores.
+    return _sized(graph, maker, "RebatchDatasetV2", dataset, np.array([step], "int64"), drop_remainder=True).out()
 
 
-def _outside(graph: Graph, maker: Node, value: np.ndarray | np.generic) -> Tensor:
-    kind = attrs.dtype(value.dtype.name)
-    return graph.add("Const", "tpugraph/rows/value", attrs={"dtype": kind, "value": np.asarray(value)},
-                     outputs=[(kind, value.shape)], source=maker).out()  # fmt: skip
+def _sized(graph: Graph, maker: Node, op: str, dataset: Node, size: np.ndarray | np.generic, *,
+           drop_remainder: bool) -> Node:  # fmt: skip
+    """A dataset of the same row numbers, so many at a time."""
+    ends = [outside(graph, maker, size), outside(graph, maker, np.bool_(drop_remainder))]
+    extra = {"parallel_copy": False, "metadata": ""} if op in ops.BATCH_DATASETS else {}
+    shape = (int(size.item()) if op in ops.REBATCH_DATASETS else None,)
+    return graph.add(op, "tpugraph/rows/of_a_step", [dataset.out(), *ends],
+                     attrs={"output_types": [INT64], "output_shapes": [shape], **extra},
+                     outputs=[(_VARIANT, ())], source=maker)  # fmt: skip

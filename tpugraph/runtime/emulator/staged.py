@@ -60,7 +60,7 @@ def _stage_all(graph: Graph, loop: StepLoop, steps: int) -> list[Tensor]:
     """The stacked values of all that is staged; of rows of constants their numbers, and the rows in one go."""
     lists: dict[Tensor, Tensor] = {}
     for tensor in loop.staged:
-        numbers = _numbers_of(tensor)
+        numbers = numbers_of(tensor)
         source = tensor if numbers is None else numbers
         if source not in lists:
             lists[source] = _stage(graph, loop, source, steps)
@@ -69,7 +69,7 @@ def _stage_all(graph: Graph, loop: StepLoop, steps: int) -> list[Tensor]:
     return [lists[tensor] for tensor in loop.staged]
 
 
-def _numbers_of(tensor: Tensor) -> Tensor | None:
+def numbers_of(tensor: Tensor) -> Tensor | None:
     """The numbers by which rows of a constant are gathered; None of anything else."""
     node = tensor.node
     if node.op not in ops.PICKS or ops.record(node.op).axis is None or node.attr("batch_dims", 0):

@@ -1,0 +1,99 @@
+"""Which inputs go on from a saved position: those of the same form, whatever the number of cores and the engine.
+
+The position of an input is what tf.data knows of its stages: how far each has come, and the elements that it holds already.
+tf.data goes on from it wherever the stages have the same names, and hands out what they held, though it has other shapes. So a
+checkpoint names the stages, each with the shapes of what it may hold, and a position of other stages is not used.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tpugraph import ops
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.saves import saved_by
+from tpugraph.runtime.pipelines import is_tuned
+from tpugraph.tpu.checkpoint_nodes import ITERATOR_KEY
+
+_FORM = "{}/form"
+"""Checkpoint key of the form of an input, by the key of its position."""
+
+_STRING = attrs.dtype("string")
+
+
+def save_forms(graph: Graph) -> dict[str, str]:
+    """Let checkpoints that hold the position of an input hold its form as well.
+
+    Args:
+        graph: what TensorFlow runs of a TPU graph, with its input as it is read.
+
+    Returns:
+        The form of each input whose position is saved, by its checkpoint key: a line for each stage, the last one first.
+    """
+    save = graph.get("tpugraph/save_with_input")
+    entries = None if save is None else saved_by(save)
+    if save is None or entries is None:
+        return {}
+    start = ITERATOR_KEY.format("")
+    names = [key.removeprefix(start) for key, _, _ in entries if key.startswith(start)]
+    forms = {_FORM.format(start + name): _form(graph, graph[name]) for name in names if name in graph}
+    for operand, more in ((1, list(forms)), (2, [""] * len(forms))):
+        held = save.inputs[operand].node
+        texts = np.concatenate([held.attr("value"), np.array([text.encode() for text in more], object)])
+        graph.set_input(save, operand, _texts(graph, held.name, texts))
+    values = [_texts(graph, key, np.array(form.encode(), object)) for key, form in forms.items()]
+    kinds = [*save.attr("dtypes"), *[_STRING] * len(values)]
+    graph.retype(save, save.op, inputs=[*save.inputs, *values], attrs={**save.raw_attrs, "dtypes": kinds})
+    return forms
+
+
+def _texts(graph: Graph, name: str, value: np.ndarray) -> Tensor:
+    return graph.add("Const", name, attrs={"dtype": _STRING, "value": value}, outputs=[(_STRING, value.shape)]).out()
+
+
+def _form(graph: Graph, iterator: Node) -> str:
+    makers = [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR]
+    around = ops.SAME_ELEMENTS - ops.PREFETCH_DATASETS  # options and the like
+    before = graph.ancestors(makers, data_only=True)
+    stages = [node for node in before if ops.is_dataset(node.op) and node.op not in around]
+    tuned = any(is_tuned(graph, maker.inputs[0]) for maker in makers)
+    return "\n".join(node.op + _held(node, tuned=tuned) for node in stages)
+
+
+def _held(stage: Node, *, tuned: bool) -> str:
+    """The shapes of the elements that a stage may hold; "" of one that makes each when it is asked for."""
+    batches = stage.op in ops.BATCH_DATASETS | ops.REBATCH_DATASETS
+    fused = batches and stage.inputs[0].node.op in ops.MAP_DATASETS  # tf.data makes one stage of the two, with a thread
+    maps = stage.op in ops.PLAIN_MAP_DATASETS and not tuned  # else tf.data lets it run ahead
+    repeats = stage.op in ops.REPEAT_DATASETS
+    if (batches and not fused) or maps or repeats or not stage.has_attr("output_shapes"):
+        return ""
+    return " of " + ", ".join(_text(shape) for shape in stage.attr("output_shapes"))
+
+
+def _text(shape: attrs.Shape) -> str:
+    return "any shape" if shape is None else "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"
+
+
+def why_not(prefix: Path, forms: Mapping[str, str]) -> str:
+    """Why no input of these forms goes on from the position that a checkpoint holds; "" where all do.
+
+    Args:
+        prefix: the checkpoint.
+        forms: see :func:`save_forms`.
+    """
+    reader = tf.train.load_checkpoint(str(prefix))
+    for key, own in forms.items():
+        if not reader.has_tensor(key):
+            return "the position of the input was saved by an earlier version of tpugraph"
+        saved = reader.get_tensor(key).decode("utf-8", "replace")
+        for there, here in itertools.zip_longest(saved.splitlines(), own.splitlines(), fillvalue="nothing"):
+            if there != here:
+                return (f"the position of the input was saved with {there}, this graph has {here}, and only the input and the "
+                        "batch of a core that saved it go on from it")  # fmt: skip
+    return ""
