@@ -347,25 +347,38 @@ def test_rows_that_are_alike_go_to_places_that_differ(reduce: Callable[[Any], An
 # ------------------------------------------------------------------ constants in doubt
 
 
-def counted(rows: int) -> None:
+COUNTED: dict[str, Callable[[Any, Any], Any]] = {
+    "added": lambda seen, four: tf1.assign_add(seen, four),
+    "assigned": lambda seen, four: tf1.assign(seen, seen + four),
+    "through other numbers": lambda seen, four: tf1.assign(seen, tf.cast(four + tf.cast(seen, tf.float64), tf.float32)),
+    "as ones": lambda seen, four: tf1.assign(seen, seen + tf.reduce_sum(tf.ones(four))),
+}
+
+
+def counted(rows: int, how: str = "added") -> None:
     """A counter that a constant is added to, as many as a batch has rows."""
     loss = mean_loss(rows)
     seen = variable("seen", (), trainable=False)
-    with tf.control_dependencies([tf1.assign_add(seen, tf.constant(4.0, name="four"))]):
+    kinds = {"through other numbers": tf.float64, "as ones": tf.int32}
+    shape = [1] if how == "as ones" else []
+    four = tf.constant(4, kinds.get(how, tf.float32), shape, name="four")
+    with tf.control_dependencies([COUNTED[how](seen, four)]):
         loss = tf.identity(loss)
     finish(loss, SGD(0.1))
 
 
-def seen(**options: Any) -> float:
-    found = testing.run_on_cores(trace(lambda: counted(4)), steps=3, num_replicas=2, **options)
+def seen(how: str, **options: Any) -> float:
+    found = testing.run_on_cores(trace(lambda: counted(4, how)), steps=3, num_replicas=2, **options)
     return float(found.variables["seen"])
 
 
-def test_a_constant_in_doubt_is_refused_with_the_flags_that_settle_it() -> None:
+@pytest.mark.parametrize("how", COUNTED)
+def test_a_constant_in_doubt_is_refused_with_the_flags_that_settle_it(how: str) -> None:
     with pytest.raises(ConversionError, match="a core's batch has 4 rows: if 'four' counts rows") as caught:
-        report(lambda: counted(4))
+        report(lambda: counted(4, how))
     assert caught.value.fix == "--batch_constants=four if it counts rows, --literals=four if it does not"
-    assert seen(batch_constants=("four",)) - seen(literals=("four",)) == pytest.approx(3 * (8 - 4), rel=1e-6)
+    told = seen(how, batch_constants=("four",)) - seen(how, literals=("four",))
+    assert told == pytest.approx(3 * (8 - 4), rel=1e-6)
 
 
 def hardest(rows: int) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_rules.slicing_ties import places
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import back
 from tpugraph.analysis.placements import Partial
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
-from tpugraph.analysis.state import written_variables
+from tpugraph.analysis.state import additions, written_variables
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
@@ -92,18 +93,40 @@ def _refuse_counters(placing: Placing, count: int) -> None:
     step = None if graph.roles.step is None else graph.get(graph.roles.step.name)
     for node in placing.verdicts:
         fact = ops.WRITES.get(node.op)
-        if fact is None or not fact.additive or fact.rows is not None or step in written_variables(node):
+        if fact is None or fact.rows is not None or step in written_variables(node):
             continue
-        elements = d.elements(node.inputs[fact.value])
-        one = elements[0] if elements and len(elements) == 1 else None
-        if not d.in_doubt(one):
-            continue
-        name = constant_behind(node.inputs[fact.value]).name
-        raise _refusal(
-            placing, node, name, ("counts rows", "does not"),
-            f"'{node.name}' adds {one.value} to a variable, and a core's batch has {d.rows} rows: if '{name}' counts rows, "
-            f"the whole batch has {one.value * count} of them; if it is a number of the model, it stays {one.value}",
-        )  # fmt: skip
+        for tensor in additions(node):
+            name, number = next(_in_doubt_of(d, tensor), (None, 0))
+            if name is not None:
+                raise _refusal(
+                    placing, node, name, ("counts rows", "does not"),
+                    f"'{node.name}' adds {number} to a variable, and a core's batch has {d.rows} rows: if '{name}' counts rows, "
+                    f"the whole batch has {number * count} of them; if it is a number of the model, it stays {number}",
+                )  # fmt: skip
+
+
+def _in_doubt_of(d: Dimensions, tensor: Tensor) -> Iterator[tuple[str, int]]:
+    """The constants in doubt that a number is, or is a product of with other numbers: each by name with what it is."""
+    elements = d.elements(tensor)
+    one = elements[0] if elements and len(elements) == 1 else None
+    if d.in_doubt(one):
+        yield _holder(d, tensor, one).name, one.value
+    behind = source_of(tensor, ops.IDENTITIES | ops.CASTS).node
+    factors = behind.inputs if one is None and behind.op in ops.SCALINGS else ()
+    if all(constant_behind(factor).op in ops.CONSTANTS or d.elements(factor) for factor in factors):
+        for factor in factors:
+            yield from _in_doubt_of(d, factor)
+
+
+def _holder(d: Dimensions, tensor: Tensor, number: Unknown) -> Node:
+    """The constant that a number in doubt is written in: it may be in its shape, as of ones that are counted."""
+    behind = constant_behind(tensor)
+    if behind.op in ops.CONSTANTS:
+        return behind
+    constants = (n for n in d.graph.ancestors([behind], data_only=True) if n.op in ops.CONSTANTS)
+    held = (n for n in constants if any(isinstance(size, Unknown) and size.root() is number.root()
+            for size in (*(d.elements(n.out()) or ()), *(d.dims(n.out()) or ()))))  # fmt: skip
+    return next(held, behind)
 
 
 def _refuse_divisors(placing: Placing, count: int) -> None:
