@@ -419,16 +419,21 @@ def test_a_constant_that_may_be_a_share_of_the_rows_is_refused_with_the_flags() 
 
 def test_half_of_two_rows_is_settled_by_more_rows() -> None:
     """Every other 1 of the graph might be that half, too."""
+
+    def first(rows: int) -> None:
+        error = squared_error(*linear(rows))
+        finish(tf.reduce_mean(tf.slice(error, [0], tf.constant([1], name="many"))), SGD(0.01))
+
     with pytest.raises(
         ConversionError, match="takes rows of the batch up to 1, and a core's batch has 2 rows"
     ) as caught:
-        report(lambda: hardest(2, 1))
+        report(lambda: first(2))
     assert str(caught.value.fix).startswith(
         "write it as tf.shape(x)[0] // 2, or the graph with more rows a core, if it"
     )
-    assert_cores_are_the_whole_batch(
-        lambda rows: hardest(rows, 1), rows=2, relative=1e-5, absolute=1e-6, literals=("many",)
-    )
+    assert_cores_are_the_whole_batch(first, rows=2, relative=1e-5, absolute=1e-6, literals=("many",))
+    largest = [note for note in report(lambda: hardest(2, 1))["notes"] if "--batch_constants=many" in note]
+    assert "takes 1 of the 2 rows of a core's batch: read as a number of the model" in largest[0]
 
 
 def test_of_two_rows_a_reshape_may_be_one_to_halves_and_the_report_says_so() -> None:

@@ -134,10 +134,10 @@ def _shares(placing: Placing) -> Iterator[_Share]:
 def refuse_shares(placing: Placing, count: int) -> None:
     """Refuse a constant that may be a share of the rows, where what is trained depends on which of the two it is.
 
-    The largest of several rows (``top_k`` with ``k=1``) is more often meant than a share of them.
+    The largest of several rows (``top_k`` with ``k=1``) is more often meant than a share of them: the report has a note.
     """
     shares = [share for share in _shares(placing) if share.trains]
-    share = next((s for s in shares if s.number > 1 or s.rows == 2), None)
+    share = next((s for s in shares if s.number > 1 or s.node.op not in ops.TOP_K), None)
     if share is None:
         return
     node, number, d = share.node, share.number, placing.d
