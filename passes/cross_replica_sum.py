@@ -10,7 +10,16 @@ from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.step import ClosedShapes, Literals, Partitioned, SplitConstants
 from tpugraph.ir import Graph, Tensor
-from tpugraph.partition import Demands, Partition, analyse, literal_bounds, literal_means, reduction, refuse_doubts
+from tpugraph.partition import (
+    Demands,
+    Partition,
+    analyse,
+    literal_bounds,
+    literal_means,
+    literal_reshapes,
+    reduction,
+    refuse_doubts,
+)
 from tpugraph.support.errors import ConversionError, UsageError
 from tpugraph.tpu.pipeline import Pass
 
@@ -53,7 +62,7 @@ class CrossReplicaSum(Pass):
             return
         step = Partition(self.solved(graph, rows).placing, self.num_replicas, self._scaling, self.varying_updates)
         how, reason = reduction(step.placing, loss)
-        literals = [*literal_bounds(step.placing), *literal_means(step.placing)]
+        literals = [*literal_bounds(step.placing), *literal_means(step.placing), *literal_reshapes(step.placing)]
         if step.scaling is None:
             refuse_doubts(step.placing, self.num_replicas)
         else:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from programs.harness import trace
+from programs.harness import check, trace
 from programs.parts import batch, column, dense, floats, minimise, state, tf1, variable
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
@@ -60,7 +60,9 @@ def test_one_that_is_taken_from_another_place_of_a_shape_counts_no_rows_for_cert
 
     error = refusal(columns_counted, 1)
     assert "adds 1 to a variable" in error.fault
-    assert error.fix == "--batch_constants=strided_slice if it counts rows, --literals=strided_slice if it does not"
+    assert error.fix == "--batch_constants=Shape if it counts rows, --literals=Shape if it does not"
+    verdict = check(columns_counted, 4, rows=1, literals=("Shape",))
+    assert verdict.outcome == "equal", str(verdict)
 
 
 def test_a_share_of_the_rows_among_the_numbers_of_a_reshape_is_refused() -> None:

@@ -347,30 +347,51 @@ def test_rows_that_are_alike_go_to_places_that_differ(reduce: Callable[[Any], An
 # ------------------------------------------------------------------ constants in doubt
 
 
-def counted(rows: int) -> None:
+COUNTED: dict[str, Callable[[Any, Any], Any]] = {
+    "added": lambda seen, four: tf1.assign_add(seen, four),
+    "assigned": lambda seen, four: tf1.assign(seen, seen + four),
+    "through other numbers": lambda seen, four: tf1.assign(seen, tf.cast(four + tf.cast(seen, tf.float64), tf.float32)),
+    "as ones": lambda seen, four: tf1.assign(seen, seen + tf.reduce_sum(tf.ones(four))),
+}
+
+
+def counted(rows: int, how: str = "added") -> None:
     """A counter that a constant is added to, as many as a batch has rows."""
     loss = mean_loss(rows)
     seen = variable("seen", (), trainable=False)
-    with tf.control_dependencies([tf1.assign_add(seen, tf.constant(4.0, name="four"))]):
+    kinds = {"through other numbers": tf.float64, "as ones": tf.int32}
+    shape = [1] if how == "as ones" else []
+    four = tf.constant(4, kinds.get(how, tf.float32), shape, name="four")
+    with tf.control_dependencies([COUNTED[how](seen, four)]):
         loss = tf.identity(loss)
     finish(loss, SGD(0.1))
 
 
-def seen(**options: Any) -> float:
-    found = testing.run_on_cores(trace(lambda: counted(4)), steps=3, num_replicas=2, **options)
+def seen(how: str, **options: Any) -> float:
+    found = testing.run_on_cores(trace(lambda: counted(4, how)), steps=3, num_replicas=2, **options)
     return float(found.variables["seen"])
 
 
-def test_a_constant_in_doubt_is_refused_with_the_flags_that_settle_it() -> None:
+@pytest.mark.parametrize("how", COUNTED)
+def test_a_constant_in_doubt_is_refused_with_the_flags_that_settle_it(how: str) -> None:
     with pytest.raises(ConversionError, match="a core's batch has 4 rows: if 'four' counts rows") as caught:
-        report(lambda: counted(4))
+        report(lambda: counted(4, how))
     assert caught.value.fix == "--batch_constants=four if it counts rows, --literals=four if it does not"
-    assert seen(batch_constants=("four",)) - seen(literals=("four",)) == pytest.approx(3 * (8 - 4), rel=1e-6)
+    told = seen(how, batch_constants=("four",)) - seen(how, literals=("four",))
+    assert told == pytest.approx(3 * (8 - 4), rel=1e-6)
 
 
-def hardest(rows: int) -> None:
+def hardest(rows: int, many: int = 2) -> None:
     """The two hardest of four rows."""
-    finish(tf.reduce_mean(tf.nn.top_k(squared_error(*linear(rows)), tf.constant(2, name="many")).values), SGD(0.01))
+    error = tf.nn.top_k(squared_error(*linear(rows)), tf.constant(many, name="many"))
+    finish(tf.reduce_mean(error.values), SGD(0.01))
+
+
+def shown_alone(rows: int) -> None:
+    """The first two rows are part of a summary, and of nothing that is trained."""
+    error = squared_error(*linear(rows))
+    tf1.summary.histogram("first", tf.slice(error, [0], tf.constant([2], name="few")))
+    finish(tf.reduce_mean(error), SGD(0.01))
 
 
 def two_numbers(rows: int) -> None:
@@ -382,11 +403,66 @@ def two_numbers(rows: int) -> None:
     finish(loss, SGD(0.1))
 
 
-def test_a_constant_that_may_be_a_share_of_the_rows_is_a_number_of_the_model_and_the_report_says_so() -> None:
-    notes = report(lambda: hardest(4))["notes"]
-    assert [note for note in notes if "'TopKV2' (TopKV2) takes 2 of the 4 rows of a core's batch: read as a number of the model; "
-            "--batch_constants=many if it grows with the batch, --literals=many if it does not" in note]  # fmt: skip
-    assert not [n for n in report(lambda: hardest(4), literals=("many",))["notes"] if "many" in n]
+def test_a_constant_that_may_be_a_share_of_the_rows_is_refused_with_the_flags() -> None:
+    with pytest.raises(
+        ConversionError, match="takes rows of the batch up to 2, and a core's batch has 4 rows"
+    ) as caught:
+        report(lambda: hardest(4))
+    assert caught.value.fix == "--batch_constants=many if it is a share of the rows, --literals=many if it is not"
+    close = {"relative": 1e-5, "absolute": 1e-6}
+    assert_cores_are_the_whole_batch(lambda rows: hardest(rows, rows // 2), **close, batch_constants=("many",))
+    assert_cores_are_the_whole_batch(hardest, **close, literals=("many",))
+    assert not [note for note in report(lambda: hardest(4), literals=("many",))["notes"] if "many" in note]
+    shown = [note for note in report(lambda: shown_alone(4))["notes"] if "--literals=few if it does not" in note]
+    assert "takes 2 of the 4 rows of a core's batch: read as a number of the model; --batch_constants=few" in shown[0]
+
+
+def test_half_of_two_rows_is_settled_by_more_rows() -> None:
+    """Every other 1 of the graph might be that half, too."""
+
+    def first(rows: int) -> None:
+        error = squared_error(*linear(rows))
+        finish(tf.reduce_mean(tf.slice(error, [0], tf.constant([1], name="many"))), SGD(0.01))
+
+    with pytest.raises(
+        ConversionError, match="takes rows of the batch up to 1, and a core's batch has 2 rows"
+    ) as caught:
+        report(lambda: first(2))
+    assert str(caught.value.fix).startswith(
+        "write it as tf.shape(x)[0] // 2, or the graph with more rows a core, if it"
+    )
+    assert_cores_are_the_whole_batch(first, rows=2, relative=1e-5, absolute=1e-6, literals=("many",))
+    largest = [note for note in report(lambda: hardest(2, 1))["notes"] if "--batch_constants=many" in note]
+    assert "takes 1 of the 2 rows of a core's batch: read as a number of the model" in largest[0]
+
+
+def test_of_two_rows_a_reshape_may_be_one_to_halves_and_the_report_says_so() -> None:
+    def apart(rows: int) -> None:
+        error = squared_error(*linear(rows))
+        finish(tf.reduce_mean(tf.square(tf.reshape(error, [2, rows // 2]) - 1.0)), SGD(0.01))
+
+    notes = " ".join(report(lambda: apart(2))["notes"])
+    assert "'Reshape' reshapes the two rows of a core's batch to [2, 1]: the 2 is read as the rows" in notes
+
+
+def multiplied(rows: int, by: float) -> None:
+    """A sum, written as a mean times the rows that it is of, or a mean with a weight."""
+    finish(tf.reduce_mean(squared_error(*linear(rows))) * tf.constant(by, name="weight"), SGD(0.01))
+
+
+def test_a_mean_times_as_many_as_it_is_of_is_refused_with_the_flags() -> None:
+    with pytest.raises(
+        ConversionError, match="multiplies a mean over the batch by 4, and a core's batch has 4 rows"
+    ) as caught:
+        report(lambda: multiplied(4, 4.0))
+    assert (
+        caught.value.fix
+        == "--batch_constants=weight if it counts what the mean is of, --literals=weight if it does not"
+    )
+    close = {"relative": 1e-5, "absolute": 1e-6}
+    assert_cores_are_the_whole_batch(lambda rows: multiplied(rows, float(rows)), **close, batch_constants=("weight",))
+    assert_cores_are_the_whole_batch(lambda rows: multiplied(rows, 4.0), **close, literals=("weight",))
+    assert "weight" not in " ".join(report(lambda: multiplied(4, 8.0))["notes"])
 
 
 def test_constants_that_cannot_be_settled_so_are_named() -> None:

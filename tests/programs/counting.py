@@ -26,6 +26,15 @@ def count_rows(rows: int) -> Any:
     return loss, after(train, tf1.assign_add(seen, tf.shape(y)[0]))
 
 
+@program(variants={"shape": {}, "python": {"static": True, "doubtful": True}, "one_row": {"rows": 1}})
+def count_rows_by_assign(rows: int, static: bool = False) -> Any:
+    """What ``assign_add`` does, written out."""
+    seen = state("seen", kind=tf.int32)
+    loss, train, _, y = step_of(rows)
+    with tf.control_dependencies([train]):
+        return loss, tf1.assign(seen, (rows if static else tf.shape(y)[0]) + seen).op
+
+
 @program(doubtful=True)
 def count_rows_float(rows: int) -> Any:
     seen = state("seen")

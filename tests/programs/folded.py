@@ -138,6 +138,13 @@ def hardest_share(rows: int, share: Any, closed: bool = False) -> Any:
 
 
 @program()
+def halves_beside_each_other(rows: int) -> Any:
+    """Pairs of rows: as many in front of the middle as behind it, whatever number that is."""
+    h = dense(batch(rows, floats(4)), 4, 3, "h", tf.tanh)
+    return minimise(mean(tf.square(h[: rows // 2] - h[rows // 2 :])))
+
+
+@program()
 def hardest_negatives(rows: int) -> Any:
     """Three negatives for each positive, as many as the data say."""
     x, y, c = batch(rows, floats(4), floats(seed=2), whole(2, seed=3), drop_remainder=False)

@@ -172,7 +172,11 @@ def mirrored(rows: int) -> Any:
 
 
 @program(
-    variants={"": {"kind": "shape"}, "literal": {"kind": "literal"}, "folded": {"kind": "folded", "doubtful": True}}
+    variants={
+        "": {"kind": "shape"},
+        "literal": {"kind": "literal", "doubtful": True},
+        "folded": {"kind": "folded", "doubtful": True},
+    }
 )
 def first_half(rows: int, kind: str) -> Any:
     error = squares(rows)

@@ -70,7 +70,11 @@ def hardest_triplets(rows: int) -> Any:
 
 
 @program(
-    variants={"": {"kind": "shape"}, "literal": {"kind": "literal"}, "folded": {"kind": "folded", "doubtful": True}}
+    variants={
+        "": {"kind": "shape"},
+        "literal": {"kind": "literal", "doubtful": True},
+        "folded": {"kind": "folded", "doubtful": True},
+    }
 )
 def top_k_hard_examples(rows: int, kind: str) -> Any:
     """Half of the batch as its shape says, two rows of any batch, and half of it as Python says."""

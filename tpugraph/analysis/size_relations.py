@@ -66,8 +66,8 @@ class Relations:
                 return self._agree(x.found, y.found)
             if x.value != y.value:
                 return None
-            if x.found is not None:
-                x, y = y, x
+            if x.found is not None or (y.found is None and y.origin is None):
+                x, y = y, x  # what is found stays, then what is written in the graph
             x._up = y
             self.ties.append((a, b, self.place))
             self.settled += y.found is not None
@@ -133,7 +133,9 @@ class Relations:
                     continue
                 opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
                 if known(whole[0]) is not None:
-                    opened = [p for p in opened if p.origin is not None] if len(opened) == 2 else []
+                    if len(opened) != 2 or (kind == "sum" and _alike(*opened)):
+                        continue
+                    opened = [p for p in opened if p.origin is not None]
                 if len(opened) == 1 and (kind == "product" or opened[0].value % self.rows or self.rows == 1):
                     self.tie(opened[0], opened[0].value)
 
@@ -277,6 +279,11 @@ class Relations:
                 self.tie(part, 1)
             return True
         return False
+
+
+def _alike(one: Unknown, other: Unknown) -> bool:
+    """Whether two unknowns have one value, and both are written in the graph: they may be halves of the rows."""
+    return one.value == other.value and None not in (one.root().origin, other.root().origin)
 
 
 def values(sizes: Iterable[Size], relations: Relations) -> tuple[int, ...]:

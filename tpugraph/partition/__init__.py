@@ -1,10 +1,20 @@
 """What the placement analysis asks for, made in the graph: collectives at the cheapest places, sizes written anew."""
 
+from tpugraph.partition.bounds_of_rows import literal_bounds
 from tpugraph.partition.demands import Demands
-from tpugraph.partition.doubts import literal_bounds, refuse_doubts
+from tpugraph.partition.doubts import literal_reshapes, refuse_doubts
 from tpugraph.partition.insertion import Partition
 from tpugraph.partition.loss_reduction import reduction
 from tpugraph.partition.one_over_rows import literal_means
 from tpugraph.partition.placed_step import analyse
 
-__all__ = ["Demands", "Partition", "analyse", "literal_bounds", "literal_means", "reduction", "refuse_doubts"]
+__all__ = [
+    "Demands",
+    "Partition",
+    "analyse",
+    "literal_bounds",
+    "literal_means",
+    "literal_reshapes",
+    "reduction",
+    "refuse_doubts",
+]

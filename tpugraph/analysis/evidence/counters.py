@@ -9,6 +9,7 @@ from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import final, root, unsettled
 from tpugraph.analysis.size_relations import values
 from tpugraph.analysis.sizes import ROWS, Poly, follows_batch, times
+from tpugraph.analysis.state import additions
 from tpugraph.ir.walks import source_of
 
 
@@ -17,15 +18,13 @@ def counts_of_rows(d: Dimensions) -> None:
 
     Metrics of TensorFlow 1 do so: the count of a mean waits for the values.
     """
-    for node in d.order:
-        fact = ops.WRITES.get(node.op)
-        if fact is None or not fact.additive or not node.controls:
-            continue
-        elements = d.elements(node.inputs[fact.value])
+    added = ((node, *addition) for node in d.order for addition in additions(node).items())
+    for node, tensor, adding in added:
+        elements = d.elements(tensor)
         one = unsettled(elements[0]) if elements and len(elements) == 1 else None
         if one is None:
             continue
-        for control in node.controls:
+        for control in (*node.controls, *adding.controls):
             dims = d.dims(control.out()) if control.outputs else None
             if dims and any(follows_batch(s) for s in dims):
                 count = times(*(final(d, s) for s in dims))
@@ -39,14 +38,10 @@ def counted_by_shapes(d: Dimensions) -> None:
 
     A vector that is taken apart is the shape of a tensor. Of one without a batch it would add the same number each time.
     """
-    for node in d.order if d.ones else ():
-        fact = ops.WRITES.get(node.op)
-        taken = source_of(node.inputs[fact.value], ops.IDENTITIES | ops.CASTS) if fact and fact.additive else None
-        if (
-            taken is None
-            or taken.node.op not in ops.STRIDED_SLICES
-            or taken.node.inputs[0].node.op not in ops.CONSTANTS
-        ):
+    added = [(node, tensor) for node in d.order for tensor in additions(node)] if d.ones else []
+    for node, tensor in added:
+        taken = source_of(tensor, ops.IDENTITIES | ops.CASTS)
+        if taken.node.op not in ops.STRIDED_SLICES or taken.node.inputs[0].node.op not in ops.CONSTANTS:
             continue
         elements, vector = d.elements(taken), [e for e in d.elements(taken.node.inputs[0]) or () if e is not None]
         one = unsettled(elements[0]) if elements and len(elements) == 1 else None

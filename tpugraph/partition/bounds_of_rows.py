@@ -1,0 +1,175 @@
+"""Rows of a batch that are taken up to a number: all of them, a share of them, or as many as the model says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tpugraph import ops
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.dimension_rules.slicing_ties import places
+from tpugraph.analysis.evidence.summed import leading_to_loss
+from tpugraph.analysis.placing import Placing
+from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
+from tpugraph.ir import Node, Tensor
+from tpugraph.partition.two_readings import constant_behind, refusal_of
+from tpugraph.support.errors import ConversionError
+
+_BOUNDS = {**dict.fromkeys(ops.SLICES, (1, 2)), "TopKV2": (1,)}
+"""Ops that take some rows of a batch, and the operands that say which."""
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """One number that says which rows of the batch an op takes.
+
+    Attributes:
+        node: the op.
+        operand: the operand that holds the number.
+        place: its place there.
+        rows: the size of the dimension that rows are taken of.
+    """
+
+    node: Node
+    operand: Tensor
+    place: int
+    rows: Poly
+
+
+def _bounds(placing: Placing) -> Iterator[_Bound]:
+    """The numbers that say which rows of the batch are taken."""
+    for node in placing.verdicts:
+        operands = _BOUNDS.get(node.op)
+        dims = placing.dims(node.inputs[0]) if operands is not None else None
+        if operands is None or not dims:
+            continue
+        for operand in operands:
+            for place, axis in _axes(node, operand, len(dims)):
+                size = dims[axis]
+                if isinstance(size, Poly):
+                    yield _Bound(node, node.inputs[operand], place, size)
+
+
+def _axes(node: Node, operand: int, rank: int) -> Iterator[tuple[int, int]]:
+    """Each place of an operand whose number counts, with the dimension that it bounds."""
+    if node.op in ops.TOP_K:
+        yield 0, rank - 1
+    elif node.op in ops.PLAIN_SLICES:
+        yield from ((axis, axis) for axis in range(rank))
+    else:
+        mask = int(node.attr("begin_mask" if operand == 1 else "end_mask", 0))
+        for axis, made, place in places(node, rank):
+            if axis is not None and made is not None and place >= 0 and not mask >> place & 1:
+                yield place, axis
+
+
+def refuse_bounds(placing: Placing) -> None:
+    """Refuse a number of rows that is computed from a constant of which nothing says whether it follows the batch."""
+    d = placing.d
+    for bound in _bounds(placing):
+        elements = d.elements(bound.operand) or ()
+        size = elements[bound.place] if bound.place < len(elements) else None
+        name = _origin(placing, bound, size) if size is None or _in_doubt(placing, bound, size) else None
+        if name is not None and (size is not None or _is_doubtful(placing, name)):
+            raise refusal_of(
+                placing, bound.node, name, ("is the size of the batch", "is not"),
+                f"'{bound.node.name}' ({bound.node.op}) takes rows of the batch up to a number made of '{name}', which is "
+                f"{d.rows}, as many as a core's batch has rows: if it is that, it grows with the whole batch",
+            )  # fmt: skip
+
+
+def _is_doubtful(placing: Placing, name: str) -> bool:
+    """Whether nothing says that a constant with one number holds the rows, or that it does not."""
+    d = placing.d
+    elements = d.elements(placing.graph[name].out())
+    return d.rows > 1 and bool(elements) and d.in_doubt(elements[0])  # type: ignore[index]
+
+
+def _origin(placing: Placing, bound: _Bound, size: Size | None) -> str | None:
+    """The constant that a number is made of, by name."""
+    if isinstance(size, Unknown) and isinstance(size.origin, tuple):
+        return str(size.origin[0].node.name)
+    return next((n.name for n in placing.graph.ancestors([bound.operand.node], data_only=True)
+                 if n.op in ops.CONSTANTS and constant(n).size == 1 and constant(n).item() == placing.d.rows), None)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A constant below the rows of a batch, up to which rows are taken: it may be a share of them, as ``rows // 2`` is.
+
+    Attributes:
+        node: the op that takes them.
+        constant: the constant.
+        number: what it holds.
+        rows: how many rows there are.
+        trains: whether what is taken is written to a variable in the end, or the loss is made of it.
+    """
+
+    node: Node
+    constant: Node
+    number: int
+    rows: int
+    trains: bool
+
+
+def _shares(placing: Placing) -> Iterator[_Share]:
+    """The constants that may be shares of the rows, and of which nothing is said."""
+    d = placing.d
+    writes = [node for node in placing.verdicts if node.op in ops.WRITES]
+    trained = {**leading_to_loss(d), **placing.graph.ancestors(writes, data_only=True)}
+    for bound in _bounds(placing) if d.rows > 1 else ():
+        behind, node = constant_behind(bound.operand), bound.node
+        if behind.op not in ops.CONSTANTS or d.constants.choice(behind.name) is not None or bound.rows.c[0]:
+            continue
+        numbers, sizes = constant(behind).ravel().tolist(), d.elements(bound.operand) or ()
+        number = numbers[bound.place] if bound.place < len(numbers) else 0
+        size = sizes[bound.place] if bound.place < len(sizes) else None
+        rows = bound.rows.at(d.rows)
+        half = rows == 2 and bound.operand == node.inputs[-1 if node.op in ops.PLAIN_SLICES else 2 % len(node.inputs)]
+        least = 1 if node.op in ops.TOP_K or half else 2  # a slice from the second row on takes no share of them
+        if least <= number < rows and (size is None or not follows_batch(size)):
+            yield _Share(node, behind, number, rows, node in trained)
+
+
+def refuse_shares(placing: Placing, count: int) -> None:
+    """Refuse a constant that may be a share of the rows, where what is trained depends on which of the two it is.
+
+    The largest of several rows (``top_k`` with ``k=1``) is more often meant than a share of them: the report has a note.
+    """
+    shares = [share for share in _shares(placing) if share.trains]
+    share = next((s for s in shares if s.number > 1 or s.node.op not in ops.TOP_K), None)
+    if share is None:
+        return
+    node, number, d = share.node, share.number, placing.d
+    names = ",".join(dict.fromkeys(s.constant.name for s in shares if s.number == number))
+    flag = f"--batch_constants={names}"
+    if number == 1:  # every 1 of the gradients might be that share, too
+        flag = "write it as tf.shape(x)[0] // 2, or the graph with more rows a core,"
+    raise ConversionError(
+        f"'{node.name}' ({node.op}) takes rows of the batch up to {number}, and a core's batch has {d.rows} rows: if "
+        f"'{share.constant.name}' is a share of them, as rows // 2 is, it is {number * count} for the whole batch; if it is a "
+        f"number of the model, it stays {number}", node=node, origin=placing.graph.source,
+        fix=f"{flag} if it is a share of the rows, --literals={names} if it is not",
+    )  # fmt: skip
+
+
+def literal_bounds(placing: Placing) -> list[str]:
+    """What the user should know of: rows of the batch taken up to a constant that may be a share of them."""
+    found = {
+        share.constant.name: f"'{share.node.name}' ({share.node.op}) takes {share.number} of the {share.rows} rows of a core's "
+        f"batch: read as a number of the model; --batch_constants={share.constant.name} if it grows with the batch, "
+        f"--literals={share.constant.name} if it does not"
+        for share in _shares(placing)
+    }  # fmt: skip
+    return list(found.values())
+
+
+def _in_doubt(placing: Placing, bound: _Bound, size: Size | None) -> bool:
+    """Whether a number was taken for one of the model for want of evidence, and may follow the batch."""
+    d = placing.d
+    if d.rows == 1:  # the largest of one row, or one row sorted
+        written = isinstance(size, Unknown) and isinstance(size.origin, tuple)
+        return d.sums_left_out and bound.node.op in ops.TOP_K and written and known(size) == 1  # type: ignore[arg-type]
+    if not isinstance(size, Unknown) or isinstance(known(size), Poly) or size.value < 1:
+        return False
+    return size.origin is None or (size.root() in d.defaulted and size.value % d.rows == 0)

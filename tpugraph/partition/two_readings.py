@@ -1,0 +1,50 @@
+"""Constants with two readings: the number of rows, or so many times it, and a number of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpugraph import ops
+from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.placing import Placing
+from tpugraph.analysis.sizes import Unknown
+from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
+from tpugraph.support.errors import ConversionError
+
+
+def refusal_of(placing: Placing, node: Node, name: str, readings: tuple[str, str], fault: str) -> ConversionError:
+    """The error of a constant with two readings, and the flags that choose one."""
+    return ConversionError(
+        fault, node=node, origin=placing.graph.source,
+        fix=f"--batch_constants={name} if it {readings[0]}, --literals={name} if it {readings[1]}",
+    )  # fmt: skip
+
+
+def constant_behind(tensor: Tensor) -> Node:
+    """The constant that a number is cast from, or the node that makes the number."""
+    return source_of(tensor, ops.IDENTITIES | ops.ENTER | {"Cast"}).node
+
+
+def in_doubt_of(d: Dimensions, tensor: Tensor) -> Iterator[tuple[str, int]]:
+    """The constants in doubt that a number is, or is a product of with other numbers: each by name with what it is."""
+    elements = d.elements(tensor)
+    one = elements[0] if elements and len(elements) == 1 else None
+    if d.in_doubt(one):
+        yield holder_of(d, tensor, one).name, one.value
+    behind = source_of(tensor, ops.IDENTITIES | ops.CASTS).node
+    factors = behind.inputs if one is None and behind.op in ops.SCALINGS else ()
+    if all(constant_behind(factor).op in ops.CONSTANTS or d.elements(factor) for factor in factors):
+        for factor in factors:
+            yield from in_doubt_of(d, factor)
+
+
+def holder_of(d: Dimensions, tensor: Tensor, number: Unknown) -> Node:
+    """The constant that a number in doubt is written in: it may be in its shape, as of ones that are counted."""
+    behind = constant_behind(tensor)
+    if behind.op in ops.CONSTANTS:
+        return behind
+    constants = (n for n in d.graph.ancestors([behind], data_only=True) if n.op in ops.CONSTANTS)
+    held = (n for n in constants if any(isinstance(size, Unknown) and size.root() is number.root()
+            for size in (*(d.elements(n.out()) or ()), *(d.dims(n.out()) or ()))))  # fmt: skip
+    return next(held, behind)
