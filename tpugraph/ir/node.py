@@ -177,6 +177,10 @@ class Node:
         """The nodes that wait for this one, as a snapshot in graph order."""
         return sorted([node for wait in self._awaited for node in wait.nodes], key=PLACE)
 
+    def awaited(self) -> list[Wait]:
+        """Who waits for this one, in groups that wait for the same nodes; for analyses that look at each group once."""
+        return list(self._awaited)
+
     def consumers(self) -> list[Node]:
         """Every node that reads or waits for this one, each once."""
         found = dict.fromkeys([node for node, _ in self._uses])
