@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import race_order
+from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import OrderedRaces
 from tpugraph.analysis.write_order import Writes
 from tpugraph.ir import Graph, Node, attrs
@@ -34,23 +35,28 @@ class ResourceVariables(Pass):
         if graph.roles.mode == "train":
             roots = [graph[name] for name in graph.roles.roots]
             graph.keep(race_order.settle(graph, roots, self.step_order, in_branches_alone=True))
-        writes = Writes(graph)
-        references = _references(graph)
-        variables = graph.of_type(*ops.REF_VARIABLES)
-        left: list[Node] = []
-        for variable in variables:
-            left += ReferenceReads(graph, variable, writes, references).convert()
-        for node in references:
-            _retype_alias(graph, node)
+        if variables := graph.of_type(*ops.REF_VARIABLES):
+            _convert(graph, variables)
         for node in graph.of_type(*_REF_CONTROL_FLOW):
             graph.retype(node, node.op.removeprefix("Ref"))  # a read, where a write handed on its reference
-        _remove_unread(graph, left)
-        for variable in variables:
-            _retype_variable(graph, variable)
         for variable in graph.of_type(*ops.RESOURCE_VARIABLES):  # a handle is there whatever came before
             graph.replace_control_uses(variable, variable.controls)
             graph.set_controls(variable, ())
-        _order_reads(graph, writes)
+        _order_reads(graph)
+
+
+def _convert(graph: Graph, variables: list[Node]) -> None:
+    """Turn ref variables, with all that reads, writes and hands them on, into resource variables."""
+    writes = Writes(graph)
+    references = _references(graph)
+    left: list[Node] = []
+    for variable in variables:
+        left += ReferenceReads(graph, variable, writes, references).convert()
+    for node in references:
+        _retype_alias(graph, node)
+    _remove_unread(graph, left)
+    for variable in variables:
+        _retype_variable(graph, variable)
 
 
 def _references(graph: Graph) -> dict[Node, None]:
@@ -96,7 +102,7 @@ def _retype_alias(graph: Graph, node: Node) -> None:
     graph.retype(node, node.op.removeprefix("Ref"), attrs=held | {"T": _HANDLE})
 
 
-def _order_reads(graph: Graph, writes: Writes) -> None:
+def _order_reads(graph: Graph) -> None:
     """Put each unconditional read before the writes out of loops that it does not follow."""
     roles = graph.roles
     step = graph.ancestors([graph[name] for name in (*roles.roots, *(f.name for f in roles.summaries))])
@@ -107,11 +113,12 @@ def _order_reads(graph: Graph, writes: Writes) -> None:
     if not fixed:
         return
     maybe = analysis.conditional(graph)
-    order = {node: i for i, node in enumerate(graph.topological_order(step, last=writes.targets))}
-    for write, variables in writes.targets.items():
+    writes = dict.fromkeys(graph.of_type(*ops.WRITES))
+    order = {node: i for i, node in enumerate(graph.topological_order(step, last=writes))}
+    for write in writes:
         if write not in step or (write in maybe and analysis.frames(graph)[write]):
             continue  # nothing leads into a loop but an Enter
-        for variable in dict.fromkeys(variables):
+        for variable in dict.fromkeys(written_variables(write)):
             for read in fixed.get(variable, ()):
                 # Edges that agree with one order of the whole graph can never close a cycle.
                 if read not in maybe and order[read] < order[write]:

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tpugraph import ops
+from tpugraph.analysis.state import union
 from tpugraph.analysis.write_order import Writes
 from tpugraph.ir import Graph, Node
+from tpugraph.ir.node import Wait
 from tpugraph.ir.regions import NONE, sides
 
 
@@ -44,7 +46,7 @@ def find(graph: Graph, roots: Iterable[Node]) -> list[Race]:
         for read in _reads(variable):
             if read not in step:
                 continue
-            known = writes.before(read, variable) | after.get(read, 0) | writes.bit(read)
+            known = writes.before(read, variable) | after.get(read, 0)
             for write in writes.listed(all_writes & ours & ~known):
                 if not any(
                     (predicate, 1 - port) in side_of.get(write, NONE) for predicate, port in side_of.get(read, NONE)
@@ -55,19 +57,22 @@ def find(graph: Graph, roots: Iterable[Node]) -> list[Race]:
 
 def _writes_after(graph: Graph, step: Mapping[Node, None], writes: Writes) -> dict[Node, int]:
     """Which writes of the step follow each node, as bit sets; through the back edges of loops too."""
-    found: dict[Node, int] = {}
+    found: dict[Node, int] = {}  # with the node's own
     order = graph.topological_order(step)
     changed = True
-    while changed:
+    while changed:  # what goes round in a loop is seen in its next round
         changed = False
+        groups: dict[Wait, int] = {}  # what follows all that wait for the same nodes
         for node in reversed(order):
-            before = bits = found.get(node, 0)
-            for consumer in node.consumers():
-                if consumer in step:
-                    bits |= found.get(consumer, 0) | writes.bit(consumer)
-            if bits != before:
+            bits = union(found.get(use.node, 0) for use in node.uses())
+            for wait in node.awaited():
+                if wait not in groups:
+                    groups[wait] = union(found.get(consumer, 0) for consumer in wait.nodes)
+                bits |= groups[wait]
+            bits |= writes.bit(node)
+            changed = changed or (node.op in ops.MERGE and bits != found.get(node, 0))
+            if bits:
                 found[node] = bits
-                changed = True
     return found
 
 

@@ -115,14 +115,15 @@ def reaching(graph: Graph, nodes: list[Node], bits: Mapping[Node, int], *, data_
             if not data_only and node.controls:
                 group = groups.get(id(node.controls))
                 if group is None:
-                    group = groups[id(node.controls)] = _union(found.get(control, 0) for control in node.controls)
+                    group = groups[id(node.controls)] = union(found.get(control, 0) for control in node.controls)
                 seen |= group
             changed = changed or (node.op in ops.NEXT_ITERATION and seen != found.get(node, 0))
             found[node] = seen
     return found
 
 
-def _union(sets: Iterable[int]) -> int:
+def union(sets: Iterable[int]) -> int:
+    """All bits that any of the sets has."""
     found = 0
     for bits in sets:
         found |= bits

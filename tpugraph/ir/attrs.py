@@ -154,8 +154,8 @@ def _array(tensor: Any) -> np.ndarray[Any, Any]:
         return np.array(getattr(tensor, field)[0], kind)
     if math.prod(dims) > _MANY and tensor.ByteSize() < _MANY:
         return _repeated(tensor, dims)
-    if tensor.dtype == types_pb2.DT_STRING and not tensor.string_val:
-        return np.full(dims, b"", object)
+    if tensor.dtype == types_pb2.DT_STRING and len(tensor.string_val) in (0, math.prod(dims)):
+        return np.array(tensor.string_val[:] or [b""] * math.prod(dims), object).reshape(dims)
     found: np.ndarray[Any, Any] = tensor_util.MakeNdarray(tensor)
     return found
 
@@ -244,6 +244,9 @@ def encode(value: Any) -> Any:
 
 def _encode_list(values: Sequence[Any]) -> Any:
     result = AttrValue(list=AttrValue.ListValue())
+    if values and all(isinstance(value, DType) for value in values):
+        result.list.type.extend([value.number for value in values])
+        return result
     for value in values:
         item = AttrValue(shape=_shape_proto(None)) if value is None else encode(value)
         kind = item.WhichOneof("value")
@@ -257,6 +260,11 @@ def _encode_list(values: Sequence[Any]) -> Any:
 def tensor_proto(value: Any) -> Any:
     """A ``TensorProto`` of an array; arrays of one value are stored as one element."""
     array = np.asarray(value)
+    if array.dtype == object:  # the names of a saver: TensorFlow takes some microseconds for each
+        texts = [text.encode() if isinstance(text, str) else text for text in array.ravel()]
+        return tensor_pb2.TensorProto(
+            dtype=types_pb2.DT_STRING, tensor_shape=_shape_proto(array.shape), string_val=texts
+        )
     proto: tensor_pb2.TensorProto = tensor_util.make_tensor_proto(array)
     return proto
 

@@ -208,7 +208,7 @@ class Graph(RewiredLinks):
             attrs.pop(name, None)
             if encoded is not None:
                 attrs[name] = encoded
-            node._attrs = attrs
+            assign(node, "_attrs", attrs)
         self.edits.changed += len(nodes)
         self._marked += 1
         if name[0] != "_":

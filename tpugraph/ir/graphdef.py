@@ -19,6 +19,7 @@ from tpugraph.ir import Graph, Node, shape_guards
 from tpugraph.ir.door import Door, Wired
 from tpugraph.ir.frames import check_loops
 from tpugraph.ir.model_files import Loaded, collections_of, sniff
+from tpugraph.ir.node import assign
 from tpugraph.ir.serving_signatures import signatures_of
 from tpugraph.ir.wiring import wire
 from tpugraph.support import files
@@ -146,8 +147,9 @@ def definitions(graph: Graph, nodes: Sequence[Node]) -> Any:
     graph_def = _without_nodes(graph)
     add = graph_def.node.add
     for node in nodes:
-        node._written = definition = add()
+        definition = add()
         _write(definition, node)
+        assign(node, "_written", definition)
         if ops.is_folded_away(node.op):
             _keep_from_running(definition)
         if node.op in ops.RANKS:
@@ -202,13 +204,13 @@ def serialize(message: Message) -> bytes:
     Raises:
         LoadError: more than 2 GiB, which a protobuf cannot hold; the biggest constants are named.
     """
-    size = message.ByteSize()
-    if size > _MAX_BYTES:
+    data = message.SerializeToString(deterministic=True)
+    if len(data) > _MAX_BYTES:
         raise LoadError(
-            f"the graph has {size / 2**30:.2f} GiB, more than the 2 GiB that a GraphDef can hold",
+            f"the graph has {len(data) / 2**30:.2f} GiB, more than the 2 GiB that a GraphDef can hold",
             fix="read the data from files instead of constants: " + ", ".join(biggest_constants(message)),
         )
-    return message.SerializeToString(deterministic=True)
+    return data
 
 
 def biggest_constants(graph_def: Any, count: int = 3) -> list[str]:

@@ -14,7 +14,6 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.client import pywrap_tf_session as native
 from tensorflow.python.framework import c_api_util
-from tensorflow.python.framework.ops import SymbolicTensor
 
 from tpugraph.ir import Graph, Node, Output, graphdef
 from tpugraph.ir import attrs as attr_codec
@@ -60,13 +59,13 @@ class Imported:
         """Dtype and shape of each output of a node."""
         found = self._outputs.get(node)
         if found is None:
-            operation = native.PyOperation(self._operations[node], SymbolicTensor)
+            operation = native.PyOperation(self._operations[node], _tensor)
             operation.graph = self._target
             operation._init_outputs()
             found = self._outputs[node] = []
             for tensor in operation.outputs:
                 dims, unknown_rank = tensor._shape
-                found.append(output(tensor._dtype.as_datatype_enum, tuple(dims), unknown_rank))
+                found.append(output(tensor._dtype, tuple(dims), unknown_rank))
         return found
 
     def _readers(self, nodes: list[Node]) -> dict[Node, list[Node]]:
@@ -105,6 +104,11 @@ class Imported:
             held.oper = self._operations[producer]
             held.index = port
             native.TF_ImportGraphDefOptionsAddInputMapping(options, producer.name, port, held)
+
+
+def _tensor(operation: Any, index: int, kind: int) -> Any:
+    """An output of an operation, with the number of its dtype: all that is asked of it."""
+    return native.PyTensor.__new__(native.PyTensor, operation, index, kind, 0)
 
 
 def _with_readers_of_values(nodes: Iterable[Node]) -> list[Node]:

@@ -195,7 +195,7 @@ class Links:
 
     def _insert(self, node: Node) -> None:
         self._nodes[node.name] = node
-        node._place = next(self._places)
+        assign(node, "_place", next(self._places))
         self._of_op.setdefault(node.op, {})[node] = None
 
     def _drop(self, node: Node) -> None:
@@ -220,7 +220,7 @@ class Links:
             for control in controls:
                 control._awaited[wait] = None
         assign(node, "controls", wait.controls)
-        node._wait = wait
+        assign(node, "_wait", wait)
         wait.nodes[node] = None
 
     def _unlink(self, node: Node) -> None:
@@ -231,7 +231,7 @@ class Links:
         if wait is None:
             return
         assign(node, "controls", ())
-        node._wait = None
+        assign(node, "_wait", None)
         del wait.nodes[node]
         if not wait.nodes:
             del self._waits[wait.controls]

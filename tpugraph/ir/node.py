@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType, Shape
@@ -78,25 +78,23 @@ _OF_THE_GRAPH = {
 """What only the graph sets, and how."""
 
 
-class Node:
-    """One operation. Read its fields; change it through :class:`Graph` only.
+class _Fields:
+    """The fields of a node, which may be set as long as it is one of these: while it is made."""
 
-    Attributes:
-        name: unique within the graph.
-        op: the op type.
-        device: the device string, "" where none is asked for.
-        inputs: data inputs, in order.
-        controls: nodes that must run before, in order.
-        outputs: dtype and shape of each output, or None before shape inference.
-        origin: name of the node in the user's graph that this one was made for, or None for an original node.
-        made_by: name of the pass that made it, or None.
-    """
-
-    name: str
     op: str
+    name: str
     device: str
     inputs: tuple[Tensor, ...]
     controls: tuple[Node, ...]
+    outputs: list[Output] | None
+    origin: str | None
+    made_by: str | None
+    _attrs: dict[str, Any]
+    _place: int
+    _uses: dict[Use, int]
+    _written: Any
+    _wait: Wait | None
+    _awaited: dict[Wait, None]
 
     __slots__ = (
         "_attrs",
@@ -115,21 +113,42 @@ class Node:
         "outputs",
     )
 
-    def __init__(self, op: str, name: str, device: str, attrs: dict[str, Any]) -> None:
-        assign(self, "op", op)
-        assign(self, "name", name)
-        assign(self, "device", device)
-        assign(self, "inputs", ())
-        assign(self, "controls", ())
-        self._attrs = attrs
-        self.outputs: list[Output] | None = None
-        self.origin: str | None = None
-        self.made_by: str | None = None
-        self._place = 0  # among the nodes of its graph
-        self._uses: dict[Use, int] = {}
-        self._written: Any = None  # as graphdef wrote it last, while op, inputs and attributes are those
-        self._wait: Wait | None = None
-        self._awaited: dict[Wait, None] = {}
+
+class Node(_Fields):
+    """One operation. Read its fields; change it through :class:`Graph` only.
+
+    Attributes:
+        name: unique within the graph.
+        op: the op type.
+        device: the device string, "" where none is asked for.
+        inputs: data inputs, in order.
+        controls: nodes that must run before, in order.
+        outputs: dtype and shape of each output, or None before shape inference.
+        origin: name of the node in the user's graph that this one was made for, or None for an original node.
+        made_by: name of the pass that made it, or None.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, op: str, name: str, device: str, attrs: dict[str, Any]) -> Self:
+        """Make a node; its fields are set before it is a Node, since each that is set on a Node is looked at."""
+        node = _Fields()
+        node.op = op
+        node.name = name
+        node.device = device
+        node.inputs = ()
+        node.controls = ()
+        node.outputs = None
+        node.origin = None
+        node.made_by = None
+        node._attrs = attrs
+        node._place = 0  # among the nodes of its graph
+        node._uses = {}
+        node._written = None  # as graphdef wrote it last, while op, inputs and attributes are those
+        node._wait = None
+        node._awaited = {}
+        node.__class__ = cls  # which has no fields beside these
+        return node  # type: ignore[return-value]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _OF_THE_GRAPH:
@@ -176,6 +195,10 @@ class Node:
     def control_uses(self) -> list[Node]:
         """The nodes that wait for this one, as a snapshot in graph order."""
         return sorted([node for wait in self._awaited for node in wait.nodes], key=PLACE)
+
+    def awaited(self) -> list[Wait]:
+        """Who waits for this one, in groups that wait for the same nodes; for analyses that look at each group once."""
+        return list(self._awaited)
 
     def consumers(self) -> list[Node]:
         """Every node that reads or waits for this one, each once."""

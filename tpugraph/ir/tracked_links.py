@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from tpugraph.ir.links import Links
-from tpugraph.ir.node import Node, Output
+from tpugraph.ir.node import Node, Output, assign
 from tpugraph.support.errors import GraphError
 
 _T = TypeVar("_T")
@@ -118,7 +118,7 @@ class TrackedLinks(Links):
 
     def set_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
         """Record dtype and shape of each output; this is knowledge about the graph, not an edit of it."""
-        node.outputs = list(outputs)
+        assign(node, "outputs", list(outputs))
         self._inferred += 1
 
     # ------------------------------------------------------------------ what passes leave for later ones
@@ -163,7 +163,7 @@ class TrackedLinks(Links):
 
     def _unprove(self, node: Node) -> None:
         self._unproven[node] = None
-        node._written = None
+        assign(node, "_written", None)
 
     def _changed(self, node: Node) -> None:
         self.edits.changed += 1

@@ -227,6 +227,8 @@ class Step:
                 continue
             walked.add(id(node.controls))
             for control in node.controls:
+                if control in device:
+                    continue
                 if control in self.upstream or (self._free(control) and control not in self.inside):
                     postponed[control] = None
                 else:
