@@ -13,7 +13,6 @@ from tpugraph.tpu.pipeline import Pass
 from tpugraph.tpu.reference_reads import ReferenceReads
 
 _HANDLE = attrs.dtype("resource")
-_REF_CONTROL_FLOW = ("RefEnter", "RefExit", "RefMerge", "RefNextIteration", "RefSwitch")
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class ResourceVariables(Pass):
             left += ReferenceReads(graph, variable, writes, references).convert()
         for node in references:
             _retype_alias(graph, node)
-        for node in graph.of_type(*_REF_CONTROL_FLOW):
+        for node in graph.of_type(*ops.REF_CONTROL_FLOW):
             graph.retype(node, node.op.removeprefix("Ref"))  # a read, where a write handed on its reference
         _remove_unread(graph, left)
         for variable in variables:

@@ -84,11 +84,20 @@ ENTER = _role("enter")
 EXIT = _role("exit")
 LOOP_COND = _role("loop_cond")
 CONTROL_FLOW = MERGE | SWITCH | NEXT_ITERATION | ENTER | EXIT | LOOP_COND | {"ControlTrigger"}
+REF_CONTROL_FLOW = frozenset(name for name in CONTROL_FLOW if name.startswith("Ref"))
+"""Those that hand on references; without the prefix it is the op that hands on values."""
 GROUPS = _role("group")
 """Ops that do nothing but wait for others."""
 
-CALLS = _role("call")
-FUNCTIONAL = _ops(lambda record: record.functional)
+CALLS = _role("call", "while", "if", "case")
+"""Ops that call functions, which their attributes name."""
+
+FUNCTIONAL = _role("while", "if", "case")
+"""Those that loop or branch by functions."""
+
+TRUTHS = _role("truth")
+"""Ops that say whether a value counts as true."""
+
 APART: dict[str, tuple[str, str]] = _facts(lambda record: record.apart)
 """Ops that hide the way from the input to the variables: what they do, and what to do about it."""
 
@@ -100,7 +109,9 @@ VARIABLES = REF_VARIABLES | RESOURCE_VARIABLES
 READS = _role("read")
 """Reads of a whole resource variable. A ref variable is read by whatever takes its reference."""
 
-GATHERS = _role("read_rows", "read_places")
+VARIABLE_SHAPES = _role("variable_shape")
+READS_OF_PLACES = _role("read_places")
+GATHERS = _role("read_rows") | READS_OF_PLACES
 """Reads of rows, or of single places, of a resource variable."""
 
 HANDLE_ALIASES = _ops(lambda record: record.alias == "handle")
@@ -121,8 +132,11 @@ SAME_VARIABLE = (
 )
 """Ops that hand on the variable that is their first input; a write to a ref variable hands its reference on."""
 
-DENSE_STEPS: dict[str, str] = _facts(lambda record: record.dense_op)
-"""The dense optimizer step that does to each row what a sparse one does to the rows it is given."""
+DENSE_WRITES: dict[str, str] = _facts(lambda record: record.dense_op)
+"""The dense write that does to each row what a sparse one does to the rows it is given."""
+
+DENSE_STEPS = {name: dense for name, dense in DENSE_WRITES.items() if WRITES[name].kind == "apply"}
+"""Those of the optimizers."""
 
 WITHOUT_EFFECTS = _ops(lambda record: record.effects is False)
 """Ops that TensorFlow calls stateful though it makes no difference whether they run twice, or not at all."""
@@ -172,7 +186,10 @@ CHECKS = _role("assert", "check")
 VALUE_CHECKS = _ops(lambda record: record.role == "check" and record.family == "arithmetic")
 """Those that hand on the value that they check."""
 
-SAVES = _role("save")
+SAVES = _role("save", "save_tensors")
+TENSOR_SAVES = _role("save_tensors")
+"""Those that write tensors under keys."""
+
 RESTORES = _role("restore")
 TABLES = _role("table")
 TABLE_INITIALIZERS = _role("fill_table")
@@ -221,8 +238,17 @@ STATELESS: dict[str, str] = _facts(lambda record: record.stateless_op)
 UNIQUE = _role("unique")
 """Ops whose first output holds each value of their operand once, and whose second says which of them each element has."""
 
+SPARSE_UNWRAPS = _role("unwrap_sparse")
+"""Ops that take a sparse tensor out of the wrapping in which a dataset hands it out."""
+
+RAGGED_TO_DENSE = _role("ragged_to_dense")
+"""Ops that pad lists to rows of one length."""
+
 CONTAINERS = _role("container")
 """Ops that make a mutable container of one step: each replica that writes varying values needs its own."""
+
+CONTAINER_GRADIENTS = _role("container_gradient")
+"""Ops that give the container of the gradients of what another one holds."""
 
 TAKES_OUT = _role("take")
 """Ops that give back what was put into a container before."""
@@ -295,6 +321,12 @@ ONE_HOTS = _role("one_hot")
 SHAPED_ANEW = _ops(lambda record: record.family == "shape" and record.alias == "memory")
 """Ops whose output holds the same elements in the same order, in another shape."""
 
+EXPANSIONS = _role("expand")
+"""Ops that put a dimension of one element where operand 1 says."""
+
+SQUEEZES = _role("squeeze")
+"""Ops that drop dimensions of one element."""
+
 UNPACKS = _role("unpack")
 """Ops that take a tensor apart along a dimension."""
 
@@ -356,6 +388,12 @@ PRODUCTS = _role("product", "matmul")
 MATMULS = _role("matmul")
 """Products of two matrices, each of which may be transposed before."""
 
+MATMULS_EACH = PRODUCTS - MATMULS
+"""Products of as many pairs of matrices as the leading dimensions say."""
+
+BATCH_NORMS = _role("batch_norm")
+BATCH_NORM_GRADIENTS = _role("batch_norm_gradient")
+
 BACKPROPAGATION = _ops(lambda record: record.backward)
 """Ops that backpropagation is made of, and no processing of a gradient: behind one of them begins the raw gradient."""
 
@@ -383,14 +421,23 @@ UNSORTED_SEGMENTS = _role("unsorted_segments")
 
 UNSORTED_SUMS = _ops(lambda record: record.role == "unsorted_segments" and record.reduce_op == "sum")
 
+SEGMENTS = _role("segments")
+"""Ops that take together rows of a table, which they pick by number, by the number of a segment."""
+
 SEGMENT_GRADS = _role("segment_gradient")
 """Gradients of sparse segment ops: rows, and the indices that they belong to."""
+
+ALL_SEGMENT_GRADS = SEGMENT_GRADS | _role("row_segment_gradient")
+"""With those that make all rows of the table."""
 
 BINS: dict[str, Bins] = _facts(lambda record: record.bins)
 """Ops that count elements of an operand in bins, or add up in bins what belongs to them."""
 
 ROWS_OPERAND: dict[str, int] = _facts(lambda record: record.rows_operand)
 """Ops with an operand that says how many rows they make."""
+
+SHAPED_BY: dict[str, int] = _facts(lambda record: record.shaped_by)
+"""Ops with an operand that is the shape of what they make."""
 
 TOLD_SIZES = _ops(lambda record: bool(record.sizes) or not {record.rows_operand, record.shaped_by} <= {None})
 """Ops with operands that hold sizes."""
@@ -460,6 +507,9 @@ XLA_REFUSES: dict[str, Refusal] = _facts(lambda record: record.xla_refuses)
 
 REPLACEMENTS: dict[str, str] = _facts(lambda record: record.instead)
 """What to write instead of an op that XLA has no kernel for."""
+
+FUSED = ((ELEMENTWISE | REDUCTIONS) - CHECKS - REPLACEMENTS.keys()) | IDENTITIES | _ops(lambda record: record.fused)
+"""Ops that the emulator may put into the one XLA computation of a small dense step."""
 
 
 def instead_of(op: str) -> str:

@@ -277,4 +277,4 @@ def _in_doubt(placing: Placing, bound: _Bound, size: Size | None) -> bool:
 
 def constant_behind(tensor: Tensor) -> Node:
     """The constant that a number is cast from, or the node that makes the number."""
-    return source_of(tensor, ops.IDENTITIES | ops.ENTER | {"Cast"}).node
+    return source_of(tensor, ops.IDENTITIES | ops.ENTER | ops.CASTS).node

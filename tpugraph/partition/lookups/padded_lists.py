@@ -17,7 +17,7 @@ from tpugraph import ops
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.partition.lookups.entry_lists import Lists
-from tpugraph.partition.lookups.entry_rules import SEGMENT_GRADS, Role, is_for_update
+from tpugraph.partition.lookups.entry_rules import Role, is_for_update
 from tpugraph.partition.unread import ends_of, remove_unread
 from tpugraph.support.errors import RunError
 
@@ -75,7 +75,7 @@ class PaddedLists:
             if rewrite is not None and step.roles:
                 rewrite(self, step)
         for fill, made in self._made.items():
-            self.graph.replace_uses(fill.out(1), made.flat, where=lambda use: use.node.op != "RaggedTensorToTensor")
+            self.graph.replace_uses(fill.out(1), made.flat, where=lambda use: use.node.op not in ops.RAGGED_TO_DENSE)
         remove_unread(self.graph, [step.node for step in self._steps], keep=self._ends)
 
     # ------------------------------------------------------------------ the list
@@ -282,8 +282,8 @@ class _Step:
 
 _REWRITES: dict[str, Callable[[PaddedLists, _Step], None]] = {
     **dict.fromkeys(ops.UNIQUE, PaddedLists.unique),
-    **dict.fromkeys(("Gather", "GatherV2"), PaddedLists.gather),
-    **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN", "SegmentSum"), PaddedLists.reduce),
-    **dict.fromkeys(SEGMENT_GRADS, PaddedLists.gradient),
-    "UnsortedSegmentSum": PaddedLists.added_up,
+    **dict.fromkeys(ops.PICKS, PaddedLists.gather),
+    **dict.fromkeys((*ops.SEGMENTS, "SegmentSum"), PaddedLists.reduce),
+    **dict.fromkeys(ops.ALL_SEGMENT_GRADS, PaddedLists.gradient),
+    **dict.fromkeys(ops.UNSORTED_SUMS, PaddedLists.added_up),
 }

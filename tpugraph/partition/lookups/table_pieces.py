@@ -16,7 +16,6 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.shapes import is_static
 from tpugraph.ir import Graph, Node, Output, Tensor, attrs
-from tpugraph.partition.dense_steps import ALL_DENSE
 from tpugraph.partition.lookups.entry_lists import Lists
 from tpugraph.partition.lookups.entry_rules import Entries
 from tpugraph.partition.row_updates import rows_of
@@ -73,7 +72,9 @@ def pieced_lookups(graph: Graph) -> tuple[list[PiecedLookup], dict[Node, str]]:
 def _with_known_numbers(graph: Graph, found: list[PiecedLookup], refused: dict[Node, str]) -> list[PiecedLookup]:
     """Those of the lookups whose updates are given no other numbers than such as are known to be so many."""
     written = dict.fromkeys(step for lookup in found for step in lookup.steps)
-    numbers_of = {step: rows.numbers for rows in rows_of(written, ALL_DENSE, static=False) for step in rows.steps}
+    numbers_of = {
+        step: rows.numbers for rows in rows_of(written, ops.DENSE_WRITES, static=False) for step in rows.steps
+    }
     while True:
         parted = {lookup.parted for lookup in found}
         open_steps = {step for step in written if not _known(numbers_of[step], parted)}
@@ -125,8 +126,8 @@ def _behind_identities(tensor: Tensor) -> Tensor:
 
 def _steps_of(graph: Graph, lists: Lists) -> tuple[Node, ...] | None:
     """The updates that read the numbers of pieces; None where one of them has no dense form."""
-    written = [n for n in graph.of_type(*ALL_DENSE) if ops.WRITES[n.op].rows is not None]
-    dense = {step for rows in rows_of(written, ALL_DENSE, static=False) for step in rows.steps}
+    written = [n for n in graph.of_type(*ops.DENSE_WRITES) if ops.WRITES[n.op].rows is not None]
+    dense = {step for rows in rows_of(written, ops.DENSE_WRITES, static=False) for step in rows.steps}
     found: dict[Node, None] = {}
     for tensor, entries in lists.of.items():
         for use in tensor.node.uses(tensor.port) if entries.role == "values" else ():

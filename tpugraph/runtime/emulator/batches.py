@@ -57,12 +57,12 @@ def read_batches(graph: Graph, maker: Node, take: Node, cores: int) -> list[Tens
 # --------------------------------------------------------------------------- the dataset as it is
 
 
-_SLICES = op("TensorSliceDataset", name="slices")
+_SLICES = op(ops.SLICE_DATASETS, name="slices")
 _BATCHED_SLICES = behind(
     ops.SAME_ELEMENTS,
     op(
-        ("BatchDataset", "BatchDatasetV2"),
-        either(op("RepeatDataset", _SLICES, number(name="repeats")), _SLICES),
+        ops.BATCH_DATASETS,
+        either(op(ops.REPEAT_DATASETS, _SLICES, number(name="repeats")), _SLICES),
         number(name="size"),
     ),
 )
