@@ -11,7 +11,6 @@ MOST_LINES_OF_A_FUNCTION = 50
 
 TABLES = {
     "tpugraph/cli/table.py": "a table: the flags of all commands, which are data",
-    "tpugraph/ops/__init__.py": "a table: the sets of op types that the records give, a line or two each",
 }
 """Files that may be longer, and why; pages of op records may be, too."""
 
