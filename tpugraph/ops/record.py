@@ -57,7 +57,7 @@ Role = Literal[
     "filled", "expand", "squeeze", "unpack", "pick", "range", "reshape", "tile", "broadcast", "transpose", "pack", "diagonal",
     "concat", "concat_offset", "split", "one_hot",
     "top_k", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
-    "stitch", "unique", "unsorted_segments", "segments", "segment_gradient",
+    "stitch", "unique", "unsorted_segments", "sparse_segments", "segment_gradient",
     "row_segment_gradient", "batch_norm", "batch_norm_gradient",
 ]  # fmt: skip
 """What an op is to the compiler, where passes look for ops of its kind."""

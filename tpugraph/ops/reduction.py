@@ -68,7 +68,7 @@ op("SegmentSum SegmentMean", dims=_rows("*+, * -> *+"), linear="0", instead=_UNS
 op("SegmentProd SegmentMin SegmentMax", dims=_rows("*+, * -> *+"), instead=_UNSORTED)
 op(
     "SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN",
-    role="segments",
+    role="sparse_segments",
     dims=_rows("*+, *, * -> *+"),
     linear="0",
     instead=_GATHER,

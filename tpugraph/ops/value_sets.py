@@ -195,7 +195,7 @@ UNSORTED_SEGMENTS = with_role("unsorted_segments")
 
 UNSORTED_SUMS = having(lambda record: record.role == "unsorted_segments" and record.reduce_op == "sum")
 
-SEGMENTS = with_role("segments")
+SPARSE_SEGMENTS = with_role("sparse_segments")
 """Ops that take together rows of a table, which they pick by number, by the number of a segment."""
 
 SEGMENT_GRADS = with_role("segment_gradient")

@@ -229,7 +229,7 @@ _FOLLOW: dict[str, Callable[[Node, Roles], Outcome]] = {
     **dict.fromkeys(ops.UNIQUE, _unique),
     **dict.fromkeys(ops.STRIDED_SLICES, _column),
     **dict.fromkeys(ops.LOOKUPS, _gather),
-    **dict.fromkeys(ops.SEGMENTS, _sparse_segments),
+    **dict.fromkeys(ops.SPARSE_SEGMENTS, _sparse_segments),
     "SegmentSum": _segments,
     **dict.fromkeys(ops.ALL_SEGMENT_GRADS, _segment_gradients),
     **dict.fromkeys(ops.UNSORTED_SUMS, _added_up),

@@ -242,7 +242,7 @@ class _Step:
 _REWRITES: dict[str, Callable[[PaddedLists, _Step], None]] = {
     **dict.fromkeys(ops.UNIQUE, PaddedLists.unique),
     **dict.fromkeys(ops.PICKS, PaddedLists.gather),
-    **dict.fromkeys((*ops.SEGMENTS, "SegmentSum"), PaddedLists.reduce),
+    **dict.fromkeys((*ops.SPARSE_SEGMENTS, "SegmentSum"), PaddedLists.reduce),
     **dict.fromkeys(ops.ALL_SEGMENT_GRADS, PaddedLists.gradient),
     **dict.fromkeys(ops.UNSORTED_SUMS, PaddedLists.added_up),
 }
