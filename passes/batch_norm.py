@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph import analysis
+from tpugraph import analysis, ops
 from tpugraph.analysis.step import Literals, add_literals
 from tpugraph.ir import Graph
-from tpugraph.partition.batch_norm_parts import FORWARD, GRADIENT, BatchNormParts, channels_of
+from tpugraph.partition.batch_norm_parts import BatchNormParts, channels_of
 from tpugraph.partition.collectives import Collectives
 from tpugraph.tpu.pipeline import Pass
 
@@ -31,14 +31,18 @@ class BatchNorm(Pass):
         if self.batch_norm != "global" or self.num_replicas == 1:
             return
         device = analysis.cluster_nodes(graph)
-        fused = [n for n in graph.of_type(*FORWARD, *GRADIENT) if n in device and n.attr("is_training", True)]
+        fused = [
+            n
+            for n in graph.of_type(*ops.BATCH_NORMS, *ops.BATCH_NORM_GRADIENTS)
+            if n in device and n.attr("is_training", True)
+        ]
         found = [n for n in fused if channels_of(n) is not None]
         taken = dict.fromkeys(found)
         for node in found:
             if any(use.node not in taken for use in node.uses(5)):  # what cuDNN keeps for its own gradient
                 del taken[node]
         parts = BatchNormParts(Collectives(graph, self.num_replicas))
-        for kinds, take_apart in ((FORWARD, parts.forward), (GRADIENT, parts.gradient)):
+        for kinds, take_apart in ((ops.BATCH_NORMS, parts.forward), (ops.BATCH_NORM_GRADIENTS, parts.gradient)):
             for node in [n for n in taken if n.op in kinds]:
                 take_apart(node)
                 graph.note(node, "taken apart: the cores combine its statistics over the batch")

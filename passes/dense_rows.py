@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tpugraph import analysis, ops
 from tpugraph.analysis.step import JoinedTables, Literals, add_literals
 from tpugraph.ir import Graph, Node
-from tpugraph.partition.dense_steps import ALL_DENSE, DENSE
+from tpugraph.partition.dense_steps import DENSE
 from tpugraph.partition.row_norms import add_up_before_squares
 from tpugraph.partition.row_updates import make_rows_dense, rows_of
 from tpugraph.partition.tables.row_tables import row_tables
@@ -35,7 +35,7 @@ class DenseRows(Pass):
     def run(self, graph: Graph) -> None:
         device = analysis.cluster_nodes(graph)
         joined = {graph[name]: None for name in (graph.kept(JoinedTables) or JoinedTables()).steps}
-        for rows in list(rows_of(joined, ALL_DENSE)):
+        for rows in list(rows_of(joined, ops.DENSE_WRITES)):
             make_rows_dense(graph, rows)
         if self.num_replicas > 1:
             add_up_before_squares(graph, device)

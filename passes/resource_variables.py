@@ -14,7 +14,6 @@ from tpugraph.tpu.pipeline import Pass
 from tpugraph.tpu.reference_reads import ReferenceReads
 
 _HANDLE = attrs.dtype("resource")
-_REF_CONTROL_FLOW = ("RefEnter", "RefExit", "RefMerge", "RefNextIteration", "RefSwitch")
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class ResourceVariables(Pass):
             graph.keep(race_order.settle(graph, roots, self.step_order, in_branches_alone=True))
         if variables := graph.of_type(*ops.REF_VARIABLES):
             _convert(graph, variables)
-        for node in graph.of_type(*_REF_CONTROL_FLOW):
+        for node in graph.of_type(*ops.REF_CONTROL_FLOW):
             graph.retype(node, node.op.removeprefix("Ref"))  # a read, where a write handed on its reference
         for variable in graph.of_type(*ops.RESOURCE_VARIABLES):  # a handle is there whatever came before
             graph.replace_control_uses(variable, variable.controls)

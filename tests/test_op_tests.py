@@ -10,7 +10,18 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_no_more_modules_test_what_op_a_node_is() -> None:
-    assert op_tests.faults(op_tests.tested(ROOT)) == []
+    assert op_tests.faults(op_tests.tested(ROOT), op_tests.tables(ROOT)) == []
+
+
+def test_tables_of_op_types_are_found(tmp_path: Path) -> None:
+    source = '_RULES = {"Add": 1, "x": 2, **{"y": "Mul"}}\n_KEPT = (["Sub"], {"Mul", "Sub"})\n'
+    (tmp_path / "passes").mkdir()
+    (tmp_path / "passes" / "a.py").write_text(source, encoding="utf-8")
+    found = op_tests.tables(tmp_path)
+    assert found == [("passes/a.py", 1), ("passes/a.py", 2)]
+    assert op_tests.faults([], [*found, *[("passes/b.py", line) for line in range(op_tests.MOST_TABLES)]]) == [
+        f"{op_tests.MOST_TABLES + 2} lines keep op types in tables, and {op_tests.MOST_TABLES} at most did: ask a record"
+    ]
 
 
 def test_names_in_a_test_are_told_from_questions_to_the_records(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import tensorflow as tf
 from models import DATA
 from op_examples import Case, cases
 from tpugraph import ops
+from tpugraph.compiler.check_kernels import kernels
 from tpugraph.ir import graphdef
 from tpugraph.ops.record import Call, op, records
 
@@ -574,6 +575,28 @@ def test_what_an_op_does_to_a_container_is_what_its_operands_are_called(name: st
 
 
 # --------------------------------------------------------------------------- gradients
+
+
+def test_xla_has_a_kernel_of_what_the_emulator_may_fuse() -> None:
+    assert ops.FUSED - kernels().keys() == set()
+    steps = {name for name, write in ops.WRITES.items() if write.kind == "apply" and write.rows is None}
+    lacked = {name for name in steps if name.startswith("Resource")} - ops.FUSED
+    assert lacked == {"ResourceApplyAdamWithAmsgrad"} - kernels().keys()
+
+
+@pytest.mark.parametrize("name", sorted(ops.CALLS))
+def test_what_calls_functions_names_them_in_attributes(name: str) -> None:
+    attributes = ops.op_def(name).attr
+    functions = sum(attribute.type in ("func", "list(func)") for attribute in attributes)
+    assert functions == {"while": 2, "if": 2, "case": 1, "call": 1}[ops.record(name).role or ""]
+    assert any(attribute.name == "output_shapes" for attribute in attributes) == (name in ops.FUNCTIONAL)
+
+
+@pytest.mark.parametrize("name", sorted(ops.REF_CONTROL_FLOW))
+def test_control_flow_of_references_is_that_of_values_behind_a_prefix(name: str) -> None:
+    assert ops.record(name.removeprefix("Ref")).role == ops.record(name).role
+    assert ops.op_def(name).output_arg[0].is_ref
+    assert not ops.op_def(name.removeprefix("Ref")).output_arg[0].is_ref
 
 
 @pytest.mark.parametrize("name", sorted(ops.NO_GRADIENT & set(TESTABLE)))

@@ -24,7 +24,6 @@ from models import (
 from tpugraph import ops, testing
 from tpugraph.analysis import carried_shapes, shapes
 from tpugraph.compiler import convert
-from tpugraph.control_flow.inlining import CALLS
 from tpugraph.ir import Graph, function_library
 from tpugraph.passes.inline_functions import InlineFunctions
 from tpugraph.roles.findings import Roles
@@ -100,7 +99,7 @@ def with_functions(graph: Graph) -> Roles:
 @pytest.mark.parametrize("case", ["while", "if", "case", "call"])
 def test_golden(case: str) -> None:
     graph = check(InlineFunctions(), case, find=with_functions, after=False)
-    assert not graph.of_type(*CALLS)
+    assert not graph.of_type(*ops.CALLS)
     assert not function_library.functions_named(graph)
 
 
@@ -221,7 +220,7 @@ def assert_inlined_is_the_same(build: Callable[[], Any], *, kept: int = 0) -> Gr
     expected, graph = run(built(build)), built(build)
     assert function_library.functions_named(graph)
     testing.run_pass(InlineFunctions(), graph, roles=lambda graph: by_hand(graph, loss="result_0"))
-    assert not graph.of_type(*CALLS)
+    assert not graph.of_type(*ops.CALLS)
     assert len(function_library.functions_named(graph)) == kept
     found = run(graph)
     assert len(found) == len(expected)

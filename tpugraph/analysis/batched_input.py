@@ -78,7 +78,7 @@ def rows_of(graph: Graph, take: Node, batcher: Node | None) -> int:
 def is_sparse(take: Node, index: int) -> bool:
     """Whether part of a batch is a sparse tensor, which the dataset hands out in a wrapping."""
     wrapped = take.attr("output_types")[index].name == "variant"
-    return wrapped and all(use.node.op == "DeserializeSparse" and rank_of(use.node) for use in take.uses(index))
+    return wrapped and all(use.node.op in ops.SPARSE_UNWRAPS and rank_of(use.node) for use in take.uses(index))
 
 
 def rank_of(unwrapped: Node) -> int:

@@ -180,7 +180,7 @@ _ROWS: dict[str, Rule] = {
     "SparseFillEmptyRows": _rows_of_filled,
     "SparseCross": _rows_of_cross,
     **dict.fromkeys(ops.SLICES, _rows_of_slice),
-    "Squeeze": _rows_of_squeeze,
+    **dict.fromkeys(ops.SQUEEZES, _rows_of_squeeze),
     "ConcatV2": _all_rows,
     **dict.fromkeys(ops.RANGES, _rows_of_range),
 }

@@ -70,10 +70,10 @@ def _constant_scalar(tensor: Tensor) -> Answer:
 
 
 _SCALARS: dict[str, Rule] = {
-    "Const": _constant_scalar,
-    **dict.fromkeys(("Cast", "Identity"), _same_scalar),
-    **dict.fromkeys(("StridedSlice", "GatherV2"), _element),
-    "Prod": _product,
+    **dict.fromkeys(ops.CONSTANTS, _constant_scalar),
+    **dict.fromkeys(ops.SAME_NUMBERS, _same_scalar),
+    **dict.fromkeys(ops.STRIDED_SLICES | ops.PICKS, _element),
+    **dict.fromkeys(ops.reducing("prod"), _product),
 }
 
 
@@ -151,13 +151,13 @@ def _sliced(tensor: Tensor) -> Answer:
 
 
 _VECTORS: dict[str, Rule] = {
-    "Const": _constant_vector,
-    **dict.fromkeys(("Cast", "Identity"), _same_vector),
+    **dict.fromkeys(ops.CONSTANTS, _constant_vector),
+    **dict.fromkeys(ops.SAME_NUMBERS, _same_vector),
     "Shape": _shape_vector,
     "SparseReshape": _completed,
     "DeserializeSparse": _deserialized,
     **dict.fromkeys(("ParseExample", "ParseExampleV2"), _parsed),
     "SparseCross": _crossed_vector,
-    "Pack": _packed,
-    "Slice": _sliced,
+    **dict.fromkeys(ops.PACKS, _packed),
+    **dict.fromkeys(ops.PLAIN_SLICES, _sliced),
 }

@@ -65,7 +65,7 @@ def _reads_variable(node: Node, variable: Node | None) -> bool:
 def _reads(graph: Graph) -> dict[Node, list[Node]]:
     """The reads of each variable that take its value when they run."""
     found: dict[Node, list[Node]] = {}
-    silent = ops.WRITES.keys() | ops.VARIABLES | (ops.HANDLE_ALIASES - {"Identity"})
+    silent = ops.WRITES.keys() | ops.VARIABLES | (ops.HANDLE_ALIASES - ops.IDENTITIES)
     for node in graph:
         if node.op in silent:
             continue

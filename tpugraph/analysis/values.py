@@ -72,6 +72,10 @@ def _computed(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
     return made.astype(kind) if kind in _KINDS else None
 
 
+def _concat(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
+    return np.concatenate([operands[index] for index in ops.record(node.op).data_operands(len(operands))])
+
+
 def _same(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
     return np.asarray(operands[0])
 
@@ -80,10 +84,10 @@ _COMPUTED: dict[str, Callable[[Node, list[Any]], np.ndarray[Any, Any] | None]] =
     **dict.fromkeys(ops.COMPUTES, _computed),
     **dict.fromkeys(ops.IDENTITIES | ops.ENTER, _same),
     **dict.fromkeys(ops.RANGES, lambda node, operands: np.arange(*operands)),
-    "ConcatV2": lambda node, operands: np.concatenate(operands[:-1]),
+    **dict.fromkeys(ops.CONCATS, _concat),
     **dict.fromkeys(ops.PACKS, lambda node, operands: np.stack(operands) if node.attr("axis", 0) == 0 else None),
     **dict.fromkeys(ops.STRIDED_SLICES, _slice),
-    "ExpandDims": lambda node, operands: np.expand_dims(operands[0], int(operands[1])),
+    **dict.fromkeys(ops.EXPANSIONS, lambda node, operands: np.expand_dims(operands[0], int(operands[1]))),
     **dict.fromkeys(ops.RESHAPES, lambda node, operands: operands[0].reshape(operands[1])),
     **dict.fromkeys(
         ops.reducing("prod"), lambda node, operands: np.asarray(operands[0].prod()) if operands[0].ndim == 1 else None

@@ -122,4 +122,4 @@ def _levels(node: Node) -> bool:
 
 def _holds_varying(container: Node, varying: NodeSet) -> bool:
     """Whether something varying is put into the container (its handle is followed through aliases)."""
-    return any(node in varying for node in readers(container, through=ops.HANDLE_ALIASES | {"TensorArrayGradV3"}))
+    return any(node in varying for node in readers(container, through=ops.HANDLE_ALIASES | ops.CONTAINER_GRADIENTS))

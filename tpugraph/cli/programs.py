@@ -11,7 +11,7 @@ from tpugraph import compiler
 from tpugraph.analysis import num_replicas
 from tpugraph.cli.console import Console
 from tpugraph.cli.flags import Parsed
-from tpugraph.cli.table import CONVERSION
+from tpugraph.cli.shared_flags import CONVERSION
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.model_files import EVENT_FILES, Loaded
 from tpugraph.ir.reach import files_touched

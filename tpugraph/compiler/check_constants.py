@@ -11,7 +11,7 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.regions import joins_branches
 from tpugraph.ir.walks import source_of
 
-_OF_STATIC_SHAPE = ops.SHAPE_OF | ops.FILLED_LIKE | {"VariableShape"}
+_OF_STATIC_SHAPE = ops.SHAPE_OF | ops.FILLED_LIKE | ops.VARIABLE_SHAPES
 """Ops whose value XLA knows whatever their operand's is: its shapes are static."""
 
 

@@ -17,8 +17,12 @@ LOWERED = (
     ops.CONTROL_FLOW
     | ops.TPU_SYSTEM
     | ops.VARIABLES
-    | {"NoOp", "Const", *ops.STATELESS, *ops.DENSE_STEPS, "ResourceGatherNd"}
-)
+    | ops.GROUPS
+    | ops.CONSTANTS
+    | ops.STATELESS.keys()
+    | ops.DENSE_STEPS.keys()
+    | ops.READS_OF_PLACES
+) - ops.REPLACEMENTS.keys()
 """Ops that XLA never sees: the lowering puts them differently."""
 
 

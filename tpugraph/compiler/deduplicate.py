@@ -138,7 +138,7 @@ def _replaceable(node: Node) -> bool:
     return bool(node.inputs or node.outputs) and _whole(node)
 
 
-_MERGED = frozenset({"CrossReplicaSum", "TPUReplicatedInput"})
+_MERGED = ops.ALL_REDUCES | ops.CLUSTER_INPUTS
 
 
 def _whole(node: Node) -> bool:
@@ -150,7 +150,7 @@ def _whole(node: Node) -> bool:
 
 def _variable(node: Node) -> Node | None:
     """The variable whose handle a node hands on; None where it is no variable's."""
-    variable = variable_of(node.out(), ops.HANDLE_ALIASES | {"TPUReplicatedInput"})
+    variable = variable_of(node.out(), ops.HANDLE_ALIASES | ops.CLUSTER_INPUTS)
     return variable if variable is not None and variable.op in ops.RESOURCE_VARIABLES else None
 
 

@@ -8,23 +8,11 @@ from typing import Any
 
 from tpugraph import analysis, ops
 from tpugraph.control_flow import functionalize_cond
-from tpugraph.ir import Graph, Node, Tensor, function_library, is_back_edge
+from tpugraph.ir import Graph, Node, Tensor, function_library, is_back_edge, op_schemas
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType
 from tpugraph.ir.function_library import ARGUMENT, Body
 from tpugraph.support.errors import ConversionError
-
-CALLS = {
-    "While": ("cond", "body"),
-    "StatelessWhile": ("cond", "body"),
-    "If": ("then_branch", "else_branch"),
-    "StatelessIf": ("then_branch", "else_branch"),
-    "Case": ("branches",),
-    "StatelessCase": ("branches",),
-    "PartitionedCall": ("f",),
-    "StatefulPartitionedCall": ("f",),
-}
-"""Ops that call functions, and the attributes that name them. A function's name can be an op type too."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +47,9 @@ class Call:
 def calls_of(graph: Graph, nodes: Iterable[Node]) -> list[Call]:
     """The nodes that call functions; ``SymbolicGradient``, which makes a function of another one, is none of them."""
     functions = function_library.functions_named(graph)
-    found = [node for node in nodes if node.op in CALLS or node.op in functions]
+    found = [
+        node for node in nodes if node.op in ops.CALLS or node.op in functions
+    ]  # a function's name is an op type too
     held = _held(graph) if found else {}
     return [Call(node, node.name, _pivot(graph, node) if node in held else ()) for node in found]
 
@@ -203,16 +193,20 @@ def _pivot(graph: Graph, node: Node) -> tuple[Node, ...]:
 
 def input_types(graph: Graph, node: Node) -> list[DType]:
     """The dtypes of the inputs of a node that calls functions."""
-    if node.op not in CALLS:
-        return function_library.function_body(graph, node.op, node).types
-    if node.op in ("While", "StatelessWhile"):
-        return list(node.attr("T"))
-    decides = {"If": node.attr("Tcond"), "Case": attr_codec.dtype("int32")}.get(node.op.removeprefix("Stateless"))
-    return [*([decides] if decides else []), *node.attr("Tin")]
+    definition = _definition(graph, node)
+    return _types(definition, definition.input_arg, node)
 
 
 def output_types(graph: Graph, node: Node) -> list[DType]:
     """The dtypes of the outputs of a node that calls functions."""
-    if node.op not in CALLS:
-        return function_library.function_body(graph, node.op, node).result_types
-    return list(node.attr("T" if node.op in ("While", "StatelessWhile") else "Tout"))
+    definition = _definition(graph, node)
+    return _types(definition, definition.output_arg, node)
+
+
+def _definition(graph: Graph, node: Node) -> Any:
+    functions = function_library.functions_named(graph)
+    return functions[node.op].signature if node.op in functions else ops.op_def(node.op)
+
+
+def _types(definition: Any, arguments: Any, node: Node) -> list[DType]:
+    return [attr_codec.dtype(number) for number in op_schemas.dtypes(definition, arguments, node.raw_attrs)]

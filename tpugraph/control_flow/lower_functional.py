@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tpugraph import ops
 from tpugraph.control_flow import inlining
 from tpugraph.control_flow.inlining import Call
 from tpugraph.ir import Graph, Node, Tensor, attrs
@@ -182,11 +183,9 @@ _Branch = Callable[[Sequence[Tensor], Node], Node]
 def replace_call(graph: Graph, call: Call) -> list[Call]:
     """Replace a node that calls functions, of whatever kind, leaving it without uses; returns the calls in what replaces it."""
     op, lowering = call.node.op, Lowering(graph, call)
-    lower = {"While": lowering.loop, "If": lowering.conditional, "Case": lowering.case}.get(
-        op.removeprefix("Stateless")
-    )
-    if op not in inlining.CALLS or lower is None:
-        return inlining.inline(graph, call, call.node.attr("f").name if op in inlining.CALLS else op)
+    lower = {"while": lowering.loop, "if": lowering.conditional, "case": lowering.case}.get(ops.record(op).role or "")
+    if lower is None:
+        return inlining.inline(graph, call, call.node.attr("f").name if op in ops.CALLS else op)
     lower()
     return lowering.calls
 

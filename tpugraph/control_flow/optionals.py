@@ -25,11 +25,11 @@ _SAME_VALUE = ops.IDENTITIES | ops.SWITCH
 def unwrap(graph: Graph) -> int:
     """Let what takes a value out of an optional read the value, where it is certain which; returns how many did."""
     known: dict[Node, Crossed] = {}
-    if not graph.of_type("OptionalGetValue"):
+    if not graph.of_type(*ops.UNWRAPS):
         return 0
     _share_predicates(graph, known)
     count = 0
-    for node in graph.of_type("OptionalGetValue"):
+    for node in graph.of_type(*ops.UNWRAPS):
         here = _crossed(node, known)
         there = {wrap: _crossed(wrap, known) for wrap in _wraps(node.inputs[0])}
         wrapped = [wrap for wrap, crossed in there.items() if not _exclude(crossed, here)]
@@ -101,7 +101,7 @@ def _decides(tensor: Tensor) -> Hashable:
     """What tells a predicate from others: where it comes from, or the number that an index is compared with."""
     tensor = source_of(tensor, _SAME_VALUE)
     node = tensor.node
-    if node.op == "ToBool":
+    if node.op in ops.TRUTHS:
         return node.op, _decides(node.inputs[0])
     if (
         node.op in _EQUALITIES

@@ -131,8 +131,6 @@ def _first_ports(node: Node, library: Mapping[str, Any]) -> dict[str, int]:
     """The number of the first tensor of each output of a node, by the output's name."""
     if node.op in library:
         return {output.name: port for port, output in enumerate(library[node.op].signature.output_arg)}
-    if node.op == ARGUMENT:
-        return {}
     names = [text.rpartition(":")[0] for text in _output_names(node)]
     return {name: names.index(name) for name in names}
 
@@ -234,7 +232,7 @@ def _fill_body(function: Any, own: Mapping[Node, str], names: Mapping[Tensor, st
         for key, value in node.raw_attrs.items():
             if key[0] != "_" or key in _KEPT_IN_FUNCTIONS:
                 definition.attr[key].CopyFrom(value)
-        if node.op in ops.WRITES or node.op in ops.CALLS:
+        if node.op in ops.WRITES or (node.op in ops.CALLS and ops.is_stateful(node.op)):
             function.signature.control_output.append(label)
             function.control_ret[label] = label
 
@@ -260,9 +258,9 @@ def sub_graph_def(names: Mapping[Node, str], inputs: Mapping[Tensor, str]) -> An
     graph_def = graph_pb2.GraphDef()
     for node, name in names.items():
         texts = [f"{names[t.node]}:{t.port}" if t.node in names else inputs[t] for t in node.inputs]
-        op = "Identity" if node.op in ("PreventGradient", "StopGradient", "Snapshot") else node.op
+        op = "Identity" if node.op in ops.IDENTITIES & ops.SAME_NUMBERS else node.op
         definition = graph_def.node.add(name=name, op=op, input=texts)
         for key, value in node.raw_attrs.items():
-            if key[0] != "_" and key != "message":
+            if key in ops.attr_names(op):
                 definition.attr[key].CopyFrom(value)
     return graph_def

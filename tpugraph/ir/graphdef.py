@@ -150,21 +150,23 @@ def definitions(graph: Graph, nodes: Sequence[Node]) -> Any:
         definition = add()
         _write(definition, node)
         assign(node, "_written", definition)
-        if ops.is_folded_away(node.op):
-            _keep_from_running(definition)
-        if node.op in ops.RANKS:
-            shape_guards.guard(graph_def.node, definition)
+        _keep_harmless(graph_def, definition)
     return graph_def
 
 
 def without_folding(graph_def: Any) -> Any:
     """The same GraphDef, changed so that TensorFlow runs nothing of it while it imports it: for dtypes and shapes only."""
     for definition in list(graph_def.node):
-        if ops.is_folded_away(definition.op):
-            _keep_from_running(definition)
-        if definition.op in ops.RANKS:
-            shape_guards.guard(graph_def.node, definition)
+        _keep_harmless(graph_def, definition)
     return graph_def
+
+
+def _keep_harmless(graph_def: Any, definition: Any) -> None:
+    """Nothing of a node is run while TensorFlow imports it, and its shape function does not end the process."""
+    if ops.is_folded_away(definition.op):
+        _keep_from_running(definition)
+    if definition.op in ops.RANKS:
+        shape_guards.guard(graph_def.node, definition)
 
 
 def _keep_from_running(definition: Any) -> None:

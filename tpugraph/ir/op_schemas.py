@@ -204,10 +204,21 @@ def shape_fault(shape: Any) -> str | None:
     return f"is a shape of {count:,} elements; at most {MOST_ELEMENTS:,} can be" if count > MOST_ELEMENTS else None
 
 
+def dtypes(definition: Any, arguments: Any, attributes: Mapping[str, Any]) -> list[int]:
+    """TensorFlow's numbers of the dtypes that arguments of a definition have in a node with these attributes."""
+    held = _held(definition, attributes)
+    return [number for argument in arguments for number in _argument_dtypes(argument, held, MOST_OUTPUTS, "") or ()]
+
+
+def _held(definition: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a node with the defaults of its definition."""
+    return {declared.name: declared.default_value for declared in definition.attr} | dict(attributes)
+
+
 def output_places(definition: Any, attributes: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """The name of each output argument of an op, and the number of its first tensor."""
     place = 0
-    held = {declared.name: attributes.get(declared.name, declared.default_value) for declared in definition.attr}
+    held = _held(definition, attributes)
     for argument in definition.output_arg:
         yield argument.name, place
         place += len(_argument_dtypes(argument, held, MOST_OUTPUTS, "outputs") or ())

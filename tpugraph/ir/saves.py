@@ -13,7 +13,7 @@ def saved_by(save: Node) -> list[tuple[str, str, Tensor]] | None:
     Raises:
         GraphError: it is no SaveV2, or has other numbers of keys, slices and tensors.
     """
-    if save.op != "SaveV2":
+    if save.op not in ops.TENSOR_SAVES:
         raise GraphError(
             "the node writes no checkpoint: it is no SaveV2", node=save, fix="convert the plain graph again"
         )

@@ -10,37 +10,30 @@ op = page("convolution")
 
 # --------------------------------------------------------------------------- convolutions
 
-op("Conv2D", dims=images("n**c, **co -> n**o"), linear="each", role="product")
-op(
-    "Conv2DBackpropInput",
-    dims=images("-, **co, n**o -> n**c"),
-    linear="1,2",
-    constants=(0,),
-    shaped_by=0,
-    backward=True,
-)
-op("Conv2DBackpropFilter", dims=images("n**c, -, n**o -> **co"), linear="0,2", constants=(1,), backward=True)
-op("Conv3D", dims=images("n***c, ***co -> n***o"), linear="each", role="product")
-op(
-    "Conv3DBackpropInputV2",
-    dims=images("-, ***co, n***o -> n***c"),
-    linear="1,2",
-    constants=(0,),
-    shaped_by=0,
-    backward=True,
-)
-op("Conv3DBackpropFilterV2", dims=images("n***c, -, n***o -> ***co"), linear="0,2", constants=(1,), backward=True)
-# the last dimension of the output of these is channels times multiplier
-op("DepthwiseConv2dNative", dims="n***, **** -> n***", linear="each", role="product")
-op(
-    "DepthwiseConv2dNativeBackpropInput",
-    dims="-, ****, n*** -> n***",
-    linear="1,2",
-    constants=(0,),
-    shaped_by=0,
-    backward=True,
-)
-op("DepthwiseConv2dNativeBackpropFilter", dims="n***, -, n*** -> ****", linear="0,2", constants=(1,), backward=True)
+
+def _convolution(name: str, image: str, kernel: str, made: str, version: str = "") -> None:
+    """A convolution, and its gradients in the image and in the kernel."""
+    op(name, dims=images(f"{image}, {kernel} -> {made}"), linear="each", role="product")
+    op(
+        f"{name}BackpropInput{version}",
+        dims=images(f"-, {kernel}, {made} -> {image}"),
+        linear="1,2",
+        constants=(0,),
+        shaped_by=0,
+        backward=True,
+    )
+    op(
+        f"{name}BackpropFilter{version}",
+        dims=images(f"{image}, -, {made} -> {kernel}"),
+        linear="0,2",
+        constants=(1,),
+        backward=True,
+    )
+
+
+_convolution("Conv2D", "n**c", "**co", "n**o")
+_convolution("Conv3D", "n***c", "***co", "n***o", "V2")
+_convolution("DepthwiseConv2dNative", "n***", "****", "n***")  # it makes channels times multiplier
 op("Dilation2D", dims="n**c, **c -> n**c")
 op("Dilation2DBackpropInput", dims="nHWc, **c, n**c -> nHWc", linear="2", backward=True)
 op("Dilation2DBackpropFilter", dims="n**c, HWc, n**c -> HWc", linear="2", backward=True)

@@ -6,8 +6,8 @@ from tpugraph.ops.record import page
 
 op = page("loss")
 
-op("SoftmaxCrossEntropyWithLogits", dims="nC, nC -> n, nC", backward=True)
-op("SparseSoftmaxCrossEntropyWithLogits", dims="nC, n -> n, nC", backward=True)
+op("SoftmaxCrossEntropyWithLogits", dims="nC, nC -> n, nC", backward=True, fused=True)
+op("SparseSoftmaxCrossEntropyWithLogits", dims="nC, n -> n, nC", backward=True, fused=True)
 _CTC = {
     "dims": "***, **, *, * -> *, ***",
     "instead": "tf.nn.ctc_loss with dense labels (labels of shape [batch, length], logit_length)",

@@ -41,13 +41,21 @@ def _einsum(call: Call) -> str | None:
 
 
 _NO_INT64 = frozenset({"int64", "uint64"})
-op("MatMul", dims=_product("", "transpose_a", "transpose_b"), linear="each", tpu_lacks=_NO_INT64, role="matmul")
+op(
+    "MatMul",
+    dims=_product("", "transpose_a", "transpose_b"),
+    linear="each",
+    tpu_lacks=_NO_INT64,
+    role="matmul",
+    fused=True,
+)
 op(
     "BatchMatMul BatchMatMulV2",
     dims=_product("...", "adj_x", "adj_y"),
     linear="each",
     tpu_lacks=_NO_INT64,
     role="product",
+    fused=True,
 )
 op("BatchMatMulV3", dims=_product("...", "adj_x", "adj_y"), linear="each", tpu_lacks=_NO_INT64)
 op("SparseMatMul", dims=_product("", "transpose_a", "transpose_b"), linear="each")

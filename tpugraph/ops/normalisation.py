@@ -34,23 +34,32 @@ def _affine(call: Call) -> str | None:
     return None if call.attr("is_training", True) else "1+2"
 
 
-op("Softmax LogSoftmax", dims="...C -> ...C")
+op("Softmax LogSoftmax", dims="...C -> ...C", fused=True)
 op(
     "FusedBatchNorm FusedBatchNormV2",
+    role="batch_norm",
     dims=_batch_norm("X, c, c, c, c -> X, c, c, c, c", "X, c, c, c, c -> X, -, -, -, -"),
     linear=_affine,
 )
 op(
     "FusedBatchNormV3",
+    role="batch_norm",
     dims=_batch_norm("X, c, c, c, c -> X, c, c, c, c, -", "X, c, c, c, c -> X, -, -, -, -, -"),
     linear=_affine,
 )
 op(
     "FusedBatchNormGrad FusedBatchNormGradV2",
+    role="batch_norm_gradient",
     dims=_batch_norm("X, X, c, c, c -> X, c, c, -, -"),
     linear="0",
     backward=True,
 )
-op("FusedBatchNormGradV3", dims=_batch_norm("X, X, c, c, c, - -> X, c, c, -, -"), linear="0", backward=True)
+op(
+    "FusedBatchNormGradV3",
+    role="batch_norm_gradient",
+    dims=_batch_norm("X, X, c, c, c, - -> X, c, c, -, -"),
+    linear="0",
+    backward=True,
+)
 op("LRN", dims="nhwC -> nhwC")
 op("LRNGrad", dims="nhwC, nhwC, nhwC -> nhwC", linear="0", backward=True)

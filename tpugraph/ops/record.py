@@ -41,23 +41,27 @@ from tpugraph.ops.facts import Batching, Bins, Contents, Ordering, Refusal, Writ
 from tpugraph.ops.trusted import Trusted
 
 Role = Literal[
-    "merge", "switch", "next_iteration", "enter", "exit", "loop_cond", "call", "group",  # control flow
-    "ref_variable", "resource_variable", "read", "read_rows", "read_places", "is_initialized",  # variables
+    "merge", "switch", "next_iteration", "enter", "exit", "loop_cond", "call", "while", "if", "case", "truth",
+    "group",  # control flow
+    "ref_variable", "resource_variable", "read", "read_rows", "read_places", "is_initialized",
+    "variable_shape",  # variables
     "iterator", "get_next", "make_iterator", "queue", "dequeue", "enqueue", "close_queue", "placeholder", "default",  # input
     "map_dataset", "batch_dataset", "flat_map_dataset", "slice_dataset", "repeat_dataset", "rebatch_dataset", "prefetch_dataset",
     "shuffle_dataset",
     "parallel_map_dataset",
     "get_optional", "wrap_optional", "empty_optional",  # datasets of datasets
-    "python", "summary", "merge_summary", "summary_writer", "print", "assert", "check", "save", "restore",  # host
-    "table", "fill_table",
-    "container", "take", "random", "sampler",  # state of a step
+    "python", "summary", "merge_summary", "summary_writer", "print", "assert", "check", "save", "save_tensors",
+    "restore",  # host
+    "table", "fill_table", "unwrap_sparse", "ragged_to_dense",  # tables, and lists of any length
+    "container", "container_gradient", "take", "random", "sampler",  # state of a step
     "tpu", "tpu_metadata", "cluster_input", "replicated_output", "compilation_result", "infeed", "outfeed", "all_reduce",
     "constant", "shape", "size", "rank", "broadcast_axes", "slice", "strided_slice", "slice_gradient", "pad", "fill",  # shapes
-    "filled", "unpack", "pick", "range", "reshape", "tile", "broadcast", "transpose", "pack", "diagonal", "concat",
-    "concat_offset", "split", "one_hot",
+    "filled", "expand", "squeeze", "unpack", "pick", "range", "reshape", "tile", "broadcast", "transpose", "pack", "diagonal",
+    "concat", "concat_offset", "split", "one_hot",
     "top_k", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
     "rectifier", "rectifier_gradient", "max_pool", "max_pool_gradient",
-    "stitch", "unique", "segments", "unsorted_segments", "segment_gradient",
+    "stitch", "unique", "segments", "unsorted_segments", "sparse_segments", "segment_gradient",
+    "row_segment_gradient", "batch_norm", "batch_norm_gradient",
 ]  # fmt: skip
 """What an op is to the compiler, where passes look for ops of its kind."""
 
@@ -101,14 +105,14 @@ class Op:
         axis: the operand that names the dimensions along which the op works; -1 is the last.
         broadcasts: False for an elementwise op that takes operands of one shape only, scalars apart.
         differentiable: False where TensorFlow passes no gradient through the op.
-        functional: whether the op loops or branches by functions that its attributes name.
+        fused: whether the emulator may put the op into the one XLA computation of a small dense step.
         backward: whether backpropagation is made of the op, and no processing of a gradient: behind it begins the raw gradient.
         alias: ``handle`` if the output is the same variable, resource or buffer as the first input; ``memory`` if the
             output may share the buffer of the first input.
         writes: which variables the op writes, and with what.
         effects: False for an op that may as well run twice or not at all, though TensorFlow calls it stateful; None asks TensorFlow.
         resource_op: the op on resource variables that does what this op on reference variables does.
-        dense_op: the dense optimizer step that does to each row what this sparse one does to the rows it is given.
+        dense_op: the dense write that does to each row what this sparse one does to the rows it is given.
         stateless_op: the op without state that draws from the distribution of this random op.
         stack: whether the op works on the stacks on which the gradient of a loop keeps values.
         contents: what the op does to a stack, an array or a list of tensors.
@@ -147,7 +151,7 @@ class Op:
     axis: int | None = None
     broadcasts: bool = True
     differentiable: bool = True
-    functional: bool = False
+    fused: bool = False
     backward: bool = False
     alias: Literal["handle", "memory"] | None = None
     writes: Write | None = None

@@ -23,13 +23,14 @@ op(
     axis=1,
     instead="the root of tf.reduce_sum of squares",
 )
-op("ArgMax ArgMin", dims="reduce", reduce_op=None, axis=1, differentiable=False, constants=(1,))
+op("ArgMax ArgMin", dims="reduce", reduce_op=None, axis=1, differentiable=False, constants=(1,), fused=True)
 op("L2Loss", dims="... -> ", role="reduction")
 op(
     "BiasAddGrad",
     dims=lambda call: "*c... -> c" if call.attr("data_format", "") == "NCHW" else "...c -> c",
     linear="all",
     backward=True,
+    fused=True,
 )
 
 # --------------------------------------------------------------------------- segments
@@ -67,16 +68,24 @@ op("SegmentSum SegmentMean", role="segments", dims=_rows("*+, * -> *+"), linear=
 op("SegmentProd SegmentMin SegmentMax", role="segments", dims=_rows("*+, * -> *+"), instead=_UNSORTED)
 op(
     "SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN",
-    role="segments",
+    role="sparse_segments",
     dims=_rows("*+, *, * -> *+"),
     linear="0",
     instead=_GATHER,
 )
 op("SparseSegmentSumWithNumSegments", dims=_rows("*+, z, z, - -> *+"), linear="0")
 op("SparseSegmentMeanWithNumSegments SparseSegmentSqrtNWithNumSegments", dims=_rows("*+, *, *, - -> *+"), linear="0")
-op("SparseSegmentSumGrad", dims=_rows("*+, z, z, - -> *+"), linear="0", rows_operand=3, backward=True)
+op(
+    "SparseSegmentSumGrad",
+    role="row_segment_gradient",
+    dims=_rows("*+, z, z, - -> *+"),
+    linear="0",
+    rows_operand=3,
+    backward=True,
+)
 op(
     "SparseSegmentMeanGrad SparseSegmentSqrtNGrad",
+    role="row_segment_gradient",
     dims=_rows("*+, *, *, - -> *+"),
     linear="0",
     rows_operand=3,

@@ -12,32 +12,35 @@ op = page("shape")
 
 # --------------------------------------------------------------------------- shapes as numbers
 
-op("Shape ShapeN", role="shape", differentiable=False)
+op("Shape", role="shape", differentiable=False, fused=True)
+op("ShapeN", role="shape", differentiable=False)
 op("Size", role="size", differentiable=False)
 op("Rank", role="rank", differentiable=False)
-op("BroadcastArgs", constants=(0, 1))
-op("BroadcastGradientArgs", role="broadcast_axes", constants=(0, 1), sizes=(0, 1))
+op("BroadcastArgs", constants=(0, 1), fused=True)
+op("BroadcastGradientArgs", role="broadcast_axes", constants=(0, 1), sizes=(0, 1), fused=True)
 op("ConcatOffset", role="concat_offset", axis=0, constants=range, sizes=lambda count: range(1, count))
 op("InvertPermutation", dims="R -> R")
-op("Range", role="range", constants=(0, 1, 2), sizes=(0, 1, 2))
+op("Range", role="range", constants=(0, 1, 2), sizes=(0, 1, 2), fused=True)
 op("LinSpace", constants=(2,))
-op("Const HostConst", role="constant")
+op("Const", role="constant", fused=True)
+op("HostConst", role="constant", instead="tf.constant")
 
 # --------------------------------------------------------------------------- other shapes
 
-op("Reshape", role="reshape", linear="0", alias="memory", constants=(1,), shaped_by=1)
-op("ExpandDims", linear="0", alias="memory", axis=1, constants=(1,))
-op("Transpose ConjugateTranspose", role="transpose", linear="0", constants=(1,))
-op("Slice", role="slice", linear="0", sizes=(1, 2))
-op("StridedSlice", role="strided_slice", linear="0", constants=(3,), sizes=(1, 2, 3))
+op("Reshape", role="reshape", linear="0", alias="memory", constants=(1,), shaped_by=1, fused=True)
+op("ExpandDims", role="expand", linear="0", alias="memory", axis=1, constants=(1,), fused=True)
+op("Transpose", role="transpose", linear="0", constants=(1,), fused=True)
+op("ConjugateTranspose", role="transpose", linear="0", constants=(1,))
+op("Slice", role="slice", linear="0", sizes=(1, 2), fused=True)
+op("StridedSlice", role="strided_slice", linear="0", constants=(3,), sizes=(1, 2, 3), fused=True)
 op("StridedSliceGrad", role="slice_gradient", linear="4", constants=(0, 3), shaped_by=0, sizes=(1, 2, 3))
-op("Pad", role="pad", linear="0", constants=(1,), sizes=(1,))
+op("Pad", role="pad", linear="0", constants=(1,), sizes=(1,), fused=True)
 op("MirrorPad", linear="0", constants=(1,), sizes=(1,))
 op("MirrorPadGrad", linear="0", constants=(1,))
 op("PadV2", role="pad", linear="0+2", constants=(1,), sizes=(1,))
-op("Tile", role="tile", linear="0", constants=(1,), sizes=(1,))
-op("BroadcastTo", role="broadcast", linear="0", constants=(1,), shaped_by=1)
-op("Fill", role="fill", linear="1", constants=(0,), shaped_by=0)
+op("Tile", role="tile", linear="0", constants=(1,), sizes=(1,), fused=True)
+op("BroadcastTo", role="broadcast", linear="0", constants=(1,), shaped_by=1, fused=True)
+op("Fill", role="fill", linear="1", constants=(0,), shaped_by=0, fused=True)
 op("Empty", constants=(0,), shaped_by=0)
 op("ReverseV2", linear="0", axis=1, constants=(1,))
 op("Reverse", linear="0")
@@ -64,7 +67,7 @@ def _reverse_sequence(call: Call) -> str | None:
     return f"{whole}, {operand[rows]} -> {whole}"
 
 
-op("Squeeze", dims=_squeeze, linear="all", alias="memory")
+op("Squeeze", role="squeeze", dims=_squeeze, linear="all", alias="memory", fused=True)
 op("ReverseSequence", dims=_reverse_sequence, linear="0")
 
 # --------------------------------------------------------------------------- together and apart
@@ -102,9 +105,9 @@ def _one_hot(call: Call) -> str | None:
     return f"{indices}, -, ,  -> {indices[:axis]}*{indices[axis:]}"
 
 
-op("Pack", role="pack", dims=_pack, linear="all")
-op("Unpack", role="unpack", dims=_unpack, linear="all")
-op("ConcatV2", role="concat", linear=_but_last, axis=-1, constants=(-1,))
+op("Pack", role="pack", dims=_pack, linear="all", fused=True)
+op("Unpack", role="unpack", dims=_unpack, linear="all", fused=True)
+op("ConcatV2", role="concat", linear=_but_last, axis=-1, constants=(-1,), fused=True)
 op(
     "Concat",
     role="concat",
@@ -112,7 +115,7 @@ op(
     linear=lambda call: "+".join(str(i) for i in range(1, len(call.ranks))),
     constants=(0,),
 )
-op("Split", role="split", linear="1", axis=0, constants=(0,))
+op("Split", role="split", linear="1", axis=0, constants=(0,), fused=True)
 op(
     "SplitV",
     role="split",
@@ -122,4 +125,13 @@ op(
     sizes=(1,),
     trusted=Trusted(ranks=(Rank(1, 1),), never=(("Tlen", "int8"),)),
 )
-op("OneHot", role="one_hot", dims=_one_hot, linear="2+3", differentiable=False, constants=(1,), sizes=(1,))
+op(
+    "OneHot",
+    role="one_hot",
+    dims=_one_hot,
+    linear="2+3",
+    differentiable=False,
+    constants=(1,),
+    sizes=(1,),
+    fused=True,
+)

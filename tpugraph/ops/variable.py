@@ -10,27 +10,35 @@ op = page("variable")
 
 op("VariableV2 Variable TemporaryVariable", role="ref_variable")
 op("VarHandleOp", role="resource_variable", effects=False)
-op("ReadVariableOp", role="read", effects=False)
+op("ReadVariableOp", role="read", effects=False, fused=True)
 op("ResourceGather", role="read_rows", effects=False)
 op("ResourceGatherNd", role="read_places", effects=False)
-op("VariableShape", effects=False)
+op("VariableShape", role="variable_shape", effects=False)
 op("RefIdentity", dims="elementwise", linear="all", alias="handle")
 op("IsVariableInitialized", role="is_initialized", resource_op="VarIsInitializedOp")
 op("VarIsInitializedOp", role="is_initialized", effects=False)
 
 
 def writes(reference: str, resource: str, write: Write, **facts: object) -> None:
-    """A write to a variable in both forms, of which TensorFlow may lack the one on reference variables (``""``)."""
-    op(reference, writes=write, resource_op=resource, **facts)
+    """A write to a variable in both forms, of which TensorFlow may lack the one on reference variables (``""``).
+
+    The facts are of the form on resource variables alone.
+    """
+    op(reference, writes=write, resource_op=resource)
     op(resource, writes=write, **facts)
 
 
 # --------------------------------------------------------------------------- assignments and rows
 
-writes("Assign", "AssignVariableOp", Write("assign", (0,), 1))
+writes("Assign", "AssignVariableOp", Write("assign", (0,), 1), fused=True)
 for _name in ("Add", "Sub"):
-    writes(f"Assign{_name}", f"Assign{_name}VariableOp", Write("assign", (0,), 1, additive=True))
-    writes(f"Scatter{_name}", f"ResourceScatter{_name}", Write("scatter", (0,), 2, 1, additive=True))
+    writes(f"Assign{_name}", f"Assign{_name}VariableOp", Write("assign", (0,), 1, additive=True), fused=True)
+    writes(
+        f"Scatter{_name}",
+        f"ResourceScatter{_name}",
+        Write("scatter", (0,), 2, 1, additive=True),
+        dense_op=f"Assign{_name}VariableOp",
+    )
     writes(f"ScatterNd{_name}", f"ResourceScatterNd{_name}", Write("scatter", (0,), 2, 1, additive=True, places=True))
 for _name in ("Mul", "Div"):
     writes(f"Scatter{_name}", f"ResourceScatter{_name}", Write("scatter", (0,), 2, 1))
@@ -44,7 +52,14 @@ op("ResourceCountUpTo")
 
 
 def optimizer(
-    name: str, variables: int, gradient: int, *, sparse: bool, skips_zeros: bool = False, ref: bool = True
+    name: str,
+    variables: int,
+    gradient: int,
+    *,
+    sparse: bool,
+    skips_zeros: bool = False,
+    ref: bool = True,
+    xla: bool = True,
 ) -> None:
     """The step of an optimizer: dense and, where TensorFlow has it, on the rows that a sparse gradient names.
 
@@ -55,9 +70,10 @@ def optimizer(
         sparse: whether there is a step on rows.
         skips_zeros: whether that step leaves a row alone when its gradient is zero.
         ref: whether there are steps on reference variables.
+        xla: whether XLA has the dense step.
     """
     written = tuple(range(variables))
-    writes(f"Apply{name}" if ref else "", f"ResourceApply{name}", Write("apply", written, gradient))
+    writes(f"Apply{name}" if ref else "", f"ResourceApply{name}", Write("apply", written, gradient), fused=xla)
     if sparse:
         write = Write("apply", written, gradient, gradient + 1, additive=skips_zeros)
         op(f"SparseApply{name}" if ref else "", writes=write, resource_op=f"ResourceSparseApply{name}")
@@ -77,7 +93,7 @@ optimizer("Momentum", 2, 3, sparse=True)
 optimizer("KerasMomentum", 2, 3, sparse=True, ref=False)
 optimizer("Adam", 3, 9, sparse=False)
 optimizer("AdaMax", 3, 8, sparse=False)
-optimizer("AdamWithAmsgrad", 4, 10, sparse=False, ref=False)
+optimizer("AdamWithAmsgrad", 4, 10, sparse=False, ref=False, xla=False)
 optimizer("RMSProp", 3, 7, sparse=True)
 optimizer("CenteredRMSProp", 4, 8, sparse=True)
 optimizer("AddSign", 2, 6, sparse=False)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tpugraph import ops
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.partition.collectives import Collectives
 
 _INT32, _FLOAT = attrs.dtype("int32"), attrs.dtype("float32")
-FORWARD = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
-GRADIENT = ("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3")
 
 
 class BatchNormParts:
@@ -158,5 +157,5 @@ def _channel(node: Node) -> int:
 
 def channels_of(node: Node) -> int | None:
     """How many channels there are, from the shape of the scale."""
-    scale = node.inputs[1 if node.op in FORWARD else 2]
+    scale = node.inputs[1 if node.op in ops.BATCH_NORMS else 2]
     return scale.shape[0] if scale.shape else None

@@ -14,15 +14,8 @@ from tpugraph.ir.builder import Builder
 
 _INT32 = attrs.dtype("int32")
 
-ALL_DENSE = {
-    "ResourceScatterAdd": "AssignAddVariableOp",
-    "ResourceScatterSub": "AssignSubVariableOp",
-    **ops.DENSE_STEPS,
-}
-"""The dense update that does to the rows it is given what one of rows does."""
-
-DENSE = {op: dense for op, dense in ALL_DENSE.items() if ops.WRITES[op].additive}
-"""Those that leave rows of zeros as they are."""
+DENSE = {op: dense for op, dense in ops.DENSE_WRITES.items() if ops.WRITES[op].additive}
+"""Dense writes that leave rows of zeros as they are."""
 
 
 def added_up(graph: Graph, name: str, rows: Tensor, numbers: Tensor, shape: tuple[int, ...], *, source: Node,
@@ -53,7 +46,7 @@ def make_dense(graph: Graph, step: Node, value: Tensor, numbers: Tensor, shape: 
         numbers: which rows of the variable have a gradient; an optimizer that moves rows of zeros moves no other ones.
         shape: the shape of the variables.
     """
-    fact, dense = ops.WRITES[step.op], ALL_DENSE[step.op]
+    fact, dense = ops.WRITES[step.op], ops.DENSE_WRITES[step.op]
     inputs = [value if i == fact.value else t for i, t in enumerate(step.inputs) if i != fact.rows]
     if fact.kind == "scatter":
         graph.retype(step, dense, inputs=inputs, attrs={"dtype": value.dtype})

@@ -148,7 +148,7 @@ def _starts(node: Node, varying: analysis.NodeSet) -> bool:
             if shaped and follower.op in ops.MERGE and follower in varying:
                 return True
             shapes = _shapes(use)
-            hands_on = ops.ENTER | ops.IDENTITIES if shaped else _HAND_ON | {"StridedSlice"}
+            hands_on = ops.ENTER | ops.IDENTITIES if shaped else _HAND_ON | ops.STRIDED_SLICES
             if (shapes or follower.op in hands_on) and follower not in seen:
                 seen.add(follower)
                 stack.append((follower, shaped or shapes))
@@ -166,7 +166,7 @@ def _shapes(use: Use) -> bool:
     return _SHAPED_BY.get(use.node.op) == use.index
 
 
-_SHAPED_BY = {"Reshape": 1, "Tile": 1, "BroadcastTo": 1, "Slice": 2, "Conv2DBackpropInput": 0, "Fill": 0}
+_SHAPED_BY = {**ops.SHAPED_BY, **dict.fromkeys(ops.TILES, 1), **dict.fromkeys(ops.PLAIN_SLICES, 2)}
 """Where a constant in doubt would change the shape of a result: of the size operands those that are a whole shape."""
 
 _HAND_ON = ops.PACKS | ops.CONCATS | ops.SAME_NUMBERS | ops.SHAPED_ANEW - ops.RESHAPES

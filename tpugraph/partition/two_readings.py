@@ -23,7 +23,7 @@ def refusal_of(placing: Placing, node: Node, name: str, readings: tuple[str, str
 
 def constant_behind(tensor: Tensor) -> Node:
     """The constant that a number is cast from, or the node that makes the number."""
-    return source_of(tensor, ops.IDENTITIES | ops.ENTER | {"Cast"}).node
+    return source_of(tensor, ops.IDENTITIES | ops.ENTER | ops.CASTS).node
 
 
 def in_doubt_of(d: Dimensions, tensor: Tensor) -> Iterator[tuple[str, int]]:

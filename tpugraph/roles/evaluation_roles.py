@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis.state import written_variables
 from tpugraph.ir import Graph, Node, Tensor
@@ -177,10 +179,12 @@ def _losses(found: PlainStep, updates: list[Node]) -> list[tuple[Finding, Node]]
     return [item for _, item in sorted(ranked, key=lambda item: item[0], reverse=True)]
 
 
+_OF_ONE_ELEMENT = ops.IDENTITIES | ops.SUMS | ops.CASTS | ops.computing(np.multiply)
+
+
 def _summand(tensor: Tensor) -> Tensor:
     """What was summed up over no dimension, that is, the scalar itself."""
-    hands_on = ops.IDENTITIES | {"Sum", "Mul", "Cast"}
-    return source_of(tensor, hands_on, where=lambda node: node.inputs[0].shape == ())
+    return source_of(tensor, _OF_ONE_ELEMENT, where=lambda node: node.inputs[0].shape == ())
 
 
 def _reads_model(found: PlainStep, tensor: Tensor) -> bool:

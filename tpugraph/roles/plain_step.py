@@ -97,7 +97,7 @@ class PlainStep:
             inputs=[Finding(n.name, input_reason(n)) for n in self.inputs if n in cone],
             variables=variables,
             updates=updates,
-            savers=[Finding(n.name, "writes the checkpoint") for n in graph.of_type("SaveV2")],
+            savers=[Finding(n.name, "writes the checkpoint") for n in graph.of_type(*ops.TENSOR_SAVES)],
             table_initializers=[n.name for n in graph.of_type(*ops.TABLE_INITIALIZERS)],
             iterator_initializers=[n.name for n in graph.of_type(*ops.MAKE_ITERATOR)],
             mode=mode,

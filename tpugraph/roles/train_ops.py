@@ -67,7 +67,7 @@ def _backpropagates(value: Node, forward: dict[Node, None]) -> bool:
 
 def _hands_on(node: Node, forward: dict[Node, None]) -> bool:
     """Whether a node is one that the loss is computed from, or hands one on."""
-    hands_on = ops.IDENTITIES | {"Transpose", "Cast"}
+    hands_on = ops.IDENTITIES | ops.TRANSPOSES | ops.CASTS
     return source_of(node.out(), hands_on, where=lambda at: at not in forward).node in forward
 
 

@@ -55,7 +55,7 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
         updates=[Finding(n.name, _update_reason(n)) for n in (*updates, *beside)],
         summaries=_summaries(graph),
         metrics=[Finding(n.name, "accumulates batch values outside the train op") for n in moving if n not in cone],
-        savers=[Finding(n.name, "writes the checkpoint") for n in graph.of_type("SaveV2")],
+        savers=[Finding(n.name, "writes the checkpoint") for n in graph.of_type(*ops.TENSOR_SAVES)],
         table_initializers=[n.name for n in graph.of_type(*ops.TABLE_INITIALIZERS)],
         iterator_initializers=[n.name for n in graph.of_type(*ops.MAKE_ITERATOR)],
         enqueues=[n.name for n in graph.of_type(*ops.ENQUEUES)],
@@ -122,7 +122,7 @@ def find_variables(
         target = variable_of(node.inputs[fact.variables[0]])
         if target is not None:
             variables[target.name].trained = True
-    for node in graph.of_type("SaveV2"):
+    for node in graph.of_type(*ops.TENSOR_SAVES):
         _read_saver(node, variables)
     return variables
 

@@ -9,11 +9,9 @@ import numpy as np
 from tpugraph import analysis, ops
 from tpugraph.analysis import HOST_DEVICE
 from tpugraph.control_flow.loops import add_results
-from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir.builder import Builder
 from tpugraph.tpu.host_epilogue import TIMES
-
-_INT32 = attrs.dtype("int32")
-_BOOL = attrs.dtype("bool")
 
 
 class GatheredRows:
@@ -24,25 +22,23 @@ class GatheredRows:
         self.counts = arriving[0]
         self.arriving = arriving
         self._sizes: dict[tuple[int, int, int], Tensor] = {}
+        self._make = Builder(graph, "tpugraph/rows", device=HOST_DEVICE)
         total = self._total()
-        some = self._add("Greater", "any", [total, self._constant(0)], {"T": _INT32}, (_BOOL, ()))
+        some = self._make.add("Greater", [total, self._constant(0)], (), name="any")
         self.some = some
         self.total = self._if_any(total)
-        self.pivot = self._add("Identity", "pivot", [self.total], {"T": _INT32}, (_INT32, ())).node
+        self.pivot = self._make.add("Identity", [self.total], (), name="pivot").node
         add_results(graph, rows=str(total), some=str(some), pivot=self.pivot.name)
 
     def gathered(self, index: int, what: Node) -> Tensor:
         """The true rows of all cores; for index 0 how many they are."""
         if index == 0:
             return self.total
-        times, kind = what.attr(TIMES), what.out().dtype
-        parts = [self._true_rows(core, index, times) for core in range(len(self.counts))]
+        parts = [self._true_rows(core, index, what.attr(TIMES)) for core in range(len(self.counts))]
         whole = parts[0]
         if len(parts) > 1:
-            attributes = {"N": len(parts), "T": kind, "Tidx": _INT32}
-            whole = self._add(
-                "ConcatV2", f"concat/{index}", [*parts, self._constant(0)], attributes, (kind, what.out().shape)
-            )
+            shape = what.out().shape
+            whole = self._make.add("ConcatV2", [*parts, self._constant(0)], shape, name=f"concat/{index}")
         return self._if_any(whole)
 
     def guard_writes(self) -> None:
@@ -58,43 +54,31 @@ class GatheredRows:
         counts = self.counts
         whole = counts[0]
         if len(counts) > 1:
-            whole = self._add("AddN", "sum", counts, {"N": len(counts), "T": _INT32}, (_INT32, (1,)))
-        scalar = self._constant(np.zeros(0))
-        return self._add("Reshape", "rows", [whole, scalar], {"T": _INT32, "Tshape": _INT32}, (_INT32, ()))
+            whole = self._make.add("AddN", counts, (1,), name="sum")
+        return self._make.add("Reshape", [whole, self._constant(np.zeros(0))], (), name="rows")
 
     def _true_rows(self, core: int, index: int, times: int) -> Tensor:
         tensor = self.arriving[index][core]
-        kind, shape = tensor.dtype, tensor.shape or ()
+        shape = tensor.shape or ()
         begin = self._constant(np.zeros(len(shape)))
         size = self._size(core, len(shape), times)
-        cut = (None, *shape[1:])
-        return self._add(
-            "Slice", f"core_{core}/{index}", [tensor, begin, size], {"T": kind, "Index": _INT32}, (kind, cut)
-        )
+        return self._make.add("Slice", [tensor, begin, size], (None, *shape[1:]), name=f"core_{core}/{index}")
 
     def _size(self, core: int, rank: int, times: int) -> Tensor:
         """The size of a slice that has a core's true rows and all else."""
         if (core, rank, times) not in self._sizes:
             size = self.counts[core]
             if times != 1:
-                size = self._add(
-                    "Mul", f"core_{core}/times", [size, self._constant(times)], {"T": _INT32}, (_INT32, (1,))
-                )
+                size = self._make.add("Mul", [size, self._constant(times)], (1,), name=f"core_{core}/times")
             if rank > 1:
                 rest, axis = self._constant(np.full(rank - 1, -1)), self._constant(0)
-                attributes = {"N": 2, "T": _INT32, "Tidx": _INT32}
-                size = self._add("ConcatV2", f"core_{core}/size", [size, rest, axis], attributes, (_INT32, (rank,)))
+                size = self._make.add("ConcatV2", [size, rest, axis], (rank,), name=f"core_{core}/size")
             self._sizes[core, rank, times] = size
         return self._sizes[core, rank, times]
 
     def _if_any(self, tensor: Tensor) -> Tensor:
-        output = (tensor.dtype, tensor.shape)
-        return self._add("Switch", "if_any", [tensor, self.some], {"T": tensor.dtype}, output, output).node.out(1)
+        shapes = (tensor.shape, tensor.shape)
+        return self._make.node("Switch", [tensor, self.some], name="if_any", shapes=shapes).out(1)
 
     def _constant(self, value: Any) -> Tensor:
-        array = np.asarray(value, "int32")
-        return self._add("Const", "const", [], {"dtype": _INT32, "value": array}, (_INT32, array.shape))
-
-    def _add(self, op: str, name: str, inputs: list[Tensor], attributes: dict[str, Any], *outputs: Output) -> Tensor:
-        name = f"tpugraph/rows/{name}"
-        return self.graph.add(op, name, inputs, attrs=attributes, device=HOST_DEVICE, outputs=list(outputs)).out()
+        return self._make.constant(np.asarray(value, "int32"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.shapes import is_static
-from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.ir.builder import Builder
 
 _INT32 = attrs.dtype("int32")
 
@@ -32,75 +31,23 @@ def pad_open(graph: Graph, crossing: list[Tensor]) -> list[Tensor]:
     return sent + counts
 
 
-def _host(
-    graph: Graph,
-    op: str,
-    name: str,
-    inputs: list[Tensor],
-    attributes: dict[str, Any],
-    kind: attrs.DType,
-    shape: attrs.Shape,
-    source: Node,
-) -> Tensor:
-    return graph.add(
-        op,
-        f"{source.name}/{name}",
-        inputs,
-        attrs=attributes,
-        device=HOST_DEVICE,
-        outputs=[(kind, shape)],
-        source=source,
-    ).out()
-
-
-def _const(graph: Graph, name: str, value: Any, source: Node) -> Tensor:
-    array = np.asarray(value, "int32")
-    return _host(graph, "Const", name, [], {"dtype": _INT32, "value": array}, _INT32, array.shape, source)
-
-
 def _pad(graph: Graph, tensor: Tensor) -> tuple[Tensor, Tensor]:
     source, bound = tensor.node, bounded_shape(tensor)
     rank = len(bound or ())
-    shape = _host(
-        graph, "Shape", "infeed/shape", [tensor], {"T": tensor.dtype, "out_type": _INT32}, _INT32, (rank,), source
-    )
-    target = _const(graph, "infeed/bound", bound, source)
-    missing = _host(graph, "Sub", "infeed/missing", [target, shape], {"T": _INT32}, _INT32, (rank,), source)
-    zeros = _const(graph, "infeed/zeros", np.zeros(rank), source)
-    padding = _host(
-        graph, "Pack", "infeed/padding", [zeros, missing], {"N": 2, "T": _INT32, "axis": 1}, _INT32, (rank, 2), source
-    )
-    padded = _host(
-        graph,
-        "Pad",
-        "infeed/padded",
-        [tensor, padding],
-        {"T": tensor.dtype, "Tpaddings": _INT32},
-        tensor.dtype,
-        bound,
-        source,
-    )
-    ends = [_const(graph, f"infeed/{n}", [v], source) for n, v in (("b", 0), ("e", 1), ("s", 1))]
-    return padded, _host(
-        graph, "StridedSlice", "infeed/rows", [shape, *ends], attrs.first_element(), _INT32, (), source
-    )
+    make = Builder(graph, f"{source.name}/infeed", device=HOST_DEVICE, source=source)
+    shape = make.add("Shape", [tensor], (rank,), name="shape", out_type=_INT32)
+    target = make.constant(np.asarray(bound, "int32"), name="bound")
+    missing = make.add("Sub", [target, shape], (rank,), name="missing")
+    zeros = make.constant(np.zeros(rank, "int32"), name="zeros")
+    padding = make.add("Pack", [zeros, missing], (rank, 2), name="padding", axis=1)
+    padded = make.add("Pad", [tensor, padding], bound, name="padded")
+    ends = [make.constant(np.asarray([v], "int32"), name=n) for n, v in (("b", 0), ("e", 1), ("s", 1))]
+    return padded, make.add("StridedSlice", [shape, *ends], (), name="rows", **attrs.first_element())
 
 
 def open_again(graph: Graph, arrived: Tensor, count: Tensor, original: Tensor) -> Tensor:
     """On the device: the arrived tensor with its true number of rows."""
     source = original.node
-    axis = graph.add(
-        "Const",
-        f"{source.name}/axis",
-        source=source,
-        outputs=[(_INT32, ())],
-        attrs={"dtype": _INT32, "value": np.int32(0), CLUSTER_ATTR: CLUSTER},
-    )
-    return graph.add(
-        "XlaSetDynamicDimensionSize",
-        f"{source.name}/dynamic",
-        [arrived, axis.out(), count],
-        attrs={"T": arrived.dtype, CLUSTER_ATTR: CLUSTER},
-        outputs=[(original.dtype, original.shape)],
-        source=source,
-    ).out()
+    make = Builder(graph, source.name, marks={CLUSTER_ATTR: CLUSTER}, source=source)
+    axis = make.constant(np.int32(0), name="axis")
+    return make.add("XlaSetDynamicDimensionSize", [arrived, axis, count], original.shape, name="dynamic")

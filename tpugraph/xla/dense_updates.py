@@ -10,7 +10,7 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
-from tpugraph.partition.dense_steps import ALL_DENSE, added_up
+from tpugraph.partition.dense_steps import added_up
 from tpugraph.partition.dense_steps import make_dense as make_step_dense
 from tpugraph.partition.row_updates import make_rows_dense, rows_of
 from tpugraph.xla.cluster_parts import Cluster
@@ -29,8 +29,8 @@ def make_dense(found: Cluster, shapes: dict[str, tuple[str, tuple[int, ...]]]) -
         every = {shapes[_variable_of(step.inputs[i])][1] for i in ops.WRITES[step.op].variables}
         return every.pop() if len(every) == 1 else ()
 
-    steps = [node for node in graph.of_type(*ALL_DENSE) if ops.WRITES[node.op].rows is not None]
-    for rows in list(rows_of(steps, ALL_DENSE, shape_of)):
+    steps = [node for node in graph.of_type(*ops.DENSE_WRITES) if ops.WRITES[node.op].rows is not None]
+    for rows in list(rows_of(steps, ops.DENSE_WRITES, shape_of)):
         if rows.unique is not None:
             make_rows_dense(graph, rows, in_loop=True)
             made += len(rows.steps)

@@ -74,7 +74,7 @@ def _one(graph: Graph, op: str) -> Node:
 
 def _variable(tensor: Tensor) -> Node:
     """The variable behind a handle."""
-    return source_of(tensor, ops.IDENTITIES | ops.ENTER | {"TPUReplicatedInput"}).node
+    return source_of(tensor, ops.IDENTITIES | ops.ENTER | ops.CLUSTER_INPUTS).node
 
 
 def _outputs(graph: Graph) -> dict[str, Tensor]:
@@ -119,7 +119,7 @@ def _take_count(graph: Graph, limit: Node, count: Tensor) -> None:
 
 def _aliases(handle: Node) -> list[Node]:
     """What reads a handle in the cluster, through the ops that hand it on."""
-    found = readers(handle, through=ops.HANDLE_ALIASES | {"TPUReplicatedInput"})
+    found = readers(handle, through=ops.HANDLE_ALIASES | ops.CLUSTER_INPUTS)
     return [node for node in found if in_cluster(node) or node.op in ops.IDENTITIES | ops.CLUSTER_INPUTS]
 
 

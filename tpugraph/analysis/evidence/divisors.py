@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import FARTHEST, LINEAR, ahead, back, final, leading_to_loss, spread, unsettled
@@ -184,7 +186,10 @@ def divided_counts(d: Dimensions) -> None:
                 break
 
 
+_GUARDED = ops.IDENTITIES | ops.CASTS | ops.computing(np.maximum) | ops.SWITCH | ops.MERGE
+
+
 def _read_from(tensor: Tensor) -> Node | None:
     """The variable whose value a tensor is, guarded against zero perhaps."""
-    node = source_of(tensor, ops.IDENTITIES | {"Maximum", "Cast", "Switch", "Merge"}).node
+    node = source_of(tensor, _GUARDED).node
     return variable_of(node.inputs[0]) if node.op in ops.READS else None

@@ -35,11 +35,9 @@ def _pack(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("Unpack")
 def _unpack(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    found = passed(p, node, inputs)
-    if found is not None:
-        return found
     rows, axis = inputs[0], int(node.attr("axis", 0)) % max(p.rank(node.inputs[0]), 1)
-    assert isinstance(rows, Shard)
+    if not isinstance(rows, Shard):
+        return passed(node, rows)
     if rows.axis == axis:
         return p.everywhere(node, inputs, "takes rows of the batch apart")
     if isinstance(rows.shift, tuple) and axis == rows.along:
@@ -87,11 +85,9 @@ def _split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     record = ops.record(node.op)
     (source,) = record.data_operands(len(inputs))
     count = len(node.outputs or ())
-    found = passed(p, node, inputs, source)
-    if found is not None:
-        return found
     rows, axis = inputs[source], fixed(node.inputs[record.axis or 0])
-    assert isinstance(rows, Shard)
+    if not isinstance(rows, Shard):
+        return passed(node, rows, source)
     if axis is None:
         return p.everywhere(node, inputs, "splits along a dimension that is not known")
     if axis[0] % p.rank(node.inputs[source]) != rows.axis:

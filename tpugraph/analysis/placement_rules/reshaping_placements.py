@@ -31,11 +31,8 @@ def moved(p: Placing, node: Node, inputs: list[Placement], place: int, source: i
     return Verdict([placement.at(place)] * len(node.outputs or ()), why="rows stay rows")
 
 
-def passed(p: Placing, node: Node, inputs: list[Placement], source: int = 0) -> Verdict | None:
-    """What only rearranges elements makes of partial values partial values; None where the operand holds rows."""
-    placement = inputs[source]
-    if isinstance(placement, Shard):
-        return None
+def passed(node: Node, placement: Placement, source: int = 0) -> Verdict:
+    """What only rearranges elements makes of partial values partial values: of an operand that holds no rows."""
     if isinstance(placement, Sized):
         return Verdict([REPLICATE] * len(node.outputs or ()), {source: REPLICATE})
     return Verdict([placement] * len(node.outputs or ()), why="the same elements")
@@ -48,11 +45,9 @@ def passed(p: Placing, node: Node, inputs: list[Placement], source: int = 0) -> 
 def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if isinstance(inputs[0], Replicate) and inputs[1] == Entries("shape") and p.rank(node.inputs[0]):
         return Verdict([Entries("values")], {0: Entries("values")}, why="the entries of this core")
-    found = passed(p, node, inputs)
-    if found is not None:
-        return found
     rows = inputs[0]
-    assert isinstance(rows, Shard)
+    if not isinstance(rows, Shard):
+        return passed(node, rows)
     before, after = p.dims(node.inputs[0]), p.dims(node.out())
     if before is None or after is None:
         return p.everywhere(node, inputs, "reshapes to dimensions that are not known")
@@ -86,11 +81,9 @@ def regrouped(before: list[Known], rows: Shard, after: list[Known]) -> Shard | N
 
 @rule("Squeeze")
 def _squeeze(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    found = passed(p, node, inputs)
-    if found is not None:
-        return found
     rows = inputs[0]
-    assert isinstance(rows, Shard)
+    if not isinstance(rows, Shard):
+        return passed(node, rows)
     dims = p.d.dims(node.inputs[0]) or ()
     axes = [a % max(len(dims), 1) for a in node.attr("squeeze_dims", []) or []]
     gone = axes or [i for i, s in enumerate(dims) if p.d.sizes.at(s) == 1]
@@ -104,10 +97,8 @@ def _expand_dims(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows, axis = inputs[0], fixed(node.inputs[1])
     if holds_entries(rows) and (axis is None or axis[0] % (p.rank(node.inputs[0]) + 1) == 0):
         return p.everywhere(node, inputs, "moves entries away from the first dimension")
-    found = passed(p, node, inputs)
-    if found is not None:
-        return found
-    assert isinstance(rows, Shard)
+    if not isinstance(rows, Shard):
+        return passed(node, rows)
     if axis is None:
         return p.everywhere(node, inputs, "adds a dimension at a place that is not known")
     place = axis[0] % (p.rank(node.inputs[0]) + 1)
@@ -119,10 +110,8 @@ def _transpose(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows, order = inputs[0], p.d.numbers(node.inputs[1])
     if holds_entries(rows) and (order is None or order[0] != 0):
         return p.everywhere(node, inputs, "moves entries away from the first dimension")
-    found = passed(p, node, inputs)
-    if found is not None:
-        return found
-    assert isinstance(rows, Shard)
+    if not isinstance(rows, Shard):
+        return passed(node, rows)
     if order is None:
         return p.everywhere(node, inputs, "permutes dimensions in an order that is not known")
     along = order.index(rows.along) if rows.along >= 0 else -1

@@ -34,15 +34,18 @@ def _pieces(p: Placing, rows: Shard, start: Known, size: Known) -> Shard | None:
     return None
 
 
+def _at_known_places(inputs: list[Placement]) -> bool:
+    """Whether all cores slice at the same places, or at places that are sizes."""
+    return all(isinstance(placement, Replicate | Sized) for placement in inputs[1:])
+
+
 @rule("Slice")
 def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if isinstance(inputs[0], Entries):
         return Verdict([inputs[0]])
-    found = passed(p, node, inputs)
-    if found is not None:
-        return found if all(isinstance(s, Replicate | Sized) for s in inputs[1:]) else p.everywhere(node, inputs, "")
     rows, dims, out = inputs[0], p.dims(node.inputs[0]), p.dims(node.out())
-    assert isinstance(rows, Shard)
+    if not isinstance(rows, Shard):
+        return passed(node, rows) if _at_known_places(inputs) else p.everywhere(node, inputs, "")
     if dims is not None and out is not None:
         if dims[rows.axis] == out[rows.axis]:
             return Verdict([rows], why="rows stay rows")
@@ -64,15 +67,10 @@ def _strided_slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         if last.role == "local" and len(first) > 1 and first[1] != 0:
             last = Entries("values")
         return Verdict([last])
-    found = passed(p, node, inputs)
-    if found is not None:
-        return (
-            found
-            if all(isinstance(s, Replicate | Sized) for s in inputs[1:])
-            else p.everywhere(node, inputs, "slices at places of its own")
-        )
     rows, dims = inputs[0], p.d.dims(node.inputs[0])
-    assert isinstance(rows, Shard)
+    if not isinstance(rows, Shard):
+        known = _at_known_places(inputs)
+        return passed(node, rows) if known else p.everywhere(node, inputs, "slices at places of its own")
     if dims is None:
         return p.everywhere(node, inputs, "slices dimensions that are not known")
     for axis, target, place in places(node, len(dims)):

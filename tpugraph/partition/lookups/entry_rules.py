@@ -59,9 +59,6 @@ def follow(node: Node, given: Given) -> list[Role | None]:
     return found
 
 
-SEGMENT_GRADS = {f"SparseSegment{how}Grad{version}" for how in ("Sum", "Mean", "SqrtN") for version in ("", "V2")}
-"""Gradients of sums over the entries of each row."""
-
 Roles = dict[int, Role]
 Outcome = list[Role | None] | None
 _ONE_EACH = frozenset({"values", "gradients", "segments"})
@@ -252,12 +249,12 @@ _FOLLOW: dict[str, Callable[[Node, Roles], Outcome]] = {
     **dict.fromkeys(ops.UNIQUE, _unique),
     **dict.fromkeys(ops.STRIDED_SLICES, _column),
     **dict.fromkeys(ops.LOOKUPS, _gather),
-    **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"), _sparse_segments),
+    **dict.fromkeys(ops.SPARSE_SEGMENTS, _sparse_segments),
     "SegmentSum": _segments,
-    **dict.fromkeys(SEGMENT_GRADS, _segment_gradients),
+    **dict.fromkeys(ops.ALL_SEGMENT_GRADS, _segment_gradients),
     **dict.fromkeys(ops.UNSORTED_SUMS, _added_up),
     **dict.fromkeys(ops.RESHAPES, _reshape),
-    "ExpandDims": _expanded,
+    **dict.fromkeys(ops.EXPANSIONS, _expanded),
     **dict.fromkeys(ops.SUMS, _summed),
     "ConcatV2": _joined,
     **dict.fromkeys(ops.WRITES, _written),

@@ -7,21 +7,21 @@ place of these, so that every number is a row of the table that the plain step r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.ir import Graph, Node, Output, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType
 from tpugraph.partition.lookups.entry_lists import Lists
-from tpugraph.partition.lookups.entry_rules import SEGMENT_GRADS, Role, is_for_update
+from tpugraph.partition.lookups.entry_rules import Role, is_for_update
+from tpugraph.partition.lookups.lookup_nodes import LookupNodes
 from tpugraph.partition.unread import ends_of, remove_unread
 from tpugraph.support.errors import RunError
 
-_INT32, _INT64, _BOOL = attrs.dtype("int32"), attrs.dtype("int64"), attrs.dtype("bool")
+_INT32 = attrs.dtype("int32")
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class PaddedLists:
     def __init__(self, graph: Graph, lists: Lists, bounds: Mapping[Node, Bound]) -> None:
         self.graph = graph
         self.bounds = bounds
-        self.literals: list[str] = []
-        """The constants that were made: numbers of the model, whatever the batch."""
+        self._make = LookupNodes(graph, "padded")
+        self.literals = self._make.literals
         order = graph.topological_order(graph.descendants(bounds, data_only=True))
         self._ends = ends_of(order)
         self._steps = [_Step.of(node, lists, bounds) for node in order]
@@ -75,56 +75,48 @@ class PaddedLists:
             if rewrite is not None and step.roles:
                 rewrite(self, step)
         for fill, made in self._made.items():
-            self.graph.replace_uses(fill.out(1), made.flat, where=lambda use: use.node.op != "RaggedTensorToTensor")
+            self.graph.replace_uses(fill.out(1), made.flat, where=lambda use: use.node.op not in ops.RAGGED_TO_DENSE)
         remove_unread(self.graph, [step.node for step in self._steps], keep=self._ends)
 
     # ------------------------------------------------------------------ the list
 
     def _pad(self, fill: Node, bound: Bound, *, ids: bool) -> _Padded:
-        kind = fill.out(1).dtype
+        make, kind = self._make, fill.out(1).dtype
         padding = np.asarray(-1 if ids else 0, kind.name)
-        dense = self._dense(fill, bound, self._const(fill, padding))
+        dense = self._dense(fill, bound, make.const(fill, padding))
         if not ids:
-            return _Padded(self._flat(fill, dense, kind), dense)
-        small = self._convert(fill, dense, kind, _INT32)
-        zero, present = self._const(fill, np.int32(0)), (_BOOL, None)
-        there = self._add(fill, "GreaterEqual", [small, zero], present, T=_INT32)
-        ends = [self._const(fill, np.asarray(value, np.int32)) for value in ([0, 0], [0, 1], [1, 1])]
+            return _Padded(make.reshape(fill, dense, [-1]), dense)
+        small = make.cast(fill, dense, _INT32)
+        there = make.add(fill, "GreaterEqual", [small, make.const(fill, np.int32(0))])
+        ends = [make.const(fill, np.asarray(value, np.int32)) for value in ([0, 0], [0, 1], [1, 1])]
         masks = {"begin_mask": 1, "end_mask": 1, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 0}
-        first = self._add(fill, "StridedSlice", [small, *ends], (_INT32, None), T=_INT32, Index=_INT32, **masks)
-        filled = self._add(fill, "SelectV2", [there, small, first], (_INT32, None), T=_INT32)
-        return _Padded(self._convert(fill, self._flat(fill, filled, _INT32), _INT32, kind), there)
+        first = make.add(fill, "StridedSlice", [small, *ends], **masks)
+        filled = make.add(fill, "SelectV2", [there, small, first])
+        return _Padded(make.cast(fill, make.reshape(fill, filled, [-1]), kind), there)
 
     def _dense(self, fill: Node, bound: Bound, padding: Tensor) -> Tensor:
         """The entries of each row from the left, [rows, most], on the host."""
-        kind = fill.out(1).dtype
-        ends = [self._const(fill, np.asarray(value, np.int32)) for value in ([0, 0], [0, 1], [1, 1])]
+        make = self._make
+        ends = [make.const(fill, np.asarray(value, np.int32)) for value in ([0, 0], [0, 1], [1, 1])]
         masks = {"begin_mask": 1, "end_mask": 1, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 2}
-        rows = self._add(fill, "StridedSlice", [fill.out(0), *ends], (_INT64, None), T=_INT64, Index=_INT32, **masks)
-        shape = self._const(fill, np.asarray([bound.rows, bound.most], np.int64))
-        count = self._const(fill, np.int64(bound.rows))
-        kinds = {"T": kind, "Tindex": _INT64, "Tshape": _INT64, "num_row_partition_tensors": 2,
-                 "row_partition_types": [b"FIRST_DIM_SIZE", b"VALUE_ROWIDS"]}  # fmt: skip
-        dense = self._add(
-            fill, "RaggedTensorToTensor", [shape, fill.out(1), padding, count, rows], (kind, None), **kinds
-        )
+        rows = make.add(fill, "StridedSlice", [fill.out(0), *ends], **masks)
+        shape = make.const(fill, np.asarray([bound.rows, bound.most], np.int64))
+        count = make.const(fill, np.int64(bound.rows))
+        kinds = [b"FIRST_DIM_SIZE", b"VALUE_ROWIDS"]
+        given = [shape, fill.out(1), padding, count, rows]
+        dense = make.add(fill, "RaggedTensorToTensor", given, row_partition_types=kinds)
         self.graph.add_control(dense.node, self._checked(fill, rows, count, bound))
         return dense
 
     def _checked(self, fill: Node, rows: Tensor, count: Tensor, bound: Bound) -> Node:
         """Fails where a row has more entries than there is room for."""
-        ones = self._add(fill, "OnesLike", [rows], (_INT64, None), T=_INT64)
-        kinds = {"T": _INT64, "Tindices": _INT64, "Tnumsegments": _INT64}
-        entries = self._add(fill, "UnsortedSegmentSum", [ones, rows, count], (_INT64, None), **kinds)
-        axes = self._const(fill, np.asarray([0], np.int32))
-        longest = self._add(fill, "Max", [entries, axes], (_INT64, None), T=_INT64, Tidx=_INT32, keep_dims=False)
-        most = self._const(fill, np.int64(bound.most))
-        fits = self._add(fill, "LessEqual", [longest, most], (_BOOL, None), T=_INT64)
-        text = self._const(fill, np.asarray(f"{_TOO_MANY} {fill.name}, which has room for {bound.most}:", object))
-        told = {"T": [attrs.dtype("string"), _INT64], "summarize": 3}
-        return self.graph.add(
-            "Assert", f"{fill.name}/padded/Assert", [fits, text, longest], attrs=told, outputs=[], source=fill
-        )
+        make = self._make
+        ones = make.add(fill, "OnesLike", [rows])
+        entries = make.add(fill, "UnsortedSegmentSum", [ones, rows, count])
+        longest = make.add(fill, "Max", [entries, make.const(fill, np.asarray([0], np.int32))], keep_dims=False)
+        fits = make.add(fill, "LessEqual", [longest, make.const(fill, np.int64(bound.most))])
+        text = make.const(fill, np.asarray(f"{_TOO_MANY} {fill.name}, which has room for {bound.most}:", object))
+        return make.node(fill, "Assert", [fits, text, longest], summarize=3)
 
     # ------------------------------------------------------------------ what reads it
 
@@ -151,18 +143,16 @@ class PaddedLists:
 
     def reduce(self, step: _Step) -> None:
         """A sum, or a mean, over the entries of each row."""
-        node, how = step.node, step.node.op.rpartition("Segment")[2]
+        make, node, how = self._make, step.node, step.node.op.rpartition("Segment")[2]
         rows, kind = node.inputs[0], node.out().dtype
         if node.op.startswith("Sparse") and step.roles[1] == "values":
-            numbers = node.inputs[1]
-            axis = self._const(node, np.int32(0))
-            kinds = {"Tparams": kind, "Tindices": numbers.dtype, "Taxis": _INT32, "batch_dims": 0}
-            rows = self._add(node, "GatherV2", [rows, numbers, axis], (kind, None), **kinds)
+            rows = make.add(node, "GatherV2", [rows, node.inputs[1], make.const(node, np.int32(0))], batch_dims=0)
         width = [int(size or 0) for size in (node.inputs[0].shape or ())[1:]]
-        deep = self._reshape(node, rows, [-1, self._most(step), *width])
-        parts = self._add(node, "Mul", [deep, self._share(step, kind, how, len(width))], (kind, None), T=kind)
-        axes = self._const(node, np.asarray([1], np.int32))
-        self._replace(node, self._add(node, "Sum", [parts, axes], (kind, None), T=kind, Tidx=_INT32, keep_dims=False))
+        deep = make.reshape(node, rows, [-1, self._most(step), *width])
+        parts = make.add(node, "Mul", [deep, self._share(step, kind, how, len(width))])
+        self._replace(
+            node, make.add(node, "Sum", [parts, make.const(node, np.asarray([1], np.int32))], keep_dims=False)
+        )
 
     def gradient(self, step: _Step) -> None:
         """The gradient of each entry is its share of that of its row."""
@@ -170,40 +160,34 @@ class PaddedLists:
         spread = self._spread(step, node.inputs[0], node.op.removeprefix("SparseSegment").partition("Grad")[0])
         if len(node.outputs or ()) == 2:
             if step.roles[1] == "values":
-                self.graph.replace_uses(
-                    node.out(1), self._convert(node, node.inputs[1], node.inputs[1].dtype, node.out(1).dtype)
-                )
+                self.graph.replace_uses(node.out(1), self._make.cast(node, node.inputs[1], node.out(1).dtype))
             self._replace(node, spread)
             return
         if step.roles[1] == "places":
             self._replace(node, spread)
             return
-        kinds = {"T": spread.dtype, "Tindices": node.inputs[1].dtype, "Tnumsegments": node.inputs[3].dtype}
-        self._replace(
-            node, self._add(node, "UnsortedSegmentSum", [spread, *node.inputs[1::2]], (spread.dtype, None), **kinds)
-        )
+        self._replace(node, self._make.add(node, "UnsortedSegmentSum", [spread, *node.inputs[1::2]]))
 
     def _spread(self, step: _Step, values: Tensor, how: str) -> Tensor:
-        node, kind = step.node, values.dtype
+        make, node = self._make, step.node
         width = [int(size or 0) for size in (values.shape or ())[1:]]
-        once = self._reshape(node, values, [-1, 1, *width])
-        deep = self._add(node, "Mul", [once, self._share(step, kind, how, len(width))], (kind, None), T=kind)
-        return self._reshape(node, deep, [-1, *width])
+        once = make.reshape(node, values, [-1, 1, *width])
+        deep = make.add(node, "Mul", [once, self._share(step, values.dtype, how, len(width))])
+        return make.reshape(node, deep, [-1, *width])
 
     def _share(self, step: _Step, kind: DType, how: str, width: int) -> Tensor:
         """What each entry counts for in its row, [rows, most] and as many ones as its width has dimensions."""
-        fill = step.fill
+        make, fill = self._make, step.fill
         assert fill is not None  # what has rows of the batch has segments
         if (fill, kind, how, width) in self._shares:
             return self._shares[fill, kind, how, width]
-        share = self._convert(fill, self._made[fill].present, _BOOL, kind)
+        share = make.cast(fill, self._made[fill].present, kind)
         if how != "Sum":
-            axes = self._const(fill, np.asarray([1], np.int32))
-            count = self._add(fill, "Sum", [share, axes], (kind, None), T=kind, Tidx=_INT32, keep_dims=True)
+            count = make.add(fill, "Sum", [share, make.const(fill, np.asarray([1], np.int32))], keep_dims=True)
             if how == "SqrtN":
-                count = self._add(fill, "Sqrt", [count], (kind, None), T=kind)
-            share = self._add(fill, "RealDiv", [share, count], (kind, None), T=kind)
-        made = self._reshape(fill, share, [-1, self._most(step), *[1] * width])
+                count = make.add(fill, "Sqrt", [count])
+            share = make.add(fill, "RealDiv", [share, count])
+        made = make.reshape(fill, share, [-1, self._most(step), *[1] * width])
         self._shares[fill, kind, how, width] = made
         return made
 
@@ -211,34 +195,9 @@ class PaddedLists:
         assert step.fill is not None  # as above
         return self.bounds[step.fill].most
 
-    # ------------------------------------------------------------------ nodes
-
     def _replace(self, node: Node, made: Tensor) -> None:
         self.graph.replace_uses(node.out(), made)
         self.graph.replace_control_uses(node, [made.node])
-
-    def _flat(self, source: Node, tensor: Tensor, kind: DType) -> Tensor:
-        return self._reshape(source, tensor, [-1])
-
-    def _convert(self, source: Node, tensor: Tensor, before: DType, after: DType) -> Tensor:
-        if before == after:
-            return tensor
-        return self._add(source, "Cast", [tensor], (after, None), SrcT=before, DstT=after, Truncate=False)
-
-    def _reshape(self, source: Node, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        wanted = self._const(source, np.asarray(shape, np.int32))
-        return self._add(source, "Reshape", [tensor, wanted], (tensor.dtype, None), T=tensor.dtype, Tshape=_INT32)
-
-    def _const(self, source: Node, value: Any) -> Tensor:
-        kind = attrs.dtype("string" if value.dtype == object else value.dtype.name)
-        made = self._add(source, "Const", [], (kind, value.shape), dtype=kind, value=value)
-        self.literals.append(made.node.name)
-        return made
-
-    def _add(self, source: Node, op: str, inputs: Sequence[Tensor], output: Output, **kinds: Any) -> Tensor:
-        return self.graph.add(
-            op, f"{source.name}/padded/{op}", inputs, attrs=kinds, outputs=[output], source=source
-        ).out()
 
 
 _TOO_MANY = "a row has more ids than the padding of"
@@ -282,8 +241,8 @@ class _Step:
 
 _REWRITES: dict[str, Callable[[PaddedLists, _Step], None]] = {
     **dict.fromkeys(ops.UNIQUE, PaddedLists.unique),
-    **dict.fromkeys(("Gather", "GatherV2"), PaddedLists.gather),
-    **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN", "SegmentSum"), PaddedLists.reduce),
-    **dict.fromkeys(SEGMENT_GRADS, PaddedLists.gradient),
-    "UnsortedSegmentSum": PaddedLists.added_up,
+    **dict.fromkeys(ops.PICKS, PaddedLists.gather),
+    **dict.fromkeys((*ops.SPARSE_SEGMENTS, "SegmentSum"), PaddedLists.reduce),
+    **dict.fromkeys(ops.ALL_SEGMENT_GRADS, PaddedLists.gradient),
+    **dict.fromkeys(ops.UNSORTED_SUMS, PaddedLists.added_up),
 }

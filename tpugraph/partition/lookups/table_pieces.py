@@ -7,22 +7,19 @@ way back: a piece is given those of all ids, with the number -1 where an id belo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.shapes import is_static
-from tpugraph.ir import Graph, Node, Output, Tensor, attrs
-from tpugraph.partition.dense_steps import ALL_DENSE
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.partition.lookups.entry_lists import Lists
 from tpugraph.partition.lookups.entry_rules import Entries
+from tpugraph.partition.lookups.lookup_nodes import LookupNodes
 from tpugraph.partition.row_updates import rows_of
 from tpugraph.partition.unread import remove_unread
-
-_INT32, _BOOL = attrs.dtype("int32"), attrs.dtype("bool")
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,9 @@ def pieced_lookups(graph: Graph) -> tuple[list[PiecedLookup], dict[Node, str]]:
 def _with_known_numbers(graph: Graph, found: list[PiecedLookup], refused: dict[Node, str]) -> list[PiecedLookup]:
     """Those of the lookups whose updates are given no other numbers than such as are known to be so many."""
     written = dict.fromkeys(step for lookup in found for step in lookup.steps)
-    numbers_of = {step: rows.numbers for rows in rows_of(written, ALL_DENSE, static=False) for step in rows.steps}
+    numbers_of = {
+        step: rows.numbers for rows in rows_of(written, ops.DENSE_WRITES, static=False) for step in rows.steps
+    }
     while True:
         parted = {lookup.parted for lookup in found}
         open_steps = {step for step in written if not _known(numbers_of[step], parted)}
@@ -125,8 +124,8 @@ def _behind_identities(tensor: Tensor) -> Tensor:
 
 def _steps_of(graph: Graph, lists: Lists) -> tuple[Node, ...] | None:
     """The updates that read the numbers of pieces; None where one of them has no dense form."""
-    written = [n for n in graph.of_type(*ALL_DENSE) if ops.WRITES[n.op].rows is not None]
-    dense = {step for rows in rows_of(written, ALL_DENSE, static=False) for step in rows.steps}
+    written = [n for n in graph.of_type(*ops.DENSE_WRITES) if ops.WRITES[n.op].rows is not None]
+    dense = {step for rows in rows_of(written, ops.DENSE_WRITES, static=False) for step in rows.steps}
     found: dict[Node, None] = {}
     for tensor, entries in lists.of.items():
         for use in tensor.node.uses(tensor.port) if entries.role == "values" else ():
@@ -145,29 +144,29 @@ class JoinedLookups:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.literals: list[str] = []
-        """The constants that were made: numbers of the model, whatever the batch."""
+        self._make = LookupNodes(graph, "joined")
+        self.literals = self._make.literals
 
     def join(self, lookup: PiecedLookup) -> None:
         """Rewrite one lookup; the shapes of the graph are to be inferred anew."""
-        graph, stitch, kind = self.graph, lookup.stitch, lookup.stitch.out().dtype
+        graph, make, stitch = self.graph, self._make, lookup.stitch
         numbers, piece = lookup.parted.inputs
         deep = [-1, *[1] * (len(stitch.out().shape or ()) - 1)]
         rows: Tensor | None = None
         for port, gather in enumerate(lookup.gathers):
-            number = self._const(stitch, np.int32(port))
-            own = self._add(stitch, "Equal", [piece, number], (_BOOL, None), T=piece.dtype)
-            chosen = self._reshape(stitch, own, deep)
+            number = make.const(stitch, np.int32(port))
+            own = make.add(stitch, "Equal", [piece, number])
+            chosen = make.reshape(stitch, own, deep)
             for use in lookup.order.uses(port):
                 if use.node.op in ops.LOOKUPS:
                     self._mask(use.node, chosen)
-            first, none = (self._const(stitch, np.asarray(value, numbers.dtype.name)) for value in (0, -1))
-            asked = self._add(stitch, "SelectV2", [own, numbers, first], (numbers.dtype, None), T=numbers.dtype)
+            first, none = (make.const(stitch, np.asarray(value, numbers.dtype.name)) for value in (0, -1))
+            asked = make.add(stitch, "SelectV2", [own, numbers, first])
             graph.set_input(gather, 1, asked)
-            given = self._add(stitch, "SelectV2", [own, numbers, none], (numbers.dtype, None), T=numbers.dtype)
+            given = make.add(stitch, "SelectV2", [own, numbers, none])
             graph.replace_uses(lookup.parted.out(port), given)
             found = stitch.inputs[len(lookup.gathers) + port]
-            rows = found if rows is None else self._add(stitch, "SelectV2", [chosen, found, rows], (kind, None), T=kind)
+            rows = found if rows is None else make.add(stitch, "SelectV2", [chosen, found, rows])
         assert rows is not None  # a table has pieces
         graph.replace_uses(stitch.out(), rows)
         graph.replace_control_uses(stitch, [rows.node])
@@ -175,24 +174,9 @@ class JoinedLookups:
 
     def _mask(self, gather: Node, chosen: Tensor) -> None:
         """Gradients of all ids, zero where an id belongs to another piece, instead of those of the ids of a piece."""
-        gradients, kind = gather.inputs[0], gather.out().dtype
-        zeros = self._add(gather, "ZerosLike", [gradients], (kind, None), T=kind)
-        masked = self._add(gather, "SelectV2", [chosen, gradients, zeros], (kind, None), T=kind)
+        make, gradients = self._make, gather.inputs[0]
+        zeros = make.add(gather, "ZerosLike", [gradients])
+        masked = make.add(gather, "SelectV2", [chosen, gradients, zeros])
         self.graph.replace_uses(gather.out(), masked)
         self.graph.replace_control_uses(gather, [masked.node])
         remove_unread(self.graph, [gather])
-
-    def _reshape(self, source: Node, tensor: Tensor, shape: Iterable[int]) -> Tensor:
-        wanted = self._const(source, np.asarray(shape, np.int32))
-        return self._add(source, "Reshape", [tensor, wanted], (tensor.dtype, None), T=tensor.dtype, Tshape=_INT32)
-
-    def _const(self, source: Node, value: Any) -> Tensor:
-        made = self._add(source, "Const", [], (attrs.dtype(value.dtype.name), value.shape), dtype=attrs.dtype(value.dtype.name),
-                         value=value)  # fmt: skip
-        self.literals.append(made.node.name)
-        return made
-
-    def _add(self, source: Node, op: str, inputs: Sequence[Tensor], output: Output, **kinds: Any) -> Tensor:
-        return self.graph.add(
-            op, f"{source.name}/joined/{op}", inputs, attrs=kinds, outputs=[output], source=source
-        ).out()

@@ -4,7 +4,7 @@ The executor spends one to two microseconds per op, whatever its size; a small m
 tiny ops. Where the whole device part of a step can be compiled, it becomes one function that XLA fuses.
 
 The rule: one loop does everything, its steps are so many that compiling pays, every device op of the step is in
-:data:`COMPILED` (no random op, no convolution, no control flow, no assertion), every shape is static, what XLA wants to
+:data:`tpugraph.ops.FUSED` (no random op, no convolution, no control flow, no assertion), every shape is static, what XLA wants to
 know at compile time is made of constants alone, and all values together are small. Otherwise the graph stays as it is.
 """
 
@@ -27,31 +27,6 @@ FEWEST_STEPS = 100
 MOST_ELEMENTS = 2_000_000
 """Beyond this, the ops are big enough for the executor, which runs several at a time."""
 
-_UPDATES = frozenset(
-    {"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceApplyGradientDescent",
-     "ResourceApplyMomentum", "ResourceApplyKerasMomentum", "ResourceApplyAdagrad", "ResourceApplyAdagradV2",
-     "ResourceApplyAdam", "ResourceApplyRMSProp", "ResourceApplyCenteredRMSProp", "ResourceApplyAdadelta",
-     "ResourceApplyFtrl", "ResourceApplyFtrlV2", "ResourceApplyAdaMax"}
-)  # fmt: skip
-
-_SHAPING = frozenset(
-    """Reshape ExpandDims Transpose Tile Fill Pad ConcatV2 Split ArgMax ArgMin OneHot Range BroadcastTo
-    BroadcastGradientArgs BroadcastArgs Slice StridedSlice""".split()
-)
-_CONSTANT = {"Slice": (1, 2), "StridedSlice": (1, 2, 3)}
-"""Operands that must be constants here though XLA takes others too: slices that move are left to the executor."""
-
-COMPILED = (
-    ((ops.ELEMENTWISE | ops.REDUCTIONS) - ops.CHECKS - ops.REPLACEMENTS.keys())
-    | ops.IDENTITIES
-    | _UPDATES
-    | _SHAPING
-    | {"Const", "NoOp", "Shape", "MatMul", "BatchMatMul", "BatchMatMulV2", "BiasAdd", "BiasAddGrad", "AddN", "Pack", "Unpack",
-       "Squeeze", "Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits", "Cast",
-       "ZerosLike", "OnesLike", "ReluGrad", "TanhGrad", "SigmoidGrad"}
-)  # fmt: skip
-"""Ops that may be part of the computation."""
-
 
 def compile_step(graph: Graph, copies: Copies, steps_per_loop: int) -> tuple[int, bool]:
     """Put the step of the fused loop into one XLA computation where the rule above allows.
@@ -68,7 +43,7 @@ def compile_step(graph: Graph, copies: Copies, steps_per_loop: int) -> tuple[int
     chosen = _choose(graph, frame_of, frames.pop())
     if not chosen or not _small(chosen) or not _constants_known(chosen):
         return 0, False
-    chosen = stack(graph, copies, chosen, COMPILED)
+    chosen = stack(graph, copies, chosen, ops.FUSED)
     return len(chosen), stage_loop(graph, _replace(graph, chosen), steps_per_loop)
 
 
@@ -132,7 +107,7 @@ def _carries(node: Node) -> bool:
 
 
 def _compiles(node: Node) -> bool:
-    if node.op not in COMPILED or node.outputs is None:
+    if node.op not in ops.FUSED or node.outputs is None:
         return False
     if node.op in ops.BROADCAST_AXES:
         return True  # made of constants alone, which is checked
@@ -156,7 +131,7 @@ def _constants_known(chosen: NodeSet) -> bool:
             node = stack[-1]
             if node in known:
                 stack.pop()
-            elif node not in chosen or node.op in _UPDATES:
+            elif node not in chosen or node.op in ops.READS or node.op in ops.WRITES:
                 known[node] = _constant_behind(node.out()) is not None
             elif node.op in ops.SHAPE_OF or node.op in ops.CONSTANTS:
                 known[node] = True
@@ -168,11 +143,13 @@ def _constants_known(chosen: NodeSet) -> bool:
                 known[node] = all(known[t.node] for t in node.inputs)
         return known[tensor.node]
 
-    return all(
-        is_known(node.inputs[index])
-        for node in chosen
-        for index in _CONSTANT.get(node.op) or ops.record(node.op).constant_operands(len(node.inputs))
-    )
+    return all(is_known(node.inputs[index]) for node in chosen for index in _constant_operands(node))
+
+
+def _constant_operands(node: Node) -> tuple[int, ...]:
+    """The operands that must be constants; slices that move, which XLA takes too, are left to the executor."""
+    record, count = ops.record(node.op), len(node.inputs)
+    return record.size_operands(count) if node.op in ops.SLICES else record.constant_operands(count)
 
 
 def _constant_behind(tensor: Tensor) -> Node | None:

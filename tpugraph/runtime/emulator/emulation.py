@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpugraph import analysis
-from tpugraph.analysis import in_cluster, shapes
+from tpugraph.analysis import shapes
 from tpugraph.analysis.trip_counts import steps_per_loop
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.partition.tables.shards import shards_of
@@ -42,8 +42,6 @@ class Lowered:
         graph: the lowered graph.
         num_replicas: number of emulated cores.
         fused: whether one Session.run does infeed, step and outfeed.
-        uniform_nodes: nodes of the cluster that exist once.
-        varying_nodes: nodes of the cluster that exist once per core.
         compiled_nodes: nodes of the step that became one XLA computation.
         staged: whether the whole loop is that computation, on batches that are read before it starts.
         threads: how many threads work on an op; 0 leaves that to TensorFlow.
@@ -52,8 +50,6 @@ class Lowered:
     graph: Graph
     num_replicas: int
     fused: bool
-    uniform_nodes: int
-    varying_nodes: int
     compiled_nodes: int = 0
     staged: bool = False
     threads: int = 0
@@ -83,10 +79,8 @@ def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> 
     count = metadata[0].attr("num_replicas")
     if any(node.outputs is None for node in graph):
         shapes.infer(graph)
-    cluster = [node for node in graph if in_cluster(node)]
     pool_first(graph)
-    varying = analysis.replica_varying(graph)
-    copies = copy_per_core(graph, varying, count)
+    copies = copy_per_core(graph, analysis.replica_varying(graph), count)
     fused = connect(graph, copies, queues=queues, hosts=hosts)
     sums = graph.of_type("CrossReplicaSum")
     refuse_collectives(graph)
@@ -106,7 +100,7 @@ def lower(graph: Graph, *, queues: bool = False, hosts: Hosts | None = None) -> 
         join_products(graph, joints, processors() if alone else 1)
     clear_places(graph, devices=hosts is None)
     graph.stage = None
-    return Lowered(graph, count, fused, len(cluster) - len(varying), len(varying), compiled, staged, int(alone))
+    return Lowered(graph, count, fused, compiled, staged, int(alone))
 
 
 def clear_places(graph: Graph, *, devices: bool = True) -> None:

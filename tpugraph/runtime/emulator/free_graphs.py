@@ -92,7 +92,7 @@ def lower_parts(graph: Graph) -> None:
 
 def _calls_on_tpu(graph: Graph) -> list[Node]:
     """The nodes that call functions with TPU ops in themselves or in what they call."""
-    called = graph.of_type(*SERVED, *inlining.CALLS, *function_library.functions_named(graph))
+    called = graph.of_type(*SERVED, *ops.CALLS, *function_library.functions_named(graph))
     return [node for node in called if _holds_tpu_ops(graph, node)]
 
 

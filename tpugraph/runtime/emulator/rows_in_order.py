@@ -57,12 +57,12 @@ def read_in_order(graph: Graph, maker: Node, take: Node, cores: int) -> HeldRows
     return HeldRows(read, gathered(graph, take, numbers, source.constants))
 
 
-_SLICES = op("TensorSliceDataset", name="slices")
+_SLICES = op(ops.SLICE_DATASETS, name="slices")
 _BATCHED_SLICES = behind(
     ops.SAME_ELEMENTS,
     op(
-        ("BatchDataset", "BatchDatasetV2"),
-        either(op("RepeatDataset", _SLICES, number(name="repeats")), _SLICES),
+        ops.BATCH_DATASETS,
+        either(op(ops.REPEAT_DATASETS, _SLICES, number(name="repeats")), _SLICES),
         number(name="size"),
     ),
 )

@@ -22,7 +22,6 @@ from tpugraph.ir.walks import reached
 from tpugraph.runtime.emulator.copies import Copies
 
 _INT32 = attrs.dtype("int32")
-_PRODUCTS = ("BatchMatMul", "BatchMatMulV2")  # on values of all cores: what MatMul becomes
 
 
 def stack(graph: Graph, copies: Copies, chosen: NodeSet, compiled: Collection[str]) -> NodeSet:
@@ -159,7 +158,7 @@ def _replace(graph: Graph, copies: Copies, chosen: NodeSet, part: _Part, made: _
     gone = {copy: None for node in part.nodes for copy in copies.nodes(node)}
     for tensor, value in zip(part.results, made.results, strict=True):
         _deliver(graph, copies, tensor, held[value.ref()], gone, add)
-    graph.remove_all([node for node in new if node.op in _PRODUCTS and not node.consumers()])
+    graph.remove_all([node for node in new if node.op in ops.MATMULS_EACH and not node.consumers()])
     for waiting in dict.fromkeys(w for node in gone for w in node.control_uses() if w not in gone):
         kept = [c for c in waiting.controls if c not in gone]
         graph.set_controls(waiting, kept if kept or waiting.inputs else [anchor])
@@ -215,7 +214,7 @@ def _deliver(graph: Graph, copies: Copies, tensor: Tensor, value: Tensor, gone: 
 def _sum(graph: Graph, total: Node, value: Tensor, add: Any) -> None:
     """Make the sum over the cores of a stacked value; of the gradients of a weight one product over the rows of all cores."""
     made = value.node
-    if made.op in _PRODUCTS and made.attr("adj_x") and not made.attr("adj_y") and len(value.shape or ()) == 3:
+    if made.op in ops.MATMULS_EACH and made.attr("adj_x") and not made.attr("adj_y") and len(value.shape or ()) == 3:
         sides = [_all_rows(operand, add) for operand in made.inputs]
         attributes = {"T": value.dtype, "transpose_a": True, "transpose_b": False}
         graph.retype(total, "MatMul", inputs=sides, attrs=attributes)
