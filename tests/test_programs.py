@@ -89,6 +89,7 @@ rows=1 loss=sorted
 rows=1 first=gate_of_mean
 rows=1 third=shared
 rows=1 front=bag third=shared
+rows=1 first=map_rows third=shared
 rows=4 first=map_rows third=deviation open=True
 rows=1 decay=True units=1
 rows=1 loss=row_maxima
