@@ -89,7 +89,7 @@ def test_an_engine_hears_of_what_changes_outside_of_it(scripted: session.TPUSess
     engine = scripted.engine
     assert isinstance(engine, Scripted)
     scripted.restore(IRIS / "model.ckpt-0")
-    assert [asked for asked in engine.asked if str(asked).endswith("changed")] == ["variables changed"]
+    assert [asked for asked in engine.asked if str(asked).endswith("changed")] == ["input changed", "variables changed"]
     engine.asked.clear()
     scripted.save(tmp_path / "model.ckpt")
     assert engine.asked == ["tpugraph/global_step:0", None]  # the step for the name, then every variable

@@ -65,11 +65,16 @@ def with_state(kind: str, rows: int = ROWS) -> None:
     finish(loss, tf1.train.GradientDescentOptimizer(0.1))
 
 
+LITERALS = {"bank": ("strided_slice_1/stack_1",)}
+"""Constants that might be a share of the rows, and are none."""
+
+
 @pytest.mark.parametrize("kind", sorted(STATES))
 def test_a_variable_is_given_what_the_whole_batch_gives(kind: str) -> None:
     plain = testing.run_plain(trace(lambda: with_state(kind, ROWS * CORES), resource=True), steps=STEPS)
     split = trace(lambda: with_state(kind), resource=True)
-    found = testing.run_on_cores(split, steps=STEPS, num_replicas=CORES, iterations_per_loop=2)
+    told = {"literals": LITERALS[kind]} if kind in LITERALS else {}
+    found = testing.run_on_cores(split, steps=STEPS, num_replicas=CORES, iterations_per_loop=2, **told)
     testing.assert_same_training(found, plain, relative=2e-5, absolute=2e-6)
 
 

@@ -70,6 +70,9 @@ def _swap(graph: Graph, found: _Pooled) -> None:
     values, small = relu.inputs[0], list(pool.outputs or ())
     graph.set_input(pool, 0, values)
     graph.replace_uses(pool.out(), relu.out(), where=lambda use: use.node is not of_pool)
+    graph.set_attr_of(
+        [node for node in (relu, of_relu) if node], "_output_shapes", None
+    )  # theirs are of the windows now
     graph.retype(relu, relu.op, inputs=[pool.out()], outputs=small)
     if of_pool is None or of_relu is None:
         return
