@@ -73,8 +73,9 @@ def test_an_op_that_is_much_of_the_step_is_divided(processors: Any) -> None:
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_it_trains_as_the_whole_batch(processors: Any, count: int) -> None:
+    """One thread adds up in another order than several do, which moved an element by 5e-5 of itself."""
     processors(count)
-    assert_cores_are_the_whole_batch(convolved, relative=1e-3, absolute=1e-5, rows=ROWS, cores=CORES)
+    assert_cores_are_the_whole_batch(convolved, relative=1e-4, absolute=1e-5, rows=ROWS, cores=CORES)
 
 
 def test_the_session_has_as_many_threads(processors: Any) -> None:

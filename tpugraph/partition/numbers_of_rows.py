@@ -10,7 +10,7 @@ from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import LINEAR, back
 from tpugraph.analysis.placements import Partial
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Poly, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
 from tpugraph.analysis.state import additions, written_variables
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached
@@ -42,8 +42,7 @@ def refuse_divisors(placing: Placing, count: int) -> None:
     for node in placing.verdicts:
         if node.op not in ops.DIVISIONS or not isinstance(placing.made(node.inputs[0]), Partial):
             continue
-        elements, behind = d.elements(node.inputs[1]), constant_behind(node.inputs[1])
-        one = elements[0] if elements and len(elements) == 1 else None
+        one, behind = _number(d, node.inputs[1]), constant_behind(node.inputs[1])
         if (
             behind.op not in ops.CONSTANTS
             or d.constants.choice(behind.name) is not None
@@ -67,6 +66,12 @@ def refuse_divisors(placing: Placing, count: int) -> None:
         )  # fmt: skip
 
 
+def _number(d: Dimensions, tensor: Tensor) -> Size | None:
+    """The one number that a tensor holds; None where it holds several, or nothing is known of it."""
+    elements = d.elements(tensor)
+    return elements[0] if elements and len(elements) == 1 else None
+
+
 def _one_less(placing: Placing, node: Node, name: str, number: int) -> ConversionError:
     """The error of a sum that is divided by one less than the number of what is summed."""
     return ConversionError(
@@ -82,8 +87,7 @@ def refuse_multiplied_means(placing: Placing, count: int) -> None:
     d = placing.d
     for node in placing.verdicts if d.rows > 1 else ():
         for number, other in _factors(node):
-            elements, behind = d.elements(number), constant_behind(number)
-            one = elements[0] if elements and len(elements) == 1 else None
+            one, behind = _number(d, number), constant_behind(number)
             if behind.op not in ops.CONSTANTS or not d.in_doubt(one) or d.constants.choice(behind.name) is not None:
                 continue
             if one.value not in _counted_by_means(d, other):

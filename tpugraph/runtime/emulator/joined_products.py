@@ -57,7 +57,7 @@ def joint_products(graph: Graph, copies: Copies, sums: Iterable[Node]) -> list[J
         products = _summed(total)
         if products and _pays(products[0].out(), *products[0].inputs) and together(products):
             found.append(Joint(products, total))
-    for node in [node for node in graph.of_type("MatMul") if core_of.get(node) == 0]:
+    for node in [node for node in graph.of_type(*ops.MATMULS) if core_of.get(node) == 0]:
         products = copies.nodes(node)
         if _shares_weight(products) and _pays(node.inputs[1], node.inputs[0], node.out()) and together(products):
             found.append(Joint(products, None))
