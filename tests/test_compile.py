@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,8 @@ def test_the_order_in_which_functions_are_found_changes_nothing(monkeypatch: pyt
     found = []
     inner = bridge._called
     for reverse in (False, True):
-        monkeypatch.setattr(bridge, "_called", lambda *given, turned=reverse: sorted(inner(*given), reverse=turned))
+        turned = partial(sorted, reverse=reverse)
+        monkeypatch.setattr(bridge, "_called", lambda *given, turned=turned: dict(turned(inner(*given).items())))
         found.append(stablehlo.lower(graphdef.from_graph_def(program.graph_def)).code)
     assert found[0] == found[1]
 

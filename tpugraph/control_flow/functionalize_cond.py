@@ -12,7 +12,7 @@ phase reads of an earlier one is computed again, which only what has no effects 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tpugraph import ops
@@ -44,6 +44,11 @@ def raise_branches(graph: Graph) -> int:
             raise ConversionError("no Switch stands outside of all conditionals", node=graph.of_type(*ops.SWITCH)[0])
         made += _raise_one(graph, _predicate(switch), path)
     return made
+
+
+def finishing(nodes: Iterable[Node]) -> Callable[[Graph], object] | None:
+    """What is left to raise in a function of some nodes: their conditionals; None where they have none."""
+    return raise_branches if any(node.op in ops.SWITCH for node in nodes) else None
 
 
 def _let_through(graph: Graph) -> None:
@@ -272,7 +277,7 @@ def _need(
 def _save(graph: Graph, branch: _Branch, reads: Iterable[Tensor], name: str) -> str:
     arguments = [branch.reads.get(tensor, [tensor]) for tensor in reads]
     return scopes.make_function(graph, _function_name(name), branch.nodes, arguments, branch.results,
-                                finish=raise_branches)  # fmt: skip
+                                finish=finishing(branch.nodes))  # fmt: skip
 
 
 def _function_name(name: str) -> str:

@@ -132,7 +132,7 @@ def _raise_loop(frame: _Frame) -> None:
     label = "".join(c if c.isalnum() else "_" for c in frame.name)
     names = {
         key: scopes.make_function(
-            graph, f"tpugraph_{label}_{key}", nodes, arguments, returned, finish=functionalize_cond.raise_branches
+            graph, f"tpugraph_{label}_{key}", nodes, arguments, returned, finish=functionalize_cond.finishing(nodes)
         )
         for key, nodes, returned in (("cond", test, [frame.condition.inputs[0]]), ("body", body, results))
     }

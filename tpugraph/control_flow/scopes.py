@@ -1,4 +1,4 @@
-"""Parts of a graph as functions of its library: copied into a graph of their own, finished there, and saved."""
+"""Parts of a graph as functions of its library; what has to be edited first is copied into a graph of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make_function(
     *,
     finish: Callable[[Graph], object] | None = None,
 ) -> str:
-    """Copy nodes into a function of the library; returns its name. The nodes themselves stay where they are.
+    """Write nodes as a function of the library; returns its name. The nodes themselves stay where they are.
 
     Args:
         graph: the graph.
@@ -31,6 +31,22 @@ def make_function(
     Raises:
         GraphError: the body reads a tensor that is no argument.
     """
+    if finish is not None:
+        return _edited(graph, name, nodes, arguments, results, finish)
+    given = [group[0] for group in arguments]
+    alike = {tensor: group[0] for group in arguments for tensor in group[1:]}
+    return function_library.add_function(graph, name, [*nodes], given, results, alike, keep_names=True)
+
+
+def _edited(
+    graph: Graph,
+    name: str,
+    nodes: Iterable[Node],
+    arguments: Sequence[Sequence[Tensor]],
+    results: Sequence[Tensor],
+    finish: Callable[[Graph], object],
+) -> str:
+    """The same for a body that is edited first, as a graph of its own."""
     body = Graph()
     body.library, body.versions, body.source, body.stage = graph.library, graph.versions, graph.source, graph.stage
     given: list[Tensor] = []
@@ -41,8 +57,7 @@ def make_function(
         tensors.update(dict.fromkeys(group, given[-1]))
     copy_into(body, graph.topological_order(nodes), tensors)
     returned = [_returned(body, tensors, tensor) for tensor in results]
-    if finish is not None:
-        finish(body)
+    finish(body)
     found = [tensor.node.inputs[0] if tensor.node.op == RESULT else tensor for tensor in returned]
     inner = [node for node in body if node.op not in (ARGUMENT, RESULT)]
     function = function_library.add_function(body, name, inner, given, found, {}, keep_names=True)

@@ -167,50 +167,78 @@ def _numpy_name(kind: DType) -> str:
     return "object" if kind.name == "string" else kind.name
 
 
+@dataclass(frozen=True)
+class _Argument:
+    """An input or output of an op's definition: the attributes that say how many tensors it is and of which dtype, or ""."""
+
+    number: str
+    kinds: str
+    kind: str
+    fixed: DType | None
+
+    @property
+    def is_several(self) -> bool:
+        """Whether attributes say how many tensors it is."""
+        return bool(self.number or self.kinds)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the definition of an op says of its operands; read once, since reading a protobuf takes long."""
+
+    inputs: tuple[_Argument, ...]
+    outputs: tuple[_Argument, ...]
+    defaults: Mapping[str, Any]
+
+
 @cache
-def _definition(op: str) -> Any:
+def _form(op: str) -> _Form:
     found = ops.op_def(op)
     if found is None:
         raise GraphError(f"TensorFlow has no op '{op}'", fix="check the name of the op")
-    return found
+    defaults = {a.name: attr_codec.decode(a.default_value) for a in found.attr if a.HasField("default_value")}
+    return _Form(tuple(map(_argument, found.input_arg)), tuple(map(_argument, found.output_arg)), defaults)
+
+
+def _argument(argument: Any) -> _Argument:
+    fixed = attr_codec.dtype(argument.type) if argument.type else None
+    return _Argument(argument.number_attr, argument.type_list_attr, argument.type_attr, fixed)
 
 
 def _decided(op: str, inputs: Sequence[Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that operands decide: dtypes but those given, lists of dtypes, how many there are of one kind."""
     found: dict[str, Any] = {}
-    arguments = _definition(op).input_arg
-    several = len(inputs) - sum(not (a.number_attr or a.type_list_attr) for a in arguments)
+    arguments = _form(op).inputs
+    several = len(inputs) - sum(not argument.is_several for argument in arguments)
     place = 0
     for argument in arguments:
-        count = several if argument.number_attr or argument.type_list_attr else 1
+        count = several if argument.is_several else 1
         group = inputs[place : place + count]
         place += count
-        if argument.number_attr:
-            found[argument.number_attr] = count
-        if argument.type_list_attr:
-            found[argument.type_list_attr] = [tensor.dtype for tensor in group]
-        if argument.type_attr and argument.type_attr not in given and group:
-            found[argument.type_attr] = group[0].dtype
+        if argument.number:
+            found[argument.number] = count
+        if argument.kinds:
+            found[argument.kinds] = [tensor.dtype for tensor in group]
+        if argument.kind and argument.kind not in given and group:
+            found[argument.kind] = group[0].dtype
     return found
 
 
 def _output_kinds(op: str, attributes: Mapping[str, Any]) -> list[DType]:
     """The dtypes of the outputs."""
-    definition = _definition(op)
+    form = _form(op)
 
     def value(name: str) -> Any:
-        if name in attributes:
-            return attributes[name]
-        default = next(a for a in definition.attr if a.name == name)
-        if not default.HasField("default_value"):
+        known = attributes if name in attributes else form.defaults
+        if name not in known:
             raise GraphError(f"a new {op} lacks the attribute '{name}'", fix=f"give {name}=")
-        return attr_codec.decode(default.default_value)
+        return known[name]
 
     found: list[DType] = []
-    for argument in definition.output_arg:
-        if argument.type_list_attr:
-            found += value(argument.type_list_attr)
+    for argument in form.outputs:
+        if argument.kinds:
+            found += value(argument.kinds)
             continue
-        kind = value(argument.type_attr) if argument.type_attr else attr_codec.dtype(argument.type)
-        found += [kind] * (value(argument.number_attr) if argument.number_attr else 1)
+        kind = argument.fixed or value(argument.kind)
+        found += [kind] * (value(argument.number) if argument.number else 1)
     return found

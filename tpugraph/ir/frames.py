@@ -94,7 +94,13 @@ class _Frames:
         self.strict = strict
         self.of: dict[Node, str] = dict.fromkeys(graph, "")
         self.around: dict[str, str] = {"": ""}
-        inside = graph.descendants(graph.of_type(*ops.ENTER))  # what follows no Enter is in no loop
+        enters = graph.of_type(*ops.ENTER)
+        named: set[str] = {enter.attr("frame_name") for enter in enters}
+        if len(named) == 1 and not strict:  # no order is needed to tell what is in the only loop
+            self.around |= dict.fromkeys(named, "")
+            self.of |= dict.fromkeys(graph.descendants(enters, until=ops.EXIT), named.pop())
+            return
+        inside = graph.descendants(enters)  # what follows no Enter is in no loop
         for node in graph.topological_order(inside) if inside else ():
             around = self._read_from(node)
             self.of[node] = self._entered(node, around) if node.op in ops.ENTER else around

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tensorflow.core.framework import function_pb2, graph_pb2
@@ -14,7 +15,7 @@ from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.attrs import DType, Func, Shape
 from tpugraph.ir.walks import reached
-from tpugraph.support.errors import ConversionError
+from tpugraph.support.errors import ConversionError, GraphError
 
 _KEPT_IN_FUNCTIONS = frozenset({"_xla_propagate_compile_time_consts"})
 """Attributes of no op definition that mean something to XLA."""
@@ -182,7 +183,7 @@ def add_function(
     nodes: Sequence[Node],
     arguments: Sequence[Tensor],
     results: Sequence[Tensor],
-    constants: Mapping[Tensor, Node],
+    alike: Mapping[Tensor, Tensor],
     *,
     keep_names: bool = False,
 ) -> str:
@@ -194,8 +195,11 @@ def add_function(
         nodes: its body; every op that writes is run.
         arguments: what the body reads from outside, in order.
         results: what the function returns, in order.
-        constants: of other tensors that the body reads: the constant that is copied into the body.
+        alike: of other tensors that the body reads: the argument or the output of the body that they are the same as.
         keep_names: name the nodes of the body as in the graph, for messages about it, and not by short numbers.
+
+    Raises:
+        GraphError: the body reads a tensor that is none of these.
     """
     library = function_pb2.FunctionDefLibrary()
     if graph.library is not None:
@@ -207,15 +211,14 @@ def add_function(
     signature.name, signature.is_stateful = name, True
     for key in ("_XlaMustCompile", "_noinline"):
         function.attr[key].b = True
+    own = _labels(graph, nodes, len(arguments)) if keep_names else {node: f"n{i}" for i, node in enumerate(nodes)}
     names: dict[Tensor, str] = {}
+    for node, label in own.items():
+        names.update((Tensor(node, port), f"{label}:{text}") for port, text in enumerate(_output_names(node)))
     for index, tensor in enumerate(arguments):
         signature.input_arg.add(name=f"in{index}", type=tensor.dtype.number)
         names[tensor] = f"in{index}"
-    body = dict.fromkeys([*constants.values(), *nodes])
-    own = {node: node.name if keep_names else f"n{index}" for index, node in enumerate(body)}
-    for node, label in own.items():
-        names.update((node.out(port), f"{label}:{text}") for port, text in enumerate(_output_names(node)))
-    names.update((tensor, names[node.out()]) for tensor, node in constants.items())
+    names.update((tensor, names[same]) for tensor, same in alike.items())
     _fill_body(function, own, names)
     for index, tensor in enumerate(results):
         signature.output_arg.add(name=f"out{index}", type=tensor.dtype.number)
@@ -224,10 +227,19 @@ def add_function(
     return name
 
 
+def _labels(graph: Graph, nodes: Sequence[Node], count: int) -> dict[Node, str]:
+    """The names of nodes in a function: their own, but those that arguments have."""
+    taken = {f"in{index}" for index in range(count)}
+    return {node: graph.fresh_name(node.name) if node.name in taken else node.name for node in nodes}
+
+
 def _fill_body(function: Any, own: Mapping[Node, str], names: Mapping[Tensor, str]) -> None:
     """Give a function copies of nodes, under the names of ``own``; what they read is called as in ``names``."""
     for node, label in own.items():
-        inputs = [names[t] for t in node.inputs] + [f"^{own[c]}" for c in node.controls if c in own]
+        try:
+            inputs = [names[t] for t in node.inputs] + [f"^{own[c]}" for c in node.controls if c in own]
+        except KeyError as missing:
+            raise GraphError(f"the function reads '{missing.args[0]}', which it does not have", node=node) from None
         definition = function.node_def.add(name=label, op=node.op, input=inputs)
         for key, value in node.raw_attrs.items():
             if key[0] != "_" or key in _KEPT_IN_FUNCTIONS:
@@ -237,8 +249,11 @@ def _fill_body(function: Any, own: Mapping[Node, str], names: Mapping[Tensor, st
             function.control_ret[label] = label
 
 
-def _output_names(node: Node) -> list[str]:
+def _output_names(node: Node) -> Sequence[str]:
     """The outputs of a node as a function body writes them."""
+    single = _single_outputs(node.op)
+    if single is not None:
+        return single
     names: list[str] = []
     for output in ops.op_def(node.op).output_arg:
         count = 1
@@ -248,6 +263,15 @@ def _output_names(node: Node) -> list[str]:
             count = len(node.attr(output.type_list_attr))
         names.extend(f"{output.name}:{index}" for index in range(count))
     return names
+
+
+@cache
+def _single_outputs(op: str) -> tuple[str, ...] | None:
+    """The names of the outputs of an op of which each is one tensor; None of another op."""
+    outputs = ops.op_def(op).output_arg
+    if any(output.number_attr or output.type_list_attr for output in outputs):
+        return None
+    return tuple(f"{output.name}:0" for output in outputs)
 
 
 def sub_graph_def(names: Mapping[Node, str], inputs: Mapping[Tensor, str]) -> Any:

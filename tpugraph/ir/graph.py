@@ -121,8 +121,7 @@ class Graph(RewiredLinks):
         for consumer, node in used:
             if consumer not in doomed:
                 raise GraphError(f"cannot remove a node that '{consumer.name}' uses", node=node)
-        for node in doomed:
-            self._drop(node)
+        self._drop_all(doomed)
         self.edits.removed += len(doomed)
         return len(doomed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import count
 
 from tpugraph import ops
@@ -170,13 +170,23 @@ class Links:
                     stack.append(control)
         return seen
 
-    def descendants(self, nodes: Iterable[Node], *, data_only: bool = False) -> dict[Node, None]:
-        """The nodes and all that depends on them (a dict used as an ordered set)."""
+    def descendants(
+        self, nodes: Iterable[Node], *, data_only: bool = False, until: Container[str] = ()
+    ) -> dict[Node, None]:
+        """The nodes and all that depends on them (a dict used as an ordered set).
+
+        Args:
+            nodes: where the walk begins.
+            data_only: whether control edges are left out.
+            until: op types that the walk finds and does not go past.
+        """
         seen = dict.fromkeys(nodes)
         stack = list(seen)
         walked: set[Wait] = set()
         while stack:
             node = stack.pop()
+            if node.op in until:
+                continue
             for consumer, _ in node._uses:
                 if consumer not in seen:
                     seen[consumer] = None
@@ -202,6 +212,16 @@ class Links:
         self._unlink(node)
         del self._nodes[node.name]
         del self._of_op[node.op][node]
+
+    def _drop_all(self, nodes: Mapping[Node, None]) -> None:
+        """Drop nodes that nothing else uses."""
+        for node in nodes:
+            for index, (producer, _) in enumerate(node.inputs):
+                if producer not in nodes:
+                    producer._uses.pop(_new(Use, (node, index)), None)
+            node._uses.clear()
+            assign(node, "inputs", ())
+            self._drop(node)
 
     def _set_op(self, node: Node, op: str) -> None:
         del self._of_op[node.op][node]

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -111,11 +111,13 @@ def _registered(graph: Graph, function: str) -> Iterator[str]:
     from tensorflow.python.eager import context
 
     library = function_library.functions_named(graph)
-    called = sorted(_called(library, function))  # attributes come in an order of their own in each process
-    digest = hashlib.sha256(b"".join(library[name].SerializeToString(deterministic=True) for name in called))
+    called = _called(library, function)
+    digest = hashlib.sha256()  # attributes come in an order of their own in each process
+    for name in sorted(called):
+        digest.update(library[name].SerializeToString(deterministic=True))
     names = {name: f"{name}_{digest.hexdigest()[:16]}" for name in called}
-    for name in called:
-        context.context().add_function_def(_renamed(library[name], names))
+    for name, calls in called.items():
+        context.context().add_function_def(_renamed(library[name], calls, names))
     try:
         yield names[function]
     finally:
@@ -123,34 +125,43 @@ def _registered(graph: Graph, function: str) -> Iterator[str]:
             context.context().remove_function(names[name])
 
 
-def _renamed(function: Any, names: dict[str, str]) -> Any:
+def _renamed(function: Any, calls: list[int], names: dict[str, str]) -> Any:
     copy = type(function)()
     copy.CopyFrom(function)
     copy.signature.name = names[copy.signature.name]
-    for node in copy.node_def:
+    for node in (copy.node_def[index] for index in calls):
         node.op = names.get(node.op, node.op)
-        for value in node.attr.values():
-            for named in [value.func] if value.WhichOneof("value") == "func" else value.list.func:
-                named.name = names.get(named.name, named.name)
+        for named in _named_in(node):
+            named.name = names.get(named.name, named.name)
     return copy
 
 
-def _called(library: dict[str, Any], function: str) -> set[str]:
-    """The function and those that it calls, directly or not."""
-    found: set[str] = set()
+def _called(library: dict[str, Any], function: str) -> dict[str, list[int]]:
+    """The function and those that it calls, directly or not; of each, which of its nodes call others."""
+    found: dict[str, list[int]] = {}
     stack = [function]
     while stack:
         name = stack.pop()
         if name in found:
             continue
-        found.add(name)
-        for node in library[name].node_def:
-            for value in node.attr.values():
-                named = [value.func] if value.WhichOneof("value") == "func" else value.list.func
-                stack.extend(f.name for f in named if f.name in library)
-            if node.op in library:
-                stack.append(node.op)
+        nodes = library[name].node_def
+        calls = found[name] = [index for index, node in enumerate(nodes) if _takes_functions(node.op)]
+        for node in (nodes[index] for index in calls):
+            stack += [called for called in (node.op, *(f.name for f in _named_in(node))) if called in library]
     return found
+
+
+@cache
+def _takes_functions(op: str) -> bool:
+    """Whether an op calls functions: its definition says so, or it has none, as a function that is called by its name."""
+    definition = ops.op_def(op)
+    return definition is None or any("func" in attribute.type for attribute in definition.attr)
+
+
+def _named_in(node: Any) -> list[Any]:
+    """The functions that the attributes of a node name."""
+    values = node.attr.values()
+    return [f for value in values for f in ([value.func] if value.WhichOneof("value") == "func" else value.list.func)]
 
 
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")

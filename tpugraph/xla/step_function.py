@@ -90,11 +90,11 @@ def _outputs(graph: Graph) -> dict[str, Tensor]:
 
 
 def _device_loop(graph: Graph, limit: Node) -> DeviceLoop:
-    frame_of = analysis.frames(graph)
     for condition in graph.of_type(*ops.LOOP_COND):
         loop = counted(condition) if in_cluster(condition) else None
         if loop is not None and loop.limit is limit and loop.counter.switches:
-            return DeviceLoop(frame_of[condition], condition, loop.counter.switches[0].out(1))
+            frame = loop.counter.enter.attr("frame_name")
+            return DeviceLoop(frame, condition, loop.counter.switches[0].out(1))
     raise RunError(f"the cluster has no loop over its number of iterations{_why(graph)}", origin=graph.source,
                    fix="give a training graph that tpugraph or TPUEstimator made")  # fmt: skip
 

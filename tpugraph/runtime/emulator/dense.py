@@ -173,8 +173,9 @@ def _replace(graph: Graph, chosen: NodeSet) -> Node:
                if any(use.node not in chosen for use in node.uses(port))]  # fmt: skip
     waits = dict.fromkeys(c for node in chosen for c in node.controls if c not in chosen)
     name = function_library.add_function(
-        graph, "tpugraph_step", list(chosen), [*values, *variables], results, constants
-    )
+        graph, "tpugraph_step", [*constants.values(), *chosen], [*values, *variables], results,
+        {t: constant.out() for t, constant in constants.items()},
+    )  # fmt: skip
     call = graph.add(
         "XlaLaunch",
         "tpugraph/step",
