@@ -81,5 +81,5 @@ def test_a_sum_over_groups_of_cores_is_left_alone() -> None:
         ([[0, 1, 2, 3]], tf.uint32, False),
     ):
         graph = build(groups, kind)
-        assert reduce_over_all(graph, graph["sum"], 4, 0) == taken
+        assert reduce_over_all(graph, graph["sum"], 4, {}) == taken
         assert graph["sum"].op == ("CollectiveReduceV2" if taken else "CrossReplicaSum")

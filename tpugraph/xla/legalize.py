@@ -27,14 +27,15 @@ def make_quick(graph: Graph) -> None:
         _REWRITES[node.op](graph, node)
 
 
-def reduce_over_all(graph: Graph, node: Node, cores: int, number: int) -> bool:
+def reduce_over_all(graph: Graph, node: Node, cores: int, keys: dict[Tensor, list[Tensor]]) -> bool:
     """Turn a CrossReplicaSum over all cores into a CollectiveReduceV2, which XLA has a plain kernel for.
 
     Args:
         graph: the graph.
         node: the sum.
         cores: the number of cores.
-        number: another one for each sum.
+        keys: by the groups of sums, what the op is told of them: its size, and the keys of the group and the instance, which
+            XLA has no use for, as all cores run one program. What is made for this sum is added.
 
     Returns:
         False where the sum is over groups of cores, or of a dtype that the op does not take: it stays as it is.
@@ -43,9 +44,10 @@ def reduce_over_all(graph: Graph, node: Node, cores: int, number: int) -> bool:
     whole = groups.node.op in ops.CONSTANTS and sorted(groups.node.attr("value").ravel().tolist()) == list(range(cores))
     if node.attr("T").name not in _COLLECTIVE or not whole or len(groups.node.attr("value")) != 1:
         return False
-    keys = [_constant(graph, node, np.asarray(key, np.int32), value) for key in (cores, 1, number + 1)]
+    if groups not in keys:
+        keys[groups] = [_constant(graph, node, np.asarray(key, np.int32), groups) for key in (cores, 1, 1)]
     kinds = {"T": node.attr("T"), "merge_op": "Add", "final_op": "Id"}
-    graph.retype(node, "CollectiveReduceV2", inputs=[value, *keys], attrs=kinds)
+    graph.retype(node, "CollectiveReduceV2", inputs=[value, *keys[groups]], attrs=kinds)
     return True
 
 

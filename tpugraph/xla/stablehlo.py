@@ -117,7 +117,8 @@ def _variable_shapes(graph: Graph) -> dict[str, tuple[str, tuple[int, ...]]]:
 def _all_reduces(found: Cluster) -> int:
     """Turn CrossReplicaSum into XLA's all-reduce; returns how many there are."""
     nodes = found.graph.of_type("CrossReplicaSum")
-    for index, node in enumerate(nodes):
+    keys: dict[Tensor, list[Tensor]] = {}
+    for node in nodes:
         kind = node.attr("T")
         if found.num_replicas == 1:
             found.graph.retype(node, "Identity", inputs=node.inputs[:1], attrs={"T": kind})
@@ -127,7 +128,7 @@ def _all_reduces(found: Cluster) -> int:
                 f"XLA has no all-reduce of {kind}", node=node, fix=f"cast it to one of {', '.join(sorted(REDUCED))}"
             )
         total = _widened(found.graph, node) if kind.name in _HALVES else node
-        if not reduce_over_all(found.graph, total, found.num_replicas, index):
+        if not reduce_over_all(found.graph, total, found.num_replicas, keys):
             attributes = {"T": total.attr("T"), "reduce_op": "Add", "mode": "CrossReplica"}
             found.graph.retype(total, "XlaAllReduce", attrs=attributes)
     return len(nodes) if found.num_replicas > 1 else 0
