@@ -34,7 +34,7 @@ class GrowTwice(Pass):
 
     def run(self, graph: Graph) -> None:
         for _ in range(self.count):
-            graph.add("Test", self.word)
+            graph.add("NoOp", self.word)
 
 
 @dataclass(frozen=True)
