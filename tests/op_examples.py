@@ -126,6 +126,7 @@ MaxPoolWithArgmax: n543; ksize=[1,2,2,1], strides=[1,1,1,1], padding='SAME'
 MaxPoolWithArgmax: 2543; ksize=[1,2,2,1], strides=[1,1,1,1], padding='SAME', include_batch_in_index=True
 MaxPoolGradWithArgmax: n543, n323, n323<9; Targmax=tf.int64, ksize=[1,2,2,1], strides=[1,2,2,1], padding='SAME'
 ExtractImagePatches: n543; ksizes=[1,2,2,1], strides=[1,1,1,1], rates=[1,1,1,1], padding='SAME'
+ExtractVolumePatches: n5433; ksizes=[1,2,2,2,1], strides=[1,1,1,1,1], padding='SAME'
 SpaceToDepth: n643; block_size=2
 DepthToSpace: n234; block_size=2
 SpaceToBatch: 264c, =[[0,0],[0,0]]; block_size=2
@@ -395,11 +396,15 @@ class Case:
         for arg in self.places:
             for inferred in (arg.type_attr, arg.number_attr, arg.type_list_attr):
                 arguments.pop(inferred, None)
+        unsaid = [a.name for a in self.definition.attr if arguments.get(a.name, "") is None and a.type not in _UNSET]
+        assert not unsaid, (
+            f"{self.record.name} has no default of '{unsaid[0]}': a line in tests/op_examples.py gives one"
+        )
         others = iter([name for name in names if name not in arguments and name != "name"])  # renamed, in order
         return function(**{name if name in names else next(others): value for name, value in arguments.items()})
 
 
-_UNSET = {"type": tf.float32}
+_UNSET = {"type": tf.float32, "shape": None}
 """Values of attributes that an example leaves open though they have no default."""
 
 

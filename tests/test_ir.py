@@ -140,7 +140,7 @@ EDITS: dict[str, tuple[Callable[[Graph], object], str]] = {
         lambda g: g.replace_uses(g["b"].out(), g["a"].out(), where=lambda u: u.node.name == "d"), "+0 -0 ~1"),
     "replace_control_uses": (lambda g: g.replace_control_uses(g["b"], [g["a"]]), "+0 -0 ~1"),
     "insert_between": (lambda g: g.insert_between(g["b"].out(), "Test", "between"), "+1 -0 ~2"),
-    "retype": (lambda g: g.retype(g["d"], "Other"), "+0 -0 ~1"),
+    "retype": (lambda g: g.retype(g["d"], "IdentityN", attrs={"T": [attrs.dtype("int32")] * 2}), "+0 -0 ~1"),
     "set_attr": (lambda g: g.set_attr(g["d"], "x", 1), "+0 -0 ~1"),
     "set_device": (lambda g: g.set_device(g["d"], "/cpu:0"), "+0 -0 ~1"),
     "set_device to what it is": (lambda g: g.set_device(g["d"], ""), "+0 -0 ~0"),
@@ -170,6 +170,8 @@ REFUSED: dict[str, tuple[Callable[[Graph, Graph], object], list[str]]] = {
     "set_inputs to a stranger": (lambda g, o: g.set_inputs(g["d"], [g["a"].out(), o["a"].out()]), ["inputs of 'd'"]),
     "set_controls to a stranger": (lambda g, o: g.set_controls(g["d"], [g["a"], o["a"]]), ["control inputs of 'd'"]),
     "replace_uses by a stranger": (lambda g, o: g.replace_uses(g["b"].out(), o["a"].out()), ["not in this graph"]),
+    "retype to what is no op": (lambda g, _: g.retype(g["d"], "Matmul"),
+                                ["'d' cannot become Matmul: this TensorFlow does not know that op", "did you mean MatMul?"]),
     "retype with a stranger": (lambda g, o: g.retype(g["d"], "X", inputs=[o["a"].out()]), ["not in this graph"]),
     "set_attr of a stranger": (lambda g, o: g.set_attr(o["d"], "x", 1), ["attribute 'x'"]),
     "a node that is not there": (lambda g, _: g["nothing"], ["there is no node 'nothing'"]),
@@ -226,8 +228,8 @@ def test_clone_follows_replacements() -> None:
 
 def test_retype_keeps_marks_and_drops_the_rest() -> None:
     graph = testing.parse('x = Old() {T: int32, _mark: "m", _output_shapes: ([2])}')
-    graph.retype(graph["x"], "New", attrs={"U": 1})
-    assert testing.graph_text(graph) == 'x = New() {U: 1, _mark: "m"}\n'
+    graph.retype(graph["x"], "NoOp", attrs={"U": 1})
+    assert testing.graph_text(graph) == 'x = NoOp() {U: 1, _mark: "m"}\n'
 
 
 def test_touched_nodes_are_told_once() -> None:
@@ -277,4 +279,3 @@ def test_retype_refuses_another_number_of_inputs() -> None:
     graph.retype(graph["x"], "AddN", attrs={"N": 1, "T": attrs.dtype("float32")})
     with pytest.raises(GraphError, match="it has 1 inputs, and AddN takes 3"):
         graph.retype(graph["y"], "AddN", attrs={"N": 3, "T": attrs.dtype("float32")})
-    graph.retype(graph["y"], "Unheard")  # of an unknown op nothing is said

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from models import corpus
 from tpugraph import cli
-from tpugraph.ir import graphdef
+from tpugraph.ir import Graph, Node, attrs, graphdef
 from tpugraph.passes import PASSES
-from tpugraph.support.errors import UsageError
+from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.tpu import own_passes
-from tpugraph.tpu.pipeline import Pass, parse_passes
+from tpugraph.tpu.pipeline import Pass, Pipeline, parse_passes
 
 IRIS = Path(__file__).parent / "data" / "corpus" / "iris_dnn" / "model.pb"
 NAMES = [step.name for step in PASSES]
@@ -36,6 +38,19 @@ class WithoutSummaries(tpugraph.Pass):
 NOT_A_CLASS = 3
 class NoPass: pass
 '''
+
+FLOAT = attrs.dtype("float32")
+MEND = "TensorFlow took the graph before the pass 'edit': mend the pass"
+
+
+@dataclass(frozen=True)
+class Edit(Pass):
+    """A node was edited."""
+
+    edit: Callable[[Graph, Node], object]
+
+    def run(self, graph: Graph) -> None:
+        self.edit(graph, graph["dense/MatMul"])
 
 
 @pytest.fixture
@@ -123,6 +138,64 @@ def test_what_is_wrong_is_said(module: str, capsys: pytest.CaptureFixture[str], 
     error = capsys.readouterr().err
     assert all(word.format(module=module) in error for word in words), error
     assert "Traceback" not in error
+
+
+def _negated(graph: Graph, product: Node) -> None:
+    graph.insert_between(product.out(), "Neg", "negated", attrs={"T": FLOAT})
+
+
+def _as_integers(graph: Graph, product: Node) -> None:
+    graph.insert_between(product.out(), "Cast", "cast", attrs={"SrcT": FLOAT, "DstT": attrs.dtype("int32")})
+
+
+def _call(graph: Graph, product: Node) -> None:
+    kinds = {"Tin": [FLOAT], "Tout": [FLOAT]}
+    graph.insert_between(product.out(), "PartitionedCall", "call", attrs={"f": attrs.Func("nowhere"), **kinds})
+
+
+def _read_what_is_gone(graph: Graph, product: Node) -> None:
+    gone = graph.add("NoOp", "gone")
+    graph.remove(gone)
+    graph.add_control(product, gone)
+
+
+BROKEN: dict[str, tuple[Callable[[Graph, Node], object], str, str]] = {
+    "an op set by hand": (lambda g, n: setattr(n, "op", "Neg"), "the op of a node cannot be set", "graph.retype"),
+    "a name set by hand": (lambda g, n: setattr(n, "name", "y"), "the name of a node cannot be set", "graph.add(op, name)"),
+    "an unknown op": (lambda g, n: g.retype(n, "Matmull"), "cannot become Matmull: this TensorFlow does not", "mean MatMul?"),
+    "a new node of an unknown op": (lambda g, n: g.insert_between(n.out(), "Mine", "mine"), "the op Mine is not known", MEND),
+    "a number of inputs": (lambda g, n: g.retype(n, "Neg"), "has 2 inputs, and Neg takes 1", "give inputs="),
+    "a new node of too few inputs": (lambda g, n: g.add("MatMul", "x", [n.out()], attrs={"T": FLOAT}), "has 1 inputs, but", ""),
+    "an attribute that is missing": (lambda g, n: g.set_attr(n, "T", None), "well_formed: the attribute 'T' is missing", ""),
+    "an attribute of another kind": (lambda g, n: g.set_attr(n, "transpose_a", 7), "'int' when 'bool' expected", MEND),
+    "another dtype": (_as_integers, "was passed int32", MEND),
+    "other shapes": (lambda g, n: g.set_attr(n, "transpose_b", True), "Dimensions must be equal", MEND),
+    "an output that is not there": (lambda g, n: g.replace_uses(n.out(), n.out(3)), "invalid output 3", MEND),
+    "a cycle": (lambda g, n: g.set_input(n, 0, n.uses()[0].node.out()), "a cycle that is no loop: dense/MatMul <- ", MEND),
+    "a cycle of waiting": (lambda g, n: g.add_control(n, n.uses()[0].node), "a cycle that is no loop", MEND),
+    "an input of another graph": (lambda g, n: g.set_input(n, 0, corpus("iris_dnn").graph()[n.name].out()), "not in this", ""),
+    "waiting for nothing": (_read_what_is_gone, "control inputs of 'dense/MatMul': the node is not in this graph", ""),
+    "a function that is not there": (_call, "calls the function 'nowhere', which is not in the graph's library", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_pass_that_breaks_the_graph_is_named(kind: str) -> None:
+    edit, words, fix = BROKEN[kind]
+    graph = corpus("iris_dnn").graph()
+    with pytest.raises(TpuGraphError) as caught:
+        Pipeline([Edit(_negated), Edit(edit), Edit(_negated)]).run(graph)
+    error = caught.value
+    assert (error.stage or "").removeprefix("after ") == "edit"
+    assert words in error.fault
+    assert error.node is not None
+    assert fix in (error.fix or "")
+
+
+def test_a_graph_that_is_broken_before_is_no_fault_of_the_pass() -> None:
+    graph = corpus("iris_dnn").graph()
+    graph.set_attr(graph["dense/MatMul"], "transpose_b", True)
+    Pipeline([Edit(_negated)]).run(graph)
 
 
 def test_a_module_that_does_not_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

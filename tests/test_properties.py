@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from models import assert_cores_are_the_whole_batch, batches, rows_of, tf1, trace, variable
 from tpugraph import testing
 from tpugraph.compiler import convert
-from tpugraph.ir import Graph, graphdef
+from tpugraph.ir import Graph, attrs, graphdef
 from tpugraph.ir.graphdef import serialize
 from tpugraph.support.errors import GraphError
 from tpugraph.tpu.invariants import INVARIANTS
@@ -172,7 +172,8 @@ def apply(graph: Graph, edit: tuple[int, int, int, int]) -> None:
     elif kind == 7:
         graph.replace_control_uses(a, [b])
     elif kind == 8:
-        graph.retype(a, "Other", inputs=[b.out(port)] if port else None, attrs={"x": port})
+        inputs = [b.out(port)] if port else list(a.inputs)
+        graph.retype(a, "IdentityN", inputs=inputs, attrs={"T": [attrs.dtype("float32")] * len(inputs)})
     else:
         graph.remove_dead([a, b])
 

@@ -5,11 +5,12 @@ The inputs are those of a batch of four rows: ``x`` [4, 6] and ``ids`` [4], and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import ModuleType
 
 import pytest
 
-from tpugraph import analysis, testing
+from tpugraph import analysis, ops, testing
 from tpugraph.analysis import dimensions, evidence, placing, shapes
 from tpugraph.analysis.dimension_rules import (
     arithmetic_ties,
@@ -191,6 +192,11 @@ def test_a_constant_that_nothing_speaks_for_is_a_number_of_the_model() -> None:
     graph = read("count = Const() {dtype: float32, value: float32[]4.0}\n    y = Mul(x, count) {T: float32}")
     elements = found_dimensions(graph).elements(graph["count"].out())
     assert not follows_batch((elements or [None])[0] or 0)
+
+
+@pytest.mark.parametrize("rules", [dimensions.RULES, placing.RULES])
+def test_every_rule_is_of_ops_that_there_are(rules: Mapping[str, object]) -> None:
+    assert [op for op in rules if op and ops.op_def(op) is None] == []
 
 
 def test_the_product_of_two_sizes_follows_the_batch_with_them() -> None:

@@ -97,10 +97,6 @@ def _shape_vector(tensor: Tensor) -> Answer:
     return _static(tensor.node.inputs[0].shape)
 
 
-def _crossed_vector(tensor: Tensor) -> Answer:
-    return (yield crossed, tensor)
-
-
 def _completed(tensor: Tensor) -> Answer:
     """The shape that a sparse tensor gets: a -1 in it is what is left of the elements."""
     wanted = yield vector, tensor.node.inputs[2]
@@ -157,7 +153,7 @@ _VECTORS: dict[str, Rule] = {
     "SparseReshape": _completed,
     "DeserializeSparse": _deserialized,
     **dict.fromkeys(("ParseExample", "ParseExampleV2"), _parsed),
-    "SparseCross": _crossed_vector,
+    "SparseCross": crossed,
     **dict.fromkeys(ops.PACKS, _packed),
     **dict.fromkeys(ops.PLAIN_SLICES, _sliced),
 }

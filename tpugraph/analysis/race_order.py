@@ -46,17 +46,6 @@ def settle(graph: Graph, roots: Iterable[Node], order: str, *, in_branches_alone
     return OrderedRaces(order, tuple(named))
 
 
-def put_reads_first(graph: Graph, roots: Iterable[Node], races: Iterable[Race]) -> list[Race]:
-    """Let each write wait for the reads that race with it; returns the races that are left.
-
-    A read in a branch or a loop is waited for where its branches join or its loop is left; a write in a loop is let alone.
-    """
-    found = list(races)
-    waits = _reads_first(graph, roots, found)
-    _wait(graph, ((race.write, ends) for race, ends in waits.items()))
-    return [race for race in found if race not in waits]
-
-
 def put_writes_first(graph: Graph, roots: Iterable[Node], races: Iterable[Race]) -> list[Race]:
     """Let each read wait for the writes that race with it; returns the races that are left.
 

@@ -116,6 +116,9 @@ def import_graph_def(graph_def: Any, *, source: str = "", graph: Graph | None = 
 def _refused(words: str, source: str, graph: Graph | None) -> GraphError:
     """TensorFlow's refusal, with the node that its words name."""
     names = [group for match in _NODE_IN_MESSAGE.finditer(words) for group in match.groups() if group]
+    unknown = None if graph is None else next((node for node in graph if not graph.knows_op(node.op)), None)
+    if unknown is not None:  # TensorFlow says only that there is such an op
+        names, words = [unknown.name], f"the op {unknown.op} is not known to it"
     for node_name, fault in filter(None, map(shape_guards.words, names)):
         names, words = [node_name], fault
     name = next((name for name in names if graph is not None and name in graph), names[0] if names else None)

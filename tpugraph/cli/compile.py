@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tpugraph import __version__
+from tpugraph.analysis import num_replicas
 from tpugraph.cli import programs
 from tpugraph.cli.console import Console, Outcome
 from tpugraph.cli.convert import check_writable
 from tpugraph.cli.flags import Parsed, rebinds
-from tpugraph.cli.tpu_compiler import ask, largest_batch, lower, replicas, size_text
+from tpugraph.cli.tpu_compiler import ask, largest_batch, lower, size_text
 from tpugraph.compiler import adopt_tpu_estimator
 from tpugraph.ir import Graph, graphdef
 from tpugraph.runtime import batch_search
@@ -46,7 +47,7 @@ def run(flags: Parsed, console: Console) -> Outcome:
     program = programs.load(flags, console)
     graph = graphdef.from_graph_def(program.graph_def, source=flags.model)
     if for_tpu:
-        topologies.check(flags["topology"], replicas(graph))
+        topologies.check(flags["topology"], num_replicas(graph))
     if "tpugraph/train" not in graph:
         adopt_tpu_estimator.add_entry_points(graph)
     module = lower(batch_search.with_rows(graph, None), console)

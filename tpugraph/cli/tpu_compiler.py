@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from tpugraph.analysis import num_replicas
 from tpugraph.cli.console import Console, interruptible, stderr_held_back
 from tpugraph.ir import Graph
 from tpugraph.runtime import batch_search
@@ -75,13 +76,9 @@ def largest_batch(graph: Graph, topology: str, console: Console, *, loud: bool =
 
     found = batch_search.search(batch_search.rows_of(graph), attempt, memory)
     least = "at least " if found == batch_search.MOST else ""
-    console.say(f"largest     {least}{found:,} rows per core, {found * replicas(graph):,} on {replicas(graph)} cores")
+    cores = num_replicas(graph)
+    console.say(f"largest     {least}{found:,} rows per core, {found * cores:,} on {cores} cores")
     return found
-
-
-def replicas(graph: Graph) -> int:
-    """The cores that a TPU graph is for."""
-    return int(graph.of_type("TPUReplicateMetadata")[0].attr("num_replicas"))
 
 
 def size_text(count: int) -> str:

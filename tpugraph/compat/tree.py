@@ -114,15 +114,6 @@ def symbol_of(path: str, name: str) -> Symbol | None:
     return PAGES.get(path, {}).get(name)
 
 
-def is_there(path: str, name: str) -> bool:
-    """Whether a name of a module stands for something."""
-    try:
-        find(path, name)
-    except (AttributeError, MissingModuleError):
-        return False
-    return True
-
-
 def _children(path: str) -> set[str]:
     """The modules right below a module of the tree."""
     start = f"{path}." if path else ""

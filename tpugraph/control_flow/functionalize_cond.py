@@ -19,6 +19,7 @@ from tpugraph import ops
 from tpugraph.control_flow import scopes
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import Func
+from tpugraph.ir.regions import decides
 from tpugraph.ir.walks import source_of
 from tpugraph.support.errors import ConversionError
 
@@ -42,7 +43,7 @@ def raise_branches(graph: Graph) -> int:
         switch = next((n for n in graph.topological_order() if n.op in ops.SWITCH and not path[n]), None)
         if switch is None:
             raise ConversionError("no Switch stands outside of all conditionals", node=graph.of_type(*ops.SWITCH)[0])
-        made += _raise_one(graph, _predicate(switch), path)
+        made += _raise_one(graph, decides(switch), path)
     return made
 
 
@@ -63,7 +64,7 @@ def _let_through(graph: Graph) -> None:
     given = dict.fromkeys(crossing for node in results for crossing in path[node])
     for switch in graph.of_type(*ops.SWITCH):
         for side in (0, 1):
-            if (_predicate(switch), side) in given:
+            if (decides(switch), side) in given:
                 graph.replace_uses(switch.out(side), switch.inputs[0])
 
 
@@ -73,11 +74,6 @@ def has_effects(node: Node) -> bool:
 
 
 # --------------------------------------------------------------------------- what runs when
-
-
-def _predicate(switch: Node) -> Tensor:
-    """The tensor that decides, behind the identities that ``tf.cond`` puts before it."""
-    return source_of(switch.inputs[1])
 
 
 def _awaited(borders: Iterable[Node]) -> dict[Node, None]:
@@ -114,7 +110,7 @@ def _paths(graph: Graph) -> dict[Node, Path]:
 
 def _path_of(tensor: Tensor, found: dict[Node, Path]) -> Path:
     path = found[tensor.node]
-    return (*path, (_predicate(tensor.node), tensor.port)) if tensor.node.op in ops.SWITCH else path
+    return (*path, (decides(tensor.node), tensor.port)) if tensor.node.op in ops.SWITCH else path
 
 
 def _joined(merge: Node, paths: list[Path]) -> Path:
@@ -151,7 +147,7 @@ class _Branch:
 
 def _raise_one(graph: Graph, predicate: Tensor, path: dict[Node, Path]) -> int:
     inside = {node: p[0][1] for node, p in path.items() if p and p[0][0] == predicate}
-    borders = {n for n in path if n.op in ops.SWITCH and not path[n] and _predicate(n) == predicate}
+    borders = {n for n in path if n.op in ops.SWITCH and not path[n] and decides(n) == predicate}
     joins = [n for n in path if n.op in ops.MERGE and not path[n] and _joins(n, predicate, path)]
     phases = _phases(graph, inside, borders, joins)
     made = 0

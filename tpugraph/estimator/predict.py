@@ -14,7 +14,6 @@ from tpugraph.estimator.models import CoresModel
 from tpugraph.estimator.plain_session import HookedRuns, PlainModel
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError, RunError
 
-tf1 = tf.compat.v1
 _MOST_BATCHES = 32
 """Of a loop of prediction: all of its rows are held at once, and are made in vain where the generator is left."""
 

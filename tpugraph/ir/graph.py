@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from tpugraph import ops
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.countdown import is_back_edge
 from tpugraph.ir.node import Node, Output, Tensor, Use, assign
@@ -17,6 +18,7 @@ from tpugraph.ir.rewired_links import RewiredLinks
 from tpugraph.ir.serving_signatures import Signature
 from tpugraph.ir.tracked_links import Edits, Note
 from tpugraph.support.errors import GraphError
+from tpugraph.support.suggestions import did_you_mean
 
 __all__ = ["Edits", "Graph", "Node", "Note", "Output", "Tensor", "Use", "is_back_edge"]
 
@@ -43,6 +45,11 @@ class Graph(RewiredLinks):
 
     def __repr__(self) -> str:
         return f"<Graph{f' of {self.source}' if self.source else ''}: {len(self):,} nodes>"
+
+    def knows_op(self, op: str) -> bool:
+        """Whether a node can be of an op type: one of TensorFlow's, or a function of the library."""
+        functions = () if self.library is None else self.library.function
+        return ops.op_def(op) is not None or any(function.signature.name == op for function in functions)
 
     # ------------------------------------------------------------------ editing
 
@@ -172,9 +179,12 @@ class Graph(RewiredLinks):
         """Turn ``node`` into another op under the same name; ``attrs`` replaces all attributes but ``_`` ones.
 
         Raises:
-            GraphError: the other op takes another number of inputs.
+            GraphError: there is no such op, or it takes another number of inputs.
         """
         self._check_members((node, *(t.node for t in inputs or ())), f"new inputs of '{node.name}'")
+        if not self.knows_op(op):
+            raise GraphError(f"'{node.name}' cannot become {op}: this TensorFlow does not know that op", node=node,
+                             fix=did_you_mean(op, ops.records(), "load its library with tf.load_op_library before"))  # fmt: skip
         given = node._attrs if attrs is None else {key: attr_codec.encode(value) for key, value in attrs.items()}
         wanted, count = attr_codec.arity(op, given), len(node.inputs if inputs is None else inputs)
         if wanted is not None and wanted != count:

@@ -81,6 +81,7 @@ op("FractionalMaxPool FractionalAvgPool", instead="tf.nn.max_pool2d or tf.nn.avg
 # --------------------------------------------------------------------------- images
 
 op("ExtractImagePatches SpaceToDepth DepthToSpace", dims="n*** -> n***", linear="all")
+op("ExtractVolumePatches", dims="n**** -> n****", linear="all")
 op("SpaceToBatch BatchToSpace", dims="***c, - -> ***c", linear="0")
 op("SpaceToBatchND BatchToSpaceND", linear="0", constants=(1, 2))
 op("ResizeBilinear", dims="n**c, - -> n**c", linear="0", constants=(1,))

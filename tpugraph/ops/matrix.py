@@ -113,6 +113,7 @@ op("Lu", dims="...** -> ...**, ...*")
 op("MatrixSolve MatrixTriangularSolve BandedTriangularSolve TridiagonalSolve", dims="...**, ...Ik -> ...Ik", linear="1")
 op("MatrixSolveLs", dims="...**, ...*k, - -> ...*k", linear="1")
 op("TridiagonalMatMul", dims="...**, ...**, ...**, ...*k -> ...*k", linear="0+1+2,3")
+op("IsotonicRegression", dims="bI -> bI, bI")
 
 # --------------------------------------------------------------------------- Fourier transforms
 

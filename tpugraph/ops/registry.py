@@ -47,6 +47,13 @@ def required_attrs(op: str) -> frozenset[str]:
 
 
 @cache
+def function_attrs(op: str) -> frozenset[str]:
+    """The attributes of an op type that name a function; none are known of an unknown op."""
+    definition = op_def(op)
+    return frozenset(() if definition is None else (a.name for a in definition.attr if a.type == "func"))
+
+
+@cache
 def attr_names(op: str) -> frozenset[str]:
     """The attributes that an op type has; none are known of an unknown op."""
     definition = op_def(op)

@@ -109,11 +109,11 @@ def check_pass(
         >>> from dataclasses import dataclass
         >>> @dataclass(frozen=True)
         ... class Rename(Pass):
-        ...     "Old ops are new."
+        ...     "Old ops do nothing."
         ...     def run(self, graph):
         ...         for node in graph.of_type("Old"):
-        ...             graph.retype(node, "New")
-        >>> _ = check_pass(Rename(), "x = Old()", "x = New()", edits="+0 -0 ~1")
+        ...             graph.retype(node, "NoOp")
+        >>> _ = check_pass(Rename(), "x = Old()", "x = NoOp()", edits="+0 -0 ~1")
 
     Raises:
         AssertionError: the text differs (a diff is shown), or the edits do.
@@ -151,7 +151,7 @@ def check_golden(
         # What this case shows.
         x = Old()
         === after +0 -0 ~1
-        x = New()
+        x = NoOp()
 
     Example:
         >>> check_golden(MyPass(), "tests/golden/my-pass/simple.txt")  # doctest: +SKIP

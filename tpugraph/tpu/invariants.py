@@ -10,6 +10,7 @@ from tpugraph.analysis import NodeSet, in_cluster
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.step import DeviceEnds, Partitioned
 from tpugraph.ir import Graph, Node, attrs
+from tpugraph.ir.function_library import functions_named
 from tpugraph.ir.walks import readers
 from tpugraph.support.errors import ConversionError, InvariantError
 
@@ -80,7 +81,7 @@ def _invariant(check: Check) -> Check:
 
 @_invariant
 def _well_formed(graph: Graph) -> Iterator[Violation]:
-    """Every edge leads to a node of the graph, use-lists agree with inputs, no input and no attribute is missing."""
+    """Every edge leads to a node of the graph, no input, no attribute and no called function is missing."""
     for node in graph.take_touched():
         for index, (producer, port) in enumerate(node.inputs):
             if graph.get(producer.name) is not producer:
@@ -94,11 +95,12 @@ def _well_formed(graph: Graph) -> Iterator[Violation]:
         wanted = attrs.arity(node.op, node.raw_attrs)
         if wanted is not None and wanted != len(node.inputs):
             yield Violation(node, f"has {len(node.inputs)} inputs, but {node.op} takes {wanted}")
-        required = ops.required_attrs(node.op)
-        if required <= node.raw_attrs.keys():
-            continue
-        for name in sorted(required.difference(node.raw_attrs)):
+        for name in sorted(ops.required_attrs(node.op).difference(node.raw_attrs)):
             yield Violation(node, f"the attribute '{name}' is missing")
+        for name in sorted(ops.function_attrs(node.op).intersection(node.raw_attrs)):
+            called = node.attr(name)
+            if isinstance(called, attrs.Func) and called.name and called.name not in functions_named(graph):
+                yield Violation(node, f"calls the function '{called.name}', which is not in the graph's library")
 
 
 @_invariant

@@ -9,7 +9,9 @@ import traceback
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from tpugraph.support.errors import PipelineError, UsageError
+from tpugraph.analysis import shapes
+from tpugraph.ir import Graph
+from tpugraph.support.errors import GraphError, PipelineError, UsageError
 
 GROUP = "tpugraph.passes"
 """The group of entry points in which a package names its passes."""
@@ -48,6 +50,15 @@ def load(name: str) -> type:
 def is_own(step: object) -> bool:
     """Whether a pass is not one of tpugraph's."""
     return not type(step).__module__.startswith("tpugraph.")
+
+
+def refusal(graph: Graph) -> GraphError | None:
+    """Why TensorFlow does not take a graph: its ops, attributes, dtypes, shapes or order; None where it does."""
+    try:
+        shapes.check(graph)
+    except GraphError as error:
+        return error
+    return None
 
 
 def failure(step: object, name: str, error: Exception) -> PipelineError:

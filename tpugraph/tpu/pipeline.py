@@ -174,11 +174,15 @@ class Pipeline:
         try:
             for name in step.requires:
                 INVARIANTS[name].verify(graph, f"before {step.name}")
+            sound = own_passes.is_own(step) and own_passes.refusal(graph) is None
             graph.readable = frozenset((*step.reads, *step.reads_if_given, *step.gives))
             step.run(graph)
             graph.readable = None
             for name in ("well_formed", *step.ensures):
                 INVARIANTS[name].verify(graph, f"after {step.name}")
+            if sound and (refusal := own_passes.refusal(graph)) is not None:
+                refusal.fix = f"TensorFlow took the graph before the pass '{step.name}': mend the pass"
+                raise refusal
         except TpuGraphError as error:
             if error.stage is None:
                 error.stage = step.name

@@ -120,8 +120,8 @@ def _array_concat(d: Dimensions, node: Node) -> None:
     d.set(out, (product(d, [held.length, held.dims[0]]), *held.dims[1:]))
 
 
-@rule("TensorArraySizeV3")
-def _array_size(d: Dimensions, node: Node) -> None:
+@rule("TensorArraySizeV3 TensorListLength")
+def _length(d: Dimensions, node: Node) -> None:
     held = _container(d, node)
     d.set(node.out(), ())
     if held is not None and held.length is not None:
@@ -197,14 +197,6 @@ def _list_stack(d: Dimensions, node: Node) -> None:
             _holds(d, held, made[1:])
         return
     d.set(out, (held.length, *held.dims))
-
-
-@rule("TensorListLength")
-def _list_length(d: Dimensions, node: Node) -> None:
-    held = _container(d, node)
-    d.set(node.out(), ())
-    if held is not None and held.length is not None:
-        d.set_elements(node.out(), [held.length])
 
 
 @rule("TensorListElementShape")

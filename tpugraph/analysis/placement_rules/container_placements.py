@@ -160,7 +160,7 @@ def _push(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return _given(p, node, inputs, 1, _plain(inputs[1]), [_plain(inputs[1])])
 
 
-@rule("TensorArrayReadV3 StackPopV2 StackPop")
+@rule("TensorArrayReadV3 TensorListGetItem StackPopV2 StackPop")
 def _take(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([p.take(node, inputs[0])], why="taken out of a container")
 
@@ -174,16 +174,6 @@ def _list_put(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("TensorListPopBack")
 def _list_pop(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([inputs[0], p.take(node, inputs[0])], why="taken out of a container")
-
-
-@rule("TensorListGetItem")
-def _list_get(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return Verdict([p.take(node, inputs[0])], why="taken out of a container")
-
-
-@rule("TensorListLength TensorArraySizeV3 TensorListElementShape")
-def _list_size(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return Verdict([REPLICATE] * len(node.outputs or ()))
 
 
 def _element(placement: Placement) -> Placement | None:

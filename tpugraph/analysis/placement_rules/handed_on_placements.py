@@ -43,8 +43,8 @@ def _filled_like(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([placement if isinstance(placement, Entries | PerCore) else REPLICATE])
 
 
-@rule("NoOp ControlTrigger Assert")
-def _nothing(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+@rule("NoOp ControlTrigger Assert TensorListLength TensorArraySizeV3 TensorListElementShape")
+def _the_same(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([REPLICATE] * len(node.outputs or ()))
 
 

@@ -16,8 +16,6 @@ import tensorflow as tf
 from tpugraph.ir.session_config import guarded
 from tpugraph.support.errors import RunError, UsageError
 
-tf1 = tf.compat.v1
-
 CLUSTER = "cluster"
 """The stage of an error whose cause is a worker."""
 

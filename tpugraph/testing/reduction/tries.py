@@ -17,7 +17,6 @@ from tpugraph.ir import Graph, graphdef
 from tpugraph.support.errors import RunError
 
 SERVER = "tpugraph.testing.reduction.try_server"
-_START_SECONDS = 300.0  # of a busy machine that imports TensorFlow
 
 
 @dataclass(frozen=True)
