@@ -57,8 +57,11 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
 def leading_to_loss(d: Dimensions) -> Mapping[Node, None]:
     """The nodes that the loss is made of, and no gradient is; none where the loss is not known, as in a part of a graph."""
     roles = d.graph.roles
-    loss = None if roles is None else d.graph.get(roles.loss.name.partition(":")[0])
-    return d.graph.ancestors([loss], data_only=True) if loss is not None else {}
+    name = "" if roles is None else roles.loss.name.partition(":")[0]
+    loss = d.graph.get(name)
+    if loss is None:
+        return {}
+    return d.graph.remember(f"leading to {name}", lambda graph: graph.ancestors([loss], data_only=True))
 
 
 def ahead(
