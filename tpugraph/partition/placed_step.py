@@ -16,7 +16,7 @@ from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.step import ClosedShapes, SplitConstants
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.partition import one_row
-from tpugraph.partition.fed_values import FedValues, read_from_host, values_fed
+from tpugraph.partition.fed_values import FedValues, measured_only, read_from_host, values_fed
 from tpugraph.partition.numbered_constants import compute_instead
 from tpugraph.partition.one_over_rows import divide_instead
 
@@ -60,6 +60,7 @@ class _Asked:
             whole=self.whole,
             only=self.only,
             ones=ones,
+            opened=bool(self.closed.batches),
             literal_ones=self.closed.ones,
             sure_writes=sure_writes,
         )
@@ -106,23 +107,24 @@ def analyse(
     """
     device = analysis.cluster_nodes(graph) if nodes is None else nodes
     closed = graph.kept(ClosedShapes) or ClosedShapes()
-    # Who asks whether a 1 is a row must find it settled.
-    after = _sources(graph, closed.shape_of) if rows == 1 else None
-    order = analysis.loop_order(graph, device, after)
-    read = read_from_host(graph, device, closed.shape_of if nodes is None else {})
+    after = _sources(graph, closed.shape_of)  # who asks whether a 1 is a row must find it settled
+    measured = measured_only(graph, device, after.values()) if nodes is None else {}
+    order = analysis.loop_order(graph, device | measured, after)
+    read = read_from_host(graph, device | measured, closed.shape_of if nodes is None else {})
     fed = values_fed(graph, read, rows, None if split is not None else partial(_of_host, graph, rows))
     if nodes is None:
         fed.refuse_several_rows(graph.source)
     asked = _asked(graph, rows, rows * count, fed, closed, dict(chosen or {}), split)
     dimensions = asked.least_contradictory(order, asked.least_conflicting(order))
     if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
-        order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
+        order = analysis.loop_order(graph, analysis.cluster_nodes(graph) | measured, after)
         dimensions = asked.found(order, ones=True)
     if count > 1 and nodes is None and split is None and _made_anew(graph, dimensions, asked.settled):
-        order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
+        order = analysis.loop_order(graph, analysis.cluster_nodes(graph) | measured, after)
         dimensions = asked.found(order, ones=dimensions.ones)
     fed.place_constants(dimensions, graph.source)
-    return Placing(graph, order, dimensions, fed.placements, policies=policies)
+    placed = [node for node in order if node not in measured] if measured else order
+    return Placing(graph, placed, dimensions, fed.placements, policies=policies)
 
 
 def _of_host(graph: Graph, rows: int, nodes: analysis.NodeSet) -> Placing:
