@@ -89,9 +89,7 @@ class Dimensions:
         self.containers: dict[Tensor, Container] = {}
         self.handles: dict[Tensor, Tensor] = {}
         self.formulas: dict[Tensor, Formula] = {}
-        self.constants = ConstantSizes(
-            rows, ones=self.ones, opened=opened, shape_of=shape_of, chosen=chosen, only=only
-        )
+        self.constants = ConstantSizes(rows, ones=self.ones, opened=opened, shape_of=shape_of, chosen=chosen, only=only)
         self._literal_ones = dict(literal_ones or {})
         self.sums_left_out = self.ones and literal_ones is None
         self.sure_writes = sure_writes

@@ -74,7 +74,10 @@ def literal_means(placing: Placing) -> list[str]:
         noted[by.name] = f"'{node.name}' divides rows of the batch by as many as are summed then"
     found = {name: (what, "makes a mean of the sum") for name, what in noted.items()}
     for node, by in multiplied_before_means(placing.d):
-        found[by.name] = f"'{node.name}' multiplies rows of the batch by as many as a mean is of then", "makes a sum of the mean"
+        found[by.name] = (
+            f"'{node.name}' multiplies rows of the batch by as many as a mean is of then",
+            "makes a sum of the mean",
+        )
     return [
         f"{what}: read as a number of the model; --batch_constants={name} if it {makes}, --literals={name} if it does not"
         for name, (what, makes) in found.items()
