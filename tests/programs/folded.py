@@ -37,6 +37,12 @@ def each_row_divided_by_the_rows(rows: int) -> Any:
     return minimise(total(squares(rows) / rows))
 
 
+@program(doubtful=True, variants={"whole": {}, "float": {"kind": float}})
+def each_row_times_the_rows(rows: int, kind: Any = int) -> Any:
+    """A sum, written as a mean."""
+    return minimise(mean(squares(rows) * kind(rows)))
+
+
 @program(variants={"once": {}, "beside_another": {"more": True}})
 def mean_divided_by_four(rows: int, more: bool = False) -> Any:
     """The gradient of a mean is spread over four rows: the 4 is none of them."""

@@ -70,9 +70,9 @@ def halves_of_two_rows(rows: int) -> Any:
     return minimise(mean(tf.square(one - other - 0.3)))
 
 
-@program(rows=2)
-def neighbours_of_two_rows(rows: int) -> Any:
-    error = squares(rows)
+@program(rows=2, variants={"": {}, "open": {"whole_batches": False}})
+def neighbours_of_two_rows(rows: int, whole_batches: bool = True) -> Any:
+    error = squares(rows, drop_remainder=whole_batches)
     return minimise(mean(tf.square(error[1:] - error[:-1])), sgd(0.01))
 
 

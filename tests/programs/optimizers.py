@@ -190,10 +190,10 @@ def lookahead(rows: int) -> Any:
         return loss, tf1.cond(tf.equal(now % 2, 0), follow, tf.no_op)
 
 
-@program()
-def sharpness_aware(rows: int) -> Any:
+@program(variants={"": {}, "open": {"whole_batches": False}})
+def sharpness_aware(rows: int, whole_batches: bool = True) -> Any:
     """The gradient at the place where the loss rises most nearby."""
-    x, y = batch(rows, floats(4), floats(seed=1))
+    x, y = batch(rows, floats(4), floats(seed=1), drop_remainder=whole_batches)
     w = variable("w", 4, 1)
     now = tf.convert_to_tensor(w) + 0.0
 

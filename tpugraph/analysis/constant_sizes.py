@@ -20,6 +20,7 @@ class ConstantSizes:
     Args:
         rows: the number of rows that the graph was traced with.
         ones: whether a 1 may be a number of rows.
+        opened: whether the batch was open when the graph was built: a 1 that is written in it is no part of the rows then.
         shape_of: constants that a shape was folded into, by name, with the tensor whose shape it is.
         chosen: constants that are settled: by name, whether they hold the size of the batch.
         only: the constants that may hold it at all; None where any may.
@@ -33,6 +34,7 @@ class ConstantSizes:
         rows: int,
         *,
         ones: bool,
+        opened: bool = False,
         shape_of: Mapping[str, str] | None = None,
         chosen: Mapping[str, bool] | None = None,
         only: Collection[str] | None = None,
@@ -41,6 +43,7 @@ class ConstantSizes:
         self.shares: dict[int, str] = {}
         self._rows = rows
         self._ones = ones
+        self.opened = opened
         self._chosen = dict(chosen or {})
         self._only = only
 
@@ -80,6 +83,8 @@ class ConstantSizes:
         """One number; beside multiples of the rows, one that is no multiple follows no batch unless nothing is settled."""
         chosen = self.choice(node.name)
         if not chosen or size <= 0 or (beside_multiples and size % self._rows):
+            if chosen is not False and size == 1 and (self.opened or node.name in self.shape_of):
+                return Unknown(size, (node.out(), index)) if node.name in self.shape_of else size
             return size if chosen is False else self.may_follow(size, (node.out(), index))
         if size % self._rows:
             self.shares[size] = node.name

@@ -40,6 +40,7 @@ class Dimensions:
         rows: the number of rows that the graph was traced with.
         whole: the number of rows of all cores together.
         ones: whether a 1 may be a number of rows, as half of two rows is.
+        opened: whether the batch was open when the graph was built: a 1 that is written in it is no part of the rows then.
         seeds: the dimensions of the tensors where the batch comes in.
         elements: the elements of the sizes that come in with them.
         shape_of: constants that a shape was folded into, by name, with the tensor whose shape it is.
@@ -70,6 +71,7 @@ class Dimensions:
         only: Collection[str] | None = None,
         whole: int | None = None,
         ones: bool = False,
+        opened: bool = False,
         literal_ones: Mapping[str, Collection[int]] | None = None,
         sure_writes: bool = True,
     ) -> None:
@@ -87,7 +89,7 @@ class Dimensions:
         self.containers: dict[Tensor, Container] = {}
         self.handles: dict[Tensor, Tensor] = {}
         self.formulas: dict[Tensor, Formula] = {}
-        self.constants = ConstantSizes(rows, ones=self.ones, shape_of=shape_of, chosen=chosen, only=only)
+        self.constants = ConstantSizes(rows, ones=self.ones, opened=opened, shape_of=shape_of, chosen=chosen, only=only)
         self._literal_ones = dict(literal_ones or {})
         self.sums_left_out = self.ones and literal_ones is None
         self.sure_writes = sure_writes

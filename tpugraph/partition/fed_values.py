@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpugraph import ops
+from tpugraph.analysis import NodeSet
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.input_rows import Same, dims_from_input, same_in_each_batch
@@ -84,6 +85,20 @@ class FedValues:
                     fix="let its rows come with those of the input, one for each example",
                 )  # fmt: skip
             self.placements[tensor] = shard_of(dims, rows) or self.placements[tensor]  # type: ignore[arg-type]
+
+
+def measured_only(graph: Graph, device: NodeSet, sources: Iterable[Node]) -> NodeSet:
+    """What is made of values of the device and has nothing but its shape asked for, as the mean of a loss that nobody fetches.
+
+    Args:
+        graph: the graph.
+        device: the nodes on the device.
+        sources: the nodes whose shapes constants are.
+    """
+    others = [node for node in sources if node not in device]
+    behind = graph.descendants(device, data_only=True) if others else {}
+    made = graph.ancestors([node for node in others if node in behind], data_only=True)
+    return {node: None for node in made if node in behind and node not in device}
 
 
 def read_from_host(graph: Graph, nodes: Mapping[Node, None], shape_of: Mapping[str, str]) -> dict[Tensor, None]:

@@ -7,7 +7,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence import Factor, divided_before_sums, factors
+from tpugraph.analysis.evidence import Factor, divided_before_sums, factors, multiplied_before_means
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Graph, Node
 from tpugraph.support.errors import ConversionError
@@ -72,8 +72,13 @@ def literal_means(placing: Placing) -> list[str]:
     }  # fmt: skip
     for node, by in divided_before_sums(placing.d):
         noted[by.name] = f"'{node.name}' divides rows of the batch by as many as are summed then"
+    found = {name: (what, "makes a mean of the sum") for name, what in noted.items()}
+    for node, by in multiplied_before_means(placing.d):
+        found[by.name] = (
+            f"'{node.name}' multiplies rows of the batch by as many as a mean is of then",
+            "makes a sum of the mean",
+        )
     return [
-        f"{what}: read as a number of the model; --batch_constants={name} if it makes a mean of the sum, --literals={name} if it "
-        "does not"
-        for name, what in noted.items()
+        f"{what}: read as a number of the model; --batch_constants={name} if it {makes}, --literals={name} if it does not"
+        for name, (what, makes) in found.items()
     ]

@@ -39,7 +39,7 @@ def refusal(what: str, node: object, origin: str, rows: int = 1) -> ConversionEr
     """
     one = "a core's batch has one row" if rows == 1 else f"a part of a core's batch of {rows} rows is one row"
     more = (
-        "two rows a core or more, or with a batch that is open (drop_remainder=False)"
+        "two rows a core or more, or with an open batch (drop_remainder=False) and sizes from tf.shape"
         if rows == 1
         else "more rows a core"
     )

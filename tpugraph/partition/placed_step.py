@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,7 +16,7 @@ from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.step import ClosedShapes, SplitConstants
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.partition import one_row
-from tpugraph.partition.fed_values import FedValues, read_from_host, values_fed
+from tpugraph.partition.fed_values import FedValues, measured_only, read_from_host, values_fed
 from tpugraph.partition.numbered_constants import compute_instead
 from tpugraph.partition.one_over_rows import divide_instead
 
@@ -60,19 +60,25 @@ class _Asked:
             whole=self.whole,
             only=self.only,
             ones=ones,
+            opened=bool(self.closed.batches),
             literal_ones=self.closed.ones,
             sure_writes=sure_writes,
         )
         evidence.weigh(made)
         return made
 
-    def least_conflicting(self, order: Sequence[Node]) -> Dimensions:
-        """The dimensions, with numbers of one row only where the step has parts of one row, or contradicts itself without."""
+    def least_conflicting(self, order: Sequence[Node], again: Callable[[], Sequence[Node]]) -> Dimensions:
+        """The dimensions, with numbers of one row only where the step has parts of one row, or contradicts itself without.
+
+        Args:
+            order: the nodes.
+            again: gives them in an order in which what has a shape stands before the constants that hold it.
+        """
         dimensions = self.found(order, ones=False)
         conflicts = len(dimensions.sizes.conflicts)
         if self.rows == 1 or not (conflicts or dimensions.has_parts_of_one_row()):
             return dimensions
-        other = self.found(order, ones=True)
+        other = self.found(again(), ones=True)
         return other if len(other.sizes.conflicts) < max(conflicts, 1) else dimensions
 
     def least_contradictory(self, order: Sequence[Node], dimensions: Dimensions) -> Dimensions:
@@ -106,23 +112,36 @@ def analyse(
     """
     device = analysis.cluster_nodes(graph) if nodes is None else nodes
     closed = graph.kept(ClosedShapes) or ClosedShapes()
-    # Who asks whether a 1 is a row must find it settled.
-    after = _sources(graph, closed.shape_of) if rows == 1 else None
-    order = analysis.loop_order(graph, device, after)
-    read = read_from_host(graph, device, closed.shape_of if nodes is None else {})
+    sources = _sources(graph, closed.shape_of)
+    measured = measured_only(graph, device, sources.values()) if nodes is None else {}
+    ordered = partial(_in_order, graph, nodes, measured)
+    order = ordered(sources if rows == 1 else None)
+    read = read_from_host(graph, device | measured, closed.shape_of if nodes is None else {})
     fed = values_fed(graph, read, rows, None if split is not None else partial(_of_host, graph, rows))
     if nodes is None:
         fed.refuse_several_rows(graph.source)
     asked = _asked(graph, rows, rows * count, fed, closed, dict(chosen or {}), split)
-    dimensions = asked.least_contradictory(order, asked.least_conflicting(order))
+    dimensions = asked.least_contradictory(order, asked.least_conflicting(order, partial(ordered, sources)))
     if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
-        order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
+        order = ordered(sources)
         dimensions = asked.found(order, ones=True)
     if count > 1 and nodes is None and split is None and _made_anew(graph, dimensions, asked.settled):
-        order = analysis.loop_order(graph, analysis.cluster_nodes(graph), after)
+        order = ordered(sources if dimensions.ones else None)
         dimensions = asked.found(order, ones=dimensions.ones)
     fed.place_constants(dimensions, graph.source)
-    return Placing(graph, order, dimensions, fed.placements, policies=policies)
+    placed = [node for node in order if node not in measured] if measured else order
+    return Placing(graph, placed, dimensions, fed.placements, policies=policies)
+
+
+def _in_order(
+    graph: Graph, nodes: analysis.NodeSet | None, measured: analysis.NodeSet, sources: Mapping[Node, Node] | None
+) -> list[Node]:
+    """The nodes to analyse; with sources these stand before the constants that hold their shapes.
+
+    Who asks whether a 1 is a row must find it settled.
+    """
+    inside = analysis.cluster_nodes(graph) if nodes is None else nodes
+    return analysis.loop_order(graph, inside | measured, sources)
 
 
 def _of_host(graph: Graph, rows: int, nodes: analysis.NodeSet) -> Placing:

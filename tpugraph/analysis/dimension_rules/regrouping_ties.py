@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from tpugraph import ops
 from tpugraph.analysis.dimension_facts import Dims, Doubt, Elements
 from tpugraph.analysis.dimensions import Dimensions, rule
-from tpugraph.analysis.sizes import Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
 from tpugraph.ir import Node
 
 
@@ -16,6 +18,8 @@ def _reshape(d: Dimensions, node: Node) -> None:
     made = _opened(d, dims, wanted, d.fresh(out))
     if made is None:
         return
+    if wanted is not None and len(wanted) == len(made):
+        made = tuple(asked if _may_be_one(asked, d) else size for asked, size in zip(wanted, made, strict=True))
     d._dims[out] = made
     if wanted is not None and len(wanted) == len(made):
         for asked, size in zip(wanted, made, strict=True):
@@ -29,6 +33,11 @@ def _reshape(d: Dimensions, node: Node) -> None:
         _regroup(d, dims, made, certain=certain, summed=not certain and source.node.op in ops.SUMS)
     d.set_level(out, d.level(source))
     d.set_elements(out, d.elements(source))
+
+
+def _may_be_one(asked: Size | None, d: Dimensions) -> TypeGuard[Size]:
+    """Whether a 1 is asked for that may follow the batch, which the 1 of a static shape does not say of itself."""
+    return asked is not None and not isinstance(asked, int) and d.sizes.at(asked) == 1
 
 
 def _tie_places(d: Dimensions, dims: Dims, wanted: Elements) -> None:

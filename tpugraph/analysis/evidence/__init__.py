@@ -15,6 +15,7 @@ from tpugraph.analysis.evidence.divisors import (
     divided_by_sums,
     divided_counts,
     divided_safely,
+    multiplied_before_means,
     open_divisors,
 )
 from tpugraph.analysis.evidence.loops_over_rows import loop_limits
@@ -97,4 +98,4 @@ def _rest(d: Dimensions, divisors: list[Unknown]) -> None:
         d.sizes.propagate()
 
 
-__all__ = ["Factor", "divided_before_sums", "factors", "weigh"]
+__all__ = ["Factor", "divided_before_sums", "factors", "multiplied_before_means", "weigh"]

@@ -8,7 +8,17 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import FARTHEST, LINEAR, ahead, back, final, leading_to_loss, spread, unsettled
+from tpugraph.analysis.evidence.summed import (
+    FARTHEST,
+    LINEAR,
+    ahead,
+    averaged,
+    back,
+    final,
+    leading_to_loss,
+    spread,
+    unsettled,
+)
 from tpugraph.analysis.sizes import ROWS, Size, Unknown, add, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached, source_of, variable_of
@@ -93,18 +103,39 @@ def divided_before_sums(d: Dimensions) -> Iterator[tuple[Node, Node]]:
     """
     forward = leading_to_loss(d) if d.rows > 1 else {}
     for node in d.order:
-        if node not in forward or node.op not in ops.DIVISIONS or not d.axes(node.inputs[0]):
+        if node in forward and node.op in ops.DIVISIONS and d.axes(node.inputs[0]):
+            number, by = _literal(d, node.inputs[1])
+            counts = [c for c in ahead(d, node, forward) if follows_batch(c)]
+            if any(d.sizes.at(c) == number for c in counts):
+                yield node, by
+
+
+def multiplied_before_means(d: Dimensions) -> Iterator[tuple[Node, Node]]:
+    """The products of rows and a number of the model that is exactly as many as a mean is of, on the way to the loss.
+
+    ``mean(losses * rows)``, a sum, looks like ``mean(losses * weight)``.
+
+    Yields:
+        The product and its constant.
+    """
+    forward = leading_to_loss(d) if d.rows > 1 else {}
+    for node in d.order:
+        if node not in forward or node.op not in ops.SCALINGS:
             continue
-        elements, by = d.elements(node.inputs[1]), source_of(node.inputs[1]).node
-        divisor = elements[0] if elements and len(elements) == 1 and by.op in ops.CONSTANTS else None
-        number = None if divisor is None else known(divisor)
-        counts = [c for c in ahead(d, node, forward) if follows_batch(c)]
-        if (
-            isinstance(number, int)
-            and d.constants.choice(by.name) is None
-            and any(d.sizes.at(c) == number for c in counts)
-        ):
-            yield node, by
+        for tensor, other in (node.inputs, node.inputs[::-1]):
+            number, by = _literal(d, tensor)
+            if number is not None and d.axes(other):
+                counts = [c for c in ahead(d, node, forward, averaged) if follows_batch(c)]
+                if any(d.sizes.at(c) == number for c in (*counts, *([ROWS] if counts else []))):
+                    yield node, by
+
+
+def _literal(d: Dimensions, tensor: Tensor) -> tuple[int | None, Node]:
+    """The number that a constant holds, which is read as one of the model though no flag says so; None of others."""
+    elements, by = d.elements(tensor), source_of(tensor).node
+    one = elements[0] if elements and len(elements) == 1 and by.op in ops.CONSTANTS else None
+    number = None if one is None or d.constants.choice(by.name) is not None else known(one)
+    return number if isinstance(number, int) else None, by
 
 
 def _divides_a_mean(d: Dimensions, node: Node) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -57,12 +57,28 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
 def leading_to_loss(d: Dimensions) -> Mapping[Node, None]:
     """The nodes that the loss is made of, and no gradient is; none where the loss is not known, as in a part of a graph."""
     roles = d.graph.roles
-    loss = None if roles is None else d.graph.get(roles.loss.name.partition(":")[0])
-    return d.graph.ancestors([loss], data_only=True) if loss is not None else {}
+    name = "" if roles is None else roles.loss.name.partition(":")[0]
+    loss = d.graph.get(name)
+    if loss is None:
+        return {}
+    return d.graph.remember(f"leading to {name}", lambda graph: graph.ancestors([loss], data_only=True))
 
 
-def ahead(d: Dimensions, start: Node, within: Mapping[Node, None]) -> Iterator[Size]:
-    """The numbers of elements that what a node makes is summed over, looked for through linear ops among some nodes."""
+def ahead(
+    d: Dimensions,
+    start: Node,
+    within: Mapping[Node, None],
+    counted: Callable[[Dimensions, Node], Size | None] | None = None,
+) -> Iterator[Size]:
+    """The numbers of elements that what a node makes is summed over, looked for through linear ops among some nodes.
+
+    Args:
+        d: the dimensions.
+        start: the node.
+        within: the nodes to look among.
+        counted: how many elements a reduction makes one of, None of another reduction; of a sum if not given.
+    """
+    count_of = counted or _summed
     stack, seen = [start], {start}
     while stack and len(seen) < FARTHEST:
         for use in stack.pop().uses():
@@ -70,11 +86,16 @@ def ahead(d: Dimensions, start: Node, within: Mapping[Node, None]) -> Iterator[S
             if node in seen or node not in within or node not in d.nodes:
                 continue
             seen.add(node)
-            count = _summed(d, node) if node.op in ops.REDUCTIONS else None
+            count = count_of(d, node) if node.op in ops.REDUCTIONS else None
             if count is not None:
                 yield count
             elif node.op in LINEAR or (node.op in ops.DIVISIONS and use.index == 0):
                 stack.append(node)
+
+
+def averaged(d: Dimensions, node: Node) -> Size | None:
+    """How many elements a Mean is of, where the batch is among them."""
+    return _reduced(d, node, fixed(node.inputs[1])) if node.op in ops.MEANS else None
 
 
 def _summed(d: Dimensions, node: Node) -> Size | None:
@@ -86,8 +107,13 @@ def _summed(d: Dimensions, node: Node) -> Size | None:
         return times(*(final(d, s) for s in gone)) if any(follows_batch(s) for s in gone) else None
     if node.op not in ops.SUMS | ops.SQUARED_SUMS:
         return _contracted(d, node)
+    axes = range(len(d.dims(node.inputs[0]) or ())) if node.op in ops.SQUARED_SUMS else fixed(node.inputs[1])
+    return _reduced(d, node, axes)
+
+
+def _reduced(d: Dimensions, node: Node, axes: Iterable[int] | None) -> Size | None:
+    """How many elements there are along the axes of an operand, where the batch is among them."""
     dims = d.dims(node.inputs[0])
-    axes = range(len(dims or ())) if node.op in ops.SQUARED_SUMS else fixed(node.inputs[1])
     if not dims or axes is None:
         return None
     gone = [dims[a % len(dims)] for a in axes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpugraph import analysis, ops
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.known_sizes import known_vector
-from tpugraph.ir import Graph, Node
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.partition.lookups.entry_lists import Lists
 from tpugraph.partition.lookups.entry_rules import Entries
 from tpugraph.partition.lookups.padded_lists import Bound
@@ -14,9 +14,10 @@ from tpugraph.support.errors import ShapeError
 
 def sparse_lists(graph: Graph) -> Lists:
     """The lists of ids and weights of sparse columns, as SparseFillEmptyRows makes them: each row has an entry at least."""
-    free = _free_of_variables(graph)
-    starts = {}
-    for fill in graph.of_type("SparseFillEmptyRows"):
+    starts: dict[Tensor, Entries] = {}
+    fills = graph.of_type("SparseFillEmptyRows")
+    free = _free_of_variables(graph) if fills else {}
+    for fill in fills:
         if fill in free and not fill.uses(3):  # which gives gradients to weights that are learnt
             starts[fill.out(0)] = Entries("indices", (fill,))
             starts[fill.out(1)] = Entries("values", (fill,))
@@ -67,10 +68,11 @@ def _bound(graph: Graph, group: list[Node], max_ids: int) -> Bound | None:
 
 def _looked_up(graph: Graph, lists: Lists) -> set[Node]:
     """The lists of which rows of the batch get something that depends on variables."""
-    trained = graph.descendants(graph.of_type(*ops.VARIABLES), data_only=True)
     found: set[Node] = set()
-    for tensor, entries in lists.of.items():
-        if entries.role == "segments" and any(use.node in trained for use in tensor.node.uses(tensor.port)):
+    segments = {tensor: entries for tensor, entries in lists.of.items() if entries.role == "segments"}
+    trained = graph.descendants(graph.of_type(*ops.VARIABLES), data_only=True) if segments else {}
+    for tensor, entries in segments.items():
+        if any(use.node in trained for use in tensor.node.uses(tensor.port)):
             found.update(entries.makers)
     return found
 
