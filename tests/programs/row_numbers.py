@@ -96,3 +96,37 @@ def rows_that_name_rows(rows: int) -> Any:
         lambda time, _: time < 3, lambda time, at: (time + 1, tf.gather(after, at)), [0, tf.range(count)]
     )
     return minimise(mean(tf.square(column(tf.gather(dense(x, 4, 3, "h", tf.tanh), found), 3) - y)))
+
+
+# --------------------------------------------------------------------------- rows that a mask chooses
+
+
+def padded_sets(rows: int) -> tuple[Any, Any]:
+    """Sets of 0 to 3 members for each row, padded to 4 places, and which places are members."""
+    x, sizes = batch(rows, floats(4, 3), whole(4, seed=2))
+    return x * variable("w", 3), tf.sequence_mask(sizes, 4)
+
+
+@program()
+def groups_that_cores_share(rows: int) -> Any:
+    """What is added up for each distinct id is a sum over the rows of all cores before it is squared."""
+    members, mask = padded_sets(rows)
+    groups = tf.cast(tf.reduce_sum(members[:, :, :1], 2) > 0.0, tf.int32) + tf.range(4)
+    found, place = tf.unique(tf.boolean_mask(tf.stop_gradient(groups), mask))
+    sums = tf.math.unsorted_segment_sum(tf.boolean_mask(members, mask), place, tf.size(found))
+    return minimise(mean(tf.square(sums - 0.3)), sgd(0.02))
+
+
+def means_of_members(rows: int) -> Any:
+    """Of rows without members behind the last that has some, there is no mean: how many there are, only data say."""
+    members, mask = padded_sets(rows)
+    places = tf.where(mask)
+    means = tf.math.segment_mean(tf.gather_nd(members, places), places[:, 0])
+    return minimise(mean(tf.square(means - 0.3)))
+
+
+def chosen_of_the_sorted(rows: int) -> Any:
+    """Numbers of chosen rows pick from what is sorted over the whole batch."""
+    x, y, kept = batch(rows, floats(4), floats(seed=1), whole(2, seed=2))
+    numbers = tf.boolean_mask(tf.range(tf.shape(x)[0]), kept > 0)
+    return minimise(mean(tf.square(column(x, 4))) * tf.reduce_max(tf.gather(tf.sort(y), numbers)))

@@ -28,7 +28,7 @@ from tpugraph.ir.walks import source_of
 def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """Each core finds what is distinct among its own; what reads it may ask for that of all cores instead."""
     if isinstance(inputs[0], Shard | Entries):
-        return Verdict([Entries("distinct"), Entries("local"), *[Entries("values")] * (len(node.outputs or ()) - 2)])
+        return Verdict([Entries("distinct"), Entries("local"), *[Entries("by_id")] * (len(node.outputs or ()) - 2)])
     return p.everywhere(node, inputs, "takes all values together")
 
 
@@ -76,14 +76,22 @@ def _to_dense(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SegmentSum SegmentMean SegmentMax SegmentMin")
 def entries_to(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Entries come together to the rows of this core."""
-    if any(isinstance(s, Entries) for s in inputs) and not any(isinstance(s, Partial) for s in inputs):
-        return Verdict([Shard(0)], why="the entries of each row")
-    return p.everywhere(node, inputs, "brings values of the whole batch together")
+    """Entries come together to the rows of this core, where the output is known to have each of them."""
+    dims = p.dims(node.out())
+    rows = shard_of(dims, 0) if dims else None
+    whole = any(isinstance(s, Partial) for s in inputs) or not any(isinstance(s, Entries) for s in inputs)
+    if rows is None or whole:
+        return p.everywhere(node, inputs, "brings values of the whole batch together")
+    return Verdict([rows], why="the entries of each row")
 
 
 def picked(table: Placement, numbers: Tensor) -> Entries:
-    """What places on this core pick: each place has its own of what belongs to its id; a mask only leaves some ids out."""
+    """What places on this core pick: each place has its own of what belongs to its id; a mask only leaves some ids out.
+
+    Numbers of this core's rows stay such.
+    """
+    if isinstance(table, Shard) and table.shift:
+        return Entries("local")
     by_place = source_of(numbers, ops.IDENTITIES | ops.CASTS | ops.SHAPED_ANEW).node.op in ops.UNIQUE
     return table if isinstance(table, Entries) and not (table.role == "by_id" and by_place) else Entries("values")
 
