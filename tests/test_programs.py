@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from spmd import JUDGED
 
-from programs import COINCIDENCES, PROGRAMS, Program, check, constants_in_doubt, generated
+from programs import COINCIDENCES, PROGRAMS, Program, check, constants_in_doubt, generated, row_numbers
 
 LONG = ("albert", "bert", "gpt2", "xlnet")
 
@@ -161,6 +162,13 @@ def test_a_row_that_cannot_be_told_from_a_single_number_is_refused(spec: str, wo
     verdict = check(generated.made(generated.parse(f"rows=1 {spec}")), 2)
     assert verdict.outcome == "refused", str(verdict)
     assert words in verdict.words
+
+
+@pytest.mark.parametrize("build", [row_numbers.means_of_members, row_numbers.chosen_of_the_sorted])
+def test_places_on_one_core_are_never_taken_for_those_of_the_whole_batch(build: Callable[[int], Any]) -> None:
+    verdict = check(build, 2)
+    assert verdict.outcome == "refused", str(verdict)
+    assert "of the whole batch, and a core holds entries of this core's rows (local)" in verdict.words
 
 
 def test_a_flag_says_what_one_row_cannot() -> None:

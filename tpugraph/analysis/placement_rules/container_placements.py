@@ -28,7 +28,7 @@ from tpugraph.ir.walks import source_of
 def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """Each core finds what is distinct among its own; what reads it may ask for that of all cores instead."""
     if isinstance(inputs[0], Shard | Entries):
-        return Verdict([Entries("distinct"), Entries("local"), *[Entries("values")] * (len(node.outputs or ()) - 2)])
+        return Verdict([Entries("distinct"), Entries("local"), *[Entries("by_id")] * (len(node.outputs or ()) - 2)])
     return p.everywhere(node, inputs, "takes all values together")
 
 
@@ -76,14 +76,22 @@ def _to_dense(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SegmentSum SegmentMean SegmentMax SegmentMin")
 def entries_to(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Entries come together to the rows of this core."""
-    if any(isinstance(s, Entries) for s in inputs) and not any(isinstance(s, Partial) for s in inputs):
-        return Verdict([Shard(0)], why="the entries of each row")
-    return p.everywhere(node, inputs, "brings values of the whole batch together")
+    """Entries come together to the rows of this core, where the output is known to have each of them."""
+    dims = p.dims(node.out())
+    rows = shard_of(dims, 0) if dims else None
+    whole = any(isinstance(s, Partial) for s in inputs) or not any(isinstance(s, Entries) for s in inputs)
+    if rows is None or whole:
+        return p.everywhere(node, inputs, "brings values of the whole batch together")
+    return Verdict([rows], why="the entries of each row")
 
 
 def picked(table: Placement, numbers: Tensor) -> Entries:
-    """What places on this core pick: each place has its own of what belongs to its id; a mask only leaves some ids out."""
+    """What places on this core pick: each place has its own of what belongs to its id; a mask only leaves some ids out.
+
+    Numbers of this core's rows stay such.
+    """
+    if isinstance(table, Shard) and table.shift:
+        return Entries("local")
     by_place = source_of(numbers, ops.IDENTITIES | ops.CASTS | ops.SHAPED_ANEW).node.op in ops.UNIQUE
     return table if isinstance(table, Entries) and not (table.role == "by_id" and by_place) else Entries("values")
 
@@ -131,7 +139,7 @@ def _array_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _given(
     p: Placing, node: Node, inputs: list[Placement], index: int, element: Placement, outputs: list[Placement | None]
 ) -> Verdict:
-    """A container is given a value: all that it holds lives in one way."""
+    """A container is given a value: all that it holds lives in one way. Numbers of rows may stay those of this core."""
     held = p.put(node, inputs[0], element)
     wants: dict[int, Placement] = {}
     if held is not None and held != element:
@@ -146,18 +154,18 @@ def _given(
     return Verdict(outputs, wants, why="put into a container")
 
 
-def _plain(element: Placement) -> Placement:
-    return REPLICATE if isinstance(element, Sized) else element.plain() if isinstance(element, Shard) else element
+def _whole(element: Placement) -> Placement:
+    return REPLICATE if isinstance(element, Sized) else element
 
 
 @rule("TensorArrayWriteV3")
 def _array_write(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return _given(p, node, inputs, 2, _plain(inputs[2]), [REPLICATE])
+    return _given(p, node, inputs, 2, _whole(inputs[2]), [REPLICATE])
 
 
 @rule("StackPushV2 StackPush")
 def _push(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return _given(p, node, inputs, 1, _plain(inputs[1]), [_plain(inputs[1])])
+    return _given(p, node, inputs, 1, _whole(inputs[1]), [_whole(inputs[1])])
 
 
 @rule("TensorArrayReadV3 TensorListGetItem StackPopV2 StackPop")
@@ -168,7 +176,7 @@ def _take(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("TensorListPushBack TensorListSetItem")
 def _list_put(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     index = ops.CONTENTS[node.op].puts or 0
-    return _given(p, node, inputs, index, _plain(inputs[index]), [inputs[0]])
+    return _given(p, node, inputs, index, _whole(inputs[index]), [inputs[0]])
 
 
 @rule("TensorListPopBack")
@@ -179,8 +187,13 @@ def _list_pop(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _element(placement: Placement) -> Placement | None:
     """How the elements of a stacked tensor live; None where they are rows of the batch themselves."""
     if isinstance(placement, Shard):
-        return None if placement.axis == 0 else placement.at(placement.axis - 1).plain()
-    return _plain(placement)
+        return None if placement.axis == 0 else _moved(placement, -1)
+    return _whole(placement)
+
+
+def _moved(rows: Shard, places: int) -> Shard:
+    """Rows among so many more dimensions in front, as elements are stacked to one tensor, or fewer."""
+    return replace(rows, axis=rows.axis + places, along=rows.along + places if rows.along >= 0 else -1)
 
 
 @rule("TensorArrayScatterV3")
@@ -193,7 +206,7 @@ def _array_scatter(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     verdict = _given(p, node, inputs, 2, element, [REPLICATE])
     want = verdict.wants.get(2)
     if isinstance(want, Shard):
-        verdict.wants[2] = want.at(want.axis + 1)
+        verdict.wants[2] = _moved(want, 1)
     verdict.wants |= places
     return verdict
 
@@ -206,8 +219,8 @@ def _list_from(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return Verdict([handle], {0: REPLICATE}, why="takes the rows one after the other")
     held = p.put(node, handle, element)
     wants: dict[int, Placement] = {}
-    if held != element and isinstance(held, Replicate):
-        wants[0] = REPLICATE
+    if held != element and isinstance(held, Replicate | Shard):
+        wants[0] = _moved(held, 1) if isinstance(held, Shard) else held
     return Verdict([handle], wants, why="put into a container")
 
 
@@ -215,7 +228,7 @@ def _list_from(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _array_gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     held = p.take(node, inputs[0])
     wants: dict[int, Placement] = {1: REPLICATE} if not isinstance(inputs[1], Replicate | Sized) else {}
-    return Verdict([held.at(held.axis + 1) if isinstance(held, Shard) else held], wants, why="taken out of a container")
+    return Verdict([_moved(held, 1) if isinstance(held, Shard) else held], wants, why="taken out of a container")
 
 
 @rule("TensorArrayConcatV3")

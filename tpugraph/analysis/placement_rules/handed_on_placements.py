@@ -144,6 +144,9 @@ def _merge(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     others = {s for s in kinds if not isinstance(s, Replicate | Sized)}
     joined: Placement = REPLICATE
     wants: dict[int, Placement] = {}
+    if len(others) > 1 or whole:  # numbers of this core's rows meet others: all of them become those of the whole batch
+        wants |= {i: s.plain() for i, s in present.items() if isinstance(s, Shard) and s.shift}
+        others = {s.plain() if isinstance(s, Shard) else s for s in others}
     if len(others) == 1:
         joined = next(iter(others))
         for i in whole:

@@ -55,6 +55,8 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
     """A table by entries, or what belongs to this core's rows by their places."""
     table, numbers = inputs[0], inputs[1]
     if isinstance(numbers, Entries):
+        if isinstance(table, Replicate) and numbers.role == "local":
+            return p.everywhere(node, inputs, "picks places of the whole batch")
         if isinstance(table, Replicate):
             return Verdict([Entries("by_id" if numbers.role in ONCE else "values")], why="rows of a table by entries")
         if numbers.role == "local" and isinstance(table, Shard | Entries):
@@ -69,7 +71,7 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
 def _gather_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     table, numbers = inputs
     if isinstance(numbers, Entries):
-        if isinstance(table, Replicate) or numbers.role == "local":
+        if isinstance(table, Replicate) != (numbers.role == "local"):
             return Verdict([Entries("values")], why="places on this core")
         return p.everywhere(node, inputs, "picks places of the whole batch")
     if isinstance(numbers, Shard):
@@ -148,7 +150,7 @@ def _unsorted_segment_sum(p: Placing, node: Node, inputs: list[Placement]) -> Ve
         return Verdict([own], {} if isinstance(data, Entries) else {0: ids}, why="adds up in this core's own rows")
     if isinstance(count, Entries) or (isinstance(ids, Entries) and ids.role == "local"):
         wants: dict[int, Placement] = {} if isinstance(data, Shard | Entries) else {0: ids}
-        return Verdict([Entries("values")], wants, why="adds up at places on this core")
+        return Verdict([Entries("by_id")], wants, why="adds up at places on this core")
     if isinstance(ids, Entries):
         return Verdict([SUM], why="adds the entries up at places")
     if isinstance(ids, Shard):

@@ -1,0 +1,132 @@
+"""Programs that carry numbers of rows through loops, branches and containers: on a core they count its own rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .parts import COUNT, batch, column, dense, floats, minimise, program, sgd, tf1, variable, whole
+
+mean = tf.reduce_mean
+
+
+def sequences(rows: int) -> tuple[Any, Any, Any]:
+    """Values of a sequence, the places to visit in it, and numbers of this batch's rows."""
+    order = np.argsort(np.random.default_rng(3).normal(size=(COUNT, 5)), 1).astype(np.int32)
+    x, visits = batch(rows, floats(5, 3), order)
+    h = tf.reshape(tf.reshape(x, [-1, 3]) @ variable("w", 3, 2), [-1, 5, 2])
+    return h, visits, tf.range(tf.shape(x)[0])
+
+
+@program(variants={"places": {}, "one_list": {"flat": True}}, rows=3)
+def visits_of_a_pointer(rows: int, flat: bool = False) -> Any:
+    """Backpropagation takes the numbers of the rows out of a stack."""
+    h, visits, numbers = sequences(rows)
+    count = tf.size(numbers)
+
+    def body(time: Any, error: Any) -> Any:
+        own = tf.range(count)
+        if flat:
+            seen = tf.gather(tf.reshape(h, [-1, 2]), own * 5 + visits[:, time])
+        else:
+            seen = tf.gather_nd(h, tf.stack([own, visits[:, time]], 1))
+        return time + 1, 0.7 * error + tf.square(tf.reduce_sum(seen, 1) - 0.5)
+
+    _, error = tf.while_loop(lambda time, _: time < 5, body, [0, tf.zeros([count])])
+    return minimise(mean(error), sgd(0.02))
+
+
+@program(rows=3)
+def visits_in_an_array(rows: int) -> Any:
+    h, visits, numbers = sequences(rows)
+    _, places = tf.while_loop(
+        lambda time, _: time < 5,
+        lambda time, places: (time + 1, places.write(time, tf.stack([numbers, visits[:, time]], 1))),
+        [0, tf.TensorArray(tf.int32, 5)],
+    )
+    return minimise(mean(tf.square(mean(tf.gather_nd(h, places.stack()), 0) - 0.3)))
+
+
+@program(rows=3)
+def visits_taken_apart(rows: int) -> Any:
+    h, visits, numbers = sequences(rows)
+    places = tf.stack([tf.tile(numbers[:, None], [1, 5]), visits], 2)
+    array = tf.TensorArray(tf.int32, 5).unstack(tf.transpose(places, [1, 0, 2]))
+    _, seen = tf.while_loop(
+        lambda time, _: time < 5,
+        lambda time, seen: (time + 1, 0.5 * seen + tf.gather_nd(h, array.read(time))),
+        [0, tf.zeros_like(h[:, 0])],
+    )
+    return minimise(mean(tf.square(seen - 0.3)))
+
+
+@program(rows=3)
+def own_rows_beside_sorted_rows(rows: int) -> Any:
+    """One array holds numbers of this core's rows and numbers of the whole batch."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    h = dense(x, 4, 3, "h")
+    array = tf.TensorArray(tf.int32, 2, clear_after_read=False)
+    array = array.write(0, tf.range(tf.shape(x)[0])).write(1, tf.argsort(y))
+    pairs = tf.gather(h, array.read(0)) + 2.0 * tf.gather(h, array.read(1))
+    return minimise(mean(tf.square(column(pairs, 3) - y)), sgd(0.02))
+
+
+@program(variants={"sorted": {}, "first": {"first": True}}, rows=3, steps=4)
+def order_by_step(rows: int, first: bool = False) -> Any:
+    """A branch that gives this core's rows meets one that gives rows of the whole batch."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    count = tf.shape(x)[0]
+    order = tf.cond(
+        tf.equal(tf1.train.get_or_create_global_step() % 2, 0),
+        lambda: tf.range(count),
+        lambda: tf.zeros([count], tf.int32) if first else tf.argsort(y),
+    )
+    return minimise(mean(tf.square(column(tf.gather(dense(x, 4, 3, "h", tf.tanh), order), 3) - y)))
+
+
+@program(rows=3)
+def rows_that_name_rows(rows: int) -> Any:
+    """Numbers of rows that begin as this core's own and become those of any."""
+    x, y, c = batch(rows, floats(4), floats(seed=1), whole(2**20, seed=2))
+    count = tf.shape(x)[0]
+    after = c % count
+    _, found = tf.while_loop(
+        lambda time, _: time < 3, lambda time, at: (time + 1, tf.gather(after, at)), [0, tf.range(count)]
+    )
+    return minimise(mean(tf.square(column(tf.gather(dense(x, 4, 3, "h", tf.tanh), found), 3) - y)))
+
+
+# --------------------------------------------------------------------------- rows that a mask chooses
+
+
+def padded_sets(rows: int) -> tuple[Any, Any]:
+    """Sets of 0 to 3 members for each row, padded to 4 places, and which places are members."""
+    x, sizes = batch(rows, floats(4, 3), whole(4, seed=2))
+    return x * variable("w", 3), tf.sequence_mask(sizes, 4)
+
+
+@program()
+def groups_that_cores_share(rows: int) -> Any:
+    """What is added up for each distinct id is a sum over the rows of all cores before it is squared."""
+    members, mask = padded_sets(rows)
+    groups = tf.cast(tf.reduce_sum(members[:, :, :1], 2) > 0.0, tf.int32) + tf.range(4)
+    found, place = tf.unique(tf.boolean_mask(tf.stop_gradient(groups), mask))
+    sums = tf.math.unsorted_segment_sum(tf.boolean_mask(members, mask), place, tf.size(found))
+    return minimise(mean(tf.square(sums - 0.3)), sgd(0.02))
+
+
+def means_of_members(rows: int) -> Any:
+    """Of rows without members behind the last that has some, there is no mean: how many there are, only data say."""
+    members, mask = padded_sets(rows)
+    places = tf.where(mask)
+    means = tf.math.segment_mean(tf.gather_nd(members, places), places[:, 0])
+    return minimise(mean(tf.square(means - 0.3)))
+
+
+def chosen_of_the_sorted(rows: int) -> Any:
+    """Numbers of chosen rows pick from what is sorted over the whole batch."""
+    x, y, kept = batch(rows, floats(4), floats(seed=1), whole(2, seed=2))
+    numbers = tf.boolean_mask(tf.range(tf.shape(x)[0]), kept > 0)
+    return minimise(mean(tf.square(column(x, 4))) * tf.reduce_max(tf.gather(tf.sort(y), numbers)))
