@@ -13,6 +13,7 @@ import ast
 import graphlib
 import sys
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 FLOORS = "tools/bazel/floors.bzl"
@@ -50,8 +51,16 @@ class House:
         """The modules of a room."""
         return [name for name in self.paths if self.room(name) == room]
 
-    def imports(self, name: str) -> Iterator[tuple[str, int]]:
+    def imports(self, name: str) -> list[tuple[str, int]]:
         """The modules of the house that a module names in an import statement, wherever it stands, and the lines."""
+        return self._imports[name]
+
+    @cached_property
+    def _imports(self) -> dict[str, list[tuple[str, int]]]:
+        """What each module imports; each is read once, whatever is asked of the house."""
+        return {name: list(self._read_imports(name)) for name in self.paths}
+
+    def _read_imports(self, name: str) -> Iterator[tuple[str, int]]:
         path = self.paths[name]
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):

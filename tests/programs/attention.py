@@ -76,13 +76,23 @@ BERT_VARIANTS: dict[str, dict[str, Any]] = {
     "one_hot_words_as_hidden": {"one_hot": True, "rows": 2, "seq": 3, "depth": 1},
     "one_hot_words_as_intermediate": {"one_hot": True, "rows": 2, "seq": 4, "intermediate": 8, "depth": 1},
     "one_hot_words_as_positions": {"one_hot": True, "rows": 3, "seq": 4, "positions": 12, "depth": 1},
-    "adam": {"optimizer": adam},
-    "one_row": {"rows": 1},
-    "hidden_as_rows": {"hidden": 4, "heads": 2},
+    "adam": {"optimizer": adam, "depth": 1},
+    "one_row": {"rows": 1, "depth": 1},
+    "hidden_as_rows": {"hidden": 4, "heads": 2, "depth": 1},
     "everything_alike": ALIKE,
-    "everything_alike_one_hot": {**ALIKE, "one_hot": True},
-    "ones": {"rows": 1, "seq": 1, "hidden": 2, "intermediate": 1, "heads": 1, "vocabulary": 2, "positions": 1},
+    "everything_alike_one_hot": {**ALIKE, "one_hot": True, "depth": 1},
+    "ones": {
+        "rows": 1,
+        "seq": 1,
+        "hidden": 2,
+        "intermediate": 1,
+        "heads": 1,
+        "vocabulary": 2,
+        "positions": 1,
+        "depth": 1,
+    },
 }
+"""With two layers where a program stands for its kind; one shows what another size, another optimizer or a single row does."""
 
 
 @program(variants=BERT_VARIANTS)
@@ -121,7 +131,7 @@ def bert(
     return minimise(masked + follow, optimizer(), clip=clipped)
 
 
-@program(variants={"": {}, "one_row": {"rows": 1}, "embedded_as_rows": {"embedded": 4}})
+@program(variants={"": {}, "one_row": {"rows": 1, "depth": 1}, "embedded_as_rows": {"embedded": 4, "depth": 1}})
 def albert(
     rows: int,
     seq: int = 5,
@@ -149,8 +159,8 @@ def albert(
 @program(
     variants={
         "": {},
-        "one_row": {"rows": 1},
-        "alike": {"rows": 4, "seq": 4, "hidden": 4, "heads": 2, "intermediate": 4, "vocabulary": 4},
+        "one_row": {"rows": 1, "depth": 1},
+        "alike": {"rows": 4, "seq": 4, "hidden": 4, "heads": 2, "intermediate": 4, "vocabulary": 4, "depth": 1},
     }
 )
 def gpt2(
@@ -184,7 +194,7 @@ def gpt2(
     return minimise(mean(each), steep(), clip=clipped)
 
 
-@program(variants={"": {}, "one_row": {"rows": 1}, "adam": {"optimizer": adam}})
+@program(variants={"": {}, "one_row": {"rows": 1, "depth": 1}, "adam": {"optimizer": adam, "depth": 1}})
 def xlnet(
     rows: int,
     seq: int = 5,

@@ -58,8 +58,18 @@ class Training:
     start: Values = field(default_factory=dict)
 
 
-def trace(build: Callable[[int], tuple[Any, Any]], rows: int, *, resource: bool = False, seed: int = 7) -> Traced:
-    """The graph of a program under TensorFlow 1 rules, old control flow among them."""
+def trace(
+    build: Callable[[int], tuple[Any, Any]], rows: int, *, resource: bool = False, seed: int = 7, saved: bool = True
+) -> Traced:
+    """The graph of a program under TensorFlow 1 rules, old control flow among them.
+
+    Args:
+        build: makes the graph.
+        rows: of a batch.
+        resource: whether its variables are resources.
+        seed: of the graph.
+        saved: whether it has a saver, as all that are converted do; one that TensorFlow alone runs needs none.
+    """
     new_control_flow = tf1.control_flow_v2_enabled()
     tf1.disable_control_flow_v2()
     try:
@@ -68,7 +78,8 @@ def trace(build: Callable[[int], tuple[Any, Any]], rows: int, *, resource: bool 
             loss, train = build(rows)
             kept = [*tf1.global_variables(), *tf1.local_variables()]
             trained = [v.op.name for v in tf1.trainable_variables()]
-            tf1.train.Saver(tf1.global_variables())
+            if saved:
+                tf1.train.Saver(tf1.global_variables())
     finally:
         if new_control_flow:
             tf1.enable_control_flow_v2()
@@ -242,12 +253,13 @@ def check(
     resource = getattr(build, "resource", False) if resource is None else resource
     if not getattr(build, "named", True):
         options = {"loss": None, "train_op": None, **options}
-    graph = cache(lambda rows: trace(build, rows, resource=resource))  # on one core both have the same
-    expected, fault = _comparable(lambda: graph(rows * cores), steps)
+    graph = cache(lambda: trace(build, rows, resource=resource))  # on one core it is both
+    whole = graph if cores == 1 else lambda: trace(build, rows * cores, resource=resource, saved=False)
+    expected, fault = _comparable(whole, steps)
     if expected is None:
         return Verdict("invalid", fault)
     try:
-        found = run_on_cores(graph(rows), steps, cores, options, session or {})
+        found = run_on_cores(graph(), steps, cores, options, session or {})
     except (RolesError, ConversionError) as error:
         return Verdict("refused", _line(error))
     except Exception as error:
