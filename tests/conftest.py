@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -22,9 +21,6 @@ if (
     os.environ.get("TPUGRAPH_TEST_V2_BEHAVIOR") == "off"
 ):  # the first line of most programs that were written for TensorFlow 1
     tf.compat.v1.disable_v2_behavior()
-
-# Ten times the usual: every test makes graphs, for which the collector would walk all of TensorFlow again and again.
-gc.set_threshold(7_000)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from models import corpus, trace
 from tpugraph import compiler, testing
 from tpugraph.analysis import shapes
-from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.ir import Graph, Tensor, attrs, graphdef, imported
 from tpugraph.ir.imported import Imported
 from tpugraph.support.errors import GraphError
 from tpugraph.tpu.pipeline import Pass
@@ -140,3 +140,39 @@ def test_what_is_known_of_a_converted_graph_is_what_a_whole_import_says(
     compiler.convert(corpus(name).graph())
     assert seen
     assert seen[0].imported is None
+
+
+def whole() -> tf.compat.v1.GraphDef:
+    """A graph with a function of its library, devices and operations that ask to be placed beside others."""
+
+    @tf.function
+    def twice(x: tf.Tensor) -> tf.Tensor:
+        return x * 2.0
+
+    def build() -> None:
+        with tf.device("/device:CPU:0"):
+            x = tf.compat.v1.placeholder(tf.float32, [2], "x")
+        with tf.compat.v1.colocate_with(x.op):
+            tf.identity(twice(x), name="end")
+
+    return graphdef.to_graph_def(trace(build))
+
+
+def test_a_graph_to_be_run_is_what_tensorflow_imports() -> None:
+    definition = whole()
+    with tf.Graph().as_default() as public:
+        tf.compat.v1.import_graph_def(definition, name="")
+    quick = imported.to_be_run(definition)
+    assert [op.name for op in quick.get_operations()] == [op.name for op in public.get_operations()]
+    assert [op.device for op in quick.get_operations()] == [op.device for op in public.get_operations()]
+    assert definition.library.function
+    assert {f.signature.name for f in quick.as_graph_def().library.function} == {
+        f.signature.name for f in public.as_graph_def().library.function
+    }
+    with tf.compat.v1.Session(graph=quick) as session:
+        np.testing.assert_array_equal(session.run("end:0", {"x:0": [1.0, 2.0]}), [2.0, 4.0])
+
+
+def test_another_tensorflow_imports_it_the_public_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(imported.native, "TF_GraphImportGraphDefWithResultsNoSerialization")
+    assert {op.name for op in shapes.import_graph_def(whole()).get_operations()} >= {"x", "end"}

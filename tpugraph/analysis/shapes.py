@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.ir import Graph, Tensor, function_library, graphdef, shape_guards
 from tpugraph.ir.attrs import Shape
-from tpugraph.ir.imported import REFUSALS, Imported, output
+from tpugraph.ir.imported import REFUSALS, Imported, output, to_be_run
 from tpugraph.support.errors import GraphError
 
 _NODE_IN_MESSAGE = re.compile(r"\{\{node ([^}]+)\}\}|[Nn]ode '([^']+)'|node ([\w./-]+)")
@@ -103,6 +104,8 @@ def check_functions(graph: Graph) -> None:
 
 def import_graph_def(graph_def: Any, *, source: str = "", graph: Graph | None = None) -> tf.Graph:
     """A GraphDef imported into a new ``tf.Graph``; TensorFlow's refusal becomes a GraphError."""
+    with contextlib.suppress(*REFUSALS):
+        return to_be_run(graph_def)
     target = tf.Graph()
     try:
         with target.as_default(), warnings.catch_warnings():
