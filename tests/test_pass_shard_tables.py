@@ -262,23 +262,25 @@ def test_what_is_used_whole_stays_whole(beside: Any, words: int, table: str, why
 
 
 @pytest.mark.parametrize(
-    ("made", "why"),
+    ("made", "why", "rows"),
     [
-        (lambda table: 2 * table, "'gradients/mul_grad/Sum' (Sum) reads it whole"),
+        (lambda table: 2 * table, "'gradients/mul_grad/Sum' (Sum) reads it whole", [0, 2]),
         (
             lambda table: tf.concat([tf.zeros([1, WIDTH]), table[1:]], 0),
             "'strided_slice' (StridedSlice) reads it whole",
+            None,
         ),
     ],
     ids=["scaled", "with a row of zeros"],
 )
-def test_a_table_of_which_what_is_looked_up_is_made_is_named(made: Any, why: str) -> None:
+def test_a_table_of_which_what_is_looked_up_is_made_is_named(made: Any, why: str, rows: list[int] | None) -> None:
     """And no other large variable, though rows are taken of what it makes of the batch."""
 
     def build() -> None:
         numbers, targets = batches((np.full((96, 2), 3, np.int64), np.zeros(96, np.float32)), ROWS)
         found = tf.nn.embedding_lookup(made(variable("table", (WORDS, WIDTH))), numbers)
-        layer = tf.gather(tf.reduce_sum(found, 1) @ variable("layer", (WIDTH, 2 * WORDS)), [0, 2])
+        layer = tf.reduce_sum(found, 1) @ variable("layer", (WIDTH, 2 * WORDS))
+        layer = layer if rows is None else tf.gather(layer, rows)
         finish(tf.reduce_mean(tf.square(tf.reduce_sum(layer) - targets)), OPTIMIZERS["sgd"]())
 
     assert converted(2, build).report["tables"]["whole"] == {"table": why}

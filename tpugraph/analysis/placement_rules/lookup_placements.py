@@ -7,6 +7,7 @@ from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
+from tpugraph.analysis.sizes import depends_on_data
 from tpugraph.ir import Node
 
 
@@ -55,7 +56,7 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
     """A table by entries, or what belongs to this core's rows by their places."""
     table, numbers = inputs[0], inputs[1]
     if isinstance(numbers, Entries):
-        if isinstance(table, Replicate) and numbers.role == "local":
+        if isinstance(table, Replicate) and numbers.role == "local" and not _has_entries(p, node, axis):
             return p.everywhere(node, inputs, "picks places of the whole batch")
         if isinstance(table, Replicate):
             return Verdict([Entries("by_id" if numbers.role in ONCE else "values")], why="rows of a table by entries")
@@ -67,11 +68,17 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
     return p.everywhere(node, inputs, "picks entries by numbers of the whole batch")
 
 
+def _has_entries(p: Placing, node: Node, axis: int) -> bool:
+    """Whether only the data tell how long a table is along an axis: it has entries of this core, as places on it do."""
+    dims = p.d.dims(node.inputs[0])
+    return not dims or depends_on_data(dims[axis])
+
+
 @rule("GatherNd ResourceGatherNd")
 def _gather_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     table, numbers = inputs
     if isinstance(numbers, Entries):
-        if isinstance(table, Replicate) != (numbers.role == "local"):
+        if isinstance(table, Replicate) != (numbers.role == "local") or _has_entries(p, node, 0):
             return Verdict([Entries("values")], why="places on this core")
         return p.everywhere(node, inputs, "picks places of the whole batch")
     if isinstance(numbers, Shard):
