@@ -125,3 +125,19 @@ def partitioned_loop(rows: int) -> Any:
     )
     h = tf1.scan(lambda a, v: tf.tanh(v + a @ u), tf.stack([x, x * 0.5]), initializer=tf.zeros_like(x))[-1]
     return minimise(mean(tf.square(column(h, 4) - y)))
+
+
+@program(rows=3)
+def states_up_to_the_longest(rows: int) -> Any:
+    """Of an array with room for 5 states, as many are read as the longest row of the batch has."""
+    x, sizes = batch(rows, floats(4), whole(3, seed=2) + 1)
+    w, longest = variable("w", 4, 3), tf.reduce_max(sizes)
+
+    def body(time: Any, state: Any, states: Any) -> Any:
+        state = tf.tanh(x + state)
+        return time + 1, state, states.write(time, state @ w)
+
+    start = tf.reduce_mean(x, 1, keepdims=True) * variable("s", 4)
+    _, _, states = tf.while_loop(lambda time, *_: time < longest, body, [0, start, tf.TensorArray(tf.float32, 5)])
+    read = tf.transpose(states.gather(tf.range(longest)), [1, 0, 2])
+    return minimise(tf.reduce_sum(tf.square(read - 0.3)) / tf.cast(tf.size(read), tf.float32))

@@ -158,14 +158,14 @@ class Relations:
                         self.tie(part, share)
 
     def outermost(self) -> None:
-        """The first of several unknown factors of a multiple of the rows that may follow the batch does, and the others do not."""
+        """The first unknown factor of a multiple of the rows that may follow the batch does, and the others do not."""
         for kind, left, right, _ in self._pending:
             for whole, parts in ((left, right), (right, left)) if kind == "product" else ():
                 value = known(whole[0]) if len(whole) == 1 else None
                 opened = [p for p in parts if known(p) is None and self.at(p) > 0]
                 fits = [p for p in opened if self.at(p) % self.rows == 0]
                 settled = all(isinstance(known(p), int) for p in parts if p not in opened)
-                if not isinstance(value, Poly) or value.c[0] or len(value.c) != 2 or len(fits) < 2 or not settled:
+                if not isinstance(value, Poly) or value.c[0] or len(value.c) != 2 or not fits or not settled:
                     continue
                 for part in opened:
                     self.tie(part, Poly((0, self.at(part) // self.rows)) if part is fits[0] else self.at(part))

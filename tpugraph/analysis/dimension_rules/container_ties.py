@@ -105,8 +105,6 @@ def _array_gather(d: Dimensions, node: Node) -> None:
     length: Size = indices[0]
     if held.length is not None and d.sizes.at(held.length) == d.sizes.at(length):
         d.sizes.tie(held.length, length)
-    if d.sizes.at(length) < 0 and held.length is not None:
-        length = held.length
     d.set(out, (length, *held.dims))
 
 

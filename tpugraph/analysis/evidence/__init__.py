@@ -8,7 +8,13 @@ shape that holds it.
 from __future__ import annotations
 
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.counters import behind_batches, counted_by_shapes, counts_of_rows, row_numbers
+from tpugraph.analysis.evidence.counters import (
+    behind_batches,
+    counted_by_shapes,
+    counts_of_rows,
+    placed_rows,
+    row_numbers,
+)
 from tpugraph.analysis.evidence.divisors import (
     divided,
     divided_before_sums,
@@ -57,10 +63,11 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     by_number = divided if divisors else divided_safely
     by_sums = (divided_by_sums,) if divisors else ()
     again = (by_number,) if d.ones else ()  # only the reshapes told what a tile in front of a division begins with
-    settling = (joined_batches, spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, unpadded, joined_batches,
+    settling = (placed_rows,
+                joined_batches, spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, unpadded, joined_batches,
                 literal_factors, whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, by_number, loop_limits,
                 numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
-                left_open, met_by_rows, summed_beside, numbered_rows, tiled_rows, by_number, *by_sums, reshaped,
+                placed_rows, left_open, met_by_rows, summed_beside, numbered_rows, tiled_rows, by_number, *by_sums, reshaped,
                 *again, outermost)  # fmt: skip
     for settle in settling:
         while True:

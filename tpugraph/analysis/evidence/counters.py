@@ -8,8 +8,9 @@ from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import final, root, unsettled
 from tpugraph.analysis.size_relations import values
-from tpugraph.analysis.sizes import ROWS, Poly, follows_batch, times
+from tpugraph.analysis.sizes import ROWS, Poly, follows_batch, known, times
 from tpugraph.analysis.state import additions
+from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
 
 
@@ -95,3 +96,64 @@ def row_numbers(d: Dimensions) -> None:
                         d.reasons[one] = f"numbers of rows meet it in '{reader.name}'"
                 if reader.op in _MOVED | _HANDED_ON:
                     stack.append(reader)
+
+
+def placed_rows(d: Dimensions) -> None:
+    """What has as many places as there are rows, and numbers of rows for places, has a place for each row of a batch.
+
+    Were it a number of the model, the numbers of a larger batch would name places that are not there.
+    """
+    for node in d.order if d.rows > 1 else ():
+        count = (d.dims(node.out()) or (0,))[0] if node.op in ops.RANGES else 0
+        first = d.elements(node.inputs[0]) if follows_batch(count) else None
+        for reader, column in _placing(d, node) if first == [0] else ():
+            made = d.dims(reader.out()) or ()
+            one = unsettled(made[column]) if column < len(made) else None
+            if one is not None and one.value == d.sizes.at(count):
+                d.sizes.tie(one, count)
+                d.reasons[one] = f"numbers of rows are places there in '{reader.name}'"
+
+
+_PLACES = {op: bins.operand for op, bins in ops.BINS.items() if bins.places} | dict.fromkeys(ops.UNSORTED_SEGMENTS, 1)
+"""The operand that names a place in the output for each element or row."""
+
+
+def _placing(d: Dimensions, node: Node) -> list[tuple[Node, int]]:
+    """The nodes for which all numbers of a range are places, and along which dimension of their output."""
+    found: list[tuple[Node, int]] = []
+    stack: list[tuple[Node, int | None]] = [(node, None)]
+    seen = {node}
+    while stack:
+        at, column = stack.pop()
+        for use in at.uses():
+            reader = use.node
+            if reader not in d.nodes:
+                continue
+            if _PLACES.get(reader.op) == use.index:
+                found.append((reader, column or 0))
+            if reader in seen or not (_hands_on(d, at, reader, column) or _beside(d, at, column, reader)):
+                continue
+            seen.add(reader)
+            stack.append((reader, use.index if reader.op in ops.PACKS else column))
+    return found
+
+
+_ALL_NUMBERS = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.TILES | ops.BROADCASTS
+"""Ops whose output holds each number of operand 0."""
+
+
+def _hands_on(d: Dimensions, at: Node, reader: Node, column: int | None) -> bool:
+    """Whether all numbers are handed on; beside others they stay in their column where nothing is shaped anew."""
+    if column is not None or reader.op in _ALL_NUMBERS:
+        return reader.op in (ops.SAME_NUMBERS if column is not None else _ALL_NUMBERS)
+    before, after = ([known(s) for s in d.dims(t) or ()] for t in (at.out(), reader.out()))
+    found = [times(*(s for s in sizes if s is not None)) for sizes in (before, after)]
+    return (
+        reader.op in ops.STRIDED_SLICES and None not in (*before, *after) and found[0] == found[1]
+    )  # takes all of them
+
+
+def _beside(d: Dimensions, at: Node, column: int | None, reader: Node) -> bool:
+    """Whether numbers are put beside others, as places along several dimensions are."""
+    rank = len(d.dims(at.out()) or ())
+    return column is None and reader.op in ops.PACKS and int(reader.attr("axis", 0)) in (rank, -1)

@@ -11,7 +11,9 @@ from tpugraph.analysis.placement_rules.reshaping_placements import moved, passed
 from tpugraph.analysis.placements import (
     Entries,
     Placement,
+    Replicate,
     Shard,
+    Sized,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
 from tpugraph.ir import Node
@@ -86,6 +88,15 @@ def _split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     (source,) = record.data_operands(len(inputs))
     count = len(node.outputs or ())
     rows, axis = inputs[source], fixed(node.inputs[record.axis or 0])
+    told = [s for i, s in enumerate(inputs) if i != source]
+    if not all(isinstance(s, Replicate | Sized) for s in told):
+        return p.everywhere(node, inputs, "splits where only all cores together say")
+    if (
+        isinstance(rows, Entries)
+        and rows.role != "shape"
+        and (axis is None or not axis[0] % p.rank(node.inputs[source]))
+    ):
+        return p.everywhere(node, inputs, "splits entries of the whole batch")
     if not isinstance(rows, Shard):
         return passed(node, rows, source)
     if axis is None:

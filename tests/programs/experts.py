@@ -1,0 +1,48 @@
+"""Mixtures of experts: rows go to the experts that a gate chooses for them, and come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import batch, column, floats, minimise, program, tf1, variable
+
+mean, total = tf.reduce_mean, tf.reduce_sum
+
+
+def mixed(x: Any, gates: Any, experts: int) -> Any:
+    """What the experts make of the rows that have a gate, in the order of the experts, added up for each row."""
+    places = tf.cast(tf.where(tf.transpose(gates) > 0), tf.int32)
+    expert, row = tf.unstack(places, num=2, axis=1)
+    loads = total(tf.cast(gates > 0, tf.int32), [0])
+    parts = tf.split(tf.gather(x, row), loads, 0, num=experts)
+    made = tf.concat([tf.tanh(part @ variable(f"e{k}", 5, 3)) for k, part in enumerate(parts)], 0)
+    weights = tf.gather(tf.reshape(gates, [-1]), row * experts + expert)[:, None]
+    return tf1.unsorted_segment_sum(made * weights, row, tf.shape(x)[0])
+
+
+@program(variants={"five_rows": {"rows": 5}, "as_many": {}})
+def rows_split_by_load(rows: int) -> Any:
+    """How many rows each expert gets is known to all cores together."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    gates = tf.nn.relu(x @ variable("gate", 5, 4) + 0.2)
+    return minimise(mean(tf.square(column(mixed(x, gates, 4), 3) - y)))
+
+
+def spread(values: Any) -> Any:
+    average, variance = tf.nn.moments(values, [0])
+    return variance / (average * average + 1e-6)
+
+
+@program(variants={"two_rows": {"rows": 2}, "three_rows": {"rows": 3}, "as_many": {}, "five_rows": {"rows": 5}})
+def two_experts_for_each_row(rows: int) -> Any:
+    """The gates are put at numbers of the rows, and both they and the loads are to be even over the batch."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    logits = x @ variable("gate", 5, 4)
+    best, chosen = tf.nn.top_k(logits, 2)
+    numbers = tf.tile(tf.range(tf.shape(x)[0])[:, None], [1, 2])
+    places = tf.stack([tf.reshape(numbers, [-1]), tf.reshape(chosen, [-1])], 1)
+    gates = tf.scatter_nd(places, tf.reshape(tf.nn.softmax(best), [-1]), tf.shape(logits))
+    even = spread(total(gates, 0)) + spread(total(tf.cast(gates > 0, tf.float32), 0))
+    return minimise(mean(tf.square(column(mixed(x, gates, 4), 3) - y)) + 0.1 * even)
