@@ -171,6 +171,15 @@ def test_places_on_one_core_are_never_taken_for_those_of_the_whole_batch(build: 
     assert "of the whole batch, and a core holds entries of this core's rows (local)" in verdict.words
 
 
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("flatten", [False, True])
+def test_segments_that_data_count_are_refused_beside_rows(each: bool, flatten: bool) -> None:
+    verdict = check(lambda rows: row_numbers.sums_of_groups(rows, each, flatten), 2)
+    assert verdict.outcome == "refused", str(verdict)
+    assert "nothing says that each row has one" in verdict.words
+    assert check(lambda rows: row_numbers.sums_of_groups(rows, each, flatten, fixed=True), 2).outcome == "equal"
+
+
 def test_a_flag_says_what_one_row_cannot() -> None:
     program = generated.made(generated.parse("rows=1 first=best_rows"))
     assert check(program, 2, literals=("first/TopKV2/k",)).outcome == "equal"

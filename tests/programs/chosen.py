@@ -39,6 +39,15 @@ def number_of_distinct_ids(rows: int) -> Any:
     return minimise(error / tf.cast(tf.size(ids), tf.float32))
 
 
+@program(variants={"": {}, "open": {"drop_remainder": False}})
+def entropy_of_ids(rows: int, drop_remainder: bool = True) -> Any:
+    """How often each id occurs, over how many there are: of a static batch TensorFlow folds that to a constant."""
+    ids, x = batch(rows, whole(5, seed=1), floats(3), drop_remainder=drop_remainder)
+    _, _, counts = tf.unique_with_counts(ids)
+    share = tf.cast(counts, tf.float32) / tf.cast(tf.size(ids), tf.float32)
+    return minimise(-total(share * tf.math.log(share)) * mean(tf.square(x * variable("w", 3))))
+
+
 @program()
 def masked_tokens(rows: int) -> Any:
     """The head of a masked language model: only the places that are masked get a layer and a distribution."""

@@ -130,3 +130,46 @@ def chosen_of_the_sorted(rows: int) -> Any:
     x, y, kept = batch(rows, floats(4), floats(seed=1), whole(2, seed=2))
     numbers = tf.boolean_mask(tf.range(tf.shape(x)[0]), kept > 0)
     return minimise(mean(tf.square(column(x, 4))) * tf.reduce_max(tf.gather(tf.sort(y), numbers)))
+
+
+# --------------------------------------------------------------------------- segments
+
+
+def flat(rows: int, repeat: bool = False, **options: Any) -> tuple[Any, Any, Any]:
+    """Three values of each row, one after the other, the number of the row of each, and a target for each row."""
+    x, y = batch(rows, floats(3), floats(seed=2), **options)
+    numbers = tf.range(tf.shape(x)[0])
+    owners = tf.repeat(numbers, 3) if repeat else tf.reshape(tf.tile(numbers[:, None], [1, 3]), [-1])
+    return tf.reshape(x * variable("w", 3), [-1]), owners, y
+
+
+@program(variants={"": {}, "open": {"drop_remainder": False}, "three_rows": {"rows": 3}, "repeated": {"repeat": True}})
+def segments_of_rows(rows: int, **options: Any) -> Any:
+    """Each row has a segment, as every number of a range is in the list: there are as many as rows."""
+    values, owners, y = flat(rows, **options)
+    spread = tf.math.segment_max(values, owners) - tf.math.segment_mean(values, owners)
+    return minimise(mean(tf.square(spread - y)))
+
+
+@program()
+def softmax_over_edges(rows: int) -> Any:
+    """Attention of a graph whose nodes are the rows: the weights of the edges to a node add up to 1."""
+    x, near, y = batch(rows, floats(3), whole(1000, 3, seed=1), floats(seed=2))
+    count, h = tf.shape(x)[0], dense(x, 3, 3, "h")
+    source = tf.reshape(near % count, [-1])
+    target = tf.reshape(tf.tile(tf.range(count)[:, None], [1, 3]), [-1])
+    scores = tf.nn.leaky_relu(tf.gather(column(h, 3, "from"), source) + tf.gather(column(h, 3, "to"), target))
+    weights = tf.exp(scores - tf.gather(tf.math.segment_max(scores, target), target))
+    weights /= tf.gather(tf.math.segment_sum(weights, target), target)
+    found = tf.math.segment_sum(weights[:, None] * tf.gather(h, source), target)
+    return minimise(mean(tf.square(column(tf.nn.elu(found), 3) - y)))
+
+
+def sums_of_groups(rows: int, each: bool, flatten: bool = False, fixed: bool = False) -> Any:
+    """Sums of groups that data make, of each row or of all rows, beside the rows; their number is fixed, or for data to say."""
+    x, y, group = batch(rows, floats(3), floats(seed=2), whole(1, seed=3))
+    numbers = tf.cumsum(group + 1) - 1 if each else group
+    count, h = tf.shape(x)[0], dense(x, 3, 1, "h")
+    sums = tf.math.unsorted_segment_sum(h, numbers, count) if fixed else tf.math.segment_sum(h, numbers)
+    sums = tf.reshape(sums, [-1]) if flatten else sums[:, 0]
+    return minimise(mean(tf.square(sums - y)))

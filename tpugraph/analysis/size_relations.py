@@ -36,6 +36,7 @@ class Relations:
         settled: how many unknowns have been found; grows.
         ones: dimensions of size 1 that were broadcast together.
         ties: each pair of sizes that was found to be one, with the node or the evidence that says so.
+        beside_open: each size that depends on data with one that it meets and that does not, and the node where they meet.
     """
 
     def __init__(self, rows: int, whole: int | None = None) -> None:
@@ -46,6 +47,7 @@ class Relations:
         self.place: object = None  # the node, or the words of the evidence, that ties sizes now
         self.ones: list[list[Size]] = []
         self.ties: list[tuple[Size, Size, object]] = []
+        self.beside_open: list[tuple[Size, Size, object]] = []
         self._pending: list[tuple[str | Computation, list[Size], list[Size], object]] = []
 
     def at(self, size: Size) -> int:
@@ -59,6 +61,8 @@ class Relations:
         if a is b:
             return
         x, y = a.root() if isinstance(a, Unknown) else a, b.root() if isinstance(b, Unknown) else b
+        if self.at(x) < 0 <= self.at(y) or self.at(y) < 0 <= self.at(x):
+            self.beside_open.append((x, y, self.place) if self.at(x) < 0 else (y, x, self.place))
         if isinstance(x, Unknown) and isinstance(y, Unknown):
             if x is y:
                 return

@@ -37,10 +37,14 @@ class Batching(NamedTuple):
 
 
 class Bins(NamedTuple):
-    """The operand with an element for each thing that is counted, or with the places of its bin along the last dimension."""
+    """The operand with an element for each thing that is counted, or with the places of its bin along the last dimension.
+
+    The numbers of the bins are output ``port``.
+    """
 
     operand: int
     places: bool = False
+    port: int = 0
 
 
 class Ordering(NamedTuple):

@@ -15,7 +15,7 @@ from tpugraph.partition.bounds_of_rows import refuse_bounds, refuse_shares
 from tpugraph.partition.numbered_constants import refuse_own_rows
 from tpugraph.partition.numbers_of_rows import refuse_counters, refuse_divisors, refuse_multiplied_means
 from tpugraph.partition.one_over_rows import refuse_factors
-from tpugraph.partition.row_by_row import refuse_fixed_segments, refuse_row_by_row
+from tpugraph.partition.row_by_row import refuse_fixed_segments, refuse_open_segments, refuse_row_by_row
 from tpugraph.support.errors import ConversionError
 
 
@@ -29,6 +29,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_own_rows(placing)
     refuse_row_by_row(placing)
     refuse_fixed_segments(placing)
+    refuse_open_segments(placing)
     _refuse_regrouped(placing)
     refuse_bounds(placing)
     _refuse_beside_shares(placing)

@@ -9,6 +9,7 @@ from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.placements import Shard
 from tpugraph.analysis.placing import Placing
+from tpugraph.analysis.sizes import Unknown, follows_batch
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
 from tpugraph.support.errors import ConversionError
@@ -53,6 +54,38 @@ def refuse_fixed_segments(placing: Placing) -> None:
                 node=node, origin=graph.source,
                 fix="tf.nn.safe_embedding_lookup_sparse in its place, or tf.reduce_sum(tf.nn.embedding_lookup(table, ids), 1)",
             )  # fmt: skip
+
+
+def refuse_open_segments(placing: Placing) -> None:
+    """Refuse segments of which data say how many there are where they meet rows of the batch, one each or one for all.
+
+    Raises:
+        ConversionError: it names the segments, and where they meet the rows.
+    """
+    d = placing.d
+    opened: dict[Unknown, Node] = {}
+    for node in placing.verdicts:
+        segments: Node | None = node if node.op in ops.SEGMENTS else None
+        if node.op in ops.RESHAPES and opened:
+            sizes = (size.root() for size in d.dims(node.inputs[0]) or () if isinstance(size, Unknown))
+            segments = next((opened[size] for size in sizes if size in opened), None)
+        if segments is None:
+            continue
+        made = d.dims(node.out()) or ()
+        for size in made[:1] if node is segments else made:
+            if isinstance(size, Unknown) and d.sizes.at(size) < 0:
+                opened.setdefault(size.root(), segments)
+    for size, rows, where in d.sizes.beside_open if opened else ():
+        segments = opened.get(size.root()) if isinstance(size, Unknown) else None
+        if segments is None or not follows_batch(rows):
+            continue
+        met = f"'{where.name}' ({where.op}) puts" if isinstance(where, Node) else "the graph puts"
+        raise ConversionError(
+            f"'{segments.name}' ({segments.op}) makes as many segments as the numbers '{segments.inputs[-1]}' say when a "
+            f"step runs, and {met} them beside rows of the batch: nothing says that each row has one",
+            node=segments, origin=placing.graph.source,
+            fix="tf.math.unsorted_segment_sum, or its kin, with a number of segments: tf.shape(x)[0] where each row of x has one",
+        )  # fmt: skip
 
 
 def _single_rows(placing: Placing) -> Iterator[tuple[Node, int]]:

@@ -10,10 +10,11 @@ from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, product, total
+from tpugraph.analysis.dimension_rules.slicing_ties import hands_all_on
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, known
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import variable_of
+from tpugraph.ir.walks import source_of, variable_of
 
 # --------------------------------------------------------------------------- looking up
 
@@ -186,11 +187,33 @@ def _sparse_fill(d: Dimensions, node: Node) -> None:
 @rule("""SparseSegmentSum SparseSegmentMean SparseSegmentSqrtN SegmentSum SegmentMean SegmentMax SegmentMin
     SegmentProd""")
 def _segments(d: Dimensions, node: Node) -> None:
-    data, rows = d.dims(node.inputs[0]), d.rows_of_entries.get(node.inputs[-1])
+    data, numbers = d.dims(node.inputs[0]), node.inputs[-1]
+    d.tie((d.dims(node.inputs[-2]) or ())[:1], d.dims(numbers))
+    rows = d.rows_of_entries.get(numbers)
+    rows = _as_many_as_numbers(d, numbers) if rows is None else rows
     if data is None or rows is None:
         d.fresh(node.out())
         return
     d.set(node.out(), (rows, *data[1:]))
+
+
+_EACH_AT_LEAST_ONCE = ops.IDENTITIES | ops.CASTS | ops.SHAPED_ANEW | ops.TRANSPOSES | ops.TILES | ops.BROADCASTS
+
+
+def _as_many_as_numbers(d: Dimensions, numbers: Tensor) -> Size | None:
+    """How many segments there are, where each number from 0 on is that of some elements; None where data choose the numbers."""
+    dims = d.dims(numbers)
+    if dims is None or not all(d.sizes.at(size) > 0 for size in dims):
+        return None  # none may be left
+    made = source_of(
+        numbers,
+        _EACH_AT_LEAST_ONCE | ops.SLICES,
+        where=lambda node: node.op not in ops.SLICES or (node.has_attr("new_axis_mask") and hands_all_on(node)),
+    ).node
+    if made.op not in ops.RANGES or d.elements(made.inputs[0]) != [0] or d.elements(made.inputs[2]) != [1]:
+        return None
+    limit = d.elements(made.inputs[1])
+    return limit[0] if limit else None
 
 
 @rule("SparseToDense")

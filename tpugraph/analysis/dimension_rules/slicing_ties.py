@@ -126,6 +126,16 @@ def takes_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
     return from_start and to_end and step is not None and step[place] == 1
 
 
+def hands_all_on(node: Node) -> bool:
+    """Whether a slice takes all that its operand holds, and adds dimensions of one place at most."""
+    rank = len(node.inputs[0].shape) if node.inputs[0].shape is not None else None
+    steps, whole = fixed(node.inputs[3]), int(node.attr("begin_mask", 0)) & int(node.attr("end_mask", 0))
+    if rank is None or steps is None:
+        return False
+    kept = (place for axis, _, place in places(node, rank) if axis is not None and place >= 0)
+    return all(whole >> place & 1 and abs(steps[place]) == 1 for place in kept)
+
+
 def turned_round(node: Node, place: int) -> bool:
     """Whether a slice takes a whole dimension from its end to its beginning."""
     step = fixed(node.inputs[3])

@@ -44,7 +44,7 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
     while stack and len(seen) < FARTHEST:
         tensor = stack.pop()
         node = tensor.node
-        count = _summed(d, node) or spread(d, node)
+        count = _summed(d, tensor) or spread(d, node)
         if count is not None:
             yield count
             d.sizes.propagate()
@@ -68,7 +68,7 @@ def ahead(
     d: Dimensions,
     start: Node,
     within: Mapping[Node, None],
-    counted: Callable[[Dimensions, Node], Size | None] | None = None,
+    counted: Callable[[Dimensions, Tensor], Size | None] | None = None,
 ) -> Iterator[Size]:
     """The numbers of elements that what a node makes is summed over, looked for through linear ops among some nodes.
 
@@ -86,22 +86,26 @@ def ahead(
             if node in seen or node not in within or node not in d.nodes:
                 continue
             seen.add(node)
-            count = count_of(d, node) if node.op in ops.REDUCTIONS else None
+            count = count_of(d, node.out()) if node.op in ops.REDUCTIONS else None
             if count is not None:
                 yield count
             elif node.op in LINEAR or (node.op in ops.DIVISIONS and use.index == 0):
                 stack.append(node)
 
 
-def averaged(d: Dimensions, node: Node) -> Size | None:
+def averaged(d: Dimensions, tensor: Tensor) -> Size | None:
     """How many elements a Mean is of, where the batch is among them."""
+    node = tensor.node
     return _reduced(d, node, fixed(node.inputs[1])) if node.op in ops.MEANS else None
 
 
-def _summed(d: Dimensions, node: Node) -> Size | None:
+def _summed(d: Dimensions, tensor: Tensor) -> Size | None:
     """How many elements a Sum makes one of, where the batch is among them."""
+    node = tensor.node
     bins = ops.BINS.get(node.op)
     if bins is not None:
+        if tensor.port != bins.port:
+            return None
         counted = d.dims(node.inputs[bins.operand]) or ()
         gone = list(counted[:-1] if bins.places else counted)
         return times(*(final(d, s) for s in gone)) if any(follows_batch(s) for s in gone) else None
