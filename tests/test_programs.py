@@ -123,6 +123,10 @@ rows=1 third=fused_norm decay=True units=1
 rows=1 second=map_rows third=map_rows
 rows=1 first=map_rows second=map_rows loss=chosen width=1 units=1
 rows=1 loss=top_k other=pairs
+rows=1 first=attention third=fused_norm units=1
+rows=1 second=fused_norm clip=centralised
+rows=1 second=map_rows third=images loss=triplets
+rows=1 second=map_rows other=covariance
 rows=1 first=attention second=gate_of_mean units=1
 """
 """Programs that campaigns found wrong once, simplified."""

@@ -76,6 +76,12 @@ def _has_rows(d: Dimensions, tensor: Tensor, axes: tuple[int, ...]) -> bool:
     return dims is not None and max(axes) < len(dims) and any(follows_batch(dims[axis]) for axis in axes)
 
 
+def _reduces(d: Dimensions, node: Node, axes: tuple[int, ...]) -> bool:
+    """Whether a reduction takes one of some dimensions of its operand away, or may."""
+    dims, gone = d.dims(node.inputs[0]), d.numbers(node.inputs[1])
+    return not dims or gone is None or any(axis % len(dims) in axes for axis in gone)
+
+
 def _elementwise(d: Dimensions, node: Node) -> bool:
     signature = d.signature(node)
     return signature is not None and signature.elementwise
@@ -88,6 +94,8 @@ def _linear(d: Dimensions, use: Use, axes: tuple[int, ...]) -> bool:
         return True
     if node.op in ops.IDENTITIES:
         return all(_linear(d, reader, axes) for reader in node.uses(0))
+    if node.op in ops.MEANS and _reduces(d, node, axes):
+        return False  # the mean of the sum is the sum, of the rows it is a part of that
     call = Call(node.attr, tuple(None if t.shape is None else len(t.shape) for t in node.inputs))
     alike = {i for i, t in enumerate(node.inputs) if t == node.inputs[index]}
     rows = {i for i, t in enumerate(node.inputs) if _has_rows(d, t, axes)}

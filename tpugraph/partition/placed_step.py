@@ -74,7 +74,10 @@ class _Asked:
             order: the nodes.
             again: gives them in an order in which what has a shape stands before the constants that hold it.
         """
-        dimensions = self.found(order, ones=False)
+        summed = (  # whether the sums of gradients over the rows are in the graph for sure
+            self.rows > 1 or self.whole == 1 or self.closed.ones is not None
+        )
+        dimensions = self.found(order, ones=False, sure_writes=summed)
         conflicts = len(dimensions.sizes.conflicts)
         if self.rows == 1 or not (conflicts or dimensions.has_parts_of_one_row()):
             return dimensions
@@ -82,10 +85,10 @@ class _Asked:
         return other if len(other.sizes.conflicts) < max(conflicts, 1) else dimensions
 
     def least_contradictory(self, order: Sequence[Node], dimensions: Dimensions) -> Dimensions:
-        """The dimensions, with writes whose sums over one row were left out where the step contradicts itself without."""
+        """The dimensions, with the other reading of writes where the step contradicts itself: that sums were left out, or not."""
         if not dimensions.sums_left_out or self.whole == self.rows or not one_row.contradictions(dimensions):
             return dimensions
-        other = self.found(order, ones=True, sure_writes=False)
+        other = self.found(order, ones=True, sure_writes=not dimensions.sure_writes)
         return other if one_row.contradictions(other) < one_row.contradictions(dimensions) else dimensions
 
 
@@ -124,10 +127,10 @@ def analyse(
     dimensions = asked.least_contradictory(order, asked.least_conflicting(order, partial(ordered, sources)))
     if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
         order = ordered(sources)
-        dimensions = asked.found(order, ones=True)
+        dimensions = asked.found(order, ones=True, sure_writes=dimensions.sure_writes)
     if count > 1 and nodes is None and split is None and _made_anew(graph, dimensions, asked.settled):
         order = ordered(sources if dimensions.ones else None)
-        dimensions = asked.found(order, ones=dimensions.ones)
+        dimensions = asked.found(order, ones=dimensions.ones, sure_writes=dimensions.sure_writes)
     fed.place_constants(dimensions, graph.source)
     placed = [node for node in order if node not in measured] if measured else order
     return Placing(graph, placed, dimensions, fed.placements, policies=policies)

@@ -7,6 +7,8 @@ shape that holds it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.counters import (
     behind_batches,
@@ -37,6 +39,7 @@ from tpugraph.analysis.evidence.reshapes import (
 )
 from tpugraph.analysis.evidence.single_rows import (
     flattened,
+    flattened_before_tiles,
     left_open,
     met_by_rows,
     numbered_rows,
@@ -44,6 +47,7 @@ from tpugraph.analysis.evidence.single_rows import (
     reshaped,
     spread_rows,
     summed_beside,
+    written,
 )
 from tpugraph.analysis.evidence.summed import unsettled
 from tpugraph.analysis.evidence.tiled_gradients import tiled_rows
@@ -63,13 +67,24 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     by_number = divided if divisors else divided_safely
     by_sums = (divided_by_sums,) if divisors else ()
     again = (by_number,) if d.ones else ()  # only the reshapes told what a tile in front of a division begins with
-    settling = (placed_rows,
-                joined_batches, spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, unpadded, joined_batches,
-                literal_factors, whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, by_number, loop_limits,
-                numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
-                placed_rows, left_open, met_by_rows, summed_beside, numbered_rows, tiled_rows, by_number, *by_sums, reshaped,
-                *again, outermost)  # fmt: skip
-    for settle in settling:
+    strong = (placed_rows,
+              joined_batches, spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, unpadded, joined_batches,
+              literal_factors, whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, by_number, loop_limits,
+              numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
+              placed_rows, left_open, met_by_rows, summed_beside, numbered_rows, tiled_rows, by_number, *by_sums,
+              flattened_before_tiles)  # fmt: skip
+    for kinds in (strong, (written,), (reshaped,), (*again, outermost)):
+        settled = _settled(d, kinds)
+        while settled and d.ones:  # of one row, what a weaker kind settled may be what a stronger one waited for
+            settled = _settled(d, strong)
+    d.sizes.place = "nothing speaks for it being a number of rows"
+    _rest(d, open_divisors(d) if divisors else [])
+
+
+def _settled(d: Dimensions, kinds: Iterable[Callable[[Dimensions], None]]) -> bool:
+    """Settle what some kinds of evidence speak for, each as long as it finds something; returns whether any did."""
+    first = d.sizes.settled
+    for settle in kinds:
         while True:
             before = d.sizes.settled
             d.sizes.place = " ".join((settle.__doc__ or "").split("\n\n")[0].split()).rstrip(".")
@@ -77,8 +92,7 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
             d.sizes.propagate()
             if d.sizes.settled == before:
                 break
-    d.sizes.place = "nothing speaks for it being a number of rows"
-    _rest(d, open_divisors(d) if divisors else [])
+    return d.sizes.settled != first
 
 
 def _rest(d: Dimensions, divisors: list[Unknown]) -> None:

@@ -6,6 +6,8 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimension_facts import Doubt
+from tpugraph.analysis.dimension_rules.lookup_ties import handle_dims
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import root, unsettled
 from tpugraph.analysis.sizes import follows_batch, known
@@ -92,7 +94,23 @@ def flattened(d: Dimensions) -> None:
 
     What a gradient summed over other dimensions, and loses dimensions of size 1 then, was to be summed over the row too.
     """
-    for doubt in d.doubtful:
+    begun = (
+        {root(size) for node in d.order if node.op in ops.TILES for size in d.dims(node.inputs[0]) or ()}
+        if d.doubtful
+        else set()
+    )
+    _flatten(
+        d, [doubt for doubt in d.doubtful if not any(root(size) in begun for size in doubt.right if unsettled(size))]
+    )
+
+
+def flattened_before_tiles(d: Dimensions) -> None:
+    """What a gradient is reshaped to before it is tiled holds the row, where the tile itself does not say it."""
+    _flatten(d, d.doubtful)
+
+
+def _flatten(d: Dimensions, doubts: list[Doubt]) -> None:
+    for doubt in doubts:
         open_left, open_right = (any(unsettled(s) for s in side) for side in (doubt.left, doubt.right))
         if open_left == open_right or (open_left and not any(follows_batch(s) for s in doubt.right)):
             continue
@@ -137,6 +155,19 @@ def met_by_rows(d: Dimensions) -> None:
                 rows = next((s[-place] for s in shapes if len(s) >= place and follows_batch(s[-place])), None)
                 if rows is not None and unsettled(shape[-place]) and d.sizes.at(rows) == 1:
                     d.sizes.tie(shape[-place], rows)
+
+
+def written(d: Dimensions) -> None:
+    """What a variable is given has its shape, where nothing says that TensorFlow left out a sum over the row."""
+    if d.sure_writes:
+        return
+    for node in [n for n in d.order if n.op in ops.WRITES]:
+        fact = ops.WRITES[node.op]
+        table, value = handle_dims(node.inputs[fact.variables[0]]), d.dims(node.inputs[fact.value])
+        if table is not None and value is not None and fact.rows is None and len(value) == len(table):
+            for size, place in zip(value, table, strict=True):
+                if place == 1 and unsettled(size):
+                    d.sizes.tie(size, place)
 
 
 def reshaped(d: Dimensions) -> None:

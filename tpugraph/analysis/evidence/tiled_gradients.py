@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import unsettled
+from tpugraph.analysis.evidence.summed import leading_to_loss, unsettled
 from tpugraph.analysis.size_relations import values
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node
@@ -71,6 +71,7 @@ def _remember(d: Dimensions, node: Node, found: dict[_Shapes, _Alike]) -> None:
 def _tie(d: Dimensions, alike: _Alike) -> None:
     """Tie what the tiles of some reductions begin with, or remember that nothing tells."""
     told = _over_rows(d, alike)
+    _tie_to_operands(d, alike)
     for tile, over_rows in zip(alike.tiles, told, strict=True):
         over_rows = True if _begins_without_rows(d, tile) else over_rows
         for out, size in zip(d.dims(tile.out()) or (), d.dims(tile.inputs[0]) or (), strict=False):
@@ -81,6 +82,19 @@ def _tie(d: Dimensions, alike: _Alike) -> None:
             else:
                 d.untold.pop(tile, None)
                 d.sizes.tie(size, 1 if over_rows else out)
+
+
+def _tie_to_operands(d: Dimensions, alike: _Alike) -> None:
+    """The gradient of a reduction has the dimensions of its operand, where all those that it may belong to have the same."""
+    forward = leading_to_loss(d)
+    operands = [d.dims(node.inputs[0]) or () for node in alike.reductions]
+    for tile, count in alike.tiles.items():
+        found = {tuple(map(known, dims)) for dims in operands[:count]}
+        if tile in forward or len(found) != 1 or None in next(iter(found)):
+            continue
+        for size, place in zip(d.dims(tile.out()) or (), operands[0], strict=True):
+            if unsettled(size):
+                d.sizes.tie(size, place)
 
 
 def _begins_without_rows(d: Dimensions, tile: Node) -> bool:
