@@ -141,3 +141,17 @@ def states_up_to_the_longest(rows: int) -> Any:
     _, _, states = tf.while_loop(lambda time, *_: time < longest, body, [0, start, tf.TensorArray(tf.float32, 5)])
     read = tf.transpose(states.gather(tf.range(longest)), [1, 0, 2])
     return minimise(tf.reduce_sum(tf.square(read - 0.3)) / tf.cast(tf.size(read), tf.float32))
+
+
+@program(variants={"sparse": {"dense": False}, "dense": {"dense": True}})
+def transcription(rows: int, dense: bool) -> Any:
+    """CTC of labels that a mask finds, as TensorFlow 1 takes them, or of labels with their lengths."""
+    x, words = batch(rows, floats(5, 3), whole(4, 3))
+    logits = tf.reshape(tf.tanh(tf.reshape(x, [-1, 3]) @ variable("w", 3, 4)) @ variable("v", 4, 5), [-1, 5, 5])
+    labels = tf.concat([tf.ones_like(words[:, :1]), words], 1)[:, :2]
+    steps = tf.fill([tf.shape(x)[0]], 5)
+    if dense:
+        each = tf.nn.ctc_loss(labels + 1, logits, tf.fill([tf.shape(x)[0]], 2), steps, False, blank_index=0)
+    else:
+        each = tf1.nn.ctc_loss(tf.sparse.from_dense(labels), logits, steps, time_major=False)
+    return minimise(mean(each))

@@ -166,11 +166,23 @@ def strided(d: Dimensions, node: Node, dims: Dims, out: Tensor) -> Dims | None:
                     d.sizes.tie(bound, whole)
             continue
         value = static[target] if static is not None and target < len(static) else None
+        if value is None and d.sizes.at(whole) >= 0:
+            value = _counted(node, place, d.sizes.at(whole))
         if isinstance(whole, int) or value is None:
             made[target] = Unknown(-1) if value is None else int(value)
             continue
         made[target] = part_of(d, node, place, whole, int(value))
     return tuple(made[i] for i in range(len(made)))
+
+
+def _counted(node: Node, place: int, whole: int) -> int | None:
+    """How many of so many places a slice by constants takes; None of others."""
+    begin, end, step = (fixed(t) for t in node.inputs[1:4])
+    if begin is None or end is None or step is None:
+        return None
+    masked = [bool(int(node.attr(f"{name}_mask", 0)) >> place & 1) for name in ("begin", "end")]
+    ends = slice(None if masked[0] else begin[place], None if masked[1] else end[place], step[place])
+    return len(range(*ends.indices(whole)))
 
 
 def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> Size:

@@ -105,6 +105,14 @@ def _sparse_matmul(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return p.everywhere(node, inputs, "multiplies entries of the whole batch")
 
 
+@rule("CTCLoss CTCLossV2")
+def _aligned(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """The labels of each row are aligned with its own steps."""
+    if isinstance(inputs[1], Entries) and inputs[0] == Shard(1) and inputs[3] == Shard(0):
+        return Verdict([Shard(0), Shard(1)], why="the labels of each row")
+    return p.everywhere(node, inputs, "aligns the labels of the whole batch")
+
+
 @rule("""SparseSegmentMeanGrad SparseSegmentSumGrad SparseSegmentSqrtNGrad SparseSegmentMeanGradV2 SparseSegmentSumGradV2
     SparseSegmentSqrtNGradV2""")
 def _segments_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
