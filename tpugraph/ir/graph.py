@@ -7,13 +7,12 @@ pass made a node and from which node of the user's graph it comes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from tpugraph import ops
 from tpugraph.ir import attrs as attr_codec
 from tpugraph.ir.countdown import is_back_edge
-from tpugraph.ir.node import Node, Output, Tensor, Use, assign
+from tpugraph.ir.node import Node, Output, Tensor, Use, Wait, assign
 from tpugraph.ir.rewired_links import RewiredLinks
 from tpugraph.ir.serving_signatures import Signature
 from tpugraph.ir.tracked_links import Edits, Note
@@ -121,13 +120,17 @@ class Graph(RewiredLinks):
             GraphError: a node outside the set uses one inside it.
         """
         doomed = dict.fromkeys(nodes)
-        waits = {wait: node for node in doomed for wait in node._awaited}
-        used = chain(
-            ((c, node) for node in doomed for c, _ in node._uses), ((c, waits[w]) for w in waits for c in w.nodes)
-        )
-        for consumer, node in used:
-            if consumer not in doomed:
-                raise GraphError(f"cannot remove a node that '{consumer.name}' uses", node=node)
+        waits: dict[Wait, Node] = {}
+        for node in doomed:
+            for consumer, _ in node._uses:
+                if consumer not in doomed:
+                    raise _in_use(node, consumer)
+            if node._awaited:
+                waits.update(dict.fromkeys(node._awaited, node))
+        for wait, node in waits.items():
+            for consumer in wait.nodes:
+                if consumer not in doomed:
+                    raise _in_use(node, consumer)
         self._drop_all(doomed)
         self.edits.removed += len(doomed)
         return len(doomed)
@@ -135,7 +138,10 @@ class Graph(RewiredLinks):
     def remove_dead(self, keep: Iterable[Node]) -> int:
         """Remove every node that none of ``keep`` depends on; returns how many."""
         alive = self.ancestors(keep)
-        return self.remove_all(node for node in self if node not in alive)
+        dead = {node: None for node in self if node not in alive}
+        self._drop_all(dead)  # what uses a dead node is dead itself
+        self.edits.removed += len(dead)
+        return len(dead)
 
     def insert_between(
         self,
@@ -283,3 +289,7 @@ class Graph(RewiredLinks):
             self._unprove(copies[node])
         self.edits.added += len(chosen)
         return copies
+
+
+def _in_use(node: Node, consumer: Node) -> GraphError:
+    return GraphError(f"cannot remove a node that '{consumer.name}' uses", node=node)

@@ -221,7 +221,9 @@ class Links:
                     producer._uses.pop(_new(Use, (node, index)), None)
             node._uses.clear()
             assign(node, "inputs", ())
-            self._drop(node)
+            self._stop_waiting(node)
+            del self._nodes[node.name]
+            del self._of_op[node.op][node]
 
     def _set_op(self, node: Node, op: str) -> None:
         del self._of_op[node.op][node]
@@ -247,6 +249,9 @@ class Links:
         for index, tensor in enumerate(node.inputs):
             tensor.node._uses.pop(_new(Use, (node, index)), None)
         assign(node, "inputs", ())
+        self._stop_waiting(node)
+
+    def _stop_waiting(self, node: Node) -> None:
         wait = node._wait
         if wait is None:
             return

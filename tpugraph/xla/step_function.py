@@ -129,22 +129,23 @@ def _aliases(handle: Node) -> list[Node]:
 def _take_values(found: Cluster) -> None:
     """Make arguments of the variables and values that the cluster reads from outside; constants go inside."""
     graph = found.graph
-    variables = graph.of_type(*ops.RESOURCE_VARIABLES)
+    variables = dict.fromkeys(graph.of_type(*ops.RESOURCE_VARIABLES))
     for node in graph.of_type("TPUReplicatedInput"):
         sources = dict.fromkeys(_variable(tensor) for tensor in node.inputs)
-        shared = next(iter(sources)).out() if sources.keys() & set(variables) else node.inputs[0]
+        shared = next(iter(sources)).out() if sources.keys() & variables.keys() else node.inputs[0]
         alike = len(sources) == 1 or len(set(node.inputs)) == 1
         if len(sources) > 1 and all(source.has_attr(TABLE) for source in sources):
             alike = True  # the handle of the first core's stands for that of each core
             found.shards[shared.node.name] = table_of(shared.node)
         graph.replace_uses(node.out(), shared if alike else _own_value(graph, node))
+    written = _written(graph)
     for tensor in _read_from_outside(found):
         source = tensor.node
         if source.op in ops.RESOURCE_VARIABLES:
             like: Output = (tensor.dtype, ())
             found.variables[source.name] = given = argument(graph, source.name, like)
             given.node.origin = source.name
-            if _is_written(source):
+            if source in written:
                 found.written.append(source.name)
         else:
             known: Output = (tensor.dtype, tensor.shape)
@@ -174,14 +175,11 @@ def _read_from_outside(found: Cluster) -> list[Tensor]:
     return sorted(reads, key=lambda t: (order[t.node], t.port))
 
 
-def _is_written(variable: Node) -> bool:
-    """Whether an op of the cluster writes the variable."""
-    return any(
-        use.index in ops.WRITES[use.node.op].variables
-        for alias in [variable, *_aliases(variable)]
-        for use in alias.uses()
-        if use.node.op in ops.WRITES and in_cluster(use.node)
-    )
+def _written(graph: Graph) -> set[Node]:
+    """The variables that ops of the cluster write."""
+    writes = (node for node in graph.of_type(*ops.WRITES) if in_cluster(node))
+    handles = (node.inputs[index] for node in writes for index in ops.WRITES[node.op].variables)
+    return {source_of(handle, ops.HANDLE_ALIASES | ops.CLUSTER_INPUTS).node for handle in handles}
 
 
 def _drop_host(found: Cluster) -> None:
