@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, batch, column, dense, floats, minimise, program, tf1, variable, whole
+from .parts import adam, after, batch, column, dense, floats, minimise, program, state, tf1, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -94,3 +94,38 @@ def largest_of_masked(rows: int) -> Any:
     x, mask = batch(rows, floats(4), whole(2, seed=6))
     h = tf.nn.bias_add(tf.boolean_mask(x, tf.equal(mask, 1)) @ variable("w", 4, 3), variable("b", 3))
     return minimise(tf.reduce_max(tf.abs(h)) + mean(tf.square(h)))
+
+
+NUMBERS = {
+    "at_least_one": lambda n: tf.maximum(tf.cast(n, tf.float32), 1.0),
+    "at_least_three": lambda n: tf.cast(tf.maximum(n, 3), tf.float32),
+    "and_one": lambda n: tf.cast(n + 1, tf.float32),
+    "and_little": lambda n: tf.cast(n, tf.float32) + 1e-3,
+    "root": lambda n: tf.sqrt(tf.cast(n, tf.float32) + 1.0),
+    "one_for_none": lambda n: tf.cast(tf.where(n > 0, n, 1), tf.float32),
+}
+"""What people divide a sum over chosen rows by, which is no sum of what each core would divide by."""
+
+
+@program(variants={name: {"number": name} for name in NUMBERS})
+def mean_of_masked(rows: int, number: str) -> Any:
+    """The mean of the chosen rows, with a care for there being none: that is asked of those of all cores."""
+    x, kind = batch(rows, floats(5), whole(3, seed=1))
+    found = tf.boolean_mask(column(x, 5), tf.equal(kind, 1))
+    return minimise(total(tf.square(found - 1)) / NUMBERS[number](tf.shape(found)[0]))
+
+
+@program()
+def mean_of_masked_or_nothing(rows: int) -> Any:
+    x, kind = batch(rows, floats(5), whole(3, seed=1))
+    found = tf.boolean_mask(column(x, 5), tf.equal(kind, 1))
+    return minimise(tf.cond(tf.size(found) > 0, lambda: mean(tf.square(found - 1)), lambda: 0.0))
+
+
+@program(variants={"one_row": {"rows": 1}, "two_rows": {"rows": 2}, "four_rows": {"rows": 4}})
+def parts_by_kind(rows: int) -> Any:
+    """Rows parted by what the data say, and the number of those of one kind kept in a variable."""
+    x, kind = batch(rows, floats(5), whole(3, seed=1))
+    first = tf.dynamic_partition(column(x, 5), kind, 3)[0]
+    loss, train = minimise(total(tf.square(first)) / tf.cast(tf.shape(first)[0] + 1, tf.float32))
+    return loss, after(train, tf1.assign(state("most", kind=tf.int32), tf.maximum(tf.shape(first)[0], 2)))

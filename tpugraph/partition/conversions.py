@@ -23,12 +23,12 @@ from tpugraph.analysis.placements import (
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, known
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import reached
 from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.whole_sizes import at
 from tpugraph.support.errors import ConversionError
 
-_DIVIDED = ops.computing(np.floor_divide, np.maximum)
-_OF_COUNTS = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.SLICES | ops.PICKS | ops.reducing("prod") | _DIVIDED
+_OF_COUNTS = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.SLICES | ops.PICKS | ops.reducing("prod")
 """Ops that make a number of entries of the shape of a tensor that holds them."""
 
 
@@ -45,6 +45,7 @@ class Conversions:
         gathered: bytes of what is gathered, by tensor and the node that asks.
         combined: of each variable that cores would write differently, whether the mean or core 0's value is written.
         made_behind: what is read instead of a tensor, by that tensor.
+        made_of_counts: numbers made of how many entries all cores have, by the tensor that is made of those of one core.
         factor: what gradients are multiplied by where the user said how they combine and the placements say otherwise.
         forward: what leads to the loss, and is no gradient.
         collectives: makes the nodes; there from the first edit on.
@@ -58,6 +59,7 @@ class Conversions:
     gathered: dict[str, str] = field(default_factory=dict)
     combined: dict[str, str] = field(default_factory=dict)
     made_behind: dict[Tensor, Tensor] = field(default_factory=dict)
+    made_of_counts: dict[Tensor, Tensor] = field(default_factory=dict)
     factor: float = 1.0
     forward: Mapping[Node, None] = field(default_factory=dict)
     collectives: Collectives = field(init=False)
@@ -153,9 +155,11 @@ class Conversions:
             if source.shape is not None and None not in source.shape:
                 return c.gather(plain, placement)
             return c.gather_entries(plain)
-        if placement == Entries("shape") and tensor.shape == () and self._counts_entries(tensor):
-            self._note(tensor, f"the number of entries of all cores, for '{node.name}' ({node.op})")
-            return c.sum(source)
+        if placement == Entries("shape") and tensor.shape == ():
+            number = self._of_all_counts(tensor)
+            if number is not None:
+                self._note(tensor, f"made of the number of entries of all cores, for '{node.name}' ({node.op})")
+                return number
         if placement == Entries("by_id") and not _reads_ids(node, tensor):
             raise ConversionError(
                 f"'{node.name}' ({node.op}) takes together what belongs to the distinct values of a core's own rows, which "
@@ -171,6 +175,36 @@ class Conversions:
         if isinstance(placement, PerCore):
             return self._unified(node, tensor, source, placement)
         raise self._refusal(node, tensor, placement)
+
+    def _of_all_counts(self, tensor: Tensor) -> Tensor | None:
+        """A number made of counts of entries, computed again of those of all cores; None of other numbers.
+
+        A count is summed over the cores; what is computed of it, as ``max(count, 1)`` is, holds for no part of a sum.
+        """
+        made: dict[Tensor, Tensor] = {}
+        behind = reached((tensor,), lambda t: () if self._known_everywhere(t) else t.node.inputs)
+        for node in self.placing.graph.topological_order({t.node: None for t in behind}):
+            for t in (t for t in behind if t.node is node):
+                if t in self.made_of_counts:
+                    made[t] = self.made_of_counts[t]
+                elif isinstance(placement := self.placing.read(t), Sized):
+                    made[t] = self.whole(t, placement)
+                elif isinstance(placement, Replicate):
+                    made[t] = self.made_behind.get(t, t)
+                elif placement != Entries("shape") or t.shape != () or node.op in ops.MERGE:
+                    return None
+                elif self._counts_entries(t):
+                    made[t] = self.collectives.sum(self.made_behind.get(t, t))
+                elif (signature := self.placing.d.signature(node)) is not None and signature.elementwise:
+                    made[t] = self.collectives.again(node, [made[given] for given in node.inputs])
+                else:
+                    return None
+        self.made_of_counts |= made
+        return made[tensor]
+
+    def _known_everywhere(self, tensor: Tensor) -> bool:
+        """Whether nothing behind a tensor has to be looked at to know it for the whole batch."""
+        return self.placing.read(tensor) != Entries("shape") or self._counts_entries(tensor)
 
     def _counts_entries(self, tensor: Tensor) -> bool:
         """Whether a number counts entries, or as many things for each: that of all cores is the sum of theirs."""

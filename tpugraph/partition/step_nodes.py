@@ -9,7 +9,7 @@ import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
-from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.frames import frames_around
 
@@ -77,6 +77,15 @@ class StepNodes:
         elif near.node in self._conditional or near.node.op in ops.SWITCH:
             self._conditional[node] = None
         return node.out()
+
+    def again(self, node: Node, operands: Sequence[Tensor]) -> Tensor:
+        """What a node of one output computes, computed of other operands."""
+        copy = self.graph.add(node.op, f"{node.name}/of_all_cores", operands, attrs=node.raw_attrs, outputs=node.outputs,
+                              device=node.device, source=node)  # fmt: skip
+        self._frame_of[copy] = self._frame(node.out())
+        if node in self._conditional:
+            self._conditional[copy] = None
+        return copy.out()
 
     def cast(self, tensor: Tensor, kind: DType) -> Tensor:
         """A tensor in another dtype."""

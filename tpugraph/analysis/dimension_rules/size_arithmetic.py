@@ -11,7 +11,7 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_facts import Formula
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.sizes import Size, Unknown, follows_batch
+from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch
 from tpugraph.ir import Node, Tensor
 from tpugraph.ops.arithmetic import truncated_quotient
 
@@ -29,16 +29,21 @@ def product(d: Dimensions, sizes: Sequence[Size]) -> Size:
     value = whole
     for s in rest:
         value *= d.sizes.at(s)
-    out = Unknown(value)
+    out = _made_of(value, rest)
     d.sizes.product([out], [whole, *rest])
     return out
+
+
+def _made_of(value: int, sizes: Sequence[Size]) -> Unknown:
+    """A size of that value in the traced graph; one that only the data tell where they tell one of those it is made of."""
+    return Unknown(-1 if any(map(depends_on_data, sizes)) else value)
 
 
 def total(d: Dimensions, sizes: Sequence[Size]) -> Size:
     """The sum of sizes as one size."""
     if all(isinstance(s, int) for s in sizes):
         return sum(sizes)  # type: ignore[arg-type]
-    out = Unknown(sum(d.sizes.at(s) for s in sizes))
+    out = _made_of(sum(d.sizes.at(s) for s in sizes), sizes)
     d.sizes.sum([out], list(sizes))
     return out
 
@@ -46,7 +51,7 @@ def total(d: Dimensions, sizes: Sequence[Size]) -> Size:
 def _sum(d: Dimensions, x: Size, y: Size) -> Size:
     if isinstance(x, int) and isinstance(y, int):
         return x + y
-    out = Unknown(d.sizes.at(x) + d.sizes.at(y))
+    out = _made_of(d.sizes.at(x) + d.sizes.at(y), (x, y))
     d.sizes.sum([out], [x, y])
     return out
 
@@ -55,7 +60,7 @@ def difference(d: Dimensions, x: Size, y: Size) -> Size:
     """One size less another as one size."""
     if isinstance(x, int) and isinstance(y, int):
         return x - y
-    out = Unknown(d.sizes.at(x) - d.sizes.at(y))
+    out = _made_of(d.sizes.at(x) - d.sizes.at(y), (x, y))
     d.sizes.sum([x], [out, y])
     return out
 
@@ -65,7 +70,7 @@ def _product(d: Dimensions, x: Size, y: Size) -> Size:
         return x * y
     if 0 in (x, y):
         return 0  # whatever the other is
-    out = Unknown(d.sizes.at(x) * d.sizes.at(y))
+    out = _made_of(d.sizes.at(x) * d.sizes.at(y), (x, y))
     d.sizes.product([out], [x, y])
     return out
 
