@@ -183,22 +183,23 @@ class Conversions:
         """
         made: dict[Tensor, Tensor] = {}
         behind = reached((tensor,), lambda t: () if self._known_everywhere(t) else t.node.inputs)
-        for node in self.placing.graph.topological_order({t.node: None for t in behind}):
-            for t in (t for t in behind if t.node is node):
-                if t in self.made_of_counts:
-                    made[t] = self.made_of_counts[t]
-                elif isinstance(placement := self.placing.read(t), Sized):
-                    made[t] = self.whole(t, placement)
-                elif isinstance(placement, Replicate):
-                    made[t] = self.made_behind.get(t, t)
-                elif placement != Entries("shape") or t.shape != () or node.op in ops.MERGE:
-                    return None
-                elif self._counts_entries(t):
-                    made[t] = self.collectives.sum(self.made_behind.get(t, t))
-                elif (signature := self.placing.d.signature(node)) is not None and signature.elementwise:
-                    made[t] = self.collectives.again(node, [made[given] for given in node.inputs])
-                else:
-                    return None
+        order = {node: i for i, node in enumerate(self.placing.graph.topological_order({t.node: None for t in behind}))}
+        for t in sorted(behind, key=lambda t: order[t.node]):
+            node, placement = t.node, self.placing.read(t)
+            if t in self.made_of_counts:
+                made[t] = self.made_of_counts[t]
+            elif isinstance(placement, Sized):
+                made[t] = self.whole(t, placement)
+            elif isinstance(placement, Replicate):
+                made[t] = self.made_behind.get(t, t)
+            elif placement != Entries("shape") or t.shape != () or node.op in ops.MERGE:
+                return None
+            elif self._counts_entries(t):
+                made[t] = self.collectives.sum(self.made_behind.get(t, t))
+            elif (signature := self.placing.d.signature(node)) is not None and signature.elementwise:
+                made[t] = self.collectives.again(node, [made[given] for given in node.inputs])
+            else:
+                return None
         self.made_of_counts |= made
         return made[tensor]
 
