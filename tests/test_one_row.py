@@ -51,6 +51,18 @@ def test_a_row_that_the_loss_loses_is_named() -> None:
     assert "Tensordot" in str(error.node)
 
 
+def test_numbers_that_begin_at_one_may_begin_behind_the_row() -> None:
+    def averaged(rows: int) -> Any:
+        x, y = batch(rows, floats(4), floats(seed=1))
+        error = column(x, 4) - y
+        return minimise(mean(tf.cumsum(error) / tf.cast(tf.range(1, rows + 1), tf.float32)))
+
+    error = refusal(averaged, 1)
+    assert "numbers of rows begin at one, or behind as many as the rows" in error.fault
+    assert str(error.node).startswith("range")
+    assert str(check(averaged, 4, rows=2)) == "equal"
+
+
 def test_one_that_is_taken_from_another_place_of_a_shape_counts_no_rows_for_certain() -> None:
     def columns_counted(rows: int) -> Any:
         x, y = batch(rows, floats(1), floats(seed=1))

@@ -82,3 +82,36 @@ def rows_seen_by_shape(rows: int, width: int) -> Any:
     loss, train = minimise(mean(tf.square(column(x, width) - y)))
     with tf.control_dependencies([train]):
         return loss, tf1.assign_add(state("seen", kind=tf.int32), tf.shape(y)[0]).op
+
+
+SCORES = {
+    "logsumexp": lambda s: mean(tf.reduce_logsumexp(s, 1) - tf.linalg.diag_part(s)),
+    "logsumexp_over_rows": lambda s: mean(tf.reduce_logsumexp(s, 0)),
+    "sum": lambda s: mean(tf.square(total(s, 1))),
+    "sum_over_rows": lambda s: mean(tf.square(total(s, 0))),
+    "diagonal_added": lambda s: mean(tf.square(s + tf.eye(s.shape[0]))),
+    "diagonal_left_out": lambda s: total(tf.square(s) * tf.cast(tf.eye(s.shape[0]) < 0.5, tf.float32)),
+    "earlier": lambda s: total(tf.square(s) * tf.linalg.band_part(tf.ones(s.shape), -1, 0)),
+    "one_hot": lambda s: mean(tf.square(s - tf.one_hot(tf.range(s.shape[0]), s.shape[0]))),
+}
+
+
+@program(variants={f"{name}_{rows}": {"rows": rows, "of": f} for name, f in SCORES.items() for rows in (1, 3)})
+def scores_of_pairs(rows: int, of: Any) -> Any:
+    """How alike each row is to each row of a second view: a matrix of one number where a core has one row."""
+    x, y = batch(rows, floats(5), floats(5, seed=1))
+    return minimise(of((x @ variable("k", 5, 4)) @ tf.transpose(y @ variable("q", 5, 4))))
+
+
+@program(variants={f"{axis}_{rows}": {"rows": rows, "axis": axis} for axis in (0, 1) for rows in (1, 3)})
+def sums_of_differences(rows: int, axis: int) -> Any:
+    """What nothing but a sum reads: of its gradient only the sum itself says over which dimension it was."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    return minimise(1e-3 * mean(tf.square(total(column(x, 5)[:, None] - y[None], axis))))
+
+
+@program(rows=1)
+def places_in_one_vector(rows: int) -> Any:
+    x, kinds = batch(rows, floats(3), whole(3, seed=2))
+    h = tf.reshape(x * variable("k", 3), [-1])
+    return minimise(mean(tf.square(tf.gather(h, tf.range(rows) * 3 + kinds) - 1.0)))

@@ -90,6 +90,9 @@ PACKS = with_role("pack")
 DIAGONALS = with_role("diagonal")
 """Ops that make matrices of their diagonals, of as many rows and columns as operands 2 and 3 say."""
 
+BANDS = with_role("band")
+"""Ops that keep a band around the diagonal of a matrix, and nothing else of it."""
+
 CONCATS = with_role("concat")
 """Ops that put tensors one behind the other along a dimension."""
 
@@ -128,6 +131,9 @@ FILLS = with_role("fill")
 
 SPREADS = FILLS | TILES | BROADCASTS
 """Ops that put one element in many places."""
+
+BY_PLACE = RANGES | DIAGONALS | BANDS | ONE_HOTS
+"""Ops whose elements differ by the place where they stand."""
 
 FILLED_LIKE = with_role("filled")
 """Ops whose elements are the same number whatever their input's are."""

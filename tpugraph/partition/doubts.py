@@ -7,7 +7,7 @@ from itertools import pairwise
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Poly
+from tpugraph.analysis.sizes import Poly, follows_batch
 from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
@@ -53,6 +53,11 @@ def _refuse_one_row(placing: Placing) -> None:
     for node in d.untold:
         what = "of the gradient of a sum or a mean nothing says whether that is over the row"
         raise one_row.refusal(what, node, origin, d.rows)
+    for node in (node for node in placing.verdicts if node.op in ops.RANGES):
+        start, count = d.elements(node.inputs[0]), d.dims(node.out())
+        if start and count and follows_batch(count[0]) and d.in_doubt(start[0]) and d.sizes.at(start[0]) == 1:
+            what = "numbers of rows begin at one, or behind as many as the rows"
+            raise one_row.refusal(what, node, origin, d.rows)
     for node in (node for node in placing.verdicts if node.op in ops.SLICE_GRADIENTS):
         if one_row.of_new_dimensions(d, node):
             what = "the gradient of pairs of rows leaves out a sum over one of the two"

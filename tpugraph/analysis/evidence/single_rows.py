@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_facts import Doubt
@@ -16,13 +14,20 @@ from tpugraph.ir.walks import source_of
 
 
 def numbered_rows(d: Dimensions) -> None:
-    """Numbers that are as many as the rows, or go up to their number, go up by one."""
+    """Numbers that are as many as the rows, or go up to their number, go up by one.
+
+    Where they begin at one, nothing says whether that is the number of rows; any other beginning is a number of the model.
+    """
     for node in [n for n in d.order if n.op in ops.RANGES] if d.ones else ():
-        count, limit, step = d.dims(node.out()), d.elements(node.inputs[1]), d.elements(node.inputs[2])
+        count, (start, limit, step) = d.dims(node.out()), map(d.elements, node.inputs)
         ends = [count[0] if count else None, limit[0] if limit else None]
-        one = unsettled(step[0]) if step and any(end is not None and follows_batch(end) for end in ends) else None
+        if not any(end is not None and follows_batch(end) for end in ends):
+            continue
+        one, first = unsettled(step[0]) if step else None, unsettled(start[0]) if start else None
         if one is not None and one.value == 1:
             d.sizes.tie(one, 1)
+        if first is not None and first.value != 1:
+            d.sizes.tie(first, first.value)
 
 
 def summed_beside(d: Dimensions) -> None:
@@ -44,7 +49,10 @@ def summed_beside(d: Dimensions) -> None:
 
 
 def spread_rows(d: Dimensions) -> None:
-    """What is spread to one row, to meet the one row of a batch, is spread to the rows of the batch."""
+    """What is spread to one row, to meet the one row of a batch, is spread to the rows of the batch.
+
+    So is what differs by its place, as numbers in a row or a diagonal: of a single place it would say nothing.
+    """
     if not d.ones:
         return
     made = {root(s) for n in _spread(d) for s in d.dims(n.out()) or () if unsettled(s)}
@@ -56,16 +64,16 @@ def spread_rows(d: Dimensions) -> None:
 
 
 def _spread(d: Dimensions) -> list[Node]:
-    """The nodes that spread one value to many places, and those that scale, name or reshape what is spread."""
-    found = dict.fromkeys(n for n in d.order if n.op in ops.SPREADS)
+    """The nodes that make values for many places, and those that scale, name or reshape what is made."""
+    found = dict.fromkeys(n for n in d.order if n.op in ops.SPREADS | ops.BY_PLACE)
     for node in d.order:
         data = [t for t in node.inputs if d.dims(t) != ()]
-        if node.op in _HAND_ON and data and data[0].node in found and (len(data) == 1 or node.op in ops.RESHAPES):
+        if not data or data[0].node not in found:
+            continue
+        signature = d.signature(node)
+        if node.op in ops.SHAPED_ANEW or (len(data) == 1 and signature is not None and signature.elementwise):
             found[node] = None
     return list(found)
-
-
-_HAND_ON = ops.IDENTITIES | ops.CASTS | ops.SHAPED_ANEW | ops.computing(np.multiply, np.divide, np.negative)
 
 
 def parts_of_tables(d: Dimensions) -> None:

@@ -13,7 +13,7 @@ from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss, unsettled
 from tpugraph.analysis.size_relations import values
-from tpugraph.analysis.sizes import follows_batch, known
+from tpugraph.analysis.sizes import Known, follows_batch, known
 from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
 
@@ -21,25 +21,39 @@ _Shapes = tuple[tuple[int, ...], ...]
 """The static shapes on both sides of a reduction."""
 
 
+@dataclass(frozen=True)
+class _Reduction:
+    """What a reduction takes away: of which dimensions, None where one is not known yet, and along which places."""
+
+    node: Node
+    dims: tuple[Known | None, ...]
+    gone: frozenset[int]
+
+    @property
+    def over_rows(self) -> bool:
+        """Whether it is over the rows."""
+        return any(follows_batch(size) for axis, size in enumerate(self.dims) if axis in self.gone and size is not None)
+
+
 @dataclass
 class _Alike:
     """The reductions of one static shape to another, in the order in which the graph was built, and the tiles of gradients.
 
     Attributes:
-        reductions: the reductions, each with whether it is over the rows.
+        reductions: the reductions.
         tiles: the tiles that undo one of them, each with how many reductions there were before.
     """
 
-    reductions: dict[Node, bool] = field(default_factory=dict)
+    reductions: list[_Reduction] = field(default_factory=list)
     tiles: dict[Node, int] = field(default_factory=dict)
 
 
 def tiled_rows(d: Dimensions) -> None:
-    """The gradient of a reduction is tiled over the row where the reduction is over the rows, and keeps it elsewhere.
+    """The gradient of a reduction is tiled along the dimensions that were reduced, and keeps the others.
 
     It is a reduction in front of it that makes what the tile begins with of what it ends with.
     """
-    if not d.ones:
+    if not d.ones and not any(unsettled(s) for n in d.order if n.op in ops.TILES for s in d.dims(n.out()) or ()):
         return
     found: dict[_Shapes, _Alike] = {}
     for node in [n for n in d.graph if n in d.nodes]:  # in the order in which the graph was built
@@ -50,7 +64,9 @@ def tiled_rows(d: Dimensions) -> None:
         elif node.op in ops.REDUCTIONS and len(node.inputs) == 2 and node.out().dtype.floating:
             _remember(d, node, found)
     for alike in found.values():
-        _tie(d, alike)
+        _tie_to_operands(d, alike)
+        if d.ones:
+            _tie_beginnings(d, alike)
 
 
 def _undone(d: Dimensions, tile: Node) -> _Shapes:
@@ -63,38 +79,49 @@ def _undone(d: Dimensions, tile: Node) -> _Shapes:
 def _remember(d: Dimensions, node: Node, found: dict[_Shapes, _Alike]) -> None:
     axes, dims, out = d.numbers(node.inputs[1]), d.dims(node.inputs[0]), d.dims(node.out())
     if dims and axes and out is not None:
-        gone = [dims[axis] for axis in axes]
-        over_rows = any(map(follows_batch, gone))
-        found.setdefault((values(dims, d.sizes), values(out, d.sizes)), _Alike()).reductions[node] = over_rows
-
-
-def _tie(d: Dimensions, alike: _Alike) -> None:
-    """Tie what the tiles of some reductions begin with, or remember that nothing tells."""
-    told = _over_rows(d, alike)
-    _tie_to_operands(d, alike)
-    for tile, over_rows in zip(alike.tiles, told, strict=True):
-        over_rows = True if _begins_without_rows(d, tile) else over_rows
-        for out, size in zip(d.dims(tile.out()) or (), d.dims(tile.inputs[0]) or (), strict=False):
-            if not follows_batch(out) or not unsettled(size):
-                continue
-            if over_rows is None:
-                d.untold[tile] = None
-            else:
-                d.untold.pop(tile, None)
-                d.sizes.tie(size, 1 if over_rows else out)
+        gone = frozenset(axis % len(dims) for axis in axes)
+        alike = found.setdefault((values(dims, d.sizes), values(out, d.sizes)), _Alike())
+        alike.reductions.append(_Reduction(node, tuple(map(known, dims)), gone))
 
 
 def _tie_to_operands(d: Dimensions, alike: _Alike) -> None:
     """The gradient of a reduction has the dimensions of its operand, where all those that it may belong to have the same."""
     forward = leading_to_loss(d)
-    operands = [d.dims(node.inputs[0]) or () for node in alike.reductions]
     for tile, count in alike.tiles.items():
-        found = {tuple(map(known, dims)) for dims in operands[:count]}
-        if tile in forward or len(found) != 1 or None in next(iter(found)):
+        found = {reduction.dims for reduction in _candidates(d, alike, tile, count)}
+        if tile in forward or len(found) != 1 or None in (dims := next(iter(found))):
             continue
-        for size, place in zip(d.dims(tile.out()) or (), operands[0], strict=True):
+        for size, place in zip(d.dims(tile.out()) or (), dims, strict=True):
             if unsettled(size):
-                d.sizes.tie(size, place)
+                d.sizes.tie(size, place)  # type: ignore[arg-type]
+
+
+def _candidates(d: Dimensions, alike: _Alike, tile: Node, count: int) -> list[_Reduction]:
+    """The reductions that a tile may undo, by what is known of its dimensions."""
+    made = [known(size) for size in d.dims(tile.out()) or ()]
+    return [
+        reduction
+        for reduction in alike.reductions[:count]
+        if all(None in (size, place) or size == place for size, place in zip(made, reduction.dims, strict=True))
+    ]
+
+
+def _tie_beginnings(d: Dimensions, alike: _Alike) -> None:
+    """Tie what the tiles of some reductions of one row begin with, or remember that nothing tells."""
+    for (tile, count), by_order in zip(alike.tiles.items(), _in_order(d, alike), strict=True):
+        places = {reduction.gone for reduction in _candidates(d, alike, tile, count)}
+        rows = {reduction.over_rows for reduction in _candidates(d, alike, tile, count)}
+        gone = next(iter(places)) if len(places) == 1 else None if by_order is None else by_order.gone
+        for axis, (out, size) in enumerate(zip(d.dims(tile.out()) or (), d.dims(tile.inputs[0]) or (), strict=False)):
+            if not follows_batch(out) or not unsettled(size):
+                continue
+            if _begins_without_rows(d, tile):
+                d.sizes.tie(size, 1)
+            elif gone is not None or rows == {False}:
+                d.untold.pop(tile, None)
+                d.sizes.tie(size, 1 if gone and axis in gone and rows != {False} else out)
+            else:
+                d.untold[tile] = None
 
 
 def _begins_without_rows(d: Dimensions, tile: Node) -> bool:
@@ -103,18 +130,15 @@ def _begins_without_rows(d: Dimensions, tile: Node) -> bool:
     return all(isinstance(known(size), int) for size in d.dims(source.inputs[0]) or ())
 
 
-def _over_rows(d: Dimensions, alike: _Alike) -> list[bool | None]:
-    """Of each tile whether it undoes a reduction over the rows; None where nothing tells."""
-    kinds, before = list(alike.reductions.values()), set(alike.tiles.values())
-    found = [kinds[:count] for count in alike.tiles.values()]
-    if all(len(set(those)) == 1 for those in found):
-        return [those[0] for those in found]
-    first = list(alike.reductions)[: min(before)]
+def _in_order(d: Dimensions, alike: _Alike) -> list[_Reduction | None]:
+    """Of each tile which reduction it undoes, where they follow one another; None where nothing tells."""
+    before = set(alike.tiles.values())
+    first = alike.reductions[: min(before, default=0)]
     if len(before) > 1 or len(first) != len(alike.tiles) or not _follow_one_another(d, first):
-        return [those[0] if len(set(those)) == 1 else None for those in found]
-    return [*reversed(found[0])]  # a gradient is built from the end
+        return [None] * len(alike.tiles)
+    return [*reversed(first)]  # a gradient is built from the end
 
 
-def _follow_one_another(d: Dimensions, reductions: list[Node]) -> bool:
+def _follow_one_another(d: Dimensions, reductions: list[_Reduction]) -> bool:
     """Whether each reduction is of what the one before it made."""
-    return all(before in d.graph.ancestors([after], data_only=True) for before, after in pairwise(reductions))
+    return all(a.node in d.graph.ancestors([b.node], data_only=True) for a, b in pairwise(reductions))
