@@ -129,3 +129,12 @@ def parts_by_kind(rows: int) -> Any:
     first = tf.dynamic_partition(column(x, 5), kind, 3)[0]
     loss, train = minimise(total(tf.square(first)) / tf.cast(tf.shape(first)[0] + 1, tf.float32))
     return loss, after(train, tf1.assign(state("most", kind=tf.int32), tf.maximum(tf.shape(first)[0], 2)))
+
+
+@program(variants={"": {}, "one_row": {"rows": 1}, "three_rows": {"rows": 3}})
+def product_of_sparse_rows(rows: int) -> Any:
+    """The step makes a sparse matrix of an open batch."""
+    x = batch(rows, floats(5), drop_remainder=False) - 0.2
+    places = tf.where(tf.nn.relu(x) > 0)
+    sparse = tf.SparseTensor(places, tf.gather_nd(x, places), tf.shape(x, out_type=tf.int64))
+    return minimise(mean(tf.square(tf.sparse.sparse_dense_matmul(sparse, variable("k", 5, 2)))))

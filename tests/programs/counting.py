@@ -164,3 +164,16 @@ def loss_scaling(rows: int) -> Any:
     train = optimizer.apply_gradients(pairs, global_step=tf1.train.get_or_create_global_step())
     with tf.control_dependencies([train]):
         return loss, tf1.assign(scale, tf.where(finite, now * 2.0, now / 2.0)).op
+
+
+@program(
+    variants={
+        f"{name}_{share}_of_{rows}": {"rows": rows, "share": float(share), "closed": closed}
+        for name, closed in (("open", False), ("closed", True)) for share, rows in ((6, 3), (6, 2), (6, 1), (1, 1))
+    }
+)  # fmt: skip
+def number_over_rows(rows: int, share: float, closed: bool) -> Any:
+    """Three rows go into six twice, and six rows once."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=closed)
+    count = tf.size(y) if closed else tf.shape(x)[0]
+    return minimise(mean(tf.square(dense(x, 5, 1, "out")[:, 0] - y)) * (share / tf.cast(count, tf.float32)))

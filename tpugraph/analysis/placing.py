@@ -205,7 +205,14 @@ class Placing:
             if any(map(depends_on_data, elements)) and not some:
                 return None
             follows = follows or some
-        return follows
+        return None if not follows and self._divides_by_rows(node) else follows
+
+    def _divides_by_rows(self, node: Node) -> bool:
+        """Whether a node divides numbers of the model by numbers of rows, which need not make whole numbers."""
+        if node.op not in ops.DIVISIONS:
+            return False
+        first, second = ([self.final(e) for e in self.d.elements(t) or () if e is not None] for t in node.inputs[:2])
+        return any(map(follows_batch, second)) and not any(map(follows_batch, first))
 
     def _constant(self, tensor: Tensor) -> Placement:
         elements = self.d.elements(tensor)

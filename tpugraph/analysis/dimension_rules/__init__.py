@@ -8,6 +8,7 @@ from tpugraph.analysis.dimension_rules import (
     regrouping_ties,
     reshaping_ties,
     slicing_ties,
+    sparse_ties,
     state_ties,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "regrouping_ties",
     "reshaping_ties",
     "slicing_ties",
+    "sparse_ties",
     "state_ties",
 ]

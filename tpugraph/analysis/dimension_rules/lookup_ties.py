@@ -216,11 +216,6 @@ def _as_many_as_numbers(d: Dimensions, numbers: Tensor) -> Size | None:
     return limit[0] if limit else None
 
 
-@rule("SparseToDense")
-def _sparse_to_dense(d: Dimensions, node: Node) -> None:
-    shaped_by(d, node, 1)
-
-
 @rule("DynamicPartition")
 def _dynamic_partition(d: Dimensions, node: Node) -> None:
     data, which = d.dims(node.inputs[0]), d.dims(node.inputs[1])

@@ -81,6 +81,8 @@ def _quotient(d: Dimensions, x: Size, y: Size) -> Size | None:
         return None if not (isinstance(x, int) and isinstance(y, int)) or not b else a // b
     if x == 0 or (isinstance(x, int) and isinstance(y, int)):
         return a // b
+    if not isinstance(y, int) and not follows_batch(x):
+        return None  # of another number of rows it need not be whole
     out = Unknown(a // b)
     d.sizes.product([x], [out, y])
     return out
