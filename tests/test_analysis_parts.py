@@ -293,7 +293,6 @@ TILED = """
     w = Placeholder() {dtype: float32, shape: [1,3]} : float32[1,3]
     axes = Const() {dtype: int32, value: int32[1][0]} : int32[1]
     over = Mean(x, axes) {T: float32, Tidx: int32, keep_dims: true} : float32[1,3]
-    @
     shape = Const() {dtype: int32, value: int32[2][1,3]} : int32[2]
     begin = Reshape(w, shape) {T: float32, Tshape: int32} : float32[1,3]
     multiples = Const() {dtype: int32, value: int32[2][1,1]} : int32[2]
@@ -303,17 +302,34 @@ TILED = """
 
 
 def test_a_tile_behind_a_mean_over_the_row_spreads_over_it() -> None:
-    graph, dims = found(TILED.replace("@", ""), 1)
+    graph, dims = found(TILED, 1)
     tiled_gradients.tiled_rows(dims)
     first = (dims.dims(graph["begin"].out()) or ())[0]
     assert (sizes.known(first), [*dims.untold]) == (1, [])
 
 
-def test_a_tile_behind_means_over_the_row_and_over_others_is_told_by_nothing() -> None:
-    other = "other = Mean(w, axes) {T: float32, Tidx: int32, keep_dims: true} : float32[1,3]"
-    graph, dims = found(TILED.replace("@", other), 1)
+TILED_DEEP = """
+    x = Placeholder() {dtype: float32, shape: [1,3]} : float32[1,3]
+    one = Const() {dtype: int32, value: int32[]1} : int32[]
+    deep = ExpandDims(x, one) {T: float32, Tdim: int32} : float32[1,1,3]
+    w = Placeholder() {dtype: float32, shape: [1,1,3]} : float32[1,1,3]
+    first = Const() {dtype: int32, value: int32[1][0]} : int32[1]
+    second = Const() {dtype: int32, value: int32[1][1]} : int32[1]
+    over = Mean(deep, first) {T: float32, Tidx: int32, keep_dims: true} : float32[1,1,3]
+    other = Mean(w, @) {T: float32, Tidx: int32, keep_dims: true} : float32[1,1,3]
+    shape = Const() {dtype: int32, value: int32[3][1,1,3]} : int32[3]
+    begin = Reshape(w, shape) {T: float32, Tshape: int32} : float32[1,1,3]
+    multiples = Const() {dtype: int32, value: int32[3][1,1,1]} : int32[3]
+    tile = Tile(begin, multiples) {T: float32, Tmultiples: int32} : float32[1,1,3]
+    back = TanhGrad(deep, tile) {T: float32} : float32[1,1,3]
+    """
+
+
+@pytest.mark.parametrize(("other", "told"), [("first", True), ("second", False)])
+def test_a_tile_behind_means_along_two_places_is_told_by_nothing(other: str, told: bool) -> None:
+    graph, dims = found(TILED_DEEP.replace("@", other), 1)
     tiled_gradients.tiled_rows(dims)
-    assert [*dims.untold] == [graph["tile"]]
+    assert [*dims.untold] == ([] if told else [graph["tile"]])
 
 
 def test_a_loop_that_reads_the_rows_of_a_list_has_as_many_iterations() -> None:

@@ -21,6 +21,7 @@ from tpugraph.analysis.dimension_rules import (
     reshaping_ties,
     size_arithmetic,
     slicing_ties,
+    sparse_ties,
     state_ties,
 )
 from tpugraph.analysis.evidence import counters, divisors, reshapes, summed, whole_shapes
@@ -95,6 +96,12 @@ LIST = f"""
     filled = TensorArrayScatterV3(y, numbers, across, y:1) {{T: float32}}
     column = TensorArrayReadV3(y, zero, filled) {{dtype: float32}}
     """
+SPARSE = """
+    places = Const() {dtype: int64, value: int64[1,2][[0, 0]]}
+    values = Const() {dtype: float32, value: float32[1][1.0]}
+    size = Shape(x) {T: float32, out_type: int64}
+    y = SparseTensorDenseMatMul(places, values, size, w) {T: float32, Tindices: int64, adjoint_a: false, adjoint_b: false}
+    """
 NORM = """
     scale = Const() {dtype: float32, value: float32[2][1.0, 1.0]}
     none = Const() {dtype: float32, value: float32[0][]}
@@ -114,6 +121,7 @@ NORM = """
         (regrouping_ties, RESHAPE, "y", [0]),
         (reshaping_ties, TRANSPOSE, "y", [1]),
         (slicing_ties, SLICE, "y", [0]),
+        (sparse_ties, SPARSE, "y", [0]),
         (state_ties, NORM, "y", [0]),
     ],
 )

@@ -115,3 +115,20 @@ def places_in_one_vector(rows: int) -> Any:
     x, kinds = batch(rows, floats(3), whole(3, seed=2))
     h = tf.reshape(x * variable("k", 3), [-1])
     return minimise(mean(tf.square(tf.gather(h, tf.range(rows) * 3 + kinds) - 1.0)))
+
+
+@program(variants={str(rows): {"rows": rows} for rows in (1, 3)})
+def mean_divided_by_rows(rows: int) -> Any:
+    """The size of the error is handed to its gradient as what it divides by: the number of rows, once more."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    error = column(x, 5) - y
+    count = tf.cast(tf.shape(x)[0], tf.float32)
+    return minimise(mean(tf.square(error)) / count / count)
+
+
+@program(variants={str(rows): {"rows": rows} for rows in (1, 3)})
+def weighed_by_rank(rows: int) -> Any:
+    """The rank of each row among all, which tf.searchsorted finds in a matrix of one row of its own."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    ranks = tf.searchsorted(tf.sort(x[:, 0]), x[:, 0]) + 1
+    return minimise(mean(tf.square(column(x, 5) - y) * tf.cast(ranks, tf.float32)))

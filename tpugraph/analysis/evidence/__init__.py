@@ -51,7 +51,7 @@ from tpugraph.analysis.evidence.single_rows import (
 )
 from tpugraph.analysis.evidence.summed import unsettled
 from tpugraph.analysis.evidence.tiled_gradients import tiled_rows
-from tpugraph.analysis.evidence.whole_shapes import whole_shapes
+from tpugraph.analysis.evidence.whole_shapes import whole_shapes, whole_shapes_of_one_row
 from tpugraph.analysis.sizes import Unknown, known
 
 
@@ -68,7 +68,8 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     by_sums = (divided_by_sums,) if divisors else ()
     again = (by_number,) if d.ones else ()  # only the reshapes told what a tile in front of a division begins with
     strong = (placed_rows,
-              joined_batches, spread_rows, tiled_rows, parts_of_tables, flattened, regrouped, adjacent, unpadded, joined_batches,
+              joined_batches, spread_rows, tiled_rows, parts_of_tables, whole_shapes_of_one_row,
+              flattened, regrouped, adjacent, unpadded, joined_batches,
               literal_factors, whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, by_number, loop_limits,
               numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
               placed_rows, left_open, met_by_rows, summed_beside, numbered_rows, tiled_rows, by_number, *by_sums,

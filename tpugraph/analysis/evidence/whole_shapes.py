@@ -37,6 +37,12 @@ def whole_shapes(d: Dimensions) -> None:
         _compute(d)
 
 
+def whole_shapes_of_one_row(d: Dimensions) -> None:
+    """Of one row, a vector that is taken apart is the shape of what was made last before it, if of anything."""
+    if d.rows == 1:
+        whole_shapes(d)
+
+
 def _compute(d: Dimensions) -> None:
     """Settle what the number of rows is computed with and what it makes, in front of what holds that many."""
     before = -1
@@ -91,8 +97,12 @@ def _taken_apart(tensor: Tensor) -> bool:
 
 
 def _made_before(d: Dimensions, constants: list[Node]) -> dict[Node, tuple[int, list[Dims | None]]]:
-    """Of each constant its place in the order in which the graph was built, and the last tensor of that shape before it."""
-    last: dict[tuple[int, ...], Dims] = {}
+    """Of each constant its place in the order in which the graph was built, and the last tensor of that shape before it.
+
+    What comes in was made before all else, wherever passes put the node that takes it.
+    """
+    coming_in = [dims for tensor, dims in d._dims.items() if dims is not None and tensor.node not in d.nodes]
+    last: dict[tuple[int, ...], Dims] = {tuple(map(d.sizes.at, dims)): dims for dims in coming_in}
     found: dict[Node, tuple[int, list[Dims | None]]] = {}
     wanted = set(constants)
     for place, node in enumerate(d.graph):
