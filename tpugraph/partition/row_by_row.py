@@ -21,17 +21,79 @@ def refuse_row_by_row(placing: Placing) -> None:
     Raises:
         ConversionError: it names the last one.
     """
+    rows = placing.d.rows
+    single = list(_single_rows(placing)) if rows > 1 else []
     taken: dict[Tensor, set[int]] = {}
-    for node, number in _single_rows(placing) if placing.d.rows > 2 else ():
+    for node, number in single:
+        if rows == 2 and node.op not in ops.UNPACKS:  # the first and the second row may be all that a model takes
+            continue
         numbers = taken.setdefault(node.inputs[0], set())
         numbers.add(number)
-        if numbers >= set(range(placing.d.rows)):
-            raise ConversionError(
-                f"'{node.name}' ({node.op}) takes one row of the batch, and beside it each of the {placing.d.rows} rows of a core's "
-                "batch is taken by itself: of the whole batch there are more than the graph has nodes for",
-                node=node, origin=placing.graph.source,
-                fix="compute with all rows at once, or with tf.map_fn, instead of in a loop of Python",
-            )  # fmt: skip
+        if numbers >= set(range(rows)):
+            raise _refusal(placing, node, "takes one row of the batch", "is taken by itself")
+    given: set[int] = set()
+    for node, number in _single_gradients(placing) if rows > 1 and not _takes_apart(placing) else ():
+        given.add(number)
+        if given >= set(range(rows)):
+            raise _refusal(placing, node, "puts a gradient at one row of the batch", "has a gradient of its own")
+
+
+def _refusal(placing: Placing, node: Node, what: str, each: str) -> ConversionError:
+    return ConversionError(
+        f"'{node.name}' ({node.op}) {what}, and beside it each of the {placing.d.rows} rows of a core's batch {each}: of the whole "
+        "batch there are more than the graph has nodes for", node=node, origin=placing.graph.source,
+        fix="compute with all rows at once, or with tf.map_fn, instead of in a loop of Python",
+    )  # fmt: skip
+
+
+def _takes_apart(placing: Placing) -> bool:
+    """Whether rows are taken apart as well, and their gradients put together again therefore."""
+    taking = ops.SLICES | ops.UNPACKS | ops.PICKS | (ops.SPLITS if placing.d.rows == 2 else frozenset())  # two halves
+    return any(0 in placing.d.axes(t) for node in placing.verdicts if node.op in taking for t in node.inputs)
+
+
+def _single_gradients(placing: Placing) -> Iterator[tuple[Node, int]]:
+    """The nodes that put the gradient of one row, which nothing else takes, among those of all rows, with its number."""
+    for node in placing.verdicts:
+        if node.op not in _PUTTING or 0 not in placing.d.axes(node.out()):
+            continue
+        if node.op in ops.CONCATS:
+            numbers = _put_beside_zeros(placing, node)
+        elif node.op in ops.SLICE_GRADIENTS:
+            numbers = _row_of_slice(placing, node)
+        else:
+            numbers = fixed(source_of(node.inputs[_PUTTING[node.op]], ops.IDENTITIES | ops.SHAPED_ANEW)) or []
+        if len(numbers) == 1:
+            yield node, numbers[0]
+
+
+_PUTTING = {
+    **dict.fromkeys(ops.CONCATS | ops.SLICE_GRADIENTS | ops.UNSORTED_SEGMENTS, 1),
+    **dict.fromkeys(ops.ONE_HOTS, 0),
+}
+"""Ops that put something at a row that they are told by a number, and the operand that says which."""
+
+
+def _row_of_slice(placing: Placing, node: Node) -> list[int]:
+    """The one row at which the gradient of a slice is put; nothing where that is of several."""
+    begin, end = fixed(node.inputs[1]), fixed(node.inputs[2])
+    for axis, made, place in places(node, placing.rank(node.out())) if node.has_attr("shrink_axis_mask") else ():
+        if (
+            axis == 0
+            and begin
+            and place >= 0
+            and (made is None or (end is not None and end[place] == begin[place] + 1))
+        ):
+            return [begin[place]]
+    return []
+
+
+def _put_beside_zeros(placing: Placing, node: Node) -> list[int]:
+    """Which of as many parts as there are rows, each of one row, is not zero, where that is one."""
+    parts = node.inputs[:-1]
+    if len(parts) != placing.d.rows or any((part.shape or (0,))[0] != 1 for part in parts):
+        return []
+    return [number for number, part in enumerate(parts) if not placing.is_zero(part)]
 
 
 def refuse_fixed_segments(placing: Placing) -> None:
