@@ -14,6 +14,7 @@ from tpugraph.partition import (
     Demands,
     Partition,
     analyse,
+    chosen_reading,
     literal_bounds,
     literal_means,
     literal_reshapes,
@@ -99,10 +100,12 @@ class CrossReplicaSum(Pass):
         for name in self.batch_constants:
             value = constant(graph[name])
             numbers = value.ravel().tolist() if value.dtype.kind in "iuf" else []
-            share = len([number for number in numbers if number > 0]) == 1  # as half of the rows
+            whole = [number for number in numbers if number == int(number)]
+            share = len([number for number in whole if number > 0]) == 1  # as half of the rows
+            share = share or chosen_reading(graph[name], rows) is not None
             if not share and not any(size > 0 and size % rows == 0 for size in (*numbers, *value.shape)):
                 raise UsageError(f"'{name}' holds no number of rows: {value.tolist()} has no multiple of the {rows} rows of a "
-                                 "core's batch, nor one number that may be a share of them",
+                                 "core's batch, nor one number that may be a share of them, or their logarithm or root",
                                  origin=graph.source, fix="leave it out of --batch_constants")  # fmt: skip
         both = set(self.literals) & set(self.batch_constants)
         if both:

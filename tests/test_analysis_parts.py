@@ -23,7 +23,7 @@ from tpugraph.analysis.constant_sizes import ConstantSizes
 from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_facts import LONGEST, Dims
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence import loops_over_rows, reciprocals, single_rows, tiled_gradients
+from tpugraph.analysis.evidence import loops_over_rows, readings, reciprocals, single_rows, tiled_gradients
 from tpugraph.analysis.placements import Partial, Shard
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device, must_be_host
@@ -384,6 +384,40 @@ def test_a_factor_of_a_sum_over_the_batch_says_what_speaks_for_it() -> None:
         False,
     )
     assert factor.witnesses == 2
+
+
+# ------------------------------------------------------------------ numbers made of the rows
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "steps"),
+    [
+        (np.log(5), "the logarithm of 5", "Log"),
+        (-np.log(5), "minus the logarithm of 5", "Log Neg"),
+        (np.sqrt(10), "the root of 10", "Sqrt"),
+        (1 / np.sqrt(4), "one over the root of one less than 5", "Sub:1 Rsqrt"),
+    ],
+)
+def test_roots_and_logarithms_of_rows_are_read(value: float, words: str, steps: str) -> None:
+    found = readings.root_of_rows(float(np.float32(value)), 5)
+    assert found is not None
+    assert (str(found), found.steps) == (words, steps)
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "steps"),
+    [
+        (1 / 10, "one over 10", "Reciprocal"),
+        (1 / 4, "one over one less than 5", "Sub:1 Reciprocal"),
+        (5 / 3, "5 / 3", "RealDiv:3"),
+    ],
+)
+def test_shares_of_rows_are_read(value: float, words: str, steps: str) -> None:
+    found = readings.share_of_rows(float(np.float32(value)), 5)
+    assert found is not None
+    assert (str(found), found.steps) == (words, steps)
+    assert readings.share_of_rows(0.37, 5) is None
+    assert readings.root_of_rows(0.37, 5) is None
 
 
 # ------------------------------------------------------------------ sizes that constants tell

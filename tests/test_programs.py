@@ -10,7 +10,7 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from spmd import JUDGED, ONE_LAYER
 
-from programs import COINCIDENCES, PROGRAMS, Program, check, constants_in_doubt, generated, row_numbers
+from programs import COINCIDENCES, PROGRAMS, Program, check, constants_in_doubt, generated, made_of_rows, row_numbers
 
 LONG = ("albert", "bert", "gpt2", "xlnet")
 
@@ -192,3 +192,32 @@ def test_a_flag_says_what_one_row_cannot() -> None:
 def test_a_loop_over_one_row_behind_a_mean() -> None:
     verdict = check(generated.made(generated.parse("rows=1 second=map_rows third=gate_of_mean")), 2)
     assert verdict.outcome == "equal", str(verdict)
+
+
+DOUBTED = [
+    name for name in PROGRAMS if PROGRAMS[name].doubtful and PROGRAMS[name].build.__module__ == made_of_rows.__name__
+]
+
+
+@pytest.mark.parametrize("name", DOUBTED)
+def test_flags_settle_what_a_number_is_made_of(name: str) -> None:
+    program = PROGRAMS[name]
+    verdict, named = check(program, 2), constants_in_doubt(program, 2)
+    assert verdict.outcome == "refused", str(verdict)
+    assert (
+        "if it is a number of the model, it stays" in verdict.words
+        or "takes" in verdict.words
+        or "picks" in verdict.words
+    )
+    followed = check(program, 2, batch_constants=tuple(named))
+    assert followed.outcome == "equal", str(followed)
+    kept = check(program, 2, literals=tuple(named))
+    assert kept.outcome in ("different", "equal"), str(kept)
+
+
+@pytest.mark.parametrize("taken", made_of_rows.ROWS_TAKEN)
+@pytest.mark.parametrize("rows", [2, 4])
+def test_gradients_of_single_rows_are_refused(taken: str, rows: int) -> None:
+    verdict = check(lambda count: made_of_rows.gradients_of_rows(count, made_of_rows.ROWS_TAKEN[taken]), 2, rows=rows)
+    assert verdict.outcome == "refused", str(verdict)
+    assert "of the whole batch there are more than the graph has nodes for" in verdict.words

@@ -15,7 +15,6 @@ from tpugraph.analysis.sizes import (
     divide,
     follows_batch,
     known,
-    negative,
     poly,
     times,
 )
@@ -36,6 +35,7 @@ class Relations:
         settled: how many unknowns have been found; grows.
         ones: dimensions of size 1 that were broadcast together.
         ties: each pair of sizes that was found to be one, with the node or the evidence that says so.
+        presumed: numbers taken for numbers of the model as sizes of the batch are computed with them, or with what they make.
         beside_open: each size that depends on data with one that it meets and that does not, and the node where they meet.
     """
 
@@ -48,6 +48,8 @@ class Relations:
         self.ones: list[list[Size]] = []
         self.ties: list[tuple[Size, Size, object]] = []
         self.beside_open: list[tuple[Size, Size, object]] = []
+        self.presumed: dict[Unknown, None] = {}
+        self._presuming = False
         self._pending: list[tuple[str | Computation, list[Size], list[Size], object]] = []
 
     def at(self, size: Size) -> int:
@@ -64,11 +66,9 @@ class Relations:
         if self.at(x) < 0 <= self.at(y) or self.at(y) < 0 <= self.at(x):
             self.beside_open.append((x, y, self.place) if self.at(x) < 0 else (y, x, self.place))
         if isinstance(x, Unknown) and isinstance(y, Unknown):
-            if x is y:
-                return
             if x.found is not None and y.found is not None:
                 return self._agree(x.found, y.found)
-            if x.value != y.value:
+            if x is y or x.value != y.value:
                 return None
             if x.found is not None or (y.found is None and y.origin is None):
                 x, y = y, x  # what is found stays, then what is written in the graph
@@ -86,6 +86,8 @@ class Relations:
             return None  # a size that depends on data is no number, and none that is made of it
         if x.value == self.at(y):
             x.found = y  # type: ignore[assignment]
+            if self._presuming and isinstance(y, int):
+                self.presumed[x] = None
             self.ties.append((a, b, self.place))
             self.settled += 1
         return None
@@ -141,6 +143,7 @@ class Relations:
                         continue
                     opened = [p for p in opened if p.origin is not None]
                 if len(opened) == 1 and (kind == "product" or opened[0].value % self.rows or self.rows == 1):
+                    self._presuming = True
                     self.tie(opened[0], opened[0].value)
 
     def even_parts(self, *, batches: bool = False) -> None:
@@ -187,7 +190,7 @@ class Relations:
             before = self.settled
             self._pending = [relation for relation in self._pending if not self._settle(*relation)]
             if self.settled == before:
-                self.place = place
+                self.place, self._presuming = place, False
                 return
 
     def _settle(self, kind: str | Computation, left: list[Size], right: list[Size], place: object) -> bool:
@@ -213,7 +216,7 @@ class Relations:
                 self.conflicts.append((place, sides[0], sides[1]))
             return True
         here, there = (sides[0], sides[1]) if any(f is None for f in found[0]) else (sides[1], sides[0])
-        value = divide(there, here) if kind == "product" else add(there, negative(here))
+        value = divide(there, here) if kind == "product" else add(there, times(here, -1))
         if isinstance(value, Poly) and value.at(self.rows) != self.at(unknown[0]):
             return True  # the numbers of the traced graph do not bear it out
         if value is not None:
@@ -272,11 +275,8 @@ class Relations:
     def _settle_broadcast(self, out: Size, parts: list[Size]) -> bool:
         found = [known(part) for part in parts]
         batch = next((f for f in found if isinstance(f, Poly)), None)
-        if batch is not None:
-            self.tie(out, batch)
-            return True
-        if None not in found:
-            self.tie(out, 1)
+        if batch is not None or None not in found:
+            self.tie(out, 1 if batch is None else batch)
             return True
         if known(out) == 1:
             for part in parts:

@@ -7,11 +7,13 @@ from tpugraph.partition.insertion import Partition
 from tpugraph.partition.loss_reduction import reduction
 from tpugraph.partition.one_over_rows import literal_means
 from tpugraph.partition.placed_step import analyse
+from tpugraph.partition.remade_constants import chosen_reading
 
 __all__ = [
     "Demands",
     "Partition",
     "analyse",
+    "chosen_reading",
     "literal_bounds",
     "literal_means",
     "literal_reshapes",

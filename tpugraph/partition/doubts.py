@@ -13,8 +13,15 @@ from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
 from tpugraph.partition.bounds_of_rows import refuse_bounds, refuse_shares
 from tpugraph.partition.numbered_constants import refuse_own_rows
-from tpugraph.partition.numbers_of_rows import refuse_counters, refuse_divisors, refuse_multiplied_means
+from tpugraph.partition.numbers_met import refuse_met_numbers
+from tpugraph.partition.numbers_of_rows import (
+    refuse_counters,
+    refuse_divisors,
+    refuse_multiplied_means,
+    refuse_one_less,
+)
 from tpugraph.partition.one_over_rows import refuse_factors
+from tpugraph.partition.places_of_rows import refuse_places
 from tpugraph.partition.row_by_row import refuse_fixed_segments, refuse_open_segments, refuse_row_by_row
 from tpugraph.support.errors import ConversionError
 
@@ -34,10 +41,13 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_bounds(placing)
     _refuse_beside_shares(placing)
     refuse_shares(placing, count)
+    refuse_places(placing, count)
+    refuse_one_less(placing, count)
     refuse_divisors(placing, count)
     refuse_factors(placing, count)
     refuse_multiplied_means(placing, count)
     refuse_counters(placing, count)
+    refuse_met_numbers(placing, count)
 
 
 def _refuse_one_row(placing: Placing) -> None:

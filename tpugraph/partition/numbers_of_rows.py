@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence import one_less
 from tpugraph.analysis.evidence.summed import LINEAR, back
 from tpugraph.analysis.placements import Partial
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Size, Unknown, follows_batch
 from tpugraph.analysis.state import additions, written_variables
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached
 from tpugraph.partition.two_readings import constant_behind, in_doubt_of, refusal_of
-from tpugraph.support.errors import ConversionError
 
 
 def refuse_counters(placing: Placing, count: int) -> None:
@@ -50,12 +50,6 @@ def refuse_divisors(placing: Placing, count: int) -> None:
         ):
             continue
         counts = [size for size in back(d, node.inputs[0]) if follows_batch(size)]
-        if (
-            not isinstance(known(one), Poly)
-            and one.value > 2
-            and any(one.value == d.sizes.at(size) - 1 for size in counts)
-        ):
-            raise _one_less(placing, node, behind.name, one.value)
         if not d.in_doubt(one) or one.value <= d.rows or not counts:
             continue
         raise refusal_of(
@@ -72,14 +66,17 @@ def _number(d: Dimensions, tensor: Tensor) -> Size | None:
     return elements[0] if elements and len(elements) == 1 else None
 
 
-def _one_less(placing: Placing, node: Node, name: str, number: int) -> ConversionError:
-    """The error of a sum that is divided by one less than the number of what is summed."""
-    return ConversionError(
-        f"'{node.name}' divides a sum over the batch by {number}, one less than the number of elements that are summed: whether "
-        f"'{name}' follows the {placing.d.rows} rows of a core's batch, or is a number of the model, nothing says",
-        node=node, origin=placing.graph.source,
-        fix=f"divide by tf.cast(tf.shape(x)[0] - 1, tf.float32) if it follows them, --literals={name} if it is a number of the model",
-    )  # fmt: skip
+def refuse_one_less(placing: Placing, count: int) -> None:
+    """Refuse a sum over the batch that is divided by one less than the number of what is summed, or by as many as are pairs."""
+    for less in one_less(placing.d):
+        name, reading = less.constant.name, less.reading
+        if placing.d.constants.choice(name) is None and less.node in placing.verdicts:
+            raise refusal_of(
+                placing, less.node, name, ("follows the rows", "does not"),
+                f"'{less.node.name}' divides a sum over the batch by {less.number}, {reading}, the number of what is summed, and a "
+                f"core's batch has {placing.d.rows} rows: if '{name}' follows them, it is {reading.words.format(reading.of * count)} "
+                "for the whole batch; if it is a number of the model, it stays",
+            )  # fmt: skip
 
 
 def refuse_multiplied_means(placing: Placing, count: int) -> None:

@@ -19,6 +19,7 @@ from tpugraph.partition import one_row
 from tpugraph.partition.fed_values import FedValues, measured_only, read_from_host, values_fed
 from tpugraph.partition.numbered_constants import compute_instead
 from tpugraph.partition.one_over_rows import divide_instead
+from tpugraph.partition.remade_constants import compute_chosen
 
 _ = (_dimension_rules, _placement_rules)
 
@@ -176,8 +177,9 @@ def _asked(
 def _made_anew(graph: Graph, dimensions: Dimensions, settled: dict[str, bool]) -> bool:
     """Replace constants that Python made of the rows, and settle the divisors among what does; returns whether there were some."""
     divisors, computed = divide_instead(graph, dimensions), compute_instead(graph, dimensions)
-    settled |= dict.fromkeys(divisors, True)
-    return bool(divisors or computed)
+    numbers = compute_chosen(graph, dimensions)
+    settled |= dict.fromkeys([*divisors, *numbers], True)
+    return bool(divisors or computed or numbers)
 
 
 def _sources(graph: Graph, shape_of: Mapping[str, str]) -> dict[Node, Node]:

@@ -26,6 +26,15 @@ def constant_behind(tensor: Tensor) -> Node:
     return source_of(tensor, ops.IDENTITIES | ops.ENTER | ops.CASTS).node
 
 
+def in_doubt_alone(d: Dimensions, node: Node) -> bool:
+    """Whether a constant of one number may be a multiple of the rows, as nothing but other numbers in doubt speaks against it."""
+    elements = d.elements(node.out()) if node.op in ops.CONSTANTS else None
+    one = elements[0] if elements and len(elements) == 1 else None
+    if d.constants.choice(node.name) is not None or not isinstance(one, Unknown):
+        return False
+    return d.in_doubt(one) or (one.root() in d.sizes.presumed and one.value > 0 and not one.value % d.rows)
+
+
 def in_doubt_of(d: Dimensions, tensor: Tensor) -> Iterator[tuple[str, int]]:
     """The constants in doubt that a number is, or is a product of with other numbers: each by name with what it is."""
     elements = d.elements(tensor)

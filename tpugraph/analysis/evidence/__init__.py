@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterable
 
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.counters import (
+    Picked,
     behind_batches,
     counted_by_shapes,
     counts_of_rows,
+    picked_rows,
+    picks_of_sorted,
     placed_rows,
+    reading_of_place,
     row_numbers,
 )
 from tpugraph.analysis.evidence.divisors import (
@@ -27,7 +31,7 @@ from tpugraph.analysis.evidence.divisors import (
     open_divisors,
 )
 from tpugraph.analysis.evidence.loops_over_rows import loop_limits
-from tpugraph.analysis.evidence.reciprocals import Factor, factors
+from tpugraph.analysis.evidence.reciprocals import Factor, MadeDivisor, factors, one_less, root_divisors
 from tpugraph.analysis.evidence.reshapes import (
     adjacent,
     even_parts,
@@ -120,4 +124,17 @@ def _rest(d: Dimensions, divisors: list[Unknown]) -> None:
         d.sizes.propagate()
 
 
-__all__ = ["Factor", "divided_before_sums", "factors", "multiplied_before_means", "weigh"]
+__all__ = [
+    "Factor",
+    "MadeDivisor",
+    "Picked",
+    "divided_before_sums",
+    "factors",
+    "multiplied_before_means",
+    "one_less",
+    "picked_rows",
+    "picks_of_sorted",
+    "reading_of_place",
+    "root_divisors",
+    "weigh",
+]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import constant, fixed
+from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.readings import ONE_LESS, Reading
 from tpugraph.analysis.evidence.summed import final, root, unsettled
 from tpugraph.analysis.size_relations import values
-from tpugraph.analysis.sizes import ROWS, Poly, follows_batch, known, times
+from tpugraph.analysis.sizes import ROWS, Poly, Size, follows_batch, known, times
 from tpugraph.analysis.state import additions
-from tpugraph.ir import Node
-from tpugraph.ir.walks import source_of
+from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import reached, source_of
 
 
 def counts_of_rows(d: Dimensions) -> None:
@@ -157,3 +163,79 @@ def _beside(d: Dimensions, at: Node, column: int | None, reader: Node) -> bool:
     """Whether numbers are put beside others, as places along several dimensions are."""
     rank = len(d.dims(at.out()) or ())
     return column is None and reader.op in ops.PACKS and int(reader.attr("axis", 0)) in (rank, -1)
+
+
+# --------------------------------------------------------------------------- numbers that pick rows
+
+_HALF = Reading("half of {}", 0, "FloorDiv:2")
+_LAST = Reading("the last of {}", 0, ONE_LESS)
+_IN_ORDER = ops.ELEMENTWISE | ops.IDENTITIES | ops.SHAPED_ANEW
+
+
+@dataclass(frozen=True)
+class Picked:
+    """A number that picks one row.
+
+    Attributes:
+        node: the op that picks it, or puts its gradient at its place.
+        operand: the operand that holds the number.
+        place: its place there.
+        rows: of how many rows it is one.
+        gradient: whether a gradient is put there.
+    """
+
+    node: Node
+    operand: Tensor
+    place: int
+    rows: Size
+    gradient: bool = False
+
+    @property
+    def behind(self) -> Node:
+        """The constant that the number is written in, or the node that makes it."""
+        return source_of(self.operand, ops.IDENTITIES | ops.ENTER | ops.CASTS).node
+
+    @property
+    def written(self) -> int | None:
+        """The number, where it is written in a constant."""
+        return int(constant(self.behind).ravel()[self.place]) if self.behind.op in ops.CONSTANTS else None
+
+
+def picked_rows(d: Dimensions) -> Iterator[Picked]:
+    """The numbers that pick single rows of a batch."""
+    for node in d.order if d.rows > 1 else ():
+        of = node.out() if node.op in ops.SLICE_GRADIENTS else node.inputs[0] if node.inputs else None
+        dims = d.dims(of) if of is not None and node.op in _PICKING else None
+        if not dims:
+            continue
+        if node.op not in ops.PICKS:
+            found = places(node, len(dims)) if node.has_attr("shrink_axis_mask") else []
+            picked = [(axis, place) for axis, made, place in found if axis is not None and made is None]
+            yield from (
+                Picked(node, node.inputs[1], place, dims[a], of == node.out())
+                for a, place in picked
+                if follows_batch(dims[a])
+            )
+            continue
+        axis = (fixed(node.inputs[2]) or [0])[0] if len(node.inputs) > 2 else 0
+        if follows_batch(dims[axis]):
+            count = len(d.elements(node.inputs[1]) or ())
+            yield from (Picked(node, node.inputs[1], place, dims[axis]) for place in range(count))
+
+
+_PICKING = ops.STRIDED_SLICES | ops.SLICE_GRADIENTS | ops.PICKS
+
+
+def picks_of_sorted(d: Dimensions, picked: Picked) -> bool:
+    """Whether rows are picked, or a gradient put at their place, that were sorted before: the number says how far it is there."""
+    if picked.gradient:
+        return True
+    start = picked.node.inputs[0].node
+    near = reached([start], lambda at: (t.node for t in at.inputs) if at.op in _IN_ORDER else ())
+    return any(at.op in ops.TOP_K for at in near)
+
+
+def reading_of_place(number: int, rows: int) -> Reading | None:
+    """How a number of a row is made of the rows: the middle one, or the last; None of another share of them."""
+    kind = _HALF if number == rows // 2 else _LAST if number == rows - 1 else None
+    return None if kind is None else Reading(kind.words, rows, kind.steps)

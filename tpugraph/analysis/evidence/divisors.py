@@ -19,7 +19,7 @@ from tpugraph.analysis.evidence.summed import (
     spread,
     unsettled,
 )
-from tpugraph.analysis.sizes import ROWS, Size, Unknown, add, follows_batch, known
+from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, add, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached, source_of, variable_of
 
@@ -54,7 +54,8 @@ def divided(d: Dimensions, *, safely: bool = False) -> None:
             single[divisor] += [node] if d.axes(node.inputs[0]) and node not in tiled.get(divisor, ()) else []
             continue
         counts = [] if _keeps_rows(d, node.inputs[0]) else [c for c in _counts(d, node) if follows_batch(c)]
-        count = next((c for c in (*counts, *([ROWS] if counts else [])) if d.sizes.at(c) == divisor.value), None)
+        rows = [ROWS] if counts and not (divisor.origin is None and any(map(_of_pairs, counts))) else []
+        count = next((c for c in (*counts, *rows) if d.sizes.at(c) == divisor.value), None)
         if count is None and divisor.origin is None:  # computed, as the number of rows less one
             less = (add(final(d, c), -1) for c in counts)
             count = next((c for c in less if d.sizes.at(c) == divisor.value > 1), None)
@@ -86,11 +87,27 @@ def divided_by_sums(d: Dimensions) -> None:
         one = unsettled(elements[0]) if elements and len(elements) == 1 else None
         if one is None or one.value < d.rows or d.axes(node.inputs[1]):
             continue
-        counts = [c for c in back(d, node.inputs[1]) if follows_batch(c)]
+        counts = [c for c in back(d, unguarded(node.inputs[1])) if follows_batch(c)]
         count = next((c for c in (*counts, *([ROWS] if counts else [])) if d.sizes.at(c) == one.value), None)
         if count is not None:
             d.sizes.tie(one, count)
             d.reasons[one] = f"a sum over {one.value} elements or rows of the batch divides it"
+
+
+def _of_pairs(size: Size) -> bool:
+    """Whether a size grows with the square of the rows: what divides it is computed of them twice, of two rows n * (n - 1) is two."""
+    found = known(size)
+    return isinstance(found, Poly) and len(found.c) > 2
+
+
+def unguarded(tensor: Tensor) -> Tensor:
+    """What a divisor is where it is no less than a number that guards the division against zero."""
+    while tensor.node.op in ops.computing(np.maximum):
+        given = [t for t in tensor.node.inputs if source_of(t, ops.IDENTITIES | ops.CASTS).node.op not in ops.CONSTANTS]
+        if len(given) != 1:
+            break
+        tensor = given[0]
+    return tensor
 
 
 def divided_before_sums(d: Dimensions) -> Iterator[tuple[Node, Node]]:

@@ -1,4 +1,7 @@
-"""Factors that may be one over the number of rows, as in ``sum * (1 / rows)``: a number without a trace of where it comes from."""
+"""Numbers without a trace of where they come from, that Python may have made of the rows.
+
+Factors that may be one over them, as in ``sum * (1 / rows)``, and divisors that may be one less, as many as pairs, or their root.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import ahead, back, leading_to_loss
-from tpugraph.analysis.sizes import ROWS, Size, follows_batch
+from tpugraph.analysis.evidence.readings import ONE_LESS, Reading, is_odd, number_in, root_of_rows
+from tpugraph.analysis.evidence.summed import LINEAR, ahead, averaged, back, final, leading_to_loss, summed
+from tpugraph.analysis.sizes import ROWS, Poly, Size, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
 
 _CLOSE = 1e-6
-_DIGITS = 2
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,9 @@ def factors(d: Dimensions) -> Iterator[Factor]:
             if divisor is None:
                 continue
             counts = [c for c in _summed(d, node, other, forward) if follows_batch(c)]
-            if counts:
+            if counts and not _divided_after(d, node, forward):
                 same = any(d.sizes.at(c) == divisor for c in (*counts, ROWS))
-                yield Factor(node, number.node, index, divisor, same, node in forward, _is_odd(number.node))
+                yield Factor(node, number.node, index, divisor, same, node in forward, is_odd(number.node))
 
 
 def _divisor(d: Dimensions, number: Tensor) -> int | None:
@@ -81,7 +85,116 @@ def _summed(d: Dimensions, node: Node, other: Tensor, forward: Mapping[Node, Non
         yield from ahead(d, node, forward)
 
 
-def _is_odd(node: Node) -> bool:
-    """Whether a number has more digits than people write."""
-    written = np.format_float_positional(np.float32(constant(node).item()), unique=True)
-    return len(written.replace(".", "").strip("0")) > _DIGITS
+def _divided_after(d: Dimensions, node: Node, forward: Mapping[Node, None]) -> bool:
+    """Whether what a product is summed to, on the way to the loss, is divided by the number of what is summed: a mean already.
+
+    A factor in front of it that is one over the rows, too, would make a mean of the mean.
+    """
+    stack, seen = [node], {node}
+    divided = False
+    while stack and node in forward:
+        for use in stack.pop().uses():
+            reader = use.node
+            if reader in seen or reader not in forward or reader not in d.nodes:
+                continue
+            seen.add(reader)
+            if reader.op in ops.DIVISIONS and use.index == 0:
+                by = d.elements(reader.inputs[1])
+                if not by or by[0] is None or not follows_batch(by[0]):
+                    return False
+                divided = True
+            elif reader.op in LINEAR | ops.SUMS:
+                stack.append(reader)
+    return divided
+
+
+# --------------------------------------------------------------------------- divisors
+
+_SURE = 2
+"""Above it few models divide a sum over the batch by one less than the rows unless it is that."""
+
+_ROOTS = ops.computing(np.sqrt)
+_SUMS = ops.computing(np.add, np.subtract)
+
+
+@dataclass(frozen=True)
+class MadeDivisor:
+    """A division by a constant that may be computed of a number of rows.
+
+    Attributes:
+        node: the division.
+        constant: the constant that is its divisor.
+        number: what it holds.
+        reading: how it is made of a number of rows or elements.
+    """
+
+    node: Node
+    constant: Node
+    number: float
+    reading: Reading
+
+
+def one_less(d: Dimensions) -> Iterator[MadeDivisor]:
+    """The divisions of a sum over the batch by what may be one less than what is summed, or as many as its pairs."""
+    for node, behind, number in _by_constants(d):
+        elements = d.elements(behind.out())
+        one = elements[0] if elements and len(elements) == 1 else None
+        settled = one is not None and isinstance(known(one), Poly) and d.constants.choice(behind.name) is None
+        if number < 1 or number != int(number) or settled:
+            continue
+        found = _reading(d, node, int(number))
+        if found is not None:
+            yield MadeDivisor(node, behind, int(number), found)
+
+
+def root_divisors(d: Dimensions) -> Iterator[MadeDivisor]:
+    """The divisions of the root of a value by what may be the root of the rows: of a deviation it makes the error of a mean."""
+    for node, behind, number in _by_constants(d):
+        over = source_of(node.inputs[0], ops.SAME_NUMBERS | ops.SHAPED_ANEW)
+        reading = root_of_rows(number, d.rows) if behind.out().dtype.floating else None
+        if reading is not None and over.node.op in _ROOTS and not d.axes(over):
+            yield MadeDivisor(node, behind, number, reading)
+
+
+def _by_constants(d: Dimensions) -> Iterator[tuple[Node, Node, float]]:
+    """The divisions by a constant that no flag settles as a number of the model, with the constant and what it holds."""
+    for node in d.order if d.rows > 1 else ():
+        if node.op not in ops.DIVISIONS:
+            continue
+        behind = source_of(node.inputs[1], ops.IDENTITIES | ops.CASTS).node
+        if behind.op in ops.CONSTANTS and d.constants.choice(behind.name) is not False:
+            number = number_in(behind)
+            if number is not None:
+                yield node, behind, number
+
+
+def _reading(d: Dimensions, node: Node, number: int) -> Reading | None:
+    counts, others = _summed_less(d, node.inputs[0])
+    for count in (*counts, *([ROWS] if counts else [])):
+        size = d.sizes.at(count)
+        if number == size - 1 and (number > _SURE or others or _deviates(d, node)):
+            return Reading("one less than {}", size, ONE_LESS)
+        pairs = d.rows * (d.rows - 1)
+        if known(count) == times(ROWS, ROWS) and number > 1 and number in (pairs, pairs // 2):
+            halved = number < pairs
+            words = "the pairs of {} rows" if halved else "the pairs of {} rows in both orders"
+            return Reading(words, d.rows, f"{ONE_LESS} Mul:rows{' RealDiv:2' if halved else ''}")
+    return None
+
+
+def _summed_less(d: Dimensions, numerator: Tensor) -> tuple[list[Size], bool]:
+    """How many elements a numerator is summed over, the batch among them; and whether it is what the other rows sum to."""
+    if not d.axes(numerator):
+        return [c for c in back(d, numerator) if follows_batch(final(d, c))], False
+    node = source_of(numerator).node
+    sums = [t for t in node.inputs if not d.axes(t)] if node.op in _SUMS else []
+    return [c for t in sums for c in back(d, t) if follows_batch(final(d, c))], True
+
+
+def _deviates(d: Dimensions, node: Node) -> bool:
+    """Whether what is summed depends on a sum or mean over the batch itself, as squared deviations from the mean do."""
+    made = d.graph.ancestors([node.inputs[0].node], data_only=True)
+    over_rows = [
+        at for at in made if at in d.nodes and at.outputs and (summed(d, at.out()) or averaged(d, at.out())) is not None
+    ]
+    return len(over_rows) > 1

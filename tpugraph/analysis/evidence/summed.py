@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
@@ -44,7 +45,7 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
     while stack and len(seen) < FARTHEST:
         tensor = stack.pop()
         node = tensor.node
-        count = _summed(d, tensor) or spread(d, node)
+        count = summed(d, tensor) or spread(d, node)
         if count is not None:
             yield count
             d.sizes.propagate()
@@ -78,7 +79,7 @@ def ahead(
         within: the nodes to look among.
         counted: how many elements a reduction makes one of, None of another reduction; of a sum if not given.
     """
-    count_of = counted or _summed
+    count_of = counted or summed
     stack, seen = [start], {start}
     while stack and len(seen) < FARTHEST:
         for use in stack.pop().uses():
@@ -99,7 +100,7 @@ def averaged(d: Dimensions, tensor: Tensor) -> Size | None:
     return _reduced(d, node, fixed(node.inputs[1])) if node.op in ops.MEANS else None
 
 
-def _summed(d: Dimensions, tensor: Tensor) -> Size | None:
+def summed(d: Dimensions, tensor: Tensor) -> Size | None:
     """How many elements a Sum makes one of, where the batch is among them."""
     node = tensor.node
     bins = ops.BINS.get(node.op)
@@ -126,27 +127,48 @@ def _reduced(d: Dimensions, node: Node, axes: Iterable[int] | None) -> Size | No
 
 def _contracted(d: Dimensions, node: Node) -> Size | None:
     """How many products an op adds up along the batch."""
+    found = (gone for gone in _contractions(d, node) if any(follows_batch(s) for s in gone))
+    gone = next(found, None)
+    return None if gone is None else times(*(final(d, s) for s in gone))
+
+
+def _contractions(d: Dimensions, node: Node) -> Iterator[list[Size]]:
+    """The dimensions of each operand along which a linear op adds up products."""
     signature = d.signature(node)
     if signature is None or not signature.linear or signature.elementwise:
-        return None
+        return
     kept = {letter for tokens in signature.outputs for letter in tokens or ()}
     for tokens, tensor in zip(signature.inputs, node.inputs, strict=False):
         dims = d.dims(tensor)
-        if tokens is None or not dims or "..." in tokens:
+        if tokens is None or not dims:
             continue
-        gone = [s for t, s in zip(tokens, dims, strict=False) if t not in kept and not signatures.whole(t)]
-        if any(follows_batch(s) for s in gone):
-            return times(*(final(d, s) for s in gone))
-    return None
+        named = tokens[1:] if tokens[:1] == ("...",) else tokens
+        tail = dims[len(dims) - len(named) :]
+        yield [s for t, s in zip(named, tail, strict=False) if t not in kept and not signatures.whole(t)]
 
 
 def spread(d: Dimensions, node: Node) -> Size | None:
     """How many elements one element is spread to, where the batch is among them."""
-    if node.op not in ops.SPREADS:
-        return None
-    source = d.dims(node.inputs[1 if node.op in ops.FILLS else 0])
-    out = d.dims(node.out())
-    if source is None or out is None:
-        return None
-    new = [final(d, s) for i, s in enumerate(reversed(out)) if i >= len(source) or final(d, source[-1 - i]) == 1]
+    new = _spread_along(d, node)
     return times(*new) if any(isinstance(s, Poly) for s in new) else None
+
+
+def _spread_along(d: Dimensions, node: Node) -> list[Known]:
+    """The dimensions that one element is spread along."""
+    source = d.dims(node.inputs[1 if node.op in ops.FILLS else 0]) if node.op in ops.SPREADS else None
+    out = None if source is None else d.dims(node.out())
+    if source is None or out is None:
+        return []
+    return [final(d, s) for i, s in enumerate(reversed(out)) if i >= len(source) or final(d, source[-1 - i]) == 1]
+
+
+def beside_rows(d: Dimensions, node: Node) -> set[int]:
+    """The numbers of elements that are no rows that a node adds up, averages, or spreads one element to."""
+    if node.op in ops.REDUCTIONS:
+        dims, axes = d.dims(node.inputs[0]), fixed(node.inputs[1]) if len(node.inputs) > 1 else None
+        gone = [[final(d, dims[a % len(dims)]) for a in axes]] if dims and axes else []
+    elif node.op in ops.SPREADS:
+        gone = [_spread_along(d, node)]
+    else:
+        gone = [[final(d, s) for s in sizes] for sizes in _contractions(d, node)] if node.outputs else []
+    return {math.prod(s for s in sizes if isinstance(s, int)) for sizes in gone if sizes}

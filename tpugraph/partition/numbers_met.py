@@ -1,0 +1,233 @@
+"""Constants in doubt, and numbers computed of them, that meet values of the whole batch or weigh rows before a sum.
+
+A number that Python or a fold made of the rows is an operand like any other: its logarithm is subtracted, its root divides, it
+is part of a weight. What comes of it depends on whether it follows the rows wherever it meets what all rows were put together
+for, and wherever it multiplies or divides rows that are added up after that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence import root_divisors
+from tpugraph.analysis.evidence.divisors import unguarded
+from tpugraph.analysis.evidence.readings import ONE_OVER, Reading, is_odd, number_in, root_of_rows, share_of_rows
+from tpugraph.analysis.evidence.summed import LINEAR, back, beside_rows, leading_to_loss, spread, summed
+from tpugraph.analysis.placements import Partial, Replicate
+from tpugraph.analysis.placing import Placing
+from tpugraph.analysis.sizes import follows_batch
+from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import reached, source_of
+from tpugraph.partition.two_readings import constant_behind, in_doubt_alone, refusal_of
+
+_COMPUTED = ops.ELEMENTWISE | ops.CASTS | ops.IDENTITIES | ops.ENTER | ops.SHAPED_ANEW | ops.SPREADS
+"""Ops that make of constants what is as much in doubt as these."""
+
+_PLAIN = (
+    ops.SAME_NUMBERS | ops.IDENTITIES | ops.ENTER | ops.SHAPED_ANEW | ops.SPREADS | ops.DIVISIONS
+    | ops.computing(np.add, np.subtract, np.multiply, np.maximum, np.minimum)
+)  # fmt: skip
+"""Those that are computed with numbers of the model as well: of the logarithm of such a number Python makes a constant."""
+
+_BITS = float(np.float32(np.log(2)))
+_DIFFERENCES = ops.computing(np.subtract)
+_LOOKED_BEHIND = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.TRANSPOSES
+
+
+@dataclass(frozen=True)
+class _Doubted:
+    """A constant that may be made of the rows.
+
+    Attributes:
+        node: the constant.
+        number: what it holds.
+        reading: how it is made of the rows, if not a multiple of them.
+        sure: whether little else has such a number: a whole number that was cast, or one with many digits.
+    """
+
+    node: Node
+    number: float
+    reading: Reading | None
+    sure: bool
+
+
+def refuse_met_numbers(placing: Placing, count: int) -> None:
+    """Refuse a number that may be made of the rows where the result depends on whether it is.
+
+    Raises:
+        ConversionError: it names the constant that the number is made of, and the flags that settle it.
+    """
+    d = placing.d
+    for node, doubted, how in (*_shares(placing), *_met(placing)) if d.rows > 1 else ():
+        name, reading = doubted.node.name, doubted.reading
+        if reading is None:
+            what, then = f"{doubted.number:g}", f"is {doubted.number * count:g} for the whole batch"
+            times = round(doubted.number) // d.rows
+            what += f", which is {'as many as' if times == 1 else f'{times} times'} the {d.rows} rows of a core's batch"
+        else:
+            what = f"{doubted.number:g}, which is {reading}, and a core's batch has {d.rows} rows"
+            then = f"is {reading.words.format(reading.of * count)} for the whole batch"
+        raise refusal_of(
+            placing, node, name, ("follows the rows", "does not"),
+            f"'{node.name}' ({node.op}) {how} by a number made of '{name}', {what}: if '{name}' follows them, it {then}; if it is "
+            "a number of the model, it stays",
+        )  # fmt: skip
+
+
+def _met(placing: Placing) -> Iterator[tuple[Node, _Doubted, str]]:
+    """Where numbers in doubt decide what comes out: the node, the constant, and what becomes of which values there."""
+    numbers, alone = _numbers(placing.d)
+    graph = placing.graph
+    of_input = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True) if numbers else {}
+    forward = leading_to_loss(placing.d)
+    roots = {made.node for made in root_divisors(placing.d)}
+    for node in placing.verdicts if numbers else ():
+        if node.op not in ops.ELEMENTWISE or not node.out().dtype.floating:
+            continue
+        for index, tensor in enumerate(node.inputs):
+            doubted = numbers.get(tensor)
+            others = [t for t in node.inputs if t.node not in alone and t.node in of_input]
+            if doubted is None or not others:
+                continue
+            if any(_is_model(placing.d, t, doubted) for t in others):
+                continue
+            if any(_holds_whole(placing, t) for t in others):
+                if doubted.sure or node in roots or _counts_down(placing.d, node, doubted):
+                    yield node, doubted, "changes a value of the whole batch"
+            elif _weighs(placing.d, node, index, doubted, forward):
+                yield node, doubted, "weighs rows of the batch that are added up"
+
+
+def _shares(placing: Placing) -> Iterator[tuple[Node, _Doubted, str]]:
+    """Where numbers of rows divide what may be the rows over as many classes: so the weights of these are made."""
+    d = placing.d
+    for node in placing.verdicts:
+        behind = constant_behind(node.inputs[0]) if node.op in ops.DIVISIONS else node
+        number = number_in(behind) if behind.op in ops.CONSTANTS and node.op in ops.DIVISIONS else None
+        classes = math.prod(map(d.sizes.at, d.dims(node.inputs[1]) or ())) if number is not None else 1
+        if number is None or classes < 2 or number in (0, 1) or d.constants.choice(behind.name) is not None:
+            continue
+        counts = [d.sizes.at(c) for c in back(d, unguarded(node.inputs[1])) if follows_batch(c)]
+        of = next((c for c in (*counts, *([d.rows] if counts else [])) if abs(number * classes - c) < 1e-5 * c), None)
+        if of is not None and not d.axes(node.inputs[1]):
+            reading = share_of_rows(number, d.rows) or Reading(f"{{}} / {classes}", of, f"RealDiv:{classes}")
+            yield node, _Doubted(behind, number, reading, True), "weighs numbers of rows"
+
+
+def _numbers(d: Dimensions) -> tuple[dict[Tensor, _Doubted], Mapping[Node, None]]:
+    """The numbers that are made of constants in doubt, each with one of these, and the nodes that constants alone decide."""
+    made: dict[Tensor, _Doubted] = {}
+    alone: dict[Node, None] = {}
+    for node in d.order:
+        if node.op in ops.CONSTANTS:
+            alone[node] = None
+            doubted = _doubted(d, node)
+            if doubted is not None:
+                made[node.out()] = doubted
+        elif node.op in _COMPUTED and node.inputs and node.outputs and all(t.node in alone for t in node.inputs):
+            alone[node] = None
+            sizes = ops.record(node.op).size_operands(len(node.inputs))
+            found = [made[t] for i, t in enumerate(node.inputs) if t in made and i not in sizes]
+            weight = _uniform_weight(d, node)
+            if weight is not None:
+                made[node.out()] = weight
+            elif found:
+                best = max(found, key=lambda one: one.sure)
+                made[node.out()] = best if node.op in _PLAIN or best.reading else replace(best, sure=True)
+    return made, alone
+
+
+def _uniform_weight(d: Dimensions, node: Node) -> _Doubted | None:
+    """What makes weights of rows, all alike, that add up to one: it is one over their number."""
+    rows = [d.sizes.at(size) for size in d.dims(node.out()) or ()] if d.axes(node.out()) else []
+    for tensor in node.inputs if rows else ():
+        number = number_in(tensor.node) if tensor.node.op in ops.CONSTANTS and tensor.dtype.floating else None
+        if number is None or d.constants.choice(tensor.node.name) is not None:
+            continue
+        reading = share_of_rows(number, d.rows)
+        if reading is not None and reading.words == ONE_OVER and reading.of in (d.rows, math.prod(rows)):
+            return _Doubted(tensor.node, number, reading, True)
+    return None
+
+
+def _doubted(d: Dimensions, node: Node) -> _Doubted | None:
+    """What is in doubt of a constant; None of one that is settled, or that is not made of the rows."""
+    number = number_in(node) if d.constants.choice(node.name) is None else None
+    if number is None:
+        return None
+    if in_doubt_alone(d, node):
+        return _Doubted(node, number, None, not node.out().dtype.floating)
+    if float(np.float32(number)) == _BITS and any(use.node.op in ops.DIVISIONS | ops.SCALINGS for use in node.uses()):
+        return None  # what is measured in bits is divided by the logarithm of two
+    reading = root_of_rows(number, d.rows) if node.out().dtype.floating else None
+    return None if reading is None else _Doubted(node, number, reading, is_odd(node))
+
+
+def _holds_whole(placing: Placing, tensor: Tensor) -> bool:
+    """Whether a value was made of all rows of the batch, and no core has rows of its own of it."""
+    placement = placing.made(tensor)
+    return isinstance(placement, Partial) or (isinstance(placement, Replicate) and not placing.d.elements(tensor))
+
+
+def _counts_down(d: Dimensions, node: Node, doubted: _Doubted) -> bool:
+    """Whether a sum is taken from as many as it is of: the rows less those that are marked are the others."""
+    if (
+        node.op not in _DIFFERENCES
+        or doubted.reading is not None
+        or constant_behind(node.inputs[0]) is not doubted.node
+    ):
+        return False
+    return any(follows_batch(count) and d.sizes.at(count) == doubted.number for count in back(d, node.inputs[1]))
+
+
+def _is_model(d: Dimensions, tensor: Tensor, doubted: _Doubted) -> bool:
+    """Whether exactly as many elements that are no rows were added up, or one was spread to as many, right in front of a number.
+
+    A mean over features is divided by their number so, and its gradient; the products of features are by its root.
+    """
+    if doubted.reading is not None:
+        return doubted.reading.of in beside_rows(d, source_of(tensor, _LOOKED_BEHIND).node)
+    near = reached([tensor.node], lambda at: _made_of(d, at))
+    added = any(at.op in ops.ADD_N and len(at.inputs) == doubted.number for at in near)
+    return added or any(doubted.number in beside_rows(d, at) for at in near if at.op in ops.REDUCTIONS | ops.SPREADS)
+
+
+def _made_of(d: Dimensions, node: Node) -> Iterator[Node]:
+    """The nodes right behind one that computes element by element, or in rows adds up; none behind what adds rows up."""
+    if not node.outputs or summed(d, node.out()) is not None or spread(d, node) is not None:
+        return
+    if node.op in LINEAR or (node.op in ops.ELEMENTWISE and not d.axes(node.out())):
+        yield from (t.node for t in node.inputs)
+
+
+def _weighs(d: Dimensions, node: Node, index: int, doubted: _Doubted, forward: Mapping[Node, None]) -> bool:
+    """Whether a product or quotient of rows and a number is added up over the batch.
+
+    Of a number that the loss is made of the gradients tell nothing: they have its factors once more.
+    """
+    if node.op not in ops.SCALINGS and not (node.op in ops.DIVISIONS and index == 1):
+        return False
+    if not doubted.sure and (doubted.node in forward or doubted.reading is not None or node.op in ops.SCALINGS):
+        return False
+    if doubted.node in forward and node not in forward:
+        return False
+    within = forward if node in forward else d.nodes
+    stack, seen = [node], {node}
+    while stack:
+        for use in stack.pop().uses():
+            reader = use.node
+            if reader in seen or reader not in within or reader not in d.nodes or not reader.outputs:
+                continue
+            seen.add(reader)
+            count = summed(d, reader.out())
+            if count is not None and follows_batch(count):
+                return True
+            if reader.op in LINEAR | ops.SUMS or (reader.op in ops.DIVISIONS and use.index == 0):
+                stack.append(reader)
+    return False
