@@ -194,3 +194,29 @@ def centre_loss(rows: int) -> Any:
     loss, train = minimise(mean(tf.square(column(z, 3) - y)) + 0.1 * mean(tf.square(apart)))
     with tf.control_dependencies([train, loss, apart]):
         return loss, tf1.scatter_sub(centres, c, 0.1 * tf.stop_gradient(apart)).op
+
+
+def normalised(x: Any, units: int) -> Any:
+    """A layer norm by the fused batch norm, as Keras makes it: each row, and each place of it, is a channel."""
+    shape = tf.shape(x)
+    channels = tf.reduce_prod(shape[:-1])
+    made = tf.reshape(x, [1, channels, units, 1])
+    ones, zeros = tf.ones([channels]), tf.zeros([channels])
+    made = tf1.nn.fused_batch_norm(made, ones, zeros, epsilon=1e-3, data_format="NCHW")[0]
+    return tf.reshape(made, shape) * (1.0 + variable("gamma", units)) + variable("beta", units)
+
+
+@program(variants={"": {}, "open": {"drop": False}, "of_two_rows": {"rows": 2}, "units_as_rows": {"units": 4},
+                   "open_of_one_row": {"drop": False, "rows": 1}})  # fmt: skip
+def layer_norm_fused(rows: int, units: int = 3, drop: bool = True) -> Any:
+    """Rows lie along the channels of a batch norm, beside the steps of each."""
+    x, y = batch(rows, floats(5, units), floats(seed=9), drop_remainder=drop)
+    h = tf.tensordot(normalised(x, units), variable("out", units, 2), 1)
+    return minimise(mean(tf.square(tf.reduce_sum(h * [1.0, -0.5], [1, 2]) - y)), adam())
+
+
+@program(variants={"": {}, "open": {"drop": False}, "of_two_rows": {"rows": 2}})
+def layer_norm_fused_of_columns(rows: int, drop: bool = True) -> Any:
+    """Each row is a channel of a batch norm."""
+    x, y = batch(rows, floats(7), floats(seed=9), drop_remainder=drop)
+    return minimise(mean(tf.square(column(normalised(x @ variable("k", 7, 6), 6), 6) - y)), adam())

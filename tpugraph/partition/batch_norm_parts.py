@@ -118,10 +118,10 @@ class BatchNormParts:
         return made
 
     def _spread(self, statistic: Tensor, node: Node) -> Tensor:
-        """A number for each channel in a shape that broadcasts along the operand."""
+        """A number for each channel in a shape that broadcasts along the operand; rows may lie along the channels."""
         if _channel(node) == _rank(node) - 1:
             return statistic
-        shape = [channels_of(node) or 0 if a == _channel(node) else 1 for a in range(_rank(node))]
+        shape = [-1 if a == _channel(node) else 1 for a in range(_rank(node))]
         return self._once(f"as {shape}", statistic, None, lambda: self.nodes.reshape(statistic, shape))
 
     def _op(self, op: str, name: str, inputs: list[Tensor], node: Node, *, kind: attrs.DType = _FLOAT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,12 +96,13 @@ class StepNodes:
                         {"SrcT": tensor.dtype, "DstT": kind, "Truncate": False}, kind, tensor.shape, tensor)  # fmt: skip
 
     def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """A tensor in another shape of as many elements."""
+        """A tensor in another shape of as many elements; -1 stands for what is left of them."""
         if tensor.shape == tuple(shape):
             return tensor
         target = self.constant(np.asarray(shape, "int32"), _INT32, tensor)
+        form = tuple(_left(tensor, shape) if d < 0 else d for d in shape)
         return self.add("Reshape", f"{tensor.node.name}/reshaped", [tensor, target],
-                        {"T": tensor.dtype, "Tshape": _INT32}, tensor.dtype, tuple(shape), tensor)  # fmt: skip
+                        {"T": tensor.dtype, "Tshape": _INT32}, tensor.dtype, form, tensor)  # fmt: skip
 
     def transpose(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
         """A tensor with its dimensions in another order."""
@@ -145,3 +147,10 @@ class StepNodes:
         node = graph.add("Identity", "replica/id", [merged.out()], outputs=[(_INT32, ())], source=source,
                          attrs={"T": _INT32, "_tpu_input_identity": True, CLUSTER_ATTR: CLUSTER})  # fmt: skip
         return node.out()
+
+
+def _left(tensor: Tensor, shape: Sequence[int]) -> int | None:
+    """How many elements are left for the dimension of a shape that is -1; None where that is not known."""
+    if tensor.shape is None or None in tensor.shape:
+        return None
+    return math.prod(d or 0 for d in tensor.shape) // max(-math.prod(shape), 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.analysis.dimension_rules.lookup_ties import handle_dims
+from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.ir import Node
 
@@ -32,8 +33,8 @@ def _writes(d: Dimensions, node: Node) -> None:
 
 @rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
 def _batch_norm(d: Dimensions, node: Node) -> None:
+    channels = _tie_channels(d, node, d.dims(node.inputs[0]), d.dims(node.inputs[1]))
     d.set(node.out(), d.dims(node.inputs[0]))
-    channels = d.dims(node.inputs[1])
     for port in range(1, len(node.outputs or ())):
         d.set(node.out(port), channels if port < 5 else None)
 
@@ -41,7 +42,15 @@ def _batch_norm(d: Dimensions, node: Node) -> None:
 @rule("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3")
 def _batch_norm_grad(d: Dimensions, node: Node) -> None:
     d.tie(d.dims(node.inputs[0]), d.dims(node.inputs[1]))
+    channels = _tie_channels(d, node, d.dims(node.inputs[1]), d.dims(node.inputs[2]))
     d.set(node.out(), d.dims(node.inputs[1]))
-    channels = d.dims(node.inputs[2])
     for port in range(1, len(node.outputs or ())):
         d.set(node.out(port), channels if port < 3 else None)
+
+
+def _tie_channels(d: Dimensions, node: Node, image: Dims | None, scale: Dims | None) -> Dims | None:
+    """There is a scale for each channel; rows that lie along the channels, as of a layer norm, have scales of their own."""
+    signature = d.signature(node)
+    if image and scale and signature is not None and signature.inputs[0] is not None:
+        d.sizes.tie(image[signature.inputs[0].index("c")], scale[0])
+    return scale

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, PerCore, Placement, Replicate, Shard
+from tpugraph.analysis.placement_rules.factor_placements import batched
 from tpugraph.analysis.placing import Placing, Verdict, rule
 from tpugraph.ir import Node
 
@@ -98,8 +99,28 @@ def _reverse_sequence(p: Placing, node: Node, inputs: list[Placement]) -> Verdic
 # --------------------------------------------------------------------------- batch normalisation
 
 
+def _in_channels(p: Placing, node: Node, inputs: list[Placement]) -> Verdict | None:
+    """Rows that lie along the channels, as of a layer norm, are normalised apart and have scales of their own."""
+    signature = p.d.signature(node)
+    if signature is None:
+        return None
+    along = {i: tokens.index("c") for i, tokens in enumerate(signature.inputs) if tokens is not None}
+    rows = next((s.plain() for i, s in enumerate(inputs) if isinstance(s, Shard) and s.axis == along.get(i)), None)
+    if rows is None:
+        return None
+    wants: dict[int, Placement] = {
+        i: rows.at(axis) for i, axis in along.items() if inputs[i] != rows.at(axis) and batched(p, node.inputs[i], axis)
+    }
+    axes = [tokens.index("c") if tokens is not None else None for tokens in signature.outputs]
+    made = [REPLICATE if axis is None else rows.at(axis) for axis in axes]
+    return Verdict(made, wants, why="each row has channels of its own")
+
+
 @rule("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
 def _batch_norm(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    apart = _in_channels(p, node, inputs)
+    if apart is not None:
+        return apart
     count = len(node.outputs or ())
     rest: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs[1:], 1) if not isinstance(s, Replicate)}
     if not isinstance(inputs[0], Shard):
@@ -114,6 +135,9 @@ def _batch_norm(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3")
 def _batch_norm_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    apart = _in_channels(p, node, inputs)
+    if apart is not None:
+        return apart
     count = len(node.outputs or ())
     rows = next((s for s in inputs[:2] if isinstance(s, Shard)), None)
     if rows is None:
