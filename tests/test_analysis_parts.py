@@ -23,7 +23,14 @@ from tpugraph.analysis.constant_sizes import ConstantSizes
 from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_facts import LONGEST, Dims
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence import loops_over_rows, readings, reciprocals, single_rows, tiled_gradients
+from tpugraph.analysis.evidence import (
+    loops_over_rows,
+    pairs_of_rows,
+    readings,
+    reciprocals,
+    single_rows,
+    tiled_gradients,
+)
 from tpugraph.analysis.placements import Partial, Shard
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device, must_be_host
@@ -360,6 +367,31 @@ def test_a_loop_that_reads_the_rows_of_a_list_has_as_many_iterations() -> None:
     loops_over_rows.loop_limits(dims)
     dims.sizes.propagate()
     assert follows_batch((dims.elements(graph["limit"].out()) or [0])[0] or 0)
+
+
+PAIRS = """
+    x = Placeholder() {dtype: float32, shape: [4,3]} : float32[4,3]
+    axes = Const() {dtype: int32, value: int32[1][1]} : int32[1]
+    rows = Sum(x, axes) {T: float32, Tidx: int32, keep_dims: false} : float32[4]
+    one = Const() {dtype: int32, value: int32[1][4]} : int32[1]
+    whole = Tile(rows, one) {T: float32, Tmultiples: int32} : float32[16]
+    column = Sum(x, axes) {T: float32, Tidx: int32, keep_dims: true} : float32[4,1]
+    each = Const() {dtype: int32, value: int32[2][1,4]} : int32[2]
+    wide = Tile(column, each) {T: float32, Tmultiples: int32} : float32[4,4]
+    flat = Const() {dtype: int32, value: int32[1][-1]} : int32[1]
+    long = Reshape(wide, flat) {T: float32, Tshape: int32} : float32[16]
+    """
+
+
+@pytest.mark.parametrize(("other", "follows"), [("whole", True), ("long", False)])
+def test_rows_one_by_one_that_meet_whole_batches_are_pairs(other: str, follows: bool) -> None:
+    """Those that meet such as they are themselves may be repeated as often as the model says."""
+    meet = f"pairs = Sub(long, {other}) {{T: float32}} : float32[16]"
+    graph, dims = found(PAIRS + meet, 4)
+    pairs_of_rows.crossed(dims)
+    dims.sizes.propagate()
+    (count,) = dims.dims(graph["pairs"].out()) or ()
+    assert (sizes.known(count) == times(ROWS, ROWS)) == follows
 
 
 def test_a_factor_of_a_sum_over_the_batch_says_what_speaks_for_it() -> None:

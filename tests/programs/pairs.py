@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import batch, dense, floats, minimise, program, regression, squares, whole
+from .parts import batch, dense, floats, minimise, program, regression, squares, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -103,3 +103,69 @@ def sorted_batch(rows: int) -> Any:
     """The sorted predictions are to be the sorted targets."""
     p, y, _ = regression(rows)
     return minimise(mean(tf.square(tf.sort(p) - tf.sort(y))))
+
+
+# --------------------------------------------------------------------------- lists of pairs
+
+
+@program(
+    variants={
+        "tiled": {"form": "tiled"},
+        "repeated": {"form": "repeated", "rows": 3},
+        "numbered": {"form": "numbered", "rows": 2},
+        "one_row": {"form": "tiled", "rows": 1, "doubtful": True},
+    }
+)
+def each_with_each(rows: int, form: str) -> Any:
+    """Python says how often each row, and the whole batch, is repeated, and up to which number places of a list go."""
+    p, y, _ = regression(rows)
+    numbers = tf.range(rows * rows)
+    own, other = {
+        "tiled": lambda: (tf.reshape(tf.tile(p[:, None], [1, rows]), [-1]), tf.tile(y, [rows])),
+        "repeated": lambda: (tf.repeat(p, rows), tf.tile(y, [rows])),
+        "numbered": lambda: (tf.gather(p, numbers // rows), tf.gather(y, numbers % rows)),
+    }[form]()
+    return minimise(mean(tf.square(own - other)))
+
+
+@program(variants={"two_rows": {"rows": 2}, "four_rows": {}, "one_row": {"rows": 1}}, doubtful=True)
+def each_row_as_often_as_there_are_rows(rows: int) -> Any:
+    """Of a batch of as many rows as a model makes copies of each, nothing tells the two apart."""
+    p, y, _ = regression(rows)
+    copies = tf.reshape(tf.repeat(p, rows, axis=0), [rows, rows])
+    return minimise(mean(tf.square(total(copies, 1) - y)))
+
+
+@program(
+    variants={
+        "mask": {"form": "mask"},
+        "places": {"form": "places", "rows": 3},
+        "band": {"form": "band", "rows": 3},
+        "diagonal": {"form": "diagonal", "rows": 2},
+        "column": {"form": "column", "rows": 3},
+        "mask_of_one_row": {"form": "mask", "rows": 1, "doubtful": True},
+        "places_of_one_row": {"form": "places", "rows": 1, "doubtful": True},
+    }
+)
+def chosen_pairs(rows: int, form: str) -> Any:
+    """A matrix with a place for each pair, which Python makes as large as there are rows, chooses pairs of two of them."""
+    p, y, _ = regression(rows)
+    apart = tf.tanh(p[:, None] - 0.5 * y[None])
+    others = tf.eye(rows) < 0.5
+    above = tf.where(tf.linalg.band_part(tf.ones([rows, rows]), 0, -1) > 0.0)
+    chosen = {
+        "mask": lambda: tf.boolean_mask(apart, others),
+        "places": lambda: tf.gather_nd(apart, tf.where(others)),
+        "band": lambda: tf.gather(p, above[:, 0]) - tf.gather(y, above[:, 1]),
+        "diagonal": lambda: tf.reshape(apart, [-1])[:: rows + 1],
+        "column": lambda: tf.reshape(apart, [-1])[::rows],
+    }[form]()
+    return minimise(mean(tf.square(chosen)))
+
+
+@program(variants={"": {}, "two_rows": {"rows": 2}, "as_many_steps": {"rows": 4}}, rows=3)
+def last_steps_by_number(rows: int) -> Any:
+    """The last step of each row is found in a list with one step of all rows behind the other."""
+    x, last = batch(rows, floats(4), whole(4, seed=2))
+    steps = tf.reshape(tf.transpose(x * variable("scale", 4)), [-1])
+    return minimise(mean(tf.square(tf.gather(steps, last * rows + tf.range(rows)) - 1.0)))

@@ -56,6 +56,7 @@ class Dimensions:
         defaulted: numbers that were taken for numbers of the model as nothing speaks for another reading.
         untold: of a batch of one row, the tiles of gradients of which nothing tells whether they spread over the row.
         constants: the sizes that constants hold.
+        layouts: by tiles, and ops that divide numbers of places, of which parts a dimension is made, the outermost first.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Dimensions:
         self.defaulted: dict[Unknown, None] = {}
         self.untold: dict[Node, None] = {}
         self.regrouped: list[tuple[Dims, Dims]] = []
+        self.layouts: dict[Node, tuple[Dims, Size]] = {}
         self.doubtful: list[Doubt] = []
         self._folded: list[tuple[Elements, str]] = []
         self.nodes = dict.fromkeys(order)

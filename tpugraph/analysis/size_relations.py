@@ -78,10 +78,8 @@ class Relations:
             return None
         if isinstance(y, Unknown):
             x, y = y, x
-        if not isinstance(x, Unknown):
-            return self._agree(x, y)  # type: ignore[arg-type]
-        if x.found is not None:
-            return self._agree(x.found, y)  # type: ignore[arg-type]
+        if not isinstance(x, Unknown) or x.found is not None:
+            return self._agree(x.found if isinstance(x, Unknown) else x, y)  # type: ignore[arg-type]
         if x.value < 0 and isinstance(y, int):
             return None  # a size that depends on data is no number, and none that is made of it
         if x.value == self.at(y):
@@ -130,7 +128,7 @@ class Relations:
         """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
         for kind, _, right, _ in self._pending:
             if kind == "quotient" and follows_batch(right[0]) and known(right[1]) is None:
-                self.tie(right[1], self.at(right[1]))
+                self._presume(right[1])
         for kind, left, right, _ in self._pending:
             if kind not in ("product", "sum"):
                 continue
@@ -143,8 +141,11 @@ class Relations:
                         continue
                     opened = [p for p in opened if p.origin is not None]
                 if len(opened) == 1 and (kind == "product" or opened[0].value % self.rows or self.rows == 1):
-                    self._presuming = True
-                    self.tie(opened[0], opened[0].value)
+                    self._presume(opened[0])
+
+    def _presume(self, size: Size) -> None:
+        self._presuming = True
+        self.tie(size, self.at(size))
 
     def even_parts(self, *, batches: bool = False) -> None:
         """Unknown addends of one value that make up a size of the batch are equal parts of it.
@@ -266,17 +267,16 @@ class Relations:
         return False
 
     def _settle_window(self, a: Size, b: Size) -> bool:
-        for size, other in ((a, b), (b, a)):
-            if isinstance(known(other), int):
-                self.tie(size, self.at(size))
-                return True
-        return False
+        size = next((size for size, other in ((a, b), (b, a)) if isinstance(known(other), int)), None)
+        if size is not None:
+            self.tie(size, self.at(size))
+        return size is not None
 
     def _settle_broadcast(self, out: Size, parts: list[Size]) -> bool:
         found = [known(part) for part in parts]
-        batch = next((f for f in found if isinstance(f, Poly)), None)
-        if batch is not None or None not in found:
-            self.tie(out, 1 if batch is None else batch)
+        batch = next((f for f in found if isinstance(f, Poly)), None if None in found else 1)
+        if batch is not None:
+            self.tie(out, batch)
             return True
         if known(out) == 1:
             for part in parts:
@@ -292,7 +292,7 @@ def _alike(one: Unknown, other: Unknown) -> bool:
 
 def values(sizes: Iterable[Size], relations: Relations) -> tuple[int, ...]:
     """The values of sizes in the traced graph."""
-    return tuple(relations.at(size) for size in sizes)
+    return tuple(map(relations.at, sizes))
 
 
 def _value(size: Known, rows: int) -> int:

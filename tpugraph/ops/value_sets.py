@@ -120,6 +120,12 @@ UNPACKS = with_role("unpack")
 PICKS = with_role("pick")
 """Ops that take elements by their numbers along a dimension."""
 
+PICKS_OF_PLACES = with_role("pick_places")
+"""Ops that take elements by their numbers along several dimensions, which stand beside each other in operand 1."""
+
+PLACES_OF_TRUE = with_role("true_places")
+"""Ops that find the places of elements that are true: a row for each place, with its number along each dimension."""
+
 LOOKUPS = with_role("pick", "read_rows")
 """Ops that take rows of a table, which is a value or a variable, by their numbers."""
 

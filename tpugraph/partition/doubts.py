@@ -21,6 +21,7 @@ from tpugraph.partition.numbers_of_rows import (
     refuse_one_less,
 )
 from tpugraph.partition.one_over_rows import refuse_factors
+from tpugraph.partition.pairs_in_doubt import refuse_pairs
 from tpugraph.partition.places_of_rows import refuse_places
 from tpugraph.partition.row_by_row import refuse_fixed_segments, refuse_open_segments, refuse_row_by_row
 from tpugraph.support.errors import ConversionError
@@ -38,6 +39,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_fixed_segments(placing)
     refuse_open_segments(placing)
     _refuse_regrouped(placing)
+    refuse_pairs(placing, count)
     refuse_bounds(placing)
     _refuse_beside_shares(placing)
     refuse_shares(placing, count)

@@ -169,6 +169,8 @@ def _reduction(d: Dimensions, node: Node) -> None:
 @rule("TopKV2")
 def _top_k(d: Dimensions, node: Node) -> None:
     dims, many = d.dims(node.inputs[0]), d.elements(node.inputs[1])
+    if dims and many and many[0] is not None and isinstance(known(dims[-1]), int):
+        d.sizes.tie(many[0], d.sizes.at(many[0]))  # of what follows no batch, as many whatever the rows
     for port in range(2):
         if dims is None or not many or many[0] is None:
             d.fresh(node.out(port))

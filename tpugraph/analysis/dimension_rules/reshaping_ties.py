@@ -102,7 +102,12 @@ def _tile(d: Dimensions, node: Node) -> None:
     if dims is None or multiples is None or None in multiples or len(dims) != len(multiples):
         d.fresh(node.out())
     else:
-        d.set(node.out(), [m if s == 1 else product(d, [s, m]) for s, m in zip(dims, multiples, strict=True)])  # type: ignore[list-item,misc]
+        made = [m if s == 1 else product(d, [s, m]) for s, m in zip(dims, multiples, strict=True)]  # type: ignore[list-item]
+        d.set(node.out(), made)  # type: ignore[arg-type]
+        repeated = [(m, s, out) for s, m, out in zip(dims, multiples, made, strict=True) if 1 not in (s, m)]
+        if len(repeated) == 1:
+            (many, size, out) = repeated[0]
+            d.layouts[node] = ((many, size), out)  # type: ignore[assignment]
     d.set_level(node.out(), d.level(node.inputs[0]))
 
 

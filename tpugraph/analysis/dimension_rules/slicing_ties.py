@@ -7,9 +7,9 @@ from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
-from tpugraph.analysis.dimension_rules.size_arithmetic import total
+from tpugraph.analysis.dimension_rules.size_arithmetic import difference, total
 from tpugraph.analysis.dimensions import Dimensions, rule
-from tpugraph.analysis.sizes import Size, Unknown
+from tpugraph.analysis.sizes import Poly, Size, Unknown, known
 from tpugraph.ir import Node, Tensor
 
 
@@ -193,7 +193,8 @@ def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> S
     if step is not None and step[place] > 1 and masks["end"]:
         skipped = 0 if masks["begin"] else begin[place] if begin else None
         if isinstance(skipped, int) and skipped >= 0:  # every so many to the end
-            d.sizes.quotient(out, total(d, [whole, step[place] - 1 - skipped]), step[place])
+            by: Size = step_of_pairs(d, node, place, whole) or step[place]
+            d.sizes.quotient(out, total(d, [whole, difference(d, by, 1 + skipped)]), by)
         return out
     if step is None or step[place] != 1:
         return out
@@ -207,6 +208,18 @@ def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> S
         last = total(d, [whole, last])
     d.sizes.sum([last], [out, first])
     return out
+
+
+def step_of_pairs(d: Dimensions, node: Node, place: int, whole: Size) -> Unknown | None:
+    """The step of a slice through a list of pairs of rows, from row to row of them or to the next pair there; None of others."""
+    found, numbers = known(whole), fixed(node.inputs[3])
+    if numbers is None or numbers[place] not in (d.rows, d.rows + 1) or d.sizes.at(whole) % d.rows**2:
+        return None
+    if found is not None and not (isinstance(found, Poly) and len(found.c) > 2):
+        return None
+    elements = d.elements(node.inputs[3])
+    step = elements[place] if elements else None
+    return step if isinstance(step, Unknown) else None
 
 
 @rule("StridedSliceGrad")

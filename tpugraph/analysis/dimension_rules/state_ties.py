@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimension_rules.lookup_ties import handle_dims
 from tpugraph.analysis.dimension_facts import Dims
+from tpugraph.analysis.dimension_rules.lookup_ties import handle_dims
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.ir import Node
 

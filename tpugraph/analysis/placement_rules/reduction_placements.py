@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
-from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, PerCore, Placement, Replicate, Shard
 from tpugraph.analysis.placement_rules.factor_placements import batched
+from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, PerCore, Placement, Replicate, Shard
 from tpugraph.analysis.placing import Placing, Verdict, rule
 from tpugraph.ir import Node
 
