@@ -84,6 +84,9 @@ LOSSES: dict[str, Callable[[Any, Any, Any, Any, Spec], Any]] = {
     "chosen": lambda p, y, c, h, s: total(tf.boolean_mask(tf.square(p - y), y > 0)) / (total(tf.cast(y > 0, tf.float32)) + 1.0),
     "covariance": lambda p, y, c, h, s: mean(tf.square(p - y)) + layers.correlation(h, s["units"]),
     "slope": lambda p, y, c, h, s: mean(tf.square(p - y)) + 0.1 * mean(total(tf.square(tf.gradients(p, h)[0]), 1)),
+    "tiled_pairs": lambda p, y, c, h, s: mean(tf.square(layers.tiled_pairs(p, y))),
+    "repeated_pairs": lambda p, y, c, h, s: mean(tf.square(layers.repeated_pairs(p, y))),
+    "pairs_of_two": lambda p, y, c, h, s: total(tf.square(layers.pairs_of_two(p, y))),
     "critic": lambda p, y, c, h, s: mean(tf.square(p)) + mean(y * p),
 }  # fmt: skip
 

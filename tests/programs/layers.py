@@ -30,6 +30,27 @@ def count(x: Any) -> Any:
     return tf.shape(x)[0]
 
 
+def python_count(x: Any) -> Any:
+    """The number of rows as Python has it, where the batch is closed."""
+    return x.shape[0] or count(x)
+
+
+def tiled_pairs(p: Any, y: Any) -> Any:
+    """The difference of each number to each target, in a list."""
+    rows = python_count(p)
+    return tf.reshape(tf.tile(p[:, None], [1, rows]), [-1]) - tf.tile(y, [rows])
+
+
+def repeated_pairs(p: Any, y: Any) -> Any:
+    rows = python_count(p)
+    return tf.repeat(p, rows) - tf.tile(y, [rows])
+
+
+def pairs_of_two(p: Any, y: Any) -> Any:
+    """Which of all pairs are of two rows is said by the places of a matrix."""
+    return tf.boolean_mask(tf.tanh(p[:, None] - y[None]), tf.eye(python_count(p)) < 0.5)
+
+
 def correlation(h: Any, units: int) -> Any:
     centred = h - mean(h, 0, keepdims=True)
     covariance = tf.matmul(centred, centred, transpose_a=True) / tf.cast(count(h), tf.float32)
@@ -176,6 +197,15 @@ def clustered(h: Any, c: Context) -> Any:
     return h + 0.2 * tf.gather(sums, keys)
 
 
+def waves(h: Any, c: Context) -> Any:
+    """Every second step of each row becomes a row of its own for a while, in two batches one behind the other."""
+    steps = tf.concat([timed(h, c), h[:, None] * variable("waves", c.time, c.units)], 1)
+    halves = tf.transpose(tf.reshape(steps, [-1, 2, c.units]), [1, 0, 2])
+    sums = tf.tanh(tf.cumsum(tf.reshape(halves, [count(h) * 2, -1, c.units]), 1))
+    again = tf.transpose(tf.reshape(sums, [2, -1, c.units]), [1, 0, 2])
+    return mean(tf.reshape(again, [count(h), -1, c.units]), 1)
+
+
 LAYERS: dict[str, Callable[[Any, Context], Any]] = {
     "none": lambda h, c: h,
     "dense": lambda h, c: dense(h, c.units, c.units, "dense", tf.tanh),
@@ -204,4 +234,5 @@ LAYERS: dict[str, Callable[[Any, Context], Any]] = {
     "weighted_by_rows": weighted_by_rows,
     "best_rows": best_rows,
     "clustered": clustered,
+    "waves": waves,
 }

@@ -163,3 +163,45 @@ def autoencoder(rows: int) -> Any:
     return minimise(
         mean(tf.reduce_sum(tf.square(made - x), 1) + 0.1 * divergence), tf1.train.MomentumOptimizer(0.02, 0.9)
     )
+
+
+# --------------------------------------------------------------------------- time to batch
+
+
+def time_to_batch(x: Any, rate: int, width: int) -> Any:
+    """Every ``rate``-th step of each row becomes a row of its own, in batches one behind the other."""
+    steps = tf.transpose(tf.reshape(x, [-1, rate, width]), [1, 0, 2])
+    return tf.reshape(steps, [tf.shape(x)[0] * rate, -1, width])
+
+
+def batch_to_time(x: Any, rate: int, width: int) -> Any:
+    steps = tf.transpose(tf.reshape(x, [rate, -1, width]), [1, 0, 2])
+    return tf.reshape(steps, [tf.shape(x)[0] // rate, -1, width])
+
+
+WAVES = {"": {}, "two_rows": {"rows": 2}, "three_rows": {"rows": 3}, "one_row": {"rows": 1, "doubtful": True}}
+
+
+@program(variants=WAVES)
+def dilated_in_batches(rows: int) -> Any:
+    """Each dilation has a batch of its own size, made of the rows of the one before it."""
+    x, y = batch(rows, floats(12, 3), floats(seed=1))
+    first = batch_to_time(tf.tanh(time_to_batch(x * variable("scale", 3), 2, 3)), 2, 3)
+    second = batch_to_time(tf.tanh(time_to_batch(first[:, :8], 4, 3)), 4, 3)
+    return minimise(mean(tf.square(mean(second, [1, 2]) - y)))
+
+
+@program(variants=WAVES)
+def steps_before_rows(rows: int) -> Any:
+    """A row for each step of the whole batch, whose number is that of the rows at three of them."""
+    x = batch(rows, floats(6))
+    steps = tf.reshape(tf.transpose(x * variable("scale", 6)), [tf.shape(x)[0] * 2, -1])
+    return minimise(mean(tf.square(steps[:, 1:] - steps[:, :-1])))
+
+
+@program(variants=WAVES)
+def steps_that_python_counts(rows: int) -> Any:
+    """Half of the steps are as many as two or three batches have rows; rows that stay as they lie tell the two apart."""
+    x = batch(rows, floats(12, 3))
+    steps = tf.transpose(tf.reshape(x * variable("scale", 3), [-1, 2, 3]), [1, 0, 2])
+    return minimise(mean(tf.square(tf.tanh(tf.cumsum(tf.reshape(steps, [-1, 6, 3]), 1)))))

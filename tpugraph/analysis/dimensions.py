@@ -56,6 +56,8 @@ class Dimensions:
         defaulted: numbers that were taken for numbers of the model as nothing speaks for another reading.
         untold: of a batch of one row, the tiles of gradients of which nothing tells whether they spread over the row.
         constants: the sizes that constants hold.
+        postponed: what reshapes tie together of which the shape is computed: what speaks for the numbers of that comes first.
+        waiting: the sizes that those reshapes make.
         layouts: by tiles, and ops that divide numbers of places, of which parts a dimension is made, the outermost first.
     """
 
@@ -97,6 +99,8 @@ class Dimensions:
         self.defaulted: dict[Unknown, None] = {}
         self.untold: dict[Node, None] = {}
         self.regrouped: list[tuple[Dims, Dims]] = []
+        self.postponed: list[Callable[[], None]] = []
+        self.waiting: list[Unknown] = []
         self.layouts: dict[Node, tuple[Dims, Size]] = {}
         self.doubtful: list[Doubt] = []
         self._folded: list[tuple[Elements, str]] = []

@@ -5,7 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.constant_values import constant, fixed
+from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, follows_batch
 from tpugraph.ir import Node
@@ -74,6 +76,29 @@ def _refuse_one_row(placing: Placing) -> None:
         if one_row.of_new_dimensions(d, node):
             what = "the gradient of pairs of rows leaves out a sum over one of the two"
             raise one_row.refusal(what, node, origin, d.rows)
+    for node in leading_to_loss(d) if d.rows == 1 else ():
+        if node in placing.verdicts and node.op in ops.RESHAPES and _may_mix_rows(d, node):
+            what = "of what is reshaped behind other dimensions, nothing says whether the rows come first then"
+            raise one_row.refusal(what, node, origin, d.rows)
+
+
+def _may_mix_rows(d: Dimensions, node: Node) -> bool:
+    """Whether a reshape may put the row in front of a dimension that was in front of it, as one from time to batch does.
+
+    A shape that is computed by products is that of the operand then, or one leaves another dimension open than the one that
+    seems to hold the row.
+    """
+    before, made = d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()
+    shape, wanted = source_of(node.inputs[1]).node, fixed(node.inputs[1])
+    if len(made) < 2 or len(before) < 2:
+        return False
+    if wanted is None:
+        parts = [source_of(part).node for part in shape.inputs] if shape.op in ops.PACKS else []
+        alike = [d.sizes.at(size) for size in before] == [d.sizes.at(size) for size in made]
+        return alike and any(part.op in ops.SCALINGS for part in parts)
+    rows = next((place for place, size in enumerate(before) if follows_batch(size)), 0)
+    joined = d.sizes.at(before[rows]) > 1 and any(d.sizes.at(size) > 1 for size in before[:rows])
+    return joined and -1 in wanted and len(wanted) == len(made) and not follows_batch(made[wanted.index(-1)])
 
 
 def _refuse_regrouped(placing: Placing) -> None:

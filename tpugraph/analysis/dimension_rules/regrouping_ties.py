@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TypeGuard
 
 from tpugraph import ops
 from tpugraph.analysis.dimension_facts import Dims, Doubt, Elements
 from tpugraph.analysis.dimensions import Dimensions, rule
-from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node
 
 
@@ -21,6 +22,7 @@ def _reshape(d: Dimensions, node: Node) -> None:
     if wanted is not None and len(wanted) == len(made):
         made = tuple(asked if _may_be_one(asked, d) else size for asked, size in zip(wanted, made, strict=True))
     d._dims[out] = made
+    computed = d.rows > 1 and len(made) > 1 and _waits(d, dims, wanted)
     if wanted is not None and len(wanted) == len(made):
         for asked, size in zip(wanted, made, strict=True):
             if asked is not None and d.sizes.at(asked) != -1:
@@ -30,9 +32,27 @@ def _reshape(d: Dimensions, node: Node) -> None:
     if dims is not None:
         numbers = [d.sizes.at(w) for w in wanted or () if w is not None]
         certain = -1 in numbers or not out.dtype.floating or not (d.sums_left_out or source.node.op in ops.SUMS)
-        _regroup(d, dims, made, certain=certain, summed=not certain and source.node.op in ops.SUMS)
+        regroup = partial(_regroup, d, dims, made, certain=certain, summed=not certain and source.node.op in ops.SUMS)
+        if computed:
+            d.postponed.append(regroup)
+            d.waiting += [size for size in made if isinstance(size, Unknown)]
+        else:
+            regroup()
     d.set_level(out, d.level(source))
     d.set_elements(out, d.elements(source))
+
+
+def _waits(d: Dimensions, dims: Dims | None, wanted: Elements | None) -> bool:
+    """Whether a number is computed of others that say first what it is, as the rows of a shape times a number of the model.
+
+    What has such dimensions is given its old shape again in a gradient.
+    """
+    if dims is None or len(dims) < 2:
+        return False  # it holds all of what is made, however that is parted
+    opened = [size.root() for size in (*dims, *(wanted or ())) if isinstance(size, Unknown) and known(size) is None]
+    if any(isinstance(size, Unknown) and size.root() in opened and size.root().origin is None for size in wanted or ()):
+        return True
+    return bool(d.waiting and opened) and not {size.root() for size in d.waiting}.isdisjoint(opened)
 
 
 def _may_be_one(asked: Size | None, d: Dimensions) -> TypeGuard[Size]:
@@ -146,8 +166,11 @@ def _groups(d: Dimensions, before: Dims, after: Dims) -> tuple[list[tuple[Dims, 
     while i < len(before) and j < len(after):
         first, second, a, b = i, j, d.sizes.at(before[i]), d.sizes.at(after[j])
         i, j = i + 1, j + 1
-        while a != b:
-            if a < b and i < len(before):
+        while a != b or _differ(before[first:i], after[second:j]):
+            if a == b and i < len(before) and j < len(after):
+                a, b = a * d.sizes.at(before[i]), b * d.sizes.at(after[j])
+                i, j = i + 1, j + 1
+            elif a < b and i < len(before):
                 a *= d.sizes.at(before[i])
                 i += 1
             elif b < a and j < len(after):
@@ -157,3 +180,12 @@ def _groups(d: Dimensions, before: Dims, after: Dims) -> tuple[list[tuple[Dims, 
                 return groups, ((), ())
         groups.append((before[first:i], after[second:j]))
     return groups, (before[i:], after[j:])
+
+
+def _differ(left: Dims, right: Dims) -> bool:
+    """Whether it is known that two products agree for this number of rows alone."""
+    found = [[known(size) for size in side] for side in (left, right)]
+    if any(None in side for side in found):
+        return False
+    one, other = (times(*(size for size in side if size is not None)) for side in found)
+    return one != other

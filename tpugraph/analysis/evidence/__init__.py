@@ -35,8 +35,10 @@ from tpugraph.analysis.evidence.pairs_of_rows import columns_of_pairs, crossed, 
 from tpugraph.analysis.evidence.reciprocals import Factor, MadeDivisor, factors, one_less, root_divisors
 from tpugraph.analysis.evidence.reshapes import (
     adjacent,
+    computed_shapes,
     even_parts,
     joined_batches,
+    kept_apart,
     literal_factors,
     outermost,
     regrouped,
@@ -75,7 +77,8 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     strong = (placed_rows, picked_by_number, crossed, columns_of_pairs,
               joined_batches, spread_rows, tiled_rows, parts_of_tables, whole_shapes_of_one_row,
               flattened, regrouped, adjacent, unpadded, joined_batches,
-              literal_factors, whole_shapes, literal_factors, whole_shapes, spread_rows, tiled_rows, by_number, loop_limits,
+              literal_factors, whole_shapes, literal_factors, whole_shapes, computed_shapes, kept_apart, spread_rows, tiled_rows,
+              by_number, loop_limits,
               numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
               placed_rows, picked_by_number, crossed, left_open, met_by_rows, summed_beside, numbered_rows, tiled_rows, by_number,
               *by_sums, flattened_before_tiles)  # fmt: skip

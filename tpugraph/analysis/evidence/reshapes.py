@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from tpugraph import ops
 from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import final, root, unsettled
 from tpugraph.analysis.size_relations import values
-from tpugraph.analysis.sizes import Poly, Size, follows_batch, known, times
+from tpugraph.analysis.sizes import ROWS, Poly, Size, follows_batch, known, times
 
 
 def regrouped(d: Dimensions) -> None:
@@ -43,6 +45,51 @@ def regrouped(d: Dimensions) -> None:
                 d.sizes.tie(one, Poly((0, value // d.rows)))
                 break
             start *= value
+
+
+def computed_shapes(d: Dimensions) -> None:
+    """A reshape to numbers that are computed holds as many elements as before."""
+    postponed, d.postponed[:] = [*d.postponed], []
+    for regroup in postponed:
+        regroup()
+
+
+def kept_apart(d: Dimensions) -> None:
+    """Of the dimensions that others become, that one holds the rows in which each row stays as it lies, apart from the others."""
+    layouts: dict[object, tuple[int, int]] = {}
+    for before, after in d.regrouped if not d.ones else ():
+        rows = [place for place, size in enumerate(before) if follows_batch(size)]
+        if len(rows) != 1:
+            continue
+        size = known(before[rows[0]])
+        outer, inner = (1, 1) if size == ROWS else layouts.get(root(before[rows[0]]), (0, 0))
+        if not outer:
+            continue
+        outer *= math.prod(map(d.sizes.at, before[: rows[0]]))
+        inner *= math.prod(map(d.sizes.at, before[rows[0] + 1 :]))
+        found = _places_of_rows(d, after, outer, inner)
+        if len(found) != 1:
+            continue
+        place, layout = found.popitem()
+        layouts.setdefault(root(after[place]), layout)
+        if unsettled(after[place]):
+            d.sizes.tie(after[place], Poly((0, math.prod(layout))))
+
+
+def _places_of_rows(d: Dimensions, after: Dims, outer: int, inner: int) -> dict[int, tuple[int, int]]:
+    """Which dimensions may hold rows of ``inner`` elements, ``outer`` batches one after the other, and how they lie there."""
+    found: dict[int, tuple[int, int]] = {}
+    for place, size in enumerate(after):
+        first = math.prod(map(d.sizes.at, after[:place]))
+        last = math.prod(map(d.sizes.at, after[place + 1 :]))
+        whole = first and last and not outer % first and not inner % last
+        if (
+            whole
+            and not isinstance(known(size), int)
+            and d.sizes.at(size) == d.rows * (outer // first) * (inner // last)
+        ):
+            found[place] = (outer // first, inner // last)
+    return found
 
 
 def _as_they_were(d: Dimensions) -> None:
