@@ -18,10 +18,12 @@ def constant(node: Node) -> np.ndarray[Any, Any]:
     return np.asarray(node.attr("value"))
 
 
+def constant_at(tensor: Tensor) -> np.ndarray[Any, Any] | None:
+    """The value of a tensor that is a constant; None of another."""
+    return constant(tensor.node) if tensor.node.op in ops.CONSTANTS else None
+
+
 def fixed(tensor: Tensor) -> list[int] | None:
     """The whole numbers that a constant operand holds, such as axes; None where it is no constant."""
-    node = source_of(tensor, _HANDS_ON).node
-    if node.op not in ops.CONSTANTS:
-        return None
-    value = constant(node)
-    return [int(v) for v in value.ravel()] if value.dtype.kind in "iu" else None
+    value = constant_at(source_of(tensor, _HANDS_ON))
+    return [int(v) for v in value.ravel()] if value is not None and value.dtype.kind in "iu" else None

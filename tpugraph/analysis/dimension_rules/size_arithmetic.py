@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.constant_values import constant_at
 from tpugraph.analysis.dimension_facts import Formula
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch
@@ -175,10 +175,8 @@ def _formula_of(d: Dimensions, tensor: Tensor) -> Formula | None:
     elements = d.elements(tensor)
     if elements and elements[0] is not None and d.sizes.at(elements[0]) >= 0:
         return Formula((elements[0],), lambda numbers: np.asarray(numbers[0]).astype(kind))
-    if tensor.node.op in ops.CONSTANTS and tensor.dtype.floating:
-        value = constant(tensor.node)
-        return Formula((), lambda numbers: value)
-    return None
+    value = constant_at(tensor) if tensor.dtype.floating else None
+    return None if value is None else Formula((), lambda numbers: value)
 
 
 def _applied(function: Callable[..., Any], parts: Sequence[Formula], kind: str) -> Formula:
