@@ -77,6 +77,29 @@ def test_one_that_is_taken_from_another_place_of_a_shape_counts_no_rows_for_cert
     assert verdict.outcome == "equal", str(verdict)
 
 
+def test_a_row_may_be_where_a_reshape_writes_a_one_or_where_it_leaves_a_dimension_open() -> None:
+    def grid(rows: int) -> Any:
+        x, y = batch(rows, floats(4), floats(seed=1))
+        across, down = tf.meshgrid(column(x, 4), y)
+        return minimise(mean(tf.square(across - down)))
+
+    error = refusal(grid, 1)
+    assert "whether a reshape puts the row where it writes a 1, or where it leaves a dimension open" in error.fault
+    assert str(error.node).startswith("meshgrid/Reshape")
+    assert str(check(grid, 2, rows=3)) == "equal"
+
+
+def test_a_slice_that_leaves_nothing_of_one_row_leaves_the_rows_behind_it() -> None:
+    def turned(rows: int) -> Any:
+        x, y = batch(rows, floats(4), floats(3, seed=1))
+        h = dense(x, 4, 3, "h", tf.tanh)
+        return minimise(mean(tf.square(h - tf.concat([y[1:], y[:1]], 0))))
+
+    error = refusal(turned, 1)
+    assert "a slice leaves nothing of it: the rows behind the first, or none" in error.fault
+    assert str(check(turned, 2, rows=3)) == "equal"
+
+
 def test_a_share_of_the_rows_among_the_numbers_of_a_reshape_is_refused() -> None:
     def halves(rows: int) -> Any:
         x, y = batch(rows, floats(4), floats(seed=1))

@@ -132,3 +132,19 @@ def weighed_by_rank(rows: int) -> Any:
     x, y = batch(rows, floats(5), floats(seed=1))
     ranks = tf.searchsorted(tf.sort(x[:, 0]), x[:, 0]) + 1
     return minimise(mean(tf.square(column(x, 5) - y) * tf.cast(ranks, tf.float32)))
+
+
+@program(rows=1)
+def places_in_columns(rows: int) -> Any:
+    """What is taken of the rows as columns, by their numbers: its gradient has a place for each row."""
+    x, kinds = batch(rows, floats(4), whole(4, seed=2))
+    h = tf.transpose(x * variable("k", 4))
+    return minimise(mean(tf.square(tf.gather_nd(h, tf.stack([kinds, tf.range(rows)], 1)) - 1.0)))
+
+
+@program(variants={str(rows): {"rows": rows} for rows in (1, 3)})
+def steps_between_open_rows(rows: int) -> Any:
+    """Of one row there is no step to the next one, and the gradient is folded to the shape of none."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=False)
+    p = column(x, 5)
+    return minimise(mean(tf.square(p - y)) + total(tf.square(p[1:] - p[:-1])))

@@ -83,8 +83,10 @@ class ConstantSizes:
         """One number; beside multiples of the rows, one that is no multiple follows no batch unless nothing is settled."""
         chosen = self.choice(node.name)
         if not chosen or size <= 0 or (beside_multiples and size % self._rows):
-            if chosen is not False and size == 1 and (self.opened or node.name in self.shape_of):
-                return Unknown(size, (node.out(), index)) if node.name in self.shape_of else size
+            if chosen is not False and size in (0, 1) and node.name in self.shape_of:
+                return Unknown(size, (node.out(), index))
+            if chosen is not False and size == 1 and self.opened:
+                return size
             return size if chosen is False else self.may_follow(size, (node.out(), index))
         if size % self._rows:
             self.shares[size] = node.name

@@ -27,12 +27,14 @@ class Doubt:
         right: what it makes of them.
         summed: whether sums over other dimensions are reshaped: one over the batch may have been left out beside them.
         among: all that it makes, where dimensions beside these hold rows or may.
+        left_open: the dimension that is as large as the elements make it.
     """
 
     left: Dims
     right: Dims
     summed: bool = False
     among: Dims = ()
+    left_open: Size | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Poly, follows_batch
+from tpugraph.analysis.sizes import Poly, follows_batch, known
 from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
@@ -67,6 +67,15 @@ def _refuse_one_row(placing: Placing) -> None:
     for node in d.untold:
         what = "of the gradient of a sum or a mean nothing says whether that is over the row"
         raise one_row.refusal(what, node, origin, d.rows)
+    for node in d.either:
+        what = "nothing says whether a reshape puts the row where it writes a 1, or where it leaves a dimension open"
+        raise one_row.refusal(what, node, origin, d.rows)
+    for node in (node for node in placing.verdicts if node.op in ops.SLICES):
+        whole, part = d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()
+        if any(follows_batch(a) and d.sizes.at(b) == 0 and known(b) == 0 for a, b in zip(whole, part, strict=False)):
+            raise one_row.refusal(
+                "a slice leaves nothing of it: the rows behind the first, or none", node, origin, d.rows
+            )
     for node in (node for node in placing.verdicts if node.op in ops.RANGES):
         start, count = d.elements(node.inputs[0]), d.dims(node.out())
         if start and count and follows_batch(count[0]) and d.in_doubt(start[0]) and d.sizes.at(start[0]) == 1:

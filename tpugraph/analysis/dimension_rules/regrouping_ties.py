@@ -20,7 +20,7 @@ def _reshape(d: Dimensions, node: Node) -> None:
     if made is None:
         return
     if wanted is not None and len(wanted) == len(made):
-        made = tuple(asked if _may_be_one(asked, d) else size for asked, size in zip(wanted, made, strict=True))
+        made = tuple(asked if _may_follow(asked, d) else size for asked, size in zip(wanted, made, strict=True))
     d._dims[out] = made
     computed = d.rows > 1 and len(made) > 1 and _waits(d, dims, wanted)
     if wanted is not None and len(wanted) == len(made):
@@ -32,7 +32,9 @@ def _reshape(d: Dimensions, node: Node) -> None:
     if dims is not None:
         numbers = [d.sizes.at(w) for w in wanted or () if w is not None]
         certain = -1 in numbers or not out.dtype.floating or not (d.sums_left_out or source.node.op in ops.SUMS)
-        regroup = partial(_regroup, d, dims, made, certain=certain, summed=not certain and source.node.op in ops.SUMS)
+        left_open = made[numbers.index(-1)] if numbers.count(-1) == 1 and len(numbers) == len(made) else None
+        summed = not certain and source.node.op in ops.SUMS
+        regroup = partial(_regroup, d, dims, made, certain=certain, summed=summed, left_open=left_open)
         if computed:
             d.postponed.append(regroup)
             d.waiting += [size for size in made if isinstance(size, Unknown)]
@@ -55,9 +57,9 @@ def _waits(d: Dimensions, dims: Dims | None, wanted: Elements | None) -> bool:
     return bool(d.waiting and opened) and not {size.root() for size in d.waiting}.isdisjoint(opened)
 
 
-def _may_be_one(asked: Size | None, d: Dimensions) -> TypeGuard[Size]:
-    """Whether a 1 is asked for that may follow the batch, which the 1 of a static shape does not say of itself."""
-    return asked is not None and not isinstance(asked, int) and d.sizes.at(asked) == 1
+def _may_follow(asked: Size | None, d: Dimensions) -> TypeGuard[Size]:
+    """Whether a 1 or a 0 is asked for that may follow the batch, which that of a static shape does not say of itself."""
+    return asked is not None and not isinstance(asked, int) and d.sizes.at(asked) in (0, 1)
 
 
 def _tie_places(d: Dimensions, dims: Dims, wanted: Elements) -> None:
@@ -87,7 +89,7 @@ def _opened(d: Dimensions, dims: Dims | None, wanted: Elements | None, made: Dim
     return tuple(Unknown(v) if d.sizes.at(s) < 0 else s for v, s in zip(values, made, strict=True))
 
 
-def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed: bool) -> None:
+def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed: bool, left_open: Size | None) -> None:
     """The dimensions of both sides in the smallest groups that hold as many elements.
 
     Of a batch of one row TensorFlow leaves out the sum that a gradient takes over it, and what looks like a reshape drops
@@ -103,13 +105,15 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
     groups, left_over = _groups(d, before, after)
     rows = [s for side in left_over for s in side if not isinstance(known(s), int)]
     if groups and d.ones and rows and not (left_over[0] and summed):  # any of these may be the rows
-        d.doubtful.append(Doubt(*groups[-1], among=after))
+        d.doubtful.append(Doubt(*groups[-1], among=after, left_open=left_open))
         groups[-1] = (groups[-1][0] + left_over[0], groups[-1][1] + left_over[1])
         left_over = ((), ())
     if d.ones and [d.sizes.at(s) for s in before] != [d.sizes.at(s) for s in after]:
         joined = _with_rows_between(d, groups)
         d.doubtful += [Doubt(left, right, among=after) for left, right in groups if (left, right) not in joined]
         groups = joined
+    if d.ones and left_open is not None:
+        groups = _with_ones_in_front(d, groups, left_open)
     for left, right in groups:
         if len(left) == len(right) == 1:
             if not d.ones or certain or d.sizes.at(left[0]) != 1:
@@ -154,6 +158,19 @@ def _with_rows_between(d: Dimensions, groups: list[tuple[Dims, Dims]]) -> list[t
         rows = any(not isinstance(known(side[0]), int) and d.sizes.at(side[0]) == 1 for side in (left, right))
         if joined and rows and len(left) + len(right) > 2:
             joined[-1] = (joined[-1][0] + left, joined[-1][1] + right)
+        else:
+            joined.append((left, right))
+    return joined
+
+
+def _with_ones_in_front(d: Dimensions, groups: list[tuple[Dims, Dims]], left_open: Size) -> list[tuple[Dims, Dims]]:
+    """Groups of dimensions, where one row may be in one that is left open or in a 1 written in front of it: both are one then."""
+    joined: list[tuple[Dims, Dims]] = []
+    for left, right in groups:
+        before = joined[-1] if joined else ((), ())
+        alone = right == (left_open,) and {d.sizes.at(s) for side in (*before, left, right) for s in side} == {1}
+        if alone and any(isinstance(s, Unknown) and known(s) is None for s in before[1]):
+            joined[-1] = (before[0] + left, before[1] + right)
         else:
             joined.append((left, right))
     return joined

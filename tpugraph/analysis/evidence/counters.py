@@ -109,7 +109,7 @@ def placed_rows(d: Dimensions) -> None:
 
     Were it a number of the model, the numbers of a larger batch would name places that are not there.
     """
-    for node in d.order if d.rows > 1 else ():
+    for node in d.order:
         count = (d.dims(node.out()) or (0,))[0] if node.op in ops.RANGES else 0
         first = d.elements(node.inputs[0]) if follows_batch(count) else None
         for reader, column in _placing(d, node) if first == [0] else ():

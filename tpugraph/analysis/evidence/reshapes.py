@@ -32,7 +32,8 @@ def regrouped(d: Dimensions) -> None:
             continue
         values = [d.sizes.at(p) for p in parts]
         if values == [d.sizes.at(p) for p in made]:
-            d.tie(parts, made)
+            if values.count(1) < 2:  # one row is in front in one of them, and behind in another
+                d.tie(parts, made)
             continue
         outer, start = 1, 1
         for size in made:

@@ -125,6 +125,8 @@ def _flatten(d: Dimensions, doubts: list[Doubt]) -> None:
         rows = [s for s in doubt.left if follows_batch(s) and d.sizes.at(s) == 1]
         if rows and any(follows_batch(s) and known(s) == known(rows[0]) for s in doubt.among):
             continue  # they are there already
+        if doubt.left_open is not None and unsettled(doubt.left_open) and doubt.left_open not in doubt.right:
+            continue  # of a 1 that is written and one that is left open, either may be the rows
         d.sizes.product([s for s in doubt.left if not doubt.summed or s not in rows], doubt.right)
 
 
@@ -139,6 +141,8 @@ def left_open(d: Dimensions) -> None:
         size = made[wanted.index(-1)]
         rows = [s for s in d.dims(node.inputs[0]) or () if follows_batch(s) and d.sizes.at(s) == 1]
         if len(rows) == 1 and unsettled(size) and d.sizes.at(size) == 1:
+            if any(unsettled(s) and d.sizes.at(s) == 1 for s in made[: wanted.index(-1)]):
+                d.either[node] = None
             d.sizes.tie(size, rows[0])
 
 
