@@ -23,6 +23,7 @@ from tpugraph.analysis.dimension_rules import (
     slicing_ties,
     sparse_ties,
     state_ties,
+    window_ties,
 )
 from tpugraph.analysis.evidence import counters, divisors, reshapes, summed, whole_shapes
 from tpugraph.analysis.placement_rules import (
@@ -102,6 +103,11 @@ SPARSE = """
     size = Shape(x) {T: float32, out_type: int64}
     y = SparseTensorDenseMatMul(places, values, size, w) {T: float32, Tindices: int64, adjoint_a: false, adjoint_b: false}
     """
+WINDOWS = """
+    series = Const() {dtype: int32, value: int32[4][1, 1, -1, 6]}
+    image = Reshape(x, series) {T: float32, Tshape: int32}
+    y = AvgPool(image) {T: float32, ksize: (1; 1; 2; 1), strides: (1; 1; 1; 1), padding: "SAME", data_format: "NHWC"}
+    """
 NORM = """
     scale = Const() {dtype: float32, value: float32[2][1.0, 1.0]}
     none = Const() {dtype: float32, value: float32[0][]}
@@ -123,6 +129,7 @@ NORM = """
         (slicing_ties, SLICE, "y", [0]),
         (sparse_ties, SPARSE, "y", [0]),
         (state_ties, NORM, "y", [0]),
+        (window_ties, WINDOWS, "y", [2]),
     ],
 )
 def test_dimensions_follow_the_batch(page: ModuleType, text: str, node: str, axes: list[int]) -> None:

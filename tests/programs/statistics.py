@@ -220,3 +220,32 @@ def layer_norm_fused_of_columns(rows: int, drop: bool = True) -> Any:
     """Each row is a channel of a batch norm."""
     x, y = batch(rows, floats(7), floats(seed=9), drop_remainder=drop)
     return minimise(mean(tf.square(column(normalised(x @ variable("k", 7, 6), 6), 6) - y)), adam())
+
+
+WINDOWS = {
+    "": {},
+    "valid": {"padding": "VALID"},
+    "two_steps": {"stride": 2},
+    "dilated": {"dilations": 2},
+    "of_one_row": {"rows": 1},
+    "open": {"padding": "VALID", "drop_remainder": False},
+    "pooled": {"pool": tf.nn.avg_pool2d},
+    "largest": {"pool": tf.nn.max_pool2d},
+}
+
+
+@program(variants={name: {"rows": 4, **kwargs} for name, kwargs in WINDOWS.items()})
+def batch_as_a_series(
+    rows: int,
+    padding: str = "SAME",
+    stride: int = 1,
+    dilations: int = 1,
+    pool: Any = None,
+    drop_remainder: bool = True,
+) -> Any:
+    """The rows of a batch are the steps of one series: each window spans several of them."""
+    x, y = batch(rows, floats(3), floats(seed=1), drop_remainder=drop_remainder)
+    h = tf.nn.conv1d(x[None], variable("c", 3, 3, 2), stride, padding, dilations=dilations)
+    if pool is not None:
+        h = tf.squeeze(pool(h[:, None], [1, 2], [1, 1], "VALID"), 1)
+    return minimise(mean(tf.square(h - 0.5)) + mean(tf.square(column(x, 3) - y)))

@@ -10,6 +10,7 @@ from tpugraph.analysis.dimension_rules import (
     slicing_ties,
     sparse_ties,
     state_ties,
+    window_ties,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "slicing_ties",
     "sparse_ties",
     "state_ties",
+    "window_ties",
 ]

@@ -114,22 +114,6 @@ def _filled(
     return (*(leading if tokens[:1] == ("...",) else ()), *places)
 
 
-@rule("Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput AvgPoolGrad AvgPool3DGrad")
-def _input_gradient(d: Dimensions, node: Node) -> None:
-    """The first operand holds the shape of the output; height and width are those that windows were laid over."""
-    by_signature(d, node)
-    sizes, dims = d.elements(node.inputs[0]), d.dims(node.out())
-    if sizes is None or dims is None or None in sizes:
-        return
-    d.tie(tuple(s for s in sizes if s is not None), dims)
-    signature, gradient = d.signature(node), d.dims(node.inputs[-1])
-    if signature is None or gradient is None:
-        return
-    for token, size, of in zip(signature.inputs[-1] or (), dims, gradient, strict=False):
-        if token == "*":
-            d.sizes.window(size, of)
-
-
 # --------------------------------------------------------------------------- numbers made of sizes
 
 _EQUALITIES = ops.computing(np.equal)

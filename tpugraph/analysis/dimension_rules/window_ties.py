@@ -1,0 +1,78 @@
+"""Ties between the height and width of an image and those of what windows over it make, as in convolutions and pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tpugraph.analysis.dimension_facts import Dims
+from tpugraph.analysis.dimension_rules.arithmetic_ties import by_signature
+from tpugraph.analysis.dimensions import Dimensions, rule
+from tpugraph.analysis.sizes import Size
+from tpugraph.ir import Node
+
+
+@rule("Conv2D Conv3D DepthwiseConv2dNative MaxPool MaxPool3D AvgPool AvgPool3D")
+def _windows(d: Dimensions, node: Node) -> None:
+    """Rows may lie along the height or width of an image, as a batch that is a series in time: each window spans several."""
+    by_signature(d, node)
+    image, made = d.dims(node.inputs[0]), d.dims(node.out())
+    if image is not None and made is not None:
+        _tie_places(d, node, image, made)
+
+
+@rule("Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput AvgPoolGrad AvgPool3DGrad")
+def _input_gradient(d: Dimensions, node: Node) -> None:
+    """The first operand holds the shape of the output; height and width are those that windows were laid over."""
+    by_signature(d, node)
+    sizes, image, made = d.elements(node.inputs[0]), d.dims(node.out()), d.dims(node.inputs[-1])
+    if sizes is None or image is None or None in sizes:
+        return
+    d.tie(tuple(s for s in sizes if s is not None), image)
+    if made is not None:
+        _tie_places(d, node, image, made)
+
+
+def _tie_places(d: Dimensions, node: Node, image: Dims, made: Dims) -> None:
+    """Tie each dimension that windows move along to how many windows there are."""
+    if len(image) != len(made) or all(isinstance(size, int) for size in (*image[1:], *made[1:])):
+        return
+    first = 2 if str(node.attr("data_format", "NHWC")).startswith("NC") else 1
+    for axis in range(first, first + len(image) - 2):
+        span = _span(d, node, axis, axis - first)
+        if span is not None:
+            _tie(d, node, image[axis], made[axis], axis, span)
+
+
+def _span(d: Dimensions, node: Node, axis: int, place: int) -> int | None:
+    """How many elements a window spans along an axis; None where the kernel does not say it."""
+    if node.has_attr("ksize"):
+        return int(node.attr("ksize")[axis])
+    kernel = d.dims(node.inputs[1])
+    size = None if kernel is None else kernel[place]
+    if not isinstance(size, int):
+        return None
+    dilations = node.attr("dilations", ()) or ()
+    return (size - 1) * int(dilations[axis] if dilations else 1) + 1
+
+
+def _tie(d: Dimensions, node: Node, size: Size, made: Size, axis: int, span: int) -> None:
+    """Tie what windows make along one axis to what they lie over."""
+    padding, step = str(node.attr("padding")), int(node.attr("strides")[axis])
+    explicit = node.attr("explicit_paddings", ()) or ()
+    around = sum(map(int, explicit[2 * axis : 2 * axis + 2])) if padding == "EXPLICIT" else 0
+    lost = 0 if padding == "SAME" else span - 1 - around
+    d.sizes.window(size, made)
+    if step > 1:
+        d.sizes.computed(made, [size], partial(_steps, lost=lost, step=step))
+    elif lost == 0:
+        d.sizes.tie(made, size)
+    elif lost > 0:
+        d.sizes.sum([made, lost], [size])
+    else:
+        d.sizes.sum([made], [size, -lost])
+
+
+def _steps(numbers: Sequence[int], *, lost: int, step: int) -> int:
+    """How many windows there are of a size: one at each step."""
+    return -((lost - numbers[0]) // step)
