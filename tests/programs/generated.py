@@ -217,11 +217,17 @@ USUAL = 0.45
 """How often a field takes its first choice, beside its share of the draws."""
 
 
+OF_SEVERAL_ROWS = frozenset({"tiled_pairs", "repeated_pairs", "pairs_of_two", "waves"})
+"""Parts in which a number of Python's stands where rows are repeated or reshaped: of one row it says nothing, and is refused."""
+
+
 def draw(source: random.Random, usual: float = USUAL) -> Spec:
     """A program at random."""
     sized = ("rows", "width", "units", "time", "vocabulary")
-    return {key: choices[0] if key not in sized and source.random() < usual else source.choice(choices)
+    spec = {key: choices[0] if key not in sized and source.random() < usual else source.choice(choices)
             for key, choices in FIELDS.items()}  # fmt: skip
+    parts = {spec[key] for key in ("first", "second", "third", "loss", "other")}
+    return spec | {"rows": 2} if spec["rows"] == 1 and parts & OF_SEVERAL_ROWS else spec
 
 
 def text(spec: Mapping[str, Any]) -> str:
