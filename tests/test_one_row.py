@@ -112,3 +112,14 @@ def test_a_share_of_the_rows_among_the_numbers_of_a_reshape_is_refused() -> None
         "reshapes rows to [2, 2, 3]: which of these numbers follows the 4 rows of a core's batch, nothing says"
     )
     assert "write -1 in 'Reshape/shape'" in str(error.fix)
+
+
+def test_a_one_that_python_wrote_for_the_row_of_an_open_batch_is_refused_where_it_meets_the_rows() -> None:
+    def numbered(rows: int) -> Any:
+        x, y = batch(rows, floats(4), floats(4, seed=1), drop_remainder=False)
+        scores = tf.matmul(dense(x, 4, 3, "a", tf.tanh), dense(y, 4, 3, "b", tf.tanh), transpose_b=True)
+        return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.range(rows), logits=scores)))
+
+    error = refusal(numbered, 1)
+    assert "a number is " in error.fault
+    assert "one row" in error.fault

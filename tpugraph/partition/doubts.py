@@ -35,6 +35,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     Raises:
         ConversionError: it names the constant, what it decides, and the flags that settle it.
     """
+    _refuse_contradicted(placing)
     _refuse_one_row(placing)
     refuse_own_rows(placing)
     refuse_row_by_row(placing)
@@ -54,16 +55,22 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_met_numbers(placing, count)
 
 
+def _refuse_contradicted(placing: Placing) -> None:
+    """Refuse a graph of one row in which numbers contradict each other: of an open batch, a 1 that Python wrote for the row, too."""
+    d = placing.d
+    for node, one, other in d.sizes.conflicts if d.ones else ():
+        if not isinstance(node, Node) or not (isinstance(one, Poly) or isinstance(other, Poly)):
+            continue
+        if d.constants.opened or (node.outputs and not node.out().dtype.floating):
+            what = f"a number is {one} by what it is computed of, and {other} by what reads it"
+            raise one_row.refusal(what, node, placing.graph.source, d.rows)
+
+
 def _refuse_one_row(placing: Placing) -> None:
-    """Refuse a graph of one row in which numbers contradict each other, or a gradient has rows where its op says that none are."""
+    """Refuse a graph of one row in which nothing tells where the row is, or a gradient has rows where its op says that none are."""
     d, origin = placing.d, placing.graph.source
     if not d.sums_left_out:
         return
-    for node, one, other in d.sizes.conflicts:
-        follows = isinstance(one, Poly) or isinstance(other, Poly)
-        if follows and isinstance(node, Node) and node.outputs and not node.out().dtype.floating:
-            what = f"a number is {one} by what it is computed of, and {other} by what reads it"
-            raise one_row.refusal(what, node, origin, d.rows)
     for node in d.untold:
         what = "of the gradient of a sum or a mean nothing says whether that is over the row"
         raise one_row.refusal(what, node, origin, d.rows)
