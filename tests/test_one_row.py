@@ -1,4 +1,4 @@
-"""What is refused of batches of one row, and of rows that are reshaped, since nothing tells what a number stands for."""
+"""What is refused of batches of one row, of rows that are reshaped, and of shapes, since nothing tells what a number stands for."""
 
 from __future__ import annotations
 
@@ -123,3 +123,19 @@ def test_a_one_that_python_wrote_for_the_row_of_an_open_batch_is_refused_where_i
     error = refusal(numbered, 1)
     assert "a number is " in error.fault
     assert "one row" in error.fault
+
+
+@pytest.mark.parametrize(("of_rows", "flag"), [(True, "batch_constants"), (False, "literals")])
+def test_a_number_out_of_a_shape_that_rows_and_a_variable_have_is_refused(of_rows: bool, flag: str) -> None:
+    def regularized(rows: int) -> Any:
+        x, y = batch(rows, floats(5), floats(seed=1))
+        w = tf.identity(variable("w", 3, 5))
+        count = tf.cast(tf.shape(x if of_rows else w)[0], tf.float32)
+        return minimise(mean(tf.square(column(x * mean(w, 0), 5) - y)) + tf.reduce_sum(tf.square(w)) / count)
+
+    error = refusal(regularized, 3)
+    assert "computes with 3, out of the shape 'Shape': a tensor with the 3 rows" in error.fault
+    assert error.fix == "--batch_constants=Shape if it is the shape of rows, --literals=Shape if it is not"
+    options: dict[str, Any] = {flag: ("Shape",)}
+    assert str(check(regularized, 2, rows=3, **options)) == "equal"
+    assert str(check(regularized, 2, rows=4)) == "equal"

@@ -57,6 +57,7 @@ class Dimensions:
         untold: of a batch of one row, the tiles of gradients of which nothing tells whether they spread over the row.
         constants: the sizes that constants hold.
         postponed: what reshapes tie together of which the shape is computed: what speaks for the numbers of that comes first.
+        coincident: vectors that may be the shape of a tensor with a batch, and of one without, and are read as the former.
         either: reshapes of one row of which nothing tells which dimension holds it: one that is left open, or one written as 1.
         waiting: the sizes that those reshapes make.
         layouts: by tiles, and ops that divide numbers of places, of which parts a dimension is made, the outermost first.
@@ -99,6 +100,7 @@ class Dimensions:
         self.sure_writes = sure_writes
         self.defaulted: dict[Unknown, None] = {}
         self.untold: dict[Node, None] = {}
+        self.coincident: dict[Node, None] = {}
         self.either: dict[Node, None] = {}
         self.regrouped: list[tuple[Dims, Dims]] = []
         self.postponed: list[Callable[[], None]] = []

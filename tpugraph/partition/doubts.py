@@ -26,6 +26,7 @@ from tpugraph.partition.one_over_rows import refuse_factors
 from tpugraph.partition.pairs_in_doubt import refuse_pairs
 from tpugraph.partition.places_of_rows import refuse_places
 from tpugraph.partition.row_by_row import refuse_fixed_segments, refuse_open_segments, refuse_row_by_row
+from tpugraph.partition.shapes_in_doubt import refuse_coincident_shapes
 from tpugraph.support.errors import ConversionError
 
 
@@ -53,6 +54,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_multiplied_means(placing, count)
     refuse_counters(placing, count)
     refuse_met_numbers(placing, count)
+    refuse_coincident_shapes(placing, count)
 
 
 def _refuse_contradicted(placing: Placing) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
-from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.constant_values import constant, constant_at
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Graph, Node, Tensor, attrs
@@ -39,8 +38,8 @@ def own_rows(d: Dimensions) -> list[Node]:
     """The constants with rows of the batch that differ from one another."""
     found = []
     for node in d.order:
-        axes = d.axes(node.out()) if node.op in ops.CONSTANTS else []
-        value = constant(node) if axes else None
+        value = constant_at(node.out()) if node.outputs else None
+        axes = d.axes(node.out()) if value is not None else []
         if value is not None and value.size and any((value != value.take([0], axis)).any() for axis in axes):
             found.append(node)
     return found

@@ -27,6 +27,8 @@ def whole_shapes(d: Dimensions) -> None:
             found = shapes.get(_values(d, elements))
             if found and (None not in found or _taken_apart(tensor)):
                 _tie(d, tensor, elements, found)
+                if None in found and d.constants.choice(tensor.node.name) is None:
+                    d.coincident[tensor.node] = None
         return
     before = _made_before(d, [tensor.node for tensor, _ in vectors])
     for tensor, elements in sorted(vectors, key=lambda vector: before[vector[0].node][0]):
