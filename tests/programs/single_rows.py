@@ -148,3 +148,26 @@ def steps_between_open_rows(rows: int) -> Any:
     x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=False)
     p = column(x, 5)
     return minimise(mean(tf.square(p - y)) + total(tf.square(p[1:] - p[:-1])))
+
+
+@program(rows=1, variants={"": {"shape": (1, 5)}, "left_open": {"shape": (1, -1)}})
+def columns_by_number(rows: int, shape: tuple[int, ...]) -> Any:
+    """A row of numbers, one for each column, is put in front of the rows that it meets."""
+    x, _ = batch(rows, floats(5), floats(seed=1))
+    return minimise(mean(tf.square(x * variable("k", 5) - 0.2 * tf.reshape(tf.range(5.0), shape))))
+
+
+@program(variants={str(rows): {"rows": rows} for rows in (1, 3)})
+def pairs_off_the_diagonal(rows: int) -> Any:
+    """The mask is computed of two matrices of ones with the shape of the pairs."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    pairs = tf.square(column(x, 5)[:, None] - y[None])
+    return minimise(mean(pairs * (tf.ones_like(pairs) - tf.linalg.band_part(tf.ones_like(pairs), 0, 0))))
+
+
+@program(variants={str(rows): {"rows": rows} for rows in (1, 2, 4)})
+def density_of_kernels(rows: int) -> Any:
+    """The mean over the kernels at each row is a sum that Python's number of rows divides, in its gradient as well."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    kernels = tf.exp(-tf.square(column(x, 5)[:, None] - y[None]))
+    return minimise(mean(tf.math.log(total(kernels, 1) / rows)))

@@ -95,9 +95,24 @@ def _refuse_one_row(placing: Placing) -> None:
             what = "the gradient of pairs of rows leaves out a sum over one of the two"
             raise one_row.refusal(what, node, origin, d.rows)
     for node in leading_to_loss(d) if d.rows == 1 else ():
+        if node in placing.verdicts and node.op in ops.RESHAPES and _may_be_columns(d, node):
+            what = "nothing says whether what is reshaped has the row in front, or in the 1 that is written behind"
+            raise one_row.refusal(what, node, origin, d.rows)
         if node in placing.verdicts and node.op in ops.RESHAPES and _may_mix_rows(d, node):
             what = "of what is reshaped behind other dimensions, nothing says whether the rows come first then"
             raise one_row.refusal(what, node, origin, d.rows)
+
+
+def _may_be_columns(d: Dimensions, node: Node) -> bool:
+    """Whether rows of several batches are reshaped to as many places as there are batches, and to a 1 behind these."""
+    shape, made = source_of(node.inputs[1]).node, d.dims(node.out()) or ()
+    wanted, before = fixed(node.inputs[1]), [size for size in d.dims(node.inputs[0]) or () if d.sizes.at(size) != 1]
+    if not wanted or -1 in wanted or len(before) != 1 or len(wanted) != len(made) or not follows_batch(before[0]):
+        return False
+    if d.constants.choice(shape.name) is not None or shape.name in d.constants.shape_of:
+        return False
+    place = next((place for place, size in enumerate(made) if d.sizes.at(size) > 1), len(made))
+    return follows_batch(made[place]) and 1 in wanted[place + 1 :]
 
 
 def _may_mix_rows(d: Dimensions, node: Node) -> bool:

@@ -35,14 +35,17 @@ def divided_safely(d: Dimensions) -> None:
 def divided(d: Dimensions, *, safely: bool = False) -> None:
     """What divides a sum over the batch, or what is spread over it, by exactly as many elements or rows, is their number.
 
-    Where the same constant divides single rows or means as well, it is a number of the model. A mean's gradient divides what it
-    spread directly in front of it; what depends on that divides rows by it in gradients of the gradient, and says nothing.
+    Where the same constant divides single rows or means of the loss as well, it is a number of the model. A mean's gradient
+    divides what it spread directly in front of it; what depends on that divides rows by it in gradients of the gradient, and
+    says nothing.
 
     Args:
         d: the dimensions.
         safely: whether only the divisors count of which a division is guarded against zero.
     """
     guarded = {divisor for node, divisor in _divisions(d) if node.op in ops.GUARDED_DIVISIONS}
+    forward = leading_to_loss(d)
+    of_loss = {divisor for node, divisor in _divisions(d) if node in forward}
     found: dict[Unknown, Size | None] = {}
     tiled: dict[Unknown, dict[Node, Size]] = {}
     single: dict[Unknown, list[Node]] = {}
@@ -61,6 +64,8 @@ def divided(d: Dimensions, *, safely: bool = False) -> None:
             count = next((c for c in less if d.sizes.at(c) == divisor.value > 1), None)
         if count is not None:
             found[divisor] = count
+        elif divisor in of_loss and node not in forward:
+            continue  # a gradient divides what comes back to the quotient by the same number
         elif d.axes(node.inputs[0]) or _divides_a_mean(d, node):
             found[divisor], single[divisor] = None, [node]
     for divisor, by in tiled.items():

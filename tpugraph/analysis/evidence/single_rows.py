@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.constant_values import constant_at, fixed
 from tpugraph.analysis.dimension_facts import Doubt
 from tpugraph.analysis.dimension_rules.lookup_ties import handle_dims
 from tpugraph.analysis.dimensions import Dimensions
@@ -55,7 +55,9 @@ def spread_rows(d: Dimensions) -> None:
     """
     if not d.ones:
         return
-    made = {root(s) for n in _spread(d) for s in d.dims(n.out()) or () if unsettled(s)}
+    nodes = _spread(d)
+    _spread_operands(d, nodes)
+    made = {root(s) for n in nodes for s in d.dims(n.out()) or () if unsettled(s)}
     for parts in d.sizes.ones:
         rows = next((p for p in parts if follows_batch(p)), None)
         for part in parts if rows is not None else ():
@@ -63,17 +65,38 @@ def spread_rows(d: Dimensions) -> None:
                 d.sizes.tie(part, rows)  # type: ignore[arg-type]
 
 
-def _spread(d: Dimensions) -> list[Node]:
-    """The nodes that make values for many places, and those that scale, name or reshape what is made."""
+def _spread_operands(d: Dimensions, nodes: dict[Node, None]) -> None:
+    """What is computed of such values element by element, and is spread to the rows, is so of values that are."""
+    for node in reversed(nodes):
+        signature = d.signature(node)
+        if signature is None or not signature.elementwise:
+            continue
+        for dims in [d.dims(t) or () for t in node.inputs if t.node in nodes]:
+            for size, out in zip(reversed(dims), reversed(d.dims(node.out()) or ()), strict=False):
+                if unsettled(size) and d.sizes.at(size) == 1 and follows_batch(out):
+                    d.sizes.tie(size, out)
+
+
+def _spread(d: Dimensions) -> dict[Node, None]:
+    """The nodes that make values for many places, and those that scale, name or reshape what is made.
+
+    What differs by its place, and has several places, is put anew for what it meets, as numbers of columns are.
+    """
     found = dict.fromkeys(n for n in d.order if n.op in ops.SPREADS | ops.BY_PLACE)
+    by_place = {n for n in found if n.op in ops.BY_PLACE}
     for node in d.order:
         data = [t for t in node.inputs if d.dims(t) != ()]
-        if not data or data[0].node not in found:
+        made = [t for t in data if t.node in found]
+        if not made:
             continue
-        signature = d.signature(node)
-        if node.op in ops.SHAPED_ANEW or (len(data) == 1 and signature is not None and signature.elementwise):
+        signature, anew = d.signature(node), node.op in ops.SHAPED_ANEW and made[0] is data[0]
+        if anew and data[0].node in by_place and any(d.sizes.at(s) != 1 for s in d.dims(data[0]) or ()):
+            continue
+        alone = len(made) + sum(constant_at(t) is not None for t in data) == len(data)
+        if anew or (alone and signature is not None and signature.elementwise):
             found[node] = None
-    return list(found)
+            by_place |= {node} if any(t.node in by_place for t in made) else set()
+    return found
 
 
 def parts_of_tables(d: Dimensions) -> None:
