@@ -10,6 +10,7 @@ from tpugraph.analysis import (
     batch_constants,
     batched_input,
     because,
+    element_numbers,
     known_sizes,
     placing,
     questions,
@@ -367,6 +368,39 @@ def test_a_loop_that_reads_the_rows_of_a_list_has_as_many_iterations() -> None:
     loops_over_rows.loop_limits(dims)
     dims.sizes.propagate()
     assert follows_batch((dims.elements(graph["limit"].out()) or [0])[0] or 0)
+
+
+BACK = """
+    x = Placeholder() {dtype: float32, shape: [4,3]} : float32[4,3]
+    limit = Const() {dtype: int32, value: int32[]4} : int32[]
+    last = Const() {dtype: int32, value: int32[]@} : int32[]
+    zero = Const() {dtype: int32, value: int32[]0} : int32[]
+    one = Const() {dtype: int32, value: int32[]1} : int32[]
+    numbers = Range(zero, limit, one) {Tidx: int32} : int32[4]
+    list = TensorArrayV3(limit) {dtype: float32, element_shape: [3], tensor_array_name: ""} : resource[2], float32[]
+    filled = TensorArrayScatterV3(list, numbers, x, list:1) {T: float32} : float32[]
+    start = Enter(last) {T: int32, frame_name: "f", is_constant: false, parallel_iterations: 1} : int32[]
+    counter = Merge(start, next) {N: 2, T: int32} : int32[], int32[]
+    handle = Enter(list) {T: resource, frame_name: "f", is_constant: true, parallel_iterations: 1} : resource[2]
+    flow = Enter(filled) {T: float32, frame_name: "f", is_constant: true, parallel_iterations: 1} : float32[]
+    more = Greater(counter, zero) {T: int32} : bool[]
+    condition = LoopCond(more) : bool[]
+    switch = Switch(counter, condition) {T: int32} : int32[], int32[]
+    number = Identity(switch:1) {T: int32} : int32[]
+    less = Sub(number, one) {T: int32} : int32[]
+    row = TensorArrayReadV3(handle, less, flow) {dtype: float32} : float32[3]
+    next = NextIteration(less) {T: int32} : int32[]
+"""
+
+
+@pytest.mark.parametrize(("first", "follows"), [(4, True), (3, False)])
+def test_a_loop_that_goes_back_through_the_rows_begins_with_the_last_one(first: int, follows: bool) -> None:
+    graph, dims = found(BACK.replace("@", str(first)), 4)
+    (number,) = element_numbers.element_numbers(dims.order)
+    assert (number.first.node.name, number.counter, number.beside) == ("last", graph["counter"], -1)
+    loops_over_rows.counted_down(dims)
+    dims.sizes.propagate()
+    assert follows_batch((dims.elements(graph["last"].out()) or [0])[0] or 0) == follows
 
 
 PAIRS = """

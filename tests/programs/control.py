@@ -94,6 +94,35 @@ def scan_over_batch(rows: int) -> Any:
     return minimise(mean(tf.square(column(h, 3) - y)))
 
 
+_BACK = {"open": False, "first": False}
+_BACK_VARIANTS = {
+    "": _BACK,
+    "one_row": {**_BACK, "rows": 1},
+    "two_rows": {**_BACK, "rows": 2},
+    "open": {**_BACK, "open": True},
+    "from_last": {**_BACK, "first": True},
+    "from_last_of_two": {**_BACK, "first": True, "rows": 2},
+}
+
+
+@program(variants=_BACK_VARIANTS)
+def scan_back_over_batch(rows: int, open: bool, first: bool) -> Any:
+    """A state that runs through the rows from the last one to the first; with ``first`` the last one is what it begins with."""
+    x, y = batch(rows, floats(3), floats(seed=1), drop_remainder=not open)
+    w = variable("w", 3, 3)
+    start = None if first else tf.zeros([3])
+    h = tf1.scan(lambda a, row: tf.tanh(row + tf.squeeze(a[None] @ w, 0)), x, initializer=start, reverse=True)
+    return minimise(mean(tf.square(column(h, 3) - y)))
+
+
+@program(variants={**_BACK_VARIANTS, "forward": {**_BACK, "right": False}})
+def fold_over_batch(rows: int, open: bool, first: bool, right: bool = True) -> Any:
+    """One number made of all rows, one after the other."""
+    p, y, _ = regression(rows, drop_remainder=not open)
+    fold, start = (tf1.foldr if right else tf1.foldl), None if first else tf.constant(0.1)
+    return minimise(tf.square(fold(lambda a, e: 0.8 * a + e, p - y, initializer=start)))
+
+
 @program()
 def branch_by_step(rows: int) -> Any:
     p, y, h = regression(rows)

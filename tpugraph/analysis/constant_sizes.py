@@ -24,6 +24,7 @@ class ConstantSizes:
         shape_of: constants that a shape was folded into, by name, with the tensor whose shape it is.
         chosen: constants that are settled: by name, whether they hold the size of the batch.
         only: the constants that may hold it at all; None where any may.
+        numbering: constants, by name, that number elements of containers: a small number may be that of the last one.
 
     Attributes:
         shares: numbers that are no multiple of the rows and that ``chosen`` says to follow the batch, with their constants.
@@ -38,6 +39,7 @@ class ConstantSizes:
         shape_of: Mapping[str, str] | None = None,
         chosen: Mapping[str, bool] | None = None,
         only: Collection[str] | None = None,
+        numbering: Collection[str] = (),
     ) -> None:
         self.shape_of = dict(shape_of or {})
         self.shares: dict[int, str] = {}
@@ -46,6 +48,7 @@ class ConstantSizes:
         self.opened = opened
         self._chosen = dict(chosen or {})
         self._only = only
+        self._numbering = numbering
 
     def choice(self, name: str) -> bool | None:
         """Whether the constant of that name holds the size of the batch, where that is settled."""
@@ -83,6 +86,8 @@ class ConstantSizes:
         """One number; beside multiples of the rows, one that is no multiple follows no batch unless nothing is settled."""
         chosen = self.choice(node.name)
         if not chosen or size <= 0 or (beside_multiples and size % self._rows):
+            if chosen is not False and node.name in self._numbering:
+                return Unknown(size, (node.out(), index))
             if chosen is not False and size in (0, 1) and node.name in self.shape_of:
                 return Unknown(size, (node.out(), index))
             if chosen is not False and size == 1 and self.opened:

@@ -18,6 +18,7 @@ from tpugraph.analysis import signatures
 from tpugraph.analysis.constant_sizes import ConstantSizes
 from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_facts import LONGEST, Container, Dims, Doubt, Elements, Formula
+from tpugraph.analysis.element_numbers import element_numbers
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.size_relations import Relations, values
 from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, follows_batch, known
@@ -56,6 +57,7 @@ class Dimensions:
         defaulted: numbers that were taken for numbers of the model as nothing speaks for another reading.
         untold: of a batch of one row, the tiles of gradients of which nothing tells whether they spread over the row.
         constants: the sizes that constants hold.
+        numbered: the numbers of elements of containers.
         postponed: what reshapes tie together of which the shape is computed: what speaks for the numbers of that comes first.
         coincident: vectors that may be the shape of a tensor with a batch, and of one without, and are read as the former.
         either: reshapes of one row of which nothing tells which dimension holds it: one that is left open, or one written as 1.
@@ -94,7 +96,11 @@ class Dimensions:
         self.containers: dict[Tensor, Container] = {}
         self.handles: dict[Tensor, Tensor] = {}
         self.formulas: dict[Tensor, Formula] = {}
-        self.constants = ConstantSizes(rows, ones=self.ones, opened=opened, shape_of=shape_of, chosen=chosen, only=only)
+        self.numbered = element_numbers(order)
+        self.constants = ConstantSizes(
+            rows, ones=self.ones, opened=opened, shape_of=shape_of, chosen=chosen, only=only,
+            numbering={number.first.node.name for number in self.numbered},
+        )  # fmt: skip
         self._literal_ones = dict(literal_ones or {})
         self.sums_left_out = self.ones and literal_ones is None
         self.sure_writes = sure_writes

@@ -30,7 +30,7 @@ from tpugraph.analysis.evidence.divisors import (
     multiplied_before_means,
     open_divisors,
 )
-from tpugraph.analysis.evidence.loops_over_rows import loop_limits
+from tpugraph.analysis.evidence.loops_over_rows import counted_down, loop_limits
 from tpugraph.analysis.evidence.pairs_of_rows import columns_of_pairs, crossed, picked_by_number
 from tpugraph.analysis.evidence.reciprocals import Factor, MadeDivisor, factors, one_less, root_divisors
 from tpugraph.analysis.evidence.reshapes import (
@@ -78,7 +78,7 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
               joined_batches, spread_rows, tiled_rows, parts_of_tables, whole_shapes_of_one_row,
               flattened, regrouped, adjacent, unpadded, joined_batches,
               literal_factors, whole_shapes, literal_factors, whole_shapes, computed_shapes, kept_apart, spread_rows, tiled_rows,
-              by_number, loop_limits,
+              by_number, loop_limits, counted_down,
               numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
               placed_rows, picked_by_number, crossed, left_open, met_by_rows, summed_beside, numbered_rows, tiled_rows, by_number,
               *by_sums, flattened_before_tiles)  # fmt: skip

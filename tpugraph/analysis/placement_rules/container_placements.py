@@ -144,6 +144,13 @@ def _array_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([Held(f"{inputs[0].key}/{source}", inputs[0].key), REPLICATE])
 
 
+def _number(node: Node, inputs: list[Placement]) -> dict[int, Placement]:
+    """How the number of the element that an op puts in or takes out is read: as that of the whole batch."""
+    held = ops.CONTENTS.get(node.op)
+    index = None if held is None else held.index
+    return {} if index is None or isinstance(inputs[index], Replicate) else {index: REPLICATE}
+
+
 def _given(
     p: Placing, node: Node, inputs: list[Placement], index: int, element: Placement, outputs: list[Placement | None]
 ) -> Verdict:
@@ -159,7 +166,7 @@ def _given(
             wants[index] = REPLICATE
     if isinstance(element, Sized):
         wants[index] = REPLICATE
-    return Verdict(outputs, wants, why="put into a container")
+    return Verdict(outputs, wants | _number(node, inputs), why="put into a container")
 
 
 def _whole(element: Placement) -> Placement:
@@ -178,7 +185,7 @@ def _push(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("TensorArrayReadV3 TensorListGetItem StackPopV2 StackPop")
 def _take(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return Verdict([p.take(node, inputs[0])], why="taken out of a container")
+    return Verdict([p.take(node, inputs[0])], _number(node, inputs), why="taken out of a container")
 
 
 @rule("TensorListPushBack TensorListSetItem")
