@@ -9,6 +9,7 @@ import re
 from . import (
     adversarial,
     attention,
+    banks,
     chosen,
     clipping,
     control,
@@ -52,6 +53,7 @@ __all__ = [
 
 _THEMES = (
     adversarial,
+    banks,
     chosen,
     clipping,
     control,

@@ -78,6 +78,30 @@ def refuse_bounds(placing: Placing) -> None:
             )  # fmt: skip
 
 
+def refuse_places_beside_rows(placing: Placing) -> None:
+    """Refuse a number of which nothing says whether it follows the batch, where it bounds what has as many places as rows.
+
+    So does a slice of a table from the fourth place to the eighth, for four rows: it may begin behind as many places as rows.
+    """
+    d = placing.d
+    for node in placing.verdicts if d.rows > 1 else ():
+        whole = d.dims(node.inputs[0]) if node.op in ops.SLICES and d.axes(node.out()) else None
+        if not whole or d.axes(node.inputs[0]):
+            continue
+        for operand in (1, 2):
+            elements = d.elements(node.inputs[operand]) or ()
+            for place, axis in _axes(node, operand, len(whole)):
+                size = elements[place] if place < len(elements) else None
+                if not d.in_doubt(size) or size.value == d.sizes.at(whole[axis]):
+                    continue
+                name = constant_behind(node.inputs[operand]).name
+                raise refusal_of(
+                    placing, node, name, ("is the size of the batch", "is not"),
+                    f"'{node.name}' ({node.op}) takes as many places as there are rows, and '{name}', which is {size.value}, bounds "
+                    f"them: a core's batch has {d.rows} rows, and if it counts them, it grows with the whole batch",
+                )  # fmt: skip
+
+
 def _is_doubtful(placing: Placing, name: str) -> bool:
     """Whether nothing says that a constant with one number holds the rows, or that it does not."""
     d = placing.d

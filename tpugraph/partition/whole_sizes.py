@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.placements import Held, Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
@@ -68,7 +68,8 @@ class WholeSizes:
         )
 
     def _is_whole(self, node: Node) -> bool:
-        return bool(self._whole_axes(node.out())) or self._reads_whole(node)
+        made = map(node.out, range(len(node.outputs or ())))
+        return any(map(self._whole_axes, made)) or self._reads_whole(node)
 
     def _shapes_of_whole(self) -> Mapping[Node, None]:
         """The nodes whose numbers are made of the shape of what holds the whole batch on every core."""
@@ -164,8 +165,11 @@ class WholeSizes:
         elif node.op in _TOLD_BOUNDS:
             for index in _size_operands(node):
                 sizes = placing.sizes(node.inputs[index])
-                if sizes is not None and any(isinstance(s, Poly) for s in sizes):
-                    told[index] = self._bounds(node, sizes, whole=whole or node.op in ops.BROADCAST_AXES)
+                if sizes is None:
+                    continue
+                counted = self._from_end(node, index, sizes) if whole else sizes
+                if counted != sizes or any(isinstance(s, Poly) for s in sizes):
+                    told[index] = self._bounds(node, counted, whole=whole or node.op in ops.BROADCAST_AXES)
         elif node.op in ops.DIAGONALS:
             told = {i: [shape[i - 4]] for i in (2, 3) if placing.d.numbers(node.inputs[i]) != [-1]}
         if shaped_by is not None:
@@ -187,6 +191,42 @@ class WholeSizes:
         own = self._places_of_own_rows(node) if whole else ()
         return [at(s, rows * self.count if whole and place not in own else rows) for place, s in enumerate(sizes)]
 
+    def _from_end(self, node: Node, operand: int, sizes: list[Known]) -> list[Known]:
+        """The numbers of an operand, those that count a bound of a slice from the end as the shapes of the whole batch say.
+
+        A number below zero in a constant is no size, so that nothing ties it to what is left of a dimension behind the rows.
+        """
+        if (
+            not node.has_attr("shrink_axis_mask")
+            or operand not in (_BEGIN, _END)
+            or min(map(_least, sizes), default=0) >= 0
+        ):
+            return sizes
+        gradient = node.op in ops.SLICE_GRADIENTS
+        whole, part = (t.shape for t in ((node.out(), node.inputs[-1]) if gradient else (node.inputs[0], node.out())))
+        if whole is None or part is None or None in (*whole, *part):
+            return sizes
+        found = list(sizes)
+        for axis, target, place in places(node, len(whole)):
+            if axis is None or target is None or place < 0 or _least(sizes[place]) >= 0:
+                continue
+            other = self._bound(node, _END if operand == _BEGIN else _BEGIN, place, int(whole[axis] or 0))
+            if other is not None:
+                taken = int(part[target] or 0)
+                found[place] = other + (-taken if operand == _BEGIN else taken) - int(whole[axis] or 0)
+        return found
+
+    def _bound(self, node: Node, operand: int, place: int, whole: int) -> int | None:
+        """Where a slice by steps of one begins, or ends, in what holds the whole batch; None where that is not known."""
+        name = "begin" if operand == _BEGIN else "end"
+        if int(node.attr(f"{name}_mask", 0)) >> place & 1:
+            return 0 if operand == _BEGIN else whole
+        sizes, steps = self.placing.sizes(node.inputs[operand]), fixed(node.inputs[3])
+        if not sizes or not steps or steps[place] != 1:
+            return None
+        bound = at(sizes[place], self.placing.d.rows * self.count)
+        return bound if bound >= 0 else bound + whole
+
     def _places_of_own_rows(self, node: Node) -> Collection[int]:
         """Which of the numbers that bound a slice or a pad speak of the dimension along which a core has its own rows."""
         placement = self.placing.made(node.out())
@@ -200,6 +240,15 @@ class WholeSizes:
         if len(ops.record(node.op).size_operands(len(node.inputs))) == 2:  # a begin and a size for each dimension
             return (placement.axis,)
         return [place for _, made, place in places(node, rank) if made == placement.axis and place >= 0]
+
+
+_BEGIN, _END = 1, 2
+"""The operands that bound a slice by steps, and the gradient of one."""
+
+
+def _least(size: Known) -> int:
+    """The number where it follows no batch, else 0."""
+    return 0 if isinstance(size, Poly) else size
 
 
 def _size_operands(node: Node) -> tuple[int, ...]:

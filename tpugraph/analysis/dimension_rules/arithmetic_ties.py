@@ -10,7 +10,7 @@ from tpugraph import ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.broadcast_sizes import broadcast
 from tpugraph.analysis.dimension_facts import Dims
-from tpugraph.analysis.dimension_rules.size_arithmetic import COMPUTED, formula, product
+from tpugraph.analysis.dimension_rules.size_arithmetic import COMPUTED, difference, formula, product
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, known
 from tpugraph.ir import Node, Tensor
@@ -117,6 +117,7 @@ def _filled(
 # --------------------------------------------------------------------------- numbers made of sizes
 
 _EQUALITIES = ops.computing(np.equal)
+_NEGATIVES = ops.computing(np.negative)
 
 
 def _arithmetic(d: Dimensions, node: Node, out: Tensor) -> None:
@@ -128,6 +129,9 @@ def _arithmetic(d: Dimensions, node: Node, out: Tensor) -> None:
     if node.op in _EQUALITIES:
         _compared(d, node)
         return
+    elements = d.elements(node.inputs[0]) if node.op in _NEGATIVES and not out.dtype.floating else None
+    if elements is not None:
+        d.set_elements(out, [None if one is None else difference(d, 0, one) for one in elements])
     if node.op in COMPUTED and len(node.inputs) == 2:
         _computed(d, node, out)
     formula(d, node)

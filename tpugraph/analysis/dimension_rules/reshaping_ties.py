@@ -222,3 +222,6 @@ def _split(d: Dimensions, node: Node) -> None:
             if not told and not isinstance(dims[at], int):
                 d.sizes.product([dims[at]], [count, piece])
         d.set(out, (*dims[:at], piece, *dims[at + 1 :]))
+    if told and dims is not None and place is not None and d.sizes.at(dims[place[0] % len(dims)]) >= 0:
+        parts = [(d.dims(node.out(port)) or (-1,) * len(dims))[place[0] % len(dims)] for port in range(count)]
+        d.sizes.sum([dims[place[0] % len(dims)]], parts)

@@ -9,7 +9,7 @@ from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, total
 from tpugraph.analysis.dimensions import Dimensions, rule
-from tpugraph.analysis.sizes import Poly, Size, Unknown, known
+from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
 from tpugraph.ir import Node, Tensor
 
 
@@ -168,11 +168,21 @@ def strided(d: Dimensions, node: Node, dims: Dims, out: Tensor) -> Dims | None:
         value = static[target] if static is not None and target < len(static) else None
         if value is None and d.sizes.at(whole) >= 0:
             value = _counted(node, place, d.sizes.at(whole))
-        if isinstance(whole, int) or value is None:
+        if value is None or (isinstance(whole, int) and not bounded_by_sizes(d, node, place)):
             made[target] = Unknown(-1) if value is None else int(value)
             continue
         made[target] = part_of(d, node, place, whole, int(value))
     return tuple(made[i] for i in range(len(made)))
+
+
+def bounded_by_sizes(d: Dimensions, node: Node, place: int) -> bool:
+    """Whether a bound of a slice may follow the batch; one counted from the end may be the rows, or what they leave."""
+    for name, operand in (("begin", 1), ("end", 2)):
+        bounds = d.elements(node.inputs[operand])
+        bound = bounds[place] if bounds and not int(node.attr(f"{name}_mask", 0)) >> place & 1 else None
+        if bound is not None and (not isinstance(bound, int) or bound < 0):
+            return True
+    return False
 
 
 def _counted(node: Node, place: int, whole: int) -> int | None:
@@ -200,13 +210,15 @@ def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> S
         return out
     first = 0 if masks["begin"] else begin[place] if begin else None
     last = whole if masks["end"] else end[place] if end else None
+    if isinstance(whole, int) and last is not None and d.sizes.at(last) == whole:
+        last = whole  # up to the end, which is no number of rows
     if first is None or last is None:
         return out
-    if isinstance(first, int) and first < 0:
-        first = total(d, [whole, first])
-    if isinstance(last, int) and last < 0:
-        last = total(d, [whole, last])
-    d.sizes.sum([last], [out, first])
+    of_model = isinstance(whole, int) or (node.op in ops.SLICE_GRADIENTS and not follows_batch(whole))
+    if of_model and any(isinstance(bound, int) and bound < 0 for bound in (first, last)):
+        return out  # a number below zero is no size: it may be what the rows leave of the whole
+    from_end = [[whole] if d.sizes.at(bound) < 0 else [] for bound in (first, last)]
+    d.sizes.sum([*from_end[1], last], [out, *from_end[0], first])
     return out
 
 
@@ -233,7 +245,7 @@ def _strided_slice_grad(d: Dimensions, node: Node) -> None:
             continue
         if _grad_whole(d, node, place, dims[axis]):
             d.sizes.tie(dims[axis], grad[target])
-        elif not isinstance(dims[axis], int):
+        elif not isinstance(dims[axis], int) or bounded_by_sizes(d, node, place):
             d.sizes.tie(part_of(d, node, place, dims[axis], d.sizes.at(grad[target])), grad[target])
 
 

@@ -153,6 +153,20 @@ def unpadded(d: Dimensions) -> None:
                 d.sizes.tie(amount, 0)  # type: ignore[arg-type]
 
 
+def taken_to_end(d: Dimensions) -> None:
+    """A slice that ends where its operand ends takes what is left of it, where one of its two numbers follows the batch."""
+    for node in d.order:
+        if node.op not in ops.PLAIN_SLICES:
+            continue
+        numbers = [d.elements(t) for t in node.inputs[1:3]]
+        for whole, *bounds in zip(d.dims(node.inputs[0]) or (), *(n or () for n in numbers), strict=False):
+            left = [b for b in bounds if b is not None and unsettled(b)]
+            if None in bounds or len(left) != 1 or not any(follows_batch(b) for b in bounds):
+                continue
+            if known(whole) is not None and sum(map(d.sizes.at, bounds)) == d.sizes.at(whole):
+                d.sizes.sum([whole], bounds)
+
+
 def literal_factors(d: Dimensions) -> None:
     """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
     d.sizes.literal_factors()

@@ -102,7 +102,8 @@ def _spread(d: Dimensions) -> dict[Node, None]:
 def parts_of_tables(d: Dimensions) -> None:
     """What is sliced out of a dimension that does not follow the batch, or padded to one, does not follow it either.
 
-    How many of the largest elements are taken is a number of the model, too, where it is written as a number.
+    How many of the largest elements are taken is a number of the model, too, where it is written as a number. What a slice is
+    bounded by that is computed may be taken out of a shape.
     """
     for node in d.order if d.ones else ():
         if node.op in ops.TOP_K:
@@ -110,7 +111,8 @@ def parts_of_tables(d: Dimensions) -> None:
                 one = unsettled(size) if node.inputs[1].node.op in ops.CONSTANTS else None
                 if one is not None and one.value == 1:
                     d.sizes.tie(one, one.value)
-        if node.op not in ops.SLICES | ops.PADS:
+        computed = node.op in ops.STRIDED_SLICES and any(fixed(bounds) is None for bounds in node.inputs[1:])
+        if node.op not in ops.SLICES | ops.PADS or computed:
             continue
         whole, part = (node.inputs[0], node.out()) if node.op in ops.SLICES else (node.out(), node.inputs[0])
         dims, taken = d.dims(whole), d.dims(part)

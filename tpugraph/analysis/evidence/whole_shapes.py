@@ -17,7 +17,7 @@ def whole_shapes(d: Dimensions) -> None:
         (tensor, elements)
         for tensor, elements in d._elements.items()
         if tensor.node.op in ops.CONSTANTS and tensor.shape and elements and any(unsettled(e) for e in elements)
-        and not _names_dimensions(tensor.node)
+        and not _names_dimensions(tensor.node) and not _bounds_no_batch(d, tensor.node)
     ]  # fmt: skip
     if not vectors:
         return
@@ -85,6 +85,16 @@ def _names_dimensions(node: Node) -> bool:
                 seen.add(reader)
                 stack.append(reader)
     return False
+
+
+def _bounds_no_batch(d: Dimensions, node: Node) -> bool:
+    """Whether a vector only says from where to where slices of what has no batch go: such numbers are no shape."""
+    readers = node.uses()
+    return bool(readers) and all(
+        reader.op in ops.STRIDED_SLICES | ops.SLICE_GRADIENTS and index > 0
+        and not d.axes(reader.out() if reader.op in ops.SLICE_GRADIENTS else reader.inputs[0])
+        for reader, index in readers
+    )  # fmt: skip
 
 
 _PUT_TOGETHER = ops.CONCATS | ops.PACKS | ops.IDENTITIES
