@@ -114,3 +114,38 @@ def other_places(rows: int, end: int = 4) -> Any:
     x, y = batch(rows, floats(3), floats(seed=1))
     table = variable("table", PLACES, 3)
     return minimise(mean(tf.square(column(x, 3) - y)) + mean(tf.square(table[:end] if end < 0 else table[end:])))
+
+
+_QUARTERS = {
+    "rows": lambda k, n: k[:n],
+    "first": lambda k, n: k[:n, :n],
+    "last": lambda k, n: k[n:, n:],
+    "between": lambda k, n: k[:n][:, n:],
+}
+"""Parts of the products of all pairs among two batches."""
+
+
+@program(variants={name: {"part": name} for name in _QUARTERS})
+def kernel_of_two_batches(rows: int, part: str) -> Any:
+    """A mean over the products of some pairs of predictions and targets, as of a kernel between two samples."""
+    x, y = batch(rows, floats(3), floats(seed=1), drop_remainder=False)
+    both = tf.concat([column(x, 3), y], 0)
+    return minimise(mean(_QUARTERS[part](both[:, None] * both[None], tf.shape(x)[0])))
+
+
+_SHIFTED = {
+    "one": lambda both, n: both[1 : n + 1],
+    "slice": lambda both, n: tf.slice(both, [1], [n]),
+    "from_end": lambda both, n: both[-n - 1 : -1],
+    "padded": lambda both, n: tf.pad(both[:n], [[1, n - 1]])[:n],
+}
+"""As many rows as a batch has, that are not those of one of two batches."""
+
+
+@program(variants={name: {"part": name} for name in _SHIFTED})
+def rows_between_two_batches(rows: int, part: str) -> Any:
+    """What is cut out of two batches, one behind the other, not where one of them ends."""
+    x, y = batch(rows, floats(3), floats(seed=1), drop_remainder=False)
+    h = column(x, 3)
+    cut = _SHIFTED[part](tf.concat([h, 2.0 * h + y], 0), tf.shape(x)[0])
+    return minimise(mean(tf.square(cut - y * h)))

@@ -234,6 +234,9 @@ class WholeSizes:
             return ()
         if node.op in ops.PADS:
             return (2 * placement.axis, 2 * placement.axis + 1)
+        if node.op in ops.SLICE_GRADIENTS:
+            found = places(node, self.placing.rank(node.out()))
+            return [place for axis, _, place in found if axis == placement.axis and place >= 0]
         if node.op not in ops.SLICES:
             return ()
         rank = self.placing.rank(node.inputs[0])

@@ -34,6 +34,14 @@ def _pieces(p: Placing, rows: Shard, start: Known, size: Known) -> Shard | None:
     return None
 
 
+def _put_at(rows: Shard, start: Known | None, whole: Shard | None) -> Shard | None:
+    """Rows that are put at a place among zeros, where these make up whole batches with them; None where that cuts a batch."""
+    if start is None or whole is None or whole.inner % rows.inner or rows.shift:
+        return None
+    before = divide(start, Poly((0, rows.inner))) if start else 0
+    return Shard(rows.axis, whole.inner // rows.inner, rows.inner) if isinstance(before, int) and before >= 0 else None
+
+
 def _at_known_places(inputs: list[Placement]) -> bool:
     """Whether all cores slice at the same places, or at places that are sizes."""
     return all(isinstance(placement, Replicate | Sized) for placement in inputs[1:])
@@ -83,13 +91,11 @@ def _strided_slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
             if out is None:
                 return Verdict([rows.plain().at(target)], {0: rows.plain()}, why="rows stay rows")
             return Verdict([out], why="rows stay rows")
-        begin, after = p.sizes(node.inputs[1]), p.dims(node.out())
-        if target is not None and begin is not None and after is not None and place >= 0:
-            start: Known = 0 if int(node.attr("begin_mask", 0)) >> place & 1 else begin[place]
-            if isinstance(start, int) and start < 0:
-                start = add(p.final(dims[axis]), start)
-            piece = _pieces(p, rows, start, after[target])
-            if piece is not None and (fixed(node.inputs[3]) or [0])[place] == 1:
+        after = p.dims(node.out())
+        if target is not None and after is not None and place >= 0:
+            start = _first_place(p, node, place, p.final(dims[axis]))
+            piece = None if start is None else _pieces(p, rows, start, after[target])
+            if piece is not None:
                 return Verdict([piece.at(target)], why="whole batches")
     return p.everywhere(node, inputs, "takes some rows of the batch")
 
@@ -120,10 +126,20 @@ def _strided_slice_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verd
         if target == grad.axis and axis is not None and not turned_round(node, place):
             if dims[axis] == given[target]:
                 return Verdict([grad.at(axis)], why="rows stay rows")
-            whole = shard_of(dims, axis)
-            if whole is not None and whole.inner % grad.inner == 0 and not grad.shift:
-                return Verdict([Shard(axis, whole.inner // grad.inner, grad.inner)], why="whole batches")
+            made = _put_at(grad, _first_place(p, node, place, dims[axis]), shard_of(dims, axis))
+            if made is not None:
+                return Verdict([made.at(axis)], why="whole batches")
     return p.everywhere(node, inputs, "puts rows at places of the whole batch")
+
+
+def _first_place(p: Placing, node: Node, place: int, whole: Known) -> Known | None:
+    """Where a slice by steps of one begins, of so many places; None where that is not known."""
+    begin, steps = p.sizes(node.inputs[1]), p.d.numbers(node.inputs[3])
+    if place < 0 or int(node.attr("begin_mask", 0)) >> place & 1:
+        return 0
+    if begin is None or steps is None or steps[place] != 1:
+        return None
+    return begin[place] if p.d.sizes.at(begin[place]) >= 0 else add(whole, begin[place])
 
 
 @rule("Pad PadV2 MirrorPad MirrorPadGrad")
@@ -135,15 +151,10 @@ def _pad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         if before is not None and after is not None:
             if before[source.axis] == after[source.axis]:
                 return Verdict([source.plain()], {0: source.plain()} if source.shift else {}, why="rows stay rows")
-            whole = shard_of(after, source.axis)
-            if (
-                alone
-                and node.op in ops.PADS
-                and whole is not None
-                and whole.inner % source.inner == 0
-                and not source.shift
-            ):
-                return Verdict([Shard(source.axis, whole.inner // source.inner, source.inner)], why="whole batches")
+            amounts = p.sizes(node.inputs[1]) or fixed(node.inputs[1])
+            made = _put_at(source, amounts[2 * source.axis] if amounts else None, shard_of(after, source.axis))
+            if alone and node.op in ops.PADS and made is not None:
+                return Verdict([made], why="whole batches")
         return p.everywhere(node, inputs, "adds rows to the batch")
     if isinstance(source, Partial) and alone and source == SUM:
         return Verdict([source], why="the same elements and zeros")
