@@ -176,7 +176,12 @@ def strided(d: Dimensions, node: Node, dims: Dims, out: Tensor) -> Dims | None:
 
 
 def bounded_by_sizes(d: Dimensions, node: Node, place: int) -> bool:
-    """Whether a bound of a slice may follow the batch; one counted from the end may be the rows, or what they leave."""
+    """Whether a bound of a slice may follow the batch; one counted from the end may be the rows, or what they leave.
+
+    Of one row, any 1 might: one that is written as a number is taken for one of the model.
+    """
+    if d.ones and fixed(node.inputs[1]) is not None and fixed(node.inputs[2]) is not None:
+        return False
     for name, operand in (("begin", 1), ("end", 2)):
         bounds = d.elements(node.inputs[operand])
         bound = bounds[place] if bounds and not int(node.attr(f"{name}_mask", 0)) >> place & 1 else None
@@ -214,8 +219,7 @@ def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> S
         last = whole  # up to the end, which is no number of rows
     if first is None or last is None:
         return out
-    of_model = isinstance(whole, int) or (node.op in ops.SLICE_GRADIENTS and not follows_batch(whole))
-    if of_model and any(isinstance(bound, int) and bound < 0 for bound in (first, last)):
+    if isinstance(whole, int) and any(isinstance(bound, int) and bound < 0 for bound in (first, last)):
         return out  # a number below zero is no size: it may be what the rows leave of the whole
     from_end = [[whole] if d.sizes.at(bound) < 0 else [] for bound in (first, last)]
     d.sizes.sum([*from_end[1], last], [out, *from_end[0], first])
@@ -245,8 +249,19 @@ def _strided_slice_grad(d: Dimensions, node: Node) -> None:
             continue
         if _grad_whole(d, node, place, dims[axis]):
             d.sizes.tie(dims[axis], grad[target])
+        elif follows_batch(grad[target]) and not follows_batch(dims[axis]) and _from_end(node, place):
+            continue  # the number may be what the rows leave of the whole
         elif not isinstance(dims[axis], int) or bounded_by_sizes(d, node, place):
             d.sizes.tie(part_of(d, node, place, dims[axis], d.sizes.at(grad[target])), grad[target])
+
+
+def _from_end(node: Node, place: int) -> bool:
+    """Whether a bound of a slice is a number that counts from the end."""
+    masks = [int(node.attr(f"{name}_mask", 0)) >> place & 1 for name in ("begin", "end")]
+    bounds = [fixed(t) for t in node.inputs[1:3]]
+    return any(
+        numbers is not None and not mask and numbers[place] < 0 for numbers, mask in zip(bounds, masks, strict=True)
+    )
 
 
 def _grad_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
