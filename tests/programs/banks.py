@@ -83,6 +83,16 @@ def sum_of_bank(rows: int, first: bool = False, drop_remainder: bool = False) ->
     return loss, after(train, tf1.assign(state("last", 3), total(bank[:n] if first else bank[n:], 0)))
 
 
+@program(variants={"": {"doubtful": True}, "open": {"drop_remainder": False}})
+def bank_rolled_by_rows(rows: int, drop_remainder: bool = True) -> Any:
+    """The oldest keys come to the end, and those of a batch are put in their places; a number that Python gives may be any."""
+    x, loss, train = _error(rows, drop_remainder)
+    bank = variable("bank", PLACES, 3, trainable=False)
+    n = rows if drop_remainder else tf.shape(x)[0]
+    with tf.control_dependencies([train]):
+        return loss, tf1.assign(bank, tf.concat([tf.roll(bank, -n, 0)[: PLACES - n], x], 0)).op
+
+
 _TAKEN = {
     "first": lambda table, n: table[:n],
     "last": lambda table, n: table[-n:],

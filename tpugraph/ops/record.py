@@ -59,7 +59,8 @@ Role = Literal[
     "filled", "expand", "squeeze", "unpack", "pick", "pick_places", "true_places", "range", "reshape", "tile", "broadcast",
     "transpose", "pack", "diagonal",
     "band", "concat", "concat_offset", "split", "one_hot",
-    "top_k", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
+    "top_k",
+    "roll", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
     "rectifier", "rectifier_gradient", "max_pool", "max_pool_gradient",
     "stitch", "unique", "segments", "unsorted_segments", "sparse_segments", "segment_gradient",
     "row_segment_gradient", "batch_norm", "batch_norm_gradient",

@@ -102,6 +102,30 @@ def refuse_places_beside_rows(placing: Placing) -> None:
                 )  # fmt: skip
 
 
+def refuse_rolls(placing: Placing) -> None:
+    """Refuse a number of places by which something without a batch is rolled, where it may be that of the rows that are put there.
+
+    Raises:
+        ConversionError: it names the constant.
+    """
+    d = placing.d
+    for node in placing.verdicts if d.rows > 1 else ():
+        if node.op not in ops.ROLLS or d.axes(node.inputs[0]):
+            continue
+        behind = constant_behind(node.inputs[1])
+        if behind.op not in ops.CONSTANTS or d.constants.choice(behind.name) is not None:
+            continue
+        shifts = [number for number in constant(behind).ravel().tolist() if number and not number % d.rows]
+        beside = [use.node for use in node.uses() if any(map(d.axes, (*use.node.inputs, use.node.out())))]
+        if shifts and beside:
+            raise ConversionError(
+                f"'{node.name}' (Roll) moves what is no batch by {shifts[0]} places, '{beside[0].name}' ({beside[0].op}) puts it "
+                f"beside rows of the batch, and a core's batch has {d.rows} of them: if '{behind.name}' counts these, it grows with "
+                "the whole batch; if it is a number of the model, it does not", node=node, origin=placing.graph.source,
+                fix=f"tf.shape(x)[0] in its place if it counts rows, --literals={behind.name} if it does not",
+            )  # fmt: skip
+
+
 def _is_doubtful(placing: Placing, name: str) -> bool:
     """Whether nothing says that a constant with one number holds the rows, or that it does not."""
     d = placing.d
