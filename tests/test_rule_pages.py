@@ -14,6 +14,7 @@ from tpugraph import analysis, ops, testing
 from tpugraph.analysis import dimensions, evidence, placing, shapes
 from tpugraph.analysis.dimension_rules import (
     arithmetic_ties,
+    block_ties,
     container_ties,
     handed_on_ties,
     lookup_ties,
@@ -27,6 +28,7 @@ from tpugraph.analysis.dimension_rules import (
 )
 from tpugraph.analysis.evidence import counters, divisors, reshapes, summed, whole_shapes
 from tpugraph.analysis.placement_rules import (
+    block_placements,
     container_placements,
     factor_placements,
     handed_on_placements,
@@ -85,6 +87,14 @@ SLICE = """
     s = Const() {dtype: int32, value: int32[2][-1, 3]}
     y = Slice(x, b, s) {T: float32, Index: int32}
     """
+BLOCKS = """
+    square = Const() {dtype: int32, value: int32[4][-1, 2, 3, 1]}
+    image = Reshape(x, square) {T: float32, Tshape: int32}
+    block = Const() {dtype: int32, value: int32[2][2, 2]}
+    border = Const() {dtype: int32, value: int32[2,2][[0, 0], [1, 0]]}
+    y = SpaceToBatchND(image, block, border) {T: float32, Tblock_shape: int32, Tpaddings: int32}
+    back = BatchToSpaceND(y, block, border) {T: float32, Tblock_shape: int32, Tcrops: int32}
+    """
 GATHER = "y = GatherV2(w, ids, zero) {Tparams: float32, Tindices: int32, Taxis: int32, batch_dims: 0}"
 TRANSPOSE = "y = Transpose(x, swapped) {T: float32, Tperm: int32}"
 MATMUL = "y = MatMul(x, w) {T: float32, transpose_a: false, transpose_b: false}"
@@ -121,6 +131,7 @@ NORM = """
     ("page", "text", "node", "axes"),
     [
         (arithmetic_ties, SHAPE, "y", []),
+        (block_ties, BLOCKS, "y", [0]),
         (container_ties, LIST, "column", [0]),
         (handed_on_ties, "y = IdentityN(ids, x) {T: (int32; float32)}", "y", [0]),
         (lookup_ties, GATHER, "y", [0]),
@@ -156,6 +167,8 @@ def test_the_elements_of_a_shape_follow_what_they_are_sizes_of() -> None:
         (size_placements, SHAPE, "y", Sized(), ""),
         (reshaping_placements, RESHAPE, "y", Shard(0, inner=2), "rows stay rows"),
         (joining_placements, "y = Pack(x, x) {N: 2, T: float32, axis: 1}", "y", Shard(0), "rows stay rows"),
+        (block_placements, BLOCKS, "y", Shard(0, outer=4), "rows stay rows"),
+        (block_placements, BLOCKS, "back", Shard(0), "rows stay rows"),
         (container_placements, LIST, "y", Held("y"), ""),
         (slicing_placements, SLICE, "y", Shard(0), "rows stay rows"),
         (lookup_placements, GATHER, "y", Shard(0), "rows of a table by this core's numbers"),

@@ -206,6 +206,14 @@ def waves(h: Any, c: Context) -> Any:
     return mean(tf.reshape(again, [count(h), -1, c.units]), 1)
 
 
+def dilated(h: Any, c: Context) -> Any:
+    """Every second step meets the next one of these, which TensorFlow computes in batches, one for each place of a block."""
+    steps = tf.concat([timed(h, c), h[:, None] * variable("dilated", c.time, c.units)], 1)
+    return mean(
+        tf.tanh(tf1.nn.convolution(steps, variable("holes", 2, c.units, c.units), "SAME", dilation_rate=[2])), 1
+    )
+
+
 LAYERS: dict[str, Callable[[Any, Context], Any]] = {
     "none": lambda h, c: h,
     "dense": lambda h, c: dense(h, c.units, c.units, "dense", tf.tanh),
@@ -235,4 +243,5 @@ LAYERS: dict[str, Callable[[Any, Context], Any]] = {
     "best_rows": best_rows,
     "clustered": clustered,
     "waves": waves,
+    "dilated": dilated,
 }

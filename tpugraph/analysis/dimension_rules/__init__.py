@@ -2,6 +2,7 @@
 
 from tpugraph.analysis.dimension_rules import (
     arithmetic_ties,
+    block_ties,
     container_ties,
     handed_on_ties,
     lookup_ties,
@@ -15,6 +16,7 @@ from tpugraph.analysis.dimension_rules import (
 
 __all__ = [
     "arithmetic_ties",
+    "block_ties",
     "container_ties",
     "handed_on_ties",
     "lookup_ties",

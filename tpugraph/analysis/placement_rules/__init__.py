@@ -1,6 +1,7 @@
 """How each op is partitioned over the cores."""
 
 from tpugraph.analysis.placement_rules import (
+    block_placements,
     container_placements,
     factor_placements,
     handed_on_placements,
@@ -13,6 +14,7 @@ from tpugraph.analysis.placement_rules import (
 )
 
 __all__ = [
+    "block_placements",
     "container_placements",
     "factor_placements",
     "handed_on_placements",
