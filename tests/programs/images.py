@@ -1,4 +1,4 @@
-"""Programs that part space among rows: convolutions with holes, whose blocks of places lie in front of the rows."""
+"""Programs of images: convolutions with holes, whose blocks of places lie in front of the rows, and boxes that are cut out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, batch, floats, minimise, program, tf1, variable
+from .parts import adam, batch, dense, floats, minimise, program, tf1, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -58,3 +58,59 @@ def rows_as_places(rows: int) -> Any:
     x = batch(rows, floats(8), floats(seed=1))[0]
     lists = tf.reshape(x * variable("scale", 8), [-1, 1, 1, 2])
     return minimise(mean(tf.square(tf.tanh(tf.cumsum(tf1.batch_to_space_nd(lists, [2, 2], [[0, 0], [0, 0]]), 1)))))
+
+
+# --------------------------------------------------------------------------- boxes
+
+
+def corners(x: Any, size: int, name: str) -> Any:
+    """Boxes that depend on what is trained: where each begins, and where it ends."""
+    places = tf.sigmoid(dense(x, size, 4, name))
+    return tf.concat([places[:, :2] * 0.4, 0.5 + places[:, 2:] * 0.5], 1)
+
+
+@program(
+    variants={
+        "": {},
+        "by_python": {"numbers": "python"},
+        "other_images": {"numbers": "others"},
+        "first_image": {"numbers": "first"},
+        "by_python_of_two_rows": {"numbers": "python", "rows": 2},
+        "by_python_of_one_row": {"numbers": "python", "rows": 1},
+        "open": {"drop_remainder": False},
+        "open_of_one_row": {"drop_remainder": False, "rows": 1},
+    },
+    rows=3,
+)
+def box_of_each_image(rows: int, numbers: str = "shape", **options: Any) -> Any:
+    """A box for each row, of the image with its number: that of the row itself, of any other one, or of the first."""
+    x, z, other = batch(rows, floats(6, 6, 2), floats(3, seed=1), whole(2**20, seed=2), **options)
+    count = tf.shape(x)[0]
+    chosen = {
+        "shape": lambda: tf.range(count),
+        "python": lambda: tf.range(rows),
+        "others": lambda: other % count,
+        "first": lambda: tf.zeros_like(other),
+    }[numbers]()
+    boxes = tf.image.crop_and_resize(x * variable("scale", 2), corners(z, 3, "corners"), chosen, [3, 3])
+    return minimise(mean(tf.square(total(boxes, [1, 2, 3]) - 1.0)))
+
+
+@program(variants={"": {}, "as_many_rows": {"rows": 2}, "open": {"drop_remainder": False}}, rows=3)
+def boxes_of_each_image(rows: int, **options: Any) -> Any:
+    """Two boxes for each row, in a list."""
+    x, z = batch(rows, floats(6, 6, 2), floats(2, 3, seed=1), **options)
+    owners = tf.reshape(tf.tile(tf.range(tf.shape(x)[0])[:, None], [1, 2]), [-1])
+    places = corners(tf.reshape(z, [-1, 3]), 3, "corners")
+    boxes = tf.image.crop_and_resize(x * variable("scale", 2), places, owners, [3, 3])
+    best = tf.reduce_max(tf.reshape(total(boxes, [1, 2, 3]), [-1, 2]), 1)
+    return minimise(mean(tf.square(best - 1.0)))
+
+
+@program(variants={"": {}, "two_rows": {"rows": 2}}, rows=3)
+def one_box_for_all(rows: int) -> Any:
+    """The same box of each image, which Python numbers, and whose corners it makes."""
+    x, y = batch(rows, floats(6, 6, 2), floats(seed=1))
+    places = tf.ones([rows, 1]) * [0.1, 0.2, 0.7, 0.9]
+    boxes = tf.image.crop_and_resize(x * variable("scale", 2), places, tf.range(rows), [3, 3])
+    return minimise(mean(tf.square(total(boxes, [1, 2, 3]) - y)))

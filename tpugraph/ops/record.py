@@ -56,7 +56,7 @@ Role = Literal[
     "container", "container_gradient", "take", "random", "sampler",  # state of a step
     "tpu", "tpu_metadata", "cluster_input", "replicated_output", "compilation_result", "infeed", "outfeed", "all_reduce",
     "constant", "shape", "size", "rank", "broadcast_axes", "slice", "strided_slice", "slice_gradient", "pad", "fill",  # shapes
-    "filled", "expand", "squeeze", "unpack", "pick", "pick_places", "true_places", "range", "reshape", "tile", "broadcast",
+    "filled", "expand", "squeeze", "unpack", "pick", "pick_places", "crop", "true_places", "range", "reshape", "tile", "broadcast",
     "transpose", "pack", "diagonal",
     "band", "concat", "concat_offset", "split", "one_hot",
     "top_k",

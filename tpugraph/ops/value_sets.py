@@ -126,6 +126,9 @@ PICKS = with_role("pick")
 PICKS_OF_PLACES = with_role("pick_places")
 """Ops that take elements by their numbers along several dimensions, which stand beside each other in operand 1."""
 
+CROPS = with_role("crop")
+"""Ops that cut boxes out of images, which operand 2 numbers."""
+
 PLACES_OF_TRUE = with_role("true_places")
 """Ops that find the places of elements that are true: a row for each place, with its number along each dimension."""
 

@@ -6,6 +6,7 @@ from tpugraph import ops
 from tpugraph.analysis.broadcast_sizes import broadcast
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.arithmetic_ties import by_signature, same_rows
+from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import known
@@ -204,6 +205,12 @@ def _tensor_scatter(d: Dimensions, node: Node) -> None:
     places, updates = d.dims(node.inputs[1]), d.dims(node.inputs[2])
     if places is not None and updates is not None and len(updates) >= len(places) - 1:
         d.tie(places[:-1], updates[: len(places) - 1])
+
+
+@rule("CropAndResizeGradImage")
+def _crop_gradient(d: Dimensions, node: Node) -> None:
+    by_signature(d, node)
+    shaped_by(d, node, 3)
 
 
 @rule("MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3")

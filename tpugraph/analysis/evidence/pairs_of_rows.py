@@ -120,6 +120,8 @@ def _picks(d: Dimensions, node: Node) -> Iterator[tuple[Tensor | tuple[Node, int
         table, axis = d.dims(node.inputs[0]), [0] if named is None else fixed(node.inputs[named])
         if table and axis:
             yield node.inputs[1], table[axis[0] % len(table)]
+    elif node.op in ops.CROPS:
+        yield from ((node.inputs[2], images) for images in (d.dims(node.inputs[0]) or ())[:1])
     elif node.op in ops.PICKS_OF_PLACES:
         table, numbers = d.dims(node.inputs[0]) or (), source_of(node.inputs[1], ops.SAME_NUMBERS).node
         if numbers.op in ops.PLACES_OF_TRUE:
