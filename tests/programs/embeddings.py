@@ -119,6 +119,15 @@ def segments(rows: int) -> Any:
     return minimise(mean(tf.square(column(tf.gather(sums, c), 3) - y)), sgd(0.05))
 
 
+@program(variants={"": {}, "as_many_rows": {"rows": 3}, "open": {"drop_remainder": False, "rows": 3}})
+def class_centres(rows: int, **options: Any) -> Any:
+    """How far rows are from the sum of their class, and those sums themselves: of a core's rows there may be as many as classes."""
+    x, c = batch(rows, floats(5), whole(3, seed=2), **options)
+    h = x @ variable("layer", 5, 4)
+    sums = tf1.unsorted_segment_sum(h, c, 3)
+    return minimise(mean(tf.square(h - tf.gather(sums, c))) + mean(tf.square(sums)))
+
+
 @program()
 def matrix_factors(rows: int) -> Any:
     users, items, y = batch(rows, whole(6), whole(5, seed=1), floats(seed=2))

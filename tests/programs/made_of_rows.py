@@ -237,3 +237,16 @@ ROWS_TAKEN: dict[str, Callable[[Any, int], list[Any]]] = {
     "mask": lambda e, rows: [total(e * tf.one_hot(i, rows)) for i in range(rows)],
     "unstack": lambda e, rows: tf.unstack(e),
 }
+
+
+@program(doubtful=True, variants={"sums": {}, "marks": {"marked": True}, "of_two_rows": {"rows": 2}}, rows=3)
+def bins_of_keys(rows: int, marked: bool = False) -> Any:
+    """Keys are put into as many bins as there are rows, or as the model says; the loss depends on how many bins there are."""
+    x, c = batch(rows, floats(5), whole(100, seed=2))
+    h, keys = x @ variable("layer", 5, 4), c % rows
+    sums = (
+        tf.matmul(tf.one_hot(keys, rows), h, transpose_a=True)
+        if marked
+        else tf.math.unsorted_segment_sum(h, keys, rows)
+    )
+    return minimise(mean(tf.square(sums)))

@@ -6,7 +6,7 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import unsettled
+from tpugraph.analysis.evidence.summed import leading_to_loss, root, unsettled
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node, Tensor
 
@@ -25,7 +25,7 @@ def whole_shapes(d: Dimensions) -> None:
     if d.rows > 1:
         for tensor, elements in vectors:
             found = shapes.get(_values(d, elements))
-            if found and (None not in found or _taken_apart(tensor)):
+            if found and (None not in found or (_taken_apart(tensor) and not _is_told_by_another(d, tensor, elements))):
                 _tie(d, tensor, elements, found)
                 if None in found and d.constants.choice(tensor.node.name) is None:
                     d.coincident[tensor.node] = None
@@ -67,6 +67,18 @@ def _tie(d: Dimensions, tensor: Tensor, elements: Elements, found: list[Dims | N
             continue  # shapes of one size may differ in what is the batch
         d.sizes.tie(one, sizes[0])
         d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
+
+
+def _is_told_by_another(d: Dimensions, tensor: Tensor, elements: Elements) -> bool:
+    """Whether a vector is found to be the shape of a tensor of the forward step that has as many rows as another constant says."""
+    opened = {place: one.root() for place, one in enumerate(map(unsettled, elements)) if one is not None}
+    forward, made = leading_to_loss(d), d.graph.descendants([tensor.node], data_only=True)
+    shapes = (d.dims(node.out(port)) or () for node in forward if node not in made and node.op not in ops.CONSTANTS
+              for port in range(len(node.outputs or ())))  # fmt: skip
+    return any(
+        len(dims) == len(elements) and all(root(dims[place]) is size for place, size in opened.items())
+        for dims in shapes
+    )
 
 
 def _names_dimensions(node: Node) -> bool:
