@@ -205,3 +205,18 @@ def steps_that_python_counts(rows: int) -> Any:
     x = batch(rows, floats(12, 3))
     steps = tf.transpose(tf.reshape(x * variable("scale", 3), [-1, 2, 3]), [1, 0, 2])
     return minimise(mean(tf.square(tf.tanh(tf.cumsum(tf.reshape(steps, [-1, 6, 3]), 1)))))
+
+
+@program(
+    variants={
+        "": {},
+        "as_many_rows_as_dimensions": {"rows": 3},
+        "one_row": {"rows": 1},
+        "open": {"drop_remainder": False, "rows": 3},
+    }
+)
+def step_put_in_front(rows: int, **options: Any) -> Any:
+    """The gradient of a pad asks how many dimensions there are, and where the steps of the rows begin then."""
+    x, y = batch(rows, floats(4, 3), floats(seed=1), **options)
+    h = tf.pad(x * variable("scale", 3), [[0, 0], [1, 0], [0, 0]])
+    return minimise(mean(tf.square(tf.reduce_sum(tf.tanh(tf.cumsum(h, 1)), [1, 2]) - y)))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import fixed
-from tpugraph.analysis.dimension_facts import Dims
+from tpugraph.analysis.constant_values import constant_at, fixed
+from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, total
@@ -46,6 +46,18 @@ def _slice(d: Dimensions, node: Node) -> None:
     if elements is not None and begin and size and isinstance(begin[0], int):
         count = d.sizes.at(size[0]) if size[0] is not None else -1
         d.set_elements(out, elements[begin[0] : begin[0] + count if count >= 0 else None])
+    elif begin and size:
+        d.set_elements(out, _of_matrix(d, source, begin, size))
+
+
+def _of_matrix(d: Dimensions, source: Tensor, begin: Elements, size: Elements) -> Elements | None:
+    """What a slice takes of a matrix of whole numbers that is written in the graph, as the gradient of a pad does; else None."""
+    value = constant_at(source)
+    if value is None or value.ndim != 2 or value.dtype.kind != "i" or None in (*begin, *size):
+        return None
+    first, count = ([d.sizes.at(number) for number in numbers] for numbers in (begin, size))  # type: ignore[arg-type]
+    ends = (None if many == -1 else start + many for start, many in zip(first, count, strict=True))
+    return list(value[tuple(map(slice, first, ends))].ravel().tolist())
 
 
 def _is_last_part(node: Node) -> bool:
@@ -279,6 +291,9 @@ def _grad_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
 @rule("Pad PadV2 MirrorPad")
 def _pad(d: Dimensions, node: Node) -> None:
     dims, amounts = d.dims(node.inputs[0]), d.elements(node.inputs[1])
+    d.tie(
+        d.dims(node.inputs[1]), None if dims is None else (len(dims), 2)
+    )  # how many dimensions there are is no number of rows
     numbers = fixed(node.inputs[1]) if amounts is None else None
     if numbers is not None:
         amounts = list(numbers)
