@@ -26,7 +26,7 @@ from tpugraph.analysis.dimension_rules import (
     state_ties,
     window_ties,
 )
-from tpugraph.analysis.evidence import counters, divisors, reshapes, summed, whole_shapes
+from tpugraph.analysis.evidence import counters, divisors, factored_pairs, reshapes, summed, whole_shapes
 from tpugraph.analysis.placement_rules import (
     block_placements,
     container_placements,
@@ -196,6 +196,18 @@ FLAT = """
     count = Const() {dtype: int32, value: int32[1][24]}
     flat = Reshape(x, count) {T: float32, Tshape: int32}
     """
+PAIRED = """
+    x_rows = ExpandDims(ids, zero) {T: int32, Tdim: int32}
+    y_rows = ExpandDims(ids, one) {T: int32, Tdim: int32}
+    all = Const() {dtype: int32, value: int32[1][-1]}
+    none = Const() {dtype: int32, value: int32[1][0]}
+    second = Const() {dtype: int32, value: int32[1][1]}
+    pairs = AddV2(x_rows, y_rows) {T: int32}
+    list = Reshape(pairs, all) {T: int32, Tshape: int32}
+    rest = StridedSlice(list, second, none, second) {T: int32, Index: int32, begin_mask: 0, end_mask: 1, ellipsis_mask: 0, new_axis_mask: 0, shrink_axis_mask: 0}
+    count = Const() {dtype: int32, value: int32[2][3, 5]}
+    wider = Reshape(rest, count) {T: int32, Tshape: int32}
+    """  # noqa: E501
 NUMBERED = """
     n = Shape(ids) {T: int32, out_type: int32}
     size = Prod(n, first) {T: int32, Tidx: int32, keep_dims: false}
@@ -206,7 +218,8 @@ NUMBERED = """
 
 
 @pytest.mark.parametrize(
-    ("page", "text"), [(divisors, DIVIDED), (whole_shapes, ONES), (reshapes, FLAT), (counters, NUMBERED)]
+    ("page", "text"),
+    [(divisors, DIVIDED), (whole_shapes, ONES), (reshapes, FLAT), (counters, NUMBERED), (factored_pairs, PAIRED)],
 )
 def test_what_speaks_for_a_constant_that_counts_rows(page: ModuleType, text: str) -> None:
     graph = read(text)

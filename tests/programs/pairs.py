@@ -163,6 +163,22 @@ def chosen_pairs(rows: int, form: str) -> Any:
     return minimise(mean(tf.square(chosen)))
 
 
+@program(
+    variants={
+        "": {},
+        "five_rows": {"rows": 5},
+        "three_rows": {"rows": 3, "doubtful": True},
+        "two_rows": {"rows": 2, "doubtful": True},
+    }
+)
+def pairs_of_two_rows(rows: int) -> Any:
+    """All pairs but those of a row with itself, which fall off the end of each row of a matrix that is one place wider."""
+    p, y, _ = regression(rows)
+    rest = tf.reshape(tf.tanh(p[:, None] - 0.5 * y[None]), [-1])[1:]
+    others = tf.reshape(tf.reshape(rest, [rows - 1, rows + 1])[:, :-1], [rows, rows - 1])
+    return minimise(mean(tf.square(total(others, 1) - y)))
+
+
 @program(variants={"": {}, "two_rows": {"rows": 2}, "as_many_steps": {"rows": 4}}, rows=3)
 def last_steps_by_number(rows: int) -> Any:
     """The last step of each row is found in a list with one step of all rows behind the other."""

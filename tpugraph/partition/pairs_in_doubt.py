@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TypeGuard
 
+from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.factored_pairs import factors_of_pairs
 from tpugraph.analysis.evidence.pairs_of_rows import picks_by_number, repeated
 from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Size, Unknown, known
 from tpugraph.ir import Node
+from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
 from tpugraph.partition.two_readings import holder_of, refusal_of
+from tpugraph.support.errors import ConversionError
 
 
 def refuse_pairs(placing: Placing, count: int) -> None:
@@ -31,6 +37,26 @@ def refuse_pairs(placing: Placing, count: int) -> None:
                 placing, node, name, ("is the number of rows", "is not"),
                 f"'{node.name}' ({node.op}) repeats rows {number} times, and a core's batch has {d.rows} rows: if '{name}' is "
                 f"their number, it is {number * count} for the whole batch; if it is a number of the model, it stays {number}",
+            )  # fmt: skip
+    _refuse_factors(placing, nodes)
+
+
+def _refuse_factors(placing: Placing, nodes: list[Node]) -> None:
+    """Refuse what is left of all pairs of rows where it is reshaped to two numbers, and one of them may be one of the model."""
+    d = placing.d
+    for node in nodes:
+        shape = source_of(node.inputs[1]).node if node.op in ops.RESHAPES else None
+        if shape is None or -1 in (fixed(shape.out()) or [-1]) or d.constants.choice(shape.name) is not None:
+            continue
+        for pair in pairwise(d.dims(node.out()) or ()):
+            factors = factors_of_pairs(d, pair, pair)
+            if factors is None or [known(size) for size in pair] == [*factors]:
+                continue
+            raise ConversionError(
+                f"'{node.name}' reshapes what is left of all pairs of rows to {[d.sizes.at(size) for size in pair]}: these are "
+                f"{factors[0]} and {factors[1]} for b rows, of which a core's batch has {d.rows}, or one of them is a number of "
+                "the model", node=node, origin=placing.graph.source,
+                fix=f"compute the numbers of '{shape.name}' that follow the rows from tf.shape of a feature",
             )  # fmt: skip
 
 

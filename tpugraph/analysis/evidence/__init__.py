@@ -30,6 +30,7 @@ from tpugraph.analysis.evidence.divisors import (
     multiplied_before_means,
     open_divisors,
 )
+from tpugraph.analysis.evidence.factored_pairs import factored
 from tpugraph.analysis.evidence.loops_over_rows import counted_down, loop_limits
 from tpugraph.analysis.evidence.pairs_of_rows import columns_of_pairs, crossed, picked_by_number
 from tpugraph.analysis.evidence.reciprocals import Factor, MadeDivisor, factors, one_less, root_divisors
@@ -75,7 +76,7 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     by_number = divided if divisors else divided_safely
     by_sums = (divided_by_sums,) if divisors else ()
     again = (by_number,) if d.ones else ()  # only the reshapes told what a tile in front of a division begins with
-    strong = (placed_rows, picked_by_number, crossed, columns_of_pairs,
+    strong = (placed_rows, picked_by_number, crossed, columns_of_pairs, factored,
               joined_batches, spread_rows, tiled_rows, parts_of_tables, whole_shapes_of_one_row,
               flattened, regrouped, adjacent, unpadded, joined_batches,
               literal_factors, whole_shapes, literal_factors, whole_shapes, computed_shapes, kept_apart, spread_rows, tiled_rows,
