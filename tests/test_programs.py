@@ -212,6 +212,14 @@ def test_flags_settle_what_a_number_is_made_of(name: str) -> None:
     assert kept.outcome in ("different", "equal"), str(kept)
 
 
+def test_a_table_as_long_as_a_batch_is_told_from_its_rows_by_a_flag() -> None:
+    """TensorFlow folds the length of the table, and that of the rows, which are found in it."""
+    verdict = check(made_of_rows.places_among_borders, 2, rows=4)
+    assert verdict.outcome == "refused", str(verdict)
+    assert check(made_of_rows.places_among_borders, 2, rows=4, literals=("borders",)).outcome == "equal"
+    assert check(made_of_rows.places_among_borders, 2, rows=3).outcome == "equal"
+
+
 @pytest.mark.parametrize("taken", made_of_rows.ROWS_TAKEN)
 @pytest.mark.parametrize("rows", [2, 4])
 def test_gradients_of_single_rows_are_refused(taken: str, rows: int) -> None:

@@ -250,3 +250,10 @@ def bins_of_keys(rows: int, marked: bool = False) -> Any:
         else tf.math.unsorted_segment_sum(h, keys, rows)
     )
     return minimise(mean(tf.square(sums)))
+
+
+def places_among_borders(rows: int) -> Any:
+    """Between which of four borders each target lies."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    places = tf.searchsorted(tf.constant([-1.0, -0.3, 0.3, 1.0], name="borders"), y)
+    return minimise(mean(tf.square(column(x, 5) - real(places))))

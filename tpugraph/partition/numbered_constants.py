@@ -55,7 +55,8 @@ def refuse_own_rows(placing: Placing) -> None:
         raise ConversionError(
             f"the constant '{node.name}' has {placing.d.rows} rows of its own, one for each row of a core's batch: which the "
             "other cores' rows would have is not known", node=node, origin=placing.graph.source,
-            fix="let its rows come with those of the input, one for each example, or compute them from tf.shape of a feature",
+            fix=f"--literals={node.name} if these are no rows of the batch; otherwise let them come with those of the input, one for "
+            "each example, or compute them from tf.shape of a feature",
         )  # fmt: skip
 
 
