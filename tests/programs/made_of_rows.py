@@ -200,13 +200,12 @@ def mean_of_four_columns(rows: int) -> Any:
     return minimise(mean(tf.square(total(h, 1) / count - y)) + tf.square(total(mean(h, 0)) / count))
 
 
-@program(variants={"two": {"rows": 2}, "four": {"rows": 4}})
-def attention_as_wide_as_rows(rows: int) -> Any:
+@program(variants={"two": {"rows": 2, "width": 2}, "four": {"rows": 4, "width": 4}})
+def attention_as_wide_as_rows(rows: int, width: int) -> Any:
     """Rows attend to rows; the root of as many features as there are rows divides what they say to each other."""
-    width = 4 if rows > 2 else 2
     x, y = batch(rows, floats(width), floats(seed=1))
     q = x @ variable("q", width, width)
-    heard = tf.nn.softmax(tf.matmul(q, q, transpose_b=True) / tf.sqrt(real(width if rows > 4 else q.shape[1])))
+    heard = tf.nn.softmax(tf.matmul(q, q, transpose_b=True) / tf.sqrt(real(q.shape[1])))
     return minimise(mean(tf.square(total(tf.matmul(heard, q), 1) - y)))
 
 
