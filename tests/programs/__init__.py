@@ -32,7 +32,8 @@ from . import (
     statistics,
     strings,
 )
-from .harness import Verdict, check, constants_in_doubt, plain, trace, unmoved, unsteady
+from .doubts import constants_in_doubt
+from .harness import Verdict, check, plain, trace, unmoved, unsteady
 from .parts import PROGRAMS, Program
 
 __all__ = [

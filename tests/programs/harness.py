@@ -6,8 +6,7 @@ analysis cannot hide behind its own answer.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -245,16 +244,32 @@ def check(
     steps: int | None = None,
     resource: bool | None = None,
     session: Mapping[str, Any] | None = None,
+    kept: Sequence[str] = (),
     **options: Any,
 ) -> Verdict:
-    """Train a program on emulated cores and, at all their rows, with TensorFlow; what remains are options to convert."""
+    """Train a program on emulated cores and, at all their rows, with TensorFlow.
+
+    Args:
+        build: the program.
+        cores: how many.
+        rows: of a core's batch.
+        steps: how many.
+        resource: whether variables are resources.
+        session: options of the session.
+        kept: the constants that of all rows are what they are of a core's, as numbers of the model.
+        options: those to convert with.
+    """
     rows = rows or getattr(build, "rows", 4)
     steps = steps or getattr(build, "steps", STEPS)
     resource = getattr(build, "resource", False) if resource is None else resource
     if not getattr(build, "named", True):
         options = {"loss": None, "train_op": None, **options}
     graph = cache(lambda: trace(build, rows, resource=resource))  # on one core it is both
-    whole = graph if cores == 1 else lambda: trace(build, rows * cores, resource=resource, saved=False)
+    whole = (
+        graph
+        if cores == 1
+        else lambda: _kept(trace(build, rows * cores, resource=resource, saved=False), kept, graph())
+    )
     expected, fault = _comparable(whole, steps)
     if expected is None:
         return Verdict("invalid", fault)
@@ -270,21 +285,12 @@ def check(
     return verdict
 
 
-def constants_in_doubt(build: Program, cores: int) -> list[str]:
-    """The constants that a conversion says may be shares of the rows: in its report, and where one is settled, by its refusal."""
-    traced = trace(build, build.rows, resource=build.resource)
-    named: list[str] = []
-    while True:
-        graph = graphdef.from_graph_def(traced.graph.as_graph_def(), source="made.pb")
-        given = {"loss": traced.loss, "train_op": traced.train, "batch_constants": tuple(named)}
-        try:
-            words = " ".join(convert(graph, num_replicas=cores, **given).report["notes"])
-        except ConversionError as error:
-            words = error.fix or ""
-        more = [name for names in re.findall(r"--batch_constants=(\S+)", words) for name in names.split(",")]
-        if set(more) <= set(named):
-            return named
-        named = list(dict.fromkeys([*named, *more]))
+def _kept(whole: Traced, names: Sequence[str], part: Traced) -> Traced:
+    """A graph of all rows in which some constants are what they are in the graph of a core's rows."""
+    for name in names:
+        held = part.graph.get_operation_by_name(name).node_def.attr["value"]
+        whole.graph.get_operation_by_name(name)._set_attr("value", held)
+    return whole
 
 
 def unmoved(build: Program, *, resource: bool = False) -> list[str]:
