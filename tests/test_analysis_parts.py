@@ -486,6 +486,37 @@ def test_shares_of_rows_are_read(value: float, words: str, steps: str) -> None:
     assert readings.root_of_rows(0.37, 5) is None
 
 
+@pytest.mark.parametrize(
+    ("counted", "number", "reading"),
+    [
+        ("one_hot", 1.0, "3 / 3"),
+        ("scores", 1.0, None),  # one over a sum is no weight of classes then
+        ("scores", 2.0, "6 / 3"),
+        ("one_hot", 0.7, None),
+    ],
+)
+def test_shares_of_classes_are_divided_by_numbers_of_rows(counted: str, number: float, reading: str | None) -> None:
+    rows = 6 if number == 2 else 3
+    _, dims = found(
+        f"""
+        x = Placeholder() {{dtype: float32, shape: [{rows},3]}} : float32[{rows},3]
+        last = Const() {{dtype: int32, value: int32[]1}} : int32[]
+        class = ArgMax(x, last) {{T: float32, Tidx: int32, output_type: int32}} : int32[{rows}]
+        width = Const() {{dtype: int32, value: int32[]3}} : int32[]
+        on = Const() {{dtype: float32, value: float32[]1}} : float32[]
+        off = Const() {{dtype: float32, value: float32[]0}} : float32[]
+        one_hot = OneHot(class, width, on, off) {{T: float32, TI: int32, axis: -1}} : float32[{rows},3]
+        scores = Neg(x) {{T: float32}} : float32[{rows},3]
+        over = Const() {{dtype: int32, value: int32[1][0]}} : int32[1]
+        count = Sum({counted}, over) {{T: float32, Tidx: int32, keep_dims: false}} : float32[3]
+        share = Const() {{dtype: float32, value: float32[]{number}}} : float32[]
+        weights = RealDiv(share, count) {{T: float32}} : float32[3]
+        """,
+        rows,
+    )
+    assert [str(made.reading) for made in reciprocals.shares_of_classes(dims)] == ([reading] if reading else [])
+
+
 # ------------------------------------------------------------------ sizes that constants tell
 
 

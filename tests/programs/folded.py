@@ -43,6 +43,12 @@ def each_row_times_the_rows(rows: int, kind: Any = int) -> Any:
     return minimise(mean(squares(rows) * kind(rows)))
 
 
+@program(doubtful=True)
+def sum_times_one_over_the_root_of_the_rows(rows: int) -> Any:
+    """Half of a sum, as of squares, is more often meant than what the root of four rows divides: the report has a note."""
+    return minimise(total(squares(rows)) * (1 / np.sqrt(rows)), sgd(0.02))
+
+
 @program(variants={"once": {}, "beside_another": {"more": True}})
 def mean_divided_by_four(rows: int, more: bool = False) -> Any:
     """The gradient of a mean is spread over four rows: the 4 is none of them."""

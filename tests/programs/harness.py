@@ -265,12 +265,8 @@ def check(
     if not getattr(build, "named", True):
         options = {"loss": None, "train_op": None, **options}
     graph = cache(lambda: trace(build, rows, resource=resource))  # on one core it is both
-    whole = (
-        graph
-        if cores == 1
-        else lambda: _kept(trace(build, rows * cores, resource=resource, saved=False), kept, graph())
-    )
-    expected, fault = _comparable(whole, steps)
+    of_all = cache(lambda: _kept(trace(build, rows * cores, resource=resource, saved=False), kept, graph()))
+    expected, fault = _comparable(graph if cores == 1 else of_all, steps)
     if expected is None:
         return Verdict("invalid", fault)
     try:

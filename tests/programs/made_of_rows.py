@@ -45,6 +45,7 @@ _BESIDE: dict[str, Callable[[Any, int], Any]] = {
     "root": lambda e, rows: tf.math.reduce_std(e) / tf.sqrt(real(tf.size(e))),
     "root_of_a_float": lambda e, rows: tf.math.reduce_std(e) / tf.sqrt(float(rows)),
     "root_by_numpy": lambda e, rows: tf.math.reduce_std(e) / np.sqrt(rows),
+    "sum_over_the_root": lambda e, rows: total(e * e) / np.sqrt(rows),
     "one_over_the_root": lambda e, rows: mean(e * e) * tf.math.rsqrt(real(tf.size(e))),
     "power": lambda e, rows: mean(e * e) * tf.pow(real(tf.size(e)), -0.5),
     "entropy": lambda e, rows: total(tf.nn.softmax(e) * (tf.nn.log_softmax(e) + tf.math.log(real(tf.size(e))))),
@@ -61,7 +62,8 @@ _BESIDE: dict[str, Callable[[Any, int], Any]] = {
         f"{name}_of_{rows}": {"made": _BESIDE[name], "rows": rows}
         for rows, names in ((2, ("logarithm", "pairs", "deviations", "others")), (3, ("deviations", "root_by_numpy")))
         for name in names
-    } | {"root_by_numpy_of_5": {"made": _BESIDE["root_by_numpy"], "rows": 5}},
+    } | {"root_by_numpy_of_5": {"made": _BESIDE["root_by_numpy"], "rows": 5}}
+    | {f"sum_over_the_root_of_{rows}": {"made": _BESIDE["sum_over_the_root"], "rows": rows} for rows in (2, 3, 9)},
 )  # fmt: skip
 def number_beside_all_rows(rows: int, made: Callable[[Any, int], Any]) -> Any:
     return minimise(made(error(rows)[0], rows), sgd(0.02))
@@ -90,7 +92,10 @@ def unbiased_variance_of_columns(rows: int) -> Any:
     return loss, after(train, tf1.assign(state("variance", 3), variance * count / tf.maximum(count - 1, 1)))
 
 
-@program(variants={"size": {}, "float": {"kind": "float"}, "share": {"kind": "share", "doubtful": True}})
+@program(
+    variants={"size": {}, "float": {"kind": "float"}, "share": {"kind": "share", "doubtful": True}}
+    | {f"share_of_{rows}": {"kind": "share", "doubtful": True, "rows": rows} for rows in (3, 6)}
+)
 def weights_of_seen_classes(rows: int, kind: str = "size") -> Any:
     """The rows over how many of them a class has, guarded against classes that no row has."""
     x, c = batch(rows, floats(5), whole(3, seed=2))
@@ -181,6 +186,21 @@ def half_of_squares_that_are_averaged(rows: int) -> Any:
     """One over two rows would make a mean of what is divided by the rows after that."""
     x, y = batch(rows, floats(5), floats(seed=1))
     return minimise(tf1.losses.huber_loss(y, column(x, 5)))
+
+
+_HALVES: dict[str, Callable[[Any, Any], Any]] = {
+    "mean": lambda e, h: mean(e * e) / 2,
+    "sum": lambda e, h: 0.5 * total(e * e),
+    "sum_that_is_averaged": lambda e, h: total(e * e) / 2 / real(tf.size(e)),
+    "mean_of_two_columns": lambda e, h: total(h[:, :2] * e[:, None]) / 2,
+}
+
+
+@program(rows=4, variants={name: {"made": made} for name, made in _HALVES.items()})
+def half_that_is_no_root_of_four_rows(rows: int, made: Callable[[Any, Any], Any]) -> Any:
+    x, y = batch(rows, floats(5), floats(seed=1))
+    h = dense(x, 5, 3, "h")
+    return minimise(made(total(h, 1) - y, h), sgd(0.01))
 
 
 @program(rows=4)

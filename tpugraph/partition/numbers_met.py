@@ -15,8 +15,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence import root_divisors
-from tpugraph.analysis.evidence.divisors import unguarded
+from tpugraph.analysis.evidence import root_divisors, shares_of_classes
 from tpugraph.analysis.evidence.readings import ONE_OVER, Reading, is_odd, number_in, root_of_rows, share_of_rows
 from tpugraph.analysis.evidence.summed import LINEAR, back, beside_rows, leading_to_loss, spread, summed
 from tpugraph.analysis.placements import Partial, Replicate
@@ -64,7 +63,9 @@ def refuse_met_numbers(placing: Placing, count: int) -> None:
         ConversionError: it names the constant that the number is made of, and the flags that settle it.
     """
     d = placing.d
-    for node, doubted, how in (*_shares(placing), *_met(placing)) if d.rows > 1 else ():
+    for node, doubted, how in (*_shares(placing.d), *_met(placing)) if d.rows > 1 else ():
+        if node not in placing.verdicts:
+            continue
         name, reading = doubted.node.name, doubted.reading
         if reading is None:
             what, then = f"{doubted.number:g}", f"is {doubted.number * count:g} for the whole batch"
@@ -104,20 +105,11 @@ def _met(placing: Placing) -> Iterator[tuple[Node, _Doubted, str]]:
                 yield node, doubted, "weighs rows of the batch that are added up"
 
 
-def _shares(placing: Placing) -> Iterator[tuple[Node, _Doubted, str]]:
+def _shares(d: Dimensions) -> Iterator[tuple[Node, _Doubted, str]]:
     """Where numbers of rows divide what may be the rows over as many classes: so the weights of these are made."""
-    d = placing.d
-    for node in placing.verdicts:
-        behind = constant_behind(node.inputs[0]) if node.op in ops.DIVISIONS else node
-        number = number_in(behind) if behind.op in ops.CONSTANTS and node.op in ops.DIVISIONS else None
-        classes = math.prod(map(d.sizes.at, d.dims(node.inputs[1]) or ())) if number is not None else 1
-        if number is None or classes < 2 or number in (0, 1) or d.constants.choice(behind.name) is not None:
-            continue
-        counts = [d.sizes.at(c) for c in back(d, unguarded(node.inputs[1])) if follows_batch(c)]
-        of = next((c for c in (*counts, *([d.rows] if counts else [])) if abs(number * classes - c) < 1e-5 * c), None)
-        if of is not None and not d.axes(node.inputs[1]):
-            reading = share_of_rows(number, d.rows) or Reading(f"{{}} / {classes}", of, f"RealDiv:{classes}")
-            yield node, _Doubted(behind, number, reading, True), "weighs numbers of rows"
+    for made in shares_of_classes(d):
+        if d.constants.choice(made.constant.name) is None:
+            yield made.node, _Doubted(made.constant, made.number, made.reading, True), "weighs numbers of rows"
 
 
 def _numbers(d: Dimensions) -> tuple[dict[Tensor, _Doubted], Mapping[Node, None]]:
@@ -191,8 +183,8 @@ def _is_model(d: Dimensions, tensor: Tensor, doubted: _Doubted) -> bool:
 
     A mean over features is divided by their number so, and its gradient; the products of features are by its root.
     """
-    if doubted.reading is not None:
-        return doubted.reading.of in beside_rows(d, source_of(tensor, _LOOKED_BEHIND).node)
+    if doubted.reading is not None and doubted.reading.of in beside_rows(d, source_of(tensor, _LOOKED_BEHIND).node):
+        return True
     near = reached([tensor.node], lambda at: _made_of(d, at))
     added = any(at.op in ops.ADD_N and len(at.inputs) == doubted.number for at in near)
     return added or any(doubted.number in beside_rows(d, at) for at in near if at.op in ops.REDUCTIONS | ops.SPREADS)

@@ -7,7 +7,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence import Factor, divided_before_sums, factors, multiplied_before_means
+from tpugraph.analysis.evidence import Factor, divided_before_sums, factors, multiplied_before_means, root_factors
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Graph, Node
 from tpugraph.support.errors import ConversionError
@@ -73,6 +73,10 @@ def literal_means(placing: Placing) -> list[str]:
     for node, by in divided_before_sums(placing.d):
         noted[by.name] = f"'{node.name}' divides rows of the batch by as many as are summed then"
     found = {name: (what, "makes a mean of the sum") for name, what in noted.items()}
+    for made in root_factors(placing.d):
+        if placing.d.constants.choice(made.constant.name) is None:
+            words = f"'{made.node.name}' multiplies a sum over the batch by {made.number:g}, which may be {made.reading}, the rows"
+            found[made.constant.name] = (words, "follows the rows")
     for node, by in multiplied_before_means(placing.d):
         found[by.name] = (
             f"'{node.name}' multiplies rows of the batch by as many as a mean is of then",

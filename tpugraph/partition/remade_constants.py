@@ -7,7 +7,14 @@ import numpy as np
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence import one_less, picked_rows, reading_of_place, root_divisors
+from tpugraph.analysis.evidence import (
+    one_less,
+    picked_rows,
+    reading_of_place,
+    root_divisors,
+    root_factors,
+    shares_of_classes,
+)
 from tpugraph.analysis.evidence.readings import Reading, number_in, root_of_rows, share_of_rows
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.builder import Builder
@@ -29,7 +36,7 @@ def _readings(d: Dimensions) -> dict[Node, Reading]:
     """How the constants that are chosen are made of the rows, of those that are no multiple of them."""
     found = {
         made.constant: made.reading
-        for made in (*one_less(d), *root_divisors(d))
+        for made in (*one_less(d), *root_divisors(d), *root_factors(d), *shares_of_classes(d))
         if d.constants.choice(made.constant.name)
     }
     for picked in picked_rows(d):

@@ -33,7 +33,15 @@ from tpugraph.analysis.evidence.divisors import (
 from tpugraph.analysis.evidence.factored_pairs import factored
 from tpugraph.analysis.evidence.loops_over_rows import counted_down, loop_limits
 from tpugraph.analysis.evidence.pairs_of_rows import columns_of_pairs, crossed, picked_by_number
-from tpugraph.analysis.evidence.reciprocals import Factor, MadeDivisor, factors, one_less, root_divisors
+from tpugraph.analysis.evidence.reciprocals import (
+    Factor,
+    MadeNumber,
+    factors,
+    one_less,
+    root_divisors,
+    root_factors,
+    shares_of_classes,
+)
 from tpugraph.analysis.evidence.reshapes import (
     adjacent,
     computed_shapes,
@@ -132,7 +140,7 @@ def _rest(d: Dimensions, divisors: list[Unknown]) -> None:
 
 __all__ = [
     "Factor",
-    "MadeDivisor",
+    "MadeNumber",
     "Picked",
     "divided_before_sums",
     "factors",
@@ -142,5 +150,7 @@ __all__ = [
     "picks_of_sorted",
     "reading_of_place",
     "root_divisors",
+    "root_factors",
+    "shares_of_classes",
     "weigh",
 ]

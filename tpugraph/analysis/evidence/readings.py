@@ -38,11 +38,13 @@ class Reading:
 
 ONE_OVER = "one over {}"
 ONE_LESS = "Sub:1"
+ROOT_OF = "the root of {}"
+ONE_OVER_ROOT = "one over the root of {}"
 
 _ROOTS: dict[str, tuple[str, Callable[[float], float]]] = {
     "the logarithm of {}": ("Log", np.log),
-    "the root of {}": ("Sqrt", np.sqrt),
-    "one over the root of {}": ("Rsqrt", lambda n: 1 / np.sqrt(n)),
+    ROOT_OF: ("Sqrt", np.sqrt),
+    ONE_OVER_ROOT: ("Rsqrt", lambda n: 1 / np.sqrt(n)),
     "one over the root of one less than {}": (f"{ONE_LESS} Rsqrt", lambda n: 1 / np.sqrt(n - 1) if n > 2 else 0),
     "the root of one less than {}": (f"{ONE_LESS} Sqrt", lambda n: np.sqrt(n - 1) if n > 2 else 0),
 }

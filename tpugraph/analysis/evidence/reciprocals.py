@@ -1,10 +1,12 @@
 """Numbers without a trace of where they come from, that Python may have made of the rows.
 
-Factors that may be one over them, as in ``sum * (1 / rows)``, and divisors that may be one less, as many as pairs, or their root.
+Factors that may be one over them, as in ``sum * (1 / rows)``, divisors that may be one less, as many as pairs, or their root, and
+what numbers of rows divide, as in the weights of classes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,11 +15,20 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.readings import ONE_LESS, Reading, is_odd, number_in, root_of_rows
+from tpugraph.analysis.evidence.divisors import unguarded
+from tpugraph.analysis.evidence.readings import (
+    ONE_LESS,
+    ONE_OVER_ROOT,
+    ROOT_OF,
+    Reading,
+    is_odd,
+    number_in,
+    root_of_rows,
+)
 from tpugraph.analysis.evidence.summed import LINEAR, ahead, averaged, back, final, leading_to_loss, summed
 from tpugraph.analysis.sizes import ROWS, Poly, Size, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import source_of
+from tpugraph.ir.walks import reached, source_of
 
 _CLOSE = 1e-6
 
@@ -118,12 +129,12 @@ _SUMS = ops.computing(np.add, np.subtract)
 
 
 @dataclass(frozen=True)
-class MadeDivisor:
-    """A division by a constant that may be computed of a number of rows.
+class MadeNumber:
+    """A division by a constant that may be computed of a number of rows, a division of it, or a product.
 
     Attributes:
-        node: the division.
-        constant: the constant that is its divisor.
+        node: the division or product.
+        constant: the constant.
         number: what it holds.
         reading: how it is made of a number of rows or elements.
     """
@@ -134,7 +145,7 @@ class MadeDivisor:
     reading: Reading
 
 
-def one_less(d: Dimensions) -> Iterator[MadeDivisor]:
+def one_less(d: Dimensions) -> Iterator[MadeNumber]:
     """The divisions of a sum over the batch by what may be one less than what is summed, or as many as its pairs."""
     for node, behind, number in _by_constants(d):
         elements = d.elements(behind.out())
@@ -144,16 +155,47 @@ def one_less(d: Dimensions) -> Iterator[MadeDivisor]:
             continue
         found = _reading(d, node, int(number))
         if found is not None:
-            yield MadeDivisor(node, behind, int(number), found)
+            yield MadeNumber(node, behind, int(number), found)
 
 
-def root_divisors(d: Dimensions) -> Iterator[MadeDivisor]:
-    """The divisions of the root of a value by what may be the root of the rows: of a deviation it makes the error of a mean."""
+def root_divisors(d: Dimensions) -> Iterator[MadeNumber]:
+    """The divisions by what may be the root of the rows, of the root of a value and of sums over the batch on the way to the loss.
+
+    Of a deviation it makes the error of a mean.
+    """
+    forward = leading_to_loss(d) if d.rows > 1 else {}
     for node, behind, number in _by_constants(d):
-        over = source_of(node.inputs[0], ops.SAME_NUMBERS | ops.SHAPED_ANEW)
         reading = root_of_rows(number, d.rows) if behind.out().dtype.floating else None
-        if reading is not None and over.node.op in _ROOTS and not d.axes(over):
-            yield MadeDivisor(node, behind, number, reading)
+        if reading is None:
+            continue
+        over = source_of(node.inputs[0], ops.SAME_NUMBERS | ops.SHAPED_ANEW)
+        deviates = over.node.op in _ROOTS and not d.axes(over)
+        if deviates or (_is_root(d, reading, ROOT_OF) and _changes_a_sum(d, node, over, forward)):
+            yield MadeNumber(node, behind, number, reading)
+
+
+def root_factors(d: Dimensions) -> Iterator[MadeNumber]:
+    """The products of what may be one over the root of the rows, and of sums over the batch on the way to the loss."""
+    forward = leading_to_loss(d) if d.rows > 1 else {}
+    for node in (node for node in forward if node.op in ops.SCALINGS and node in d.nodes):
+        for tensor, other in (node.inputs, node.inputs[::-1]):
+            number = number_in(tensor.node) if tensor.node.op in ops.CONSTANTS and tensor.dtype.floating else None
+            reading = None if number is None else root_of_rows(number, d.rows)
+            if number is None or reading is None or d.constants.choice(tensor.node.name) is False:
+                continue
+            if _is_root(d, reading, ONE_OVER_ROOT) and _changes_a_sum(d, node, other, forward):
+                yield MadeNumber(node, tensor.node, number, reading)
+
+
+def _is_root(d: Dimensions, reading: Reading, words: str) -> bool:
+    return reading.words == words and reading.of == d.rows
+
+
+def _changes_a_sum(d: Dimensions, node: Node, over: Tensor, forward: Mapping[Node, None]) -> bool:
+    """Whether what a node divides or multiplies is a sum over the batch, on the way to the loss, and not made a mean after that."""
+    if node not in forward or d.axes(over) or _divided_after(d, node, forward):
+        return False
+    return any(follows_batch(count) for count in back(d, over))
 
 
 def _by_constants(d: Dimensions) -> Iterator[tuple[Node, Node, float]]:
@@ -198,3 +240,35 @@ def _deviates(d: Dimensions, node: Node) -> bool:
         at for at in made if at in d.nodes and at.outputs and (summed(d, at.out()) or averaged(d, at.out())) is not None
     ]
     return len(over_rows) > 1
+
+
+# --------------------------------------------------------------------------- weights of classes
+
+
+def shares_of_classes(d: Dimensions) -> Iterator[MadeNumber]:
+    """The divisions of what may be the rows over as many classes by numbers of rows, one of each class.
+
+    Of as many classes as rows that is one: the weight of a class is one over how many rows have it, or what it is of the rows.
+    """
+    for node in d.order if d.rows > 1 else ():
+        if node.op not in ops.DIVISIONS or d.axes(node.inputs[1]):
+            continue
+        behind = source_of(node.inputs[0], ops.IDENTITIES | ops.ENTER | ops.CASTS).node
+        number = number_in(behind) if behind.op in ops.CONSTANTS else None
+        classes = math.prod(map(d.sizes.at, d.dims(node.inputs[1]) or ())) if number else 1
+        if not number or classes < 2 or d.constants.choice(behind.name) is False:
+            continue
+        divisor = unguarded(node.inputs[1])
+        counts = [d.sizes.at(count) for count in back(d, divisor) if follows_batch(count)]
+        of = next(
+            (c for c in (*counts, *([d.rows] if counts else [])) if abs(number * classes - c) < 10 * _CLOSE * c), None
+        )
+        if of is not None and (number != 1 or _counts_marks(divisor)):
+            yield MadeNumber(node, behind, number, Reading(f"{{}} / {classes}", of, f"RealDiv:{classes}"))
+
+
+def _counts_marks(tensor: Tensor) -> bool:
+    """Whether what is added up marks which class a row has: few other sums are the rows of each class, and one over them a weight."""
+    through = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.CASTS | ops.SUMS
+    near = reached([tensor.node], lambda at: (t.node for t in at.inputs[:1]) if at.op in through else ())
+    return any(at.op in ops.ONE_HOTS | ops.BINS.keys() or at.out().dtype.name == "bool" for at in near)

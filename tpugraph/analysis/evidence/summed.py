@@ -49,10 +49,17 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
         if count is not None:
             yield count
             d.sizes.propagate()
-        elif node.op in LINEAR | ops.SUMS:
-            following = [t for t in node.inputs if t not in seen and d.dims(t) is not None]
+        elif node.op in LINEAR | ops.SUMS or _divides_by_model(d, node):
+            through = node.inputs[:1] if node.op in ops.DIVISIONS else node.inputs
+            following = [t for t in through if t not in seen and d.dims(t) is not None]
             seen.update(following)
             stack.extend(following)
+
+
+def _divides_by_model(d: Dimensions, node: Node) -> bool:
+    """Whether a division is by a number that is no multiple of the rows: half of a sum, which may be made a mean after that."""
+    by = d.level(node.inputs[1]) if node.op in ops.DIVISIONS else None
+    return by is not None and not isinstance(by, bool) and by % d.rows != 0
 
 
 def leading_to_loss(d: Dimensions) -> Mapping[Node, None]:
