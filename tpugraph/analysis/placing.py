@@ -174,9 +174,10 @@ class Placing:
         if node in self.pinned:
             return self.everywhere(node, inputs, "asked for by what reads it")  # type: ignore[arg-type]
         sizes = self._made_of_sizes(node)
-        if sizes is not False and node.op in _OF_SIZES and _of_entries(inputs):
+        real = bool(node.outputs) and node.out().dtype.floating  # a number, and no size: that of all cores counts
+        if sizes is not False and not real and node.op in _OF_SIZES and _of_entries(inputs):
             return Verdict([Entries("shape")] * count, why="a size of entries")
-        if sizes is not None and (sizes or any(isinstance(s, Sized) or s == Entries("shape") for s in inputs)):
+        if sizes is not None and node.op not in ops.BROADCAST_AXES and (sizes or any(map(_is_size, inputs))):
             return Verdict([SIZED if sizes else REPLICATE] * count, why="made of sizes")
         return RULES.of(node.op)(self, node, inputs)  # type: ignore[arg-type]
 
@@ -259,6 +260,10 @@ _ARITHMETIC = ops.computing(np.add, np.subtract, np.multiply, np.floor_divide, n
 _PUT_TOGETHER = ops.PICKS | ops.PACKS | ops.CONCATS | ops.DYNAMIC_STITCHES | ops.SLICES
 _OF_SIZES = _ARITHMETIC | _PUT_TOGETHER | ops.reducing("prod") | ops.SHAPED_ANEW - ops.RESHAPES
 """Ops that compute sizes of others."""
+
+
+def _is_size(placement: Placement | None) -> bool:
+    return isinstance(placement, Sized) or placement == Entries("shape")
 
 
 def _of_entries(inputs: Sequence[Placement | None]) -> bool:

@@ -48,6 +48,19 @@ class Collectives(StepNodes):
         total = self.add("CrossReplicaSum", "CrossReplicaSum", [sent, groups], {"T": wire}, wire, tensor.shape, tensor)
         return self.cast(total, kind)
 
+    def sum_of_first(self, shape: Tensor) -> Tensor:
+        """A shape whose first number is summed over the cores: the others are the same on each."""
+        rank = int((shape.shape or (1,))[0] or 1)
+        if rank == 1:
+            return self.sum(shape)
+        first = np.arange(rank) == 0
+        own, others = (
+            self.add("Mul", f"{shape.node.name}/{name}", [shape, self.constant(mask, shape.dtype, shape)], {"T": shape.dtype},
+                     shape.dtype, shape.shape, shape) for name, mask in (("first", first), ("others", ~first))
+        )  # fmt: skip
+        return self.add("AddV2", f"{shape.node.name}/of_all_cores", [self.sum(own), others], {"T": shape.dtype}, shape.dtype,
+                        shape.shape, shape)  # fmt: skip
+
     def _wire(self, kind: DType) -> DType | None:
         """The dtype in which cores sum values of a dtype."""
         if kind.name in ops.REDUCE_DTYPES:

@@ -31,6 +31,11 @@ from tpugraph.support.errors import ConversionError
 _OF_COUNTS = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.SLICES | ops.PICKS | ops.reducing("prod")
 """Ops that make a number of entries of the shape of a tensor that holds them."""
 
+_PUT_TOGETHER = (
+    ops.PACKS | ops.CONCATS | ops.CONCAT_OFFSETS | ops.SLICES | ops.PICKS | ops.SHAPED_ANEW | ops.RANGES | ops.reducing("prod")
+)  # fmt: skip
+"""Ops that make shapes of numbers, numbers of shapes, and numbers up to them."""
+
 
 @dataclass
 class Conversions:
@@ -101,8 +106,8 @@ class Conversions:
                 return c.own_rows(self._gathered(node, tensor, source, placement), want)
             if isinstance(placement, Partial):
                 return c.own_rows(self._reduce(tensor), want)
-        if isinstance(want, Entries) and isinstance(placement, Replicate) and node.op in ops.RESHAPES:
-            return c.own_entries(source, node.inputs[1])
+        if isinstance(want, Entries) and isinstance(placement, Replicate | Partial) and node.op in ops.RESHAPES:
+            return c.own_entries(source if isinstance(placement, Replicate) else self._reduce(tensor), node.inputs[1])
         raise self._refusal(node, tensor, placement)
 
     def whole(self, tensor: Tensor, placement: Placement | None) -> Tensor:
@@ -155,7 +160,7 @@ class Conversions:
             if source.shape is not None and None not in source.shape:
                 return c.gather(plain, placement)
             return c.gather_entries(plain)
-        if placement == Entries("shape") and tensor.shape == ():
+        if self._is_of_counts(tensor):
             number = self._of_all_counts(tensor)
             if number is not None:
                 self._note(tensor, f"made of the number of entries of all cores, for '{node.name}' ({node.op})")
@@ -192,12 +197,13 @@ class Conversions:
                 made[t] = self.whole(t, placement)
             elif isinstance(placement, Replicate):
                 made[t] = self.made_behind.get(t, t)
-            elif placement != Entries("shape") or t.shape != () or node.op in ops.MERGE:
+            elif not self._is_of_counts(t) or node.op in ops.MERGE:
                 return None
             elif self._counts_entries(t):
-                made[t] = self.collectives.sum(self.made_behind.get(t, t))
-            elif (signature := self.placing.d.signature(node)) is not None and signature.elementwise:
-                made[t] = self.collectives.again(node, [made[given] for given in node.inputs])
+                source = self.made_behind.get(t, t)
+                made[t] = self.collectives.sum_of_first(source) if t.shape else self.collectives.sum(source)
+            elif self._is_computed_anew(node):
+                made[t] = self.collectives.again(node, [made[given] for given in node.inputs]).node.out(t.port)
             else:
                 return None
         self.made_of_counts |= made
@@ -205,11 +211,25 @@ class Conversions:
 
     def _known_everywhere(self, tensor: Tensor) -> bool:
         """Whether nothing behind a tensor has to be looked at to know it for the whole batch."""
-        return self.placing.read(tensor) != Entries("shape") or self._counts_entries(tensor)
+        return not self._is_of_counts(tensor) or self._counts_entries(tensor)
+
+    def _is_of_counts(self, tensor: Tensor) -> bool:
+        """Whether a tensor may be made of counts of entries alone: a number or a shape, or numbers of places up to a count."""
+        return self.placing.read(tensor) in (Entries("shape"), Entries("local"))
+
+    def _is_computed_anew(self, node: Node) -> bool:
+        """Whether a node computes numbers, or puts them together, so that it does the same with those of all cores."""
+        signature = self.placing.d.signature(node)
+        return (signature is not None and signature.elementwise) or node.op in _PUT_TOGETHER
 
     def _counts_entries(self, tensor: Tensor) -> bool:
-        """Whether a number counts entries, or as many things for each: that of all cores is the sum of theirs."""
+        """Whether a number counts entries, or as many things for each: that of all cores is the sum of theirs.
+
+        Of a vector, whether it is the shape of a tensor that holds them.
+        """
         node = tensor.node
+        if tensor.shape != () or self.placing.read(tensor) != Entries("shape"):
+            return node.op in ops.SHAPES
         while node.op in _OF_COUNTS:
             counts = [t.node for t in node.inputs if self.placing.read(t) == Entries("shape")]
             if len(counts) > 1:

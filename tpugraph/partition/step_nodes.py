@@ -80,7 +80,7 @@ class StepNodes:
         return node.out()
 
     def again(self, node: Node, operands: Sequence[Tensor]) -> Tensor:
-        """What a node of one output computes, computed of other operands."""
+        """The first output of what a node computes, computed of other operands."""
         copy = self.graph.add(node.op, f"{node.name}/of_all_cores", operands, attrs=node.raw_attrs, outputs=node.outputs,
                               device=node.device, source=node)  # fmt: skip
         self._frame_of[copy] = self._frame(node.out())

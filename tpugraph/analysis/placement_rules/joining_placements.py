@@ -8,12 +8,14 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placement_rules.factor_placements import aligned
 from tpugraph.analysis.placement_rules.reshaping_placements import moved, passed
+from tpugraph.analysis.placement_rules.slicing_placements import joined_in_any_order
 from tpugraph.analysis.placements import (
     Entries,
     Placement,
     Replicate,
     Shard,
     Sized,
+    holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
 from tpugraph.ir import Node
@@ -53,6 +55,10 @@ def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     record = ops.record(node.op)
     data, axis = record.data_operands(len(inputs)), fixed(node.inputs[record.axis or 0])
     if any(isinstance(inputs[i], Entries) for i in data):
+        in_front = axis is None or axis[0] % max(p.rank(node.inputs[data[0]]), 1) == 0
+        parts = [inputs[i] for i in data]
+        if in_front and any(map(holds_entries, parts)) and not joined_in_any_order(p, node, parts):
+            return p.everywhere(node, inputs, "joins entries of the whole batch with others")
         return Verdict([next(s for s in inputs if isinstance(s, Entries))])
     parts = [inputs[i] for i in data]
     if axis is None:

@@ -9,6 +9,7 @@ from tpugraph.analysis.placements import (
     REPLICATE,
     SUM,
     Entries,
+    Partial,
     Placement,
     Replicate,
     Shard,
@@ -16,7 +17,7 @@ from tpugraph.analysis.placements import (
     holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule
-from tpugraph.analysis.sizes import Known, Poly, divide, times
+from tpugraph.analysis.sizes import Known, Poly, depends_on_data, divide, times
 from tpugraph.ir import Node
 
 # --------------------------------------------------------------------------- moved
@@ -43,7 +44,10 @@ def passed(node: Node, placement: Placement, source: int = 0) -> Verdict:
 
 @rule("Reshape")
 def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    if isinstance(inputs[0], Replicate) and inputs[1] == Entries("shape") and p.rank(node.inputs[0]):
+    if isinstance(inputs[0], Replicate | Partial) and inputs[1] == Entries("shape") and p.rank(node.inputs[0]):
+        first = (p.d.dims(node.inputs[0]) or (None,))[0]
+        if not depends_on_data(first):  # those of all cores, not in front yet
+            return Verdict([inputs[0]], {1: REPLICATE}, why="the entries of all cores")
         return Verdict([Entries("values")], {0: Entries("values")}, why="the entries of this core")
     rows = inputs[0]
     if not isinstance(rows, Shard):

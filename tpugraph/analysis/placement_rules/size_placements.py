@@ -18,8 +18,8 @@ from tpugraph.analysis.placements import (
     Sized,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
-from tpugraph.analysis.sizes import Poly, divide
-from tpugraph.ir import Node
+from tpugraph.analysis.sizes import Poly, depends_on_data, divide
+from tpugraph.ir import Node, Tensor
 
 # --------------------------------------------------------------------------- sizes
 
@@ -36,11 +36,21 @@ def _shape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("BroadcastGradientArgs")
 def _axes(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return Verdict([REPLICATE] * len(node.outputs or ()), why="the dimensions that were broadcast")
+    wants: dict[int, Placement] = {}
+    if any(isinstance(s, Replicate) and _counts_entries(p, t) for s, t in zip(inputs, node.inputs, strict=True)):
+        wants = {i: REPLICATE for i, s in enumerate(inputs) if s == Entries("shape")}  # entries of all cores meet
+    return Verdict([REPLICATE] * len(node.outputs or ()), wants, why="the dimensions that were broadcast")
+
+
+def _counts_entries(p: Placing, tensor: Tensor) -> bool:
+    """Whether a shape has a number that depends on data, as that of entries."""
+    return any(map(depends_on_data, p.d.elements(tensor) or ()))
 
 
 @rule("ConcatOffset")
 def _offsets(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if Entries("shape") in inputs:
+        return Verdict([Entries("shape")] * len(node.outputs or ()), why="where the parts of this core's entries begin")
     wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Sized)}
     return Verdict([REPLICATE] * len(node.outputs or ()), wants, why="where the parts of the whole batch begin")
 

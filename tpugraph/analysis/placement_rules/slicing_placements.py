@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tpugraph import ops
@@ -21,8 +22,9 @@ from tpugraph.analysis.placements import (
     holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
-from tpugraph.analysis.sizes import Known, Poly, add, divide
-from tpugraph.ir import Node
+from tpugraph.analysis.sizes import Known, Poly, add, depends_on_data, divide, follows_batch
+from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import reached, source_of
 
 
 def _pieces(p: Placing, rows: Shard, start: Known, size: Known) -> Shard | None:
@@ -47,8 +49,16 @@ def _at_known_places(inputs: list[Placement]) -> bool:
     return all(isinstance(placement, Replicate | Sized) for placement in inputs[1:])
 
 
+_COUNTS = Entries("shape")
+
+
 @rule("Slice")
 def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if holds_entries(inputs[0]):
+        if source_of(node.inputs[1]).node.op in ops.CONCAT_OFFSETS:
+            return Verdict([inputs[0]], why="one of the parts that this core put together")
+        whole = keeps_entries(node, p.rank(node.inputs[0]))
+        return Verdict([inputs[0]]) if whole else p.everywhere(node, inputs, _SOME_ENTRIES)
     if isinstance(inputs[0], Entries):
         return Verdict([inputs[0]])
     rows, dims, out = inputs[0], p.dims(node.inputs[0]), p.dims(node.out())
@@ -69,6 +79,8 @@ def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _strided_slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if holds_entries(inputs[0]) and int(node.attr("new_axis_mask", 0)) & 1:
         return p.everywhere(node, inputs, "moves entries away from the first dimension")
+    if holds_entries(inputs[0]) and not keeps_entries(node, p.rank(node.inputs[0])):
+        return p.everywhere(node, inputs, _SOME_ENTRIES)
     if isinstance(inputs[0], Entries):
         first = fixed(node.inputs[1]) or [0]
         last = inputs[0]
@@ -100,6 +112,21 @@ def _strided_slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return p.everywhere(node, inputs, "takes some rows of the batch")
 
 
+_SOME_ENTRIES = "takes some of the entries of the batch"
+
+
+def keeps_entries(node: Node, rank: int) -> bool:
+    """Whether the first dimension of what is sliced stays whole and the first one."""
+    if node.op in ops.PLAIN_SLICES:
+        return (fixed(node.inputs[1]) or [1])[0] == 0 and (fixed(node.inputs[2]) or [0])[0] == -1
+    first = next(((place, target) for axis, target, place in places(node, rank) if axis == 0), None)
+    if first is None or first[1] != 0:
+        return False
+    place, steps = first[0], fixed(node.inputs[3])
+    whole = int(node.attr("begin_mask", 0)) & int(node.attr("end_mask", 0))
+    return place < 0 or (bool(whole >> place & 1) and steps is not None and steps[place] == 1)
+
+
 def _column_shift(node: Node, rows: Shard, target: int, rank: int) -> Shard | None:
     """What a slice takes of numbers whose shifts differ along a dimension: one place of it, or all."""
     begin = fixed(node.inputs[1])
@@ -116,7 +143,10 @@ def _column_shift(node: Node, rows: Shard, target: int, rank: int) -> Shard | No
 def _strided_slice_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     grad = inputs[4]
     if isinstance(grad, Partial | Replicate | PerCore):
-        return Verdict([grad], why="the same elements and zeros")
+        counted: dict[int, Placement] = {0: REPLICATE} if inputs[0] == _COUNTS else {}  # of the entries of all cores
+        return Verdict([grad], counted, why="the same elements and zeros")
+    if holds_entries(grad) and inputs[0] == _COUNTS and keeps_entries(node, p.rank(node.out())):
+        return Verdict([Entries("values")], why="the entries of this core")
     if not isinstance(grad, Shard):
         return p.everywhere(node, inputs, "puts entries at places")
     dims, given = p.dims(node.out()), p.dims(node.inputs[4])
@@ -158,5 +188,56 @@ def _pad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return p.everywhere(node, inputs, "adds rows to the batch")
     if isinstance(source, Partial) and alone and source == SUM:
         return Verdict([source], why="the same elements and zeros")
-    return Verdict([source] if isinstance(source, PerCore) else [REPLICATE],
-                   {} if isinstance(source, Replicate | PerCore) else {0: REPLICATE})  # fmt: skip
+    read = [0] if not isinstance(source, Replicate | PerCore) else []
+    read += [1] if inputs[1] == _COUNTS else []  # of the entries of all cores
+    return Verdict([source] if isinstance(source, PerCore) else [REPLICATE], dict.fromkeys(read, REPLICATE))
+
+
+# --------------------------------------------------------------------------- the order of entries
+
+
+def joined_in_any_order(p: Placing, node: Node, parts: Sequence[Placement]) -> bool:
+    """Whether parts of which each core has its own may lie core by core: nothing asks which entry comes first.
+
+    Of the whole batch the entries of one part come first. What meets a value that lies otherwise, or is taken by places, is
+    asked for in that order, and so are all that were joined and meet each other.
+    """
+    if not all(isinstance(part, Shard | Entries) for part in parts):
+        return False
+    return not any(_asks_for_order(p, at) for at in reached([node], lambda at: _meeting(p, at)))
+
+
+def _meeting(p: Placing, node: Node) -> Iterator[Node]:
+    """The nodes whose values lie along the same entries: what reads one, and what else that or the node itself reads."""
+    for reader in (use.node for use in node.uses()):
+        if not _takes_part(reader):
+            yield from (t.node for t in reader.inputs if _lies_along_entries(p, t))
+            yield from [reader] if any(_lies_along_entries(p, t) for t in map(reader.out, _ports(reader))) else []
+    if node.op not in ops.CONCATS | ops.SPREADS:
+        yield from (t.node for t in node.inputs if _lies_along_entries(p, t))
+
+
+def _ports(node: Node) -> range:
+    return range(len(node.outputs or ()))
+
+
+def _takes_part(node: Node) -> bool:
+    """Whether a gradient takes apart what was put together."""
+    return node.op in ops.SHAPE_OF or (
+        node.op in ops.PLAIN_SLICES and source_of(node.inputs[1]).node.op in ops.CONCAT_OFFSETS
+    )
+
+
+def _lies_along_entries(p: Placing, tensor: Tensor) -> bool:
+    dims = p.d.dims(tensor)
+    return bool(dims) and (depends_on_data(dims[0]) or follows_batch(dims[0]))  # type: ignore[index]
+
+
+def _asks_for_order(p: Placing, node: Node) -> bool:
+    """Whether a node takes entries by their places, or makes values that lie as the batch does, and come of none that was joined."""
+    if node.op in ops.CONCATS | ops.SPREADS:
+        return False
+    if node.op in ops.SLICES:
+        return not keeps_entries(node, p.rank(node.inputs[0]))
+    along = [index for index, t in enumerate(node.inputs) if _lies_along_entries(p, t)]
+    return not along or (node.op in ops.LOOKUPS and 0 in along)

@@ -1,0 +1,87 @@
+"""Rows that a mask chooses: how many they are differs from core to core, and which of them come first only all cores know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import after, batch, column, floats, minimise, program, sgd, state, tf1, variable, whole
+
+mean, total = tf.reduce_mean, tf.reduce_sum
+_Taken = Callable[[Any, Any, Any], Any]
+
+
+def real(number: Any) -> Any:
+    return tf.cast(number, tf.float32)
+
+
+def marked(values: Any, marks: Any) -> Any:
+    return tf.boolean_mask(values, marks > 0)
+
+
+def others(values: Any, marks: Any) -> Any:
+    return tf.boolean_mask(values, marks < 1)
+
+
+_TAKEN: dict[str, _Taken] = {
+    "first_two": lambda e, m, x: marked(e, m)[:2],
+    "last_two": lambda e, m, x: marked(e, m)[-2:],
+    "all_but_the_first": lambda e, m, x: marked(e, m)[1:],
+    "every_second": lambda e, m, x: marked(e, m)[::2],
+    "first_by_slice": lambda e, m, x: tf.slice(marked(e, m), [0], [tf.minimum(2, tf.size(marked(e, m)))]),
+    "first_behind_padding": lambda e, m, x: tf.pad(marked(e, m), [[2, 0]])[:3],
+    "turned_round": lambda e, m, x: marked(e, m)[::-1] * marked(x, m)[:, 0],
+    "columns": lambda e, m, x: marked(x * e[:, None], m)[:, 1:3],
+    "beside_the_first": lambda e, m, x: marked(e, m) - marked(e, m)[:1],
+    "beside_a_zero": lambda e, m, x: tf.exp(tf.concat([marked(e, m), [0.0]], 0)) - 1.5,
+    "first_of_joined": lambda e, m, x: tf.concat([marked(e, m), others(e, m)], 0)[:2],
+    "joined_twice": lambda e, m, x: (
+        tf.concat([marked(e, m), others(e, m)], 0) * tf.concat([marked(x, m), others(x, m)], 0)[:, 1]
+    ),
+    "weighted_by_place": lambda e, m, x: marked(e, m) * real(tf.range(tf.size(marked(e, m)))),
+    "pairs": lambda e, m, x: marked(e, m)[:, None] - others(e, m)[None],
+    "pairs_by_expand_dims": lambda e, m, x: tf.expand_dims(marked(e, m), 1) - tf.expand_dims(others(e, m), 0),
+    "pairs_of_vectors": lambda e, m, x: (marked(x * e[:, None], m)[:, None] - others(x, m)[None]) / 5,
+    "pairs_with_themselves": lambda e, m, x: (marked(e, m)[:, None] - marked(e, m)[None]) / 2,
+}
+
+
+@program(variants={f"{name}{'_of_one' * (rows == 1)}": {"taken": taken, "rows": rows}
+                   for name, taken in _TAKEN.items() for rows in (4, 1)})  # fmt: skip
+def marked_rows(rows: int, taken: _Taken) -> Any:
+    x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2))
+    e = column(x, 5) - y
+    return minimise(mean(tf.square(e)) + total(tf.square(taken(e, marks, x))) / 10, sgd(0.02))
+
+
+@program(
+    variants={
+        name: {"taken": _TAKEN[name]} for name in ("first_two", "all_but_the_first", "first_by_slice", "turned_round")
+    }
+)
+def marked_rows_that_are_kept(rows: int, taken: _Taken) -> Any:
+    """No gradient asks for them: a variable does."""
+    x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2))
+    e = column(x, 5) - y
+    loss, train = minimise(mean(tf.square(e)), sgd(0.02))
+    return loss, after(train, tf1.assign(state("kept"), total(taken(e, marks, x))))
+
+
+@program(variants={"closed": {}, "open": {"open_": True}})
+def half_of_the_marked_rows(rows: int, open_: bool = False) -> Any:
+    """The largest errors of these, and of the others as many."""
+    x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2), drop_remainder=not open_)
+    e = tf.square(column(x, 5) - y)
+    half = tf.cast(real(tf.size(marked(e, marks))) * 0.5, tf.int32)
+    return minimise(mean(e) + total(tf.nn.top_k(marked(e, marks), half)[0]) / 5, sgd(0.02))
+
+
+@program(variants={"closed": {}, "open": {"open_": True}})
+def share_of_the_marked_rows(rows: int, open_: bool = False) -> Any:
+    """Their number is a factor of the loss, and of its gradient."""
+    x, kinds = batch(rows, floats(5), whole(3, seed=1), drop_remainder=not open_)
+    e = total(x * variable("w", 5), 1)
+    count = real(tf.shape(tf.dynamic_partition(e, kinds, 3)[0])[0])
+    return minimise(total(e * e) * count / real(tf.shape(e)[0]), sgd(0.02))
