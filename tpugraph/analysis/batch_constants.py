@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import ops
+from tpugraph.analysis.constant_values import constant_at
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.sizes import Poly
 from tpugraph.analysis.step import SecondTrace
@@ -53,8 +53,10 @@ def told(graph: Graph, rows: int, nodes: Iterable[Node]) -> Told:
     elements: dict[Tensor, Elements] = {}
     dims: dict[Tensor, Dims] = {}
     same, others = set(), set()
-    for node in (n for n in nodes if n.op in ops.CONSTANTS and n.name in at_twice):
-        value, twice = np.asarray(node.attr("value")), at_twice[node.name]
+    for node in (n for n in nodes if n.outputs and n.name in at_twice):
+        value, twice = constant_at(node.out()), at_twice[node.name]
+        if value is None:
+            continue
         numbers = None if twice is None else _growing(value, twice, rows)
         axis = None if twice is None or numbers is not None else _growing_axis(value, twice, rows)
         if twice is None:

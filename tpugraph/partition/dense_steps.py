@@ -52,7 +52,7 @@ def make_dense(graph: Graph, step: Node, value: Tensor, numbers: Tensor, shape: 
         graph.retype(step, dense, inputs=inputs, attrs={"dtype": value.dtype})
         return
     kept = {name: step.attr(name) for name in ops.attr_names(dense) if step.has_attr(name)}
-    if step.op not in DENSE:
+    if not fact.additive:
         _keep_untouched(graph, step, _touched(graph, step, numbers, shape), value.dtype, shape)
     graph.retype(step, dense, inputs=inputs, attrs=kept)
 

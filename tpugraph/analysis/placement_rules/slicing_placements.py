@@ -165,9 +165,11 @@ def _strided_slice_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verd
 def _first_place(p: Placing, node: Node, place: int, whole: Known) -> Known | None:
     """Where a slice by steps of one begins, of so many places; None where that is not known."""
     begin, steps = p.sizes(node.inputs[1]), p.d.numbers(node.inputs[3])
+    if place >= 0 and (steps is None or steps[place] != 1):
+        return None
     if place < 0 or int(node.attr("begin_mask", 0)) >> place & 1:
         return 0
-    if begin is None or steps is None or steps[place] != 1:
+    if begin is None:
         return None
     return begin[place] if p.d.sizes.at(begin[place]) >= 0 else add(whole, begin[place])
 
