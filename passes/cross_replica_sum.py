@@ -15,6 +15,7 @@ from tpugraph.partition import (
     Partition,
     analyse,
     chosen_reading,
+    kept_numbers,
     literal_bounds,
     literal_means,
     literal_reshapes,
@@ -63,7 +64,8 @@ class CrossReplicaSum(Pass):
             return
         step = Partition(self.solved(graph, rows).placing, self.num_replicas, self._scaling, self.varying_updates)
         how, reason = reduction(step.placing, loss)
-        literals = [*literal_bounds(step.placing), *literal_means(step.placing), *literal_reshapes(step.placing)]
+        literals = [*literal_bounds(step.placing), *literal_means(step.placing), *literal_reshapes(step.placing),
+                    *kept_numbers(step.placing)]  # fmt: skip
         if step.scaling is None:
             refuse_doubts(step.placing, self.num_replicas)
         else:

@@ -276,3 +276,20 @@ def places_among_borders(rows: int) -> Any:
     x, y = batch(rows, floats(5), floats(seed=1))
     places = tf.searchsorted(tf.constant([-1.0, -0.3, 0.3, 1.0], name="borders"), y)
     return minimise(mean(tf.square(column(x, 5) - real(places))))
+
+
+KEPT: dict[str, Callable[[Any, int], Any]] = {
+    "softmax": lambda e, rows: mean(tf.square(tf.nn.softmax(e) * float(rows) - 1.0)),
+    "ranks": lambda e, rows: mean(tf.square(e) * tf.cast(tf.argsort(tf.argsort(e)), tf.float32) / float(rows)),
+    "less_one_over": lambda e, rows: mean(tf.square(tf.nn.softmax(e) - 1.0 / rows)),
+}
+"""Numbers that Python made of the rows, and that rows are computed with, each of which depends on all of them."""
+
+
+@program(
+    doubtful=True, variants={f"{name}_{rows}": {"rows": rows, "of": of} for name, of in KEPT.items() for rows in (2, 4)}
+)
+def rows_beside_their_number(rows: int, of: Any) -> Any:
+    """Nothing tells such a number from one of the model: the report names it, and a flag settles it."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    return minimise(of(column(x, 5) - y, rows))

@@ -5,6 +5,7 @@ from tpugraph.partition.demands import Demands
 from tpugraph.partition.doubts import literal_reshapes, refuse_doubts
 from tpugraph.partition.insertion import Partition
 from tpugraph.partition.loss_reduction import reduction
+from tpugraph.partition.numbers_met import kept_numbers
 from tpugraph.partition.one_over_rows import literal_means
 from tpugraph.partition.placed_step import analyse
 from tpugraph.partition.remade_constants import chosen_reading
@@ -14,6 +15,7 @@ __all__ = [
     "Partition",
     "analyse",
     "chosen_reading",
+    "kept_numbers",
     "literal_bounds",
     "literal_means",
     "literal_reshapes",

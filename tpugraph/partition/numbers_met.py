@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import constant_at
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence import root_divisors, shares_of_classes
+from tpugraph.analysis.evidence.divisors import divides_a_mean
 from tpugraph.analysis.evidence.readings import ONE_OVER, Reading, is_odd, number_in, root_of_rows, share_of_rows
 from tpugraph.analysis.evidence.summed import LINEAR, back, beside_rows, leading_to_loss, spread, summed
 from tpugraph.analysis.placements import Partial, Replicate
@@ -99,10 +101,54 @@ def _met(placing: Placing) -> Iterator[tuple[Node, _Doubted, str]]:
             if any(_is_model(placing.d, t, doubted) for t in others):
                 continue
             if any(_holds_whole(placing, t) for t in others):
-                if doubted.sure or node in roots or _counts_down(placing.d, node, doubted):
+                counted = _counts_down(placing.d, node, doubted) or _counts(placing.d, node, doubted, forward)
+                if doubted.sure or node in roots or counted:
                     yield node, doubted, "changes a value of the whole batch"
             elif _weighs(placing.d, node, index, doubted, forward):
                 yield node, doubted, "weighs rows of the batch that are added up"
+
+
+def _counts(d: Dimensions, node: Node, doubted: _Doubted, forward: Mapping[Node, None]) -> bool:
+    """Whether the loss is computed with exactly as many as there are rows, or pairs of rows: with a two any model may be.
+
+    A mean over the rows is divided by their number no more.
+    """
+    if d.rows == 2 or doubted.number not in (d.rows, d.rows**2) or node not in forward or doubted.node not in forward:
+        return False
+    return not (node.op in ops.DIVISIONS and divides_a_mean(d, node))
+
+
+def kept_numbers(placing: Placing) -> list[str]:
+    """What the user should know of: numbers of the loss that are as many as the rows, or one over them, read as of the model."""
+    d, forward = placing.d, leading_to_loss(placing.d)
+    numbers, alone = _numbers(d) if d.rows > 1 else ({}, {})
+    of_input = placing.graph.descendants(placing.graph.of_type(*ops.INPUTS), data_only=True) if d.rows > 1 else {}
+    kept: dict[float, dict[str, None]] = {}
+    for node in placing.verdicts if d.rows > 1 else ():
+        if node not in forward or node.op not in ops.ELEMENTWISE or not node.out().dtype.floating:
+            continue
+        for tensor in node.inputs:
+            others = [t for t in node.inputs if t.node not in alone and t.node in of_input]
+            doubted = numbers.get(tensor) or _one_over_rows(d, tensor)
+            if doubted is None or doubted.node.made_by is not None or not others:
+                continue  # what a pass made is no number of the user's graph
+            if not any(_is_model(d, t, doubted) for t in others):
+                kept.setdefault(doubted.number, {})[doubted.node.name] = None
+    return [
+        f"the loss is computed with {number:g}, which a core's batch of {d.rows} rows may have made of these: read as a number of "
+        f"the model; --batch_constants={','.join(names)} if it counts rows, --literals={','.join(names)} if it does not"
+        for number, names in kept.items()
+    ]
+
+
+def _one_over_rows(d: Dimensions, tensor: Tensor) -> _Doubted | None:
+    """A constant that is one over several rows, which a model has as well."""
+    node = tensor.node
+    number = number_in(node) if node.outputs and constant_at(tensor) is not None and tensor.dtype.floating else None
+    reading = None if number is None or d.constants.choice(node.name) is not None else share_of_rows(number, d.rows)
+    if number is None or reading is None or reading.words != ONE_OVER or reading.of != d.rows:
+        return None
+    return _Doubted(node, number, reading, False)
 
 
 def _shares(d: Dimensions) -> Iterator[tuple[Node, _Doubted, str]]:
@@ -149,8 +195,8 @@ def _uniform_weight(d: Dimensions, node: Node) -> _Doubted | None:
 
 
 def _doubted(d: Dimensions, node: Node) -> _Doubted | None:
-    """What is in doubt of a constant; None of one that is settled, or that is not made of the rows."""
-    number = number_in(node) if d.constants.choice(node.name) is None else None
+    """What is in doubt of a constant of the user's graph; None of one that is settled, or that is not made of the rows."""
+    number = number_in(node) if d.constants.choice(node.name) is None and node.made_by is None else None
     if number is None:
         return None
     if in_doubt_alone(d, node):

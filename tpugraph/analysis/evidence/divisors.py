@@ -66,7 +66,7 @@ def divided(d: Dimensions, *, safely: bool = False) -> None:
             found[divisor] = count
         elif divisor in of_loss and node not in forward:
             continue  # a gradient divides what comes back to the quotient by the same number
-        elif d.axes(node.inputs[0]) or _divides_a_mean(d, node):
+        elif d.axes(node.inputs[0]) or divides_a_mean(d, node):
             found[divisor], single[divisor] = None, [node]
     for divisor, by in tiled.items():
         if found.get(divisor, divisor) is not None:
@@ -160,7 +160,7 @@ def _literal(d: Dimensions, tensor: Tensor) -> tuple[int | None, Node]:
     return number if isinstance(number, int) else None, by
 
 
-def _divides_a_mean(d: Dimensions, node: Node) -> bool:
+def divides_a_mean(d: Dimensions, node: Node) -> bool:
     """Whether a mean over the batch is divided: its gradient is spread over the rows, and what divides that is no number of them."""
     behind = reached([node.inputs[0].node], lambda at: (t.node for t in at.inputs) if at.op in LINEAR else ())
     return any(at.op in ops.MEANS and any(map(follows_batch, d.dims(at.inputs[0]) or ())) for at in behind)
