@@ -139,3 +139,15 @@ def test_a_number_out_of_a_shape_that_rows_and_a_variable_have_is_refused(of_row
     options: dict[str, Any] = {flag: ("Shape",)}
     assert str(check(regularized, 2, rows=3, **options)) == "equal"
     assert str(check(regularized, 2, rows=4)) == "equal"
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"), [(1, "it is taken by its number"), (2, "each of the 2 rows"), (3, "each of the 3 rows")]
+)
+def test_rows_that_a_loop_of_python_takes_are_refused(rows: int, words: str) -> None:
+    def stacked(rows: int) -> Any:
+        x, y = batch(rows, floats(4), floats(seed=1))
+        error = tf.square(column(x, 4) - y)
+        return minimise(mean(tf.stack([error[row] for row in range(rows)])))
+
+    assert words in refusal(stacked, rows).fault

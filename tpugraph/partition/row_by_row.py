@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
+from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placements import Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Unknown, follows_batch
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
+from tpugraph.partition import one_row
 from tpugraph.support.errors import ConversionError
 
 
@@ -22,11 +24,10 @@ def refuse_row_by_row(placing: Placing) -> None:
         ConversionError: it names the last one.
     """
     rows = placing.d.rows
-    single = list(_single_rows(placing)) if rows > 1 else []
     taken: dict[Tensor, set[int]] = {}
-    for node, number in single:
-        if rows == 2 and node.op not in ops.UNPACKS:  # the first and the second row may be all that a model takes
-            continue
+    if rows == 1:
+        _refuse_the_row(placing)
+    for node, number in _single_rows(placing) if rows > 1 else ():
         numbers = taken.setdefault(node.inputs[0], set())
         numbers.add(number)
         if numbers >= set(range(rows)):
@@ -36,6 +37,16 @@ def refuse_row_by_row(placing: Placing) -> None:
         given.add(number)
         if given >= set(range(rows)):
             raise _refusal(placing, node, "puts a gradient at one row of the batch", "has a gradient of its own")
+
+
+def _refuse_the_row(placing: Placing) -> None:
+    """Refuse the one row of a batch that the loss takes by its number: it may be the first of all rows, or each of them."""
+    forward = leading_to_loss(placing.d)
+    for node, _ in _single_rows(placing) if placing.d.sums_left_out else ():
+        if node in forward and node.out().dtype.floating:
+            raise one_row.refusal(
+                "it is taken by its number, as the first of several rows might be", node, placing.graph.source
+            )
 
 
 def _refusal(placing: Placing, node: Node, what: str, each: str) -> ConversionError:
