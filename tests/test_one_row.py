@@ -151,3 +151,16 @@ def test_rows_that_a_loop_of_python_takes_are_refused(rows: int, words: str) -> 
         return minimise(mean(tf.stack([error[row] for row in range(rows)])))
 
     assert words in refusal(stacked, rows).fault
+
+
+def test_rows_that_a_variable_keeps_for_the_next_batch_are_refused() -> None:
+    def stateful(rows: int) -> Any:
+        x, y = batch(rows, floats(5), floats(seed=1))
+        kept = state("kept", rows, 5)
+        loss, train = minimise(mean(tf.square(column(x + tf.convert_to_tensor(kept), 5) - y)))
+        with tf.control_dependencies([train]):
+            return loss, tf1.assign(kept, 0.5 * x).op
+
+    error = refusal(stateful, 3)
+    assert "computes rows of the batch with as many rows that a variable keeps" in error.fault
+    assert "--num_replicas=1" in str(error.fix)

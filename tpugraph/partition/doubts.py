@@ -26,7 +26,12 @@ from tpugraph.partition.numbers_of_rows import (
 from tpugraph.partition.one_over_rows import refuse_factors
 from tpugraph.partition.pairs_in_doubt import refuse_pairs
 from tpugraph.partition.places_of_rows import refuse_places
-from tpugraph.partition.row_by_row import refuse_fixed_segments, refuse_open_segments, refuse_row_by_row
+from tpugraph.partition.row_by_row import (
+    refuse_fixed_segments,
+    refuse_open_segments,
+    refuse_row_by_row,
+    refuse_rows_kept,
+)
 from tpugraph.partition.shapes_in_doubt import refuse_coincident_shapes
 from tpugraph.support.errors import ConversionError
 
@@ -41,6 +46,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     _refuse_one_row(placing)
     refuse_own_rows(placing)
     refuse_row_by_row(placing)
+    refuse_rows_kept(placing)
     refuse_fixed_segments(placing)
     refuse_open_segments(placing)
     _refuse_regrouped(placing)
@@ -160,14 +166,19 @@ def _refuse_regrouped(placing: Placing) -> None:
 
 
 def literal_reshapes(placing: Placing) -> list[str]:
-    """What the user should know of: of two rows, a reshape to [2, 1] keeps the rows, and may as well be one to two halves of them."""
+    """What the user should know of: of two rows, a reshape to [2, 1] keeps the rows, and may as well be one to two halves of them.
+
+    One to [-1, 2] may make a pair of each two rows.
+    """
     d, found = placing.d, []
     for node in placing.verdicts if d.rows == 2 else ():
         shape = source_of(node.inputs[1]).node if node.op in ops.RESHAPES and d.axes(node.out()) else None
         if shape is None or shape.op not in ops.CONSTANTS or d.constants.choice(shape.name) is not None:
             continue
         numbers = constant(shape).ravel().tolist()
-        if shape.name not in d.constants.shape_of and (2, 1) in pairwise(numbers):
+        sizes = [d.sizes.at(size) for size in d.dims(node.out()) or ()]
+        paired = (-1, 2) in pairwise(numbers) and len(sizes) == len(numbers) and sizes[numbers.index(-1)] == 1
+        if shape.name not in d.constants.shape_of and (paired or (2, 1) in pairwise(numbers)):
             found.append(
                 f"'{node.name}' reshapes the two rows of a core's batch to {numbers}: the 2 is read as the rows, and would be a "
                 "number of the model if the 1 were half of the rows; a graph with more rows a core tells the two apart"

@@ -8,9 +8,9 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.evidence.summed import leading_to_loss
-from tpugraph.analysis.placements import Shard
+from tpugraph.analysis.placements import Replicate, Shard
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Unknown, follows_batch
+from tpugraph.analysis.sizes import ROWS, Unknown, follows_batch
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
@@ -37,6 +37,27 @@ def refuse_row_by_row(placing: Placing) -> None:
         given.add(number)
         if given >= set(range(rows)):
             raise _refusal(placing, node, "puts a gradient at one row of the batch", "has a gradient of its own")
+
+
+def refuse_rows_kept(placing: Placing) -> None:
+    """Refuse rows of the batch that meet as many rows of a variable, as the state that a batch hands on to the next one.
+
+    Of the whole batch there are more than the variable has.
+
+    Raises:
+        ConversionError: it names the op where they meet.
+    """
+    d = placing.d
+    for node, one, other in d.sizes.conflicts if d.rows > 1 else ():
+        if not isinstance(node, Node) or node.op not in ops.ELEMENTWISE or {one, other} != {ROWS, d.rows}:
+            continue
+        kept = [source_of(t).node for t in node.inputs if isinstance(placing.made(t), Replicate) and d.dims(t)]
+        if any(source.op in ops.READS or source.op in ops.VARIABLES for source in kept):
+            raise ConversionError(
+                f"'{node.name}' ({node.op}) computes rows of the batch with as many rows that a variable keeps: of the whole batch "
+                "there are more than it has", node=node, origin=placing.graph.source,
+                fix="keep what does not grow with the batch, as a mean over it, or train with one core (--num_replicas=1)",
+            )  # fmt: skip
 
 
 def _refuse_the_row(placing: Placing) -> None:
