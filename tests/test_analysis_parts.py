@@ -313,7 +313,7 @@ def test_a_tile_behind_a_mean_over_the_row_spreads_over_it() -> None:
     graph, dims = found(TILED, 1)
     tiled_gradients.tiled_rows(dims)
     first = (dims.dims(graph["begin"].out()) or ())[0]
-    assert (sizes.known(first), [*dims.untold]) == (1, [])
+    assert (sizes.known(first), [*dims.untold.tiles]) == (1, [])
 
 
 TILED_DEEP = """
@@ -337,7 +337,7 @@ TILED_DEEP = """
 def test_a_tile_behind_means_along_two_places_is_told_by_nothing(other: str, told: bool) -> None:
     graph, dims = found(TILED_DEEP.replace("@", other), 1)
     tiled_gradients.tiled_rows(dims)
-    assert [*dims.untold] == ([] if told else [graph["tile"]])
+    assert [*dims.untold.tiles] == ([] if told else [graph["tile"]])
 
 
 def test_a_loop_that_reads_the_rows_of_a_list_has_as_many_iterations() -> None:

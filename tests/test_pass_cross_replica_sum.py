@@ -549,10 +549,10 @@ def test_a_sum_divided_by_one_less_than_the_rows_is_refused() -> None:
         finish(tf.reduce_sum(squared_error(*linear(4))) / tf.constant(3.0, name="less"), SGD(0.1))
 
     with pytest.raises(
-        ConversionError, match="'truediv' divides a sum over the batch by 3, one less than the number"
+        ConversionError, match="'truediv' divides a sum over the batch by 3, one less than 4, the number"
     ) as caught:
         report(build)
-    assert "--literals=less if it is a number of the model" in str(caught.value.fix)
+    assert "--literals=less if it does not" in str(caught.value.fix)
     assert report(build, literals=("less",))["reduction"]["kind"] == "sum"
 
 

@@ -21,7 +21,7 @@ def weighted(error: Any) -> Any:
 
 def of_features(error: Any) -> Any:
     """The mean over a dimension that is as large as the batch, and the sum over the batch."""
-    return tf.reduce_sum(tf.reduce_mean(tf.tile(error[:, None], [1, 4]), 1))
+    return tf.reduce_sum(tf.reduce_mean(tf.stack([error] * 4, 1), 1))
 
 
 def by_hand(error: Any) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tpugraph.analysis.sizes import Size
+from tpugraph.ir import Node
 
 Dims = tuple[Size, ...]
 """The dimensions of a tensor."""
@@ -16,6 +17,21 @@ Elements = list[Size | None]
 
 LONGEST = 16
 """The most elements that are kept of a vector."""
+
+
+@dataclass
+class Untold:
+    """Nodes of which nothing tells where the rows are.
+
+    Attributes:
+        tiles: of a batch of one row, the tiles of gradients that may spread over the row, or not.
+        reshapes: reshapes of one row that may put it in a dimension that is left open, or in one that is written as 1.
+        shapes: vectors that may be the shape of a tensor with a batch, and of one without, and are read as the former.
+    """
+
+    tiles: dict[Node, None] = field(default_factory=dict)
+    reshapes: dict[Node, None] = field(default_factory=dict)
+    shapes: dict[Node, None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tpugraph import ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.constant_sizes import ConstantSizes
 from tpugraph.analysis.constant_values import constant, fixed
-from tpugraph.analysis.dimension_facts import LONGEST, Container, Dims, Doubt, Elements, Formula
+from tpugraph.analysis.dimension_facts import LONGEST, Container, Dims, Doubt, Elements, Formula, Untold
 from tpugraph.analysis.element_numbers import element_numbers
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.size_relations import Relations, values
@@ -49,18 +49,15 @@ class Dimensions:
         only: the constants that may hold it at all; None where any may.
         literal_ones: of tensors, by name, the dimensions of size 1 that are known to be no batch of one row, as the batch was
             open when the graph was built; None where it was not.
-        sure_writes: whether what a variable is given has its shape; a gradient of which the sum over one row was left out has
-            the row instead.
+        sure_writes: whether what a variable is given has its shape; else it may be a gradient whose sum over one row was left out.
 
     Attributes:
         sums_left_out: whether TensorFlow may have left out sums over one row: it does where it knows that the row is one.
         defaulted: numbers that were taken for numbers of the model as nothing speaks for another reading.
-        untold: of a batch of one row, the tiles of gradients of which nothing tells whether they spread over the row.
+        untold: the nodes of which nothing tells where the rows are.
         constants: the sizes that constants hold.
         numbered: the numbers of elements of containers.
         postponed: what reshapes tie together of which the shape is computed: what speaks for the numbers of that comes first.
-        coincident: vectors that may be the shape of a tensor with a batch, and of one without, and are read as the former.
-        either: reshapes of one row of which nothing tells which dimension holds it: one that is left open, or one written as 1.
         waiting: the sizes that those reshapes make.
         layouts: by tiles, and ops that divide numbers of places, of which parts a dimension is made, the outermost first.
     """
@@ -105,9 +102,7 @@ class Dimensions:
         self.sums_left_out = self.ones and literal_ones is None
         self.sure_writes = sure_writes
         self.defaulted: dict[Unknown, None] = {}
-        self.untold: dict[Node, None] = {}
-        self.coincident: dict[Node, None] = {}
-        self.either: dict[Node, None] = {}
+        self.untold = Untold()
         self.regrouped: list[tuple[Dims, Dims]] = []
         self.postponed: list[Callable[[], None]] = []
         self.waiting: list[Unknown] = []
@@ -115,12 +110,16 @@ class Dimensions:
         self.doubtful: list[Doubt] = []
         self._folded: list[tuple[Elements, str]] = []
         self.nodes = dict.fromkeys(order)
-        for node in order:
+        self._read()
+
+    def _read(self) -> None:
+        """Visit all nodes in their order, then the constants that shapes were folded into."""
+        for node in self.order:
             self.sizes.place = node
             self._visit(node)
         for name in self.constants.shape_of:  # those that no rule asked for, too
-            if name in graph and graph[name] in self.nodes:
-                self.elements(graph[name].out())
+            if name in self.graph and self.graph[name] in self.nodes:
+                self.elements(self.graph[name].out())
         for folded, source in self._folded:
             self._tie_shape(folded, source)
         self.sizes.propagate()

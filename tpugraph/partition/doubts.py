@@ -83,10 +83,10 @@ def _refuse_one_row(placing: Placing) -> None:
     d, origin = placing.d, placing.graph.source
     if not d.sums_left_out:
         return
-    for node in d.untold:
+    for node in d.untold.tiles:
         what = "of the gradient of a sum or a mean nothing says whether that is over the row"
         raise one_row.refusal(what, node, origin, d.rows)
-    for node in d.either:
+    for node in d.untold.reshapes:
         what = "nothing says whether a reshape puts the row where it writes a 1, or where it leaves a dimension open"
         raise one_row.refusal(what, node, origin, d.rows)
     for node in (node for node in placing.verdicts if node.op in ops.SLICES):

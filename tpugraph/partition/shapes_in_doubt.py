@@ -21,7 +21,7 @@ def refuse_coincident_shapes(placing: Placing, count: int) -> None:
         ConversionError: it names the constant, and the flags that settle it.
     """
     d = placing.d
-    for constant in d.coincident:
+    for constant in d.untold.shapes:
         for node, number in _met(placing, constant):
             raise refusal_of(
                 placing, node, constant.name, ("is the shape of rows", "is not"),
@@ -34,6 +34,8 @@ def refuse_coincident_shapes(placing: Placing, count: int) -> None:
 def _met(placing: Placing, constant: Node) -> Iterator[tuple[Node, int]]:
     """The nodes of the loss that compute with a number out of a shape, with that number."""
     d, forward = placing.d, leading_to_loss(placing.d)
+    of_input = placing.graph.descendants(placing.graph.of_type(*ops.INPUTS), data_only=True)
+    kept = placing.graph.descendants(placing.graph.of_type(*ops.VARIABLES), data_only=True)
     stack, seen = [constant.out()], {constant.out()}
     while stack:
         tensor = stack.pop()
@@ -46,7 +48,7 @@ def _met(placing: Placing, constant: Node) -> Iterator[tuple[Node, int]]:
                 if made not in seen:
                     seen.add(made)
                     stack.append(made)
-            elif node.op in ops.ELEMENTWISE and made.dtype.floating:
+            elif node.op in ops.ELEMENTWISE and made.dtype.floating and (node in of_input or node in kept):
                 yield from ((node, number) for number in _of_rows(d, tensor) if not _counts(d, node, use.index, number))
 
 

@@ -286,29 +286,3 @@ def _grad_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
     if not to_end and end is not None and end[place] is not None:
         to_end = d.sizes.at(end[place]) == d.sizes.at(size)  # type: ignore[arg-type]
     return from_start and to_end and bool(step and step[place] == 1)
-
-
-@rule("Pad PadV2 MirrorPad")
-def _pad(d: Dimensions, node: Node) -> None:
-    dims, amounts = d.dims(node.inputs[0]), d.elements(node.inputs[1])
-    d.tie(
-        d.dims(node.inputs[1]), None if dims is None else (len(dims), 2)
-    )  # how many dimensions there are is no number of rows
-    numbers = fixed(node.inputs[1]) if amounts is None else None
-    if numbers is not None:
-        amounts = list(numbers)
-    if dims is None or amounts is None or None in amounts or len(amounts) != 2 * len(dims):
-        d.fresh(node.out())
-        return
-    pairs = [amounts[2 * i : 2 * i + 2] for i in range(len(dims))]
-    d.set(node.out(), [s if pair == [0, 0] else total(d, [s, *pair]) for s, pair in zip(dims, pairs, strict=True)])  # type: ignore[list-item]
-
-
-@rule("MirrorPadGrad")
-def _pad_grad(d: Dimensions, node: Node) -> None:
-    dims, amounts = d.dims(node.inputs[0]), fixed(node.inputs[1])
-    if dims is None or amounts is None:
-        d.fresh(node.out())
-        return
-    d.set(node.out(), [total(d, [s, -amounts[2 * i] - amounts[2 * i + 1]]) if amounts[2 * i] + amounts[2 * i + 1] else s
-                       for i, s in enumerate(dims)])  # fmt: skip

@@ -167,7 +167,7 @@ def left_open(d: Dimensions) -> None:
         rows = [s for s in d.dims(node.inputs[0]) or () if follows_batch(s) and d.sizes.at(s) == 1]
         if len(rows) == 1 and unsettled(size) and d.sizes.at(size) == 1:
             if any(unsettled(s) and d.sizes.at(s) == 1 for s in made[: wanted.index(-1)]):
-                d.either[node] = None
+                d.untold.reshapes[node] = None
             d.sizes.tie(size, rows[0])
 
 

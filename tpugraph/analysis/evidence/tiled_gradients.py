@@ -118,10 +118,10 @@ def _tie_beginnings(d: Dimensions, alike: _Alike) -> None:
             if _begins_without_rows(d, tile):
                 d.sizes.tie(size, 1)
             elif gone is not None or rows == {False}:
-                d.untold.pop(tile, None)
+                d.untold.tiles.pop(tile, None)
                 d.sizes.tie(size, 1 if gone and axis in gone and rows != {False} else out)
             else:
-                d.untold[tile] = None
+                d.untold.tiles[tile] = None
 
 
 def _begins_without_rows(d: Dimensions, tile: Node) -> bool:

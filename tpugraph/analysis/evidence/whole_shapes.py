@@ -28,7 +28,7 @@ def whole_shapes(d: Dimensions) -> None:
             if found and (None not in found or (_taken_apart(tensor) and not _is_told_by_another(d, tensor, elements))):
                 _tie(d, tensor, elements, found)
                 if None in found and d.constants.choice(tensor.node.name) is None:
-                    d.coincident[tensor.node] = None
+                    d.untold.shapes[tensor.node] = None
         return
     before = _made_before(d, [tensor.node for tensor, _ in vectors])
     for tensor, elements in sorted(vectors, key=lambda vector: before[vector[0].node][0]):
