@@ -11,7 +11,7 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import constant_at
 from tpugraph.analysis.dimension_facts import Formula
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch
+from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ops.arithmetic import truncated_quotient
 
@@ -81,11 +81,17 @@ def _quotient(d: Dimensions, x: Size, y: Size) -> Size | None:
         return None if not (isinstance(x, int) and isinstance(y, int)) or not b else a // b
     if x == 0 or (isinstance(x, int) and isinstance(y, int)):
         return a // b
-    if not isinstance(y, int) and not follows_batch(x):
+    if not isinstance(y, int) and not follows_batch(x) and not _may_count(x):
         return None  # of another number of rows it need not be whole
     out = Unknown(a // b)
     d.sizes.product([x], [out, y])
     return out
+
+
+def _may_count(size: Size) -> bool:
+    """Whether a number was written as a whole one, as the number of elements of a shape that is folded is."""
+    origin = size.root().origin if isinstance(size, Unknown) else None
+    return known(size) is None and isinstance(origin, tuple) and not origin[0].dtype.floating
 
 
 def _floored(d: Dimensions, x: Size, y: Size) -> Size | None:
