@@ -203,14 +203,20 @@ DOUBTED = [
 def test_flags_settle_what_a_number_is_made_of(name: str) -> None:
     program = PROGRAMS[name]
     verdict, named = check(program, 2), constants_in_doubt(program, 2)
-    assert verdict.outcome in ("refused", "different"), str(verdict)
+    noted = (
+        name.startswith("rows_beside_their_number") and verdict.outcome == "different"
+    )  # named in the report, as two is anywhere
+    assert noted or verdict.outcome == "refused", str(verdict)
     assert named, "nothing names the constant"
     told = ("if it is a number of the model, it stays", "takes", "picks", "bins")
-    assert verdict.outcome == "different" or any(words in verdict.words for words in told)
+    assert noted or any(words in verdict.words for words in told)
     followed = check(program, 2, batch_constants=tuple(named))
     assert followed.outcome == "equal", str(followed)
     kept = check(program, 2, literals=tuple(named), kept=named)
-    assert kept.outcome in ("equal", "invalid"), str(kept)  # as many bins as before may be too few for the whole batch
+    fewer_bins = name.startswith(
+        "bins_of_keys"
+    )  # which other constants of the whole graph, the shapes of gradients, do not fit
+    assert kept.outcome == ("invalid" if fewer_bins else "equal"), str(kept)
 
 
 def test_a_table_as_long_as_a_batch_is_told_from_its_rows_by_a_flag() -> None:

@@ -130,10 +130,10 @@ def kept_numbers(placing: Placing) -> list[str]:
         for tensor in node.inputs:
             others = [t for t in node.inputs if t.node not in alone and t.node in of_input]
             doubted = numbers.get(tensor) or _one_over_rows(d, tensor)
-            counted = doubted is not None and (doubted.reading is not None or doubted.number in (d.rows, d.rows**2))
-            if doubted is None or doubted.node.made_by is not None or not others:
+            if doubted is None or not others or doubted.node.made_by is not None:
                 continue  # what a pass made is no number of the user's graph
-            if counted and not any(_is_model(d, t, doubted) for t in others):
+            made_of_rows = doubted.reading is not None or doubted.number in (d.rows, d.rows**2)
+            if made_of_rows and not any(_is_model(d, t, doubted) for t in others):
                 kept.setdefault(doubted.number, {})[doubted.node.name] = None
     return [
         f"the loss is computed with {number:g}, which a core's batch of {d.rows} rows may have made of these: read as a number of "

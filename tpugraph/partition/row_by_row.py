@@ -16,6 +16,9 @@ from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
 from tpugraph.support.errors import ConversionError
 
+_KEPT = frozenset({*ops.READS, *ops.VARIABLES})
+"""What gives the value of a variable, a ref variable being its own value."""
+
 
 def refuse_row_by_row(placing: Placing) -> None:
     """Refuse rows of a batch that are taken one by one, all of them: the whole batch has more.
@@ -52,7 +55,7 @@ def refuse_rows_kept(placing: Placing) -> None:
         if not isinstance(node, Node) or node.op not in ops.ELEMENTWISE or {one, other} != {ROWS, d.rows}:
             continue
         kept = [source_of(t).node for t in node.inputs if isinstance(placing.made(t), Replicate) and d.dims(t)]
-        if any(source.op in ops.READS or source.op in ops.VARIABLES for source in kept):
+        if any(source.op in _KEPT for source in kept):
             raise ConversionError(
                 f"'{node.name}' ({node.op}) computes rows of the batch with as many rows that a variable keeps: of the whole batch "
                 "there are more than it has", node=node, origin=placing.graph.source,

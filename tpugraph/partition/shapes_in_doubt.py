@@ -34,8 +34,7 @@ def refuse_coincident_shapes(placing: Placing, count: int) -> None:
 def _met(placing: Placing, constant: Node) -> Iterator[tuple[Node, int]]:
     """The nodes of the loss that compute with a number out of a shape, with that number."""
     d, forward = placing.d, leading_to_loss(placing.d)
-    of_input = placing.graph.descendants(placing.graph.of_type(*ops.INPUTS), data_only=True)
-    kept = placing.graph.descendants(placing.graph.of_type(*ops.VARIABLES), data_only=True)
+    values = placing.graph.descendants(placing.graph.of_type(*ops.INPUTS, *ops.VARIABLES), data_only=True)
     stack, seen = [constant.out()], {constant.out()}
     while stack:
         tensor = stack.pop()
@@ -48,7 +47,7 @@ def _met(placing: Placing, constant: Node) -> Iterator[tuple[Node, int]]:
                 if made not in seen:
                     seen.add(made)
                     stack.append(made)
-            elif node.op in ops.ELEMENTWISE and made.dtype.floating and (node in of_input or node in kept):
+            elif node.op in ops.ELEMENTWISE and made.dtype.floating and node in values:
                 yield from ((node, number) for number in _of_rows(d, tensor) if not _counts(d, node, use.index, number))
 
 
