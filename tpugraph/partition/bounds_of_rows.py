@@ -120,8 +120,8 @@ def refuse_rolls(placing: Placing) -> None:
         if shifts and beside:
             raise ConversionError(
                 f"'{node.name}' ({node.op}) moves what is no batch by {shifts[0]} places, '{beside[0].name}' ({beside[0].op}) puts "
-                f"it beside rows of the batch, and a core's batch has {d.rows} of them: if '{behind.name}' counts these, it grows with "
-                "the whole batch; if it is a number of the model, it does not", node=node, origin=placing.graph.source,
+                f"it beside rows of the batch, and a core's batch has {d.rows} of them: if '{behind.name}' counts these, it grows "
+                "with the whole batch; if it is a number of the model, it does not", node=node, origin=placing.graph.source,
                 fix=f"tf.shape(x)[0] in its place if it counts rows, --literals={behind.name} if it does not",
             )  # fmt: skip
 
