@@ -1,4 +1,4 @@
-"""Random training programs against TensorFlow alone: how many conversions are equal, different, refused, crashed.
+"""Random training programs against TensorFlow alone: how many conversions are equal, noted, refused, different, crashed.
 
     python tools/campaign.py --programs=200 --seed=1 --cores=2,4 --shrink
     python tools/campaign.py --named="bert|gan" --cores=1,4
@@ -6,8 +6,9 @@
 
 A program is drawn from a seed and its number, so that each can be had again alone; those that TensorFlow itself cannot
 compare (no finite numbers, no steady ones) are drawn anew. Each runs at every number of cores until one is not equal.
-With --shrink a failing program is printed again with all choices removed that its failure does not need. The programs run
-in a process of their own, which is ended where it hangs and started again where it dies.
+A named program is "noted" whose number may be of the rows or of the model, as the report says, and that is equal with the
+flag for it. With --shrink a failing program is printed again with all choices removed that its failure does not need. The
+programs run in a process of their own, which is ended where it hangs and started again where it dies.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 ENGINES = {"emulator": {}, "queues": {"queues": True}, "pjrt": {"engine": "pjrt", "platform": "cpu"}}
-OUTCOMES = ("equal", "different", "refused", "crashed", "invalid")
+OUTCOMES = ("equal", "noted", "refused", "different", "crashed", "invalid")
 _LIFETIME = 200  # programs; TensorFlow keeps some megabytes of each
 
 
@@ -38,11 +39,11 @@ def serve(connection: Connection, session: dict[str, Any]) -> None:
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
     warnings.simplefilter("ignore")
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # the compiler beside this file, whatever is installed
-    from programs import check, find  # loads TensorFlow: not in the process that waits
+    from programs import find, judged  # loads TensorFlow: not in the process that waits
 
     while True:
         program, cores = connection.recv()
-        verdict = check(find(program), cores, session=session)
+        verdict = judged(find(program), cores, session=session)
         connection.send((verdict.outcome, verdict.words))
 
 
@@ -111,7 +112,7 @@ def programs_of(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    """Runs the campaign; 0 where every program came out equal or refused."""
+    """Runs the campaign; 0 where every program came out equal, noted or refused."""
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     from programs import generated
 

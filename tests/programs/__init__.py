@@ -33,7 +33,7 @@ from . import (
     statistics,
     strings,
 )
-from .doubts import constants_in_doubt
+from .doubts import constants_in_doubt, judged
 from .harness import Verdict, check, plain, trace, unmoved, unsteady
 from .parts import PROGRAMS, Program
 
@@ -46,6 +46,7 @@ __all__ = [
     "constants_in_doubt",
     "find",
     "generated",
+    "judged",
     "made_of_rows",
     "named",
     "plain",
