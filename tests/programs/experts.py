@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import batch, column, floats, minimise, program, tf1, variable
+from .parts import batch, column, floats, minimise, program, tf1, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -46,3 +46,24 @@ def two_experts_for_each_row(rows: int) -> Any:
     gates = tf.scatter_nd(places, tf.reshape(tf.nn.softmax(best), [-1]), tf.shape(logits))
     even = spread(total(gates, 0)) + spread(total(tf.cast(gates > 0, tf.float32), 0))
     return minimise(mean(tf.square(column(mixed(x, gates, 4), 3) - y)) + 0.1 * even)
+
+
+@program(
+    doubtful=True, variants={"": {}, "open": {"drop_remainder": False}, "two_rows": {"rows": 2}, "more": {"more": 1}}
+)
+def slots_of_experts(rows: int, more: int = 0, **options: Any) -> Any:
+    """Each expert has as many slots as there are rows, and a row takes the next one: their number is a constant, as any is."""
+    x, chosen = batch(rows, floats(5), whole(3, seed=2), **options)
+    gates = tf.one_hot(chosen, 3)
+    place = tf.cast(total((tf.cumsum(gates, 0) - gates) * gates, 1), tf.int32)
+    slots = gates[:, :, None] * tf.one_hot(place, rows + more * rows // 4)[:, None, :]
+    made = tf.tanh(tf.einsum("nes,nd,edf->esf", slots, x, variable("experts", 3, 5, 4)))
+    return minimise(mean(tf.square(tf.einsum("nes,esf->nf", slots, made) - 1.0)))
+
+
+@program(doubtful=True, variants={"": {}, "three_rows": {"rows": 3}})
+def sums_of_runs(rows: int) -> Any:
+    """Rows that follow one another are added up until a mark begins the next run: there are as many runs as rows, at most."""
+    x, marks = batch(rows, floats(5), whole(2, seed=2))
+    runs = tf.cumsum(marks, exclusive=True)
+    return minimise(total(tf.square(tf.math.unsorted_segment_sum(x @ variable("k", 5, 4), runs, rows))) / 7.0)

@@ -132,6 +132,31 @@ def chosen_of_the_sorted(rows: int) -> Any:
     return minimise(mean(tf.square(column(x, 4))) * tf.reduce_max(tf.gather(tf.sort(y), numbers)))
 
 
+# --------------------------------------------------------------------------- places among the rows
+
+
+@program(variants={"": {}, "three_rows": {"rows": 3}, "one_row": {"rows": 1}})
+def weights_by_rank(rows: int) -> Any:
+    """A table with a weight for each place among the sorted rows."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    error = tf.square(column(x, 5) - y)
+    ranks = tf.math.invert_permutation(tf.argsort(error))
+    return minimise(mean(error * tf.gather(tf.range(rows, dtype=tf.float32) / 10.0, ranks)), sgd(0.02))
+
+
+@program(variants={"": {}, "three_rows": {"rows": 3}})
+def mark_of_the_largest_row(rows: int) -> Any:
+    x, y = batch(rows, floats(5), floats(seed=1))
+    return minimise(mean(tf.square(column(x, 5) - y) * (1.0 + tf.one_hot(tf.argmax(y), rows))))
+
+
+@program(variants={"": {}, "two_rows": {"rows": 2}})
+def sorted_rows_put_back(rows: int) -> Any:
+    x, y = batch(rows, floats(5), floats(seed=1))
+    back = tf.math.unsorted_segment_sum(column(x, 5), tf.argsort(y), rows)
+    return minimise(mean(tf.square(back - tf.sort(y))))
+
+
 # --------------------------------------------------------------------------- segments
 
 

@@ -23,7 +23,16 @@ op(
     axis=1,
     instead="the root of tf.reduce_sum of squares",
 )
-op("ArgMax ArgMin", dims="reduce", reduce_op=None, axis=1, differentiable=False, constants=(1,), fused=True)
+op(
+    "ArgMax ArgMin",
+    role="place_of_extreme",
+    dims="reduce",
+    reduce_op=None,
+    axis=1,
+    differentiable=False,
+    constants=(1,),
+    fused=True,
+)
 op("L2Loss", dims="... -> ", role="reduction")
 op(
     "BiasAddGrad",
@@ -108,7 +117,7 @@ op("NthElement", dims="...*, - -> ...")
 op("InTopK", dims="n*, n -> n", differentiable=False)
 op("InTopKV2", dims="n*, n, - -> n", differentiable=False)
 op("LowerBound UpperBound", dims="n*, nm -> nm")
-op("Cumsum", linear="0", axis=1, constants=(1,))
+op("Cumsum", role="running_sum", linear="0", axis=1, constants=(1,))
 op("Cumprod CumulativeLogsumexp", axis=1, constants=(1,))
 op("Bincount DenseBincount", linear="2", constants=(1,), bins=Bins(0))
 op("HistogramFixedWidth", bins=Bins(0), instead="tf.math.bincount of the bucket numbers with minlength and maxlength")

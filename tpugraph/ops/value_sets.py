@@ -138,6 +138,15 @@ LOOKUPS = with_role("pick", "read_rows")
 TOP_K = with_role("top_k")
 """Ops that take the largest elements."""
 
+PLACES_OF_EXTREMES = with_role("place_of_extreme")
+"""Ops that say along a dimension, which operand 1 names, where the largest element is, or the smallest."""
+
+RUNNING_SUMS = with_role("running_sum")
+"""Ops that add up, along the dimension that operand 1 names, the elements up to each one."""
+
+INVERSE_ORDERS = with_role("inverse_order")
+"""Ops that say of an order at which place each number stands."""
+
 FILLS = with_role("fill")
 """Ops that make a tensor of which all elements are one number."""
 

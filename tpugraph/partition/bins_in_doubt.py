@@ -1,32 +1,41 @@
-"""Rows that are put into as many bins as a constant says, by what is left when their numbers are divided by another one."""
+"""Rows that are put into as many bins as a constant says, by numbers that go up with the rows or with a constant that may."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeGuard
 
 import numpy as np
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.summed import summed
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Size, follows_batch
+from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import source_of
+from tpugraph.ir.walks import reached, source_of
 from tpugraph.partition.two_readings import constant_behind, in_doubt_alone, refusal_of
 
 _REMAINDERS = ops.computing(np.remainder, np.fmod)
 _SAME_PLACES = ops.SAME_NUMBERS | ops.SHAPED_ANEW
+_KEEPING = (
+    _SAME_PLACES | ops.IDENTITIES | ops.TRANSPOSES | ops.SLICES | ops.PICKS | ops.SUMS | ops.PACKS | ops.CONCATS
+    | ops.SPREADS | ops.computing(np.add, np.subtract, np.multiply, np.maximum, np.minimum)
+)  # fmt: skip
+"""Ops whose numbers go as far as those of their operands do, or further."""
 
 
 def refuse_bins(placing: Placing, count: int) -> None:
     """Refuse bins that are as many as a core's batch has rows, and numbers of them that go up to that: of more rows it may be more.
 
-    Where either is known to be a number of the model, so is the other.
+    Where either is known to be a number of the model, so is the other. Numbers that count rows go up with these by themselves.
 
     Raises:
         ConversionError: it names both constants, and the flags that settle them.
     """
     d = placing.d
+    _refuse_counted(placing, count)
     for node in placing.verdicts if d.rows > 1 else ():
         for numbers, told, bins in _bins(d, node):
             divided = source_of(numbers, _SAME_PLACES).node
@@ -47,6 +56,47 @@ def refuse_bins(placing: Placing, count: int) -> None:
                 f"{many}, and a core's batch has {d.rows} rows: if both follow them, they are {many * count} for the whole batch; if "
                 "they are numbers of the model, they stay",
             )  # fmt: skip
+
+
+def _refuse_counted(placing: Placing, count: int) -> None:
+    """Refuse a fixed number of bins for numbers that count rows: experts have slots for some rows, or for a share of them."""
+    d = placing.d
+    for node in placing.verdicts if d.rows > 1 else ():
+        for numbers, told, bins in _bins(d, node):
+            name = constant_behind(told).name
+            if not _is_open(bins, d) or d.constants.choice(name) is not None or not _count_rows(d, numbers):
+                continue
+            many = d.sizes.at(bins)
+            raise refusal_of(
+                placing, node, name, ("follows the rows", "does not"),
+                f"'{node.name}' ({node.op}) has {many} bins for numbers that count rows, of which a core's batch has {d.rows}: if "
+                f"'{name}' follows them, there are {many * count} bins for the whole batch; if it is a number of the model, there "
+                f"are {many}",
+            )  # fmt: skip
+
+
+def _is_open(size: Size, d: Dimensions) -> TypeGuard[Unknown]:
+    """Whether nothing says what a number of several bins is, or nothing but that what is made of it is of the batch."""
+    if not isinstance(size, Unknown) or size.value < 2:
+        return False
+    return known(size) is None or size.root() in d.defaulted or size.root() in d.sizes.presumed
+
+
+def _count_rows(d: Dimensions, numbers: Tensor) -> bool:
+    """Whether numbers are made of a sum over rows, or of sums up to each row: of more rows they go further."""
+    near = reached(
+        [numbers], lambda tensor: tensor.node.inputs if tensor.node.op in _KEEPING and not _counts(d, tensor) else ()
+    )
+    return any(_counts(d, tensor) for tensor in near)
+
+
+def _counts(d: Dimensions, tensor: Tensor) -> bool:
+    """Whether elements of rows are added up along the batch."""
+    node = tensor.node
+    if node.op not in ops.RUNNING_SUMS:
+        return node.op in ops.SUMS and summed(d, tensor) is not None
+    dims, axis = d.dims(node.inputs[0]), fixed(node.inputs[1])
+    return bool(dims) and bool(axis) and follows_batch(dims[axis[0]])  # type: ignore[index]
 
 
 def _bins(d: Dimensions, node: Node) -> Iterator[tuple[Tensor, Tensor, Size]]:

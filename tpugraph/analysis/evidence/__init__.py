@@ -32,7 +32,7 @@ from tpugraph.analysis.evidence.divisors import (
 )
 from tpugraph.analysis.evidence.factored_pairs import factored
 from tpugraph.analysis.evidence.loops_over_rows import counted_down, loop_limits
-from tpugraph.analysis.evidence.pairs_of_rows import columns_of_pairs, crossed, picked_by_number
+from tpugraph.analysis.evidence.pairs_of_rows import columns_of_pairs, crossed, picked_by_number, tables_by_place
 from tpugraph.analysis.evidence.reciprocals import (
     Factor,
     MadeNumber,
@@ -84,14 +84,14 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     by_number = divided if divisors else divided_safely
     by_sums = (divided_by_sums,) if divisors else ()
     again = (by_number,) if d.ones else ()  # only the reshapes told what a tile in front of a division begins with
-    strong = (placed_rows, picked_by_number, crossed, columns_of_pairs, factored,
+    strong = (placed_rows, tables_by_place, picked_by_number, crossed, columns_of_pairs, factored,
               joined_batches, spread_rows, tiled_rows, parts_of_tables, whole_shapes_of_one_row,
               flattened, regrouped, adjacent, unpadded, joined_batches,
               literal_factors, whole_shapes, literal_factors, whole_shapes, computed_shapes, kept_apart, spread_rows, tiled_rows,
               by_number, loop_limits, counted_down, taken_to_end,
               numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
-              placed_rows, picked_by_number, crossed, left_open, met_by_rows, summed_beside, numbered_rows, tiled_rows, by_number,
-              *by_sums, flattened_before_tiles)  # fmt: skip
+              placed_rows, tables_by_place, picked_by_number, crossed, left_open, met_by_rows, summed_beside, numbered_rows,
+              tiled_rows, by_number, *by_sums, flattened_before_tiles)  # fmt: skip
     for kinds in (strong, (written,), (reshaped,), (*again, outermost)):
         settled = _settled(d, kinds)
         while settled and d.ones:  # of one row, what a weaker kind settled may be what a stronger one waited for

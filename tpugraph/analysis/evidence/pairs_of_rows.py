@@ -15,7 +15,7 @@ from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import root, unsettled
 from tpugraph.analysis.sizes import ROWS, Size, Unknown, add, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import source_of
+from tpugraph.ir.walks import reached, source_of
 
 # --------------------------------------------------------------------------- lists of pairs
 
@@ -208,6 +208,54 @@ def _column(index: Tensor) -> tuple[Node, int] | None:
         return None
     columns = [begin[place] for axis, made, place in places(taken, 2) if axis == 1 and made is None and place >= 0]
     return (found, columns[0]) if columns and columns[0] >= 0 else None
+
+
+# --------------------------------------------------------------------------- what places among rows name
+
+_KEPT = _SAME_PLACES | ops.INVERSE_ORDERS
+"""Ops whose output holds each number of operand 0, or has a place for each."""
+
+
+def tables_by_place(d: Dimensions) -> None:
+    """What has as many places as there are rows, and is read by places among the rows, has one for each row of a batch.
+
+    Were it a number of the model, a row of a larger batch would have a place that is not there.
+    """
+    for node in d.order:
+        made = _places_among_rows(d, node)
+        for reader, size in _named_by(d, made[0]) if made is not None else ():
+            one = unsettled(size)
+            if made is not None and one is not None and one.value == d.sizes.at(made[1]):
+                d.sizes.tie(one, made[1])
+                d.reasons[one] = f"'{reader.name}' reads it by places among the rows, which '{node.name}' makes"
+
+
+def _places_among_rows(d: Dimensions, node: Node) -> tuple[Tensor, Size] | None:
+    """Where a node makes places among the rows of the batch, its output and how many rows there are; None of other nodes."""
+    axes: list[int] | None = [-1] if node.op in ops.TOP_K else None
+    if node.op in ops.PLACES_OF_EXTREMES:
+        axes = fixed(node.inputs[1])
+    dims = d.dims(node.inputs[0]) if axes else None
+    if not axes or not dims or not follows_batch(dims[axes[0]]):
+        return None
+    return node.out(1 if node.op in ops.TOP_K else 0), dims[axes[0]]
+
+
+def _named_by(d: Dimensions, places: Tensor) -> Iterator[tuple[Node, Size | None]]:
+    """The nodes that read something by places, or put something there, each with how many places that has."""
+    kept = reached(
+        [places], lambda t: (use.node.out() for use in t.node.uses(t.port) if not use.index and use.node.op in _KEPT)
+    )
+    for tensor in kept:
+        for reader, index in tensor.node.uses(tensor.port):
+            if reader not in d.nodes:
+                continue
+            if reader.op in ops.UNSORTED_SEGMENTS and index == 1:
+                yield from ((reader, size) for size in (d.dims(reader.out()) or ())[:1])
+            elif reader.op in ops.ONE_HOTS and index == 0:
+                yield from ((reader, size) for size in (d.elements(reader.inputs[1]) or ())[:1])
+            elif index == 1:
+                yield from ((reader, size) for numbers, size in _picks(d, reader) if numbers == tensor)
 
 
 # --------------------------------------------------------------------------- columns and diagonals
