@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -220,3 +221,29 @@ def step_put_in_front(rows: int, **options: Any) -> Any:
     x, y = batch(rows, floats(4, 3), floats(seed=1), **options)
     h = tf.pad(x * variable("scale", 3), [[0, 0], [1, 0], [0, 0]])
     return minimise(mean(tf.square(tf.reduce_sum(tf.tanh(tf.cumsum(h, 1)), [1, 2]) - y)))
+
+
+_PADDED: dict[str, Callable[[Any, Any, int], Any]] = {
+    "behind": lambda h, y, rows: tf.pad(h, [[0, rows]]) - 1.0,
+    "in_front": lambda h, y, rows: tf.pad(h, [[rows, 0]]) - 1.0,
+    "both": lambda h, y, rows: tf.pad(h, [[rows, 0]]) - tf.pad(y, [[0, rows]]),
+    "columns": lambda h, y, rows: tf.pad(h[:, None], [[0, 0], [0, rows]]) - 1.0,
+}
+
+
+@program(
+    doubtful=True,
+    variants={f"{name}_of_{rows}": {"made": made, "rows": rows} for name, made in _PADDED.items() for rows in (3, 4)},
+)
+def padded_by_the_rows(rows: int, made: Callable[[Any, Any, int], Any]) -> Any:
+    """A constant pads by as many places as there are rows, or by a number of the model."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    return minimise(mean(tf.square(made(column(x, 5), y, rows))))
+
+
+@program(variants={"": {}, "two_rows": {"rows": 2}, "in_front": {"front": True}})
+def padded_to_two_batches(rows: int, front: bool = False) -> Any:
+    """What a padded batch meets says that it was padded by the rows."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    padded = tf.pad(column(x, 5), [[rows, 0] if front else [0, rows]])
+    return minimise(mean(tf.square(padded - tf.concat([y, tf.square(y)], 0))))

@@ -82,6 +82,15 @@ class ConstantSizes:
             self._element(node, index, int(number), beside_multiples=multiples) for index, number in enumerate(numbers)
         ]
 
+    def paddings(self, node: Node) -> Elements:
+        """The numbers that a constant pads dimensions by; those that are no multiples of the rows follow no batch."""
+        numbers = [int(number) for number in constant(node).ravel().tolist()]
+        multiples = [self._rows > 1 and number > 0 and not number % self._rows for number in numbers]
+        return [
+            self._element(node, index, number, beside_multiples=True) if multiple else number
+            for index, (number, multiple) in enumerate(zip(numbers, multiples, strict=True))
+        ]
+
     def _element(self, node: Node, index: int, size: int, *, beside_multiples: bool) -> Size | None:
         """One number; beside multiples of the rows, one that is no multiple follows no batch unless nothing is settled."""
         chosen = self.choice(node.name)

@@ -102,6 +102,35 @@ def refuse_places_beside_rows(placing: Placing) -> None:
                 )  # fmt: skip
 
 
+def refuse_pads(placing: Placing, count: int) -> None:
+    """Refuse a number of places that are put beside rows of the batch, where it may be that of the rows itself.
+
+    Raises:
+        ConversionError: it names the constant, and the flags that settle it.
+    """
+    d = placing.d
+    for node, size, followed in _pads(placing):
+        if followed:
+            name = constant_behind(node.inputs[1]).name
+            raise refusal_of(
+                placing, node, name, ("counts rows", "does not"),
+                f"'{node.name}' ({node.op}) puts {size.value} places beside rows of the batch, and a core's batch has {d.rows} of "
+                f"them: if '{name}' counts these, there are {size.value * count} for the whole batch; if it is a number of the "
+                f"model, there are {size.value}",
+            )  # fmt: skip
+
+
+def _pads(placing: Placing) -> Iterator[tuple[Node, Unknown, bool]]:
+    """Where dimensions are padded by a number in doubt: the node, the number, and whether a dimension with the batch is."""
+    d = placing.d
+    for node in placing.verdicts if d.rows > 1 else ():
+        amounts = d.elements(node.inputs[1]) if node.op in ops.PADS else None
+        if not amounts or d.constants.choice(constant_behind(node.inputs[1]).name) is not None:
+            continue
+        axes = {*d.axes(node.inputs[0]), *d.axes(node.out())}
+        yield from ((node, size, place // 2 in axes) for place, size in enumerate(amounts) if d.in_doubt(size))
+
+
 def refuse_rolls(placing: Placing) -> None:
     """Refuse a number of places by which something without a batch is rolled, where it may be that of the rows that are put there.
 
@@ -208,6 +237,12 @@ def literal_bounds(placing: Placing) -> list[str]:
         f"batch: read as a number of the model; --batch_constants={share.constant.name} if it grows with the batch, "
         f"--literals={share.constant.name} if it does not"
         for share in _shares(placing)
+    }  # fmt: skip
+    found |= {
+        (name := constant_behind(node.inputs[1]).name): f"'{node.name}' ({node.op}) pads by {size.value}, and a core's batch has "
+        f"{placing.d.rows} rows: read as a number of the model; --batch_constants={name} if it counts rows, --literals={name} if "
+        "it does not"
+        for node, size, _ in _pads(placing)
     }  # fmt: skip
     return list(found.values())
 

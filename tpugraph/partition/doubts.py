@@ -14,7 +14,13 @@ from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
 from tpugraph.partition.bins_in_doubt import refuse_bins
-from tpugraph.partition.bounds_of_rows import refuse_bounds, refuse_places_beside_rows, refuse_rolls, refuse_shares
+from tpugraph.partition.bounds_of_rows import (
+    refuse_bounds,
+    refuse_pads,
+    refuse_places_beside_rows,
+    refuse_rolls,
+    refuse_shares,
+)
 from tpugraph.partition.numbered_constants import refuse_own_rows
 from tpugraph.partition.numbers_met import refuse_met_numbers
 from tpugraph.partition.numbers_of_rows import (
@@ -52,6 +58,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     _refuse_regrouped(placing)
     refuse_pairs(placing, count)
     refuse_bins(placing, count)
+    refuse_pads(placing, count)
     refuse_bounds(placing)
     refuse_places_beside_rows(placing)
     refuse_rolls(placing)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
-from tpugraph.analysis.dimension_facts import Dims
+from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, Unknown
-from tpugraph.ir import Node
+from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
 
 
 @rule("ExpandDims")
@@ -229,18 +230,25 @@ def _split(d: Dimensions, node: Node) -> None:
 
 @rule("Pad PadV2 MirrorPad")
 def _pad(d: Dimensions, node: Node) -> None:
-    dims, amounts = d.dims(node.inputs[0]), d.elements(node.inputs[1])
+    dims, amounts = d.dims(node.inputs[0]), paddings(d, node.inputs[1])
     d.tie(
         d.dims(node.inputs[1]), None if dims is None else (len(dims), 2)
     )  # how many dimensions there are is no number of rows
-    numbers = fixed(node.inputs[1]) if amounts is None else None
-    if numbers is not None:
-        amounts = list(numbers)
     if dims is None or amounts is None or None in amounts or len(amounts) != 2 * len(dims):
         d.fresh(node.out())
         return
     pairs = [amounts[2 * i : 2 * i + 2] for i in range(len(dims))]
     d.set(node.out(), [s if pair == [0, 0] else total(d, [s, *pair]) for s, pair in zip(dims, pairs, strict=True)])  # type: ignore[list-item]
+
+
+def paddings(d: Dimensions, tensor: Tensor) -> Elements | None:
+    """The numbers that dimensions are padded by, two for each, one dimension after the other."""
+    found = d.elements(tensor)
+    if found is None and fixed(tensor) is not None:
+        behind = source_of(tensor, ops.IDENTITIES | ops.ENTER)
+        d.set_elements(behind, d.constants.paddings(behind.node))
+        found = d.elements(behind) or fixed(tensor)  # type: ignore[assignment]
+    return found
 
 
 @rule("MirrorPadGrad")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant_at, fixed
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
-from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
+from tpugraph.analysis.dimension_rules.reshaping_ties import paddings, shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, total
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
@@ -43,7 +45,7 @@ def _slice(d: Dimensions, node: Node) -> None:
         elif asked is not None and start is not None and d.sizes.at(whole) >= 0:
             d.sizes.sum([whole], [made[axis], start])
     elements = d.elements(source)
-    if elements is not None and begin and size and isinstance(begin[0], int):
+    if elements is not None and begin and size and isinstance(begin[0], int) and len(dims) == 1:
         count = d.sizes.at(size[0]) if size[0] is not None else -1
         d.set_elements(out, elements[begin[0] : begin[0] + count if count >= 0 else None])
     elif begin and size:
@@ -55,6 +57,8 @@ def _of_matrix(d: Dimensions, source: Tensor, begin: Elements, size: Elements) -
     value = constant_at(source)
     if value is None or value.ndim != 2 or value.dtype.kind != "i" or None in (*begin, *size):
         return None
+    if any(use.node.op in ops.PADS and use.index == 1 for use in source.node.uses()):
+        value = np.array(paddings(d, source), object).reshape(value.shape)
     first, count = ([d.sizes.at(number) for number in numbers] for numbers in (begin, size))  # type: ignore[arg-type]
     ends = (None if many == -1 else start + many for start, many in zip(first, count, strict=True))
     return list(value[tuple(map(slice, first, ends))].ravel().tolist())
