@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -177,6 +178,21 @@ def pairs_of_two_rows(rows: int) -> Any:
     rest = tf.reshape(tf.tanh(p[:, None] - 0.5 * y[None]), [-1])[1:]
     others = tf.reshape(tf.reshape(rest, [rows - 1, rows + 1])[:, :-1], [rows, rows - 1])
     return minimise(mean(tf.square(total(others, 1) - y)))
+
+
+_REST: dict[str, Callable[[Any, int], Any]] = {
+    "shifted": lambda s, rows: tf.reshape(s[1:], [rows, rows - 1]),
+    "in_twos": lambda s, rows: tf.reshape(s[:, :-1], [rows * (rows - 1) // 2, 2]),
+    "doubled": lambda s, rows: tf.reshape(tf.concat([s, s], 1)[1:], [rows, 2 * (rows - 1)]),
+}
+
+
+@program(variants={f"{name}_of_{rows}": {"rest": rest, "rows": rows, "doubtful": rows < 5} for name, rest in _REST.items()
+                   for rows in (2, 3, 4, 5) if (name, rows) != ("doubled", 5)})  # fmt: skip
+def rest_of_all_pairs(rows: int, rest: Callable[[Any, int], Any]) -> Any:
+    """Of few rows, several numbers of them are the numbers that what is left of their pairs is reshaped to."""
+    p, y, _ = regression(rows)
+    return minimise(mean(tf.square(total(rest(tf.tanh(p[:, None] - y[None]), rows), 1))))
 
 
 @program(variants={"": {}, "two_rows": {"rows": 2}, "as_many_steps": {"rows": 4}}, rows=3)

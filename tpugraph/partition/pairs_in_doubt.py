@@ -8,7 +8,7 @@ from typing import TypeGuard
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.factored_pairs import factors_of_pairs
+from tpugraph.analysis.evidence.factored_pairs import factors_of_pairs, is_open
 from tpugraph.analysis.evidence.pairs_of_rows import picks_by_number, repeated
 from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placing import Placing
@@ -49,13 +49,15 @@ def _refuse_factors(placing: Placing, nodes: list[Node]) -> None:
         if shape is None or -1 in (fixed(shape.out()) or [-1]) or d.constants.choice(shape.name) is not None:
             continue
         for pair in pairwise(d.dims(node.out()) or ()):
-            factors = factors_of_pairs(d, pair, pair)
-            if factors is None or [known(size) for size in pair] == [*factors]:
+            before = [*pairwise(d.dims(node.inputs[0]) or ())]
+            found = next(filter(None, (factors_of_pairs(d, whole, pair) for whole in (*before, pair))), [])
+            sure = any(isinstance(known(size), int) and not is_open(d, size) for size in pair)
+            if sure or not found or found == [tuple(map(known, pair))]:
                 continue
+            words = ", or ".join(f"{first} and {second}" for first, second in found)
             raise ConversionError(
                 f"'{node.name}' reshapes what is left of all pairs of rows to {[d.sizes.at(size) for size in pair]}: these are "
-                f"{factors[0]} and {factors[1]} for b rows, of which a core's batch has {d.rows}, or one of them is a number of "
-                "the model", node=node, origin=placing.graph.source,
+                f"{words} for b rows, of which a core's batch has {d.rows}", node=node, origin=placing.graph.source,
                 fix=f"compute the numbers of '{shape.name}' that follow the rows from tf.shape of a feature",
             )  # fmt: skip
 
