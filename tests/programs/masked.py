@@ -40,6 +40,10 @@ _TAKEN: dict[str, _Taken] = {
     "joined_twice": lambda e, m, x: (
         tf.concat([marked(e, m), others(e, m)], 0) * tf.concat([marked(x, m), others(x, m)], 0)[:, 1]
     ),
+    "in_front_of_all": lambda e, m, x: tf.concat([marked(e, m), e], 0),
+    "behind_all": lambda e, m, x: tf.concat([e, marked(e, m)], 0),
+    "in_front_of_two_batches": lambda e, m, x: tf.concat([marked(e, m), tf.concat([e, 2 * e], 0)], 0),
+    "in_front_of_columns": lambda e, m, x: tf.concat([marked(e, m), tf.reshape(x[:, :2] * e[:, None], [-1])], 0),
     "weighted_by_place": lambda e, m, x: marked(e, m) * real(tf.range(tf.size(marked(e, m)))),
     "pairs": lambda e, m, x: marked(e, m)[:, None] - others(e, m)[None],
     "pairs_by_expand_dims": lambda e, m, x: tf.expand_dims(marked(e, m), 1) - tf.expand_dims(others(e, m), 0),

@@ -57,7 +57,10 @@ def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if any(isinstance(inputs[i], Entries) for i in data):
         in_front = axis is None or axis[0] % max(p.rank(node.inputs[data[0]]), 1) == 0
         parts = [inputs[i] for i in data]
-        if in_front and any(map(holds_entries, parts)) and not joined_in_any_order(p, node, parts):
+        several = any(
+            isinstance(part, Shard) and part.outer * part.inner > 1 for part in parts
+        )  # a gradient can't tell them apart
+        if in_front and any(map(holds_entries, parts)) and (several or not joined_in_any_order(p, node, parts)):
             return p.everywhere(node, inputs, "joins entries of the whole batch with others")
         return Verdict([next(s for s in inputs if isinstance(s, Entries))])
     parts = [inputs[i] for i in data]

@@ -22,7 +22,7 @@ from tpugraph.analysis.placements import (
     holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
-from tpugraph.analysis.sizes import Known, Poly, add, depends_on_data, divide, follows_batch
+from tpugraph.analysis.sizes import ROWS, Known, Poly, add, depends_on_data, divide, follows_batch
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached, source_of
 
@@ -56,7 +56,9 @@ _COUNTS = Entries("shape")
 def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if holds_entries(inputs[0]):
         if source_of(node.inputs[1]).node.op in ops.CONCAT_OFFSETS:
-            return Verdict([inputs[0]], why="one of the parts that this core put together")
+            part = p.dims(node.out())
+            own = Shard(0) if part and part[0] == ROWS else inputs[0]
+            return Verdict([own], why="one of the parts that this core put together")
         whole = keeps_entries(node, p.rank(node.inputs[0]))
         return Verdict([inputs[0]]) if whole else p.everywhere(node, inputs, _SOME_ENTRIES)
     if isinstance(inputs[0], Entries):
