@@ -234,6 +234,18 @@ def test_a_table_as_long_as_a_batch_is_told_from_its_rows_by_a_flag() -> None:
     assert check(made_of_rows.places_among_borders, 2, rows=3).outcome == "equal"
 
 
+def test_a_flag_that_contradicts_the_graph_is_refused() -> None:
+    """Of three rows, three more states than labels are tiled: said to be the rows, nothing fits."""
+    build = PROGRAMS["transcription_dense"]
+    verdict = check(build, 2, rows=3)
+    assert verdict.outcome == "refused", str(verdict)
+    tiled = "ctc_loss_dense/Tile/multiples"
+    assert check(build, 2, rows=3, literals=(tiled,)).outcome == "equal"
+    verdict = check(build, 2, rows=3, batch_constants=(tiled,))
+    assert verdict.outcome == "refused", str(verdict)
+    assert "the sizes of the graph contradict each other" in verdict.words
+
+
 @pytest.mark.parametrize("taken", made_of_rows.ROWS_TAKEN)
 @pytest.mark.parametrize("rows", [2, 4])
 def test_gradients_of_single_rows_are_refused(taken: str, rows: int) -> None:

@@ -19,7 +19,7 @@ from tpugraph.compiler import preconditions, serving_input
 from tpugraph.compiler.recording import Recording
 from tpugraph.compiler.report_facts import collectives, lookups, notes_of, plain_name, reduction, step_order, tables
 from tpugraph.ir import Graph, graphdef
-from tpugraph.partition import one_row
+from tpugraph.partition.two_readings import misread
 from tpugraph.passes import PASSES, PIPELINES
 from tpugraph.roles import evaluation_roles, prediction_roles
 from tpugraph.roles.findings import Roles
@@ -183,8 +183,8 @@ def _convert(
     try:
         shapes.check(graph)
     except GraphError as error:
-        if (graph.kept(Partitioned) or Partitioned()).rows == 1 and options.num_replicas > 1:
-            raise one_row.refusal(error.fault, error.node, graph.source) from error
+        if (told := misread(error, graph, options.num_replicas, options.batch_constants)) is not None:
+            raise told from error
         raise
     graph.imported = None
     graph_def = graphdef.to_graph_def(graph)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Unknown
-from tpugraph.ir import Node, Tensor
+from tpugraph.analysis.step import Partitioned
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import source_of
-from tpugraph.support.errors import ConversionError
+from tpugraph.partition import one_row
+from tpugraph.support.errors import ConversionError, GraphError
 
 
 def refusal_of(placing: Placing, node: Node, name: str, readings: tuple[str, str], fault: str) -> ConversionError:
@@ -18,6 +20,19 @@ def refusal_of(placing: Placing, node: Node, name: str, readings: tuple[str, str
     return ConversionError(
         fault, node=node, origin=placing.graph.source,
         fix=f"--batch_constants={name} if it {readings[0]}, --literals={name} if it {readings[1]}",
+    )  # fmt: skip
+
+
+def misread(error: GraphError, graph: Graph, cores: int, named: Sequence[str]) -> ConversionError | None:
+    """What is wrong where TensorFlow refuses a converted graph: one row, or constants that were said to follow the rows."""
+    if (graph.kept(Partitioned) or Partitioned()).rows == 1 and cores > 1:
+        return one_row.refusal(error.fault, error.node, graph.source)
+    if not named:
+        return None
+    return ConversionError(
+        f"with --batch_constants={','.join(named)} the sizes of the graph contradict each other: {error.fault}",
+        node=error.node, origin=graph.source,
+        fix="name only constants that follow the rows, and all of those that are made of them; numbers of the model go to --literals",
     )  # fmt: skip
 
 
