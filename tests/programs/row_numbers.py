@@ -144,6 +144,13 @@ def weights_by_rank(rows: int) -> Any:
     return minimise(mean(error * tf.gather(tf.range(rows, dtype=tf.float32) / 10.0, ranks)), sgd(0.02))
 
 
+@program(variants={f"of_{rows}": {"rows": rows} for rows in (2, 3, 4, 5)} | {"open": {"drop_remainder": False}})
+def weights_on_a_line(rows: int, **options: Any) -> Any:
+    """As many points of a line as there are rows: TensorFlow computes them with two rows fewer."""
+    x, y = batch(rows, floats(5), floats(seed=1), **options)
+    return minimise(mean(tf.square(column(x, 5) - y) * tf.linspace(0.0, 1.0, tf.shape(x)[0])), sgd(0.02))
+
+
 @program(variants={"": {}, "three_rows": {"rows": 3}})
 def mark_of_the_largest_row(rows: int) -> Any:
     x, y = batch(rows, floats(5), floats(seed=1))
@@ -174,6 +181,15 @@ def segments_of_rows(rows: int, **options: Any) -> Any:
     values, owners, y = flat(rows, **options)
     spread = tf.math.segment_max(values, owners) - tf.math.segment_mean(values, owners)
     return minimise(mean(tf.square(spread - y)))
+
+
+@program(variants={"": {}, "open": {"drop_remainder": False}, "three_rows": {"rows": 3}})
+def means_of_entries_of_rows(rows: int, **options: Any) -> Any:
+    """The mean of the entries of each row, however many it has: TensorFlow puts its number of rows in a new dimension."""
+    x, y = batch(rows, floats(5), floats(seed=1), **options)
+    found = tf.where(x > -1.0)
+    means = tf.math.unsorted_segment_mean(tf.gather_nd(x * variable("k", 5), found), found[:, 0], tf.shape(x)[0])
+    return minimise(mean(tf.square(means - y)))
 
 
 @program()

@@ -286,8 +286,8 @@ class Relations:
 
 
 def _alike(one: Unknown, other: Unknown) -> bool:
-    """Whether two unknowns have one value, and both are written in the graph: they may be halves of the rows."""
-    return one.value == other.value and None not in (one.root().origin, other.root().origin)
+    """Whether two unknowns have one value, and both are written in the graph, none is computed: they may be halves of the rows."""
+    return one.value == other.value and None not in (one.origin, other.origin)
 
 
 def values(sizes: Iterable[Size], relations: Relations) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from tpugraph.analysis.broadcast_sizes import broadcast
 from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.size_arithmetic import COMPUTED, difference, formula, product
 from tpugraph.analysis.dimensions import Dimensions, rule
-from tpugraph.analysis.sizes import Size, known
+from tpugraph.analysis.sizes import Poly, Size, Unknown, known
 from tpugraph.ir import Node, Tensor
 
 # --------------------------------------------------------------------------- factors
@@ -129,6 +129,9 @@ def _arithmetic(d: Dimensions, node: Node, out: Tensor) -> None:
     if node.op in _EQUALITIES:
         _compared(d, node)
         return
+    if node.op in ops.ORDERINGS:
+        _ordered(d, node)
+        return
     elements = d.elements(node.inputs[0]) if node.op in _NEGATIVES and not out.dtype.floating else None
     if elements is not None:
         d.set_elements(out, [None if one is None else difference(d, 0, one) for one in elements])
@@ -153,6 +156,22 @@ def _compared(d: Dimensions, node: Node) -> None:
         for x, y in zip(a, b, strict=True):
             if x is not None and y is not None and d.sizes.at(x) == d.sizes.at(y):
                 d.sizes.tie(x, y)
+
+
+def _ordered(d: Dimensions, node: Node) -> None:
+    """A size is never below zero, however many rows there are."""
+    small, large, inclusive = ops.ORDERINGS[node.op]
+    below, sizes = d.elements(node.inputs[small]), d.elements(node.inputs[large])
+    if inclusive and below == [0] and sizes and all(map(_is_never_negative, sizes)):
+        d.set_level(node.out(), True)
+
+
+def _is_never_negative(size: Size | None) -> bool:
+    """Whether a number is none that is computed by a difference, which may be one."""
+    if isinstance(size, Unknown) and known(size) is None:
+        return isinstance(size.origin, tuple) and size.value >= 0
+    found = None if size is None else known(size)
+    return found is not None and min(found.c if isinstance(found, Poly) else (found,)) >= 0
 
 
 def _levels(d: Dimensions, node: Node, out: Tensor) -> None:

@@ -83,6 +83,9 @@ def _strided_slice(d: Dimensions, node: Node) -> None:
     if elements is None:
         d.set_level(out, d.level(source))
         return
+    if hands_all_on(node) and set(fixed(node.inputs[3]) or ()) <= {1}:  # in a new dimension, perhaps
+        d.set_elements(out, elements)
+        return
     begin, end, step = (d.numbers(t) for t in node.inputs[1:4])
     masks = {k: int(node.attr(f"{k}_mask", 0)) for k in ("begin", "end", "shrink_axis", "new_axis", "ellipsis")}
     if begin is None or end is None or step is None or masks["new_axis"] or masks["ellipsis"] or len(begin) != 1:
