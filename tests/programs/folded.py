@@ -156,6 +156,13 @@ def halves_beside_each_other(rows: int) -> Any:
     return minimise(mean(tf.square(h[: rows // 2] - h[rows // 2 :])))
 
 
+@program(doubtful=True, variants={"": {}, "six_rows": {"rows": 6}})
+def rows_behind_the_first_two(rows: int) -> Any:
+    """Of four rows two are left, which does not make two the half of the rows."""
+    h = dense(batch(rows, floats(4)), 4, 3, "h", tf.tanh)
+    return minimise(mean(tf.square(h[2:])) + mean(tf.square(h)))
+
+
 @program()
 def hardest_negatives(rows: int) -> Any:
     """Three negatives for each positive, as many as the data say."""

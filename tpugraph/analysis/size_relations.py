@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from fractions import Fraction
 
-from tpugraph.analysis.sizes import (
-    ROWS,
-    Known,
-    Poly,
-    Size,
-    Unknown,
-    add,
-    divide,
-    follows_batch,
-    known,
-    poly,
-    times,
-)
+from tpugraph.analysis.sizes import ROWS, Known, Poly, Size, Unknown, add, divide, follows_batch, known, poly, times
 
 Computation = Callable[[Sequence[int]], int]
 """What a graph computes of some numbers."""
@@ -100,7 +88,11 @@ class Relations:
 
     def sum(self, left: Sequence[Size], right: Sequence[Size]) -> None:
         """The sums of both sides are equal."""
-        self._relate("sum", left, right)
+        one, other = ([size for size in side if size != 0] for side in (left, right))
+        if len(one) == len(other) == 1:
+            self.tie(one[0], other[0])
+        else:
+            self._relate("sum", left, right)
 
     def quotient(self, out: Size, size: Size, by: Size) -> None:
         """One size is another divided by a third, and the remainder left out."""
@@ -147,11 +139,11 @@ class Relations:
         self._presuming = True
         self.tie(size, self.at(size))
 
-    def even_parts(self, *, batches: bool = False) -> None:
+    def even_parts(self, among: Container[Size] | None = None) -> None:
         """Unknown addends of one value that make up a size of the batch are equal parts of it.
 
         Args:
-            batches: only where each part is a whole batch then, of as many rows as the addends say.
+            among: those that may be; if None, only where each part is a whole batch, of as many rows as the addends say.
         """
         for kind, left, right, _ in self._pending:
             for whole, parts in ((left, right), (right, left)) if kind == "sum" else ():
@@ -159,7 +151,9 @@ class Relations:
                 if not isinstance(value, Poly) or len(parts) < 2 or any(known(p) is not None for p in parts):
                     continue
                 share = divide(value, len(parts))
-                if batches and (share != ROWS or self.at(parts[0]) != self.rows):
+                if among is None and (share != ROWS or self.at(parts[0]) != self.rows):
+                    continue
+                if among is not None and any(isinstance(p, Unknown) and p.root() not in among for p in parts):
                     continue
                 if len({self.at(p) for p in parts}) == 1 and isinstance(share, Poly):
                     for part in parts:
@@ -286,8 +280,8 @@ class Relations:
 
 
 def _alike(one: Unknown, other: Unknown) -> bool:
-    """Whether two unknowns have one value, and both are written in the graph, none is computed: they may be halves of the rows."""
-    return one.value == other.value and None not in (one.origin, other.origin)
+    """Whether two unknowns have one value, and both are written in constants of the graph: they may be halves of the rows."""
+    return one.value == other.value and all(isinstance(size.root().origin, tuple) for size in (one, other))
 
 
 def values(sizes: Iterable[Size], relations: Relations) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import math
 from tpugraph import ops
 from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import final, root, unsettled
+from tpugraph.analysis.evidence.summed import final, leading_to_loss, root, unsettled
 from tpugraph.analysis.size_relations import values
 from tpugraph.analysis.sizes import ROWS, Poly, Size, follows_batch, known, times
 
@@ -174,12 +174,17 @@ def literal_factors(d: Dimensions) -> None:
 
 def joined_batches(d: Dimensions) -> None:
     """Parts of as many rows as the batch has that make up as many batches as there are parts are a batch each."""
-    d.sizes.even_parts(batches=True)
+    d.sizes.even_parts()
 
 
 def even_parts(d: Dimensions) -> None:
-    """Parts of one size that make up a number of rows together hold as many of them each."""
-    d.sizes.even_parts()
+    """Parts of one size that make up a number of rows together hold as many of them each, where the loss is made of both numbers.
+
+    What a slice leaves is no part that is written, but in its gradient: what it begins behind may be a number of the model.
+    """
+    forward = leading_to_loss(d)
+    constants = (t for t in d._elements if t.node.op in ops.CONSTANTS and (t.node in forward or not forward))
+    d.sizes.even_parts(among={root(size) for t in constants for size in d._elements[t] or () if size is not None})
 
 
 def outermost(d: Dimensions) -> None:
