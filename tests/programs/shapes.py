@@ -247,3 +247,25 @@ def padded_to_two_batches(rows: int, front: bool = False) -> Any:
     x, y = batch(rows, floats(5), floats(seed=1))
     padded = tf.pad(column(x, 5), [[rows, 0] if front else [0, rows]])
     return minimise(mean(tf.square(padded - tf.concat([y, tf.square(y)], 0))))
+
+
+_GROUPS: dict[str, dict[str, Any]] = {
+    "two": {"shape": [-1, 2]}, "two_of_six": {"shape": [-1, 2], "rows": 6}, "four_of_eight": {"shape": [-1, 4], "rows": 8},
+    "two_in_front": {"shape": [2, -1]}, "four": {"shape": [-1, 4], "doubtful": True},
+}  # fmt: skip
+
+
+@program(variants={f"{name}_open": {"open_": True, **group} for name, group in _GROUPS.items()} | {
+    name: {**group, "doubtful": name != "two_of_six"} for name, group in _GROUPS.items()})  # fmt: skip
+def groups_of_rows(rows: int, shape: list[int], open_: bool = False) -> Any:
+    """The worst of some rows: of an open batch the number of groups is what is left open; of a closed one the other may be half."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=not open_)
+    return minimise(mean(tf.reduce_max(tf.reshape(tf.square(column(x, 5) - y), shape), 1)))
+
+
+@program(variants={"": {}, "open": {"drop_remainder": False}})
+def pairs_of_columns(rows: int, **options: Any) -> Any:
+    """Two of four columns, of four rows: each row is taken apart by itself."""
+    x, y = batch(rows, floats(4), floats(seed=1), **options)
+    pairs = tf.reshape(tf.tanh(x * variable("scale", 4)), [-1, 2])
+    return minimise(mean(tf.square(tf.reduce_sum(tf.reshape(tf.reduce_max(pairs, 1), [-1, 2]), 1) - y)))

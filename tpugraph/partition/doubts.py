@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss
+from tpugraph.analysis.placements import Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, follows_batch, known
 from tpugraph.ir import Node
@@ -39,6 +41,7 @@ from tpugraph.partition.row_by_row import (
     refuse_rows_kept,
 )
 from tpugraph.partition.shapes_in_doubt import refuse_coincident_shapes
+from tpugraph.partition.two_readings import refusal_of
 from tpugraph.support.errors import ConversionError
 
 
@@ -55,6 +58,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_rows_kept(placing)
     refuse_fixed_segments(placing)
     refuse_open_segments(placing)
+    _refuse_beside_left_open(placing, count)
     _refuse_regrouped(placing)
     refuse_pairs(placing, count)
     refuse_bins(placing, count)
@@ -170,6 +174,35 @@ def _refuse_regrouped(placing: Placing) -> None:
             "nothing says", node=node, origin=placing.graph.source,
             fix=f"write -1 in '{shape.name}' for the one that does, or compute it from tf.shape of a feature",
         )  # fmt: skip
+
+
+def _refuse_beside_left_open(placing: Placing, count: int) -> None:
+    """Refuse a reshape of rows to a dimension that is left open and to a number that may be all of the rows, or half of them."""
+    d, forward = placing.d, leading_to_loss(placing.d)
+    for node in placing.verdicts if d.rows > 2 else ():
+        shape = source_of(node.inputs[1]).node if node in forward and node.op in ops.RESHAPES else None
+        wanted = fixed(node.inputs[1]) if shape is not None else None
+        if shape is None or not wanted or wanted.count(-1) != 1 or len(wanted) != 2 or not d.axes(node.inputs[0]):
+            continue
+        number, left = max(wanted), d.sizes.at((d.dims(node.out()) or (0, 0))[wanted.index(-1)])
+        half = 2 * number == d.rows and not d.constants.opened and not _keeps_rows_apart(placing, node, wanted)
+        if d.constants.choice(shape.name) is not None or not (half or (number == d.rows and left == 1)):
+            continue
+        raise refusal_of(
+            placing, node, shape.name, ("follows the rows", "does not"),
+            f"'{node.name}' reshapes rows to {wanted}, and a core's batch has {d.rows} rows: if {number} is "
+            f"{'half of them' if half else 'their number'}, it is {number * count} for the whole batch; if it is a number of the "
+            "model, it stays",
+        )  # fmt: skip
+
+
+def _keeps_rows_apart(placing: Placing, node: Node, wanted: list[int]) -> bool:
+    """Whether a reshape to a number behind a dimension that is left open takes each row apart by itself."""
+    d, rows = placing.d, placing.read(node.inputs[0])
+    dims = d.dims(node.inputs[0]) or ()
+    if wanted[0] != -1 or not isinstance(rows, Shard):
+        return False
+    return math.prod(d.sizes.at(size) for size in dims[rows.axis + 1 :]) * rows.inner % wanted[1] == 0
 
 
 def literal_reshapes(placing: Placing) -> list[str]:

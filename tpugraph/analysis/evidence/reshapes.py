@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import final, leading_to_loss, root, unsettled
 from tpugraph.analysis.size_relations import values
-from tpugraph.analysis.sizes import ROWS, Poly, Size, follows_batch, known, times
+from tpugraph.analysis.sizes import ROWS, Known, Poly, Size, follows_batch, known, times
 
 
 def regrouped(d: Dimensions) -> None:
@@ -185,6 +186,33 @@ def even_parts(d: Dimensions) -> None:
     forward = leading_to_loss(d)
     constants = (t for t in d._elements if t.node.op in ops.CONSTANTS and (t.node in forward or not forward))
     d.sizes.even_parts(among={root(size) for t in constants for size in d._elements[t] or () if size is not None})
+
+
+def beside_left_open(d: Dimensions) -> None:
+    """A number that is written beside the dimension that a reshape of rows leaves open is one of the model.
+
+    None is a multiple of the rows, and of a batch whose rows the graph knew when it was built none is the half of them.
+    """
+    for node in d.order if d.rows > 1 else ():
+        wanted, made = (
+            fixed(node.inputs[1]) if node.op in ops.RESHAPES else None,
+            d.dims(node.out()) if node.outputs else None,
+        )
+        if wanted is None or made is None or wanted.count(-1) != 1 or len(wanted) != len(made):
+            continue
+        whole = [known(size) for size in d.dims(node.inputs[0]) or ()]
+        if None in whole or not _is_of_rows(times(*(size for size in whole if size is not None))):
+            continue
+        for number, size in zip(wanted, made, strict=True):
+            one = unsettled(size)
+            half = 2 * number == d.rows and not d.constants.opened
+            if one is not None and number > 1 and number % d.rows and not half:
+                d.sizes.tie(one, number)
+
+
+def _is_of_rows(size: Known) -> bool:
+    """Whether a number of elements is so many times the rows."""
+    return isinstance(size, Poly) and len(size.c) == 2 and size.c[0] == 0
 
 
 def outermost(d: Dimensions) -> None:
