@@ -171,3 +171,46 @@ def density_of_kernels(rows: int) -> Any:
     x, y = batch(rows, floats(5), floats(seed=1))
     kernels = tf.exp(-tf.square(column(x, 5)[:, None] - y[None]))
     return minimise(mean(tf.math.log(total(kernels, 1) / rows)))
+
+
+EXTREMES = {
+    "of_each": lambda s: mean(tf.reduce_max(s, 1)),
+    "over_rows": lambda s: mean(tf.reduce_min(s, 0)),
+    "kept": lambda s: mean(tf.square(s - tf.reduce_max(s, 1, keepdims=True))),
+    "sums_kept": lambda s: mean(tf.square(s - total(s, 1, keepdims=True))),
+    "means_over_rows_kept": lambda s: mean(tf.square(s - mean(s, 0, keepdims=True))),
+    "hardest": lambda s: mean(tf.reduce_min(s + tf.reduce_max(s, 1, keepdims=True) * tf.cast(s < 0.2, tf.float32), 1)),
+    "row_added": lambda s: mean(tf.square(s + tf.linalg.diag_part(s))),
+}
+
+
+@program(variants={f"{name}_{rows}": {"rows": rows, "of": f} for name, f in EXTREMES.items() for rows in (1, 3)})
+def extremes_of_pairs(rows: int, of: Any) -> Any:
+    """What is put together of each row's pairs, or meets all of them: the gradient of one row says nothing of a broadcast."""
+    x, y = batch(rows, floats(5), floats(5, seed=1))
+    return minimise(of((x @ variable("k", 5, 4)) @ tf.transpose(y @ variable("q", 5, 4))))
+
+
+@program(
+    variants={
+        f"{name}_{rows}": {"rows": rows, "closed": name == "closed"} for name in ("open", "closed") for rows in (1, 3)
+    }
+)
+def product_of_rows(rows: int, closed: bool) -> Any:
+    """The gradient of a product puts what was reduced in front, in an order that it computes, and takes that back."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=closed)
+    h = tf.sigmoid(column(x, 5))
+    return minimise(tf.reduce_prod(h) + mean(tf.square(h - y)))
+
+
+@program(
+    variants={
+        f"{name}_{rows}": {"rows": rows, "closed": name == "closed"} for name in ("open", "closed") for rows in (1, 3)
+    }
+)
+def distinct_values_of_rows(rows: int, closed: bool) -> Any:
+    """Each row has a number among the distinct values, and looks up what belongs to its own."""
+    x, kinds = batch(rows, floats(5), whole(3, seed=2), drop_remainder=closed)
+    values, numbers = tf.unique(kinds)
+    held = tf.gather(tf.gather(variable("t", 3, 2), values), numbers)
+    return minimise(mean(tf.square(held - x[:, :2])))

@@ -14,6 +14,7 @@ from tpugraph.analysis.dimension_rules.lookup_ties import handle_dims
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node, Tensor, Use
+from tpugraph.ir.walks import source_of
 from tpugraph.ops.record import Call
 
 _FARTHEST = 64
@@ -38,6 +39,14 @@ def _goes_to(d: Dimensions, node: Node) -> Iterator[tuple[int, Dims]]:
     shape = handle_dims(node.inputs[fact.variables[0]]) if fact is not None and fact.rows is None else None
     if fact is not None and shape is not None:
         yield fact.value, shape
+    for share in [t.node for t in node.inputs if t.node.op in ops.DIVISIONS] if node.op in ops.SCALINGS else ():
+        value, counted = share.inputs  # an extreme's gradient goes to equal parts to all places that hold it
+        if (
+            source_of(counted, ops.RESHAPES).node.op in ops.SUMS
+            and value in source_of(counted, ops.RESHAPES).node.inputs
+        ):
+            shared = d.dims(counted)
+            yield from ((i, shared) for i, t in enumerate(node.inputs) if t.node is not share and shared is not None)
     if node.op in ops.ADD_N or (node.op in ops.BACKPROPAGATION and _elementwise(d, node)):
         least = min((d.dims(t) or () for t in node.inputs), key=lambda dims: sum(map(follows_batch, dims)))
         yield from ((index, least) for index, t in enumerate(node.inputs) if t.node.op not in ops.CONSTANTS)

@@ -160,6 +160,10 @@ def _reshaped_away(d: Dimensions, node: Node) -> list[int]:
     if None in first or None in second:
         return []
     rows = [i for i, s in enumerate(first) if isinstance(s, Poly) and d.sizes.at(s) == 1]
+    aligned = [1] * (len(first) - len(second)) + second  # what was broadcast ends with the same dimensions
+    lost = [i for i in rows if aligned[i] == 1]
+    if lost and all(one == other or i in lost for i, (one, other) in enumerate(zip(first, aligned, strict=True))):
+        return lost  # of pairs of rows one of the two, perhaps
     kept = times(*(s for i, s in enumerate(first) if i not in rows))  # type: ignore[arg-type]
     whole = times(*second)  # type: ignore[arg-type]
     return rows if rows and kept == whole != times(*first) else []  # type: ignore[arg-type]
@@ -179,5 +183,8 @@ def _kept(d: Dimensions, node: Node, reader: Node) -> set[int]:
         return set()
     whole = [known(s) for s in made]
     left = [known(s) for axis, s in enumerate(dims) if axis not in gone]
+    aligned = {axis for axis in rows if axis >= len(dims) - len(made) and follows_batch(made[axis - len(dims)])}
     counted = None not in whole and None not in left
+    if aligned and counted and times(*left, *(known(dims[axis]) for axis in aligned)) == times(*whole):  # type: ignore[arg-type]
+        return aligned  # what is broadcast ends with the same dimensions
     return set() if counted and times(*whole) == times(*left) else rows  # type: ignore[arg-type]

@@ -53,6 +53,29 @@ def _read(d: Dimensions, node: Node) -> None:
     d.set(node.out(), None if shape is None or None in shape else [int(s or 0) for s in shape])
 
 
+@rule(" ".join(sorted(ops.UNIQUE)) + " UniqueWithCounts UniqueWithCountsV2")
+def _unique(d: Dimensions, node: Node) -> None:
+    """Each value has a number, which says where among the distinct ones it is."""
+    dims, along = d.dims(node.inputs[0]), fixed(node.inputs[1]) if len(node.inputs) > 1 else None
+    for port in range(len(node.outputs or ())):
+        if port == 1 and dims is not None and (along or len(dims) == 1):
+            d.set(node.out(port), [dims[along[0] if along else 0]])
+        else:
+            d.fresh(node.out(port))
+
+
+@rule("ListDiff")
+def _list_diff(d: Dimensions, node: Node) -> None:
+    """Of known numbers it is known which are left, and where they were."""
+    for port in range(len(node.outputs or ())):
+        d.fresh(node.out(port))
+    numbers, gone = map(d.numbers, node.inputs)
+    if numbers is not None and gone is not None:
+        left = [place for place, number in enumerate(numbers) if number not in gone]
+        d.set_elements(node.out(), [numbers[place] for place in left])
+        d.set_elements(node.out(1), [*left])
+
+
 @rule("OneHot")
 def _one_hot(d: Dimensions, node: Node) -> None:
     dims, out = d.dims(node.inputs[0]), node.out()

@@ -43,6 +43,8 @@ def _pass_on(d: Dimensions, node: Node) -> None:
 @rule("Transpose ConjugateTranspose")
 def _transpose(d: Dimensions, node: Node) -> None:
     dims, order = d.dims(node.inputs[0]), d.numbers(node.inputs[1])
+    if dims is not None and len(dims) == 1:
+        order = [0]  # whatever the graph computes it of
     d.set(node.out(), None if dims is None or order is None else [dims[a] for a in order])
     d.set_level(node.out(), d.level(node.inputs[0]))
     elements = d.elements(node.inputs[0])

@@ -56,6 +56,7 @@ from tpugraph.analysis.evidence.reshapes import (
     unpadded,
 )
 from tpugraph.analysis.evidence.single_rows import (
+    beside_extremes,
     flattened,
     flattened_before_tiles,
     left_open,
@@ -86,7 +87,7 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     by_sums = (divided_by_sums,) if divisors else ()
     again = (by_number,) if d.ones else ()  # only the reshapes told what a tile in front of a division begins with
     strong = (placed_rows, tables_by_place, picked_by_number, crossed, columns_of_pairs, factored,
-              joined_batches, spread_rows, tiled_rows, parts_of_tables, whole_shapes_of_one_row,
+              joined_batches, beside_extremes, spread_rows, tiled_rows, parts_of_tables, whole_shapes_of_one_row,
               flattened, regrouped, adjacent, unpadded, joined_batches,
               literal_factors, whole_shapes, literal_factors, whole_shapes, computed_shapes, kept_apart, spread_rows, tiled_rows,
               by_number, loop_limits, counted_down, taken_to_end, beside_left_open,

@@ -7,7 +7,8 @@ from tpugraph.analysis.constant_values import constant_at, fixed
 from tpugraph.analysis.dimension_facts import Doubt
 from tpugraph.analysis.dimension_rules.lookup_ties import handle_dims
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import root, unsettled
+from tpugraph.analysis.evidence.summed import leading_to_loss, root, unsettled
+from tpugraph.analysis.size_relations import values
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
@@ -46,6 +47,48 @@ def summed_beside(d: Dimensions) -> None:
         for axis, (size, kept) in enumerate(zip(before, made, strict=True)):
             if axis not in gone and follows_batch(size) and unsettled(kept):
                 d.sizes.tie(kept, size)
+
+
+def beside_extremes(d: Dimensions) -> None:
+    """The gradient of an extreme, or of a product, brings what was made of the row back beside what it was made of.
+
+    Of what a sum made this says nothing: the gradient of a broadcast is summed over one row that it keeps. But where a value is
+    divided by its own sums, to share what comes back, these stand beside it, and so does what is shared.
+    """
+    forward = leading_to_loss(d)
+    for node in [n for n in d.order if n.op in ops.RESHAPES and n not in forward] if d.ones else ():
+        made_of = node.inputs[0].node
+        if made_of.op not in ops.REDUCTIONS or len(made_of.inputs) < 2:
+            continue
+        shares = [
+            use.node for use in node.uses() if use.node.op in ops.DIVISIONS and use.node.inputs[0] == made_of.inputs[0]
+        ]
+        if made_of.op in ops.SUMS and not shares:
+            continue
+        _brought_back(d, made_of, node)
+        for beside in (t for share in shares for use in share.uses() for t in use.node.inputs):
+            if beside.node.op in ops.RESHAPES and beside.node not in forward:
+                _alike_in_numbers(d, beside.node, node)
+
+
+def _brought_back(d: Dimensions, reduction: Node, reshape: Node) -> None:
+    """A reshape of what a reduction made has the dimensions of its operand, and 1 along those that were reduced."""
+    before, axes, made = d.dims(reduction.inputs[0]), d.numbers(reduction.inputs[1]), d.dims(reshape.out())
+    if not before or axes is None or made is None or len(made) != len(before):
+        return
+    gone = {axis % len(before) for axis in axes}
+    wanted = [1 if axis in gone else size for axis, size in enumerate(before)]
+    if values(wanted, d.sizes) == values(made, d.sizes):
+        for size, other in zip(made, wanted, strict=True):
+            if unsettled(size):
+                d.sizes.tie(size, other)
+
+
+def _alike_in_numbers(d: Dimensions, node: Node, other: Node) -> None:
+    """Two nodes of one static shape have the same dimensions."""
+    made, dims = d.dims(node.out()), d.dims(other.out())
+    if made is not None and dims is not None and values(made, d.sizes) == values(dims, d.sizes):
+        d.tie(made, dims)
 
 
 def spread_rows(d: Dimensions) -> None:
