@@ -180,6 +180,8 @@ EXTREMES = {
     "sums_kept": lambda s: mean(tf.square(s - total(s, 1, keepdims=True))),
     "means_over_rows_kept": lambda s: mean(tf.square(s - mean(s, 0, keepdims=True))),
     "hardest": lambda s: mean(tf.reduce_min(s + tf.reduce_max(s, 1, keepdims=True) * tf.cast(s < 0.2, tf.float32), 1)),
+    "row_taken_away": lambda s: mean(tf.square(s - tf.reshape(tf.linalg.diag_part(s), [-1, 1]))),
+    "row_taken_away_across": lambda s: mean(tf.square(s - tf.expand_dims(tf.linalg.diag_part(s), 0))),
     "row_added": lambda s: mean(tf.square(s + tf.linalg.diag_part(s))),
 }
 

@@ -7,6 +7,8 @@ summed, which does nothing to one row and would be wrong of more, or leaves a su
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tpugraph import ops
@@ -14,8 +16,10 @@ from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss
-from tpugraph.analysis.sizes import Poly, follows_batch, known, times
+from tpugraph.analysis.size_relations import values
+from tpugraph.analysis.sizes import Known, Poly, follows_batch, known, times
 from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.walks import source_of
 from tpugraph.partition.left_out_sums import sums_before
 from tpugraph.support.errors import ConversionError
 
@@ -160,13 +164,51 @@ def _reshaped_away(d: Dimensions, node: Node) -> list[int]:
     if None in first or None in second:
         return []
     rows = [i for i, s in enumerate(first) if isinstance(s, Poly) and d.sizes.at(s) == 1]
-    aligned = [1] * (len(first) - len(second)) + second  # what was broadcast ends with the same dimensions
-    lost = [i for i in rows if aligned[i] == 1]
-    if lost and all(one == other or i in lost for i, (one, other) in enumerate(zip(first, aligned, strict=True))):
-        return lost  # of pairs of rows one of the two, perhaps
+    lost = _one_of_a_pair(d, node, rows, first, second)  # type: ignore[arg-type]
+    if lost:
+        return lost
     kept = times(*(s for i, s in enumerate(first) if i not in rows))  # type: ignore[arg-type]
     whole = times(*second)  # type: ignore[arg-type]
     return rows if rows and kept == whole != times(*first) else []  # type: ignore[arg-type]
+
+
+def _one_of_a_pair(d: Dimensions, node: Node, rows: list[int], first: list[Known], second: list[Known]) -> list[int]:
+    """Of the rows of pairs those that a reshape loses: where the number of dimensions is the same, it has a 1 there.
+
+    What a gradient sums ends with the dimensions of what was broadcast; otherwise it undoes a reshape of the forward step.
+    """
+    shapes: list[list[Known]] = [second]
+    if len(rows) < 2:
+        return []
+    if len(first) != len(second) and not any(isinstance(size, Poly) for size in second):
+        return []
+    if len(first) != len(second) and source_of(node.inputs[0]).node.op in ops.SUMS:
+        shapes = [[*[1] * (len(first) - len(second)), *second]]
+    elif len(first) != len(second):
+        shapes = list(_undone(d, node, second))
+    found = {tuple(_lost(rows, first, shape)) for shape in shapes} - {()}
+    if len(found) > 1:
+        raise refusal("the gradient of pairs of rows leaves out a sum over one of the two", node, d.graph.source)
+    return list(next(iter(found), ()))
+
+
+def _lost(rows: list[int], first: list[Known], shape: list[Known]) -> list[int]:
+    """The rows among some dimensions that are 1 in a shape, where that is all in which the two differ."""
+    lost = [i for i in rows if shape[i] == 1]
+    alike = all(one == other or i in lost for i, (one, other) in enumerate(zip(first, shape, strict=True)))
+    return lost if alike else []
+
+
+def _undone(d: Dimensions, node: Node, second: list[Known]) -> Iterator[list[Known]]:
+    """What the reshapes of the forward step make that the reshape of a gradient may undo, by their shapes in the traced graph."""
+    before, after = (values(d.dims(tensor) or (), d.sizes) for tensor in (node.inputs[0], node.out()))
+    forward = leading_to_loss(d)
+    for other in forward if node not in forward else ():
+        if other in d.nodes and other.op in ops.SHAPED_ANEW and other.outputs:
+            dims, made = d.dims(other.inputs[0]) or (), d.dims(other.out()) or ()
+            found, alike = [known(size) for size in made], [known(size) for size in dims] == second
+            if (values(dims, d.sizes), values(made, d.sizes)) == (after, before) and alike and None not in found:
+                yield found  # type: ignore[misc]
 
 
 def _kept(d: Dimensions, node: Node, reader: Node) -> set[int]:

@@ -33,6 +33,9 @@ def _reshape(d: Dimensions, node: Node) -> None:
         numbers = [d.sizes.at(w) for w in wanted or () if w is not None]
         certain = -1 in numbers or not out.dtype.floating or not (d.sums_left_out or source.node.op in ops.SUMS)
         left_open = made[numbers.index(-1)] if numbers.count(-1) == 1 and len(numbers) == len(made) else None
+        certain = certain or (
+            source.node.op in ops.SUMS and source.node.made_by is not None
+        )  # it was put back, over the row
         summed = not certain and source.node.op in ops.SUMS
         regroup = partial(_regroup, d, dims, made, certain=certain, summed=summed, left_open=left_open)
         if computed:
