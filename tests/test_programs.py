@@ -107,6 +107,10 @@ rows=1 front=positions time=1
 rows=1 second=attention_of_rows units=1
 rows=1 loss=slope
 loss=top_k
+second=loop_fixed third=dilated
+first=map_rows third=dilated
+second=loop_max third=dilated open=True
+rows=1 first=loop_mean third=dilated time=4
 front=bag second=shared
 front=positions third=regrouped units=2
 second=map_rows third=shared

@@ -234,9 +234,14 @@ class Dimensions:
         if elements is None or len(elements) > LONGEST:
             return
         self._elements[tensor] = elements
+        if len(self._dims.get(tensor) or ()) == 1:
+            self.measure(tensor, 0, len(elements))
+
+    def measure(self, tensor: Tensor, axis: int, size: int) -> None:
+        """Say how large a dimension of an output is, where its static shape leaves it open."""
         dims = self._dims.get(tensor)
-        if dims is not None and len(dims) == 1 and self.sizes.at(dims[0]) < 0:
-            self._dims[tensor] = (len(elements),)
+        if dims is not None and self.sizes.at(dims[axis]) < 0:
+            self._dims[tensor] = (*dims[:axis], size, *dims[axis + 1 :])
 
     def set_level(self, tensor: Tensor, value: float | int | bool | None) -> None:
         """Say that every element of an output is the same number."""
@@ -254,11 +259,7 @@ class Dimensions:
     def _visit(self, node: Node) -> None:
         if node.op in ops.CONSTANTS:
             return  # its sizes are asked for where it is read
-        if (
-            node.outputs
-            and (node, 0) in self._dims
-            and all(node.out(p) in self._dims for p in range(len(node.outputs)))
-        ):
+        if node.outputs and all(node.out(p) in self._dims for p in range(len(node.outputs))):
             return  # a seed
         RULES.of(node.op)(self, node)
 

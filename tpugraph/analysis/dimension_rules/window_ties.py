@@ -17,19 +17,25 @@ def _windows(d: Dimensions, node: Node) -> None:
     """Rows may lie along the height or width of an image, as a batch that is a series in time: each window spans several."""
     by_signature(d, node)
     image, made = d.dims(node.inputs[0]), d.dims(node.out())
-    if image is not None and made is not None:
-        _tie_places(d, node, image, made)
+    if image is None or made is None:
+        return
+    _tie_places(d, node, image, made)
+    _count(d, node, image)
 
 
 @rule("Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput AvgPoolGrad AvgPool3DGrad")
 def _input_gradient(d: Dimensions, node: Node) -> None:
     """The first operand holds the shape of the output; height and width are those that windows were laid over."""
     by_signature(d, node)
-    sizes, image, made = d.elements(node.inputs[0]), d.dims(node.out()), d.dims(node.inputs[-1])
-    if sizes is None or image is None or None in sizes:
+    sizes, made = d.elements(node.inputs[0]), d.dims(node.inputs[-1])
+    if sizes is None or d.dims(node.out()) is None or None in sizes:
         return
+    for axis, size in enumerate(sizes):
+        if isinstance(size, int):
+            d.measure(node.out(), axis, size)
+    image = d.dims(node.out())
     d.tie(tuple(s for s in sizes if s is not None), image)
-    if made is not None:
+    if image is not None and made is not None:
         _tie_places(d, node, image, made)
 
 
@@ -37,11 +43,23 @@ def _tie_places(d: Dimensions, node: Node, image: Dims, made: Dims) -> None:
     """Tie each dimension that windows move along to how many windows there are."""
     if len(image) != len(made) or all(isinstance(size, int) for size in (*image[1:], *made[1:])):
         return
+    for axis, span in _spans(d, node, len(image)):
+        _tie(d, node, image[axis], made[axis], axis, span)
+
+
+def _count(d: Dimensions, node: Node, image: Dims) -> None:
+    """Say how many windows there are on what has so many elements: the shape of what comes out of a loop is not inferred."""
+    for axis, span in _spans(d, node, len(image)):
+        size, step = image[axis], int(node.attr("strides")[axis])
+        if isinstance(size, int) and size >= 0:
+            d.measure(node.out(), axis, _steps([size], lost=_lost(node, axis, span), step=step))
+
+
+def _spans(d: Dimensions, node: Node, rank: int) -> list[tuple[int, int]]:
+    """The axes that windows move along, and how many elements a window spans; without those of which nothing says it."""
     first = 2 if str(node.attr("data_format", "NHWC")).startswith("NC") else 1
-    for axis in range(first, first + len(image) - 2):
-        span = _span(d, node, axis, axis - first)
-        if span is not None:
-            _tie(d, node, image[axis], made[axis], axis, span)
+    spans = [(axis, _span(d, node, axis, axis - first)) for axis in range(first, first + rank - 2)]
+    return [(axis, span) for axis, span in spans if span is not None]
 
 
 def _span(d: Dimensions, node: Node, axis: int, place: int) -> int | None:
@@ -58,10 +76,7 @@ def _span(d: Dimensions, node: Node, axis: int, place: int) -> int | None:
 
 def _tie(d: Dimensions, node: Node, size: Size, made: Size, axis: int, span: int) -> None:
     """Tie what windows make along one axis to what they lie over."""
-    padding, step = str(node.attr("padding")), int(node.attr("strides")[axis])
-    explicit = node.attr("explicit_paddings", ()) or ()
-    around = sum(map(int, explicit[2 * axis : 2 * axis + 2])) if padding == "EXPLICIT" else 0
-    lost = 0 if padding == "SAME" else span - 1 - around
+    step, lost = int(node.attr("strides")[axis]), _lost(node, axis, span)
     d.sizes.window(size, made)
     if step > 1:
         d.sizes.computed(made, [size], partial(_steps, lost=lost, step=step))
@@ -71,6 +86,14 @@ def _tie(d: Dimensions, node: Node, size: Size, made: Size, axis: int, span: int
         d.sizes.sum([made, lost], [size])
     else:
         d.sizes.sum([made], [size, -lost])
+
+
+def _lost(node: Node, axis: int, span: int) -> int:
+    """How many fewer windows of a step of one there are than elements, for what a window spans and is added at the ends."""
+    if node.attr("padding") == "SAME":
+        return 0
+    explicit = node.attr("explicit_paddings", ()) or ()
+    return span - 1 - sum(map(int, explicit[2 * axis : 2 * axis + 2]))
 
 
 def _steps(numbers: Sequence[int], *, lost: int, step: int) -> int:
