@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from programs.harness import check, trace
-from programs.parts import batch, column, dense, floats, minimise, state, tf1, variable
+from programs.parts import batch, column, dense, floats, minimise, state, tf1, variable, whole
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import ConversionError
@@ -164,3 +165,47 @@ def test_rows_that_a_variable_keeps_for_the_next_batch_are_refused() -> None:
     error = refusal(stateful, 3)
     assert "computes rows of the batch with as many rows that a variable keeps" in error.fault
     assert "--num_replicas=1" in str(error.fix)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("of_rows", [True, False])
+def test_flags_say_whether_one_place_of_a_table_is_the_rows(of_rows: bool, closed: bool) -> None:
+    def added(rows: int) -> Any:
+        x, y = batch(rows, floats(4), floats(seed=1), drop_remainder=closed)
+        return minimise(mean(tf.square(column(x, 4) + variable("t", 4)[: rows if of_rows else 1] - y)))
+
+    error = refusal(added, 1)
+    assert (
+        "takes one place that 'add' (AddV2) puts beside the rows, and is bounded by 'strided_slice/stack_1'"
+        in error.fault
+    )
+    flag = "batch_constants" if of_rows else "literals"
+    named = re.search(f"--{flag}=(strided_slice/stack_1\\S*) if", str(error.fix))
+    assert named is not None
+    verdict = check(added, 4, rows=1, **{flag: tuple(named[1].split(","))})
+    assert verdict.outcome == ("equal" if closed or not of_rows else "refused"), str(verdict)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("of_rows", [True, False])
+def test_flags_say_whether_the_most_of_the_hardest_are_the_rows(of_rows: bool, closed: bool) -> None:
+    def hardest(rows: int) -> Any:
+        x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2), drop_remainder=closed)
+        count = tf.minimum(tf.reduce_sum(marks), rows if of_rows else 1)
+        return minimise(tf.reduce_sum(tf.nn.top_k(tf.square(column(x, 5) - y), count)[0]) / 3.0)
+
+    error = refusal(hardest, 1)
+    assert "takes rows of the batch up to a number made of 'Minimum/y', which is 1" in error.fault
+    flag = "batch_constants" if of_rows else "literals"
+    assert str(check(hardest, 4, rows=1, **{flag: ("Minimum/y",)})) == "equal"
+
+
+def test_a_value_of_the_whole_batch_that_is_divided_by_one_is_refused() -> None:
+    def divided(rows: int) -> Any:
+        x, kinds = batch(rows, floats(5), whole(3, seed=2))
+        shares, marks = tf.reduce_sum(tf.nn.softmax(dense(x, 5, 3, "z")), 0), tf.reduce_sum(tf.one_hot(kinds, 3), 0)
+        return minimise(tf.reduce_sum(shares[:, None] * marks[None] / tf.cast(rows, tf.float32)))
+
+    error = refusal(divided, 1)
+    assert "divides a value of the whole batch by" in error.fault
+    assert str(check(divided, 4, rows=1, batch_constants=(str(error.fix).split("=")[1].split()[0],))) == "equal"

@@ -216,3 +216,26 @@ def distinct_values_of_rows(rows: int, closed: bool) -> Any:
     values, numbers = tf.unique(kinds)
     held = tf.gather(tf.gather(variable("t", 3, 2), values), numbers)
     return minimise(mean(tf.square(held - x[:, :2])))
+
+
+@program(rows=1, doubtful=True, variants={kind: {"of_rows": kind == "rows"} for kind in ("rows", "model")})
+def first_of_a_table(rows: int, of_rows: bool) -> Any:
+    """As many places of a table as there are rows, or the first one for all rows: of one row the two are the same graph."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    return minimise(mean(tf.square(column(x, 5) + variable("t", 4)[: rows if of_rows else 1] - y)))
+
+
+@program(rows=1, doubtful=True, variants={kind: {"of_rows": kind == "rows"} for kind in ("rows", "model")})
+def hardest_up_to_one(rows: int, of_rows: bool) -> Any:
+    """As many of the hardest rows as the data say, and no more than there are, or than one."""
+    x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2))
+    count = tf.maximum(tf.minimum(total(marks), rows if of_rows else 1), 1)
+    return minimise(total(tf.nn.top_k(tf.square(column(x, 5) - y), count)[0]))
+
+
+@program(rows=1, doubtful=True)
+def sums_of_all_divided_by_the_row(rows: int) -> Any:
+    """A value that is made of the sums over all rows is divided by their number, which Python wrote."""
+    x, kinds = batch(rows, floats(5), whole(3, seed=2))
+    shares, marks = total(tf.nn.softmax(dense(x, 5, 3, "z")), 0), total(tf.one_hot(kinds, 3), 0)
+    return minimise(total(tf.square(shares[:, None] * marks[None] / tf.cast(rows, tf.float32) - 0.2)))

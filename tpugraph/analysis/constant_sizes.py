@@ -54,6 +54,10 @@ class ConstantSizes:
         """Whether the constant of that name holds the size of the batch, where that is settled."""
         return False if self._only is not None and name not in self._only else self._chosen.get(name)
 
+    def is_named(self, name: str) -> bool:
+        """Whether flags say of the constant of that name what it holds."""
+        return name in self._chosen
+
     def may_follow(self, size: int | None, origin: object) -> Size:
         """A size that may follow the batch; of more than one row, one is no number of rows, unless rows are divided."""
         if size is None:

@@ -12,6 +12,7 @@ from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
 from tpugraph.ir import Node, Tensor
+from tpugraph.partition.ones_in_doubt import one_that_bounds
 from tpugraph.partition.two_readings import constant_behind, refusal_of
 from tpugraph.support.errors import ConversionError
 
@@ -70,7 +71,7 @@ def refuse_bounds(placing: Placing) -> None:
         elements = d.elements(bound.operand) or ()
         size = elements[bound.place] if bound.place < len(elements) else None
         name = _origin(placing, bound, size) if size is None or _in_doubt(placing, bound, size) else None
-        if name is not None and (size is not None or _is_doubtful(placing, name)):
+        if name is not None and (d.rows == 1 or size is not None or _is_doubtful(placing, name)):
             raise refusal_of(
                 placing, bound.node, name, ("is the size of the batch", "is not"),
                 f"'{bound.node.name}' ({bound.node.op}) takes rows of the batch up to a number made of '{name}', which is "
@@ -138,13 +139,17 @@ def refuse_rolls(placing: Placing) -> None:
         ConversionError: it names the constant.
     """
     d = placing.d
-    for node in placing.verdicts if d.rows > 1 else ():
+    for node in placing.verdicts:
         if node.op not in ops.ROLLS or d.axes(node.inputs[0]):
             continue
         behind = constant_behind(node.inputs[1])
-        if behind.op not in ops.CONSTANTS or d.constants.choice(behind.name) is not None:
+        if behind.op not in ops.CONSTANTS or d.constants.is_named(behind.name):
             continue
-        shifts = [number for number in constant(behind).ravel().tolist() if number and not number % d.rows]
+        shifts = [
+            number
+            for number in constant(behind).ravel().tolist()
+            if number and not number % d.rows and (d.rows > 1 or abs(number) == 1)
+        ]
         beside = [use.node for use in node.uses() if any(map(d.axes, (*use.node.inputs, use.node.out())))]
         if shifts and beside:
             raise ConversionError(
@@ -159,13 +164,16 @@ def _is_doubtful(placing: Placing, name: str) -> bool:
     """Whether nothing says that a constant with one number holds the rows, or that it does not."""
     d = placing.d
     elements = d.elements(placing.graph[name].out())
-    return d.rows > 1 and bool(elements) and d.in_doubt(elements[0])  # type: ignore[index]
+    return bool(elements) and d.in_doubt(elements[0])  # type: ignore[index]
 
 
 def _origin(placing: Placing, bound: _Bound, size: Size | None) -> str | None:
     """The constant that a number is made of, by name."""
     if isinstance(size, Unknown) and isinstance(size.origin, tuple):
         return str(size.origin[0].node.name)
+    if placing.d.rows == 1:
+        parts = bound.operand.node.inputs if bound.operand.node.op in ops.PACKS else ()
+        return one_that_bounds(placing.d, parts[bound.place] if bound.place < len(parts) else bound.operand)
     return next((n.name for n in placing.graph.ancestors([bound.operand.node], data_only=True)
                  if n.op in ops.CONSTANTS and constant(n).size == 1 and constant(n).item() == placing.d.rows), None)  # fmt: skip
 

@@ -32,6 +32,7 @@ from tpugraph.partition.numbers_of_rows import (
     refuse_one_less,
 )
 from tpugraph.partition.one_over_rows import refuse_factors
+from tpugraph.partition.ones_in_doubt import refuse_ones
 from tpugraph.partition.pairs_in_doubt import refuse_pairs
 from tpugraph.partition.places_of_rows import refuse_places
 from tpugraph.partition.row_by_row import (
@@ -64,6 +65,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_bins(placing, count)
     refuse_pads(placing, count)
     refuse_bounds(placing)
+    refuse_ones(placing)
     refuse_places_beside_rows(placing)
     refuse_rolls(placing)
     _refuse_beside_shares(placing)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.lookup_ties import handle_dims
+from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node, Tensor, Use
@@ -39,6 +41,8 @@ def _goes_to(d: Dimensions, node: Node) -> Iterator[tuple[int, Dims]]:
     shape = handle_dims(node.inputs[fact.variables[0]]) if fact is not None and fact.rows is None else None
     if fact is not None and shape is not None:
         yield fact.value, shape
+    if node.op in ops.SLICE_GRADIENTS and node.outputs:
+        yield from _taken_of_table(d, node)
     for share in [t.node for t in node.inputs if t.node.op in ops.DIVISIONS] if node.op in ops.SCALINGS else ():
         value, counted = share.inputs  # an extreme's gradient goes to equal parts to all places that hold it
         if (
@@ -50,6 +54,21 @@ def _goes_to(d: Dimensions, node: Node) -> Iterator[tuple[int, Dims]]:
     if node.op in ops.ADD_N or (node.op in ops.BACKPROPAGATION and _elementwise(d, node)):
         least = min((d.dims(t) or () for t in node.inputs), key=lambda dims: sum(map(follows_batch, dims)))
         yield from ((index, least) for index, t in enumerate(node.inputs) if t.node.op not in ops.CONSTANTS)
+
+
+def _taken_of_table(d: Dimensions, node: Node) -> Iterator[tuple[int, Dims]]:
+    """What a slice by numbers took of a table: one place of several, where its gradient has a row."""
+    whole, grad, bounds = d.dims(node.out()) or (), d.dims(node.inputs[4]) or (), [fixed(t) for t in node.inputs[1:3]]
+    found = list(places(node, len(whole)))
+    numbers = [size for tensor in node.inputs[1:3] for size in d.elements(tensor) or ()]
+    if any(size is not None and follows_batch(size) for size in numbers):
+        return  # as many places as there are rows
+    if None in bounds or any(axis is None for axis, _, _ in found) or any(map(follows_batch, whole)):
+        return
+    taken = {
+        target: whole[axis] for axis, target, place in found if place >= 0 and axis is not None and target is not None
+    }
+    yield 4, tuple(1 if a in taken and d.sizes.at(size) == 1 else size for a, size in enumerate(grad))
 
 
 def _rows(d: Dimensions, value: Tensor, shape: Dims) -> tuple[int, ...]:

@@ -199,11 +199,12 @@ def bounded_by_sizes(d: Dimensions, node: Node, place: int) -> bool:
 
     Of one row, any 1 might: one that is written as a number is taken for one of the model.
     """
-    if d.ones and fixed(node.inputs[1]) is not None and fixed(node.inputs[2]) is not None:
-        return False
+    written = d.ones and fixed(node.inputs[1]) is not None and fixed(node.inputs[2]) is not None
     for name, operand in (("begin", 1), ("end", 2)):
         bounds = d.elements(node.inputs[operand])
         bound = bounds[place] if bounds and not int(node.attr(f"{name}_mask", 0)) >> place & 1 else None
+        if written and not isinstance(bound, Poly):
+            continue  # but for what flags say
         if bound is not None and (not isinstance(bound, int) or bound < 0):
             return True
     return False
