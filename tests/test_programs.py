@@ -107,6 +107,7 @@ rows=1 front=positions time=1
 rows=1 second=attention_of_rows units=1
 rows=1 loss=slope
 loss=top_k
+rows=4 second=waves loss=triplets units=1
 second=loop_fixed third=dilated
 first=map_rows third=dilated
 second=loop_max third=dilated open=True

@@ -217,8 +217,8 @@ USUAL = 0.45
 """How often a field takes its first choice, beside its share of the draws."""
 
 
-OF_SEVERAL_ROWS = frozenset({"tiled_pairs", "repeated_pairs", "pairs_of_two", "waves"})
-"""Parts in which a number of Python's stands where rows are repeated or reshaped: of one row it says nothing, and is refused."""
+OF_SEVERAL_ROWS = frozenset({"best_rows", "tiled_pairs", "repeated_pairs", "pairs_of_two", "waves"})
+"""Parts in which a number of Python's stands where rows are repeated, reshaped or taken: of one row it says nothing, and is refused."""
 
 
 def draw(source: random.Random, usual: float = USUAL) -> Spec:

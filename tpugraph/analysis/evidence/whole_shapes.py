@@ -17,7 +17,7 @@ def whole_shapes(d: Dimensions) -> None:
         (tensor, elements)
         for tensor, elements in d._elements.items()
         if tensor.node.op in ops.CONSTANTS and tensor.shape and elements and any(unsettled(e) for e in elements)
-        and not _names_dimensions(tensor.node) and not _bounds_no_batch(d, tensor.node)
+        and not _names_dimensions(tensor.node) and not _bounds_no_batch(d, tensor.node) and not _repeats(tensor.node)
     ]  # fmt: skip
     if not vectors:
         return
@@ -107,6 +107,12 @@ def _bounds_no_batch(d: Dimensions, node: Node) -> bool:
         and not d.axes(reader.out() if reader.op in ops.SLICE_GRADIENTS else reader.inputs[0])
         for reader, index in readers
     )  # fmt: skip
+
+
+def _repeats(node: Node) -> bool:
+    """Whether a vector only says how often dimensions are repeated, which the shape of a tensor is by chance, if it is."""
+    readers = node.uses()
+    return bool(readers) and all(reader.op in ops.TILES and index == 1 for reader, index in readers)
 
 
 _PUT_TOGETHER = ops.CONCATS | ops.PACKS | ops.IDENTITIES
