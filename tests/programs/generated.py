@@ -218,7 +218,7 @@ USUAL = 0.45
 
 
 OF_SEVERAL_ROWS = frozenset({"best_rows", "tiled_pairs", "repeated_pairs", "pairs_of_two", "waves"})
-"""Parts in which a number of Python's stands where rows are repeated, reshaped or taken: of one row it says nothing, and is refused."""
+"""Parts in which a number of Python's repeats, reshapes or takes rows: of one row it says nothing, and is refused."""
 
 
 def draw(source: random.Random, usual: float = USUAL) -> Spec:
