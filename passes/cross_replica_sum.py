@@ -15,10 +15,12 @@ from tpugraph.partition import (
     Partition,
     analyse,
     chosen_reading,
+    compute_by_formulas,
     kept_numbers,
     literal_bounds,
     literal_means,
     literal_reshapes,
+    parted,
     reduction,
     refuse_doubts,
 )
@@ -94,12 +96,13 @@ class CrossReplicaSum(Pass):
 
     def _chosen(self, graph: Graph, rows: int) -> dict[str, bool]:
         """The constants that the user settled: by name, whether they hold the size of the batch."""
-        chosen = dict.fromkeys(self.literals, False) | dict.fromkeys(self.batch_constants, True)
+        formulas = parted(self.batch_constants)
+        chosen = dict.fromkeys(self.literals, False) | dict.fromkeys(formulas, True)
         for name in chosen:
             if name not in graph or graph[name].op not in ops.CONSTANTS:
                 raise UsageError(f"there is no constant '{name}' in the step", origin=graph.source,
                                  fix="give the names of Const nodes, as the refusal that asked for them did")  # fmt: skip
-        for name in self.batch_constants:
+        for name in (name for name, formula in formulas.items() if not formula):
             value = constant(graph[name])
             numbers = value.ravel().tolist() if value.dtype.kind in "iuf" else []
             whole = [number for number in numbers if number == int(number)]
@@ -109,12 +112,14 @@ class CrossReplicaSum(Pass):
                 raise UsageError(f"'{name}' holds no number of rows: {value.tolist()} has no multiple of the {rows} rows of a "
                                  "core's batch, nor one number that may be a share of them, or their logarithm or root",
                                  origin=graph.source, fix="leave it out of --batch_constants")  # fmt: skip
-        both = set(self.literals) & set(self.batch_constants)
+        both = set(self.literals) & set(formulas)
         if both:
             raise UsageError(
                 f"'{min(both)}' is named by --batch_constants and by --literals", fix="name it by one of them"
             )
-        return chosen
+        told = {name: formula for name, formula in formulas.items() if formula}
+        numbers = compute_by_formulas(graph, rows, told)
+        return {name: holds for name, holds in chosen.items() if name not in told} | dict.fromkeys(numbers, True)
 
 
 def _share_of_loss(step: Partition, loss: Tensor) -> Tensor:

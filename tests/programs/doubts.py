@@ -46,4 +46,6 @@ def constants_in_doubt(build: Program, cores: int) -> list[str]:
 
 
 def _names(words: str) -> list[str]:
-    return [name for names in re.findall(r"--batch_constants=(\S+)", words) for name in names.split(",")]
+    """What the flags name: of a constant that may be made of the rows in several ways, the first of them."""
+    told = [name for names in re.findall(r"--batch_constants=(\S+)", words) for name in names.split(",")]
+    return list({name.partition("=")[0]: name for name in reversed(told)}.values())[::-1]

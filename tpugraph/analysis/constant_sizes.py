@@ -71,7 +71,19 @@ class ConstantSizes:
             return None
         if self.choice(node.name) is False or node.name in self.shape_of:
             return tuple(int(d or 0) for d in shape)
-        return tuple(self.may_follow(d, node.out()) for d in shape)
+        of_rows = self._row_axis(node) if self.choice(node.name) else None
+        return tuple(
+            self.may_follow(d, node.out()) if axis != of_rows else divide(Poly((0, d or 0)), self._rows) or -1
+            for axis, d in enumerate(shape)
+        )
+
+    def _row_axis(self, node: Node) -> int | None:
+        """Which dimension of a constant that is said to follow the rows does so: the outermost, where its numbers say nothing."""
+        value = constant(node)
+        alike = value.ndim > 0 and value.size > 1 and (value == value.flat[0]).all()
+        if not alike or (value.ndim == 1 and value.flat[0] % self._rows == 0):
+            return None
+        return next((axis for axis, size in enumerate(value.shape) if size % self._rows == 0), None)
 
     def elements(self, node: Node) -> Elements | None:
         """The elements of a small constant of whole numbers; None of any other constant."""

@@ -4,21 +4,24 @@ from tpugraph.partition.bounds_of_rows import literal_bounds
 from tpugraph.partition.demands import Demands
 from tpugraph.partition.doubts import literal_reshapes, refuse_doubts
 from tpugraph.partition.insertion import Partition
+from tpugraph.partition.kept_numbers import kept_numbers
 from tpugraph.partition.loss_reduction import reduction
-from tpugraph.partition.numbers_met import kept_numbers
 from tpugraph.partition.one_over_rows import literal_means
 from tpugraph.partition.placed_step import analyse
 from tpugraph.partition.remade_constants import chosen_reading
+from tpugraph.partition.row_formulas import compute_by_formulas, parted
 
 __all__ = [
     "Demands",
     "Partition",
     "analyse",
     "chosen_reading",
+    "compute_by_formulas",
     "kept_numbers",
     "literal_bounds",
     "literal_means",
     "literal_reshapes",
+    "parted",
     "reduction",
     "refuse_doubts",
 ]

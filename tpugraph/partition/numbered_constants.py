@@ -9,6 +9,7 @@ import numpy as np
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.constant_values import constant, constant_at
 from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.readings import is_one_over, share_of_rows
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.support.errors import ConversionError
@@ -24,7 +25,7 @@ def compute_instead(graph: Graph, d: Dimensions) -> bool:
         value = constant(node)
         if starts := _starts(value, d.rows):
             made = _numbers(graph, node, starts, d.rows)
-        elif _is_diagonal(value) and len(d.axes(node.out())) == 2:
+        elif _is_diagonal(value) and len(d.axes(node.out())) == 2 and not _holds_shares(d, node):
             made = _diagonal(graph, node)
         else:
             continue
@@ -74,6 +75,13 @@ def _is_diagonal(value: _Array) -> bool:
     """Whether a matrix has one number on its diagonal and one elsewhere."""
     square = value.ndim == 2 and value.shape[0] == value.shape[1] > 1
     return square and bool((value == np.where(np.eye(len(value), dtype=bool), value[0, 0], value[0, 1])).all())
+
+
+def _holds_shares(d: Dimensions, node: Node) -> bool:
+    """Whether what stands beside a diagonal may be one over the rows, as in the matrix that centres them."""
+    beside = float(constant(node)[0, 1]) if constant(node).dtype.kind == "f" else 0.0
+    reading = share_of_rows(beside, d.rows)
+    return reading is not None and is_one_over(reading) and reading.of in (d.rows, d.rows**2)
 
 
 def _numbers(graph: Graph, node: Node, starts: list[int], rows: int) -> Tensor:

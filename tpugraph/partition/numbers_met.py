@@ -7,55 +7,26 @@ for, and wherever it multiplies or divides rows that are added up after that.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant_at
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence import root_divisors, shares_of_classes
 from tpugraph.analysis.evidence.divisors import divides_a_mean
-from tpugraph.analysis.evidence.readings import ONE_OVER, Reading, is_odd, number_in, root_of_rows, share_of_rows
+from tpugraph.analysis.evidence.readings import number_in
 from tpugraph.analysis.evidence.summed import LINEAR, back, beside_rows, leading_to_loss, spread, summed
 from tpugraph.analysis.placements import Partial, Replicate
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import follows_batch
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached, source_of
-from tpugraph.partition.two_readings import constant_behind, in_doubt_alone, refusal_of
+from tpugraph.partition.doubted_numbers import Doubted, doubted_numbers
+from tpugraph.partition.two_readings import constant_behind, refusal_of
 
-_COMPUTED = ops.ELEMENTWISE | ops.CASTS | ops.IDENTITIES | ops.ENTER | ops.SHAPED_ANEW | ops.SPREADS
-"""Ops that make of constants what is as much in doubt as these."""
-
-_PLAIN = (
-    ops.SAME_NUMBERS | ops.IDENTITIES | ops.ENTER | ops.SHAPED_ANEW | ops.SPREADS | ops.DIVISIONS
-    | ops.computing(np.add, np.subtract, np.multiply, np.maximum, np.minimum)
-)  # fmt: skip
-"""Those that are computed with numbers of the model as well: of the logarithm of such a number Python makes a constant."""
-
-_BITS = float(np.float32(np.log(2)))
 _DIFFERENCES = ops.computing(np.subtract)
 _LOOKED_BEHIND = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.TRANSPOSES
-
-
-@dataclass(frozen=True)
-class _Doubted:
-    """A constant that may be made of the rows.
-
-    Attributes:
-        node: the constant.
-        number: what it holds.
-        reading: how it is made of the rows, if not a multiple of them.
-        sure: whether little else has such a number: a whole number that was cast, or one with many digits.
-    """
-
-    node: Node
-    number: float
-    reading: Reading | None
-    sure: bool
 
 
 def refuse_met_numbers(placing: Placing, count: int) -> None:
@@ -79,26 +50,34 @@ def refuse_met_numbers(placing: Placing, count: int) -> None:
         raise refusal_of(
             placing, node, name, ("follows the rows", "does not"),
             f"'{node.name}' ({node.op}) {how} by a number made of '{name}', {what}: if '{name}' follows them, it {then}; if it is "
-            "a number of the model, it stays",
+            "a number of the model, it stays", number_in(doubted.node),
         )  # fmt: skip
 
 
-def _met(placing: Placing) -> Iterator[tuple[Node, _Doubted, str]]:
+def _met(placing: Placing) -> Iterator[tuple[Node, Doubted, str]]:
     """Where numbers in doubt decide what comes out: the node, the constant, and what becomes of which values there."""
-    numbers, alone = _numbers(placing.d)
+    numbers, alone = doubted_numbers(placing.d)
     graph = placing.graph
     of_input = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True) if numbers else {}
     forward = leading_to_loss(placing.d)
     roots = {made.node for made in root_divisors(placing.d)}
     for node in placing.verdicts if numbers else ():
-        if node.op not in ops.ELEMENTWISE or not node.out().dtype.floating:
+        if not node.outputs or not node.out().dtype.floating:
             continue
         for index, tensor in enumerate(node.inputs):
             doubted = numbers.get(tensor)
             others = [t for t in node.inputs if t.node not in alone and t.node in of_input]
             if doubted is None or not others:
                 continue
-            if any(_is_model(placing.d, t, doubted) for t in others):
+            if node.op not in ops.ELEMENTWISE:
+                if (
+                    doubted.sure
+                    and _contracts(placing.d, node, index)
+                    and (node in forward or doubted.node not in forward)
+                ):
+                    yield node, doubted, "weighs rows of the batch that are added up"
+                continue
+            if any(is_model(placing.d, t, doubted) for t in others):
                 continue
             if any(_holds_whole(placing, t) for t in others):
                 counted = _counts_down(placing.d, node, doubted) or _counts(placing.d, node, doubted, forward)
@@ -108,7 +87,7 @@ def _met(placing: Placing) -> Iterator[tuple[Node, _Doubted, str]]:
                 yield node, doubted, "weighs rows of the batch that are added up"
 
 
-def _counts(d: Dimensions, node: Node, doubted: _Doubted, forward: Mapping[Node, None]) -> bool:
+def _counts(d: Dimensions, node: Node, doubted: Doubted, forward: Mapping[Node, None]) -> bool:
     """Whether the loss is computed with exactly as many as there are rows, or pairs of rows: with a two any model may be.
 
     A mean over the rows is divided by their number no more.
@@ -118,94 +97,11 @@ def _counts(d: Dimensions, node: Node, doubted: _Doubted, forward: Mapping[Node,
     return not (node.op in ops.DIVISIONS and divides_a_mean(d, node))
 
 
-def kept_numbers(placing: Placing) -> list[str]:
-    """What the user should know of: numbers of the loss that are as many as the rows, or one over them, read as of the model."""
-    d, forward = placing.d, leading_to_loss(placing.d)
-    numbers, alone = _numbers(d) if d.rows > 1 else ({}, {})
-    of_input = placing.graph.descendants(placing.graph.of_type(*ops.INPUTS), data_only=True) if d.rows > 1 else {}
-    kept: dict[float, dict[str, None]] = {}
-    for node in placing.verdicts if d.rows > 1 else ():
-        if node not in forward or node.op not in ops.ELEMENTWISE or not node.out().dtype.floating:
-            continue
-        for tensor in node.inputs:
-            others = [t for t in node.inputs if t.node not in alone and t.node in of_input]
-            doubted = numbers.get(tensor) or _one_over_rows(d, tensor)
-            if doubted is None or not others or doubted.node.made_by is not None:
-                continue  # what a pass made is no number of the user's graph
-            made_of_rows = doubted.reading is not None or doubted.number in (d.rows, d.rows**2)
-            if made_of_rows and not any(_is_model(d, t, doubted) for t in others):
-                kept.setdefault(doubted.number, {})[doubted.node.name] = None
-    return [
-        f"the loss is computed with {number:g}, which a core's batch of {d.rows} rows may have made of these: read as a number of "
-        f"the model; --batch_constants={','.join(names)} if it counts rows, --literals={','.join(names)} if it does not"
-        for number, names in kept.items()
-    ]
-
-
-def _one_over_rows(d: Dimensions, tensor: Tensor) -> _Doubted | None:
-    """A constant that is one over several rows, which a model has as well."""
-    node = tensor.node
-    number = number_in(node) if node.outputs and constant_at(tensor) is not None and tensor.dtype.floating else None
-    reading = None if number is None or d.constants.choice(node.name) is not None else share_of_rows(number, d.rows)
-    if number is None or reading is None or reading.words != ONE_OVER or reading.of != d.rows:
-        return None
-    return _Doubted(node, number, reading, False)
-
-
-def _shares(d: Dimensions) -> Iterator[tuple[Node, _Doubted, str]]:
+def _shares(d: Dimensions) -> Iterator[tuple[Node, Doubted, str]]:
     """Where numbers of rows divide what may be the rows over as many classes: so the weights of these are made."""
     for made in shares_of_classes(d):
         if d.constants.choice(made.constant.name) is None:
-            yield made.node, _Doubted(made.constant, made.number, made.reading, True), "weighs numbers of rows"
-
-
-def _numbers(d: Dimensions) -> tuple[dict[Tensor, _Doubted], Mapping[Node, None]]:
-    """The numbers that are made of constants in doubt, each with one of these, and the nodes that constants alone decide."""
-    made: dict[Tensor, _Doubted] = {}
-    alone: dict[Node, None] = {}
-    for node in d.order:
-        if node.op in ops.CONSTANTS:
-            alone[node] = None
-            doubted = _doubted(d, node)
-            if doubted is not None:
-                made[node.out()] = doubted
-        elif node.op in _COMPUTED and node.inputs and node.outputs and all(t.node in alone for t in node.inputs):
-            alone[node] = None
-            sizes = ops.record(node.op).size_operands(len(node.inputs))
-            found = [made[t] for i, t in enumerate(node.inputs) if t in made and i not in sizes]
-            weight = _uniform_weight(d, node)
-            if weight is not None:
-                made[node.out()] = weight
-            elif found:
-                best = max(found, key=lambda one: one.sure)
-                made[node.out()] = best if node.op in _PLAIN or best.reading else replace(best, sure=True)
-    return made, alone
-
-
-def _uniform_weight(d: Dimensions, node: Node) -> _Doubted | None:
-    """What makes weights of rows, all alike, that add up to one: it is one over their number."""
-    rows = [d.sizes.at(size) for size in d.dims(node.out()) or ()] if d.axes(node.out()) else []
-    for tensor in node.inputs if rows else ():
-        number = number_in(tensor.node) if tensor.node.op in ops.CONSTANTS and tensor.dtype.floating else None
-        if number is None or d.constants.choice(tensor.node.name) is not None:
-            continue
-        reading = share_of_rows(number, d.rows)
-        if reading is not None and reading.words == ONE_OVER and reading.of in (d.rows, math.prod(rows)):
-            return _Doubted(tensor.node, number, reading, True)
-    return None
-
-
-def _doubted(d: Dimensions, node: Node) -> _Doubted | None:
-    """What is in doubt of a constant of the user's graph; None of one that is settled, or that is not made of the rows."""
-    number = number_in(node) if d.constants.choice(node.name) is None and node.made_by is None else None
-    if number is None:
-        return None
-    if in_doubt_alone(d, node):
-        return _Doubted(node, number, None, not node.out().dtype.floating)
-    if float(np.float32(number)) == _BITS and any(use.node.op in ops.DIVISIONS | ops.SCALINGS for use in node.uses()):
-        return None  # what is measured in bits is divided by the logarithm of two
-    reading = root_of_rows(number, d.rows) if node.out().dtype.floating else None
-    return None if reading is None else _Doubted(node, number, reading, is_odd(node))
+            yield made.node, Doubted(made.constant, made.number, made.reading, True), "weighs numbers of rows"
 
 
 def _holds_whole(placing: Placing, tensor: Tensor) -> bool:
@@ -214,7 +110,7 @@ def _holds_whole(placing: Placing, tensor: Tensor) -> bool:
     return isinstance(placement, Partial) or (isinstance(placement, Replicate) and not placing.d.elements(tensor))
 
 
-def _counts_down(d: Dimensions, node: Node, doubted: _Doubted) -> bool:
+def _counts_down(d: Dimensions, node: Node, doubted: Doubted) -> bool:
     """Whether a sum is taken from as many as it is of: the rows less those that are marked are the others."""
     if (
         node.op not in _DIFFERENCES
@@ -225,7 +121,7 @@ def _counts_down(d: Dimensions, node: Node, doubted: _Doubted) -> bool:
     return any(follows_batch(count) and d.sizes.at(count) == doubted.number for count in back(d, node.inputs[1]))
 
 
-def _is_model(d: Dimensions, tensor: Tensor, doubted: _Doubted) -> bool:
+def is_model(d: Dimensions, tensor: Tensor, doubted: Doubted) -> bool:
     """Whether exactly as many elements that are no rows were added up, or one was spread to as many, right in front of a number.
 
     A mean over features is divided by their number so, and its gradient; the products of features are by its root.
@@ -245,7 +141,15 @@ def _made_of(d: Dimensions, node: Node) -> Iterator[Node]:
         yield from (t.node for t in node.inputs)
 
 
-def _weighs(d: Dimensions, node: Node, index: int, doubted: _Doubted, forward: Mapping[Node, None]) -> bool:
+def _contracts(d: Dimensions, node: Node, index: int) -> bool:
+    """Whether a node adds up products of an operand and others along the rows of the batch, as a product of matrices does."""
+    signature = d.signature(node)
+    named = signature is not None and index < len(signature.inputs) and signature.inputs[index] is not None
+    count = summed(d, node.out()) if named and node.op not in ops.REDUCTIONS else None
+    return count is not None and follows_batch(count)
+
+
+def _weighs(d: Dimensions, node: Node, index: int, doubted: Doubted, forward: Mapping[Node, None]) -> bool:
     """Whether a product or quotient of rows and a number is added up over the batch.
 
     Of a number that the loss is made of the gradients tell nothing: they have its factors once more.

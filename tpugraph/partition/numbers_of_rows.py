@@ -56,7 +56,7 @@ def refuse_divisors(placing: Placing, count: int) -> None:
             placing, node, behind.name, ("grows with the batch", "does not"),
             f"'{node.name}' divides a sum over the batch by {one.value}, which is {one.value // d.rows} times the {d.rows} rows "
             f"of a core's batch: if '{behind.name}' follows them, the whole batch has {one.value * count}; if it is a number of "
-            f"the model, it stays {one.value}",
+            f"the model, it stays {one.value}", one.value,
         )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def refuse_one_less(placing: Placing, count: int) -> None:
                 placing, less.node, name, ("follows the rows", "does not"),
                 f"'{less.node.name}' divides a sum over the batch by {less.number}, {reading}, the number of what is summed, and a "
                 f"core's batch has {placing.d.rows} rows: if '{name}' follows them, it is {reading.words.format(reading.of * count)} "
-                "for the whole batch; if it is a number of the model, it stays",
+                "for the whole batch; if it is a number of the model, it stays", less.number,
             )  # fmt: skip
 
 

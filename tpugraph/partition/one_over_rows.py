@@ -10,6 +10,7 @@ from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence import Factor, divided_before_sums, factors, multiplied_before_means, root_factors
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Graph, Node
+from tpugraph.partition.two_readings import follows_flag
 from tpugraph.support.errors import ConversionError
 
 _ALL = 3
@@ -59,7 +60,8 @@ def refuse_factors(placing: Placing, count: int) -> None:
             f"'{factor.node.name}' multiplies a sum over the batch by 1/{factor.divisor}, and a core's batch has {d.rows} rows: "
             f"if '{name}' is one over a number of rows, it is 1/{factor.divisor * count} for the whole batch; if it is a number "
             "of the model, it stays", node=factor.node, origin=placing.graph.source,
-            fix=f"--batch_constants={name} if it is, --literals={name} if it is not; divided by the rows it would be certain",
+            fix=f"{follows_flag(name, 1 / factor.divisor, d.rows)} if it is, --literals={name} if it is not; divided by the rows "
+            "it would be certain",
         )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from tpugraph.analysis.evidence import (
 from tpugraph.analysis.evidence.readings import Reading, number_in, root_of_rows, share_of_rows
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.builder import Builder
+from tpugraph.partition.row_formulas import fill
 
 
 def compute_chosen(graph: Graph, d: Dimensions) -> list[str]:
@@ -53,7 +54,7 @@ def _readings(d: Dimensions) -> dict[Node, Reading]:
 
 def chosen_reading(node: Node, rows: int) -> Reading | None:
     """How a constant of one number that is not whole is made of the rows; None where no way is known."""
-    number = number_in(node) if node.outputs and node.out().dtype.floating and constant(node).size == 1 else None
+    number = number_in(node) if node.outputs and node.out().dtype.floating else None
     if number is None or number == int(number):
         return None
     return share_of_rows(number, rows) or root_of_rows(number, rows)
@@ -62,17 +63,16 @@ def chosen_reading(node: Node, rows: int) -> Reading | None:
 def _computed(graph: Graph, node: Node, reading: Reading) -> Node:
     """Let the readers of a constant read what is computed of a number of rows; returns the constant that holds this."""
     make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
-    kind, shape = node.out().dtype, constant(node).shape
+    kind = node.out().dtype
 
     def number(value: float, name: str) -> Tensor:
-        return make.constant(np.full(shape, value, kind.name), kind, name=name, controls=node.controls)
+        return make.constant(np.full((), value, kind.name), kind, name=name, controls=node.controls)
 
     rows = made = number(reading.of, "rows")
     for step in reading.steps.split():
         op, _, by = step.partition(":")
         other = [] if not by else [rows if by == "rows" else number(float(by), "by")]
-        made = make.add(op, [made, *other], shape)
-    for use in list(node.uses()):
-        graph.set_input(use.node, use.index, made)
+        made = make.add(op, [made, *other], ())
+    fill(graph, node, made)
     graph.note(made.node, f"computes what the constant '{node.name}' is of {reading.of} rows or elements")
     return rows.node

@@ -12,14 +12,27 @@ from tpugraph.analysis.step import Partitioned
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
+from tpugraph.partition.row_formulas import formulas_of
 from tpugraph.support.errors import ConversionError, GraphError
 
 
-def refusal_of(placing: Placing, node: Node, name: str, readings: tuple[str, str], fault: str) -> ConversionError:
-    """The error of a constant with two readings, and the flags that choose one."""
+def refusal_of(
+    placing: Placing, node: Node, name: str, readings: tuple[str, str], fault: str, number: float | None = None
+) -> ConversionError:
+    """The error of a constant with two readings, and the flags that choose one.
+
+    Args:
+        placing: the analysis.
+        node: where the readings differ.
+        name: that of the constant.
+        readings: what it does in the first reading, and in the second.
+        fault: the words of the error.
+        number: what it holds, where it may be made of the rows in several ways.
+    """
+    follows = follows_flag(name, number, placing.d.rows)
     return ConversionError(
         fault, node=node, origin=placing.graph.source,
-        fix=f"--batch_constants={name} if it {readings[0]}, --literals={name} if it {readings[1]}",
+        fix=f"{follows} if it {readings[0]}, --literals={name} if it {readings[1]}",
     )  # fmt: skip
 
 
@@ -34,6 +47,21 @@ def misread(error: GraphError, graph: Graph, cores: int, named: Sequence[str]) -
         node=error.node, origin=graph.source,
         fix="name only constants that follow the rows, and all of those that are made of them; numbers of the model go to --literals",
     )  # fmt: skip
+
+
+def follows_flag(names: str, number: float | None, rows: int) -> str:
+    """The flag that says that constants follow the rows; one for each way in which they may, where there are several.
+
+    Args:
+        names: those of the constants, with commas between them.
+        number: what they hold; None where it may be made of the rows in one way only.
+        rows: the rows of a core's batch.
+    """
+    ways = [] if number is None else formulas_of(number, rows)
+    if len(ways) < 2:
+        return f"--batch_constants={names}"
+    told = (",".join(f"{name}={way}" for name in names.split(",")) for way in ways)
+    return " or ".join(f"--batch_constants={flag}" for flag in told)
 
 
 def constant_behind(tensor: Tensor) -> Node:

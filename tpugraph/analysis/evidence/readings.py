@@ -62,6 +62,9 @@ def root_of_rows(value: float, rows: int) -> Reading | None:
 
 def share_of_rows(value: float, rows: int) -> Reading | None:
     """The reading of a number as one over rows or elements, or over one less, or as rows divided by a number of the model."""
+    if value < 0:
+        reading = share_of_rows(-value, rows)
+        return None if reading is None else Reading(f"minus {reading.words}", reading.of, f"{reading.steps} Neg")
     over = round(1 / value) if 0 < value < 1 else 0
     if over and abs(value * over - 1) < _CLOSE:
         if over % rows == 0:
@@ -74,6 +77,11 @@ def share_of_rows(value: float, rows: int) -> Reading | None:
         if top % rows == 0 and top > 0 and abs(value * bottom - top) < _CLOSE * top:
             return Reading(f"{{}} / {bottom}", top, f"RealDiv:{bottom}")
     return None
+
+
+def is_one_over(reading: Reading) -> bool:
+    """Whether a number is one over rows or elements, or minus that."""
+    return reading.words.removeprefix("minus ") == ONE_OVER
 
 
 def number_in(node: Node) -> float | None:

@@ -199,7 +199,7 @@ class _Reducer:
         """The question with the candidate's own loss and train op, and no names that it lacks."""
         options = self.question.options
         names: dict[str, Any] = {
-            name: tuple(n for n in getattr(options, name) if n in candidate.graph)
+            name: tuple(n for n in getattr(options, name) if n.partition("=")[0] in candidate.graph)
             for name in ("batch_constants", "literals")
         }
         own = replace(options, loss=candidate.loss, train_op=candidate.train_op, dump_dir=None, dump_after=(), **names)

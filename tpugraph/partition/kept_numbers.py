@@ -1,0 +1,128 @@
+"""Numbers of the loss that may be made of the rows where nothing is refused: the report names them, with the flags to settle them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tpugraph import ops
+from tpugraph.analysis.evidence.pairs_of_rows import PAIRS
+from tpugraph.analysis.evidence.readings import number_in
+from tpugraph.analysis.evidence.summed import leading_to_loss
+from tpugraph.analysis.placements import Partial, Replicate, Shard
+from tpugraph.analysis.placing import Placing
+from tpugraph.analysis.sizes import known
+from tpugraph.ir import Node, Tensor
+from tpugraph.partition.doubted_numbers import Doubted, doubted_numbers, one_over_rows
+from tpugraph.partition.numbers_met import is_model
+from tpugraph.partition.two_readings import constant_behind, follows_flag
+
+_SURE = 2
+"""Above it few models divide a sum by one less than the rows unless it is that."""
+
+
+def kept_numbers(placing: Placing) -> list[str]:
+    """What the user should know of: numbers of the loss that are as many as the rows, or one over them, read as of the model.
+
+    So are those that the step counter is computed with, and one less than the rows where it divides what all rows make together.
+    """
+    d = placing.d
+    kept: dict[float, dict[str, None]] = {}
+    less: dict[str, dict[str, None]] = {}
+    if d.rows > 1:
+        for doubted in _as_many(placing):
+            kept.setdefault(doubted.number, {})[doubted.node.name] = None
+        for node, formula in _one_less(placing):
+            less.setdefault(formula, {})[node.name] = None
+    made = [
+        (f"{number:g}", ",".join(names), follows_flag(",".join(names), number, d.rows))
+        for number, names in kept.items()
+    ]
+    for formula, names in less.items():
+        flag = ",".join(f"{name}={formula}" for name in names)
+        made.append((f"what is {formula}", ",".join(names), f"--batch_constants={flag}"))
+    return [
+        f"the loss is computed with {number}, which a core's batch of {d.rows} rows may have made of these: read as a number of "
+        f"the model; {flag} if it counts rows, --literals={names} if it does not"
+        for number, names, flag in made
+    ] + _twice_two(placing)
+
+
+def _as_many(placing: Placing) -> Iterator[Doubted]:
+    """Numbers that are as many as the rows, or one over them, and meet what comes of the input, or the step counter."""
+    d, forward, graph = placing.d, leading_to_loss(placing.d), placing.graph
+    numbers, alone = doubted_numbers(d)
+    of_input = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True)
+    of_step = _of_step(placing)
+    for node in placing.verdicts:
+        stepping = any(t.node in of_step and t.node not in of_input for t in node.inputs)
+        real = bool(node.outputs) and node.out().dtype.floating
+        if node.op not in ops.ELEMENTWISE or not (stepping or (node in forward and real)):
+            continue
+        for tensor in node.inputs:
+            others = [t for t in node.inputs if t.node not in alone and (t.node in of_input or t.node in of_step)]
+            doubted = numbers.get(tensor) or one_over_rows(d, tensor)
+            if doubted is None or not others or doubted.node.made_by is not None:
+                continue  # what a pass made is no number of the user's graph
+            made_of_rows = doubted.reading is not None or doubted.number in (d.rows, d.rows**2)
+            if stepping:
+                made_of_rows = doubted.number == d.rows > _SURE or (
+                    doubted.number == d.rows and node.op in ops.SCALINGS
+                )
+            if made_of_rows and not any(is_model(d, t, doubted) for t in others):
+                yield doubted
+
+
+def _twice_two(placing: Placing) -> list[str]:
+    """The divisors of sums over all pairs of two rows that are read as the number of these, and may be twice the rows."""
+    d, found = placing.d, {}
+    for node in leading_to_loss(d) if d.rows == 2 else ():
+        if node.op not in ops.DIVISIONS or node not in placing.verdicts:
+            continue
+        by, elements = constant_behind(node.inputs[1]), d.elements(node.inputs[1]) or ()
+        if by.op in ops.CONSTANTS and d.constants.choice(by.name) is None and [*map(known, elements)] == [PAIRS]:  # type: ignore[arg-type]
+            found[by.name] = (
+                f"'{node.name}' divides a sum over all pairs of the two rows of a core's batch by 4: read as the number of these; "
+                f"--batch_constants={by.name}=2*rows if it is twice the rows, --literals={by.name} if it is a number of the model"
+            )
+    return list(found.values())
+
+
+def _of_step(placing: Placing) -> Mapping[Node, None]:
+    """What is computed of the step counter."""
+    graph, role = placing.graph, placing.graph.roles.step
+    step = None if role is None else graph.get(role.name)
+    return {} if step is None else graph.descendants([step], data_only=True)
+
+
+def _one_less(placing: Placing) -> Iterator[tuple[Node, str]]:
+    """The divisors that are one less than the rows, or its square, of what all rows of the batch make together."""
+    d, forward = placing.d, leading_to_loss(placing.d)
+    of_all = placing.graph.descendants([node for node in forward if _joins_rows(placing, node)], data_only=True)
+    formulas = {(d.rows - 1) ** 2: "(rows-1)*(rows-1)", d.rows - 1: "rows-1"}
+    for node in forward:
+        if node.op not in ops.DIVISIONS or node not in placing.verdicts or node.inputs[0].node not in of_all:
+            continue
+        by = constant_behind(node.inputs[1])
+        number = number_in(by) if by.op in ops.CONSTANTS and by.made_by is None else None
+        if (
+            number not in formulas
+            or d.constants.choice(by.name) is not None
+            or not (d.axes(node.inputs[0]) or number > _SURE)
+        ):
+            continue
+        yield by, formulas[int(number)]
+
+
+def _joins_rows(placing: Placing, node: Node) -> bool:
+    """Whether a node makes something of rows of all cores: it adds them up, or reads all of them."""
+    verdict = placing.verdicts.get(node)
+    if verdict is None:
+        return False
+    gathers = any(
+        isinstance(want, Replicate) and _has_rows(placing, node.inputs[i]) for i, want in verdict.wants.items()
+    )
+    return gathers or any(isinstance(made, Partial) for made in verdict.outputs)
+
+
+def _has_rows(placing: Placing, tensor: Tensor) -> bool:
+    return isinstance(placing.read(tensor), Shard)
