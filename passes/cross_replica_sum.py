@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpugraph import analysis, ops
+from tpugraph import analysis
 from tpugraph.analysis.batched_input import batch_rows
-from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.constant_values import constant, constant_at
 from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.step import ClosedShapes, Literals, Partitioned, SplitConstants
 from tpugraph.ir import Graph, Tensor
@@ -99,7 +99,7 @@ class CrossReplicaSum(Pass):
         formulas = parted(self.batch_constants)
         chosen = dict.fromkeys(self.literals, False) | dict.fromkeys(formulas, True)
         for name in chosen:
-            if name not in graph or graph[name].op not in ops.CONSTANTS:
+            if name not in graph or constant_at(graph[name].out()) is None:
                 raise UsageError(f"there is no constant '{name}' in the step", origin=graph.source,
                                  fix="give the names of Const nodes, as the refusal that asked for them did")  # fmt: skip
         for name in (name for name, formula in formulas.items() if not formula):

@@ -171,11 +171,10 @@ class Dimensions:
             if numeric and (value.size == 1 or (value == value.flat[0]).all()):
                 self._levels[tensor] = value.flat[0].item()
         found = self._levels.get(tensor)
-        if found is None and self.rows > 1:
-            elements = self._elements.get(tensor)
-            one = elements[0] if elements and len(elements) == 1 else None
-            if one is not None and 0 <= self.sizes.at(one) < self.rows:  # too small for any number of rows
-                return self.sizes.at(one)
+        elements = self._elements.get(tensor) if found is None and self.rows > 1 else None
+        one = elements[0] if elements and len(elements) == 1 else None
+        if one is not None and 0 <= self.sizes.at(one) < self.rows:  # too small for any number of rows
+            return self.sizes.at(one)
         return found
 
     def has_parts_of_one_row(self) -> bool:

@@ -55,7 +55,13 @@ EXACTNESS = (
         "what comes first where the graph puts a read and a write of a variable, such as the step counter, in no order",
         ("reads_first", "writes_first"),
     ),
-    Flag("batch_constants", "list", (), "constants that hold the size of the batch or a share of it", shown="NODE,..."),
+    Flag(
+        "batch_constants",
+        "list",
+        (),
+        "constants that hold the size of the batch or a share of it, or =FORMULA of rows",
+        shown="NODE[=rows*rows],...",
+    ),
     Flag("literals", "list", (), "constants that are numbers of the model, whatever the batch", shown="NODE,..."),
 )
 """How exactly the cores do what the plain graph does."""

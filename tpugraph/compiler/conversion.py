@@ -51,7 +51,7 @@ class ConvertOptions:
         step_order: ``reads_first`` or ``writes_first``: what comes first where the plain graph puts a read and a write of a
             variable, such as the step counter, in no order.
         batch_constants: names of constants that hold the size of the batch or a share of it, where the compiler asks or
-            a note says that it takes them for numbers of the model.
+            a note says that it takes them for numbers of the model; with a formula where several fit (``Const=rows*rows``).
         literals: names of constants that are numbers of the model, where the compiler asks.
         max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open.
         shard_tables: tables of at least so many bytes that are read and written by rows are dealt out to the cores; 0 for none.

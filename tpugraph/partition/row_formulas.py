@@ -23,13 +23,16 @@ from tpugraph.support.errors import UsageError
 _CLOSE = 1e-5
 _LONGEST = 64
 _ROWS = "rows"
-_OPERATORS: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Add: ("AddV2", operator.add),
-    ast.Sub: ("Sub", operator.sub),
-    ast.Mult: ("Mul", operator.mul),
-    ast.Div: ("RealDiv", operator.truediv),
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
 }
-"""The ops that compute what is written, and what they make of numbers."""
+"""What operators make of numbers."""
+
+_OPS: dict[type[ast.operator], str] = {ast.Add: "AddV2", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "RealDiv"}
+"""The ops that compute it."""
 
 _SQUARES: dict[str, Callable[[int], int]] = {
     "rows*rows": lambda rows: rows * rows,
@@ -80,9 +83,11 @@ def compute_by_formulas(graph: Graph, rows: int, formulas: dict[str, str]) -> li
         tree, node = _parsed(name, formula), graph[name]
         number, of = number_in(node), _value(tree, rows)
         if number is None or of is None or abs(number - of) > _CLOSE * abs(number):
+            wrong = "divides by zero" if of is None else f"is {of:g}"
+            held = "several numbers" if number is None else f"{number:g}"
             raise UsageError(
-                f"'{name}' is not {formula}: that is {of} of the {rows} rows of a core's batch, and it holds "
-                f"{constant(node).ravel().tolist()[:3]}", origin=graph.source, fix="leave the formula out, or correct it",
+                f"'{name}' is not {formula}: that {wrong} of the {rows} rows of a core's batch, and it holds {held}",
+                origin=graph.source, fix="leave the formula out, or correct it",
             )  # fmt: skip
         made.append(_replace(graph, node, tree, rows))
         graph.note(node, f"is {formula} of the rows, as --batch_constants says")
@@ -127,7 +132,7 @@ def _value(tree: ast.expr, rows: int) -> float | None:
     try:
         return float(
             _computed(
-                tree, lambda number: rows if number is None else number, lambda kind, a, b: _OPERATORS[kind][1](a, b)
+                tree, lambda number: rows if number is None else number, lambda kind, a, b: _OPERATORS[kind](a, b)
             )
         )
     except ZeroDivisionError:
@@ -146,7 +151,7 @@ def _replace(graph: Graph, node: Node, tree: ast.expr, rows: int) -> str:
     made = _computed(
         tree,
         lambda value: of_rows if value is None else number(value, "number"),
-        lambda op, a, b: make.add(_OPERATORS[op][0], [a, b], ()),
+        lambda op, a, b: make.add(_OPS[op], [a, b], ()),
     )
     fill(graph, node, made)
     return of_rows.node.name

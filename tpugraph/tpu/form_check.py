@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import constant_at
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.support.errors import LoadError
 
@@ -81,7 +82,8 @@ def _faults_of_cores(graph: Graph) -> Iterator[tuple[str, Node | None]]:
 def _faults_of_limit(graph: Graph) -> Iterator[tuple[str, Node | None]]:
     """The number of steps of a loop is a constant that a session reads before it runs anything."""
     first = graph[f"{_LIMIT}/Initializer"]
-    if first.op not in ops.CONSTANTS or first.attr("value").shape != () or first.attr("value").item() < 1:
+    limit = constant_at(first.out())
+    if limit is None or limit.shape != () or limit.item() < 1:
         yield "the number of steps per loop is no constant of at least 1", first
 
 

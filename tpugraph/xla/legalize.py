@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph.analysis.constant_values import constant_at
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
 
@@ -41,8 +41,9 @@ def reduce_over_all(graph: Graph, node: Node, cores: int, keys: dict[Tensor, lis
         False where the sum is over groups of cores, or of a dtype that the op does not take: it stays as it is.
     """
     value, groups = node.inputs
-    whole = groups.node.op in ops.CONSTANTS and sorted(groups.node.attr("value").ravel().tolist()) == list(range(cores))
-    if node.attr("T").name not in _COLLECTIVE or not whole or len(groups.node.attr("value")) != 1:
+    members = constant_at(groups)
+    whole = members is not None and len(members) == 1 and sorted(members.ravel().tolist()) == list(range(cores))
+    if node.attr("T").name not in _COLLECTIVE or not whole:
         return False
     if groups not in keys:
         keys[groups] = [_constant(graph, node, np.asarray(key, np.int32), groups) for key in (cores, 1, 1)]
