@@ -14,7 +14,7 @@ SQUARE = "square_of_the_rows_form_of_4"
     ("number", "rows", "formulas"),
     [
         (16, 4, ["rows*rows", "4*rows"]),
-        (12, 4, ["rows*(rows-1)", "3*rows"]),
+        (12, 4, ["3*rows", "rows*(rows-1)"]),
         (6, 4, ["rows*(rows-1)/2"]),
         (3, 4, ["rows-1"]),
         (4, 4, ["rows"]),

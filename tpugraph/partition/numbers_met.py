@@ -40,6 +40,9 @@ def refuse_met_numbers(placing: Placing, count: int) -> None:
         if node not in placing.verdicts:
             continue
         name, reading = doubted.node.name, doubted.reading
+        written = (
+            doubted.number if number_in(doubted.node) == doubted.number else None
+        )  # else it counts what the constant holds
         if reading is None:
             what, then = f"{doubted.number:g}", f"is {doubted.number * count:g} for the whole batch"
             times = round(doubted.number) // d.rows
@@ -50,7 +53,7 @@ def refuse_met_numbers(placing: Placing, count: int) -> None:
         raise refusal_of(
             placing, node, name, ("follows the rows", "does not"),
             f"'{node.name}' ({node.op}) {how} by a number made of '{name}', {what}: if '{name}' follows them, it {then}; if it is "
-            "a number of the model, it stays", number_in(doubted.node),
+            "a number of the model, it stays", written,
         )  # fmt: skip
 
 

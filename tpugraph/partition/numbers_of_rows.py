@@ -75,7 +75,7 @@ def refuse_one_less(placing: Placing, count: int) -> None:
                 placing, less.node, name, ("follows the rows", "does not"),
                 f"'{less.node.name}' divides a sum over the batch by {less.number}, {reading}, the number of what is summed, and a "
                 f"core's batch has {placing.d.rows} rows: if '{name}' follows them, it is {reading.words.format(reading.of * count)} "
-                "for the whole batch; if it is a number of the model, it stays", less.number,
+                "for the whole batch; if it is a number of the model, it stays", less.number, less=True,
             )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from tpugraph.analysis.evidence import (
 from tpugraph.analysis.evidence.readings import Reading, number_in, root_of_rows, share_of_rows
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.builder import Builder
-from tpugraph.partition.row_formulas import fill
+from tpugraph.partition.row_formulas import fill, shape_of_one
 
 
 def compute_chosen(graph: Graph, d: Dimensions) -> list[str]:
@@ -63,16 +63,16 @@ def chosen_reading(node: Node, rows: int) -> Reading | None:
 def _computed(graph: Graph, node: Node, reading: Reading) -> Node:
     """Let the readers of a constant read what is computed of a number of rows; returns the constant that holds this."""
     make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
-    kind = node.out().dtype
+    kind, shape = node.out().dtype, shape_of_one(node)
 
     def number(value: float, name: str) -> Tensor:
-        return make.constant(np.full((), value, kind.name), kind, name=name, controls=node.controls)
+        return make.constant(np.full(shape, value, kind.name), kind, name=name, controls=node.controls)
 
     rows = made = number(reading.of, "rows")
     for step in reading.steps.split():
         op, _, by = step.partition(":")
         other = [] if not by else [rows if by == "rows" else number(float(by), "by")]
-        made = make.add(op, [made, *other], ())
+        made = make.add(op, [made, *other], shape)
     fill(graph, node, made)
     graph.note(made.node, f"computes what the constant '{node.name}' is of {reading.of} rows or elements")
     return rows.node

@@ -34,17 +34,16 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 _OPS: dict[type[ast.operator], str] = {ast.Add: "AddV2", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "RealDiv"}
 """The ops that compute it."""
 
-_SQUARES: dict[str, Callable[[int], int]] = {
-    "rows*rows": lambda rows: rows * rows,
+_PAIRS: dict[str, Callable[[int], int]] = {
     "rows*(rows-1)": lambda rows: rows * (rows - 1),
     "rows*(rows-1)/2": lambda rows: rows * (rows - 1) // 2,
     "(rows-1)*(rows-1)": lambda rows: (rows - 1) ** 2,
 }
-"""What grows with the square of the rows: pairs of them."""
+"""As many as pairs of different rows are, which grow with the square of the rows."""
 
 
 def formulas_of(number: float, rows: int) -> list[str]:
-    """The ways in which a whole number, or one over one, is made of several rows: pairs of them first, then so many times them.
+    """The ways in which a whole number, or one over one, is made of several rows: their square first, then so many times them.
 
     What is as many as the rows is that.
     """
@@ -62,9 +61,10 @@ def formulas_of(number: float, rows: int) -> list[str]:
         return ["rows-1", "(rows-1)*(rows-1)"] if rows == 2 else []
     if number != int(number):
         return []
-    found = [formula for formula, made in _SQUARES.items() if made(rows) == number]
+    found = ["rows*rows"] if number == rows * rows else []
+    found += [] if number % rows else [f"{int(number) // rows}*rows"]
     found += ["rows-1"] if number == rows - 1 else []
-    return found + ([] if number % rows else [f"{int(number) // rows}*rows"])
+    return found + [formula for formula, made in _PAIRS.items() if made(rows) == number]
 
 
 def parted(names: Iterable[str]) -> dict[str, str]:
@@ -142,26 +142,31 @@ def _value(tree: ast.expr, rows: int) -> float | None:
 def _replace(graph: Graph, node: Node, tree: ast.expr, rows: int) -> str:
     """Let the readers of a constant read what its formula makes; returns the name of the constant that holds the rows."""
     make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
-    kind = node.out().dtype
+    kind, shape = node.out().dtype, shape_of_one(node)
 
     def number(value: float, name: str) -> Tensor:
-        return make.constant(np.full((), value, kind.name), kind, name=name, controls=node.controls)
+        return make.constant(np.full(shape, value, kind.name), kind, name=name, controls=node.controls)
 
     of_rows = number(rows, _ROWS)
     made = _computed(
         tree,
         lambda value: of_rows if value is None else number(value, "number"),
-        lambda op, a, b: make.add(_OPS[op], [a, b], ()),
+        lambda op, a, b: make.add(_OPS[op], [a, b], shape),
     )
     fill(graph, node, made)
     return of_rows.node.name
+
+
+def shape_of_one(node: Node) -> tuple[int, ...]:
+    """The shape of the number that a constant holds: its own, or that of a scalar where it holds the number several times."""
+    return constant(node).shape if constant(node).size == 1 else ()
 
 
 def fill(graph: Graph, node: Node, number: Tensor) -> None:
     """Let the readers of a constant of one number, in as many places as it has, read another number there."""
     shape = constant(node).shape
     uses = list(node.uses())
-    if shape:
+    if shape != shape_of_one(node):
         make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
         dims = make.constant(np.asarray(shape, "int32"), name="shape", controls=node.controls)
         number = make.add("Fill", [dims, number], shape, name="filled")
