@@ -43,7 +43,7 @@ def judged_elsewhere(program: Program) -> bool:
 
 @pytest.mark.parametrize("name", params(sorted(name for name in PROGRAMS if not judged_elsewhere(PROGRAMS[name]))[::3]))
 def test_cores_train_as_the_whole_batch(name: str) -> None:
-    """Every third program; ``tools/campaign.py --named=. --cores=2,4``, which ``.ci/run`` calls, runs them all."""
+    """Every third program; ``tools/campaign.py --named=. --cores=4``, which ``.ci/run`` calls, runs them all."""
     judge(PROGRAMS[name], 4)
 
 
