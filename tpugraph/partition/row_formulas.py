@@ -95,15 +95,14 @@ def compute_by_formulas(graph: Graph, rows: int, formulas: dict[str, str]) -> li
 
 
 def _parsed(name: str, formula: str) -> ast.expr:
-    wrong = UsageError(
-        f"'{formula}' is no formula for '{name}'", fix=f"write {_ROWS}, numbers, + - * / and parentheses"
-    )
     try:
         tree = ast.parse(formula, mode="eval").body if len(formula) <= _LONGEST else None
     except SyntaxError:
         tree = None
     if tree is None or not all(map(_is_known, ast.walk(tree))):
-        raise wrong
+        raise UsageError(
+            f"'{formula}' is no formula for '{name}'", fix=f"write {_ROWS}, numbers, + - * / and parentheses"
+        )
     return tree
 
 

@@ -194,10 +194,8 @@ def beside_left_open(d: Dimensions) -> None:
     None is a multiple of the rows, and of a batch whose rows the graph knew when it was built none is the half of them.
     """
     for node in d.order if d.rows > 1 else ():
-        wanted, made = (
-            fixed(node.inputs[1]) if node.op in ops.RESHAPES else None,
-            d.dims(node.out()) if node.outputs else None,
-        )
+        wanted = fixed(node.inputs[1]) if node.op in ops.RESHAPES else None
+        made = None if wanted is None else d.dims(node.out())
         if wanted is None or made is None or wanted.count(-1) != 1 or len(wanted) != len(made):
             continue
         whole = [known(size) for size in d.dims(node.inputs[0]) or ()]
