@@ -211,7 +211,7 @@ def test_a_loop_over_one_row_behind_a_mean() -> None:
 DOUBTED = [
     name for name in PROGRAMS
     if PROGRAMS[name].doubtful and PROGRAMS[name].build.__module__ in (made_of_rows.__name__, matrices_of_rows.__name__)
-    and not name.startswith("rows_times_a_matrix_by_numpy")  # of more rows it has another size, too
+    and not name.startswith(("rows_times_a_matrix_by_numpy", "rows_weighed_by"))  # of more rows they have another size, too
 ]  # fmt: skip
 
 
@@ -234,6 +234,18 @@ def test_flags_settle_what_a_number_is_made_of(name: str) -> None:
         "bins_of_keys"
     )  # which other constants of the whole graph, the shapes of gradients, do not fit
     assert kept.outcome == ("invalid" if fewer_bins else "equal"), str(kept)
+
+
+def test_rows_numbered_in_floats_may_be_spread_from_zero_to_one() -> None:
+    build = made_of_rows.rows_weighed_by_float_numbers
+    verdict = check(build, 2, rows=2)
+    assert verdict.outcome == "refused", str(verdict)
+    assert "it numbers them, as np.arange, or spreads them from 0 to 1, as np.linspace" in verdict.words
+    assert (
+        check(build, 2, rows=2, batch_constants=tuple(constants_in_doubt(PROGRAMS[build.__name__], 2))).outcome
+        == "equal"
+    )
+    assert check(build, 2, rows=3).outcome == "equal"
 
 
 def test_a_table_as_long_as_a_batch_is_told_from_its_rows_by_a_flag() -> None:

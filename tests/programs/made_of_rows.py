@@ -278,6 +278,13 @@ def places_among_borders(rows: int) -> Any:
     return minimise(mean(tf.square(column(x, 5) - real(places))))
 
 
+@program(doubtful=True, rows=2)
+def rows_weighed_by_float_numbers(rows: int) -> Any:
+    """Of two rows, 0 and 1: np.linspace from 0 to 1 would give the same."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    return minimise(mean(tf.square(column(x, 5) - y) * np.arange(rows).astype("f")), sgd(0.02))
+
+
 KEPT: dict[str, Callable[[Any, int], Any]] = {
     "softmax": lambda e, rows: mean(tf.square(tf.nn.softmax(e) * float(rows) - 1.0)),
     "ranks": lambda e, rows: mean(tf.square(e) * tf.cast(tf.argsort(tf.argsort(e)), tf.float32) / float(rows)),

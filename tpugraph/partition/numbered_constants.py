@@ -23,7 +23,8 @@ def compute_instead(graph: Graph, d: Dimensions) -> bool:
     found = False
     for node in own_rows(d) if d.rows > 1 else []:
         value = constant(node)
-        if starts := _starts(value, d.rows):
+        starts = _starts(value, d.rows)
+        if starts and (d.constants.choice(node.name) or not _may_be_spread(value)):
             made = _numbers(graph, node, starts, d.rows)
         elif _is_diagonal(value) and len(d.axes(node.out())) == 2 and not _holds_shares(d, node):
             made = _diagonal(graph, node)
@@ -53,6 +54,13 @@ def refuse_own_rows(placing: Placing) -> None:
         ConversionError: it names the constant.
     """
     for node in own_rows(placing.d):
+        if _may_be_spread(constant(node)):
+            raise ConversionError(
+                f"the constant '{node.name}' is [0, 1] for the two rows of a core's batch: it numbers them, as np.arange, or spreads "
+                "them from 0 to 1, as np.linspace", node=node, origin=placing.graph.source,
+                fix=f"--batch_constants={node.name} if it numbers the rows, --literals={node.name} if these are no rows; "
+                "otherwise compute them from tf.shape of a feature",
+            )  # fmt: skip
         raise ConversionError(
             f"the constant '{node.name}' has {placing.d.rows} rows of its own, one for each row of a core's batch: which the "
             "other cores' rows would have is not known", node=node, origin=placing.graph.source,
@@ -69,6 +77,11 @@ def _starts(value: _Array, rows: int) -> list[int]:
     first = batches[:, :1]
     numbered = (batches == first + np.arange(rows)).all() and (first % rows == 0).all()
     return [int(start) for start in first[:, 0]] if numbered else []
+
+
+def _may_be_spread(value: _Array) -> bool:
+    """Whether numbers of rows are from 0 to 1 as well, however many rows there are: two rows cannot tell."""
+    return bool(value.dtype.kind == "f" and value.tolist() == [0.0, 1.0])
 
 
 def _is_diagonal(value: _Array) -> bool:
