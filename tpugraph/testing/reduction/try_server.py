@@ -23,6 +23,8 @@ from tpugraph.testing.reduction.tries import Answer, Question
 _LOOK_EVERY = 0.05  # seconds between two looks at the memory of a try
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LATE = "there was no end in time"
+_STILL = "it waited without an end"
+_PATIENCE = 10.0  # seconds without any processor time after which a try waits for what will not come
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:
@@ -46,15 +48,15 @@ def question_of(fields: dict[str, Any]) -> Question:
 def attempt(model: str, question: Question, seconds: float, memory: int) -> Answer:
     """One try in a child; what ends the child is an answer too.
 
-    A child of a process that has threads may wait for a lock that one of them held when it was made. So a child that did
-    nothing until its time was over has a second one.
+    A child of a process that has threads may wait for a lock that one of them held when it was made. So a child that does
+    nothing for long is ended, and has a second one, which is given all the time.
     """
-    answer, idle = _attempt(model, question, seconds, memory)
-    return _attempt(model, question, seconds, memory)[0] if idle else answer
+    answer, still = _attempt(model, question, seconds, memory, min(_PATIENCE, seconds))
+    return _attempt(model, question, seconds, memory, seconds)[0] if still else answer
 
 
-def _attempt(model: str, question: Question, seconds: float, memory: int) -> tuple[Answer, bool]:
-    """The answer, and whether the child waited for the end of its time."""
+def _attempt(model: str, question: Question, seconds: float, memory: int, patience: float) -> tuple[Answer, bool]:
+    """The answer, and whether the child was ended because it did nothing."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -62,19 +64,19 @@ def _attempt(model: str, question: Question, seconds: float, memory: int) -> tup
         _run_child(model, question, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        text, why = _read(pipe.fileno(), child, time.monotonic() + seconds, memory)
-    _, status, used = os.wait4(child, 0)
+        text, why = _read(pipe.fileno(), child, time.monotonic() + seconds, memory, patience)
+    _, status = os.waitpid(child, 0)
     if text and not why:
         found = json.loads(text)
         return Answer(**{**found, "nodes": tuple(found["nodes"])}), False
     died = f"the process died of signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "the process ended"
-    idle = why == _LATE and used.ru_utime + used.ru_stime < seconds / 10
-    return symptoms.of_death(question, why or died), idle
+    return symptoms.of_death(question, why or died), why == _STILL
 
 
-def _read(pipe: int, child: int, deadline: float, memory: int) -> tuple[bytes, str]:
+def _read(pipe: int, child: int, deadline: float, memory: int, patience: float) -> tuple[bytes, str]:
     """What the child writes, and why it was ended, or ""."""
     found, before = b"", _resident(os.getpid())
+    worked, since = 0, time.monotonic()
     while True:
         ready, _, _ = select.select([pipe], [], [], _LOOK_EVERY)
         if ready:
@@ -82,10 +84,25 @@ def _read(pipe: int, child: int, deadline: float, memory: int) -> tuple[bytes, s
             if not more:
                 return found, ""
             found += more
-        late, large = time.monotonic() > deadline, _resident(child) - before > memory
-        if late or large:
+        now, ticks = time.monotonic(), _processor_ticks(child)
+        if ticks != worked:
+            worked, since = ticks, now
+        if why := _why_to_end(now - since >= patience, now > deadline, _resident(child) - before > memory):
             os.kill(child, signal.SIGKILL)
-            return found, _LATE if late else "it took too much memory"
+            return found, why
+
+
+def _why_to_end(still: bool, late: bool, large: bool) -> str:
+    return _STILL if still else _LATE if late else "it took too much memory" if large else ""
+
+
+def _processor_ticks(process: int) -> int:
+    """The processor time that a process and its threads have used, in ticks of the system's clock; 0 for one that has ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])  # utime and stime, by proc(5)
 
 
 def _resident(process: int) -> int:
