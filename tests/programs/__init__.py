@@ -1,7 +1,7 @@
 """Small, valid training programs in the manner of TensorFlow 1, and the harness that judges their conversion.
 
 Programs with names stand in ``PROGRAMS``, by theme in the modules here; ``coincidences`` makes transformers in which two
-sizes agree; ``generated`` makes random ones.
+sizes agree; ``generated`` and ``composed`` make random ones.
 """
 
 import re
@@ -12,6 +12,7 @@ from . import (
     banks,
     chosen,
     clipping,
+    composed,
     control,
     counting,
     embeddings,
@@ -44,6 +45,7 @@ __all__ = [
     "Program",
     "Verdict",
     "check",
+    "composed",
     "constants_in_doubt",
     "find",
     "generated",
@@ -100,4 +102,6 @@ def named(pattern: str) -> list[str]:
 def find(source: str) -> Program:
     """The program of a name, or of the spec of a random one."""
     known = {**PROGRAMS, **COINCIDENCES}
-    return known[source] if source in known else generated.made(generated.parse(source))
+    if source in known:
+        return known[source]
+    return composed.made(source) if source.startswith("composed ") else generated.made(generated.parse(source))

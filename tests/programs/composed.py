@@ -1,0 +1,378 @@
+"""Random programs of another kind: ops on dimensions of all sorts, one behind another, whose outcome is the loss.
+
+A program is a line such as ``composed rows=4 open=1 sizes=32 dense.1 transpose.5 loop.0-1``: each word names an op of
+``OPS``, a number of which it makes its choices (an axis, an order), and how many values before the last one it reads. What
+does not fit a value leaves it as it is, so that any words make a program, and it can be simplified by leaving words out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import Program, batch, floats, minimise, sgd, tf1, variable, whole
+
+ROWS = "rows"
+"""A dimension that has the rows of the batch."""
+
+MOST_ELEMENTS = 5000  # of a value, where a core has six rows
+
+Shape = tuple[int | str, ...]
+
+
+@dataclass
+class Value:
+    """What an op reads: a tensor, its shape, the number of choices, and the inputs of the program beside it."""
+
+    tensor: Any
+    shape: Shape
+    choice: int
+    inputs: Inputs
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def axis(self, among: Callable[[int | str], bool] = lambda _: True) -> int | None:
+        """The axis that is chosen among some."""
+        axes = [axis for axis, size in enumerate(self.shape) if among(size)]
+        return axes[self.choice % len(axes)] if axes else None
+
+    def of_model(self, least: int = 1) -> int | None:
+        """The axis that is chosen among those that are no rows."""
+        return self.axis(lambda size: size != ROWS and size >= least)
+
+    def sized(self, axis: int, *sizes: int | str) -> Shape:
+        """The shape with other sizes in the place of one."""
+        return (*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
+
+    def reshaped(self, shape: Shape) -> tuple[Any, Shape]:
+        """The tensor in another shape, in which -1 or the size of a feature stands for rows."""
+        rows = -1 if shape.count(ROWS) == 1 else self.inputs.count
+        return tf.reshape(self.tensor, [rows if size == ROWS else size for size in shape]), shape
+
+
+@dataclass
+class Inputs:
+    """What comes in, how many rows it has, and the variables made so far."""
+
+    features: Any
+    targets: Any
+    kinds: Any
+    count: Any
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def variable(self, *shape: int) -> Any:
+        return variable(f"v{next(self.numbers)}", *shape)
+
+
+Made = tuple[Any, Shape] | None
+OPS: dict[str, Callable[[Value], Made]] = {}
+"""The ops by name: each gives a tensor and its shape, or nothing where a value does not fit it."""
+
+
+def op(function: Callable[[Value], Made]) -> Callable[[Value], Made]:
+    OPS[function.__name__] = function
+    return function
+
+
+# --------------------------------------------------------------------------- layers and numbers
+
+
+@op
+def dense(v: Value) -> Made:
+    if not v.rank or v.shape[-1] == ROWS:
+        return None
+    units = 2 + v.choice % 3
+    kernel = v.inputs.variable(v.shape[-1], units)
+    return tf.tanh(tf.tensordot(v.tensor, kernel, 1)), (*v.shape[:-1], units)
+
+
+@op
+def einsum(v: Value) -> Made:
+    if v.rank != 3 or v.shape[2] == ROWS:
+        return None
+    return tf.einsum("abc,cd->bad", v.tensor, v.inputs.variable(v.shape[2], 2)), (v.shape[1], v.shape[0], 2)
+
+
+@op
+def gate(v: Value) -> Made:
+    return v.tensor * tf.sigmoid(tf.reduce_mean(v.tensor)), v.shape
+
+
+@op
+def join(v: Value) -> Made:
+    """Adds or multiplies what the inputs hold, broadcast."""
+    other, shape = ((v.inputs.targets, (ROWS, v.inputs.targets.shape[1])), (v.inputs.features[:, 0], None))[
+        v.choice % 2
+    ]
+    shape = shape or (ROWS, v.inputs.features.shape[2])
+    if v.rank < 2 or any(1 != one != size for one, size in zip(v.shape[-2:], shape, strict=True)):
+        return None
+    function = (tf.add, tf.multiply, tf.maximum)[v.choice % 3]
+    return function(v.tensor, other), (*v.shape[:-2], *shape)
+
+
+@op
+def table(v: Value) -> Made:
+    if not v.rank or v.shape[0] != ROWS:
+        return None
+    found = tf.gather(v.inputs.variable(3), v.inputs.kinds)
+    return v.tensor * tf.reshape(found, [-1] + [1] * (v.rank - 1)), v.shape
+
+
+@op
+def attend(v: Value) -> Made:
+    if v.rank != 3:
+        return None
+    weights = tf.nn.softmax(tf.matmul(v.tensor, v.tensor, transpose_b=True))
+    return tf.matmul(weights, v.tensor), v.shape
+
+
+@op
+def likeness(v: Value) -> Made:
+    return None if v.rank != 2 else (tf.matmul(v.tensor, v.tensor, transpose_b=True), (v.shape[0], v.shape[0]))
+
+
+@op
+def covariance(v: Value) -> Made:
+    if v.rank != 2:
+        return None
+    summed = tf.matmul(v.tensor, v.tensor, transpose_a=True)
+    return summed / tf.cast(tf.shape(v.tensor)[0], tf.float32), (v.shape[1], v.shape[1])
+
+
+@op
+def pairs(v: Value) -> Made:
+    if v.shape[:1] != (ROWS,) or v.shape.count(ROWS) > 1 or v.rank > 3:
+        return None
+    return v.tensor[:, None] - v.tensor[None], (ROWS, *v.shape)
+
+
+# --------------------------------------------------------------------------- along an axis
+
+
+@op
+def reduce(v: Value) -> Made:
+    if not v.rank:
+        return None
+    function = (tf.reduce_mean, tf.reduce_sum, tf.reduce_max, tf.reduce_logsumexp)[v.choice // 8 % 4]
+    axis, kept = v.choice % v.rank, v.choice // 4 % 2 == 1
+    return function(v.tensor, axis, keepdims=kept), v.sized(axis, *[1] * kept)
+
+
+def _along(name: str, function: Callable[[Any, int], Any]) -> None:
+    """Enter an op that keeps the shape and works along one axis."""
+
+    def made(v: Value) -> Made:
+        return (function(v.tensor, v.choice % v.rank), v.shape) if v.rank else None
+
+    OPS[name] = made
+
+
+def _normalised(x: Any, axis: int) -> Any:
+    middle, variance = tf.nn.moments(x, [axis], keepdims=True)
+    return (x - middle) * tf.math.rsqrt(variance + 0.1)
+
+
+_along("centre", lambda x, axis: x - tf.reduce_mean(x, axis, keepdims=True))
+_along("norm", _normalised)
+_along("softmax", tf.nn.softmax)
+_along("cumsum", lambda x, axis: 0.5 * tf.cumsum(x, axis))
+_along("cumsum_back", lambda x, axis: 0.5 * tf.cumsum(x, axis, exclusive=True, reverse=True))
+_along("sort", tf.sort)
+_along("reverse", lambda x, axis: tf.reverse(x, [axis]))
+_along("roll", lambda x, axis: tf.roll(x, 1, axis))
+
+
+# --------------------------------------------------------------------------- shapes
+
+
+@op
+def transpose(v: Value) -> Made:
+    orders = list(itertools.permutations(range(v.rank)))
+    order = orders[v.choice % len(orders)]
+    return tf.transpose(v.tensor, order), tuple(v.shape[axis] for axis in order)
+
+
+@op
+def merge(v: Value) -> Made:
+    if v.rank < 2 or ROWS in v.shape[(axis := v.choice % (v.rank - 1)) : axis + 2]:
+        return None
+    return v.reshaped((*v.shape[:axis], v.shape[axis] * v.shape[axis + 1], *v.shape[axis + 2 :]))
+
+
+@op
+def split(v: Value) -> Made:
+    axis = v.axis(lambda size: size != ROWS and size > 3 and size % 2 == 0)
+    if axis is None:
+        return None
+    half = v.shape[axis] // 2
+    return v.reshaped(v.sized(axis, *((2, half), (half, 2))[v.choice // 4 % 2]))
+
+
+@op
+def fold(v: Value) -> Made:
+    """A layer on what is folded into the rows, which are unfolded behind it."""
+    if v.rank < 3 or v.shape[0] != ROWS or v.shape.count(ROWS) != 1:
+        return None
+    units = 2 + v.choice % 2
+    flat = tf.reshape(v.tensor, [-1, *v.shape[2:]])
+    shape = (*v.shape[:-1], units)
+    return tf.reshape(tf.tanh(tf.tensordot(flat, v.inputs.variable(v.shape[-1], units), 1)), [-1, *shape[1:]]), shape
+
+
+@op
+def expand(v: Value) -> Made:
+    axis = v.choice % (v.rank + 1)
+    return tf.expand_dims(v.tensor, axis), (*v.shape[:axis], 1, *v.shape[axis:])
+
+
+@op
+def stack(v: Value) -> Made:
+    axis = v.choice % (v.rank + 1)
+    return tf.stack([v.tensor, tf.tanh(v.tensor)], axis), (*v.shape[:axis], 2, *v.shape[axis:])
+
+
+@op
+def concat(v: Value) -> Made:
+    axis = v.of_model()
+    return None if axis is None else (tf.concat([v.tensor, tf.tanh(v.tensor)], axis), v.sized(axis, 2 * v.shape[axis]))
+
+
+@op
+def tile(v: Value) -> Made:
+    axis = v.of_model()
+    if axis is None:
+        return None
+    times = [2 if place == axis else 1 for place in range(v.rank)]
+    return tf.tile(v.tensor, times), v.sized(axis, 2 * v.shape[axis])
+
+
+@op
+def pad(v: Value) -> Made:
+    axis = v.of_model()
+    if axis is None:
+        return None
+    return tf.pad(v.tensor, [[int(place == axis), 0] for place in range(v.rank)]), v.sized(axis, v.shape[axis] + 1)
+
+
+@op
+def cut(v: Value) -> Made:
+    axis = v.of_model(2)
+    if axis is None:
+        return None
+    part = slice(1, None) if v.choice // 4 % 2 else slice(None, -1)
+    return v.tensor[(*[slice(None)] * axis, part)], v.sized(axis, v.shape[axis] - 1)
+
+
+@op
+def pick(v: Value) -> Made:
+    axis = v.of_model()
+    if axis is None:
+        return None
+    return v.tensor[(*[slice(None)] * axis, v.choice // 4 % v.shape[axis])], v.sized(axis)
+
+
+@op
+def unstack(v: Value) -> Made:
+    axis = v.of_model()
+    if axis is None:
+        return None
+    made, *rest = tf.unstack(v.tensor, v.shape[axis], axis)
+    for following in rest:
+        made = tf.tanh(0.5 * made + following)
+    return made, v.sized(axis)
+
+
+# --------------------------------------------------------------------------- rows and loops
+
+
+@op
+def by_target(v: Value) -> Made:
+    if v.shape[:1] != (ROWS,):
+        return None
+    return tf.gather(v.tensor, tf.argsort(v.inputs.targets[:, 0])), v.shape
+
+
+@op
+def halves(v: Value) -> Made:
+    if v.shape[:1] != (ROWS,):
+        return None
+    half = v.inputs.count // 2
+    return tf.concat([v.tensor[half:], v.tensor[:half]], 0), v.shape
+
+
+@op
+def loop(v: Value) -> Made:
+    return tf1.while_loop(lambda i, _: i < 2, lambda i, x: (i + 1, tf.tanh(x + v.tensor)), [0, v.tensor])[1], v.shape
+
+
+@op
+def scan(v: Value) -> Made:
+    return None if v.rank < 2 else (tf.scan(lambda before, x: 0.5 * before + x, v.tensor), v.shape)
+
+
+@op
+def map_rows(v: Value) -> Made:
+    return None if v.rank < 2 else (tf.map_fn(lambda x: x * tf.reduce_max(x), v.tensor), v.shape)
+
+
+# --------------------------------------------------------------------------- programs
+
+
+def _fits(shape: Shape) -> bool:
+    few = len(shape) <= 4 and shape.count(ROWS) <= 2
+    return few and math.prod(6 if size == ROWS else int(size) for size in shape) <= MOST_ELEMENTS
+
+
+def _loss(rows: int, is_open: bool, sizes: tuple[int, int], words: list[str]) -> Any:
+    """The squares of the last three values, and of a layer on the features, so that there is something to train."""
+    columns = (floats(*sizes), floats(sizes[0], seed=1), whole(3, seed=2))
+    features, targets, kinds = batch(rows, *columns, drop_remainder=not is_open)
+    inputs = Inputs(features, targets, kinds, tf.shape(features)[0])
+    start = tf.tensordot(features, inputs.variable(sizes[1], 3), 1)
+    values: list[tuple[Any, Shape]] = [(start, (ROWS, sizes[0], 3))]
+    for word in words:
+        name, choice, before = re.fullmatch(r"(\w+)\.(\d+)(?:-(\d+))?", word).groups(default="0")
+        tensor, shape = values[-1 - int(before) % len(values)]
+        made = OPS[name](Value(tensor, shape, int(choice), inputs))
+        if made is not None and _fits(made[1]):
+            values.append(made)
+    return sum(tf.reduce_mean(tf.square(tensor)) for tensor, _ in [values[0], *values[1:][-3:]])
+
+
+def made(source: str) -> Program:
+    """The program of a line."""
+    _, rows, is_open, sizes, *words = source.split()
+    number, open_ = int(rows.partition("=")[2]), is_open == "open=1"
+    first, second = map(int, sizes.partition("=")[2])
+    return Program(source, lambda rows: minimise(_loss(rows, open_, (first, second), words), sgd(0.02)), rows=number)
+
+
+def draw(source: random.Random) -> str:
+    """A program at random."""
+    words = [f"{source.choice(list(OPS))}.{source.randrange(96)}" for _ in range(source.choice([4, 6, 8]))]
+    words = [word if source.random() < 0.8 else f"{word}-{source.randrange(1, 3)}" for word in words]
+    rows, sizes = source.choice([2, 3, 4, 4]), f"{source.randrange(2, 6)}{source.randrange(2, 6)}"
+    return " ".join(["composed", f"rows={rows}", f"open={source.randrange(2)}", f"sizes={sizes}", *words])
+
+
+def shrunk(source: str, fails: Callable[[str], bool], tries: int = 60) -> str:
+    """A simpler program that fails too: word by word is left out, until no more can be."""
+    kept, again = source.split(), True
+    while again:
+        again = False
+        for place in range(len(kept) - 1, 3, -1):
+            simpler = kept[:place] + kept[place + 1 :]
+            if tries > 0 and fails(" ".join(simpler)):
+                kept, again = simpler, True
+            tries -= 1
+    return " ".join(kept)
