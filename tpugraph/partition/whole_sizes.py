@@ -74,7 +74,19 @@ class WholeSizes:
     def _shapes_of_whole(self) -> Mapping[Node, None]:
         """The nodes whose numbers are made of the shape of what holds the whole batch on every core."""
         shapes = [n for n in self.placing.verdicts if n.op in ops.SHAPE_OF and any(map(self._whole_axes, n.inputs))]
-        return self.placing.graph.descendants(shapes, data_only=True) if shapes else {}
+        found: dict[Node, None] = {}
+        while shapes:
+            found |= self.placing.graph.descendants(shapes, data_only=True)
+            shapes = self._taken_back(found)
+        return found
+
+    def _taken_back(self, counted: Mapping[Node, None]) -> list[Node]:
+        """The nodes that take such numbers out of a container, as the gradient of a loop takes the shapes that the loop had."""
+        handles = self.placing.d.handles
+        puts = [n for n in counted if n.op in ops.CONTENTS and ops.CONTENTS[n.op].puts is not None]
+        filled = {handles[n.inputs[0]] for n in puts if n.inputs[0] in handles}
+        takes = [n for n in self.placing.verdicts if n.op in ops.CONTENTS and ops.CONTENTS[n.op].takes is not None]
+        return [n for n in takes if n not in counted and handles.get(n.inputs[0]) in filled] if filled else []
 
     def tell_shapes(self) -> None:
         """Record the shapes that tensors with a whole batch have from now on."""

@@ -40,6 +40,7 @@ def alike(d: Dimensions, node: Node) -> None:
         for use in node.uses():
             if use.node.op in ops.MERGE:
                 d.tie(d.dims(source), d._dims.get(use.node.out()))
+                d.tie(d.elements(source), d.elements(use.node.out()))
 
 
 @rule("IdentityN")
@@ -66,6 +67,8 @@ def _merge(d: Dimensions, node: Node) -> None:
     d.set(node.out(1), ())
     for tensor in ready:
         hand_on(d, tensor, out)
+        if any(t.node.op in ops.NEXT_ITERATION and t.node.inputs[0].node.op in ops.SHAPE_OF for t in node.inputs):
+            d.set_elements(out, d.elements(tensor))  # a shape that is handed on: in a loop it stays what it is
 
 
 @rule("Switch RefSwitch")
@@ -73,9 +76,8 @@ def _switch(d: Dimensions, node: Node) -> None:
     source = node.inputs[0]
     for port in range(2):
         d.set(node.out(port), d.dims(source))
-        if source.node.op not in ops.MERGE:
-            d.set_elements(node.out(port), d.elements(source))
-            d.set_level(node.out(port), d.level(source))
+        d.set_elements(node.out(port), d.elements(source))
+        d.set_level(node.out(port), d.level(source))
         hand_on(d, source, node.out(port))
 
 
