@@ -118,6 +118,10 @@ class Relations:
 
     def literal_factors(self) -> None:
         """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
+        computed = {
+            left[0].root() for kind, left, _, _ in self._pending
+            if (kind == "quotient" or not isinstance(kind, str)) and isinstance(left[0], Unknown)
+        }  # fmt: skip
         for kind, _, right, _ in self._pending:
             if kind == "quotient" and follows_batch(right[0]) and known(right[1]) is None:
                 self._presume(right[1])
@@ -128,6 +132,8 @@ class Relations:
                 if len(whole) != 1 or not any(follows_batch(s) for s in (*whole, *parts)):
                     continue
                 opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
+                if any(p.root() in computed for p in opened):
+                    continue  # it will be known without it
                 if known(whole[0]) is not None:
                     if len(opened) != 2 or (kind == "sum" and _alike(*opened)):
                         continue

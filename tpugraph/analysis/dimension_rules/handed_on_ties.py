@@ -5,6 +5,7 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.analysis.broadcast_sizes import broadcast
 from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimension_facts import Elements
 from tpugraph.analysis.dimension_rules.arithmetic_ties import by_signature, same_rows
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
@@ -40,7 +41,12 @@ def alike(d: Dimensions, node: Node) -> None:
         for use in node.uses():
             if use.node.op in ops.MERGE:
                 d.tie(d.dims(source), d._dims.get(use.node.out()))
-                d.tie(d.elements(source), d.elements(use.node.out()))
+                _tie_elements(d, d.elements(source), d.elements(use.node.out()))
+
+
+def _tie_elements(d: Dimensions, one: Elements | None, other: Elements | None) -> None:
+    if one is not None and other is not None and None not in (*one, *other):
+        d.tie(tuple(one), tuple(other))  # type: ignore[arg-type]
 
 
 @rule("IdentityN")

@@ -100,6 +100,9 @@ def _range(d: Dimensions, node: Node) -> None:
     if step == 1 and (not d.ones or isinstance(known(ends[2]), int)):  # type: ignore[arg-type]
         d.set(out, [difference(d, ends[1], ends[0])])  # type: ignore[arg-type]
     else:
+        static = None if out.shape is None else out.shape[0]
+        if static is None and step and first >= 0 <= last:  # TensorFlow does not know all of the ends
+            d.set(out, [Unknown(len(range(first, last, step)), out)])
         made = d.fresh(out)
         if made and first == 0 and step > 1 and node.inputs[2].node.op in ops.CONSTANTS:
             d.sizes.quotient(made[0], total(d, [ends[1], step - 1]), step)  # type: ignore[list-item]

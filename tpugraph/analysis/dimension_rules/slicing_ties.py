@@ -186,7 +186,7 @@ def strided(d: Dimensions, node: Node, dims: Dims, out: Tensor) -> Dims | None:
             continue
         value = static[target] if static is not None and target < len(static) else None
         if value is None and d.sizes.at(whole) >= 0:
-            value = _counted(node, place, d.sizes.at(whole))
+            value = _counted(d, node, place, d.sizes.at(whole))
         if value is None or (isinstance(whole, int) and not bounded_by_sizes(d, node, place)):
             made[target] = Unknown(-1) if value is None else int(value)
             continue
@@ -210,14 +210,15 @@ def bounded_by_sizes(d: Dimensions, node: Node, place: int) -> bool:
     return False
 
 
-def _counted(node: Node, place: int, whole: int) -> int | None:
-    """How many of so many places a slice by constants takes; None of others."""
-    begin, end, step = (fixed(t) for t in node.inputs[1:4])
-    if begin is None or end is None or step is None:
-        return None
+def _counted(d: Dimensions, node: Node, place: int, whole: int) -> int | None:
+    """How many of so many places a slice takes by bounds that are known, where the graph has a shape; None of others."""
+    told = [None if numbers is None else numbers[place] for numbers in map(d.elements, node.inputs[1:4])]
+    bounds = [None if number is None else d.sizes.at(number) for number in told]
     masked = [bool(int(node.attr(f"{name}_mask", 0)) >> place & 1) for name in ("begin", "end")]
-    ends = slice(None if masked[0] else begin[place], None if masked[1] else end[place], step[place])
-    return len(range(*ends.indices(whole)))
+    if bounds[2] is None or any(not free and bound is None for free, bound in zip(masked, bounds, strict=False)):
+        return None
+    begin, end = (None if free else bound for free, bound in zip(masked, bounds, strict=False))
+    return len(range(*slice(begin, end, bounds[2]).indices(whole)))
 
 
 def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> Size:
