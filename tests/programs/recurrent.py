@@ -155,3 +155,38 @@ def transcription(rows: int, dense: bool) -> Any:
     else:
         each = tf1.nn.ctc_loss(tf.sparse.from_dense(labels), logits, steps, time_major=False)
     return minimise(mean(each))
+
+
+def _unrolled(errors: Any, start: Any) -> Any:
+    for error in tf.unstack(errors, 3):
+        start += error
+    return start
+
+
+def _looped(errors: Any, start: Any) -> Any:
+    return tf.while_loop(lambda t, _: t < 3, lambda t, found: (t + 1, found + errors[t]), [0, start])[1]
+
+
+_ADDED = {"unrolled": _unrolled, "looped": _looped, "folded": lambda e, s: tf.foldl(lambda a, v: a + v, e, s)}
+
+
+@program(rows=3, variants={how: {"added": added} for how, added in _ADDED.items()} | {
+    "to_ones": {"added": _unrolled, "first": 1.0}})  # fmt: skip
+def steps_added_to_zeros(rows: int, added: Any, first: float = 0.0) -> Any:
+    """The mean of as many steps as there are rows begins with a number for each row of an open batch: none of these divides it."""
+    x, y = batch(rows, floats(3, 2), floats(3, seed=1), drop_remainder=False)
+    errors = tf.square(tf.einsum("btc,c->tb", x, variable("k", 2)) - tf.transpose(y))
+    return minimise(mean(tf.square(added(errors, tf.fill([tf.shape(x)[0]], first)) / 3)))
+
+
+@program(rows=3, variants={"": {}, "open": {"drop_remainder": False}})
+def as_many_actions_as_rows(rows: int, **options: Any) -> Any:
+    """The scores of actions have a shape that ends in their number: a vector of as many rows, as a scan has, is no such shape."""
+    x, kinds, y = batch(rows, floats(5, 3), whole(3, 4, seed=2), floats(4, seed=1), **options)
+    values = tf.squeeze(tf.tensordot(x, variable("v", 3, 1), 1), 2)
+    gains = tf1.scan(
+        lambda a, v: 0.5 * a + v, tf.transpose(y + values[:, :-1]), tf.zeros([tf.shape(x)[0]]), reverse=True
+    )
+    scores = tf.tensordot(x[:, :-1], variable("k", 3, 3), 1)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=kinds, logits=scores)
+    return minimise(mean(losses * tf.transpose(gains)))

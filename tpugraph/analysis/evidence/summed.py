@@ -13,9 +13,11 @@ from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
 
 _CONTROL_FLOW = ops.ENTER | ops.EXIT | ops.SWITCH | ops.MERGE | ops.NEXT_ITERATION
 _ARITHMETIC = ops.ADD_N | ops.computing(np.add, np.subtract, np.negative, np.multiply)
+_JOINED = ops.ADD_N | ops.MERGE | ops.computing(np.add, np.subtract)
 LINEAR = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.TRANSPOSES | _ARITHMETIC | _CONTROL_FLOW
 """Ops through which a number of elements is looked for: a factor in front of them is one behind them."""
 
@@ -40,7 +42,10 @@ def final(d: Dimensions, size: Size) -> Known:
 
 
 def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
-    """The numbers of elements that a value was summed or spread over, looked for through linear ops."""
+    """The numbers of elements that a value was summed or spread over, looked for through linear ops.
+
+    What a constant was spread over says nothing of a sum that begins with it, as one over steps does with zeros.
+    """
     stack, seen = [start], {start}
     while stack and len(seen) < FARTHEST:
         tensor = stack.pop()
@@ -51,9 +56,15 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
             d.sizes.propagate()
         elif node.op in LINEAR | ops.SUMS or _divides_by_model(d, node):
             through = node.inputs[:1] if node.op in ops.DIVISIONS else node.inputs
-            following = [t for t in through if t not in seen and d.dims(t) is not None]
+            following = [t for t in through if t not in seen and d.dims(t) is not None and not _begins(d, t, node)]
             seen.update(following)
             stack.extend(following)
+
+
+def _begins(d: Dimensions, tensor: Tensor, joined: Node) -> bool:
+    """Whether a constant that was spread is added to others in a node, or a loop begins with it."""
+    filled = source_of(tensor, ops.IDENTITIES | ops.ENTER).node.op in ops.FILLS and d.level(tensor) is not None
+    return filled and joined.op in _JOINED and any(d.level(t) is None for t in joined.inputs)
 
 
 def _divides_by_model(d: Dimensions, node: Node) -> bool:

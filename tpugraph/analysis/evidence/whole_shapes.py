@@ -12,12 +12,17 @@ from tpugraph.ir import Node, Tensor
 
 
 def whole_shapes(d: Dimensions) -> None:
-    """A vector that equals the static shape of a tensor with a batch, and of no other tensor, is that shape."""
+    """A vector that equals the static shape of a tensor with a batch, and of no other tensor, is that shape.
+
+    A number that only stands beside others in a shape that a reshape waits for is looked at when the reshape has told what it is.
+    """
+    waiting = {size.root() for size in d.waiting} if d.postponed else set()
     vectors = [
         (tensor, elements)
         for tensor, elements in d._elements.items()
         if tensor.node.op in ops.CONSTANTS and tensor.shape and elements and any(unsettled(e) for e in elements)
         and not _names_dimensions(tensor.node) and not _bounds_no_batch(d, tensor.node) and not _repeats(tensor.node)
+        and not (len(elements) == 1 and unsettled(elements[0]) in waiting and _put_together(tensor.node))
     ]  # fmt: skip
     if not vectors:
         return
@@ -113,6 +118,12 @@ def _repeats(node: Node) -> bool:
     """Whether a vector only says how often dimensions are repeated, which the shape of a tensor is by chance, if it is."""
     readers = node.uses()
     return bool(readers) and all(reader.op in ops.TILES and index == 1 for reader, index in readers)
+
+
+def _put_together(node: Node) -> bool:
+    """Whether a vector is only put beside others, in a longer one."""
+    readers = node.uses()
+    return bool(readers) and all(reader.op in ops.CONCATS for reader, _ in readers)
 
 
 _PUT_TOGETHER = ops.CONCATS | ops.PACKS | ops.IDENTITIES
