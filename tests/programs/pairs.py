@@ -201,3 +201,29 @@ def last_steps_by_number(rows: int) -> Any:
     x, last = batch(rows, floats(4), whole(4, seed=2))
     steps = tf.reshape(tf.transpose(x * variable("scale", 4)), [-1])
     return minimise(mean(tf.square(tf.gather(steps, last * rows + tf.range(rows)) - 1.0)))
+
+
+@program(
+    variants={
+        "": {},
+        "open": {"drop_remainder": False},
+        "open_learnt": {"drop_remainder": False, "learnt": True},
+    }
+)
+def pairs_beside_a_diagonal(rows: int, learnt: bool = False, **options: Any) -> Any:
+    """The diagonal of all pairs is given: of an open batch its gradient is as long as a branch says that constants decide."""
+    x, y = batch(rows, floats(5), floats(seed=1), **options)
+    h = x @ variable("k", 5, 3)
+    own = tf.squeeze(x @ variable("own", 5, 1), 1) if learnt else tf.fill([tf.shape(x)[0]], -9.0)
+    near = tf.linalg.set_diag(tf.matmul(h, h, transpose_b=True), own)
+    return minimise(mean(tf.square(tf.linalg.matvec(tf.nn.softmax(near), y) - y)))
+
+
+@program(variants={"": {}, "open": {"drop_remainder": False}})
+def triangle_of_each_row(rows: int, **options: Any) -> Any:
+    """The likelihood of a normal distribution with a triangle for each row, whose diagonal is positive."""
+    x, y = batch(rows, floats(5), floats(2, seed=1), **options)
+    sides = tf.linalg.band_part(tf.reshape(dense(x, 5, 4, "sides"), [-1, 2, 2]), -1, 0)
+    sides = tf.linalg.set_diag(sides, tf.nn.softplus(tf.linalg.diag_part(sides)) + 0.3)
+    z = tf.linalg.triangular_solve(sides, (y - dense(x, 5, 2, "mean"))[..., None])
+    return minimise(mean(tf.reduce_sum(z * z, [1, 2]) / 2 + tf.reduce_sum(tf.math.log(tf.linalg.diag_part(sides)), 1)))

@@ -195,7 +195,7 @@ class Placing:
 
     def _made_of_sizes(self, node: Node) -> bool | None:
         """Of outputs whose numbers are all known when the graph is converted, whether some follow the batch; else None."""
-        if not node.outputs or node.op in ops.MERGE or node.op in ops.RANGES:
+        if not node.outputs or node.op in ops.RANGES:
             return None
         follows = False
         for port in range(len(node.outputs)):

@@ -56,9 +56,7 @@ def _sides(graph: Graph) -> dict[Node, Sides]:
     found: dict[Node, Sides] = {}
     for node in graph.topological_order(graph.descendants(graph.of_type(*ops.SWITCH))):
         known = [
-            found.get(tensor.node, NONE) | _side(tensor)
-            for tensor in node.inputs
-            if not is_back_edge(tensor.node, node)
+            found.get(tensor.node, NONE) | side(tensor) for tensor in node.inputs if not is_back_edge(tensor.node, node)
         ]
         if node.op in ops.MERGE:
             made = NONE.union(*known[:1]).intersection(*known)
@@ -69,7 +67,7 @@ def _sides(graph: Graph) -> dict[Node, Sides]:
     return found
 
 
-def _side(tensor: Tensor) -> Sides:
+def side(tensor: Tensor) -> Sides:
     """What the output of a Switch adds: its predicate and the number of the output."""
     if tensor.node.op not in ops.SWITCH:
         return NONE

@@ -12,6 +12,7 @@ from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import known
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.regions import NONE, joins_branches, side, sides
 
 # --------------------------------------------------------------------------- alike
 
@@ -59,8 +60,17 @@ def _identity_n(d: Dimensions, node: Node) -> None:
 
 @rule("Merge RefMerge")
 def _merge(d: Dimensions, node: Node) -> None:
-    """The values that meet have one shape; what comes from the end of a loop's body is tied when the body was seen."""
+    """The values that meet have one shape; what comes from the end of a loop's body is tied when the body was seen.
+
+    Where constants alone decide a branch, the value is that of the branch which is taken, as in the gradient of a diagonal.
+    """
     ready = [t for t in node.inputs if t.node.op not in ops.NEXT_ITERATION]
+    taken = [t for t in ready if not _never_runs(d, t)] if joins_branches(node) else ready
+    if len(taken) == 1 < len(ready):
+        ready = taken
+        d.set_elements(node.out(), d.elements(taken[0]))
+        d.set_elements(node.out(1), [node.inputs.index(taken[0])])
+        d.set_level(node.out(), d.level(taken[0]))
     known = [dims for dims in (d.dims(t) for t in ready) if dims is not None]
     out = node.out()
     if known and len({len(dims) for dims in known}) == 1:
@@ -75,6 +85,13 @@ def _merge(d: Dimensions, node: Node) -> None:
         hand_on(d, tensor, out)
         if any(t.node.op in ops.NEXT_ITERATION and t.node.inputs[0].node.op in ops.SHAPE_OF for t in node.inputs):
             d.set_elements(out, d.elements(tensor))  # a shape that is handed on: in a loop it stays what it is
+
+
+def _never_runs(d: Dimensions, tensor: Tensor) -> bool:
+    """Whether a value is made in a branch that is never taken, whatever the rows and the variables."""
+    around = sides(d.graph).get(tensor.node, NONE) | side(tensor)
+    decided = ((d.level(predicate), port) for predicate, port in around)
+    return any(level is not None and bool(level) != bool(port) for level, port in decided)
 
 
 @rule("Switch RefSwitch")
