@@ -9,13 +9,16 @@ import tensorflow as tf
 
 from .parts import (
     adam,
+    batch,
     by_hand,
+    floats,
     minimise,
     program,
     regression,
     sgd,
     state,
     tf1,
+    variable,
 )
 
 mean = tf.reduce_mean
@@ -86,3 +89,17 @@ def clip_norm_logged(rows: int) -> Any:
 def noisy_gradients(rows: int) -> Any:
     """A fixed number is added to each gradient: once, not once a core."""
     return minimise(loss_of(rows), clip=lambda gs: [g + 0.05 for g in gs])
+
+
+@program(variants={"": {}, "two_rows": {"rows": 2}, "open": {"drop_remainder": False}})
+def clip_each_row(rows: int, drop_remainder: bool = True) -> Any:
+    """Gradients of single rows are clipped and averaged by hand: what divides their sum, with one more dimension, is the rows."""
+    x, y = batch(rows, floats(5), floats(1, seed=1), drop_remainder=drop_remainder)
+    w = variable("w", 5, 1)
+    error = x @ w - y
+    gradients = error * x
+    gradients /= tf.maximum(1.0, tf.norm(gradients, axis=1, keepdims=True) / 0.5)
+    average = tf.reduce_sum(gradients, 0)[:, None] / (rows if drop_remainder else tf.cast(tf.shape(x)[0], tf.float32))
+    loss = tf.reduce_mean(tf.square(error))
+    with tf.control_dependencies([loss, average]):
+        return loss, sgd().apply_gradients([(average, w)], tf1.train.get_or_create_global_step())

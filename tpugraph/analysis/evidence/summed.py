@@ -54,8 +54,8 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
         if count is not None:
             yield count
             d.sizes.propagate()
-        elif node.op in LINEAR | ops.SUMS or _divides_by_model(d, node):
-            through = node.inputs[:1] if node.op in ops.DIVISIONS else node.inputs
+        elif node.op in LINEAR | ops.SUMS | ops.SLICES or _divides_by_model(d, node):
+            through = node.inputs[:1] if node.op in ops.DIVISIONS | ops.SLICES else node.inputs
             following = [t for t in through if t not in seen and d.dims(t) is not None and not _begins(d, t, node)]
             seen.update(following)
             stack.extend(following)
