@@ -249,3 +249,13 @@ def batch_as_a_series(
     if pool is not None:
         h = tf.squeeze(pool(h[:, None], [1, 2], [1, 1], "VALID"), 1)
     return minimise(mean(tf.square(h - 0.5)) + mean(tf.square(column(x, 3) - y)))
+
+
+@program(rows=3, doubtful=True)
+def as_many_columns_as_rows_less_one(rows: int) -> Any:
+    """The covariance of an open batch is divided by one row less than there are, which is below as many columns as rows."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=False)
+    h = x @ variable("k", 5, 3)
+    h -= tf.reduce_mean(h, 0)
+    covariance = tf.matmul(h, h, transpose_a=True) / (tf.cast(tf.shape(x)[0], tf.float32) - 1.0)
+    return minimise(tf.reduce_sum(tf.square(covariance)) / 3 + tf.reduce_mean(tf.square(tf.reduce_sum(h, 1) - y)))

@@ -21,7 +21,7 @@ from tpugraph.analysis.dimension_facts import LONGEST, Container, Dims, Doubt, E
 from tpugraph.analysis.element_numbers import element_numbers
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.size_relations import Relations, values
-from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, follows_batch, is_made_of_others, known
 from tpugraph.ir import Graph, Node, Tensor
 
 Rule = Callable[["Dimensions", Node], None]
@@ -173,9 +173,8 @@ class Dimensions:
         found = self._levels.get(tensor)
         elements = self._elements.get(tensor) if found is None and self.rows > 1 else None
         one = elements[0] if elements and len(elements) == 1 else None
-        if one is not None and 0 <= self.sizes.at(one) < self.rows:  # too small for any number of rows
-            return self.sizes.at(one)
-        return found
+        small = None if one is None or is_made_of_others(one) else self.sizes.at(one)
+        return small if small is not None and 0 <= small < self.rows else found  # too small for any number of rows
 
     def has_parts_of_one_row(self) -> bool:
         """Whether a dimension that follows the batch is 1, as half of two rows is, or one row less: other ones may be, too."""

@@ -139,6 +139,11 @@ def follows_batch(size: Size) -> bool:
     return isinstance(known(size), Poly)
 
 
+def is_made_of_others(size: Size) -> bool:
+    """Whether a size follows the batch, or may, being computed of other sizes: one row less than there are, or half of them."""
+    return follows_batch(size) or (isinstance(size, Unknown) and known(size) is None and size.root().origin is None)
+
+
 def depends_on_data(size: Size | None) -> bool:
     """Whether a size is only known when a step runs."""
     return size is None or (isinstance(size, Unknown) and known(size) is None and size.value < 0)
