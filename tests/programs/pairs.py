@@ -227,3 +227,12 @@ def triangle_of_each_row(rows: int, **options: Any) -> Any:
     sides = tf.linalg.set_diag(sides, tf.nn.softplus(tf.linalg.diag_part(sides)) + 0.3)
     z = tf.linalg.triangular_solve(sides, (y - dense(x, 5, 2, "mean"))[..., None])
     return minimise(mean(tf.reduce_sum(z * z, [1, 2]) / 2 + tf.reduce_sum(tf.math.log(tf.linalg.diag_part(sides)), 1)))
+
+
+@program(doubtful=True, variants={"": {}, "three_rows": {"rows": 3}})
+def worst_half_of_entries(rows: int) -> Any:
+    """Half of all entries, whose number is a constant of the graph: nothing says that it grows with the rows."""
+    x, y = batch(rows, floats(3), floats(3, seed=1))
+    errors = tf.reshape(tf.square(x * variable("k", 3) - y), [-1])
+    worst, _ = tf.nn.top_k(errors, tf.size(errors) // 2)
+    return minimise(mean(worst))

@@ -72,10 +72,12 @@ def refuse_bounds(placing: Placing) -> None:
         size = elements[bound.place] if bound.place < len(elements) else None
         name = _origin(placing, bound, size) if size is None or _in_doubt(placing, bound, size) else None
         if name is not None and (d.rows == 1 or size is not None or _is_doubtful(placing, name)):
+            number = next((int(v) for v in constant(placing.graph[name]).ravel() if v and not v % d.rows), d.rows)
+            times = "" if number == d.rows else f"{number // d.rows} times "
             raise refusal_of(
                 placing, bound.node, name, ("is the size of the batch", "is not"),
                 f"'{bound.node.name}' ({bound.node.op}) takes rows of the batch up to a number made of '{name}', which is "
-                f"{d.rows}, as many as a core's batch has rows: if it is that, it grows with the whole batch",
+                f"{number}, {times}as many as a core's batch has rows: if it is that, it grows with the whole batch",
             )  # fmt: skip
 
 
@@ -169,13 +171,24 @@ def _is_doubtful(placing: Placing, name: str) -> bool:
 
 def _origin(placing: Placing, bound: _Bound, size: Size | None) -> str | None:
     """The constant that a number is made of, by name."""
+    d = placing.d
     if isinstance(size, Unknown) and isinstance(size.origin, tuple):
         return str(size.origin[0].node.name)
-    if placing.d.rows == 1:
+    if d.rows == 1:
         parts = bound.operand.node.inputs if bound.operand.node.op in ops.PACKS else ()
-        return one_that_bounds(placing.d, parts[bound.place] if bound.place < len(parts) else bound.operand)
-    return next((n.name for n in placing.graph.ancestors([bound.operand.node], data_only=True)
-                 if n.op in ops.CONSTANTS and constant(n).size == 1 and constant(n).item() == placing.d.rows), None)  # fmt: skip
+        return one_that_bounds(d, parts[bound.place] if bound.place < len(parts) else bound.operand)
+    made_of = [n for n in placing.graph.ancestors([bound.operand.node], data_only=True)
+               if n.op in ops.CONSTANTS and constant(n).size == 1]  # fmt: skip
+    alike = next((n.name for n in made_of if constant(n).item() == d.rows), None)
+    several = (
+        n.name for n in made_of if d.constants.choice(n.name) is None and _counts_rows(constant(n).item(), d.rows)
+    )
+    return alike or next(several, None)
+
+
+def _counts_rows(number: float, rows: int) -> bool:
+    """Whether a number is several times the rows, as the number of entries is."""
+    return number > 0 and number % rows == 0
 
 
 @dataclass(frozen=True)
