@@ -21,6 +21,7 @@ from programs import (
     made_of_rows,
     matrices_of_rows,
     row_numbers,
+    shapes,
 )
 
 LONG = ("albert", "bert", "gpt2", "xlnet")
@@ -246,6 +247,19 @@ def test_rows_numbered_in_floats_may_be_spread_from_zero_to_one() -> None:
         == "equal"
     )
     assert check(build, 2, rows=3).outcome == "equal"
+
+
+@pytest.mark.parametrize(("rows", "opened"), [(2, True), (3, False), (3, True), (5, False)])
+def test_parts_of_rows_by_numbers_that_do_not_tell_which_grows_are_refused(rows: int, opened: bool) -> None:
+    """Of an open batch, too, where a one is no number of rows; of two rows of another, the parts are the halves."""
+    sizes = PROGRAMS["parts_by_number_half"].sizes
+
+    def build(count: int) -> Any:
+        return shapes.parts_by_number(count, **sizes, drop_remainder=not opened)
+
+    verdict = check(build, 2, rows=rows)
+    assert verdict.outcome == "refused", str(verdict)
+    assert "which of the parts grows with the whole batch" in verdict.words
 
 
 def test_a_table_as_long_as_a_batch_is_told_from_its_rows_by_a_flag() -> None:

@@ -269,3 +269,21 @@ def pairs_of_columns(rows: int, **options: Any) -> Any:
     x, y = batch(rows, floats(4), floats(seed=1), **options)
     pairs = tf.reshape(tf.tanh(x * variable("scale", 4)), [-1, 2])
     return minimise(mean(tf.square(tf.reduce_sum(tf.reshape(tf.reduce_max(pairs, 1), [-1, 2]), 1) - y)))
+
+
+@program(
+    variants={
+        "first": {"of": lambda n: [1, -1]},
+        "halves": {"of": lambda n: [n // 2, n - n // 2]},
+        "beside": {"of": lambda n: [n, 3], "beside": 3},
+        "half": {"of": lambda n: [n // 2, n - n // 2], "rows": 3, "doubtful": True},
+        "two": {"of": lambda n: [2, n - 2], "rows": 5, "doubtful": True},
+        "half_of_one": {"of": lambda n: [n // 2, n - n // 2], "rows": 1, "doubtful": True},
+    }
+)
+def parts_by_number(rows: int, of: Callable[[int], list[int]], beside: int = 0, drop_remainder: bool = True) -> Any:
+    """Rows are split into parts of so many, which Python counts: the numbers need not tell which part grows with the batch."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=drop_remainder)
+    e = tf.concat([column(x, 5) - y, tf.fill([beside], 0.3)], 0)
+    one, other = tf.split(e, tf.constant(of(rows), name="parts"))
+    return minimise(tf.reduce_sum(tf.square(one)) / 50 + tf.reduce_sum(tf.square(other)) / 70)

@@ -210,11 +210,15 @@ class _Share:
     trains: bool
 
 
+def trained(placing: Placing) -> dict[Node, None]:
+    """The nodes that the loss is made of, or what is written to a variable in the end."""
+    writes = [node for node in placing.verdicts if node.op in ops.WRITES]
+    return {**leading_to_loss(placing.d), **placing.graph.ancestors(writes, data_only=True)}
+
+
 def _shares(placing: Placing) -> Iterator[_Share]:
     """The constants that may be shares of the rows, and of which nothing is said."""
-    d = placing.d
-    writes = [node for node in placing.verdicts if node.op in ops.WRITES]
-    trained = {**leading_to_loss(d), **placing.graph.ancestors(writes, data_only=True)}
+    d, kept = placing.d, trained(placing)
     for bound in _bounds(placing) if d.rows > 1 else ():
         behind, node = constant_behind(bound.operand), bound.node
         if behind.op not in ops.CONSTANTS or d.constants.choice(behind.name) is not None or bound.rows.c[0]:
@@ -226,7 +230,7 @@ def _shares(placing: Placing) -> Iterator[_Share]:
         half = rows == 2 and bound.operand == node.inputs[-1 if node.op in ops.PLAIN_SLICES else 2 % len(node.inputs)]
         least = 1 if node.op in ops.TOP_K or half else 2  # a slice from the second row on takes no share of them
         if least <= number < rows and (size is None or not follows_batch(size)):
-            yield _Share(node, behind, number, rows, node in trained)
+            yield _Share(node, behind, number, rows, node in kept)
 
 
 def refuse_shares(placing: Placing, count: int) -> None:

@@ -34,6 +34,7 @@ from tpugraph.partition.numbers_of_rows import (
 from tpugraph.partition.one_over_rows import refuse_factors
 from tpugraph.partition.ones_in_doubt import refuse_ones
 from tpugraph.partition.pairs_in_doubt import refuse_pairs
+from tpugraph.partition.parts_of_rows import refuse_parts
 from tpugraph.partition.places_of_rows import refuse_places
 from tpugraph.partition.row_by_row import (
     refuse_fixed_segments,
@@ -64,6 +65,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_pairs(placing, count)
     refuse_bins(placing, count)
     refuse_pads(placing, count)
+    refuse_parts(placing)
     refuse_bounds(placing)
     refuse_ones(placing)
     refuse_places_beside_rows(placing)
