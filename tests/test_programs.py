@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from spmd import JUDGED, ONE_LAYER
@@ -19,6 +20,7 @@ from programs import (
     generated,
     judged,
     made_of_rows,
+    masked,
     matrices_of_rows,
     row_numbers,
     shapes,
@@ -288,3 +290,15 @@ def test_gradients_of_single_rows_are_refused(taken: str, rows: int) -> None:
     verdict = check(lambda count: made_of_rows.gradients_of_rows(count, made_of_rows.ROWS_TAKEN[taken]), 2, rows=rows)
     assert verdict.outcome == "refused", str(verdict)
     assert "of the whole batch there are more than the graph has nodes for" in verdict.words
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_rows_as_long_as_data_say_are_no_list_of_their_places(opened: bool) -> None:
+    """A dense layer multiplies such a list, whose length no compiler for TPUs knows."""
+
+    def build(rows: int) -> Any:
+        return masked.sequences_up_to_the_longest(rows, lambda x, w: tf.tensordot(x, w, 1), not opened)
+
+    verdict = check(build, 2)
+    assert verdict.outcome == "refused", str(verdict)
+    assert "makes dimension 1 of them as long as data say when a step runs" in verdict.words

@@ -89,3 +89,25 @@ def share_of_the_marked_rows(rows: int, open_: bool = False) -> Any:
     e = total(x * variable("w", 5), 1)
     count = real(tf.shape(tf.dynamic_partition(e, kinds, 3)[0])[0])
     return minimise(total(e * e) * count / real(tf.shape(e)[0]), sgd(0.02))
+
+
+_LAYERS: dict[str, Callable[[Any, Any], Any]] = {
+    "summed": lambda x, w: tf.einsum("btc,ck->btk", x, w),
+    "batched": lambda x, w: x @ tf.tile(w[None], [tf.shape(x)[0], 1, 1]),
+}
+"""A layer at each time of sequences, whose times stay apart."""
+
+
+@program(
+    variants={
+        f"{name}{suffix}": {"layer": layer, "drop_remainder": not suffix}
+        for name, layer in _LAYERS.items()
+        for suffix in ("", "_open")
+    }
+)
+def sequences_up_to_the_longest(rows: int, layer: Any, drop_remainder: bool = True) -> Any:
+    """Sequences are cut where the longest of the whole batch ends, and each has a mean over its own times."""
+    x, lengths, y = batch(rows, floats(4, 3), 1 + whole(4, seed=3), floats(seed=1), drop_remainder=drop_remainder)
+    shown = tf.sequence_mask(lengths, dtype=tf.float32)[:, :, None]
+    h = tf.tanh(layer(x[:, : tf.reduce_max(lengths)], variable("w", 3, 4)))
+    return minimise(mean(tf.square(column(total(h * shown, 1) / total(shown, 1), 4) - y)))

@@ -11,8 +11,9 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.placements import Shard
-from tpugraph.ir import Graph, Tensor, attrs
+from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType
+from tpugraph.ir.walks import reached
 from tpugraph.partition.step_nodes import StepNodes
 from tpugraph.support.errors import ConversionError
 
@@ -107,6 +108,25 @@ class Collectives(StepNodes):
             every = self.transpose(split, order)
         whole = [*shape[: rows.axis], shape[rows.axis] * self.count, *shape[rows.axis + 1 :]]
         return self.reshape(every, whole)
+
+    def gather_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
+        """As ``gather``, of rows whose number may be open.
+
+        Raises:
+            ConversionError: another dimension is as long as data say.
+        """
+        shape = tensor.shape
+        if shape is not None and None not in shape:
+            return self.gather(tensor, rows)
+        if not shape or (rows.axis == 0 and shape[0] is None):
+            return self.gather_entries(tensor)
+        axis, opened = shape.index(None), _opened_by(tensor.node)
+        raise ConversionError(
+            f"the rows of '{tensor}' are read by all cores, and '{opened.name}' ({opened.op}) makes dimension {axis} of them as "
+            "long as data say when a step runs", node=tensor.node, origin=self.graph.source,
+            fix="keep that dimension as long as it can be, and mask what is behind the end of each row: "
+                "x * tf.sequence_mask(lengths, LONGEST) in place of x[:, :tf.reduce_max(lengths)]",
+        )  # fmt: skip
 
     def own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
         """This core's rows of a value that every core holds whole."""
@@ -227,6 +247,16 @@ class Collectives(StepNodes):
         return self.add(
             "StridedSlice", f"{vector.node.name}/rows", [vector, *ends], attrs.first_element(), _INT32, (), vector
         )
+
+
+def _opened_by(node: Node) -> Node:
+    """The first node behind one with an open shape, itself among them, that reads none with one."""
+    behind = reached((node,), lambda at: (t.node for t in at.inputs if _is_open(t)))
+    return next((at for at in behind if not any(map(_is_open, at.inputs))), node)
+
+
+def _is_open(tensor: Tensor) -> bool:
+    return tensor.shape is None or None in tensor.shape
 
 
 def _static(graph: Graph, tensor: Tensor) -> list[int]:

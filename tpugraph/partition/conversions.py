@@ -157,9 +157,7 @@ class Conversions:
                 f"{size:,} bytes, for '{node.name}' ({node.op}): {self.placing.verdicts[node].why}"
             )
             self._note(tensor, f"the rows of all cores ({size:,} bytes), for '{node.name}' ({node.op})")
-            if source.shape is not None and None not in source.shape:
-                return c.gather(plain, placement)
-            return c.gather_entries(plain)
+            return c.gather_rows(plain, placement)
         if self._is_of_counts(tensor):
             number = self._of_all_counts(tensor)
             if number is not None:
