@@ -111,3 +111,40 @@ def sequences_up_to_the_longest(rows: int, layer: Any, drop_remainder: bool = Tr
     shown = tf.sequence_mask(lengths, dtype=tf.float32)[:, :, None]
     h = tf.tanh(layer(x[:, : tf.reduce_max(lengths)], variable("w", 3, 4)))
     return minimise(mean(tf.square(column(total(h * shown, 1) / total(shown, 1), 4) - y)))
+
+
+_RAGGED: dict[str, Callable[[Any, Any], Any]] = {
+    "mean": lambda h, lengths: mean(tf.RaggedTensor.from_tensor(h, lengths=lengths), axis=1),
+    "of_lengths": lambda h, lengths: mean(
+        tf.RaggedTensor.from_row_lengths(tf.boolean_mask(h, tf.sequence_mask(lengths, 4)), lengths), axis=1
+    ),
+}
+"""A mean over so many of the first times of each row."""
+
+
+@program(
+    variants={
+        f"{name}{suffix}": {"made": made, "drop_remainder": not suffix}
+        for name, made in _RAGGED.items()
+        for suffix in ("", "_open")
+    },
+    rows=3,
+)
+def ragged_means(rows: int, made: Any, drop_remainder: bool = True) -> Any:
+    """Rows of a ragged tensor that the step makes; that its parts fit together, an assertion sees for the whole batch."""
+    x, lengths, y = batch(rows, floats(4, 3), 1 + whole(4, seed=3), floats(seed=1), drop_remainder=drop_remainder)
+    h = made(tf.einsum("btc,ck->btk", x, variable("w", 3, 4)), lengths)
+    return minimise(mean(tf.square(column(h, 4) - y)))
+
+
+@program(variants={"": {}, "open": {"drop_remainder": False}}, rows=2)
+def asserted_of_some_row(rows: int, drop_remainder: bool = True) -> Any:
+    """What holds of some row of the whole batch need not of one on each core, nor what counts the rows that are chosen."""
+    x, y = batch(rows, floats(3), floats(seed=1), drop_remainder=drop_remainder)
+    e = tf.square(column(x, 3) - y)
+    chosen = tf.boolean_mask(e, tf.equal(y, tf.reduce_max(y)))
+    largest = tf.reduce_any(tf.equal(y, tf.reduce_max(y)))
+    checks = [tf1.debugging.Assert(largest, [y]), tf1.debugging.Assert(tf.size(chosen) > 0, [y])]  # each in a branch
+    checks += [tf.raw_ops.Assert(condition=check, data=[y]) for check in (largest, tf.size(chosen) > 0)]
+    with tf.control_dependencies(checks):
+        return minimise(mean(e) + total(chosen))

@@ -78,6 +78,16 @@ def _rows_of_elements(tensor: Tensor) -> Answer:
     return (yield _elements, tensor.node.inputs[0])
 
 
+def _rows_of_shape(tensor: Tensor) -> Answer:
+    """As many rows as the shape says that an operand holds, or what has that shape."""
+    sizes = tensor.node.inputs[ops.SHAPED_BY[tensor.node.op]]
+    like = _shape_of(sizes)
+    if like is not None:
+        return (yield _rows, like)
+    told = yield vector, sizes
+    return told[0] if told else None
+
+
 def _rows_of_reshape(tensor: Tensor) -> Answer:
     like = _shape_of(tensor.node.inputs[1])
     alike = None if like is None else (yield _rows, like)
@@ -167,6 +177,7 @@ def _rows_of_stitch(tensor: Tensor) -> Answer:
 
 
 _ROWS: dict[str, Rule] = {
+    **dict.fromkeys(ops.SHAPED_BY, _rows_of_shape),
     **dict.fromkeys(ops.DYNAMIC_STITCHES, _rows_of_stitch),
     **dict.fromkeys(ops.ELEMENTWISE | ops.IDENTITIES, _most_rows),
     **dict.fromkeys(("SparseReshape", "Bucketize", "StringToHashBucketFast", "AsString"), _most_rows),
