@@ -38,6 +38,7 @@ from tpugraph.analysis.placement_rules import (
     reshaping_placements,
     size_placements,
     slicing_placements,
+    sparse_placements,
 )
 from tpugraph.analysis.placements import REPLICATE, Held, Partial, Placement, Shard, Sized
 from tpugraph.analysis.sizes import ROWS, follows_batch, known
@@ -113,6 +114,12 @@ SPARSE = """
     size = Shape(x) {T: float32, out_type: int64}
     y = SparseTensorDenseMatMul(places, values, size, w) {T: float32, Tindices: int64, adjoint_a: false, adjoint_b: false}
     """
+SPARSE_SUM = """
+    places = Where(x) {T: float32}
+    values = GatherNd(x, places) {Tparams: float32, Tindices: int64}
+    size = Shape(x) {T: float32, out_type: int64}
+    y = SparseReduceSum(places, values, size, one) {T: float32, keep_dims: false}
+    """
 WINDOWS = """
     series = Const() {dtype: int32, value: int32[4][1, 1, -1, 6]}
     image = Reshape(x, series) {T: float32, Tshape: int32}
@@ -139,6 +146,7 @@ NORM = """
         (reshaping_ties, TRANSPOSE, "y", [1]),
         (slicing_ties, SLICE, "y", [0]),
         (sparse_ties, SPARSE, "y", [0]),
+        (sparse_ties, SPARSE_SUM, "y", [0]),
         (state_ties, NORM, "y", [0]),
         (window_ties, WINDOWS, "y", [2]),
     ],
@@ -171,6 +179,7 @@ def test_the_elements_of_a_shape_follow_what_they_are_sizes_of() -> None:
         (block_placements, BLOCKS, "back", Shard(0), "rows stay rows"),
         (container_placements, LIST, "y", Held("y"), ""),
         (slicing_placements, SLICE, "y", Shard(0), "rows stay rows"),
+        (sparse_placements, SPARSE_SUM, "y", Shard(0), "the entries of each row"),
         (lookup_placements, GATHER, "y", Shard(0), "rows of a table by this core's numbers"),
     ],
 )

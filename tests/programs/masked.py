@@ -148,3 +148,37 @@ def asserted_of_some_row(rows: int, drop_remainder: bool = True) -> Any:
     checks += [tf.raw_ops.Assert(condition=check, data=[y]) for check in (largest, tf.size(chosen) > 0)]
     with tf.control_dependencies(checks):
         return minimise(mean(e) + total(chosen))
+
+
+def _chosen(x: Any, w: Any) -> Any:
+    """A sparse matrix of the positive elements of rows, each with a weight."""
+    places = tf.where(x > 0)
+    return tf.SparseTensor(places, tf.gather_nd(x * w, places), tf.shape(x, out_type=tf.int64))
+
+
+_SPARSE: dict[str, Callable[[Any, Any], Any]] = {
+    "each": lambda x, w: tf.sparse.reduce_sum(tf.sparse.from_dense(tf.nn.relu(x) * w), 1),
+    "chosen": lambda x, w: tf.sparse.reduce_sum(_chosen(x, w), -1, keepdims=True)[:, 0],
+    "along": lambda x, w: total(x, 1) * total(tf.square(tf.sparse.reduce_sum(_chosen(x, w), 0))) / 10,
+    "together": lambda x, w: total(x, 1) * tf.sparse.reduce_sum(_chosen(x, w)) / 10,
+    "weighted": lambda x, w: tf.sparse.reduce_sum(tf.sparse.from_dense(tf.nn.relu(x)) * w[None], 1),
+    "by_row": lambda x, w: tf.sparse.reduce_sum(tf.sparse.from_dense(tf.nn.relu(x)) * (x @ w[:, None]), 1),
+    "softmax": lambda x, w: total(x * w * tf.sparse.to_dense(tf.sparse.softmax(_chosen(x, w))), 1),
+}
+"""What sums of sparse matrices make of rows."""
+
+
+@program(
+    variants={
+        **{
+            f"{name}{suffix}": {"made": made, "drop_remainder": not suffix}
+            for name, made in _SPARSE.items()
+            for suffix in ("", "_open")
+        },
+        "together_two_rows": {"made": _SPARSE["together"], "drop_remainder": False, "rows": 2},
+    }
+)
+def sums_of_sparse_rows(rows: int, made: Any, drop_remainder: bool = True) -> Any:
+    """The step makes a sparse tensor of its rows, and adds up its entries by row, by column, or all of them."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=drop_remainder)
+    return minimise(mean(tf.square(made(x, variable("w", 5)) - y)), sgd(0.02))

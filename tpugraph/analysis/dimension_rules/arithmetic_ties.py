@@ -9,7 +9,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis import signatures
 from tpugraph.analysis.broadcast_sizes import broadcast
-from tpugraph.analysis.dimension_facts import Dims
+from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimension_rules.size_arithmetic import COMPUTED, difference, formula, product
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Poly, Size, Unknown, known
@@ -118,6 +118,7 @@ def _filled(
 
 _EQUALITIES = ops.computing(np.equal)
 _NEGATIVES = ops.computing(np.negative)
+_FLOORED = ops.computing(np.floor_divide)
 
 
 def _arithmetic(d: Dimensions, node: Node, out: Tensor) -> None:
@@ -144,9 +145,21 @@ def _computed(d: Dimensions, node: Node, out: Tensor) -> None:
     a, b = d.elements(node.inputs[0]), d.elements(node.inputs[1])
     if not a or not b or (len(a) != len(b) and 1 not in (len(a), len(b))):
         return
+    if node.op in _FLOORED and len(a) == len(b) > 1:
+        _divided_by_a_shape(d, a, b)
     count = max(len(a), len(b))
     pairs = [(a[i % len(a)], b[i % len(b)]) for i in range(count)]
     d.set_elements(out, [None if x is None or y is None else COMPUTED[node.op](d, x, y) for x, y in pairs])
+
+
+def _divided_by_a_shape(d: Dimensions, shape: Elements, by: Elements) -> None:
+    """A shape divided by one that is either as large along a dimension or one, as that of what is reduced, holds its sizes."""
+    pairs = [(x, y) for x, y in zip(shape, by, strict=True) if x is not None and y is not None]
+    if len(pairs) < len(shape) or any(d.sizes.at(y) not in (1, d.sizes.at(x)) for x, y in pairs):
+        return
+    for x, y in pairs:
+        if d.sizes.at(y) > 1:
+            d.sizes.tie(x, y)
 
 
 def _compared(d: Dimensions, node: Node) -> None:

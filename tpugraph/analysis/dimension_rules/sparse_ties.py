@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.arithmetic_ties import by_signature
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimensions import Dimensions, rule
@@ -11,6 +12,32 @@ from tpugraph.ir import Node
 @rule("SparseToDense")
 def _sparse_to_dense(d: Dimensions, node: Node) -> None:
     shaped_by(d, node, 1)
+
+
+@rule("SparseTensorDenseAdd")
+def _added_to_dense(d: Dimensions, node: Node) -> None:
+    """The sum has the dimensions of the dense operand, and of the sparse one."""
+    d.set(node.out(), d.dims(node.inputs[3]))
+    shape, dims = d.elements(node.inputs[2]), d.dims(node.out())
+    for size, made in zip(shape or (), dims or (), strict=False):
+        if size is not None:
+            d.sizes.tie(size, made)
+
+
+@rule("SparseReduceSum")
+def _sparse_reduce(d: Dimensions, node: Node) -> None:
+    """The sums have the dimensions of the sparse tensor, but for those that are reduced: of no axis, all of them."""
+    shape, axes = d.elements(node.inputs[2]), fixed(node.inputs[3])
+    named = d.dims(node.inputs[3])
+    d.tie(
+        named, None if named is None else tuple(map(d.sizes.at, named))
+    )  # how many axes there are is no number of rows
+    if not shape or None in shape or axes is None:
+        d.fresh(node.out())
+        return
+    gone = {axis % len(shape) for axis in axes} or {*range(len(shape))}
+    kept = bool(node.attr("keep_dims", False))
+    d.set(node.out(), [1 if axis in gone else size for axis, size in enumerate(shape) if kept or axis not in gone])  # type: ignore[misc]
 
 
 @rule("SparseTensorDenseMatMul")

@@ -11,6 +11,7 @@ from tpugraph.analysis.placement_rules import (
     reshaping_placements,
     size_placements,
     slicing_placements,
+    sparse_placements,
 )
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "reshaping_placements",
     "size_placements",
     "slicing_placements",
+    "sparse_placements",
 ]

@@ -81,8 +81,11 @@ def _has_entries(p: Placing, node: Node, axis: int) -> bool:
 def _gather_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     table, numbers = inputs
     if isinstance(numbers, Entries):
-        if isinstance(table, Replicate) != (numbers.role == "local") or _has_entries(p, node, 0):
-            return Verdict([Entries("values")], why="places on this core")
+        whole = isinstance(table, Replicate | Partial | Sized)
+        one = (p.dims(node.inputs[0]) or [0])[0] == 1  # along a dimension of one place every core means that
+        if whole != (numbers.role == "local") or one or _has_entries(p, node, 0):
+            read: dict[int, Placement] = {0: REPLICATE} if isinstance(table, Partial | Sized) else {}
+            return Verdict([Entries("values")], read, why="places on this core")
         return p.everywhere(node, inputs, "picks places of the whole batch")
     if isinstance(numbers, Shard):
         last = numbers.along == p.rank(node.inputs[1]) - 1
