@@ -182,3 +182,12 @@ def sums_of_sparse_rows(rows: int, made: Any, drop_remainder: bool = True) -> An
     """The step makes a sparse tensor of its rows, and adds up its entries by row, by column, or all of them."""
     x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=drop_remainder)
     return minimise(mean(tf.square(made(x, variable("w", 5)) - y)), sgd(0.02))
+
+
+@program(variants={"": {}, "open": {"drop_remainder": False}, "three_rows": {"rows": 3}})
+def chosen_rows_and_all_beside_rows(rows: int, drop_remainder: bool = True) -> Any:
+    """All pairs of rows with rows and with those of them that are chosen: every core holds both, and takes its own."""
+    x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2), drop_remainder=drop_remainder)
+    e = column(x, 5) - y
+    both = tf.concat([marked(e, marks), e], 0)
+    return minimise(mean(e * e) + total(tf.square(both[:, None] - e[None])) / 50, sgd(0.02))

@@ -129,8 +129,9 @@ class Collectives(StepNodes):
         )  # fmt: skip
 
     def own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
-        """This core's rows of a value that every core holds whole."""
-        shape = _static(self.graph, tensor)
+        """This core's rows of a value that every core holds whole; other dimensions may be open where the rows are one batch."""
+        told = rows.outer == 1 and tensor.shape is not None and tensor.shape[rows.axis] is not None
+        shape = [d or 0 for d in tensor.shape or ()] if told else _static(self.graph, tensor)
         piece = shape[rows.axis] // rows.outer // self.count
         apart = tensor
         axis = rows.axis
@@ -142,10 +143,10 @@ class Collectives(StepNodes):
         unit[axis] = piece
         begin = self.add("Mul", f"{tensor.node.name}/begin", [self.constant(unit, _INT32, tensor), self.own_id(tensor)],
                          {"T": _INT32}, _INT32, (rank,), tensor)  # fmt: skip
-        size = [int(d or 0) for d in apart.shape or ()]
-        size[axis] = piece
-        cut = self.add("Slice", f"{tensor.node.name}/own_rows", [apart, begin, self.constant(size, _INT32, tensor)],
-                       {"T": tensor.dtype, "Index": _INT32}, tensor.dtype, tuple(size), tensor)  # fmt: skip
+        made = (*(apart.shape or ())[:axis], piece, *(apart.shape or ())[axis + 1 :])
+        size = self.constant([-1 if d is None else d for d in made], _INT32, tensor)
+        cut = self.add("Slice", f"{tensor.node.name}/own_rows", [apart, begin, size],
+                       {"T": tensor.dtype, "Index": _INT32}, tensor.dtype, made, tensor)  # fmt: skip
         if rows.outer == 1:
             return cut
         return self.reshape(cut, [*shape[: rows.axis], rows.outer * piece, *shape[rows.axis + 1 :]])

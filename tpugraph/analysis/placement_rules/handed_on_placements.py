@@ -20,7 +20,6 @@ from tpugraph.analysis.placements import (
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
 from tpugraph.ir import Node
-from tpugraph.ir.walks import source_of
 
 # --------------------------------------------------------------------------- handed on
 
@@ -42,18 +41,6 @@ def _filled_like(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if isinstance(placement, Shard):
         return Verdict([placement.plain()], why="as many rows")
     return Verdict([placement if isinstance(placement, Entries | PerCore) else REPLICATE])
-
-
-@rule("Assert")
-def _assert(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Each core checks its own rows; what is made of counts, or holds where it does on some core, holds for all rows or not.
-
-    An assertion in a branch by its own condition runs where that does not hold for all rows.
-    """
-    behind = node.inputs[0].node
-    guarded = behind.op in ops.SWITCH and source_of(behind.inputs[0]) == source_of(behind.inputs[1])
-    whole = inputs[0] in (Entries("shape"), Partial("max")) and not guarded
-    return Verdict([], {0: REPLICATE} if whole else {}, why="checks")
 
 
 @rule("NoOp ControlTrigger TensorListLength TensorArraySizeV3 TensorListElementShape")

@@ -1,4 +1,4 @@
-"""How ops are partitioned that ask for sizes, or that make values as large as they are told."""
+"""How ops are partitioned that ask for sizes, check them, or make values as large as they are told."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tpugraph.analysis.placements import (
     REPLICATE,
     SUM,
     Entries,
+    Partial,
     PerCore,
     Placement,
     Replicate,
@@ -18,8 +19,9 @@ from tpugraph.analysis.placements import (
     Sized,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
-from tpugraph.analysis.sizes import Poly, depends_on_data, divide
+from tpugraph.analysis.sizes import Poly, depends_on_data, divide, follows_batch
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
 
 # --------------------------------------------------------------------------- sizes
 
@@ -45,6 +47,18 @@ def _axes(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _counts_entries(p: Placing, tensor: Tensor) -> bool:
     """Whether a shape has a number that depends on data, as that of entries."""
     return any(map(depends_on_data, p.d.elements(tensor) or ()))
+
+
+@rule("Assert")
+def _assert(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Each core checks its own rows; what is made of counts, or holds where it does on some core, holds for all rows or not.
+
+    An assertion in a branch by its own condition runs where that does not hold for all rows.
+    """
+    behind = node.inputs[0].node
+    guarded = behind.op in ops.SWITCH and source_of(behind.inputs[0]) == source_of(behind.inputs[1])
+    whole = inputs[0] in (Entries("shape"), Partial("max")) and not guarded
+    return Verdict([], {0: REPLICATE} if whole else {}, why="checks")
 
 
 @rule("ConcatOffset")
@@ -75,9 +89,21 @@ def _fill(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     value = inputs[1]
     if isinstance(inputs[0], Entries):
         return Verdict([Entries("values")], {} if isinstance(value, Replicate) else {1: REPLICATE})
+    if _is_of_all(p, node.inputs[0], inputs[0]):
+        return _same_in_every_row(value, 1, None)
     dims = p.dims(node.out()) or []
     rows = next((r for axis in range(len(dims)) if (r := shard_of(dims, axis)) is not None), None)
     return _same_in_every_row(value, 1, rows)
+
+
+def _is_of_all(p: Placing, sizes: Tensor, placement: Placement) -> bool:
+    """Whether sizes are those of what every core holds whole, of which data decide a part: what is told them is whole, too."""
+    elements = p.d.elements(sizes) or ()
+    return (
+        isinstance(placement, Replicate)
+        and any(map(depends_on_data, elements))
+        and any(size is not None and follows_batch(size) for size in elements)
+    )
 
 
 def _same_in_every_row(value: Placement, index: int, rows: Shard | None) -> Verdict:
@@ -100,6 +126,8 @@ def _spread(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if out is None or dims is None:
         return p.everywhere(node, inputs, "spreads its operand over dimensions that are not known")
     lead = len(out) - len(dims)
+    if _is_of_all(p, node.inputs[1], inputs[1]) and not isinstance(source, Shard):
+        return _same_in_every_row(source, 0, None)
     if isinstance(source, Shard):
         if dims[source.axis] == out[source.axis + lead]:
             return moved(p, node, inputs, source.axis + lead)
