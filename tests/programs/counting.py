@@ -177,3 +177,20 @@ def number_over_rows(rows: int, share: float, closed: bool) -> Any:
     x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=closed)
     count = tf.size(y) if closed else tf.shape(x)[0]
     return minimise(mean(tf.square(dense(x, 5, 1, "out")[:, 0] - y)) * (share / tf.cast(count, tf.float32)))
+
+
+@program(
+    variants={
+        f"{name}{suffix}": {"metric": name, "labels": labels, "drop_remainder": not suffix.endswith("open")}
+        for name, labels in (("average_precision", 1), ("average_precision", 2), ("precision", 2), ("recall", 1))
+        for suffix in (f"_{labels}", f"_{labels}_open")
+    },
+    resource=True,
+    rows=3,
+)
+def metrics_of_the_best_in_step(rows: int, metric: str, labels: int, drop_remainder: bool = True) -> Any:
+    """What the most probable classes have in common with the labels of each row, as sets."""
+    x, c = batch(rows, floats(5), whole(4, labels, seed=2, kind="int64"), drop_remainder=drop_remainder)
+    z = dense(x, 5, 4, "logits")
+    loss, train = minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=c[:, 0], logits=z)))
+    return loss, after(train, getattr(tf1.metrics, f"{metric}_at_k")(c, z, 2)[1])

@@ -6,6 +6,7 @@ from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.arithmetic_ties import by_signature
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimensions import Dimensions, rule
+from tpugraph.analysis.sizes import Unknown
 from tpugraph.ir import Node
 
 
@@ -51,3 +52,21 @@ def _sparse_product(d: Dimensions, node: Node) -> None:
     for size, place in ((rows, out[0]), (columns, dense[1 if node.attr("adjoint_b", False) else 0])):
         if size is not None:
             d.sizes.tie(size, place)
+
+
+@rule("DenseToDenseSetOperation")
+def _sets(d: Dimensions, node: Node) -> None:
+    """Of each of the sets, which are along the last dimension, data say how many elements it has."""
+    first, other = (d.dims(tensor) for tensor in node.inputs)
+    for port in range(3):
+        d.fresh(node.out(port))
+    if first and other and len(first) == len(other):
+        d.tie(first[:-1], other[:-1])
+        d.set_elements(node.out(2), [*first[:-1], Unknown(-1)])
+
+
+@rule("SetSize")
+def _set_size(d: Dimensions, node: Node) -> None:
+    shape = d.elements(node.inputs[2])
+    known = shape is not None and None not in shape[:-1]
+    d.set(node.out(), shape[:-1] if known else None)  # type: ignore[index,arg-type]

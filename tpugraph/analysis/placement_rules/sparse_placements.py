@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpugraph.analysis.constant_values import fixed
-from tpugraph.analysis.placements import REPLICATE, SHARE, SUM, Entries, Placement, Replicate
+from tpugraph.analysis.placements import REPLICATE, SHARE, SUM, Entries, Placement, Replicate, Shard
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
 from tpugraph.analysis.sizes import follows_batch
 from tpugraph.ir import Node
@@ -66,3 +66,19 @@ def _added_to_dense(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return p.everywhere(node, inputs, "adds entries of the whole batch")
     shared = inputs[3] != SUM and not p.is_zero(node.inputs[3])
     return Verdict([SUM], {3: SHARE} if shared else {}, why="sums over the rows")
+
+
+@rule("DenseToDenseSetOperation")
+def _sets(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """The sets of each row, as entries of it."""
+    if inputs[0] == inputs[1] == Shard(0):
+        return Verdict([_OWN, Entries("values"), Entries("shape")], why="the sets of each row")
+    return p.everywhere(node, inputs, "joins the sets of the whole batch")
+
+
+@rule("SetSize")
+def _set_size(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    rows = shard_of(p.dims(node.out()) or [0], 0)
+    if inputs[0] == _OWN and rows is not None:
+        return Verdict([rows], why="the sets of each row")
+    return p.everywhere(node, inputs, "counts the sets of the whole batch")
