@@ -302,3 +302,10 @@ def test_rows_as_long_as_data_say_are_no_list_of_their_places(opened: bool) -> N
     verdict = check(build, 2)
     assert verdict.outcome == "refused", str(verdict)
     assert "makes dimension 1 of them as long as data say when a step runs" in verdict.words
+
+
+def test_what_is_added_up_at_places_of_one_row_speaks_of_that_row() -> None:
+    """No values were found to be distinct."""
+    verdict = check(PROGRAMS["hardest_of_chosen_and_others_one_row"], 2)
+    assert verdict.outcome == "refused", str(verdict)
+    assert "is added up at as many places as there are rows, or as the model says" in verdict.words

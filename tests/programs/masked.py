@@ -191,3 +191,11 @@ def chosen_rows_and_all_beside_rows(rows: int, drop_remainder: bool = True) -> A
     e = column(x, 5) - y
     both = tf.concat([marked(e, marks), e], 0)
     return minimise(mean(e * e) + total(tf.square(both[:, None] - e[None])) / 50, sgd(0.02))
+
+
+@program(variants={"": {}, "one_row": {"rows": 1, "doubtful": True}})
+def hardest_of_chosen_and_others(rows: int) -> Any:
+    """The largest of marked rows and of all others, which together are as many as the rows."""
+    x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2))
+    e = tf.square(column(x, 5) - y)
+    return minimise(mean(tf.nn.top_k(tf.concat([marked(e, marks), others(e, marks)], 0), rows)[0]), sgd(0.02))

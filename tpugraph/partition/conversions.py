@@ -24,6 +24,7 @@ from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached
+from tpugraph.partition import one_row
 from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.whole_sizes import at
 from tpugraph.support.errors import ConversionError
@@ -165,6 +166,9 @@ class Conversions:
                 self._note(tensor, f"made of the number of entries of all cores, for '{node.name}' ({node.op})")
                 return number
         if placement == Entries("by_id") and not _reads_ids(node, tensor):
+            if self.placing.d.rows == 1 and Entries("distinct") not in self.placing.seeds.values():
+                what = f"'{tensor}' is added up at as many places as there are rows, or as the model says"
+                raise one_row.refusal(what, node, self.placing.graph.source)
             raise ConversionError(
                 f"'{node.name}' ({node.op}) takes together what belongs to the distinct values of a core's own rows, which "
                 f"were found on the host: two cores may have the same, and of the whole batch '{tensor}' would be another value",

@@ -28,11 +28,9 @@ def _added_to_dense(d: Dimensions, node: Node) -> None:
 @rule("SparseReduceSum")
 def _sparse_reduce(d: Dimensions, node: Node) -> None:
     """The sums have the dimensions of the sparse tensor, but for those that are reduced: of no axis, all of them."""
-    shape, axes = d.elements(node.inputs[2]), fixed(node.inputs[3])
-    named = d.dims(node.inputs[3])
-    d.tie(
-        named, None if named is None else tuple(map(d.sizes.at, named))
-    )  # how many axes there are is no number of rows
+    shape, axes, named = d.elements(node.inputs[2]), fixed(node.inputs[3]), d.dims(node.inputs[3])
+    if named is not None:  # how many axes there are is no number of rows
+        d.tie(named, tuple(map(d.sizes.at, named)))
     if not shape or None in shape or axes is None:
         d.fresh(node.out())
         return

@@ -82,7 +82,7 @@ def _gather_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     table, numbers = inputs
     if isinstance(numbers, Entries):
         whole = isinstance(table, Replicate | Partial | Sized)
-        one = (p.dims(node.inputs[0]) or [0])[0] == 1  # along a dimension of one place every core means that
+        one = whole and (p.dims(node.inputs[0]) or [0])[0] == 1  # along a dimension of one place every core means that
         if whole != (numbers.role == "local") or one or _has_entries(p, node, 0):
             read: dict[int, Placement] = {0: REPLICATE} if isinstance(table, Partial | Sized) else {}
             return Verdict([Entries("values")], read, why="places on this core")

@@ -70,8 +70,8 @@ def _added_to_dense(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("DenseToDenseSetOperation")
 def _sets(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """The sets of each row, as entries of it."""
-    if inputs[0] == inputs[1] == Shard(0):
+    """The sets of each row, as entries of it; they lie along the last dimension."""
+    if inputs[0] == inputs[1] == Shard(0) and p.rank(node.inputs[0]) > 1:
         return Verdict([_OWN, Entries("values"), Entries("shape")], why="the sets of each row")
     return p.everywhere(node, inputs, "joins the sets of the whole batch")
 
