@@ -70,7 +70,7 @@ from tpugraph.analysis.evidence.single_rows import (
 )
 from tpugraph.analysis.evidence.summed import unsettled
 from tpugraph.analysis.evidence.tiled_gradients import tiled_rows
-from tpugraph.analysis.evidence.whole_shapes import whole_shapes, whole_shapes_of_one_row
+from tpugraph.analysis.evidence.whole_shapes import shapes_taken_apart, whole_shapes, whole_shapes_of_one_row
 from tpugraph.analysis.sizes import Unknown, known
 
 
@@ -89,7 +89,8 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     strong = (placed_rows, tables_by_place, picked_by_number, crossed, columns_of_pairs, factored,
               joined_batches, beside_extremes, spread_rows, tiled_rows, parts_of_tables, whole_shapes_of_one_row,
               flattened, regrouped, adjacent, unpadded, joined_batches, loop_limits,
-              literal_factors, whole_shapes, literal_factors, whole_shapes, computed_shapes, whole_shapes, kept_apart, spread_rows,
+              shapes_taken_apart, literal_factors, whole_shapes, literal_factors, whole_shapes, computed_shapes, whole_shapes,
+              kept_apart, spread_rows,
               tiled_rows, by_number, loop_limits, counted_down, taken_to_end, beside_left_open,
               numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
               placed_rows, tables_by_place, picked_by_number, crossed, left_open, met_by_rows, summed_beside, numbered_rows,

@@ -12,36 +12,50 @@ from tpugraph.ir import Node, Tensor
 
 
 def whole_shapes(d: Dimensions) -> None:
-    """A vector that equals the static shape of a tensor with a batch, and of no other tensor, is that shape.
-
-    A number that only stands beside others in a shape that a reshape waits for is looked at when the reshape has told what it is.
-    """
-    waiting = {size.root() for size in d.waiting} if d.postponed else set()
-    vectors = [
-        (tensor, elements)
-        for tensor, elements in d._elements.items()
-        if tensor.node.op in ops.CONSTANTS and tensor.shape and elements and any(unsettled(e) for e in elements)
-        and not _names_dimensions(tensor.node) and not _bounds_no_batch(d, tensor.node) and not _repeats(tensor.node)
-        and not (len(elements) == 1 and unsettled(elements[0]) in waiting and _put_together(tensor.node))
-    ]  # fmt: skip
-    if not vectors:
-        return
-    shapes = _shapes(d)
+    """A vector that equals the static shape of a tensor with a batch, and of no other tensor, is that shape."""
+    vectors = _vectors(d)
     if d.rows > 1:
-        for tensor, elements in vectors:
-            found = shapes.get(_values(d, elements))
-            if found and (None not in found or (_taken_apart(tensor) and not _is_told_by_another(d, tensor, elements))):
-                _tie(d, tensor, elements, found)
-                if None in found and d.constants.choice(tensor.node.name) is None:
-                    d.untold.shapes[tensor.node] = None
+        _tell(d, vectors)
         return
-    before = _made_before(d, [tensor.node for tensor, _ in vectors])
+    shapes, before = _shapes(d) if vectors else {}, _made_before(d, [tensor.node for tensor, _ in vectors])
     for tensor, elements in sorted(vectors, key=lambda vector: before[vector[0].node][0]):
         # every 1 may be the row: it is the shape of what was made last before it, if of anything
         if _values(d, elements) not in shapes or not _taken_apart(tensor):
             continue
         _tie(d, tensor, elements, before[tensor.node][1])
         _compute(d)
+
+
+def shapes_taken_apart(d: Dimensions) -> None:
+    """Of a vector that equals the shape of a tensor with a batch a number is taken: it is told before it is presumed the model's."""
+    if d.rows > 1:
+        _tell(d, [(tensor, elements) for tensor, elements in _vectors(d) if _taken_apart(tensor)])
+
+
+def _vectors(d: Dimensions) -> list[tuple[Tensor, Elements]]:
+    """The constants that may be shapes.
+
+    A number that only stands beside others in a shape that a reshape waits for is looked at when the reshape has told what it is.
+    """
+    waiting = {size.root() for size in d.waiting} if d.postponed else set()
+    return [
+        (tensor, elements)
+        for tensor, elements in d._elements.items()
+        if tensor.node.op in ops.CONSTANTS and tensor.shape and elements and any(unsettled(e) for e in elements)
+        and not _names_dimensions(tensor.node) and not _bounds_no_batch(d, tensor.node) and not _repeats(tensor.node)
+        and not (len(elements) == 1 and unsettled(elements[0]) in waiting and _put_together(tensor.node))
+    ]  # fmt: skip
+
+
+def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]]) -> None:
+    """Tie vectors to the tensors with a batch that have such shapes."""
+    shapes = _shapes(d) if vectors else {}
+    for tensor, elements in vectors:
+        found = shapes.get(_values(d, elements))
+        if found and (None not in found or (_taken_apart(tensor) and not _is_told_by_another(d, tensor, elements))):
+            _tie(d, tensor, elements, found)
+            if None in found and d.constants.choice(tensor.node.name) is None:
+                d.untold.shapes[tensor.node] = None
 
 
 def whole_shapes_of_one_row(d: Dimensions) -> None:
@@ -67,10 +81,11 @@ def _tie(d: Dimensions, tensor: Tensor, elements: Elements, found: list[Dims | N
     """Tie a vector to the shapes that it may be, as far as they agree."""
     for element, sizes in zip(elements, zip(*(f for f in found if f is not None), strict=True), strict=False):
         one = unsettled(element)
-        alike = {known(size) for size in sizes}
+        others = [size for size in sizes if root(size) is not one]  # a shape that it makes says nothing of it
+        alike = {known(size) for size in others}
         if one is None or len(alike) != 1 or None in alike:
             continue  # shapes of one size may differ in what is the batch
-        d.sizes.tie(one, sizes[0])
+        d.sizes.tie(one, others[0])
         d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
 
 
