@@ -69,7 +69,13 @@ class WholeSizes:
 
     def _is_whole(self, node: Node) -> bool:
         made = map(node.out, range(len(node.outputs or ())))
-        return any(map(self._whole_axes, made)) or self._reads_whole(node)
+        return any(map(self._whole_axes, made)) or self._reads_whole(node) or self._steps_by_rows(node)
+
+    def _steps_by_rows(self, node: Node) -> bool:
+        """Whether a range of a fixed length, as that of where each of some lists of rows begins, goes by sizes of the batch."""
+        if node.op not in ops.RANGES or not isinstance(self.placing.made(node.out()), Replicate):
+            return False
+        return any(isinstance(s, Poly) for t in node.inputs for s in self.placing.sizes(t) or ())
 
     def _shapes_of_whole(self) -> Mapping[Node, None]:
         """The nodes whose numbers are made of the shape of what holds the whole batch on every core."""
