@@ -35,7 +35,7 @@ from . import (
     statistics,
     strings,
 )
-from .doubts import constants_in_doubt, judged
+from .doubts import constants_in_doubt, followed, judged
 from .harness import Verdict, check, plain, trace, unmoved, unsteady
 from .parts import PROGRAMS, Program
 
@@ -48,6 +48,7 @@ __all__ = [
     "composed",
     "constants_in_doubt",
     "find",
+    "followed",
     "generated",
     "judged",
     "made_of_rows",

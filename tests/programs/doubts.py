@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any
 
 from tpugraph.compiler import convert
@@ -16,36 +18,54 @@ from .parts import Program
 def judged(program: Program, cores: int, **options: Any) -> Verdict:
     """``check``, but a program whose number may be of the rows or of the model, as the report says, is ``noted``, not different.
 
-    It is, where a ``--batch_constants`` of what the report names makes it equal; another outcome of that is the verdict.
+    It is, where a ``--batch_constants`` of what the report names makes it equal; otherwise it is different.
     """
     verdict = check(program, cores, **options)
     if not program.doubtful or verdict.outcome != "different":
         return verdict
-    if not (named := constants_in_doubt(program, cores)):
+    if not constants_in_doubt(program, cores):
         return Verdict("different", f"nothing says that a constant is in doubt, but {verdict.words}")
-    followed = check(program, cores, batch_constants=tuple(named), **options)
-    return Verdict("noted", verdict.words) if followed.outcome == "equal" else followed
+    for named in followed(program, cores):
+        if check(program, cores, batch_constants=tuple(named), **options).outcome == "equal":
+            return Verdict("noted", verdict.words)
+    return Verdict("different", f"with no flag of the report equal, and without one {verdict.words}")
 
 
 def constants_in_doubt(build: Program, cores: int) -> list[str]:
-    """The constants that a conversion says may be made of the rows: those that it asks for, or where it asks for none, reports."""
+    """The constants that a conversion says may be made of the rows: those that it asks for, or where it asks for none, reports.
+
+    Of a constant that may be made of the rows in several ways, the first of them.
+    """
+    return next(followed(build, cores))
+
+
+def followed(build: Program, cores: int) -> Iterator[list[str]]:
+    """What a user may give as ``--batch_constants`` who follows what a conversion says, in the order in which it says it."""
     traced = trace(build, build.rows, resource=build.resource)
-    named: list[str] = []
-    while True:
+    stack: list[list[str]] = [[]]
+    while stack:
+        named = stack.pop()
         graph = graphdef.from_graph_def(traced.graph.as_graph_def(), source="made.pb")
         given = {"loss": traced.loss, "train_op": traced.train, "batch_constants": tuple(named)}
         try:
             notes = convert(graph, num_replicas=cores, **given).report["notes"]
         except ConversionError as error:
-            more = _names(error.fix or "")
-            if set(more) <= set(named):
-                return named
-            named = list(dict.fromkeys([*named, *more]))
+            more = [way for way in _ways(error.fix or "", named) if way]
+            stack += [[*named, *way] for way in more[::-1]]
+            if not more:
+                yield named
         else:
-            return named or _names(" ".join(notes))
+            more = [way for way in _ways(" ".join(notes), named) if way]
+            yield from [named] if named or not more else []
+            yield from ([*named, *way] for way in more)
 
 
-def _names(words: str) -> list[str]:
-    """What the flags name: of a constant that may be made of the rows in several ways, the first of them."""
-    told = [name for names in re.findall(r"--batch_constants=(\S+)", words) for name in names.split(",")]
-    return list({name.partition("=")[0]: name for name in reversed(told)}.values())[::-1]
+def _ways(words: str, named: Iterable[str]) -> list[list[str]]:
+    """What the flags name that is not named yet: of constants that may be made of the rows in several ways, each of them."""
+    known = {name.partition("=")[0] for name in named}
+    found: dict[tuple[str, ...], list[list[str]]] = {}
+    for flag in re.findall(r"--batch_constants=(\S+)", words):
+        told = [name for name in flag.split(",") if name.partition("=")[0] not in known]
+        found.setdefault(tuple(name.partition("=")[0] for name in told), []).append(told)
+    found.pop((), None)
+    return [[name for part in parts for name in dict.fromkeys(part)] for parts in product(*found.values())]
