@@ -18,7 +18,7 @@ SQUARE = "square_of_the_rows_form_of_4"
         (6, 4, ["rows*(rows-1)/2"]),
         (3, 4, ["rows-1"]),
         (4, 4, ["rows"]),
-        (1, 2, ["rows-1", "(rows-1)*(rows-1)"]),
+        (1, 2, ["rows-1", "rows*(rows-1)/2", "(rows-1)*(rows-1)"]),
         (-16, 4, ["-(rows*rows)", "-(4*rows)"]),
         (1 / 16, 4, ["1/(rows*rows)", "1/(4*rows)"]),
         (0.3, 4, []),

@@ -60,6 +60,17 @@ _SQUARES: dict[str, Callable[[int, Any, Any], Any]] = {
     "form": lambda rows, h, y: total(h * product(near(y, y), h)) / (rows * rows),
 }
 
+_OTHERS: dict[str, Callable[[int, Any, Any], Any]] = {
+    "pairs": lambda rows, h, y: total(tf.linalg.band_part(near(h, y), 0, -1)) / (rows * (rows - 1) / 2),
+    "dependence": lambda rows, h, y: (
+        tf.linalg.trace(centred(near(h, h), rows) @ centred(near(y, y), rows)) / (rows - 1) ** 2
+    ),
+}
+
+
+def centred(near: Any, rows: int) -> Any:
+    return near @ (tf.eye(rows) - 1.0 / rows)
+
 
 @program(
     doubtful=True,
@@ -71,9 +82,20 @@ def square_of_the_rows(rows: int, made: Callable[[int, Any, Any], Any]) -> Any:
     return minimise(made(rows, column(x, 5), y), sgd(0.02))
 
 
+@program(
+    doubtful=True,
+    variants={f"{name}_of_{rows}": {"made": made, "rows": rows} for name, made in _OTHERS.items() for rows in (2, 4)},
+)
+def pairs_of_different_rows(rows: int, made: Callable[[int, Any, Any], Any]) -> Any:
+    """Of two rows one is one less, its square, and as many as there are pairs: a flag says which."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    return minimise(made(rows, column(x, 5), y), sgd(0.02))
+
+
 _COUNTED: dict[str, Callable[[Any], Any]] = {
     "root": lambda h: mean(tf.square(h)) * tf.sqrt(total(tf.ones_like(h))),
     "logarithm": lambda h: tf.reduce_logsumexp(h) - tf.math.log(total(tf.ones_like(h))),
+    "squared_mean": lambda h: tf.square(mean(h)) * total(tf.ones_like(h)),
 }
 
 
@@ -105,7 +127,12 @@ _NOTED: dict[str, Callable[[int, Any, Any], Any]] = {
         "pairs_of_2": {
             "made": lambda rows, h, y: total(tf.abs(h[:, None] - h[None])) / (2 * rows),
             "rows": 2,
-        }
+        },
+        "both_orders_of_2": {
+            "made": lambda rows, h, y: total(tf.abs(h[:, None] - h[None] - y)) / (rows * (rows - 1)),
+            "rows": 2,
+        },
+        "one_order_of_3": {"made": _OTHERS["pairs"], "rows": 3},
     },
 )
 def rows_beside_a_number_of_them(rows: int, made: Callable[[int, Any, Any], Any]) -> Any:
@@ -134,3 +161,22 @@ def features_times_a_matrix_as_wide_as_rows(rows: int, made: Callable[[int, Any]
     x, y = batch(rows, floats(5), floats(seed=1))
     h = made(width, tf.tanh(x @ variable("layer", 5, width)))
     return minimise(mean(tf.square(total(h * tf.range(1.0, width + 1), 1) - y)))
+
+
+_MEANS: dict[str, Callable[[int, Any], Any]] = {
+    "mean": lambda rows, e: mean(e),
+    "weighed": lambda rows, e: total(e * (1.0 / rows)),
+}
+
+
+@program(
+    variants={
+        f"{name}_of_{rows}": {"made": made, "rows": rows, "width": rows, "doubtful": name == "weighed" and rows != 3}
+        for name, made in _MEANS.items()
+        for rows in (2, 3, 4)
+    }
+)
+def means_of_as_many_features_as_rows(rows: int, made: Callable[[int, Any], Any], width: int) -> Any:
+    """Backpropagation divides by how many features there are, which is no number of rows."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    return minimise(made(rows, mean(tf.square(x @ variable("layer", 5, width) - y[:, None]), 1)))

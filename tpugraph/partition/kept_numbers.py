@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tpugraph import ops
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.pairs_of_rows import PAIRS
 from tpugraph.analysis.evidence.readings import number_in
-from tpugraph.analysis.evidence.summed import leading_to_loss
+from tpugraph.analysis.evidence.summed import back, leading_to_loss
 from tpugraph.analysis.placements import Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import known
+from tpugraph.analysis.sizes import ROWS, known
 from tpugraph.ir import Node, Tensor
-from tpugraph.partition.doubted_numbers import Doubted, doubted_numbers, one_over_rows
-from tpugraph.partition.numbers_met import is_model
+from tpugraph.partition.doubted_numbers import Doubted, doubted_numbers, is_model, one_over_rows
 from tpugraph.partition.two_readings import constant_behind, follows_flag
 
 _SURE = 2
@@ -44,46 +44,56 @@ def kept_numbers(placing: Placing) -> list[str]:
         f"the loss is computed with {number}, which a core's batch of {d.rows} rows may have made of these: read as a number of "
         f"the model; {flag} if it counts rows, --literals={names} if it does not"
         for number, names, flag in made
-    ] + _twice_two(placing)
+    ] + _counted_pairs(placing)
 
 
 def _as_many(placing: Placing) -> Iterator[Doubted]:
     """Numbers that are as many as the rows, or one over them, and meet what comes of the input, or the step counter."""
     d, forward, graph = placing.d, leading_to_loss(placing.d), placing.graph
     numbers, alone = doubted_numbers(d)
-    of_input = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True)
-    of_step = _of_step(placing)
+    of_input, of_step = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True), _of_step(placing)
     for node in placing.verdicts:
         stepping = any(t.node in of_step and t.node not in of_input for t in node.inputs)
-        real = bool(node.outputs) and node.out().dtype.floating
-        if node.op not in ops.ELEMENTWISE or not (stepping or (node in forward and real)):
+        if node.op not in ops.ELEMENTWISE or not (stepping or _is_of_loss(node, forward)):
             continue
-        for tensor in node.inputs:
-            others = [t for t in node.inputs if t.node not in alone and (t.node in of_input or t.node in of_step)]
-            doubted = numbers.get(tensor) or one_over_rows(d, tensor)
-            if doubted is None or not others or doubted.node.made_by is not None:
-                continue  # what a pass made is no number of the user's graph
-            made_of_rows = doubted.reading is not None or doubted.number in (d.rows, d.rows**2)
-            if stepping:
-                made_of_rows = doubted.number == d.rows > _SURE or (
-                    doubted.number == d.rows and node.op in ops.SCALINGS
-                )
-            if made_of_rows and not any(is_model(d, t, doubted) for t in others):
+        others = [t for t in node.inputs if t.node not in alone and (t.node in of_input or t.node in of_step)]
+        may_count = _may_count_steps if stepping else _may_count_rows
+        for doubted in filter(None, (numbers.get(t) or one_over_rows(d, t) for t in node.inputs if others)):
+            of_user = doubted.node.made_by is None  # what a pass made is no number of the user's graph
+            if of_user and may_count(d, node, doubted) and not any(is_model(d, t, doubted) for t in others):
                 yield doubted
 
 
-def _twice_two(placing: Placing) -> list[str]:
-    """The divisors of sums over all pairs of two rows that are read as the number of these, and may be twice the rows."""
+def _is_of_loss(node: Node, forward: Mapping[Node, None]) -> bool:
+    return node in forward and bool(node.outputs) and node.out().dtype.floating
+
+
+def _may_count_rows(d: Dimensions, node: Node, doubted: Doubted) -> bool:
+    return doubted.reading is not None or doubted.number in (d.rows, d.rows**2)
+
+
+def _may_count_steps(d: Dimensions, node: Node, doubted: Doubted) -> bool:
+    """Whether a number beside the step counter may make rows of steps: of two rows, a factor may, and little else is one."""
+    return doubted.number == d.rows and (d.rows > _SURE or node.op in ops.SCALINGS)
+
+
+def _counted_pairs(placing: Placing) -> list[str]:
+    """The divisors of sums over all pairs of two or three rows that may count pairs, or rows, in another way than they are read."""
     d, found = placing.d, {}
-    for node in leading_to_loss(d) if d.rows == 2 else ():
-        if node.op not in ops.DIVISIONS or node not in placing.verdicts:
+    for node in leading_to_loss(d) if d.rows in (2, 3) else ():
+        by = constant_behind(node.inputs[1]) if node.op in ops.DIVISIONS and node in placing.verdicts else None
+        if by is None or by.op not in ops.CONSTANTS or d.constants.choice(by.name) is not None:
             continue
-        by, elements = constant_behind(node.inputs[1]), d.elements(node.inputs[1]) or ()
-        if by.op in ops.CONSTANTS and d.constants.choice(by.name) is None and [*map(known, elements)] == [PAIRS]:  # type: ignore[arg-type]
-            found[by.name] = (
-                f"'{node.name}' divides a sum over all pairs of the two rows of a core's batch by 4: read as the number of these; "
-                f"--batch_constants={by.name}=2*rows if it is twice the rows, --literals={by.name} if it is a number of the model"
-            )
+        read = [None if size is None else known(size) for size in d.elements(node.inputs[1]) or ()]
+        of_pairs = read == [ROWS] and any(known(count) == PAIRS for count in back(d, node.inputs[0]))
+        if not of_pairs and not (read == [PAIRS] and d.rows == 2):
+            continue
+        other = ("rows*(rows-1)" if d.rows == 2 else "rows*(rows-1)/2") if of_pairs else "2*rows"
+        found[by.name] = (
+            f"'{node.name}' divides a sum over all pairs of the {d.rows} rows of a core's batch by {d.rows if of_pairs else 4}: "
+            f"read as the number of {'the rows' if of_pairs else 'these'}; --batch_constants={by.name}={other} if it is that, "
+            f"--literals={by.name} if it is a number of the model"
+        )
     return list(found.values())
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.constant_values import constant, constant_at
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.readings import is_one_over, share_of_rows
+from tpugraph.analysis.evidence.readings import share_of_rows
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.support.errors import ConversionError
@@ -94,7 +94,7 @@ def _holds_shares(d: Dimensions, node: Node) -> bool:
     """Whether what stands beside a diagonal may be one over the rows, as in the matrix that centres them."""
     beside = float(constant(node)[0, 1]) if constant(node).dtype.kind == "f" else 0.0
     reading = share_of_rows(beside, d.rows)
-    return reading is not None and is_one_over(reading) and reading.of in (d.rows, d.rows**2)
+    return reading is not None and reading.is_one_over() and reading.of in (d.rows, d.rows**2)
 
 
 def _numbers(graph: Graph, node: Node, starts: list[int], rows: int) -> Tensor:

@@ -16,17 +16,15 @@ from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence import root_divisors, shares_of_classes
 from tpugraph.analysis.evidence.divisors import divides_a_mean
 from tpugraph.analysis.evidence.readings import number_in
-from tpugraph.analysis.evidence.summed import LINEAR, back, beside_rows, leading_to_loss, spread, summed
+from tpugraph.analysis.evidence.summed import LINEAR, back, leading_to_loss, summed
 from tpugraph.analysis.placements import Partial, Replicate
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import follows_batch
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import reached, source_of
-from tpugraph.partition.doubted_numbers import Doubted, doubted_numbers
+from tpugraph.partition.doubted_numbers import Doubted, doubted_numbers, is_model
 from tpugraph.partition.two_readings import constant_behind, refusal_of
 
 _DIFFERENCES = ops.computing(np.subtract)
-_LOOKED_BEHIND = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.TRANSPOSES
 
 
 def refuse_met_numbers(placing: Placing, count: int) -> None:
@@ -122,26 +120,6 @@ def _counts_down(d: Dimensions, node: Node, doubted: Doubted) -> bool:
     ):
         return False
     return any(follows_batch(count) and d.sizes.at(count) == doubted.number for count in back(d, node.inputs[1]))
-
-
-def is_model(d: Dimensions, tensor: Tensor, doubted: Doubted) -> bool:
-    """Whether exactly as many elements that are no rows were added up, or one was spread to as many, right in front of a number.
-
-    A mean over features is divided by their number so, and its gradient; the products of features are by its root.
-    """
-    if doubted.reading is not None and doubted.reading.of in beside_rows(d, source_of(tensor, _LOOKED_BEHIND).node):
-        return True
-    near = reached([tensor.node], lambda at: _made_of(d, at))
-    added = any(at.op in ops.ADD_N and len(at.inputs) == doubted.number for at in near)
-    return added or any(doubted.number in beside_rows(d, at) for at in near if at.op in ops.REDUCTIONS | ops.SPREADS)
-
-
-def _made_of(d: Dimensions, node: Node) -> Iterator[Node]:
-    """The nodes right behind one that computes element by element, or in rows adds up; none behind what adds rows up."""
-    if not node.outputs or summed(d, node.out()) is not None or spread(d, node) is not None:
-        return
-    if node.op in LINEAR or (node.op in ops.ELEMENTWISE and not d.axes(node.out())):
-        yield from (t.node for t in node.inputs)
 
 
 def _contracts(d: Dimensions, node: Node, index: int) -> bool:

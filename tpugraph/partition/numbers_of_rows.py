@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence import one_less
-from tpugraph.analysis.evidence.summed import LINEAR, back
+from tpugraph.analysis.evidence.readings import number_in
+from tpugraph.analysis.evidence.summed import LINEAR, back, leading_to_loss
 from tpugraph.analysis.placements import Partial
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch
@@ -16,6 +19,8 @@ from tpugraph.analysis.state import additions, written_variables
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached
 from tpugraph.partition.two_readings import constant_behind, in_doubt_of, refusal_of
+
+_SQUARES = ops.computing(np.square)
 
 
 def refuse_counters(placing: Placing, count: int) -> None:
@@ -75,7 +80,8 @@ def refuse_one_less(placing: Placing, count: int) -> None:
                 placing, less.node, name, ("follows the rows", "does not"),
                 f"'{less.node.name}' divides a sum over the batch by {less.number}, {reading}, the number of what is summed, and a "
                 f"core's batch has {placing.d.rows} rows: if '{name}' follows them, it is {reading.words.format(reading.of * count)} "
-                "for the whole batch; if it is a number of the model, it stays", less.number, less=True,
+                "for the whole batch; if it is a number of the model, it stays", less.number,
+                likely="rows*(rows-1)" if reading.counts_pairs else "rows-1",
             )  # fmt: skip
 
 
@@ -87,7 +93,7 @@ def refuse_multiplied_means(placing: Placing, count: int) -> None:
             one, behind = _number(d, number), constant_behind(number)
             if behind.op not in ops.CONSTANTS or not d.in_doubt(one) or d.constants.choice(behind.name) is not None:
                 continue
-            if one.value not in _counted_by_means(d, other):
+            if one.value not in _counted_by_means(d, other) or _is_of_a_square(d, node, behind, other):
                 continue
             raise refusal_of(
                 placing, node, behind.name, ("counts what the mean is of", "does not"),
@@ -102,6 +108,15 @@ def _factors(node: Node) -> Iterator[tuple[Tensor, Tensor]]:
     if node.op in ops.SCALINGS:
         first, second = node.inputs
         yield from ((first, second), (second, first))
+
+
+def _is_of_a_square(d: Dimensions, node: Node, number: Node, other: Tensor) -> bool:
+    """Whether a product is two times what is squared on the way to the loss, as the gradient of the square has it."""
+    forward = leading_to_loss(d)
+    if number_in(number) != 2 or number in forward or node in forward:
+        return False
+    squared = any(use.node in forward and use.node.op in _SQUARES for use in other.node.uses())
+    return squared and all(use.node.op in ops.SCALINGS for use in node.uses())
 
 
 def _counted_by_means(d: Dimensions, tensor: Tensor) -> set[int]:

@@ -69,10 +69,9 @@ def _computed(graph: Graph, node: Node, reading: Reading) -> Node:
         return make.constant(np.full(shape, value, kind.name), kind, name=name, controls=node.controls)
 
     rows = made = number(reading.of, "rows")
-    for step in reading.steps.split():
-        op, _, by = step.partition(":")
-        other = [] if not by else [rows if by == "rows" else number(float(by), "by")]
-        made = make.add(op, [made, *other], shape)
+    for step in reading.steps:
+        others = [rows] if step.by_rows else [] if step.by is None else [number(step.by, "by")]
+        made = make.add(step.op, [made, *others], shape)
     fill(graph, node, made)
     graph.note(made.node, f"computes what the constant '{node.name}' is of {reading.of} rows or elements")
     return rows.node

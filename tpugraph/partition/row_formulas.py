@@ -58,7 +58,7 @@ def formulas_of(number: float, rows: int) -> list[str]:
     if number == rows:
         return ["rows"]
     if number == 1:
-        return ["rows-1", "(rows-1)*(rows-1)"] if rows == 2 else []
+        return ["rows-1", *(formula for formula, made in _PAIRS.items() if made(2) == 1)] if rows == 2 else []
     if number != int(number):
         return []
     found = ["rows*rows"] if number == rows * rows else []

@@ -24,7 +24,7 @@ def refusal_of(
     fault: str,
     number: float | None = None,
     *,
-    less: bool = False,
+    likely: str = "",
 ) -> ConversionError:
     """The error of a constant with two readings, and the flags that choose one.
 
@@ -35,9 +35,9 @@ def refusal_of(
         readings: what it does in the first reading, and in the second.
         fault: the words of the error.
         number: what it holds, where it may be made of the rows in several ways.
-        less: whether it is rather made of one less than the rows.
+        likely: what stands in the likelier of these ways.
     """
-    follows = follows_flag(name, number, placing.d.rows, less=less)
+    follows = follows_flag(name, number, placing.d.rows, likely)
     return ConversionError(
         fault, node=node, origin=placing.graph.source,
         fix=f"{follows} if it {readings[0]}, --literals={name} if it {readings[1]}",
@@ -57,17 +57,17 @@ def misread(error: GraphError, graph: Graph, cores: int, named: Sequence[str]) -
     )  # fmt: skip
 
 
-def follows_flag(names: str, number: float | None, rows: int, *, less: bool = False) -> str:
+def follows_flag(names: str, number: float | None, rows: int, likely: str = "") -> str:
     """The flag that says that constants follow the rows; one for each way in which they may, where there are several.
 
     Args:
         names: those of the constants, with commas between them.
         number: what they hold; None where it may be made of the rows in one way only.
         rows: the rows of a core's batch.
-        less: whether the ways that are made of one less than the rows come first.
+        likely: what stands in the ways that come first.
     """
     ways = [] if number is None else formulas_of(number, rows)
-    ways.sort(key=lambda way: less and "rows-1" not in way)
+    ways.sort(key=lambda way: likely not in way)
     if len(ways) < 2:
         return f"--batch_constants={names}"
     told = (",".join(f"{name}={way}" for name in names.split(",")) for way in ways)

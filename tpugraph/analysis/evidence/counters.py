@@ -11,7 +11,7 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.readings import ONE_LESS, Reading
+from tpugraph.analysis.evidence.readings import ONE_LESS, Reading, Step
 from tpugraph.analysis.evidence.summed import final, root, unsettled
 from tpugraph.analysis.size_relations import values
 from tpugraph.analysis.sizes import ROWS, Poly, Size, follows_batch, known, times
@@ -167,8 +167,8 @@ def _beside(d: Dimensions, at: Node, column: int | None, reader: Node) -> bool:
 
 # --------------------------------------------------------------------------- numbers that pick rows
 
-_HALF = Reading("half of {}", 0, "FloorDiv:2")
-_LAST = Reading("the last of {}", 0, ONE_LESS)
+_HALF = Reading("half of {}", 0, (Step("FloorDiv", 2),))
+_LAST = Reading("the last of {}", 0, (ONE_LESS,))
 _IN_ORDER = ops.ELEMENTWISE | ops.IDENTITIES | ops.SHAPED_ANEW
 
 

@@ -17,13 +17,17 @@ from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.divisors import unguarded
 from tpugraph.analysis.evidence.readings import (
+    HALVED,
     ONE_LESS,
     ONE_OVER_ROOT,
-    ROOT_OF,
+    ROOT,
+    TIMES_ROWS,
     Reading,
+    Step,
     is_odd,
     number_in,
     root_of_rows,
+    share_of,
 )
 from tpugraph.analysis.evidence.summed import LINEAR, ahead, averaged, back, final, leading_to_loss, summed
 from tpugraph.analysis.sizes import ROWS, Poly, Size, follows_batch, known, times
@@ -170,7 +174,7 @@ def root_divisors(d: Dimensions) -> Iterator[MadeNumber]:
             continue
         over = source_of(node.inputs[0], ops.SAME_NUMBERS | ops.SHAPED_ANEW)
         deviates = over.node.op in _ROOTS and not d.axes(over)
-        if deviates or (_is_root(d, reading, ROOT_OF) and _changes_a_sum(d, node, over, forward)):
+        if deviates or (_is_root(d, reading, ROOT) and _changes_a_sum(d, node, over, forward)):
             yield MadeNumber(node, behind, number, reading)
 
 
@@ -187,8 +191,8 @@ def root_factors(d: Dimensions) -> Iterator[MadeNumber]:
                 yield MadeNumber(node, tensor.node, number, reading)
 
 
-def _is_root(d: Dimensions, reading: Reading, words: str) -> bool:
-    return reading.words == words and reading.of == d.rows
+def _is_root(d: Dimensions, reading: Reading, step: Step) -> bool:
+    return reading.steps == (step,) and reading.of == d.rows
 
 
 def _changes_a_sum(d: Dimensions, node: Node, over: Tensor, forward: Mapping[Node, None]) -> bool:
@@ -215,12 +219,12 @@ def _reading(d: Dimensions, node: Node, number: int) -> Reading | None:
     for count in (*counts, *([ROWS] if counts else [])):
         size = d.sizes.at(count)
         if number == size - 1 and (number > _SURE or others or _deviates(d, node)):
-            return Reading("one less than {}", size, ONE_LESS)
+            return Reading("one less than {}", size, (ONE_LESS,))
         pairs = d.rows * (d.rows - 1)
-        if known(count) == times(ROWS, ROWS) and number > 1 and number in (pairs, pairs // 2):
+        if known(count) == times(ROWS, ROWS) and number in (pairs, pairs // 2):
             halved = number < pairs
             words = "the pairs of {} rows" if halved else "the pairs of {} rows in both orders"
-            return Reading(words, d.rows, f"{ONE_LESS} Mul:rows{' RealDiv:2' if halved else ''}")
+            return Reading(words, d.rows, (ONE_LESS, TIMES_ROWS, HALVED) if halved else (ONE_LESS, TIMES_ROWS))
     return None
 
 
@@ -264,7 +268,7 @@ def shares_of_classes(d: Dimensions) -> Iterator[MadeNumber]:
             (c for c in (*counts, *([d.rows] if counts else [])) if abs(number * classes - c) < 10 * _CLOSE * c), None
         )
         if of is not None and (number != 1 or _counts_marks(divisor)):
-            yield MadeNumber(node, behind, number, Reading(f"{{}} / {classes}", of, f"RealDiv:{classes}"))
+            yield MadeNumber(node, behind, number, share_of(of, classes))
 
 
 def _counts_marks(tensor: Tensor) -> bool:
