@@ -15,7 +15,7 @@ from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached, source_of
-from tpugraph.partition.two_readings import constant_behind, in_doubt_alone, refusal_of
+from tpugraph.partition.two_readings import constant_behind, in_doubt_alone, refuse_first
 
 _REMAINDERS = ops.computing(np.remainder, np.fmod)
 _SAME_PLACES = ops.SAME_NUMBERS | ops.SHAPED_ANEW
@@ -34,44 +34,39 @@ def refuse_bins(placing: Placing, count: int) -> None:
     Raises:
         ConversionError: it names both constants, and the flags that settle them.
     """
-    d = placing.d
-    _refuse_counted(placing, count)
-    for node in placing.verdicts if d.rows > 1 else ():
-        for numbers, told, bins in _bins(d, node):
-            divided = source_of(numbers, _SAME_PLACES).node
-            by = constant_behind(divided.inputs[1]) if divided.op in _REMAINDERS else None
-            if (
-                by is None
-                or not in_doubt_alone(d, by)
-                or d.sizes.at(bins) != d.sizes.at((d.elements(by.out()) or [0])[0] or 0)
-            ):
-                continue
-            if not d.in_doubt(bins) and not follows_batch(bins):
-                continue
-            names = ",".join(dict.fromkeys((constant_behind(told).name, by.name)))
-            many = d.sizes.at(bins)
-            raise refusal_of(
-                placing, node, names, ("follow the rows", "do not"),
-                f"'{node.name}' ({node.op}) has {many} bins for numbers that are what '{divided.name}' leaves when it divides by "
-                f"{many}, and a core's batch has {d.rows} rows: if both follow them, they are {many * count} for the whole batch; if "
-                "they are numbers of the model, they stay",
-            )  # fmt: skip
+    if placing.d.rows > 1:
+        refuse_first(placing, _counted(placing, count), ("follows the rows", "does not"))
+        refuse_first(placing, _left_by_divisions(placing, count), ("follow the rows", "do not"))
 
 
-def _refuse_counted(placing: Placing, count: int) -> None:
-    """Refuse a fixed number of bins for numbers that count rows: experts have slots for some rows, or for a share of them."""
+def _left_by_divisions(placing: Placing, count: int) -> Iterator[tuple[Node, str, str]]:
+    """Bins for the remainders of a division by as many as there are bins: where, the constants, and what is in doubt."""
     d = placing.d
-    for node in placing.verdicts if d.rows > 1 else ():
-        for numbers, told, bins in _bins(d, node):
-            name = constant_behind(told).name
-            if not _is_open(bins, d) or d.constants.choice(name) is not None or not _count_rows(d, numbers):
-                continue
-            many = d.sizes.at(bins)
-            raise refusal_of(
-                placing, node, name, ("follows the rows", "does not"),
+    for node, numbers, told, bins in _bins(placing):
+        divided = source_of(numbers, _SAME_PLACES).node
+        by = constant_behind(divided.inputs[1]) if divided.op in _REMAINDERS else None
+        if by is None or not in_doubt_alone(d, by) or not (d.in_doubt(bins) or follows_batch(bins)):
+            continue
+        divisor, many = (d.elements(by.out()) or [None])[0], d.sizes.at(bins)
+        if divisor is None or d.sizes.at(divisor) != many:
+            continue
+        yield node, ",".join(dict.fromkeys((constant_behind(told).name, by.name))), (
+            f"'{node.name}' ({node.op}) has {many} bins for numbers that are what '{divided.name}' leaves when it divides by "
+            f"{many}, and a core's batch has {d.rows} rows: if both follow them, they are {many * count} for the whole batch; if "
+            "they are numbers of the model, they stay"
+        )  # fmt: skip
+
+
+def _counted(placing: Placing, count: int) -> Iterator[tuple[Node, str, str]]:
+    """A fixed number of bins for numbers that count rows: experts have slots for some rows, or for a share of them."""
+    d = placing.d
+    for node, numbers, told, bins in _bins(placing):
+        name, many = constant_behind(told).name, d.sizes.at(bins)
+        if _is_open(bins, d) and d.constants.choice(name) is None and _count_rows(d, numbers):
+            yield node, name, (
                 f"'{node.name}' ({node.op}) has {many} bins for numbers that count rows, of which a core's batch has {d.rows}: if "
                 f"'{name}' follows them, there are {many * count} bins for the whole batch; if it is a number of the model, there "
-                f"are {many}",
+                f"are {many}"
             )  # fmt: skip
 
 
@@ -99,12 +94,15 @@ def _counts(d: Dimensions, tensor: Tensor) -> bool:
     return bool(dims) and bool(axis) and follows_batch(dims[axis[0]])  # type: ignore[index]
 
 
-def _bins(d: Dimensions, node: Node) -> Iterator[tuple[Tensor, Tensor, Size]]:
-    """The numbers of bins that an op puts something into, the operand that says how many there are, and that number."""
-    if node.op in ops.ONE_HOTS:
-        numbers, told = node.inputs[:2]
-    elif node.op in ops.UNSORTED_SEGMENTS:
-        numbers, told = node.inputs[1:3]
-    else:
-        return
-    yield from ((numbers, told, size) for size in (d.elements(told) or ())[:1] if size is not None)
+def _bins(placing: Placing) -> Iterator[tuple[Node, Tensor, Tensor, Size]]:
+    """What puts something into bins, the numbers of these, the operand that says how many there are, and that number."""
+    for node in placing.verdicts:
+        if node.op in ops.ONE_HOTS:
+            numbers, told = node.inputs[:2]
+        elif node.op in ops.UNSORTED_SEGMENTS:
+            numbers, told = node.inputs[1:3]
+        else:
+            continue
+        size = next(iter(placing.d.elements(told) or ()), None)
+        if size is not None:
+            yield node, numbers, told, size

@@ -13,7 +13,7 @@ from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.partition.ones_in_doubt import one_that_bounds
-from tpugraph.partition.two_readings import constant_behind, refusal_of
+from tpugraph.partition.two_readings import constant_behind, refuse_first
 from tpugraph.support.errors import ConversionError
 
 _BOUNDS = {**dict.fromkeys(ops.SLICES, (1, 2)), "TopKV2": (1,)}
@@ -66,6 +66,11 @@ def _axes(node: Node, operand: int, rank: int) -> Iterator[tuple[int, int]]:
 
 def refuse_bounds(placing: Placing) -> None:
     """Refuse a number of rows that is computed from a constant of which nothing says whether it follows the batch."""
+    refuse_first(placing, _made_bounds(placing), ("is the size of the batch", "is not"))
+
+
+def _made_bounds(placing: Placing) -> Iterator[tuple[Node, str, str]]:
+    """The bounds of rows that are made of constants in doubt: where, the constant, and what it bounds."""
     d = placing.d
     for bound in _bounds(placing):
         elements = d.elements(bound.operand) or ()
@@ -74,10 +79,9 @@ def refuse_bounds(placing: Placing) -> None:
         if name is not None and (d.rows == 1 or size is not None or _is_doubtful(placing, name)):
             number = next((int(v) for v in constant(placing.graph[name]).ravel() if v and not v % d.rows), d.rows)
             times = "" if number == d.rows else f"{number // d.rows} times "
-            raise refusal_of(
-                placing, bound.node, name, ("is the size of the batch", "is not"),
+            yield bound.node, name, (
                 f"'{bound.node.name}' ({bound.node.op}) takes rows of the batch up to a number made of '{name}', which is "
-                f"{number}, {times}as many as a core's batch has rows: if it is that, it grows with the whole batch",
+                f"{number}, {times}as many as a core's batch has rows: if it is that, it grows with the whole batch"
             )  # fmt: skip
 
 
@@ -86,23 +90,28 @@ def refuse_places_beside_rows(placing: Placing) -> None:
 
     So does a slice of a table from the fourth place to the eighth, for four rows: it may begin behind as many places as rows.
     """
+    if placing.d.rows > 1:
+        refuse_first(placing, _places_beside_rows(placing), ("is the size of the batch", "is not"))
+
+
+def _places_beside_rows(placing: Placing) -> Iterator[tuple[Node, str, str]]:
+    """The bounds of as many places as rows that are in doubt: where, the constant, and what it bounds."""
     d = placing.d
-    for node in placing.verdicts if d.rows > 1 else ():
+    for node in placing.verdicts:
         whole = d.dims(node.inputs[0]) if node.op in ops.SLICES and d.axes(node.out()) else None
         if not whole or d.axes(node.inputs[0]):
             continue
-        for operand in (1, 2):
-            elements = d.elements(node.inputs[operand]) or ()
-            for place, axis in _axes(node, operand, len(whole)):
+        for index in (1, 2):
+            operand = node.inputs[index]
+            elements = d.elements(operand) or ()
+            for place, axis in _axes(node, index, len(whole)):
                 size = elements[place] if place < len(elements) else None
-                if not d.in_doubt(size) or size.value == d.sizes.at(whole[axis]):
-                    continue
-                name = constant_behind(node.inputs[operand]).name
-                raise refusal_of(
-                    placing, node, name, ("is the size of the batch", "is not"),
-                    f"'{node.name}' ({node.op}) takes as many places as there are rows, and '{name}', which is {size.value}, bounds "
-                    f"them: a core's batch has {d.rows} rows, and if it counts them, it grows with the whole batch",
-                )  # fmt: skip
+                if d.in_doubt(size) and size.value != d.sizes.at(whole[axis]):
+                    name = constant_behind(operand).name
+                    yield node, name, (
+                        f"'{node.name}' ({node.op}) takes as many places as there are rows, and '{name}', which is {size.value}, "
+                        f"bounds them: a core's batch has {d.rows} rows, and if it counts them, it grows with the whole batch"
+                    )  # fmt: skip
 
 
 def refuse_pads(placing: Placing, count: int) -> None:
@@ -111,16 +120,15 @@ def refuse_pads(placing: Placing, count: int) -> None:
     Raises:
         ConversionError: it names the constant, and the flags that settle it.
     """
-    d = placing.d
-    for node, size, followed in _pads(placing):
-        if followed:
-            name = constant_behind(node.inputs[1]).name
-            raise refusal_of(
-                placing, node, name, ("counts rows", "does not"),
-                f"'{node.name}' ({node.op}) puts {size.value} places beside rows of the batch, and a core's batch has {d.rows} of "
-                f"them: if '{name}' counts these, there are {size.value * count} for the whole batch; if it is a number of the "
-                f"model, there are {size.value}",
-            )  # fmt: skip
+    rows = placing.d.rows
+    found = (
+        (node, name := constant_behind(node.inputs[1]).name,
+         f"'{node.name}' ({node.op}) puts {size.value} places beside rows of the batch, and a core's batch has {rows} of them: if "
+         f"'{name}' counts these, there are {size.value * count} for the whole batch; if it is a number of the model, there are "
+         f"{size.value}")
+        for node, size, followed in _pads(placing) if followed
+    )  # fmt: skip
+    refuse_first(placing, found, ("counts rows", "does not"))
 
 
 def _pads(placing: Placing) -> Iterator[tuple[Node, Unknown, bool]]:

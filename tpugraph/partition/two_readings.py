@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
@@ -42,6 +42,21 @@ def refusal_of(
         fault, node=node, origin=placing.graph.source,
         fix=f"{follows} if it {readings[0]}, --literals={name} if it {readings[1]}",
     )  # fmt: skip
+
+
+def refuse_first(placing: Placing, found: Iterable[tuple[Node, str, str]], readings: tuple[str, str]) -> None:
+    """Refuse the first constant with two readings of those that are found, if there is one.
+
+    Args:
+        placing: the analysis.
+        found: where the readings differ, the constant by name, or several with commas between them, and the words of the error.
+        readings: what it does in the first reading, and in the second.
+
+    Raises:
+        ConversionError: it names the constant, and the flags that choose a reading.
+    """
+    for node, names, fault in found:
+        raise refusal_of(placing, node, names, readings, fault)
 
 
 def misread(error: GraphError, graph: Graph, cores: int, named: Sequence[str]) -> ConversionError | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss, root, unsettled
-from tpugraph.analysis.sizes import follows_batch, known
+from tpugraph.analysis.sizes import Unknown, follows_batch, known
 from tpugraph.ir import Node, Tensor
 
 
@@ -49,10 +51,10 @@ def _vectors(d: Dimensions) -> list[tuple[Tensor, Elements]]:
 
 def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]]) -> None:
     """Tie vectors to the tensors with a batch that have such shapes."""
-    shapes = _shapes(d) if vectors else {}
+    shapes, opened = _shapes(d) if vectors else {}, _OpenShapes(d)
     for tensor, elements in vectors:
         found = shapes.get(_values(d, elements))
-        if found and (None not in found or (_taken_apart(tensor) and not _is_told_by_another(d, tensor, elements))):
+        if found and (None not in found or (_taken_apart(tensor) and not opened.has(tensor, elements))):
             _tie(d, tensor, elements, found)
             if None in found and d.constants.choice(tensor.node.name) is None:
                 d.untold.shapes[tensor.node] = None
@@ -89,16 +91,35 @@ def _tie(d: Dimensions, tensor: Tensor, elements: Elements, found: list[Dims | N
         d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
 
 
-def _is_told_by_another(d: Dimensions, tensor: Tensor, elements: Elements) -> bool:
-    """Whether a vector is found to be the shape of a tensor of the forward step that has as many rows as another constant says."""
-    opened = {place: one.root() for place, one in enumerate(map(unsettled, elements)) if one is not None}
-    forward, made = leading_to_loss(d), d.graph.descendants([tensor.node], data_only=True)
-    shapes = (d.dims(node.out(port)) or () for node in forward if node not in made and node.op not in ops.CONSTANTS
-              for port in range(len(node.outputs or ())))  # fmt: skip
-    return any(
-        len(dims) == len(elements) and all(root(dims[place]) is size for place, size in opened.items())
-        for dims in shapes
-    )
+class _OpenShapes:
+    """The shapes of the forward step, by the sizes that nothing settled yet: other constants say what these are."""
+
+    def __init__(self, d: Dimensions) -> None:
+        self._d = d
+
+    @cached_property
+    def _by_size(self) -> dict[tuple[int, int, Unknown], list[tuple[Node, Dims]]]:
+        """The shapes with so many dimensions that have a size at a place, each with its node."""
+        found: dict[tuple[int, int, Unknown], list[tuple[Node, Dims]]] = {}
+        for node in leading_to_loss(self._d):
+            ports = range(len(node.outputs or ())) if node.op not in ops.CONSTANTS else ()
+            for dims in filter(None, (self._d.dims(node.out(port)) for port in ports)):
+                for place, one in enumerate(map(unsettled, dims)):
+                    if one is not None:
+                        found.setdefault((len(dims), place, one), []).append((node, dims))
+        return found
+
+    def has(self, tensor: Tensor, elements: Elements) -> bool:
+        """Whether a vector is found to be the shape of what is not made of it, which has as many rows as another constant says."""
+        opened = {place: one for place, one in enumerate(map(unsettled, elements)) if one is not None}
+        place, size = next(iter(opened.items()))
+        alike = [
+            node
+            for node, dims in self._by_size.get((len(elements), place, size), ())
+            if all(root(dims[place]) is size for place, size in opened.items())
+        ]
+        made = self._d.graph.descendants([tensor.node], data_only=True) if alike else {}
+        return any(node not in made for node in alike)
 
 
 def _names_dimensions(node: Node) -> bool:
