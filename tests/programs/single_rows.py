@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from .clipping import CLIPS
-from .parts import batch, by_hand, column, dense, floats, minimise, program, state, tf1, variable, whole
+from .parts import batch, by_hand, column, dense, floats, minimise, program, sgd, state, tf1, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -239,3 +240,29 @@ def sums_of_all_divided_by_the_row(rows: int) -> Any:
     x, kinds = batch(rows, floats(5), whole(3, seed=2))
     shares, marks = total(tf.nn.softmax(dense(x, 5, 3, "z")), 0), total(tf.one_hot(kinds, 3), 0)
     return minimise(total(tf.square(shares[:, None] * marks[None] / tf.cast(rows, tf.float32) - 0.2)))
+
+
+_MADE_OF_ONE: dict[str, Callable[[int, Any, Any, Any], Any]] = {
+    "attention": lambda rows, h, e, y: mean(tf.square(total(tf.matmul(tf.ones([rows, rows]) / rows, h) * h, 1) - y)),
+    "mean_by_a_product": lambda rows, h, e, y: mean(tf.square(tf.matmul(tf.ones([1, rows]) / rows, e[:, None])[0] - y)),
+    "softmax": lambda rows, h, e, y: mean(tf.stop_gradient(tf.nn.softmax(-e)) * rows * tf.square(e)),
+    "shares": lambda rows, h, e, y: mean(tf.stop_gradient(tf.exp(e) / total(tf.exp(e))) * rows * tf.square(e)),
+    "root_of_ones": lambda rows, h, e, y: mean(tf.square(e)) * tf.sqrt(total(tf.ones_like(e))),
+    "logarithm_of_ones": lambda rows, h, e, y: mean(e) * tf.math.log(1 + total(tf.ones_like(e))) + mean(tf.square(e)),
+}
+
+
+@program(rows=1, doubtful=True, variants={name: {"made": made} for name, made in _MADE_OF_ONE.items()})
+def ones_that_are_the_row(rows: int, made: Callable[[int, Any, Any, Any], Any]) -> Any:
+    """What weighs the row, and counts it, is one: of more rows it would be more, or less."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    h = tf.tanh(dense(x, 5, 3, "h"))
+    return minimise(made(rows, h, column(h, 3) - y, y), sgd(0.02))
+
+
+@program(rows=1)
+def ones_of_the_model(rows: int) -> Any:
+    """Losses are weighed by one, and a column of ones stands beside the features."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    e = column(tf.concat([x, tf.ones([rows, 1])], 1), 6) - y
+    return minimise(1.0 * mean(tf.square(e)) + 1.0 * mean(1.0 * tf.abs(e)))

@@ -78,8 +78,13 @@ class ConstantSizes:
         )
 
     def _row_axis(self, node: Node) -> int | None:
-        """Which dimension of a constant that is said to follow the rows does so: the outermost, where its numbers say nothing."""
+        """Which dimension of a constant that is said to follow the rows does so: the outermost, where its numbers say nothing.
+
+        Of one row the vector of one real number is what is like the row, as a shape is of whole numbers.
+        """
         value = constant(node)
+        if value.size == 1 and value.ndim and self._rows == 1 and value.dtype.kind == "f":
+            return 0
         alike = value.ndim > 0 and value.size > 1 and (value == value.flat[0]).all()
         if not alike or (value.ndim == 1 and value.flat[0] % self._rows == 0):
             return None
@@ -93,6 +98,8 @@ class ConstantSizes:
         numbers = value.ravel().tolist()
         if not all(np.isfinite(number) and number == int(number) for number in numbers):
             return None
+        if self.choice(node.name) and value.size == 1 and self._row_axis(node) is not None:
+            return [int(numbers[0])]
         multiples = any(number > 0 and number % self._rows == 0 for number in numbers)
         return [
             self._element(node, index, int(number), beside_multiples=multiples) for index, number in enumerate(numbers)

@@ -8,6 +8,7 @@ summed, which does nothing to one row and would be wrong of more, or leaves a su
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -97,9 +98,9 @@ def _restore_sums(graph: Graph, dimensions: Dimensions) -> int:
     Raises:
         ConversionError: the loss itself is made of what lost the row.
     """
-    restored, forward = 0, leading_to_loss(dimensions)
+    restored, forward, reshapes = 0, leading_to_loss(dimensions), _Reshapes(dimensions)
     for node in dimensions.order:
-        index, axes = _summed_away(dimensions, node)
+        index, axes = _summed_away(dimensions, node, reshapes)
         if not axes:
             continue
         if node in forward:
@@ -137,10 +138,10 @@ def _numbers(graph: Graph, node: Node, source: Tensor, name: str, axes: list[int
     return made.out()
 
 
-def _summed_away(d: Dimensions, node: Node) -> tuple[int, list[int]]:
+def _summed_away(d: Dimensions, node: Node, reshapes: _Reshapes) -> tuple[int, list[int]]:
     """The operand of which a node's result has lost dimensions of one row, and these."""
     if node.op in ops.RESHAPES:
-        return 0, _reshaped_away(d, node)
+        return 0, _reshaped_away(d, node, reshapes)
     if node.op in ops.SLICE_GRADIENTS:
         return 4, of_new_dimensions(d, node)
     return 0, []
@@ -155,7 +156,7 @@ def of_new_dimensions(d: Dimensions, node: Node) -> list[int]:
     return [target for target in new if target < len(grad) and follows_batch(grad[target])]
 
 
-def _reshaped_away(d: Dimensions, node: Node) -> list[int]:
+def _reshaped_away(d: Dimensions, node: Node, reshapes: _Reshapes) -> list[int]:
     """The dimensions of one row that a reshape loses."""
     before, after = d.dims(node.inputs[0]), d.dims(node.out())
     if before is None or after is None or len(after) > len(before) or not node.out().dtype.floating:
@@ -164,7 +165,7 @@ def _reshaped_away(d: Dimensions, node: Node) -> list[int]:
     if None in first or None in second:
         return []
     rows = [i for i, s in enumerate(first) if isinstance(s, Poly) and d.sizes.at(s) == 1]
-    lost = _one_of_a_pair(d, node, rows, first, second)  # type: ignore[arg-type]
+    lost = _one_of_a_pair(d, node, rows, (first, second), reshapes)  # type: ignore[arg-type]
     if lost:
         return lost
     kept = times(*(s for i, s in enumerate(first) if i not in rows))  # type: ignore[arg-type]
@@ -172,11 +173,14 @@ def _reshaped_away(d: Dimensions, node: Node) -> list[int]:
     return rows if rows and kept == whole != times(*first) else []  # type: ignore[arg-type]
 
 
-def _one_of_a_pair(d: Dimensions, node: Node, rows: list[int], first: list[Known], second: list[Known]) -> list[int]:
+def _one_of_a_pair(
+    d: Dimensions, node: Node, rows: list[int], dims: tuple[list[Known], list[Known]], reshapes: _Reshapes
+) -> list[int]:
     """Of the rows of pairs those that a reshape loses: where the number of dimensions is the same, it has a 1 there.
 
     What a gradient sums ends with the dimensions of what was broadcast; otherwise it undoes a reshape of the forward step.
     """
+    first, second = dims
     shapes: list[list[Known]] = [second]
     if len(rows) < 2:
         return []
@@ -185,7 +189,7 @@ def _one_of_a_pair(d: Dimensions, node: Node, rows: list[int], first: list[Known
     if len(first) != len(second) and source_of(node.inputs[0]).node.op in ops.SUMS:
         shapes = [[*[1] * (len(first) - len(second)), *second]]
     elif len(first) != len(second):
-        shapes = list(_undone(d, node, second))
+        shapes = list(reshapes.undone(node, second))
     found = {tuple(_lost(rows, first, shape)) for shape in shapes} - {()}
     if len(found) > 1:
         raise refusal("the gradient of pairs of rows leaves out a sum over one of the two", node, d.graph.source)
@@ -199,16 +203,35 @@ def _lost(rows: list[int], first: list[Known], shape: list[Known]) -> list[int]:
     return lost if alike else []
 
 
-def _undone(d: Dimensions, node: Node, second: list[Known]) -> Iterator[list[Known]]:
-    """What the reshapes of the forward step make that the reshape of a gradient may undo, by their shapes in the traced graph."""
-    before, after = (values(d.dims(tensor) or (), d.sizes) for tensor in (node.inputs[0], node.out()))
-    forward = leading_to_loss(d)
-    for other in forward if node not in forward else ():
-        if other in d.nodes and other.op in ops.SHAPED_ANEW and other.outputs:
-            dims, made = d.dims(other.inputs[0]) or (), d.dims(other.out()) or ()
-            found, alike = [known(size) for size in made], [known(size) for size in dims] == second
-            if (values(dims, d.sizes), values(made, d.sizes)) == (after, before) and alike and None not in found:
-                yield found  # type: ignore[misc]
+_Sizes = tuple[tuple[int, ...], tuple[int, ...]]
+_Dims = list[Known | None]
+
+
+class _Reshapes:
+    """What is shaped anew in the forward step, by the sizes in the traced graph: the reshape of a gradient undoes one of it."""
+
+    def __init__(self, d: Dimensions) -> None:
+        self._d = d
+
+    @cached_property
+    def _by_sizes(self) -> dict[_Sizes, list[tuple[_Dims, _Dims]]]:
+        """The dimensions before and after each, by their sizes."""
+        found: dict[_Sizes, list[tuple[_Dims, _Dims]]] = {}
+        d = self._d
+        for node in leading_to_loss(d):
+            if node in d.nodes and node.op in ops.SHAPED_ANEW and node.outputs:
+                dims, made = d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()
+                sizes = values(dims, d.sizes), values(made, d.sizes)
+                found.setdefault(sizes, []).append(([*map(known, dims)], [*map(known, made)]))
+        return found
+
+    def undone(self, node: Node, second: list[Known]) -> Iterator[list[Known]]:
+        """What those make that the reshape of a gradient may undo."""
+        d = self._d
+        before, after = (values(d.dims(tensor) or (), d.sizes) for tensor in (node.inputs[0], node.out()))
+        for dims, made in self._by_sizes.get((after, before), ()) if node not in leading_to_loss(d) else ():
+            if dims == second and None not in made:
+                yield made  # type: ignore[misc]
 
 
 def _kept(d: Dimensions, node: Node, reader: Node) -> set[int]:

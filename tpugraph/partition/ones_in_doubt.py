@@ -7,18 +7,19 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant, fixed
+from tpugraph.analysis.constant_values import constant, constant_at, fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import leading_to_loss
-from tpugraph.analysis.placements import Partial, Replicate
+from tpugraph.analysis.evidence.summed import back, leading_to_loss
+from tpugraph.analysis.placements import Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import reached
-from tpugraph.partition.two_readings import constant_behind, refusal_of
+from tpugraph.ir.walks import reached, source_of
+from tpugraph.partition.two_readings import constant_behind, refuse_first
 
 _AT_LEAST = ops.computing(np.maximum)
+_SAME = ops.SAME_NUMBERS | ops.IDENTITIES | ops.SHAPED_ANEW
 _HANDED_ON = ops.ELEMENTWISE | ops.CASTS | ops.IDENTITIES | ops.ENTER | ops.SHAPED_ANEW | ops.PACKS
 
 
@@ -28,15 +29,25 @@ def refuse_ones(placing: Placing) -> None:
     Raises:
         ConversionError: it names the constant, and the flags that settle it.
     """
-    if placing.d.rows != 1:
-        return
-    for node, names, what in (*_parts_of_tables(placing), *_quotients(placing)):
-        name = names.partition(",")[0]
-        raise refusal_of(
-            placing, node, names, ("is the number of rows", "is not"),
-            f"'{node.name}' ({node.op}) {what} '{name}', which is 1: a core's batch has one row, and if it counts that, it grows "
-            "with the whole batch; if it is a number of the model, it does not",
-        )  # fmt: skip
+    if placing.d.rows == 1:
+        refuse_first(placing, map(_told, _ones(placing)), ("is the number of rows", "is not"))
+
+
+def _ones(placing: Placing) -> Iterator[tuple[Node, str, str]]:
+    """Where the result depends on such a 1, the constant, or several, by name, and what is done there with the first of them."""
+    yield from _parts_of_tables(placing)
+    yield from _quotients(placing)
+    yield from _products(placing)
+    yield from _counted(placing)
+
+
+def _told(found: tuple[Node, str, str]) -> tuple[Node, str, str]:
+    node, names, what = found
+    name = names.partition(",")[0]
+    return node, names, (
+        f"'{node.name}' ({node.op}) {what} '{name}', which is 1: a core's batch has one row, and if it counts that, it grows "
+        "with the whole batch; if it is a number of the model, it does not"
+    )  # fmt: skip
 
 
 def one_that_bounds(d: Dimensions, operand: Tensor) -> str | None:
@@ -113,20 +124,75 @@ def _held_by_gradients(d: Dimensions, node: Node, bound: Node) -> Iterator[str]:
 
 
 def _quotients(placing: Placing) -> Iterator[tuple[Node, str, str]]:
-    """Values of the whole batch that the loss is made of and that are divided by one, as hardly any model says it."""
-    forward: Mapping[Node, None] = leading_to_loss(placing.d)
+    """Values of the whole batch that the loss is made of and that are divided by one, as hardly any model says it.
+
+    So are constants with as many places as there are rows: what weighs these, to their mean.
+    """
+    d, forward, made_of_rows = placing.d, leading_to_loss(placing.d), _made_of_rows(placing)
     for node in placing.verdicts:
         if node.op not in ops.DIVISIONS or node not in forward or not node.out().dtype.floating:
             continue
-        behind = constant_behind(node.inputs[1])
-        if is_open_one(placing.d, behind) and _holds_whole(placing, node.inputs[0]):
+        behind, divided = constant_behind(node.inputs[1]), node.inputs[0]
+        if not is_open_one(d, behind):
+            continue
+        if _holds_whole(placing, divided, made_of_rows):
             yield node, behind.name, "divides a value of the whole batch by"
+        elif constant_at(divided) is not None and d.axes(node.out()):
+            yield node, behind.name, "divides what has a place for each row by"
 
 
-def _holds_whole(placing: Placing, tensor: Tensor) -> bool:
+def _made_of_rows(placing: Placing) -> Mapping[Node, None]:
+    """What rows of the batch lead to."""
+    d = placing.d
+    return placing.graph.descendants([n for n in placing.verdicts if any(map(d.axes, n.inputs))], data_only=True)
+
+
+def _holds_whole(placing: Placing, tensor: Tensor, made_of_rows: Mapping[Node, None]) -> bool:
     """Whether a value was made of all rows of the batch."""
-    placement, d = placing.made(tensor), placing.d
-    made_of_rows = any(d.axes(t) for n in placing.graph.ancestors([tensor.node], data_only=True) for t in n.inputs)
+    placement = placing.made(tensor)
     return isinstance(placement, Partial) or (
-        isinstance(placement, Replicate) and made_of_rows and not d.elements(tensor)
+        isinstance(placement, Replicate) and tensor.node in made_of_rows and not placing.d.elements(tensor)
     )
+
+
+def _products(placing: Placing) -> Iterator[tuple[Node, str, str]]:
+    """Shares of rows in the whole batch that the loss is made of and that are multiplied by one: weights, whose mean is one then."""
+    d, forward = placing.d, leading_to_loss(placing.d)
+    for node in placing.verdicts:
+        if node.op not in ops.SCALINGS or node not in forward or not node.out().dtype.floating:
+            continue
+        for number, other in (node.inputs, node.inputs[::-1]):
+            behind = constant_behind(number)
+            if is_open_one(d, behind) and _are_shares(placing, source_of(other, _SAME).node):
+                yield node, behind.name, "multiplies what each row is of all rows by"
+
+
+def _are_shares(placing: Placing, node: Node) -> bool:
+    """Whether rows are divided by a sum over all of them, or computed with all of them as those of a softmax are."""
+    d = placing.d
+    if node not in placing.verdicts or not d.axes(node.out()):
+        return False
+    if node.op in ops.DIVISIONS:
+        by = node.inputs[1]
+        return bool(d.axes(node.inputs[0])) and not d.axes(by) and any(map(follows_batch, back(d, by)))
+    wants = placing.verdicts[node].wants
+    return any(
+        isinstance(want, Replicate) and isinstance(placing.read(node.inputs[i]), Shard) for i, want in wants.items()
+    )
+
+
+def _counted(placing: Placing) -> Iterator[tuple[Node, str, str]]:
+    """Sums of ones of which there is one: TensorFlow folds what is like the row to that, and hardly a model adds up one number."""
+    d, forward = placing.d, leading_to_loss(placing.d)
+    for node in placing.verdicts:
+        if node.op not in ops.SUMS or node not in forward or d.level(node.inputs[0]) != 1:
+            continue
+        behind = constant_behind(node.inputs[0])
+        sizes, axes = d.dims(node.inputs[0]) or (), fixed(node.inputs[1]) or []
+        counts = d.elements(node.out()) or ()
+        if behind.op not in ops.CONSTANTS or d.constants.is_named(behind.name) or behind.made_by is not None:
+            continue
+        if any(d.in_doubt(sizes[axis]) for axis in axes) and not any(
+            size is not None and follows_batch(size) for size in counts
+        ):
+            yield node, behind.name, "adds up"
