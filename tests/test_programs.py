@@ -240,11 +240,13 @@ def test_flags_settle_what_a_number_is_made_of(name: str) -> None:
     assert kept.outcome == ("invalid" if fewer_bins else "equal"), str(kept)
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name.startswith("ones_that_are_the_row")])
+@pytest.mark.parametrize(
+    "name", [name for name in PROGRAMS if name.startswith(("ones_that_are_the_row", "numbers_that_are_put_beside"))]
+)
 def test_flags_settle_a_one_that_may_be_the_row(name: str) -> None:
     verdict, ways = check(PROGRAMS[name], 2), [*followed(PROGRAMS[name], 2)]
     assert verdict.outcome == "refused", str(verdict)
-    assert "which is 1: a core's batch has one row, and if it counts that, it grows" in verdict.words
+    assert "which is 1: a core's batch has one row, and if it is made of that" in verdict.words
     assert check(PROGRAMS[name], 2, batch_constants=tuple(ways[0])).outcome == "equal"
 
 

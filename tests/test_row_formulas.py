@@ -23,6 +23,7 @@ SQUARE = "square_of_the_rows_form_of_4"
         (1 / 16, 4, ["1/(rows*rows)", "1/(4*rows)"]),
         (0.3, 4, []),
         (5, 1, []),
+        (1, 1, ["rows", "1/rows", "rows*rows"]),
     ],
 )
 def test_the_ways_in_which_a_number_is_made_of_rows(number: float, rows: int, formulas: list[str]) -> None:

@@ -245,6 +245,7 @@ def sums_of_all_divided_by_the_row(rows: int) -> Any:
 _MADE_OF_ONE: dict[str, Callable[[int, Any, Any, Any], Any]] = {
     "attention": lambda rows, h, e, y: mean(tf.square(total(tf.matmul(tf.ones([rows, rows]) / rows, h) * h, 1) - y)),
     "mean_by_a_product": lambda rows, h, e, y: mean(tf.square(tf.matmul(tf.ones([1, rows]) / rows, e[:, None])[0] - y)),
+    "centred": lambda rows, h, e, y: mean(tf.square(tf.linalg.matvec(tf.eye(rows) - 1.0 / rows, e) - y)),
     "softmax": lambda rows, h, e, y: mean(tf.stop_gradient(tf.nn.softmax(-e)) * rows * tf.square(e)),
     "shares": lambda rows, h, e, y: mean(tf.stop_gradient(tf.exp(e) / total(tf.exp(e))) * rows * tf.square(e)),
     "root_of_ones": lambda rows, h, e, y: mean(tf.square(e)) * tf.sqrt(total(tf.ones_like(e))),
@@ -266,3 +267,12 @@ def ones_of_the_model(rows: int) -> Any:
     x, y = batch(rows, floats(5), floats(seed=1))
     e = column(tf.concat([x, tf.ones([rows, 1])], 1), 6) - y
     return minimise(1.0 * mean(tf.square(e)) + 1.0 * mean(1.0 * tf.abs(e)))
+
+
+@program(rows=1, doubtful=True)
+def numbers_that_are_put_beside_the_row(rows: int) -> Any:
+    """Each row takes its own places of all that are laid out flat."""
+    x, kinds = batch(rows, floats(4, 5), whole(3, 4, seed=2))
+    flat = tf.reshape(tf.einsum("btc,ck->btk", x, variable("w", 5, 3)), [-1])
+    places = tf.range(rows)[:, None] * 12 + tf.range(4)[None] * 3 + kinds
+    return minimise(mean(tf.square(tf.gather(flat, places) - 0.5)))

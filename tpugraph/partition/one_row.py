@@ -212,13 +212,14 @@ class _Reshapes:
 
     def __init__(self, d: Dimensions) -> None:
         self._d = d
+        self._forward = leading_to_loss(d)
 
     @cached_property
     def _by_sizes(self) -> dict[_Sizes, list[tuple[_Dims, _Dims]]]:
         """The dimensions before and after each, by their sizes."""
         found: dict[_Sizes, list[tuple[_Dims, _Dims]]] = {}
         d = self._d
-        for node in leading_to_loss(d):
+        for node in self._forward:
             if node in d.nodes and node.op in ops.SHAPED_ANEW and node.outputs:
                 dims, made = d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()
                 sizes = values(dims, d.sizes), values(made, d.sizes)
@@ -229,7 +230,7 @@ class _Reshapes:
         """What those make that the reshape of a gradient may undo."""
         d = self._d
         before, after = (values(d.dims(tensor) or (), d.sizes) for tensor in (node.inputs[0], node.out()))
-        for dims, made in self._by_sizes.get((after, before), ()) if node not in leading_to_loss(d) else ():
+        for dims, made in self._by_sizes.get((after, before), ()) if node not in self._forward else ():
             if dims == second and None not in made:
                 yield made  # type: ignore[misc]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant, constant_at, fixed
+from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import back, leading_to_loss
+from tpugraph.analysis.evidence.summed import back, leading_to_loss, root
 from tpugraph.analysis.placements import Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import follows_batch, known
@@ -19,6 +19,7 @@ from tpugraph.ir.walks import reached, source_of
 from tpugraph.partition.two_readings import constant_behind, refuse_first
 
 _AT_LEAST = ops.computing(np.maximum)
+_SUBTRACTIONS = ops.computing(np.subtract)
 _SAME = ops.SAME_NUMBERS | ops.IDENTITIES | ops.SHAPED_ANEW
 _HANDED_ON = ops.ELEMENTWISE | ops.CASTS | ops.IDENTITIES | ops.ENTER | ops.SHAPED_ANEW | ops.PACKS
 
@@ -29,24 +30,20 @@ def refuse_ones(placing: Placing) -> None:
     Raises:
         ConversionError: it names the constant, and the flags that settle it.
     """
-    if placing.d.rows == 1:
-        refuse_first(placing, map(_told, _ones(placing)), ("is the number of rows", "is not"))
-
-
-def _ones(placing: Placing) -> Iterator[tuple[Node, str, str]]:
-    """Where the result depends on such a 1, the constant, or several, by name, and what is done there with the first of them."""
-    yield from _parts_of_tables(placing)
-    yield from _quotients(placing)
-    yield from _products(placing)
-    yield from _counted(placing)
+    if placing.d.rows != 1:
+        return
+    for found in (_parts_of_tables, _counted):
+        refuse_first(placing, map(_told, found(placing)), ("is the number of rows", "is not"))
+    for found, likely in ((_quotients, ""), (_products, ""), (_differences, "1/")):
+        refuse_first(placing, map(_told, found(placing)), ("is made of the rows", "is not"), 1, likely)
 
 
 def _told(found: tuple[Node, str, str]) -> tuple[Node, str, str]:
     node, names, what = found
     name = names.partition(",")[0]
     return node, names, (
-        f"'{node.name}' ({node.op}) {what} '{name}', which is 1: a core's batch has one row, and if it counts that, it grows "
-        "with the whole batch; if it is a number of the model, it does not"
+        f"'{node.name}' ({node.op}) {what} '{name}', which is 1: a core's batch has one row, and if it is made of that, "
+        "it is another one for the whole batch; if it is a number of the model, it stays"
     )  # fmt: skip
 
 
@@ -75,14 +72,19 @@ def is_open_one(d: Dimensions, node: Node) -> bool:
 
 
 def _parts_of_tables(placing: Placing) -> Iterator[tuple[Node, str, str]]:
-    """Slices of one place of what has no rows that are put beside rows: as many places may be meant as there are rows."""
+    """What has one place that is put beside rows: a slice of what has no rows, or numbers of places; as many may be meant as rows."""
     d = placing.d
-    taken: dict[tuple[Tensor, int], tuple[Node, str]] = {}  # by tensors, and dimensions counted from their end
+    taken: dict[tuple[Tensor, int], tuple[Node, str, str]] = {}  # by tensors, and dimensions counted from their end
     for node in placing.verdicts:
         if not node.outputs:
             continue
         if node.op in ops.SLICES and not d.axes(node.inputs[0]):
-            taken.update({(node.out(), place): (node, name) for place, name in _single_places(d, node)})
+            taken.update({(node.out(), place): (node, name, "takes") for place, name in _single_places(d, node)})
+        if node.op in ops.RANGES and is_open_one(d, constant_behind(node.inputs[1])) and _is_open(d, node.out(), 1):
+            taken[node.out(), 1] = node, constant_behind(node.inputs[1]).name, "numbers"
+        if taken and node.op in ops.STRIDED_SLICES | ops.SHAPED_ANEW:
+            taken.update({(node.out(), made): taken[node.inputs[0], place] for place, made in _kept_places(d, node)
+                          if (node.inputs[0], place) in taken})  # fmt: skip
         signature = d.signature(node) if taken else None
         if signature is None or not signature.elementwise:
             continue
@@ -90,12 +92,26 @@ def _parts_of_tables(placing: Placing) -> Iterator[tuple[Node, str, str]]:
             for place, made in enumerate(reversed(d.dims(node.out()) or ()), 1):
                 found = taken.get((tensor, place))
                 if found is not None and follows_batch(made):
-                    yield (
-                        *found,
-                        f"takes one place that '{node.name}' ({node.op}) puts beside the rows, and is bounded by",
+                    what = (
+                        f"{found[2]} one place that '{node.name}' ({node.op}) puts beside the rows, and is bounded by"
                     )
+                    yield found[0], found[1], what
                 elif found is not None:
                     taken[node.out(), place] = found
+
+
+def _is_open(d: Dimensions, tensor: Tensor, place: int) -> bool:
+    """Whether nothing says what a dimension, counted from the end, is of."""
+    dims = d.dims(tensor) or ()
+    return place <= len(dims) and d.in_doubt(dims[-place])
+
+
+def _kept_places(d: Dimensions, node: Node) -> Iterator[tuple[int, int]]:
+    """The dimensions in doubt that what is shaped anew has still, counted from the end, with where it has them."""
+    dims, made = d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()
+    for place, size in enumerate(reversed(dims), 1):
+        if d.in_doubt(size):
+            yield from ((place, at) for at, other in enumerate(reversed(made), 1) if root(other) is root(size))
 
 
 def _single_places(d: Dimensions, node: Node) -> Iterator[tuple[int, str]]:
@@ -126,19 +142,38 @@ def _held_by_gradients(d: Dimensions, node: Node, bound: Node) -> Iterator[str]:
 def _quotients(placing: Placing) -> Iterator[tuple[Node, str, str]]:
     """Values of the whole batch that the loss is made of and that are divided by one, as hardly any model says it.
 
-    So are constants with as many places as there are rows: what weighs these, to their mean.
+    So are constants with as many places as there are rows: a matrix that averages these.
     """
-    d, forward, made_of_rows = placing.d, leading_to_loss(placing.d), _made_of_rows(placing)
+    made_of_rows = _made_of_rows(placing)
+    for node, name in _by_one(placing, ops.DIVISIONS):
+        if _holds_whole(placing, node.inputs[0], made_of_rows):
+            yield node, name, "divides a value of the whole batch by"
+        elif _is_fixed(placing, node.inputs[0]):
+            yield node, name, "divides what has a place for each row, whatever the input is, by"
+
+
+def _differences(placing: Placing) -> Iterator[tuple[Node, str, str]]:
+    """Constants with as many places as there are rows of which one is taken: a matrix that centres these."""
+    for node, name in _by_one(placing, _SUBTRACTIONS):
+        if _is_fixed(placing, node.inputs[0]):
+            yield node, name, "takes from what has a place for each row, whatever the input is,"
+
+
+def _by_one(placing: Placing, kinds: frozenset[str]) -> Iterator[tuple[Node, str]]:
+    """The nodes of some kinds that the loss is made of and whose second operand is a 1, with the constant by name."""
+    forward = leading_to_loss(placing.d)
     for node in placing.verdicts:
-        if node.op not in ops.DIVISIONS or node not in forward or not node.out().dtype.floating:
-            continue
-        behind, divided = constant_behind(node.inputs[1]), node.inputs[0]
-        if not is_open_one(d, behind):
-            continue
-        if _holds_whole(placing, divided, made_of_rows):
-            yield node, behind.name, "divides a value of the whole batch by"
-        elif constant_at(divided) is not None and d.axes(node.out()):
-            yield node, behind.name, "divides what has a place for each row by"
+        if node.op in kinds and node in forward and node.out().dtype.floating:
+            behind = constant_behind(node.inputs[1])
+            if is_open_one(placing.d, behind):
+                yield node, behind.name
+
+
+def _is_fixed(placing: Placing, tensor: Tensor) -> bool:
+    """Whether what has a place for each row is made of constants alone."""
+    made_of = placing.graph.remember("made of inputs or variables", lambda graph: graph.descendants(
+                                     graph.of_type(*ops.INPUTS, *ops.VARIABLES), data_only=True))  # fmt: skip
+    return bool(placing.d.axes(tensor)) and tensor.node not in made_of
 
 
 def _made_of_rows(placing: Placing) -> Mapping[Node, None]:

@@ -43,10 +43,12 @@ _PAIRS: dict[str, Callable[[int], int]] = {
 
 
 def formulas_of(number: float, rows: int) -> list[str]:
-    """The ways in which a whole number, or one over one, is made of several rows: their square first, then so many times them.
+    """The ways in which a whole number, or one over one, is made of the rows: of several their square first, then so many times them.
 
-    What is as many as the rows is that.
+    What is as many as the rows is that; of one row, one is anything.
     """
+    if rows == 1 and number == 1:
+        return ["rows", "1/rows", "rows*rows"]
     if rows < 2 or not number:
         return []
     if number < 0:

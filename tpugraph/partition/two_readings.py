@@ -44,19 +44,27 @@ def refusal_of(
     )  # fmt: skip
 
 
-def refuse_first(placing: Placing, found: Iterable[tuple[Node, str, str]], readings: tuple[str, str]) -> None:
+def refuse_first(
+    placing: Placing,
+    found: Iterable[tuple[Node, str, str]],
+    readings: tuple[str, str],
+    number: float | None = None,
+    likely: str = "",
+) -> None:
     """Refuse the first constant with two readings of those that are found, if there is one.
 
     Args:
         placing: the analysis.
         found: where the readings differ, the constant by name, or several with commas between them, and the words of the error.
         readings: what it does in the first reading, and in the second.
+        number: what it holds, where it may be made of the rows in several ways.
+        likely: what stands in the likelier of these ways.
 
     Raises:
         ConversionError: it names the constant, and the flags that choose a reading.
     """
     for node, names, fault in found:
-        raise refusal_of(placing, node, names, readings, fault)
+        raise refusal_of(placing, node, names, readings, fault, number, likely=likely)
 
 
 def misread(error: GraphError, graph: Graph, cores: int, named: Sequence[str]) -> ConversionError | None:
