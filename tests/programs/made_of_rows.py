@@ -287,6 +287,7 @@ def rows_weighed_by_float_numbers(rows: int) -> Any:
 
 KEPT: dict[str, Callable[[Any, int], Any]] = {
     "softmax": lambda e, rows: mean(tf.square(tf.nn.softmax(e) * float(rows) - 1.0)),
+    "shares": lambda e, rows: mean(tf.stop_gradient(tf.exp(e) / total(tf.exp(e))) * rows * tf.square(e)),
     "ranks": lambda e, rows: mean(tf.square(e) * tf.cast(tf.argsort(tf.argsort(e)), tf.float32) / float(rows)),
     "less_one_over": lambda e, rows: mean(tf.square(tf.nn.softmax(e) - 1.0 / rows)),
 }

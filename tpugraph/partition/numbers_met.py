@@ -17,13 +17,15 @@ from tpugraph.analysis.evidence import root_divisors, shares_of_classes
 from tpugraph.analysis.evidence.divisors import divides_a_mean
 from tpugraph.analysis.evidence.readings import number_in
 from tpugraph.analysis.evidence.summed import LINEAR, back, leading_to_loss, summed
-from tpugraph.analysis.placements import Partial, Replicate
+from tpugraph.analysis.placements import Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import follows_batch
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
 from tpugraph.partition.doubted_numbers import Doubted, doubted_numbers, is_model
 from tpugraph.partition.two_readings import constant_behind, refusal_of
 
+_SAME = ops.SAME_NUMBERS | ops.IDENTITIES | ops.SHAPED_ANEW
 _DIFFERENCES = ops.computing(np.subtract)
 
 
@@ -82,9 +84,11 @@ def _met(placing: Placing) -> Iterator[tuple[Node, Doubted, str]]:
                 continue
             if any(_holds_whole(placing, t) for t in others):
                 counted = _counts_down(placing.d, node, doubted) or _counts(placing.d, node, doubted, forward)
-                if doubted.sure or node in roots or counted:
+                if doubted.sure or node in roots or counted or _makes_weights(placing, node, others, doubted, forward):
                     yield node, doubted, "changes a value of the whole batch"
-            elif _weighs(placing.d, node, index, doubted, forward):
+            elif _weighs(placing.d, node, index, doubted, forward) or _makes_weights(
+                placing, node, others, doubted, forward
+            ):
                 yield node, doubted, "weighs rows of the batch that are added up"
 
 
@@ -103,6 +107,29 @@ def _shares(d: Dimensions) -> Iterator[tuple[Node, Doubted, str]]:
     for made in shares_of_classes(d):
         if d.constants.choice(made.constant.name) is None:
             yield made.node, Doubted(made.constant, made.number, made.reading, True), "weighs numbers of rows"
+
+
+def _makes_weights(
+    placing: Placing, node: Node, others: list[Tensor], doubted: Doubted, forward: Mapping[Node, None]
+) -> bool:
+    """Whether what each row is of all rows is multiplied by as many as there are: weights, whose mean is one then."""
+    if node.op not in ops.SCALINGS or node not in forward or doubted.reading or doubted.number != placing.d.rows:
+        return False
+    return any(are_shares(placing, tensor) for tensor in others)
+
+
+def are_shares(placing: Placing, tensor: Tensor) -> bool:
+    """Whether rows are divided by a sum over all of them, or computed with all of them as those of a softmax are."""
+    d, node = placing.d, source_of(tensor, _SAME).node
+    if node not in placing.verdicts or not node.outputs or not d.axes(node.out()):
+        return False
+    if node.op in ops.DIVISIONS:
+        by = node.inputs[1]
+        return bool(d.axes(node.inputs[0])) and not d.axes(by) and any(map(follows_batch, back(d, by)))
+    wants = placing.verdicts[node].wants
+    return any(
+        isinstance(want, Replicate) and isinstance(placing.read(node.inputs[i]), Shard) for i, want in wants.items()
+    )
 
 
 def _holds_whole(placing: Placing, tensor: Tensor) -> bool:

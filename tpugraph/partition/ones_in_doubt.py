@@ -10,17 +10,17 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import back, leading_to_loss, root
-from tpugraph.analysis.placements import Partial, Replicate, Shard
+from tpugraph.analysis.evidence.summed import leading_to_loss, root
+from tpugraph.analysis.placements import Partial, Replicate
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import reached, source_of
+from tpugraph.ir.walks import reached
+from tpugraph.partition.numbers_met import are_shares
 from tpugraph.partition.two_readings import constant_behind, refuse_first
 
 _AT_LEAST = ops.computing(np.maximum)
 _SUBTRACTIONS = ops.computing(np.subtract)
-_SAME = ops.SAME_NUMBERS | ops.IDENTITIES | ops.SHAPED_ANEW
 _HANDED_ON = ops.ELEMENTWISE | ops.CASTS | ops.IDENTITIES | ops.ENTER | ops.SHAPED_ANEW | ops.PACKS
 
 
@@ -198,22 +198,8 @@ def _products(placing: Placing) -> Iterator[tuple[Node, str, str]]:
             continue
         for number, other in (node.inputs, node.inputs[::-1]):
             behind = constant_behind(number)
-            if is_open_one(d, behind) and _are_shares(placing, source_of(other, _SAME).node):
+            if is_open_one(d, behind) and are_shares(placing, other):
                 yield node, behind.name, "multiplies what each row is of all rows by"
-
-
-def _are_shares(placing: Placing, node: Node) -> bool:
-    """Whether rows are divided by a sum over all of them, or computed with all of them as those of a softmax are."""
-    d = placing.d
-    if node not in placing.verdicts or not d.axes(node.out()):
-        return False
-    if node.op in ops.DIVISIONS:
-        by = node.inputs[1]
-        return bool(d.axes(node.inputs[0])) and not d.axes(by) and any(map(follows_batch, back(d, by)))
-    wants = placing.verdicts[node].wants
-    return any(
-        isinstance(want, Replicate) and isinstance(placing.read(node.inputs[i]), Shard) for i, want in wants.items()
-    )
 
 
 def _counted(placing: Placing) -> Iterator[tuple[Node, str, str]]:
