@@ -126,10 +126,11 @@ def are_shares(placing: Placing, tensor: Tensor) -> bool:
     if node.op in ops.DIVISIONS:
         by = node.inputs[1]
         return bool(d.axes(node.inputs[0])) and not d.axes(by) and any(map(follows_batch, back(d, by)))
-    wants = placing.verdicts[node].wants
-    return any(
-        isinstance(want, Replicate) and isinstance(placing.read(node.inputs[i]), Shard) for i, want in wants.items()
-    )
+    alone, wants = (
+        len(node.inputs) == 1,
+        placing.verdicts[node].wants,
+    )  # a product of matrices reads all rows of one, too
+    return alone and isinstance(wants.get(0), Replicate) and isinstance(placing.read(node.inputs[0]), Shard)
 
 
 def _holds_whole(placing: Placing, tensor: Tensor) -> bool:
