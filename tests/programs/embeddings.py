@@ -146,3 +146,13 @@ def rows_by_number(rows: int) -> Any:
     keys, x, y = batch(rows, np.arange(COUNT, dtype=np.int32), floats(3), floats(seed=1))
     own = tf.gather(variable("own", COUNT, 2, scale=0.1), keys)
     return minimise(mean(tf.square(column(tf.tanh(tf.concat([x, own], 1)), 5) - y)))
+
+
+@program(doubtful=True, variants={"": {}, "two_rows": {"rows": 2}})
+def nodes_of_graphs(rows: int) -> Any:
+    """Each row is a graph of three nodes, and its edges name nodes of all rows: a number of Python's says how many there are."""
+    x, ends, y = batch(rows, floats(3, 3), whole(3, 5, seed=2), floats(seed=1))
+    nodes = tf.reshape(ends + 3 * tf.range(rows)[:, None], [-1])
+    told = tf.gather(tf.reshape(x, [-1, 3]) @ variable("k", 3, 3), nodes)
+    sums = tf.math.unsorted_segment_sum(told, nodes, 3 * rows)
+    return minimise(tf.reduce_mean(tf.square(tf.reduce_sum(tf.reshape(sums, [rows, -1]), 1) - y)))

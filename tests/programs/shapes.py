@@ -287,3 +287,12 @@ def parts_by_number(rows: int, of: Callable[[int], list[int]], beside: int = 0, 
     e = tf.concat([column(x, 5) - y, tf.fill([beside], 0.3)], 0)
     one, other = tf.split(e, tf.constant(of(rows), name="parts"))
     return minimise(tf.reduce_sum(tf.square(one)) / 50 + tf.reduce_sum(tf.square(other)) / 70)
+
+
+@program(variants={"": {}, "three_rows": {"rows": 3}})
+def three_views_split(rows: int) -> Any:
+    """Rows and two views of others go through a layer together: Python's numbers part them again."""
+    x, y, u = batch(rows, floats(5), floats(seed=1), floats(2, 5, seed=2))
+    made = tf.concat([x, tf.reshape(u, [-1, 5]), tf.reshape(u * 0.9, [-1, 5])], 0) @ variable("k", 5, 1)
+    first, one, other = tf.split(tf.squeeze(made, 1), [rows, 2 * rows, 2 * rows], 0)
+    return minimise(mean(tf.square(first - y)) + mean(tf.square(tf.tanh(one) - 2.0 * other)))

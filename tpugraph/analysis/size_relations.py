@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from fractions import Fraction
 
-from tpugraph.analysis.sizes import ROWS, Known, Poly, Size, Unknown, add, divide, follows_batch, known, poly, times
+from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, add, divide, follows_batch, known, poly, term, times
 
 Computation = Callable[[Sequence[int]], int]
 """What a graph computes of some numbers."""
@@ -157,7 +157,7 @@ class Relations:
                 if not isinstance(value, Poly) or len(parts) < 2 or any(known(p) is not None for p in parts):
                     continue
                 share = divide(value, len(parts))
-                if among is None and (share != ROWS or self.at(parts[0]) != self.rows):
+                if among is None and (share != Poly((0, 1)) or self.at(parts[0]) != self.rows):
                     continue
                 if among is not None and any(isinstance(p, Unknown) and p.root() not in among for p in parts):
                     continue
@@ -206,12 +206,10 @@ class Relations:
             return self._settle_window(left[0], right[0])
         found = [[known(s) for s in side] for side in (left, right)]
         unknown = [s for s in (*left, *right) if known(s) is None]
-        if len({s.root() for s in unknown if isinstance(s, Unknown)}) > 1 or len(unknown) > 1:
-            return self._no_batch(found, unknown) if kind == "product" else False
+        if len(unknown) > 1:
+            return self._no_batch(found, unknown) if kind == "product" else self._settle_alike(found, unknown)
         combine = times if kind == "product" else add
-        sides = [
-            combine(*(f for f in side if f is not None)) if side else (1 if kind == "product" else 0) for side in found
-        ]
+        sides = [combine(*(f for f in side if f is not None)) for side in found]
         if not unknown:
             if sides[0] != sides[1]:
                 self.conflicts.append((place, sides[0], sides[1]))
@@ -223,6 +221,15 @@ class Relations:
         if value is not None:
             self.tie(unknown[0], value)
         return True
+
+    def _settle_alike(self, found: list[list[Known | None]], unknown: list[Size]) -> bool:
+        """Several terms of a sum that are one unknown, as two more views of the rows beside the first."""
+        terms, whole = found if None in found[0] else found[::-1]
+        alike = len({s.root() for s in unknown if isinstance(s, Unknown)}) == 1 and None not in whole
+        value = term(whole, terms) if alike else None
+        if value is not None and self.at(value) == self.at(unknown[0]):
+            self.tie(unknown[0], value)
+        return value is not None
 
     def _settle_quotient(self, out: Size, size: Size, by: Size) -> bool:
         found, divisor, quotient = known(size), known(by), known(out)

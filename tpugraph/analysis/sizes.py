@@ -8,6 +8,7 @@ analysis still has to find out which of the two it is (:mod:`tpugraph.analysis.s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -127,6 +128,12 @@ def divide(size: Known, by: Known) -> Known | None:
 def negative(size: Known) -> Known:
     """The size times minus one."""
     return times(size, -1)
+
+
+def term(whole: Sequence[Known | None], terms: Sequence[Known | None]) -> Known | None:
+    """What each unknown term of a sum is, where all of them are one; None where there is no such size."""
+    found = [size for size in whole if size is not None] + [negative(size) for size in terms if size is not None]
+    return divide(add(*found), terms.count(None))
 
 
 def known(size: Size) -> Known | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeGuard
 
 import numpy as np
@@ -62,7 +62,9 @@ def _counted(placing: Placing, count: int) -> Iterator[tuple[Node, str, str]]:
     d = placing.d
     for node, numbers, told, bins in _bins(placing):
         name, many = constant_behind(told).name, d.sizes.at(bins)
-        if _is_open(bins, d) and d.constants.choice(name) is None and _count_rows(d, numbers):
+        if not _is_open(bins, d) or d.constants.choice(name) is not None:
+            continue
+        if _made_of(d, numbers, _counts) or (d.in_doubt(bins) and _made_of(d, numbers, _numbers)):
             yield node, name, (
                 f"'{node.name}' ({node.op}) has {many} bins for numbers that count rows, of which a core's batch has {d.rows}: if "
                 f"'{name}' follows them, there are {many * count} bins for the whole batch; if it is a number of the model, there "
@@ -77,16 +79,21 @@ def _is_open(size: Size, d: Dimensions) -> TypeGuard[Unknown]:
     return known(size) is None or size.root() in d.defaulted or size.root() in d.sizes.presumed
 
 
-def _count_rows(d: Dimensions, numbers: Tensor) -> bool:
-    """Whether numbers are made of a sum over rows, or of sums up to each row: of more rows they go further."""
+def _made_of(d: Dimensions, numbers: Tensor, of: Callable[[Dimensions, Tensor], bool]) -> bool:
+    """Whether numbers are made of some that go further of more rows."""
     near = reached(
-        [numbers], lambda tensor: tensor.node.inputs if tensor.node.op in _KEEPING and not _counts(d, tensor) else ()
+        [numbers], lambda tensor: tensor.node.inputs if tensor.node.op in _KEEPING and not of(d, tensor) else ()
     )
-    return any(_counts(d, tensor) for tensor in near)
+    return any(of(d, tensor) for tensor in near)
+
+
+def _numbers(d: Dimensions, tensor: Tensor) -> bool:
+    """Whether elements are the numbers of the rows: of a batch of graphs, each has nodes of its own numbers."""
+    return tensor.node.op in ops.RANGES and any(map(follows_batch, d.dims(tensor) or ()))
 
 
 def _counts(d: Dimensions, tensor: Tensor) -> bool:
-    """Whether elements of rows are added up along the batch."""
+    """Whether elements are sums over rows, or sums up to each row: elements of rows are added up along the batch."""
     node = tensor.node
     if node.op not in ops.RUNNING_SUMS:
         return node.op in ops.SUMS and summed(d, tensor) is not None
