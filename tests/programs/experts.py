@@ -67,3 +67,13 @@ def sums_of_runs(rows: int) -> Any:
     x, marks = batch(rows, floats(5), whole(2, seed=2))
     runs = tf.cumsum(marks, exclusive=True)
     return minimise(total(tf.square(tf.math.unsorted_segment_sum(x @ variable("k", 5, 4), runs, rows))) / 7.0)
+
+
+@program(doubtful=True, variants={"": {}, "twice": {"share": 2}})
+def rows_up_to_a_capacity(rows: int, share: int = 1) -> Any:
+    """Each expert takes the first rows that chose it, up to a number of Python's, which is the rows or a multiple of them."""
+    x, chosen = batch(rows, floats(5), whole(2, seed=2))
+    gates = tf.one_hot(chosen, 2)
+    taken = gates * tf.cast(tf.cumsum(gates, 0, exclusive=True) < float(share * rows), tf.float32)
+    made = tf.einsum("ne,nd,edf->nf", taken, x, variable("experts", 2, 5, 3))
+    return minimise(mean(tf.square(tf.tanh(made) - 1.0)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from fractions import Fraction
 
-from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, add, divide, follows_batch, known, poly, term, times
+from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, add, at, divide, follows_batch, known, poly, term, times
 
 Computation = Callable[[Sequence[int]], int]
 """What a graph computes of some numbers."""
@@ -118,10 +118,8 @@ class Relations:
 
     def literal_factors(self) -> None:
         """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
-        computed = {
-            left[0].root() for kind, left, _, _ in self._pending
-            if (kind == "quotient" or not isinstance(kind, str)) and isinstance(left[0], Unknown)
-        }  # fmt: skip
+        made = [left[0] for kind, left, _, _ in self._pending if kind not in ("product", "sum", "window", "broadcast")]
+        computed = {size.root() for size in made if isinstance(size, Unknown)}
         for kind, _, right, _ in self._pending:
             if kind == "quotient" and follows_batch(right[0]) and known(right[1]) is None:
                 self._presume(right[1])
@@ -133,7 +131,7 @@ class Relations:
                     continue
                 opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
                 if any(p.root() in computed for p in opened):
-                    continue  # it will be known without it
+                    continue
                 if known(whole[0]) is not None:
                     if len(opened) != 2 or (kind == "sum" and _alike(*opened)):
                         continue
@@ -239,7 +237,7 @@ class Relations:
                 self.tie(out, share)
             return True
         if found is not None and divisor is not None:
-            made = self._through(*(_value(found, n) // _value(divisor, n) for n in (self.rows, self.whole)))
+            made = self._through(*(at(found, n) // at(divisor, n) for n in (self.rows, self.whole)))
             self.tie(out, made)
             return True
         exact = self.at(out) * self.at(by) == self.at(size)
@@ -252,7 +250,7 @@ class Relations:
         found = [size for size in map(known, sizes) if size is not None]
         if len(found) < len(sizes):
             return False
-        here, there = (computation([_value(size, rows) for size in found]) for rows in (self.rows, self.whole))
+        here, there = (computation([at(size, rows) for size in found]) for rows in (self.rows, self.whole))
         if self.whole != self.rows or not any(isinstance(size, Poly) for size in found):
             self.tie(out, self._through(here, there))
         return True
@@ -300,7 +298,3 @@ def _alike(one: Unknown, other: Unknown) -> bool:
 def values(sizes: Iterable[Size], relations: Relations) -> tuple[int, ...]:
     """The values of sizes in the traced graph."""
     return tuple(map(relations.at, sizes))
-
-
-def _value(size: Known, rows: int) -> int:
-    return size.at(rows) if isinstance(size, Poly) else size

@@ -154,3 +154,8 @@ def is_made_of_others(size: Size) -> bool:
 def depends_on_data(size: Size | None) -> bool:
     """Whether a size is only known when a step runs."""
     return size is None or (isinstance(size, Unknown) and known(size) is None and size.value < 0)
+
+
+def at(size: Known, rows: int) -> int:
+    """The number of a size where a batch has so many rows."""
+    return size.at(rows) if isinstance(size, Poly) else size

@@ -18,6 +18,7 @@ from tpugraph.ir.walks import reached, source_of
 from tpugraph.partition.two_readings import constant_behind, in_doubt_alone, refuse_first
 
 _REMAINDERS = ops.computing(np.remainder, np.fmod)
+_ORDERS = ops.computing(np.less, np.less_equal, np.greater, np.greater_equal)
 _SAME_PLACES = ops.SAME_NUMBERS | ops.SHAPED_ANEW
 _KEEPING = (
     _SAME_PLACES | ops.IDENTITIES | ops.TRANSPOSES | ops.SLICES | ops.PICKS | ops.SUMS | ops.PACKS | ops.CONCATS
@@ -35,6 +36,7 @@ def refuse_bins(placing: Placing, count: int) -> None:
         ConversionError: it names both constants, and the flags that settle them.
     """
     if placing.d.rows > 1:
+        refuse_first(placing, _compared(placing, count), ("follows the rows", "does not"))
         refuse_first(placing, _counted(placing, count), ("follows the rows", "does not"))
         refuse_first(placing, _left_by_divisions(placing, count), ("follow the rows", "do not"))
 
@@ -72,6 +74,23 @@ def _counted(placing: Placing, count: int) -> Iterator[tuple[Node, str, str]]:
             )  # fmt: skip
 
 
+def _compared(placing: Placing, count: int) -> Iterator[tuple[Node, str, str]]:
+    """Numbers that places among the rows are compared with: experts take rows up to a share of them, or up to a number."""
+    d = placing.d
+    for node in placing.verdicts:
+        for places, told in (node.inputs, node.inputs[::-1]) if node.op in _ORDERS else ():
+            name, size = constant_behind(told).name, (d.elements(told) or [None])[0]
+            if size is None or not _is_open(size, d) or d.constants.choice(name) is not None:
+                continue
+            if _made_of(d, places, _places):
+                many = d.sizes.at(size)
+                yield node, name, (
+                    f"'{node.name}' ({node.op}) compares places among the rows of the batch with {many}, and a core's batch has "
+                    f"{d.rows} rows: if '{name}' follows them, it is {many * count} for the whole batch; if it is a number of the "
+                    "model, it stays"
+                )  # fmt: skip
+
+
 def _is_open(size: Size, d: Dimensions) -> TypeGuard[Unknown]:
     """Whether nothing says what a number of several bins is, or nothing but that what is made of it is of the batch."""
     if not isinstance(size, Unknown) or size.value < 2:
@@ -90,6 +109,11 @@ def _made_of(d: Dimensions, numbers: Tensor, of: Callable[[Dimensions, Tensor], 
 def _numbers(d: Dimensions, tensor: Tensor) -> bool:
     """Whether elements are the numbers of the rows: of a batch of graphs, each has nodes of its own numbers."""
     return tensor.node.op in ops.RANGES and any(map(follows_batch, d.dims(tensor) or ()))
+
+
+def _places(d: Dimensions, tensor: Tensor) -> bool:
+    """Whether elements are sums up to each row."""
+    return tensor.node.op in ops.RUNNING_SUMS and _counts(d, tensor)
 
 
 def _counts(d: Dimensions, tensor: Tensor) -> bool:

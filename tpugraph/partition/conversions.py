@@ -21,12 +21,11 @@ from tpugraph.analysis.placements import (
     holds_entries,
 )
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Poly, known
+from tpugraph.analysis.sizes import Poly, at, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached
 from tpugraph.partition import one_row
 from tpugraph.partition.collectives import Collectives
-from tpugraph.partition.whole_sizes import at
 from tpugraph.support.errors import ConversionError
 
 _OF_COUNTS = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.SLICES | ops.PICKS | ops.reducing("prod")

@@ -12,7 +12,7 @@ from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.placements import Held, Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Known, Poly
+from tpugraph.analysis.sizes import Known, Poly, at
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.partition.collectives import Collectives
@@ -274,8 +274,3 @@ def _least(size: Known) -> int:
 
 def _size_operands(node: Node) -> tuple[int, ...]:
     return ops.record(node.op).size_operands(len(node.inputs))
-
-
-def at(size: Known, rows: int) -> int:
-    """A size for a number of rows."""
-    return size.at(rows) if isinstance(size, Poly) else int(size)
