@@ -272,6 +272,8 @@ def _strided_slice_grad(d: Dimensions, node: Node) -> None:
             d.sizes.tie(dims[axis], grad[target])
         elif follows_batch(grad[target]) and not follows_batch(dims[axis]) and _from_end(node, place):
             continue  # the number may be what the rows leave of the whole
+        elif d.rows > 1 and isinstance(grad[target], int) and grad[target] == 1 and bounded_by_sizes(d, node, place):
+            continue  # the one may be a part of the rows, as half of two
         elif not isinstance(dims[axis], int) or bounded_by_sizes(d, node, place):
             d.sizes.tie(part_of(d, node, place, dims[axis], d.sizes.at(grad[target])), grad[target])
 

@@ -112,6 +112,8 @@ class _OpenShapes:
     def has(self, tensor: Tensor, elements: Elements) -> bool:
         """Whether a vector is found to be the shape of what is not made of it, which has as many rows as another constant says."""
         opened = {place: one for place, one in enumerate(map(unsettled, elements)) if one is not None}
+        if not opened:
+            return True  # what another vector said of it settled it
         place, size = next(iter(opened.items()))
         alike = [
             node
