@@ -16,6 +16,7 @@ from programs import (
     PROGRAMS,
     Program,
     check,
+    composed,
     constants_in_doubt,
     followed,
     generated,
@@ -154,6 +155,35 @@ rows=1 first=attention second=gate_of_mean units=1
 def test_what_was_wrong_once_trains_as_the_whole_batch(spec: str) -> None:
     verdict = check(generated.made(generated.parse(spec)), 2)
     assert verdict.outcome == "equal", str(verdict)
+
+
+COMPOSED = """
+rows=4 open=1 sizes=22 reverse.0 loop.14
+rows=3 open=0 sizes=45 halves.33 table.9
+rows=2 open=0 sizes=53 halves.33 centre.22
+rows=4 open=1 sizes=33 pairs.69 halves.82
+rows=4 open=1 sizes=44 stack.17 cumsum.85-1 sort.72-1
+rows=3 open=0 sizes=52 pairs.90 merge.11 sort.66
+rows=4 open=1 sizes=43 map_rows.87 sort.58
+rows=4 open=0 sizes=35 map_rows.2 halves.87
+rows=3 open=0 sizes=53 map_rows.13-1 scan.37-2 by_target.71 halves.43-2
+rows=3 open=0 sizes=55 dense.12 loop.61 by_target.21-2 pad.1-2 by_target.25-2
+rows=2 open=0 sizes=33 by_target.72 sort.13
+rows=4 open=0 sizes=44 map_rows.86-2 fold.64 map_rows.16 centre.93-2 einsum.83
+rows=4 open=0 sizes=33 by_target.90 pick.6 map_rows.15
+"""
+"""Compositions of ops that campaigns found wrong once, simplified."""
+
+
+@pytest.mark.parametrize("words", COMPOSED.strip().splitlines())
+def test_compositions_that_were_wrong_once_train_as_the_whole_batch(words: str) -> None:
+    verdict = check(composed.made(f"composed {words}"), 2)
+    assert verdict.outcome == "equal", str(verdict)
+
+
+def test_a_composition_is_simplified_to_the_words_that_it_fails_for() -> None:
+    source = "composed rows=4 open=1 sizes=22 reverse.0 dense.3 loop.14-1"
+    assert composed.shrunk(source, lambda text: "loop" in text) == "composed rows=4 open=1 sizes=22 loop.14-1"
 
 
 def test_of_one_row_a_core_half_of_the_rows_is_no_number_of_the_model() -> None:

@@ -31,7 +31,7 @@ def whole_shapes(d: Dimensions) -> None:
 def shapes_taken_apart(d: Dimensions) -> None:
     """Of a vector that equals the shape of a tensor with a batch a number is taken: it is told before it is presumed the model's."""
     if d.rows > 1:
-        _tell(d, [(tensor, elements) for tensor, elements in _vectors(d) if _taken_apart(tensor)])
+        _tell(d, [(tensor, elements) for tensor, elements in _vectors(d) if _taken_apart(tensor)], sure=True)
 
 
 def _vectors(d: Dimensions) -> list[tuple[Tensor, Elements]]:
@@ -49,12 +49,12 @@ def _vectors(d: Dimensions) -> list[tuple[Tensor, Elements]]:
     ]  # fmt: skip
 
 
-def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]]) -> None:
-    """Tie vectors to the tensors with a batch that have such shapes."""
+def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool = False) -> None:
+    """Tie vectors to the tensors with a batch that have such shapes; if it is to be sure, where no other tensor has one."""
     shapes, opened = _shapes(d) if vectors else {}, _OpenShapes(d)
     for tensor, elements in vectors:
-        found = shapes.get(_values(d, elements))
-        if found and (None not in found or (_taken_apart(tensor) and not opened.has(tensor, elements))):
+        found = _not_made_of(d, tensor.node, shapes.get(_values(d, elements), []))
+        if found and (None not in found or (not sure and _taken_apart(tensor) and not opened.has(tensor, elements))):
             _tie(d, tensor, elements, found)
             if None in found and d.constants.choice(tensor.node.name) is None:
                 d.untold.shapes[tensor.node] = None
@@ -194,15 +194,25 @@ def _made_before(d: Dimensions, constants: list[Node]) -> dict[Node, tuple[int, 
     return found
 
 
-def _shapes(d: Dimensions) -> dict[tuple[int, ...], list[Dims | None]]:
+def _not_made_of(d: Dimensions, node: Node, shapes: list[tuple[Node, Dims | None]]) -> list[Dims | None]:
+    """The shapes of what a vector does not make itself, nor the gradients of that, where they do not agree: it was there before."""
+    alike = {None if dims is None else tuple(known(size) for size in dims) for _, dims in shapes}
+    if len(alike) > 1:
+        made, forward = d.graph.descendants([node], data_only=True), leading_to_loss(d)
+        here = node in forward
+        shapes = [(source, dims) for source, dims in shapes if source not in made and (source in forward or not here)]
+    return [dims for _, dims in shapes]
+
+
+def _shapes(d: Dimensions) -> dict[tuple[int, ...], list[tuple[Node, Dims | None]]]:
     """The tensors with a batch, by static shape; None beside them where one without a batch has the same shape."""
-    found: dict[tuple[int, ...], list[Dims | None]] = {}
+    found: dict[tuple[int, ...], list[tuple[Node, Dims | None]]] = {}
     for tensor, dims in d._dims.items():
         if not dims or tensor.node.op in ops.CONSTANTS:
             continue
         value = tuple(d.sizes.at(s) for s in dims)
         if any(follows_batch(s) for s in dims):
-            found.setdefault(value, []).append(dims)
+            found.setdefault(value, []).append((tensor.node, dims))
         elif tensor.dtype.floating:
-            found.setdefault(value, []).append(None)
+            found.setdefault(value, []).append((tensor.node, None))
     return found
