@@ -170,7 +170,6 @@ rows=3 open=0 sizes=53 map_rows.13-1 scan.37-2 by_target.71 halves.43-2
 rows=3 open=0 sizes=55 dense.12 loop.61 by_target.21-2 pad.1-2 by_target.25-2
 rows=2 open=0 sizes=33 by_target.72 sort.13
 rows=4 open=0 sizes=44 map_rows.86-2 fold.64 map_rows.16 centre.93-2 einsum.83
-rows=4 open=0 sizes=33 by_target.90 pick.6 map_rows.15
 """
 """Compositions of ops that campaigns found wrong once, simplified."""
 

@@ -53,7 +53,8 @@ def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool =
     """Tie vectors to the tensors with a batch that have such shapes; if it is to be sure, where no other tensor has one."""
     shapes, opened = _shapes(d) if vectors else {}, _OpenShapes(d)
     for tensor, elements in vectors:
-        found = _not_made_of(d, tensor.node, shapes.get(_values(d, elements), []))
+        of_that_size = shapes.get(_values(d, elements), [])
+        found = _not_made_of(d, tensor.node, of_that_size) if sure else [dims for _, dims in of_that_size]
         if found and (None not in found or (not sure and _taken_apart(tensor) and not opened.has(tensor, elements))):
             _tie(d, tensor, elements, found)
             if None in found and d.constants.choice(tensor.node.name) is None:
@@ -200,7 +201,11 @@ def _not_made_of(d: Dimensions, node: Node, shapes: list[tuple[Node, Dims | None
     if len(alike) > 1:
         made, forward = d.graph.descendants([node], data_only=True), leading_to_loss(d)
         here = node in forward
-        shapes = [(source, dims) for source, dims in shapes if source not in made and (source in forward or not here)]
+        shapes = [
+            (source, dims)
+            for source, dims in shapes
+            if dims is None or (source not in made and (source in forward or not here))
+        ]
     return [dims for _, dims in shapes]
 
 
