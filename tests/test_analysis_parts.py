@@ -32,6 +32,7 @@ from tpugraph.analysis.evidence import (
     single_rows,
     tiled_gradients,
 )
+from tpugraph.analysis.evidence.readings import Step
 from tpugraph.analysis.placements import Partial, Shard
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device, must_be_host
@@ -458,13 +459,13 @@ def test_a_factor_of_a_sum_over_the_batch_says_what_speaks_for_it() -> None:
 @pytest.mark.parametrize(
     ("value", "words", "steps"),
     [
-        (np.log(5), "the logarithm of 5", "Log"),
-        (-np.log(5), "minus the logarithm of 5", "Log Neg"),
-        (np.sqrt(10), "the root of 10", "Sqrt"),
-        (1 / np.sqrt(4), "one over the root of one less than 5", "Sub:1 Rsqrt"),
+        (np.log(5), "the logarithm of 5", (Step("Log"),)),
+        (-np.log(5), "minus the logarithm of 5", (Step("Log"), Step("Neg"))),
+        (np.sqrt(10), "the root of 10", (Step("Sqrt"),)),
+        (1 / np.sqrt(4), "one over the root of one less than 5", (Step("Sub", 1), Step("Rsqrt"))),
     ],
 )
-def test_roots_and_logarithms_of_rows_are_read(value: float, words: str, steps: str) -> None:
+def test_roots_and_logarithms_of_rows_are_read(value: float, words: str, steps: tuple[Step, ...]) -> None:
     found = readings.root_of_rows(float(np.float32(value)), 5)
     assert found is not None
     assert (str(found), found.steps) == (words, steps)
@@ -473,12 +474,12 @@ def test_roots_and_logarithms_of_rows_are_read(value: float, words: str, steps: 
 @pytest.mark.parametrize(
     ("value", "words", "steps"),
     [
-        (1 / 10, "one over 10", "Reciprocal"),
-        (1 / 4, "one over one less than 5", "Sub:1 Reciprocal"),
-        (5 / 3, "5 / 3", "RealDiv:3"),
+        (1 / 10, "one over 10", (Step("Reciprocal"),)),
+        (1 / 4, "one over one less than 5", (Step("Sub", 1), Step("Reciprocal"))),
+        (5 / 3, "5 / 3", (Step("RealDiv", 3),)),
     ],
 )
-def test_shares_of_rows_are_read(value: float, words: str, steps: str) -> None:
+def test_shares_of_rows_are_read(value: float, words: str, steps: tuple[Step, ...]) -> None:
     found = readings.share_of_rows(float(np.float32(value)), 5)
     assert found is not None
     assert (str(found), found.steps) == (words, steps)
