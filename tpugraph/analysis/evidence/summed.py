@@ -47,6 +47,7 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
     What a constant was spread over says nothing of a sum that begins with it, as one over steps does with zeros.
     """
     stack, seen = [start], {start}
+    sliced = ops.SLICES if d.rows > 1 else frozenset()  # of one row, a 1 behind a slice may as well be a number of the model
     while stack and len(seen) < FARTHEST:
         tensor = stack.pop()
         node = tensor.node
@@ -54,7 +55,7 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
         if count is not None:
             yield count
             d.sizes.propagate()
-        elif node.op in LINEAR | ops.SUMS | ops.SLICES or _divides_by_model(d, node):
+        elif node.op in LINEAR | ops.SUMS | sliced or _divides_by_model(d, node):
             through = node.inputs[:1] if node.op in ops.DIVISIONS | ops.SLICES else node.inputs
             following = [t for t in through if t not in seen and d.dims(t) is not None and not _begins(d, t, node)]
             seen.update(following)
