@@ -54,19 +54,23 @@ def refuse_own_rows(placing: Placing) -> None:
         ConversionError: it names the constant.
     """
     for node in own_rows(placing.d):
+        name, otherwise = node.name, "compute them from tf.shape of a feature"
         if _may_be_spread(constant(node)):
-            raise ConversionError(
-                f"the constant '{node.name}' is [0, 1] for the two rows of a core's batch: it numbers them, as np.arange, or spreads "
-                "them from 0 to 1, as np.linspace", node=node, origin=placing.graph.source,
-                fix=f"--batch_constants={node.name} if it numbers the rows, --literals={node.name} if these are no rows; "
-                "otherwise compute them from tf.shape of a feature",
-            )  # fmt: skip
-        raise ConversionError(
-            f"the constant '{node.name}' has {placing.d.rows} rows of its own, one for each row of a core's batch: which the "
-            "other cores' rows would have is not known", node=node, origin=placing.graph.source,
-            fix=f"--literals={node.name} if these are no rows of the batch; otherwise let them come with those of the input, one for "
-            "each example, or compute them from tf.shape of a feature",
-        )  # fmt: skip
+            fault = (
+                f"the constant '{name}' is [0, 1] for the two rows of a core's batch: it numbers them, as np.arange, or spreads them "
+                "from 0 to 1, as np.linspace"
+            )
+            fix = f"--batch_constants={name} if it numbers the rows, --literals={name} if these are no rows; otherwise {otherwise}"
+        else:
+            fault = (
+                f"the constant '{name}' has {placing.d.rows} rows of its own, one for each row of a core's batch: which the other "
+                "cores' rows would have is not known"
+            )
+            fix = (
+                f"--literals={name} if these are no rows of the batch; otherwise let them come with those of the input, one for each "
+                f"example, or {otherwise}"
+            )
+        raise ConversionError(fault, node=node, origin=placing.graph.source, fix=fix)
 
 
 def _starts(value: _Array, rows: int) -> list[int]:

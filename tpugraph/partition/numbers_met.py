@@ -126,11 +126,10 @@ def are_shares(placing: Placing, tensor: Tensor) -> bool:
     if node.op in ops.DIVISIONS:
         by = node.inputs[1]
         return bool(d.axes(node.inputs[0])) and not d.axes(by) and any(map(follows_batch, back(d, by)))
-    alone, wants = (
-        len(node.inputs) == 1,
-        placing.verdicts[node].wants,
-    )  # a product of matrices reads all rows of one, too
-    return alone and isinstance(wants.get(0), Replicate) and isinstance(placing.read(node.inputs[0]), Shard)
+    if len(node.inputs) != 1:  # a product of matrices reads all rows of one, too
+        return False
+    wanted = placing.verdicts[node].wants.get(0)
+    return isinstance(wanted, Replicate) and isinstance(placing.read(node.inputs[0]), Shard)
 
 
 def _holds_whole(placing: Placing, tensor: Tensor) -> bool:

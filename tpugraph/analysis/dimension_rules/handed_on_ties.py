@@ -81,10 +81,12 @@ def _merge(d: Dimensions, node: Node) -> None:
     else:
         d.fresh(out)
     d.set(node.out(1), ())
+    ends = [t.node.inputs[0].node for t in node.inputs if t.node.op in ops.NEXT_ITERATION]
+    hands_shape_on = any(end.op in ops.SHAPE_OF for end in ends)  # which stays what it is in a loop
     for tensor in ready:
         hand_on(d, tensor, out)
-        if any(t.node.op in ops.NEXT_ITERATION and t.node.inputs[0].node.op in ops.SHAPE_OF for t in node.inputs):
-            d.set_elements(out, d.elements(tensor))  # a shape that is handed on: in a loop it stays what it is
+        if hands_shape_on:
+            d.set_elements(out, d.elements(tensor))
 
 
 def _never_runs(d: Dimensions, tensor: Tensor) -> bool:
