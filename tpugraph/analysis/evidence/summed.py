@@ -47,9 +47,8 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
     What a constant was spread over says nothing of a sum that begins with it, as one over steps does with zeros.
     """
     stack, seen = [start], {start}
-    sliced = (
-        ops.SLICES if d.rows > 1 else frozenset()
-    )  # of one row, a 1 behind a slice may as well be a number of the model
+    # of one row, a 1 behind a slice may as well be a number of the model
+    sliced = ops.SLICES if d.rows > 1 else frozenset()
     while stack and len(seen) < FARTHEST:
         tensor = stack.pop()
         node = tensor.node
