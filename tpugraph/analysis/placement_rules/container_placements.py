@@ -214,15 +214,14 @@ def _moved(rows: Shard, places: int) -> Shard:
 @rule("TensorArrayScatterV3")
 def _array_scatter(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     element = _element(inputs[2])
-    places: dict[int, Placement] = {} if isinstance(inputs[1], Replicate) else {1: REPLICATE}
-    if element is None:
-        p.put(node, inputs[0], REPLICATE)
-        return Verdict([REPLICATE], {**places, 2: REPLICATE}, why="takes the rows one after the other")
-    verdict = _given(p, node, inputs, 2, element, [REPLICATE])
+    verdict = _given(p, node, inputs, 2, element or REPLICATE, [REPLICATE])
+    if element is None:  # rows of the batch, one after the other
+        verdict.wants.setdefault(2, REPLICATE)
     want = verdict.wants.get(2)
     if isinstance(want, Shard):
         verdict.wants[2] = _moved(want, 1)
-    verdict.wants |= places
+    if not isinstance(inputs[1], Replicate):
+        verdict.wants[1] = REPLICATE
     return verdict
 
 
