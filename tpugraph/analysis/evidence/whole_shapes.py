@@ -204,7 +204,7 @@ def _not_made_of(d: Dimensions, node: Node, shapes: list[tuple[Node, Dims | None
         shapes = [
             (source, dims)
             for source, dims in shapes
-            if dims is None or (source not in made and (source in forward or not here))
+            if source not in made and (dims is None or source in forward or not here)
         ]
     return [dims for _, dims in shapes]
 
