@@ -268,6 +268,13 @@ def test_rows_as_long_as_data_say_are_no_list_of_their_places(opened: bool) -> N
     assert "makes dimension 1 of them as long as data say when a step runs" in verdict.words
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_rows_repeated_as_often_as_data_say_are_refused(rows: int) -> None:
+    verdict = check(masked.rows_repeated_as_often_as_data_say, 2, rows=rows)
+    assert verdict.outcome == "refused", str(verdict)
+    assert "makes dimension 1 of them as long as data say when a step runs" in verdict.words
+
+
 def test_what_is_added_up_at_places_of_one_row_speaks_of_that_row() -> None:
     """No values were found to be distinct."""
     verdict = check(PROGRAMS["hardest_of_chosen_and_others_one_row"], 2)

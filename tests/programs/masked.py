@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import after, batch, column, floats, minimise, program, sgd, state, tf1, variable, whole
+from .parts import after, batch, column, dense, floats, minimise, program, sgd, state, tf1, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 _Taken = Callable[[Any, Any, Any], Any]
@@ -111,6 +111,14 @@ def sequences_up_to_the_longest(rows: int, layer: Any, drop_remainder: bool = Tr
     shown = tf.sequence_mask(lengths, dtype=tf.float32)[:, :, None]
     h = tf.tanh(layer(x[:, : tf.reduce_max(lengths)], variable("w", 3, 4)))
     return minimise(mean(tf.square(column(total(h * shown, 1) / total(shown, 1), 4) - y)))
+
+
+def rows_repeated_as_often_as_data_say(rows: int) -> Any:
+    """Each row several times over, and what comes of it added up by row again: not entered, as data say how many there are."""
+    x, times = batch(rows, floats(4), whole(3, seed=1), drop_remainder=False)
+    h, count = dense(x, 4, 3, "h", tf.tanh), tf.shape(x)[0]
+    places = tf.repeat(tf.range(count), times + 1)
+    return minimise(mean(tf.square(tf.math.unsorted_segment_sum(tf.tanh(tf.gather(h, places)), places, count) - 0.3)))
 
 
 _RAGGED: dict[str, Callable[[Any, Any], Any]] = {

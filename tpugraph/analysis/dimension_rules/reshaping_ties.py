@@ -102,15 +102,16 @@ def shaped_by(d: Dimensions, node: Node, operand: int) -> None:
 @rule("Tile")
 def _tile(d: Dimensions, node: Node) -> None:
     dims, multiples = d.dims(node.inputs[0]), d.elements(node.inputs[1])
-    if dims is None or multiples is None or None in multiples or len(dims) != len(multiples):
+    if dims is None or multiples is None or len(dims) != len(multiples):
         d.fresh(node.out())
     else:
-        made = [m if s == 1 else product(d, [s, m]) for s, m in zip(dims, multiples, strict=True)]  # type: ignore[list-item]
-        d.set(node.out(), made)  # type: ignore[arg-type]
-        repeated = [(m, s, out) for s, m, out in zip(dims, multiples, made, strict=True) if 1 not in (s, m)]
+        times = [Unknown(-1) if many is None else many for many in multiples]  # None where only data tell
+        made = [m if s == 1 else product(d, [s, m]) for s, m in zip(dims, times, strict=True)]
+        d.set(node.out(), made)
+        repeated = [(m, s, out) for s, m, out in zip(dims, times, made, strict=True) if 1 not in (s, m)]
         if len(repeated) == 1:
             (many, size, out) = repeated[0]
-            d.layouts[node] = ((many, size), out)  # type: ignore[assignment]
+            d.layouts[node] = ((many, size), out)
     d.set_level(node.out(), d.level(node.inputs[0]))
 
 

@@ -56,7 +56,7 @@ def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if before is None or after is None:
         return p.everywhere(node, inputs, "reshapes to dimensions that are not known")
     found_rows = regrouped(before, rows, after)
-    if found_rows is None and p.d.ones and not any(isinstance(s, Poly) for s in after):
+    if found_rows is None and p.d.ones and not any(isinstance(s, Poly) or s < 0 for s in after):  # all of it known
         return Verdict([SUM], why="TensorFlow left out the sum over a batch of one row")
     if found_rows is None:
         return p.everywhere(node, inputs, "the rows do not stay apart in the new shape")
