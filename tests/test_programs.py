@@ -24,6 +24,7 @@ from programs import (
     row_numbers,
     shapes,
 )
+from programs.parts import minimise, squares
 
 LONG = ("albert", "bert", "gpt2", "xlnet")
 
@@ -280,3 +281,22 @@ def test_what_is_added_up_at_places_of_one_row_speaks_of_that_row() -> None:
     verdict = check(PROGRAMS["hardest_of_chosen_and_others_one_row"], 2)
     assert verdict.outcome == "refused", str(verdict)
     assert "is added up at as many places as there are rows, or as the model says" in verdict.words
+
+
+def rows_that_a_mask_chooses(rows: int) -> Any:
+    error = squares(rows)
+    return minimise(tf.reduce_mean(tf.boolean_mask(error, error > 0.1)))
+
+
+def test_what_xla_refuses_is_unsupported_and_any_other_error_a_crash() -> None:
+    """How many rows the mask leaves, the data decide: emulated cores run that, and no compiler for TPUs takes it."""
+    program, compiled = Program("masked", rows_that_a_mask_chooses), {"engine": "pjrt", "platform": "cpu"}
+    assert judged(program, 2).outcome == "equal"
+    verdict = judged(program, 2, session=compiled)
+    assert verdict.outcome == "unsupported", str(verdict)
+    assert "the size of a tensor depends on its values" in verdict.words
+    assert "Where" in verdict.words
+    assert judged(PROGRAMS["layer_norm"], 2, session=compiled).outcome == "equal"
+    verdict = judged(program, 2, session={**compiled, "platform": "abacus"})
+    assert verdict.outcome == "crashed", str(verdict)
+    assert verdict.words == "UsageError: there is no platform 'abacus'"

@@ -1,4 +1,4 @@
-"""Random training programs against TensorFlow alone: how many conversions are equal, noted, refused, different, crashed.
+"""Random training programs against TensorFlow alone: how many are equal, noted, refused, unsupported, different, crashed.
 
     python tools/campaign.py --programs=200 --seed=1 --cores=2,4 --shrink
     python tools/campaign.py --named="bert|gan" --cores=1,4
@@ -8,7 +8,9 @@
 A program is drawn from a seed and its number, so that each can be had again alone; those that TensorFlow itself cannot
 compare (no finite numbers, no steady ones) are drawn anew. Each runs at every number of cores until one is not equal.
 A named program is "noted" whose number may be of the rows or of the model, as the report says, and that is equal with the
-flag for it. With --shrink a failing program is printed again with all choices removed that its failure does not need. The
+flag for it. With --engine=pjrt a program is "unsupported" that was converted and whose step XLA refuses, as the compiler for a
+TPU would: sizes that data decide, an op without a kernel, an operand that must be known when the step is compiled; any other
+error is "crashed". With --shrink a failing program is printed again with all choices removed that its failure does not need. The
 programs run in a process of their own, which is ended where it hangs and started again where it dies.
 """
 
@@ -30,7 +32,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 ENGINES = {"emulator": {}, "queues": {"queues": True}, "pjrt": {"engine": "pjrt", "platform": "cpu"}}
-OUTCOMES = ("equal", "noted", "refused", "different", "crashed", "invalid")
+OUTCOMES = ("equal", "noted", "refused", "unsupported", "different", "crashed", "invalid")
 _LIFETIME = 200  # programs; TensorFlow keeps some megabytes of each
 
 
@@ -114,7 +116,7 @@ def programs_of(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    """Runs the campaign; 0 where every program came out equal, noted or refused, and one with a name refused for its doubts."""
+    """Runs the campaign; 0 where none came out different or crashed, and of those with names none refused but for its doubts."""
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     from programs import composed, find, generated
 

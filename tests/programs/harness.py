@@ -19,6 +19,7 @@ from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import ConversionError, RolesError
 from tpugraph.tpu import program
+from tpugraph.xla.stablehlo import Refused
 
 from .parts import STEPS, Program, tf1
 
@@ -143,7 +144,10 @@ def run_converted(made: program.Program, traced: Traced, steps: int, session: Ma
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a program: ``equal``, ``different``, ``refused``, ``crashed``, or ``invalid`` by itself."""
+    """What became of a program: ``equal``, ``different``, ``refused``, ``unsupported``, ``crashed``, or ``invalid`` by itself.
+
+    It is ``unsupported`` where it was converted, and XLA refuses the step, as the compiler for a TPU would.
+    """
 
     outcome: str
     words: str = ""
@@ -273,6 +277,8 @@ def check(
         found = run_on_cores(graph(), steps, cores, options, session or {})
     except (RolesError, ConversionError) as error:
         return Verdict("refused", _line(error))
+    except Refused as error:
+        return Verdict("unsupported", f"{error.cause}: {error.fault} at {error.node}")
     except Exception as error:
         return Verdict("crashed", f"{type(error).__name__}: {_line(error)}")
     verdict = compare(found, expected)
