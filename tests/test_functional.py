@@ -12,10 +12,11 @@ import tensorflow as tf
 from closeness import assert_close
 from models import trace
 from tpugraph import ops
-from tpugraph.analysis import shapes
+from tpugraph.analysis import carried_shapes, shapes
 from tpugraph.analysis.loop_shapes import within_loops
 from tpugraph.analysis.trip_counts import bound_stacks, most_iterations
 from tpugraph.control_flow.functionalize_while import raise_control_flow
+from tpugraph.control_flow.stacks import replace_known_stacks
 from tpugraph.ir import Graph, function_library
 from tpugraph.ir.session_config import guarded
 from tpugraph.support.errors import ConversionError
@@ -256,3 +257,30 @@ def test_a_loop_of_unknown_length_has_no_gradient() -> None:
 def test_the_most_iterations(test: Any, step: int, first: int, most: int) -> None:
     graph = built(lambda: [tf1.while_loop(test, lambda i: i + step, (first,))])
     assert most_iterations(graph.of_type("LoopCond")[0]) == most
+
+
+def test_shapes_that_a_gradient_pops_are_known_where_those_in_the_loop_are() -> None:
+    """A batch that was open when the gradient was made: it pops the shapes of both operands of the sum, and of the product."""
+
+    def build() -> list[Any]:
+        x, w = tf1.placeholder_with_default(tf.constant(X), [None, 3], name="x"), tf.constant(W)
+        steps = tf1.TensorArray(tf.float32, 4, element_shape=None).unstack(tf.stack([x, 2.0 * x, x, 0.5 * x]))
+        y = tf1.while_loop(lambda i, _: i < 4, lambda i, y: (i + 1, tf.tanh(y @ w) + steps.read(i)), (0, x))[1]
+        return list(tf.gradients(tf.reduce_sum(y * y), [x, w]))
+
+    graph = built(build)
+    expected = run(graph)
+    stacks = len(graph.of_type("StackV2"))
+    assert replace_known_stacks(graph) == 0
+    graph.set_attr(graph["x"], "shape", (2, 3))
+    shapes.infer(graph)
+    while carried_shapes.tell(graph):
+        shapes.infer(graph)
+    assert replace_known_stacks(graph) == 2
+    assert len(graph.of_type("StackV2")) == stacks - 2
+    popped = {n.inputs[i].node.op for n in graph.of_type("BroadcastGradientArgs") for i in (0, 1)}
+    assert popped == {"Const", "Shape"}  # the latter outside of the loop
+    bound_stacks(graph)
+    raise_control_flow(graph)
+    for before, after in zip(expected[0], run(graph)[0], strict=True):
+        assert_close(after, before, 1e-5)

@@ -1,11 +1,15 @@
-"""Shapes of what loops carry, in values and in TensorLists, where TensorFlow's own inference leaves them open."""
+"""Shapes of what loops carry, in values, arrays and TensorLists, where TensorFlow's own inference leaves them open."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tpugraph import ops
 from tpugraph.analysis import shapes
+from tpugraph.analysis.loop_shapes import within_loops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
+from tpugraph.ir.walks import reached, source_of
 from tpugraph.ir.while_loops import carried
 
 _HANDS_ON = ops.IDENTITIES | ops.SWITCH | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION
@@ -14,17 +18,20 @@ _HANDS_ON = ops.IDENTITIES | ops.SWITCH | ops.ENTER | ops.EXIT | ops.NEXT_ITERAT
 _TAKES_OUT = {op: held.takes for op, held in ops.LIST_CONTENTS.items() if held.takes is not None}
 """Ops that take elements out of a list, and the output that has them."""
 
+_OF_ARRAYS = {op: held for op, held in ops.CONTENTS.items() if op not in ops.LIST_CONTENTS.keys() | ops.STACKS}
+"""What ops do to arrays, which are resources."""
+
 
 def tell(graph: Graph) -> int:
     """Say in ``_output_shapes`` what follows from the shapes that are known.
 
     A value that comes into a loop with the shape that it has at the end of an iteration has it in all of them. What is
-    taken out of a list has the shape of what is put in, where that is one.
+    taken out of a list or an array has the shape of what is put in, where that is one.
 
     Returns:
         How many nodes were told something new; the shapes of the graph are then to be inferred again.
     """
-    told = {**_values(graph), **_elements(graph)}
+    told = {**_values(graph), **_elements(graph), **_of_arrays(graph)}
     for tensor, shape in told.items():
         known = [held for _, held in tensor.node.outputs or ()]
         known[tensor.port] = shape
@@ -33,15 +40,14 @@ def tell(graph: Graph) -> int:
 
 
 def _values(graph: Graph) -> dict[Tensor, Shape]:
-    found: dict[Tensor, Shape] = {}
-    for merge in graph.of_type(*ops.MERGE):
-        loop = carried(merge)
-        if loop is None or shapes.is_static(merge.out().shape):
-            continue
-        shape = loop.initial.shape
-        if shapes.is_static(shape) and loop.closing.out().shape == shape:
-            found[merge.out()] = shape
-    return found
+    """Those of what loops carry: an iteration may tell its end of its beginning alone, so that both are known only together."""
+    loops = filter(None, map(carried, graph.of_type(*ops.MERGE)))
+    loose = [loop for loop in loops if not shapes.is_static(loop.merge.out().shape)]
+    if not any(shapes.is_static(loop.initial.shape) for loop in loose):
+        return {}
+    known = within_loops(graph)
+    told = {loop.merge.out(): known[loop.merge.name][0] for loop in loose}
+    return {tensor: shape for tensor, shape in told.items() if shapes.is_static(shape)}
 
 
 def _elements(graph: Graph) -> dict[Tensor, Shape]:
@@ -87,3 +93,34 @@ def _element(source: Tensor) -> Shape:
             return None
     element = next(iter(found)) if len(found) == 1 else None
     return element if shapes.is_static(element) else None
+
+
+def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
+    """Of arrays, the elements that are taken one by one; the gradient of an array is another array, of which nothing is told."""
+    found: dict[Tensor, Shape] = {}
+    takes = [op for op, held in _OF_ARRAYS.items() if held.takes is not None and not held.stacked]
+    for node in graph.of_type(*takes):
+        taken = node.out(_OF_ARRAYS[node.op].takes or 0)
+        array = source_of(node.inputs[0], _HANDS_ON).node
+        if shapes.is_static(taken.shape) or array.op not in ops.CONTAINERS:
+            continue
+        given = {shape for user in _users(array) for shape in _put(user)}
+        shape = next(iter(given)) if len(given) == 1 else None
+        if shapes.is_static(shape):
+            found[taken] = shape
+    return found
+
+
+def _users(array: Node) -> list[Node]:
+    def read(node: Node) -> list[Node]:
+        return [use.node for use in node.uses(0 if node is array else None)]  # the other output orders what is done to it
+
+    handles = reached((array,), lambda node: [user for user in read(node) if user.op in _HANDS_ON])
+    return [user for node in handles for user in read(node)]
+
+
+def _put(user: Node) -> Iterator[Shape]:
+    held = _OF_ARRAYS.get(user.op)
+    if held is not None and held.puts is not None:
+        shape = user.inputs[held.puts].shape
+        yield shape[1:] if shape and held.stacked else shape

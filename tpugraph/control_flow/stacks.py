@@ -1,19 +1,78 @@
-"""The stacks of loop gradients as XLA takes them into conditionals: it must know what a stack holds before that."""
+"""The stacks of loop gradients as XLA takes them: it must know what a stack holds before a conditional, and what a size is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, shapes
 from tpugraph.analysis.loop_shapes import within_loops
-from tpugraph.ir import Graph, Node
+from tpugraph.analysis.values import known_value
+from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.attrs import DType, Shape
 from tpugraph.ir.builder import Builder
+from tpugraph.ir.walks import reached
 
 _PUSHES = frozenset(op for op in ops.STACKS & ops.CONTENTS.keys() if ops.CONTENTS[op].puts is not None)
+_POPS = frozenset(op for op in ops.STACKS & ops.CONTENTS.keys() if ops.CONTENTS[op].takes is not None)
+_INT32 = attrs.dtype("int32")
+_HANDS_ON = ops.IDENTITIES | ops.CONTROL_FLOW - ops.LOOP_COND
+
+
+def replace_known_stacks(graph: Graph) -> int:
+    """Take sizes that every iteration of a loop pushes alike, and that are known, from constants; returns how many stacks are gone.
+
+    The gradient of a loop pops the shapes that tensors had in the loop, where these were open when the graph was made. XLA
+    wants to know such an operand when it compiles, and knows nothing of what is on a stack.
+    """
+    stacks = graph.of_type("StackV2")
+    if stacks and any(node.outputs is None for node in graph):
+        shapes.infer(graph)
+    return sum(_replace_known(graph, stack) for stack in stacks)
+
+
+def _replace_known(graph: Graph, stack: Node) -> bool:
+    handles = reached((stack,), _handing_on)
+    users = dict.fromkeys(use.node for node in handles for use in node.uses() if use.node not in handles)
+    held = _held([node.inputs[1] for node in users if node.op in _PUSHES])
+    single = all(isinstance(node.attr("T"), DType) for node in handles if node is not stack)
+    if held is None or not single or any(node.op not in _PUSHES | _POPS for node in users):
+        return False
+    for node in users:
+        if node.op in _PUSHES:
+            graph.retype(node, "Identity", inputs=node.inputs[1:], attrs={"T": node.attr("T")})
+            continue
+        kind = node.attr("elem_type")
+        make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
+        here = make.add(
+            "Identity", [node.inputs[0]], (), name="here", T=_INT32
+        ).node  # runs where the loop or branch does
+        value = np.asarray(held, kind.name)
+        graph.retype(node, "Const", inputs=[], attrs={"dtype": kind, "value": value}, outputs=[(kind, value.shape)])
+        graph.add_control(node, here)
+    graph.add_control(stack, stack.inputs[0].node)  # which says in what loop it is
+    graph.retype(stack, "Const", inputs=[], attrs={"dtype": _INT32, "value": np.int32(0)}, outputs=[(_INT32, ())])
+    for node in handles:
+        if node is not stack:
+            graph.set_attr(node, "T", _INT32)
+            graph.set_outputs(node, [(_INT32, ()) for _ in node.outputs or ()])
+    return True
+
+
+def _handing_on(node: Node) -> Iterator[Node]:
+    return (use.node for use in node.uses() if use.node.op in _HANDS_ON)
+
+
+def _held(pushed: Sequence[Tensor]) -> np.ndarray[Any, Any] | None:
+    """The whole numbers that are pushed wherever something is; None where that is not known, or not one."""
+    values = [known_value(tensor) for tensor in pushed]
+    first = values[0] if values else None
+    if first is None or first.dtype.kind not in "iu":
+        return None
+    return first if all(value is not None and np.array_equal(value, first) for value in values) else None
 
 
 def begin_stacks(graph: Graph) -> int:

@@ -14,7 +14,7 @@ from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.analysis.trip_counts import bound_stacks
 from tpugraph.control_flow import scopes
 from tpugraph.control_flow.functionalize_while import raise_control_flow
-from tpugraph.control_flow.stacks import begin_stacks
+from tpugraph.control_flow.stacks import begin_stacks, replace_known_stacks
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.reach import reaching
 from tpugraph.support.errors import ConversionError, RunError
@@ -58,6 +58,7 @@ def _lower(graph: Graph, iterations: int | None) -> Module:
     graph.stage = "stablehlo"
     _refuse_reaching(graph)
     shapes_of = _variable_shapes(graph)
+    replace_known_stacks(graph)
     begin_stacks(graph)
     found = step_function.cut(graph, iterations=iterations)
     reduces = _all_reduces(found)
