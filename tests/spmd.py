@@ -36,7 +36,7 @@ THEMES = {
     "order of the rows": "first_half running_sum shuffled_rows scan_over_batch segments",
     "clipping": "clip_global_norm_adam",
     "several losses": "multi_task gan_alternating gradient_penalty",
-    "loops": "loop_max loop_until_mean_settles map_over_batch nested_loops dynamic_rnn",
+    "loops": "loop_max loop_until_mean_settles map_over_batch nested_loops dynamic_rnn recurrent_open",
     "branches": "accumulate_in_cond_with_average branch_by_batch",
     "counts": "count_rows count_rows_float metrics_in_step",
 }

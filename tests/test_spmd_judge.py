@@ -31,7 +31,6 @@ TOLD = {
 NOT_LOWERED = {
     "loop_longest": "has a gradient, and nothing says how often it runs at most",
     "mean_of_chosen_rows": "the size of a tensor depends on its values in a way that has no form in StableHLO",
-    "recurrent_open": "must be a compile-time constant",
 }
 """Programs that today's compiler does not lower for one core, and why: they cannot be judged here."""
 

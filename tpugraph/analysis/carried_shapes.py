@@ -112,8 +112,8 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
 
 
 def _users(array: Node) -> list[Node]:
-    def read(node: Node) -> list[Node]:
-        return [use.node for use in node.uses(0 if node is array else None)]  # the other output orders what is done to it
+    def read(node: Node) -> list[Node]:  # the second output of an array orders what is done to it
+        return [use.node for use in node.uses(0 if node is array else None)]
 
     handles = reached((array,), lambda node: [user for user in read(node) if user.op in _HANDS_ON])
     return [user for node in handles for user in read(node)]
