@@ -288,15 +288,39 @@ def rows_that_a_mask_chooses(rows: int) -> Any:
     return minimise(tf.reduce_mean(tf.boolean_mask(error, error > 0.1)))
 
 
+COMPILED = {"engine": "pjrt", "platform": "cpu"}
+
+
 def test_what_xla_refuses_is_unsupported_and_any_other_error_a_crash() -> None:
     """How many rows the mask leaves, the data decide: emulated cores run that, and no compiler for TPUs takes it."""
-    program, compiled = Program("masked", rows_that_a_mask_chooses), {"engine": "pjrt", "platform": "cpu"}
+    program = Program("masked", rows_that_a_mask_chooses)
     assert judged(program, 2).outcome == "equal"
-    verdict = judged(program, 2, session=compiled)
+    verdict = judged(program, 2, session=COMPILED)
     assert verdict.outcome == "unsupported", str(verdict)
     assert "the size of a tensor depends on its values" in verdict.words
     assert "Where" in verdict.words
-    assert judged(PROGRAMS["layer_norm"], 2, session=compiled).outcome == "equal"
-    verdict = judged(program, 2, session={**compiled, "platform": "abacus"})
+    assert judged(PROGRAMS["layer_norm"], 2, session=COMPILED).outcome == "equal"
+    verdict = judged(program, 2, session={**COMPILED, "platform": "abacus"})
     assert verdict.outcome == "crashed", str(verdict)
     assert verdict.words == "UsageError: there is no platform 'abacus'"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("marked_rows_behind_all", "in a way that has no form in StableHLO: 'boolean_mask/Where'"),
+        ("metrics_of_the_best_in_step_precision_2", "XLA has no all-reduce of float64: 'CrossReplicaSum'"),
+        ("loop_longest", "nothing says how often it runs at most: 'while/LoopCond (LoopCond)'"),
+    ],
+)
+def test_what_no_compiler_takes_is_unsupported_by_name(name: str, words: str) -> None:
+    verdict = judged(PROGRAMS[name], 2, session=COMPILED)
+    assert verdict.outcome == "unsupported", str(verdict)
+    assert words in verdict.words
+
+
+@pytest.mark.parametrize("name", ["steps_added_to_zeros_folded", "dynamic_rnn_open"])
+def test_open_batches_in_loops_are_compiled(name: str) -> None:
+    """What their gradients pop from stacks are shapes, which XLA wants to know."""
+    verdict = judged(PROGRAMS[name], 2, session=COMPILED)
+    assert verdict.outcome == "equal", str(verdict)

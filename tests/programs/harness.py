@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpugraph.analysis.trip_counts import UnboundedLoop
 from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
@@ -275,10 +276,10 @@ def check(
         return Verdict("invalid", fault)
     try:
         found = run_on_cores(graph(), steps, cores, options, session or {})
+    except (Refused, UnboundedLoop) as error:
+        return Verdict("unsupported", f"{error.fault}: '{error.node}'")
     except (RolesError, ConversionError) as error:
         return Verdict("refused", _line(error))
-    except Refused as error:
-        return Verdict("unsupported", f"{error.cause}: {error.fault} at {error.node}")
     except Exception as error:
         return Verdict("crashed", f"{type(error).__name__}: {_line(error)}")
     verdict = compare(found, expected)

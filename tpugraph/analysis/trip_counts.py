@@ -21,6 +21,11 @@ from tpugraph.ir.walks import reached, source_of
 from tpugraph.ir.while_loops import carried
 from tpugraph.support.errors import ConversionError
 
+
+class UnboundedLoop(ConversionError):
+    """A loop whose gradient keeps more than is known to fit when the step is compiled, which no compiler for TPUs takes."""
+
+
 NESTED = (
     "the gradient of a loop within a loop keeps stacks on a stack, which no compiler for static shapes takes",
     "unroll the inner loop, or compute it without tf.while_loop",
@@ -55,7 +60,7 @@ def bound_stacks(graph: Graph) -> int:
     Loops within loops push to the same stack before anything is popped, so that their numbers multiply.
 
     Raises:
-        ConversionError: a loop with a gradient has no known most number of iterations, or stacks of stacks.
+        UnboundedLoop: a loop with a gradient has no known most number of iterations, or stacks of stacks.
     """
     if not graph.of_type(*_SIZE):
         return 0
@@ -66,7 +71,7 @@ def bound_stacks(graph: Graph) -> int:
     for stack in graph.of_type(*_SIZE):
         if stack.op in ops.STACKS and stack.attr("elem_type").name == "resource":
             fault, fix = NESTED
-            raise ConversionError(fault, node=stack, fix=fix)
+            raise UnboundedLoop(fault, node=stack, fix=fix)
         size = _constant(stack.inputs[_SIZE[stack.op]])
         pushes = [frame_of[node] for node in _pushes(graph, stack)]
         if not pushes or (size is not None and size >= 0):
@@ -109,7 +114,7 @@ def _between(frame: str, outermost: str, around: dict[str, str]) -> list[str]:
 def _bound(loop: str, condition: Node) -> int:
     most = most_iterations(condition)
     if most == math.inf:
-        raise ConversionError(
+        raise UnboundedLoop(
             f"the loop '{loop}' has a gradient, and nothing says how often it runs at most",
             node=condition, fix="give tf.while_loop maximum_iterations, or compare its counter with a constant",
         )  # fmt: skip

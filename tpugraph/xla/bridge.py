@@ -23,7 +23,7 @@ class Refused(RunError):
     """TensorFlow's bridge to XLA does not take the step.
 
     Attributes:
-        cause: ``kernel``, ``constant``, ``shape`` or ``compiler``: what its complaint is about.
+        cause: ``kernel``, ``constant``, ``shape``, ``dtype`` or ``compiler``: what its complaint is about.
     """
 
     def __init__(self, fault: str, cause: str, **where: Any) -> None:
@@ -52,6 +52,9 @@ def export(
     """
     from tensorflow.python.eager import context
 
+    fatal = sized.fatal()
+    if fatal is not None:
+        raise _without_form(graph, sized.behind(fatal))
     specs = [tf.TensorSpec(t.shape, tf.as_dtype(t.dtype.name)) for t in arguments]
     with context.eager_mode(), tf.device("/device:CPU:0"), _registered(graph, function) as name:
         zeros = {like: _zeros(*like) for like in set(variables)}
@@ -65,13 +68,17 @@ def export(
             raise _refused(graph, str(error)) from error
     if text:
         node = _not_stable(text)
-        raise Refused(
-            "the size of a tensor depends on its values in a way that has no form in StableHLO", "shape",
-            node=sized.behind(node) if node else None, origin=graph.source,
-            fix="make its size of constants, or use a mask of fixed shape instead of the rows themselves: "
-                "tf.where(condition, x, y), multiply by a mask",
-        )  # fmt: skip
+        raise _without_form(graph, sized.behind(node) if node else None)
     return code
+
+
+def _without_form(graph: Graph, node: str | None) -> Refused:
+    return Refused(
+        "the size of a tensor depends on its values in a way that has no form in StableHLO", "shape",
+        node=node, origin=graph.source,
+        fix="make its size of constants, or use a mask of fixed shape instead of the rows themselves: "
+            "tf.where(condition, x, y), multiply by a mask",
+    )  # fmt: skip
 
 
 _HOST = "/job:localhost/replica:0/task:0/device:CPU:0"

@@ -23,6 +23,16 @@ class DataSized:
             if node.op not in ops.CONTAINERS | ops.CONTROL_FLOW and _opens(node)
         }
 
+        self._fatal = [
+            node.name
+            for node in graph.of_type(*ops.CONCATS)
+            if self.behind(node.name) != node.name and _begins_static(node)
+        ]
+
+    def fatal(self) -> str | None:
+        """A node at which the bridge ends the process: it appends values whose size the data decide to such as have a fixed one."""
+        return next(iter(self._fatal), None)
+
     def behind(self, name: str) -> str:
         """The first node that decides the size of a node's operands; the node itself where none is known to."""
         return next((source for source, reached in self._followers.items() if name in reached), name)
@@ -32,6 +42,11 @@ def _opens(node: Node) -> bool:
     given = (tensor.shape for tensor in node.inputs)
     made = (shape for _, shape in node.outputs or ())
     return not _all_static(made) and _all_static(given)
+
+
+def _begins_static(node: Node) -> bool:
+    first, *others = (node.inputs[i].shape for i in ops.record(node.op).data_operands(len(node.inputs)))
+    return shapes.is_static(first) and not _all_static(others)
 
 
 def _all_static(found: Iterable[tuple[int | None, ...] | None]) -> bool:

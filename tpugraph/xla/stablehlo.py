@@ -17,7 +17,7 @@ from tpugraph.control_flow.functionalize_while import raise_control_flow
 from tpugraph.control_flow.stacks import begin_stacks, replace_known_stacks
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.reach import reaching
-from tpugraph.support.errors import ConversionError, RunError
+from tpugraph.support.errors import ConversionError
 from tpugraph.support.garbage import without_garbage_collection
 from tpugraph.xla import step_function
 from tpugraph.xla.bridge import Refused, export
@@ -45,9 +45,9 @@ def lower(graph: Graph, *, iterations: int | None = None) -> Module:
         iterations: the most steps of one call; the graph's own iterations_per_loop if not given.
 
     Raises:
-        ConversionError: control flow that cannot be raised; the node is named.
+        ConversionError: control flow that cannot be raised; the node is named. UnboundedLoop, where no compiler takes it.
         RunError: no TPU graph.
-        Refused: TensorFlow's bridge to XLA refuses a node, which is named.
+        Refused: TensorFlow's bridge to XLA refuses a node, which is named, or XLA has no sum over the cores of its dtype.
     """
     with without_garbage_collection():
         return _lower(graph, iterations)
@@ -125,9 +125,10 @@ def _all_reduces(found: Cluster) -> int:
             found.graph.retype(node, "Identity", inputs=node.inputs[:1], attrs={"T": kind})
             continue
         if kind.name not in REDUCED:
-            raise RunError(
-                f"XLA has no all-reduce of {kind}", node=node, fix=f"cast it to one of {', '.join(sorted(REDUCED))}"
-            )
+            raise Refused(
+                f"XLA has no all-reduce of {kind}", "dtype",
+                node=node.name, origin=found.graph.source, fix=f"cast it to one of {', '.join(sorted(REDUCED))}",
+            )  # fmt: skip
         total = _widened(found.graph, node) if kind.name in _HALVES else node
         if not reduce_over_all(found.graph, total, found.num_replicas, keys):
             attributes = {"T": total.attr("T"), "reduce_op": "Add", "mode": "CrossReplica"}
