@@ -228,3 +228,19 @@ def nested_loops(rows: int) -> Any:
 
     _, h = tf.while_loop(lambda k, v: k < 2, outer, [tf.constant(0), x])
     return minimise(mean(tf.square(column(h, 3) - y)))
+
+
+@program(variants={str(rows): {"rows": rows} for rows in (1, 3)})
+def routed_in_a_loop(rows: int) -> Any:
+    """What the loop carries last is made anew in each iteration: its gradient goes round as zeros that read nothing."""
+    x, y = batch(rows, floats(4, 5), whole(3, seed=1))
+    votes = tf.reshape(tf.tensordot(x, variable("w", 5, 6), [[2], [0]]), [-1, 4, 3, 2])
+
+    def route(i: Any, b: Any, _: Any) -> Any:
+        v = tf.reduce_sum(tf.nn.softmax(b, 2)[..., None] * votes, 1)
+        return i + 1, b + tf.reduce_sum(votes * v[:, None], 3), v
+
+    first = (0, tf.zeros_like(votes[..., 0]), tf.zeros_like(votes[:, 0]))
+    *_, v = tf.while_loop(lambda i, *_: i < 3, route, first)
+    lengths = tf.sqrt(tf.reduce_sum(tf.square(v), 2) + 1e-2)
+    return minimise(tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=lengths)))

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, after, batch, dense, floats, minimise, program, regression, sgd, state, tf1, whole
+from .parts import adam, after, batch, dense, floats, minimise, program, regression, sgd, state, tf1, variable, whole
 
-mean = tf.reduce_mean
+mean, total = tf.reduce_mean, tf.reduce_sum
 
 
 def step_of(rows: int, **options: Any) -> tuple[Any, Any, Any, Any]:
@@ -194,3 +194,28 @@ def metrics_of_the_best_in_step(rows: int, metric: str, labels: int, drop_remain
     z = dense(x, 5, 4, "logits")
     loss, train = minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=c[:, 0], logits=z)))
     return loss, after(train, getattr(tf1.metrics, f"{metric}_at_k")(c, z, 2)[1])
+
+
+ADDED_TO_ROWS = {
+    "one_less_the_other": lambda n, s: n - s,
+    "several": lambda n, s: tf.add_n([s, n, 0.5 * s]),
+    "stacked": lambda n, s: total(tf.stack([n, s])),
+    "joined": lambda n, s: total(tf.concat([[n], [s, 2.0 * s]], 0)),
+    "chosen": lambda n, s: total(tf.where([True, False], [n, n], [s, s])),
+    "product_of_stacked": lambda n, s: tf.reduce_prod(tf.sqrt(tf.stack([n, s]))),
+}
+
+
+@program(variants={f"{name}_{rows}": {"rows": rows, "of": f} for name, f in ADDED_TO_ROWS.items() for rows in (1, 3)})
+def rows_beside_a_sum(rows: int, of: Any) -> Any:
+    """The number of all rows and a sum over them, of which each core has a part: the number is added once."""
+    x = batch(rows, floats(3))
+    count = tf.cast(tf.shape(x)[0], tf.float32)
+    return minimise(of(count, total(tf.square(tf.tanh(x @ variable("w", 3, 4))))) / count)
+
+
+@program(variants={"": {"kind": tf.int32}, "float": {"kind": tf.float32}}, rows=3)
+def rows_in_one_list_with_positives(rows: int, kind: Any) -> Any:
+    x, c = batch(rows, floats(5), whole(3, seed=1))
+    counts = tf.cast(tf.stack([tf.cast(tf.shape(x)[0], kind), total(tf.cast(c, kind))]), tf.float32)
+    return minimise(mean(tf.square(x @ variable("w", 5, 1) - counts[1] / counts[0])))

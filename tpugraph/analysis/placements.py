@@ -140,3 +140,23 @@ ONCE = ("distinct", "by_id")
 def holds_entries(placement: Placement | None) -> bool:
     """Whether the first dimension has entries of this core's rows; sizes and places of entries have none."""
     return isinstance(placement, Entries) and placement.role in ("values", *ONCE)
+
+
+def is_size(placement: Placement | None) -> bool:
+    """Whether numbers are sizes, of rows or of entries."""
+    return isinstance(placement, Sized) or placement == Entries("shape")
+
+
+def join_two(a: Placement, b: Placement) -> Placement | None:
+    """What holds values of both placements; None where only a replicated one does."""
+    if a == b:
+        return a
+    if isinstance(a, Replicate):
+        a, b = b, a
+    if isinstance(b, Replicate) and isinstance(a, Shard | Partial):
+        return (
+            a.plain() if isinstance(a, Shard) else a
+        )  # numbers that are the same everywhere mean rows of the whole batch
+    if isinstance(a, Shard) and isinstance(b, Shard) and a.plain() == b.plain():
+        return a.plain()
+    return REPLICATE

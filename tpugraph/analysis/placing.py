@@ -16,7 +16,19 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dataflow import Solver
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.placements import REPLICATE, SIZED, Entries, Held, Partial, Placement, Replicate, Shard, Sized
+from tpugraph.analysis.placements import (
+    REPLICATE,
+    SIZED,
+    Entries,
+    Held,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    Sized,
+    is_size,
+    join_two,
+)
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sizes import Known, Poly, depends_on_data, follows_batch, known
 from tpugraph.ir import Graph, Node, Tensor
@@ -180,8 +192,9 @@ class Placing:
         whole = node.op in ops.SHAPE_OF and all(isinstance(s, Replicate) for s in inputs)
         if sizes and whole and any(map(depends_on_data, self.d.elements(node.out()) or ())):
             return Verdict([REPLICATE] * count, why="the size of what all cores hold, of which data tell a part")
-        if sizes is not None and node.op not in ops.BROADCAST_AXES and (sizes or any(map(_is_size, inputs))):
-            return Verdict([SIZED if sizes else REPLICATE] * count, why="made of sizes")
+        if sizes is not None and node.op not in ops.BROADCAST_AXES and (sizes or any(map(is_size, inputs))):
+            made = SIZED if sizes else REPLICATE
+            return Verdict([made] * count, self._beside_sizes(node, inputs), why="made of sizes")
         return RULES.of(node.op)(self, node, inputs)  # type: ignore[arg-type]
 
     def everywhere(self, node: Node, inputs: Sequence[Placement], why: str) -> Verdict:
@@ -210,6 +223,11 @@ class Placing:
                 return None
             follows = follows or some
         return None if not follows and self._divides_by_rows(node) else follows
+
+    def _beside_sizes(self, node: Node, inputs: Sequence[Placement | None]) -> dict[int, Placement]:
+        """What is wanted of numbers that stand beside sizes and are none: that of all cores, as a sum over the batch."""
+        unknown = any(None in (self.d.elements(node.out(port)) or ()) for port in range(len(node.outputs or ())))
+        return {i: REPLICATE for i, s in enumerate(inputs) if unknown and isinstance(s, Partial)}
 
     def _divides_by_rows(self, node: Node) -> bool:
         """Whether a node divides numbers of the model by numbers of rows, which need not make whole numbers."""
@@ -265,28 +283,9 @@ _OF_SIZES = _ARITHMETIC | _PUT_TOGETHER | ops.reducing("prod") | ops.SHAPED_ANEW
 """Ops that compute sizes of others."""
 
 
-def _is_size(placement: Placement | None) -> bool:
-    return isinstance(placement, Sized) or placement == Entries("shape")
-
-
 def _of_entries(inputs: Sequence[Placement | None]) -> bool:
     """Whether operands are sizes of entries, and numbers that are the same everywhere."""
     return Entries("shape") in inputs and all(s == Entries("shape") or isinstance(s, Replicate | Sized) for s in inputs)
-
-
-def join_two(a: Placement, b: Placement) -> Placement | None:
-    """What holds values of both placements; None where only a replicated one does."""
-    if a == b:
-        return a
-    if isinstance(a, Replicate):
-        a, b = b, a
-    if isinstance(b, Replicate) and isinstance(a, Shard | Partial):
-        return (
-            a.plain() if isinstance(a, Shard) else a
-        )  # numbers that are the same everywhere mean rows of the whole batch
-    if isinstance(a, Shard) and isinstance(b, Shard) and a.plain() == b.plain():
-        return a.plain()
-    return REPLICATE
 
 
 def shard_of(dims: Sequence[Known], axis: int) -> Shard | None:

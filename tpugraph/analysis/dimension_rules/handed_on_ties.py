@@ -62,6 +62,7 @@ def _identity_n(d: Dimensions, node: Node) -> None:
 def _merge(d: Dimensions, node: Node) -> None:
     """The values that meet have one shape; what comes from the end of a loop's body is tied when the body was seen.
 
+    A body may end in what is made of nothing that is carried, as of zeros: it is seen before the loop then.
     Where constants alone decide a branch, the value is that of the branch which is taken, as in the gradient of a diagonal.
     """
     ready = [t for t in node.inputs if t.node.op not in ops.NEXT_ITERATION]
@@ -81,6 +82,9 @@ def _merge(d: Dimensions, node: Node) -> None:
     else:
         d.fresh(out)
     d.set(node.out(1), ())
+    for tensor in node.inputs:
+        if tensor.node.op in ops.NEXT_ITERATION:
+            d.tie(d.dims(out), d._dims.get(tensor))
     ends = [t.node.inputs[0].node for t in node.inputs if t.node.op in ops.NEXT_ITERATION]
     hands_shape_on = any(end.op in ops.SHAPE_OF for end in ends)  # which stays what it is in a loop
     for tensor in ready:

@@ -161,8 +161,8 @@ def without_rows(p: Placing, node: Node, inputs: list[Placement], data: Sequence
         return Verdict([REPLICATE] * count, wants, why="reads whole values")
     together = next(s for s in linear if s.issuperset(kept))
     for i in together:
-        if i not in kept and i not in wants and not p.is_zero(node.inputs[i]):
-            wants[i] = SHARE
+        if i not in kept and not p.is_zero(node.inputs[i]):
+            wants[i] = SHARE  # of a number of rows, too: that of all cores is added once
     return Verdict([SUM] * count, wants, why="linear in a part of a sum")
 
 
