@@ -36,7 +36,7 @@ from tpugraph.analysis.evidence.readings import Step
 from tpugraph.analysis.placements import Partial, Shard
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device, must_be_host
-from tpugraph.analysis.sizes import ROWS, Poly, Unknown, add, divide, follows_batch, times
+from tpugraph.analysis.sizes import ROWS, Poly, Unknown, add, divide, follows_batch, known, through, times
 from tpugraph.analysis.step import SecondTrace
 from tpugraph.analysis.write_order import Writes
 from tpugraph.ir import Graph, Tensor
@@ -75,6 +75,18 @@ def test_sizes_that_are_tied_are_found_together() -> None:
     relations.tie(other, ROWS)
     assert follows_batch(one)
     assert not follows_batch(Unknown(4))
+
+
+def test_what_is_computed_is_no_other_size_of_its_value() -> None:
+    relations = size_relations.Relations(3, 12)
+    half, by = Unknown(1), Unknown(2, "written")
+    relations.quotient(half, ROWS, by)
+    assert not relations.may_be_one(half, Unknown(1, "written"))
+    relations.literal_factors()
+    relations.propagate()
+    assert known(half) == through((3, 1), (12, 6))
+    assert not relations.may_be_one(half, 1)
+    assert relations.may_be_one(Unknown(3, "written"), ROWS)
 
 
 def test_sizes_that_are_broadcast_together_are_tied_but_for_ones() -> None:

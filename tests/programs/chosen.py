@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, after, batch, column, dense, floats, minimise, program, state, tf1, variable, whole
+from .parts import adam, after, batch, column, dense, floats, minimise, program, sgd, state, tf1, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -138,3 +138,31 @@ def product_of_sparse_rows(rows: int) -> Any:
     places = tf.where(tf.nn.relu(x) > 0)
     sparse = tf.SparseTensor(places, tf.gather_nd(x, places), tf.shape(x, out_type=tf.int64))
     return minimise(mean(tf.square(tf.sparse.sparse_dense_matmul(sparse, variable("k", 5, 2)))))
+
+
+_COUNTS: dict[str, Any] = {
+    "five_at_most": lambda n: tf.minimum(n, 5),
+    "seven_at_least": lambda n: tf.minimum(tf.maximum(n // 2, 7), n),
+    "half_but_five_at_most": lambda n: tf.minimum(tf.maximum(n // 2, 1), 5),
+    "all_but_seven": lambda n: tf.maximum(n - 7, 1),
+    "fewer_of_more": lambda n: tf.minimum(tf.maximum(19 - n, 1), n),
+}
+_TAKEN: dict[str, Any] = {
+    "largest": lambda e, k: mean(tf.nn.top_k(e, k)[0]),
+    "first": lambda e, k: mean(e[:k]) + 0.1 * mean(e),
+    "divided": lambda e, k: total(e) / tf.cast(k, tf.float32),
+}
+
+
+@program(
+    variants={
+        f"{taken}_{count}_of_{rows}": {"rows": rows, "count": count, "taken": taken}
+        for taken in _TAKEN
+        for count in _COUNTS
+        for rows in (3, 4)
+    }
+)
+def up_to_a_number(rows: int, count: str, taken: str) -> Any:
+    """As many rows as the larger or the smaller of two numbers says, which of all rows may be the other one than of a core's."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=False)
+    return minimise(_TAKEN[taken](tf.square(column(x, 5) - y), _COUNTS[count](tf.shape(x)[0])), sgd(0.02))

@@ -77,3 +77,24 @@ def rows_up_to_a_capacity(rows: int, share: int = 1) -> Any:
     taken = gates * tf.cast(tf.cumsum(gates, 0, exclusive=True) < float(share * rows), tf.float32)
     made = tf.einsum("ne,nd,edf->nf", taken, x, variable("experts", 2, 5, 3))
     return minimise(mean(tf.square(tf.tanh(made) - 1.0)))
+
+
+@program(
+    variants={
+        "": {},
+        "three_rows": {"rows": 3},
+        "one_row": {"rows": 1},
+        "two_rows": {"rows": 2, "doubtful": True},
+        "closed": {"rows": 3, "drop_remainder": True},
+    }
+)
+def experts_that_choose_rows(rows: int, drop_remainder: bool = False) -> Any:
+    """Each expert takes half of the rows, and one row at least: of three rows that is one, of twelve it is six."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=drop_remainder)
+    gates, count = tf.nn.softmax(x @ variable("gate", 5, 3)), tf.shape(x)[0]
+    best, places = tf.nn.top_k(tf.transpose(gates), tf.maximum(count // 2, 1))
+    slots = tf.one_hot(places, count)
+    sent = tf.matmul(slots, tf.tile(x[None], [3, 1, 1]))
+    made = tf.tanh(tf.matmul(sent, variable("experts", 3, 5, 4)))
+    back = total(tf.matmul(slots * best[:, :, None], made, transpose_a=True), 0)
+    return minimise(mean(tf.square(column(back, 4) - y)))

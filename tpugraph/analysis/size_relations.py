@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from fractions import Fraction
 
-from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, add, at, divide, follows_batch, known, poly, term, times
+from tpugraph.analysis.sizes import (
+    Known,
+    Poly,
+    Size,
+    Unknown,
+    add,
+    are_alike,
+    at,
+    divide,
+    follows_batch,
+    is_written,
+    known,
+    term,
+    through,
+    times,
+)  # fmt: skip
 
 Computation = Callable[[Sequence[int]], int]
 """What a graph computes of some numbers."""
+_STATED = ("product", "sum", "window", "broadcast")  # all other relations compute a size of some
 
 
 class Relations:
@@ -24,6 +39,7 @@ class Relations:
         ones: dimensions of size 1 that were broadcast together.
         ties: each pair of sizes that was found to be one, with the node or the evidence that says so.
         presumed: numbers taken for numbers of the model as sizes of the batch are computed with them, or with what they make.
+        pending: the relations that are not settled: their kind, both sides, and the place.
         beside_open: each size that depends on data with one that it meets and that does not, and the node where they meet.
     """
 
@@ -38,7 +54,7 @@ class Relations:
         self.beside_open: list[tuple[Size, Size, object]] = []
         self.presumed: dict[Unknown, None] = {}
         self._presuming = False
-        self._pending: list[tuple[str | Computation, list[Size], list[Size], object]] = []
+        self.pending: list[tuple[str | Computation, list[Size], list[Size], object]] = []
 
     def at(self, size: Size) -> int:
         """The value in the traced graph."""
@@ -77,6 +93,12 @@ class Relations:
             self.ties.append((a, b, self.place))
             self.settled += 1
         return None
+
+    def may_be_one(self, a: Size, b: Size) -> bool:
+        """Whether two sizes of one value may be one: what is computed, as half of the rows is, is what that makes of it."""
+        if known(a) is not None and known(b) is not None:
+            return known(a) == known(b)
+        return self._computed().isdisjoint(size.root() for size in (a, b) if isinstance(size, Unknown))
 
     def _agree(self, a: Known, b: Known) -> None:
         if a != b:
@@ -118,12 +140,12 @@ class Relations:
 
     def literal_factors(self) -> None:
         """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
-        made = [left[0] for kind, left, _, _ in self._pending if kind not in ("product", "sum", "window", "broadcast")]
-        computed = {size.root() for size in made if isinstance(size, Unknown)}
-        for kind, _, right, _ in self._pending:
-            if kind == "quotient" and follows_batch(right[0]) and known(right[1]) is None:
-                self._presume(right[1])
-        for kind, left, right, _ in self._pending:
+        computed = self._computed()
+        for kind, _, right, _ in self.pending:
+            for size in filter(is_written, right) if kind not in _STATED and any(map(follows_batch, right)) else ():
+                if kind == "quotient" or size.value % self.rows:
+                    self._presume(size)
+        for kind, left, right, _ in self.pending:
             if kind not in ("product", "sum"):
                 continue
             for whole, parts in ((left, right), (right, left)):
@@ -133,11 +155,18 @@ class Relations:
                 if any(p.root() in computed for p in opened):
                     continue
                 if known(whole[0]) is not None:
-                    if len(opened) != 2 or (kind == "sum" and _alike(*opened)):
+                    if len(opened) != 2 or (kind == "sum" and are_alike(*opened)):
                         continue
                     opened = [p for p in opened if p.origin is not None]
+                elif kind == "sum" and is_written(whole[0]) and not any(map(is_written, opened)):
+                    opened = [whole[0]]  # it is what a number of rows is taken from
                 if len(opened) == 1 and (kind == "product" or opened[0].value % self.rows or self.rows == 1):
                     self._presume(opened[0])
+
+    def _computed(self) -> set[Unknown]:
+        """The unknowns that are computed of others, as a share of them that is rounded, and follow when these are found."""
+        made = (left[0] for kind, left, _, _ in self.pending if kind not in _STATED)
+        return {size.root() for size in made if isinstance(size, Unknown)}
 
     def _presume(self, size: Size) -> None:
         self._presuming = True
@@ -149,7 +178,7 @@ class Relations:
         Args:
             among: those that may be; if None, only where each part is a whole batch, of as many rows as the addends say.
         """
-        for kind, left, right, _ in self._pending:
+        for kind, left, right, _ in self.pending:
             for whole, parts in ((left, right), (right, left)) if kind == "sum" else ():
                 value = known(whole[0]) if len(whole) == 1 else None
                 if not isinstance(value, Poly) or len(parts) < 2 or any(known(p) is not None for p in parts):
@@ -163,31 +192,17 @@ class Relations:
                     for part in parts:
                         self.tie(part, share)
 
-    def outermost(self) -> None:
-        """The first unknown factor of a multiple of the rows that may follow the batch does, and the others do not."""
-        for kind, left, right, _ in self._pending:
-            for whole, parts in ((left, right), (right, left)) if kind == "product" else ():
-                value = known(whole[0]) if len(whole) == 1 else None
-                opened = [p for p in parts if known(p) is None and self.at(p) > 0]
-                fits = [p for p in opened if self.at(p) % self.rows == 0]
-                settled = all(isinstance(known(p), int) for p in parts if p not in opened)
-                if not isinstance(value, Poly) or value.c[0] or len(value.c) != 2 or not fits or not settled:
-                    continue
-                for part in opened:
-                    self.tie(part, Poly((0, self.at(part) // self.rows)) if part is fits[0] else self.at(part))
-                break
-
     def _relate(self, kind: str | Computation, left: Sequence[Size], right: Sequence[Size]) -> None:
         relation = (kind, list(left), list(right), self.place)
         if not self._settle(*relation):
-            self._pending.append(relation)
+            self.pending.append(relation)
 
     def propagate(self) -> None:
         """Let relations settle their last unknowns until none can."""
         place = self.place
         while True:
             before = self.settled
-            self._pending = [relation for relation in self._pending if not self._settle(*relation)]
+            self.pending = [relation for relation in self.pending if not self._settle(*relation)]
             if self.settled == before:
                 self.place, self._presuming = place, False
                 return
@@ -206,11 +221,9 @@ class Relations:
         unknown = [s for s in (*left, *right) if known(s) is None]
         if len(unknown) > 1:
             return self._no_batch(found, unknown) if kind == "product" else self._settle_alike(found, unknown)
-        combine = times if kind == "product" else add
-        sides = [combine(*(f for f in side if f is not None)) for side in found]
+        sides = [(times if kind == "product" else add)(*(f for f in side if f is not None)) for side in found]
         if not unknown:
-            if sides[0] != sides[1]:
-                self.conflicts.append((place, sides[0], sides[1]))
+            self._agree(*sides)
             return True
         here, there = (sides[0], sides[1]) if any(f is None for f in found[0]) else (sides[1], sides[0])
         value = divide(there, here) if kind == "product" else add(there, times(here, -1))
@@ -237,14 +250,13 @@ class Relations:
                 self.tie(out, share)
             return True
         if found is not None and divisor is not None:
-            made = self._through(*(at(found, n) // at(divisor, n) for n in (self.rows, self.whole)))
-            self.tie(out, made)
+            self.tie(out, through(*((n, at(found, n) // at(divisor, n)) for n in (self.rows, self.whole))))
             return True
         exact = self.at(out) * self.at(by) == self.at(size)
-        if exact and quotient is not None and divisor is not None:
-            self.tie(size, times(quotient, divisor))
-            return True
-        return False
+        if not exact or quotient is None or divisor is None:
+            return False
+        self.tie(size, times(quotient, divisor))
+        return True
 
     def _settle_computed(self, computation: Computation, out: Size, sizes: list[Size]) -> bool:
         found = [size for size in map(known, sizes) if size is not None]
@@ -252,15 +264,8 @@ class Relations:
             return False
         here, there = (computation([at(size, rows) for size in found]) for rows in (self.rows, self.whole))
         if self.whole != self.rows or not any(isinstance(size, Poly) for size in found):
-            self.tie(out, self._through(here, there))
+            self.tie(out, through((self.rows, here), (self.whole, there)))
         return True
-
-    def _through(self, here: int, there: int) -> Known:
-        """A size of one value on a core and another for all rows: the line through both, exact for these two."""
-        if here == there:
-            return here
-        slope = Fraction(there - here, self.whole - self.rows)
-        return poly((here - slope * self.rows, slope))
 
     def _no_batch(self, found: list[list[Known | None]], unknown: list[Size]) -> bool:
         """A product without batch on one side leaves none on the other."""
@@ -288,11 +293,6 @@ class Relations:
                 self.tie(part, 1)
             return True
         return False
-
-
-def _alike(one: Unknown, other: Unknown) -> bool:
-    """Whether two unknowns have one value, and both are written in constants of the graph: they may be halves of the rows."""
-    return one.value == other.value and all(isinstance(size.root().origin, tuple) for size in (one, other))
 
 
 def values(sizes: Iterable[Size], relations: Relations) -> tuple[int, ...]:

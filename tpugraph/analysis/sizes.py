@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from typing import TypeGuard
 
 Number = int | Fraction
 
@@ -159,3 +160,22 @@ def depends_on_data(size: Size | None) -> bool:
 def at(size: Known, rows: int) -> int:
     """The number of a size where a batch has so many rows."""
     return size.at(rows) if isinstance(size, Poly) else size
+
+
+def is_written(size: Size) -> TypeGuard[Unknown]:
+    """Whether nothing is found of a number that is written in the graph, or in a static shape."""
+    return isinstance(size, Unknown) and known(size) is None and size.root().origin is not None
+
+
+def are_alike(one: Unknown, other: Unknown) -> bool:
+    """Whether two unknowns have one value, and both are written in constants of the graph: they may be halves of the rows."""
+    return one.value == other.value and all(isinstance(size.root().origin, tuple) for size in (one, other))
+
+
+def through(one: tuple[int, int], other: tuple[int, int]) -> Known:
+    """A size of one value for some rows and another for others: the line through both, exact for these two."""
+    (rows, here), (whole, there) = one, other
+    if here == there:
+        return here
+    slope = Fraction(there - here, whole - rows)
+    return poly((here - slope * rows, slope))

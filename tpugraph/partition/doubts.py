@@ -80,6 +80,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_counters(placing, count)
     refuse_met_numbers(placing, count)
     refuse_coincident_shapes(placing, count)
+    _refuse_computed(placing)
 
 
 def _refuse_contradicted(placing: Placing) -> None:
@@ -91,6 +92,18 @@ def _refuse_contradicted(placing: Placing) -> None:
         if d.constants.opened or (node.outputs and not node.out().dtype.floating):
             what = f"a number is {one} by what it is computed of, and {other} by what reads it"
             raise one_row.refusal(what, node, placing.graph.source, d.rows)
+
+
+def _refuse_computed(placing: Placing) -> None:
+    """Refuse a number that is another one of all rows by what it is computed of than by what reads it: half of three may be."""
+    d = placing.d
+    for node, one, other in d.sizes.conflicts:
+        if isinstance(node, Node) and node.outputs and not node.out().dtype.floating and d.elements(node.out()):
+            raise ConversionError(
+                f"'{node.name}' ({node.op}) is {one} by what it is computed of, and {other} by what reads it, where b is the rows "
+                f"of a batch: of the {d.rows} rows of a core's batch both are one number", node=node, origin=placing.graph.source,
+                fix="write the graph with another number of rows a core, of which the two differ",
+            )  # fmt: skip
 
 
 def _refuse_one_row(placing: Placing) -> None:

@@ -11,6 +11,7 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import constant_at
 from tpugraph.analysis.dimension_facts import Formula
 from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.size_relations import Computation
 from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ops.arithmetic import truncated_quotient
@@ -107,15 +108,23 @@ def _floored(d: Dimensions, x: Size, y: Size) -> Size | None:
 
 
 def _largest(d: Dimensions, x: Size, y: Size) -> Size | None:
-    if d.sizes.at(x) < 0 or d.sizes.at(y) < 0:
-        return None  # only the data tell which it is
-    return x if d.sizes.at(x) >= d.sizes.at(y) else y
+    return _one_of(d, x, y, max)
 
 
 def _smallest(d: Dimensions, x: Size, y: Size) -> Size | None:
-    if d.sizes.at(x) < 0 or d.sizes.at(y) < 0:
-        return None
-    return x if d.sizes.at(x) <= d.sizes.at(y) else y
+    return _one_of(d, x, y, min)
+
+
+def _one_of(d: Dimensions, x: Size, y: Size, choice: Computation) -> Size | None:
+    """The larger or the smaller of two sizes: which of them that is may be another of the rows of all cores."""
+    found = [d.sizes.at(x), d.sizes.at(y)]
+    if min(found) < 0:
+        return None  # only the data tell which it is
+    if d.sizes.whole == d.sizes.rows or (isinstance(x, int) and isinstance(y, int)):
+        return x if choice(found) == found[0] else y
+    out = Unknown(choice(found))
+    d.sizes.computed(out, [x, y], choice)
+    return out
 
 
 def _remainder(d: Dimensions, x: Size, y: Size) -> Size | None:

@@ -138,10 +138,11 @@ def takes_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
     bounds = d.elements(node.inputs[2])
     from_start = bool(int(node.attr("begin_mask", 0)) >> place & 1) or (begin is not None and begin[place] == 0)
     to_end = bool(int(node.attr("end_mask", 0)) >> place & 1)
+    bound = bounds[place] if bounds is not None else None
     if not to_end and end is not None and end[place] >= 0 and end[place] == d.sizes.at(size):
-        to_end = True
-    if not to_end and bounds is not None and bounds[place] is not None and not isinstance(size, int):
-        to_end = d.sizes.at(bounds[place]) == d.sizes.at(size)  # type: ignore[arg-type]
+        to_end = bound is None or d.sizes.may_be_one(bound, size)
+    if not to_end and bound is not None and not isinstance(size, int):
+        to_end = d.sizes.at(bound) == d.sizes.at(size) and d.sizes.may_be_one(bound, size)
     return from_start and to_end and step is not None and step[place] == 1
 
 
@@ -294,6 +295,7 @@ def _grad_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
     begin, end, step = d.elements(node.inputs[1]), d.elements(node.inputs[2]), d.numbers(node.inputs[3])
     from_start = bool(int(node.attr("begin_mask", 0)) >> place & 1) or bool(begin and begin[place] == 0)
     to_end = bool(int(node.attr("end_mask", 0)) >> place & 1)
-    if not to_end and end is not None and end[place] is not None:
-        to_end = d.sizes.at(end[place]) == d.sizes.at(size)  # type: ignore[arg-type]
+    bound = end[place] if end is not None else None
+    if not to_end and bound is not None:
+        to_end = d.sizes.at(bound) == d.sizes.at(size) and d.sizes.may_be_one(bound, size)
     return from_start and to_end and bool(step and step[place] == 1)

@@ -215,5 +215,14 @@ def _is_of_rows(size: Known) -> bool:
 
 def outermost(d: Dimensions) -> None:
     """Of unknown factors of a number of elements that follows the batch, the first one that can be the rows is."""
-    if d.rows > 1:
-        d.sizes.outermost()
+    for kind, left, right, _ in d.sizes.pending if d.rows > 1 else ():
+        for whole, parts in ((left, right), (right, left)) if kind == "product" else ():
+            value = known(whole[0]) if len(whole) == 1 else None
+            opened = [p for p in parts if known(p) is None and d.sizes.at(p) > 0]
+            fits = [p for p in opened if d.sizes.at(p) % d.rows == 0]
+            settled = all(isinstance(known(p), int) for p in parts if p not in opened)
+            if not isinstance(value, Poly) or value.c[0] or len(value.c) != 2 or not fits or not settled:
+                continue
+            for part in opened:
+                d.sizes.tie(part, Poly((0, d.sizes.at(part) // d.rows)) if part is fits[0] else d.sizes.at(part))
+            break
