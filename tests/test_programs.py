@@ -310,6 +310,7 @@ def test_what_xla_refuses_is_unsupported_and_any_other_error_a_crash() -> None:
     [
         ("marked_rows_behind_all", "in a way that has no form in StableHLO: 'boolean_mask/Where'"),
         ("metrics_of_the_best_in_step_precision_2", "XLA has no all-reduce of float64: 'CrossReplicaSum'"),
+        ("as_long_as_the_longest_size", "the compiler for cpu refuses the step"),
         ("loop_longest", "nothing says how often it runs at most: 'while/LoopCond (LoopCond)'"),
     ],
 )

@@ -20,6 +20,7 @@ from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
 from tpugraph.support.errors import ConversionError, RolesError
 from tpugraph.tpu import program
+from tpugraph.xla.jax_client import CompilerRefusal
 from tpugraph.xla.stablehlo import Refused
 
 from .parts import STEPS, Program, tf1
@@ -276,7 +277,7 @@ def check(
         return Verdict("invalid", fault)
     try:
         found = run_on_cores(graph(), steps, cores, options, session or {})
-    except (Refused, UnboundedLoop) as error:
+    except (Refused, CompilerRefusal, UnboundedLoop) as error:
         return Verdict("unsupported", f"{error.fault}: '{error.node}'")
     except (RolesError, ConversionError) as error:
         return Verdict("refused", _line(error))

@@ -94,7 +94,11 @@ def options(num_replicas: int, devices: list[Any]) -> Any:
     return made
 
 
-class TooLarge(RunError):
+class CompilerRefusal(RunError):
+    """A compiler of XLA does not take the step, which was lowered."""
+
+
+class TooLarge(CompilerRefusal):
     """A step that needs more memory than a core has.
 
     Attributes:
@@ -118,7 +122,7 @@ def _bytes(text: str) -> int:
     return int(float(text.rstrip("KMGT")) * 1024 ** ("KMGT".find(text[-1]) + 1))
 
 
-def refused(error: Exception, target: str) -> RunError:
+def refused(error: Exception, target: str) -> CompilerRefusal:
     """The compiler's complaint as an error that names the node it is about, where it says so."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -128,7 +132,7 @@ def refused(error: Exception, target: str) -> RunError:
     if full:
         return TooLarge(target, full.group(1) or "its tensors", _bytes(full.group(2)), _bytes(full.group(3)), node)
     first = lines[0][:300] if lines else type(error).__name__
-    return RunError(f"the compiler for {target} refuses the step: {first}", node=node)
+    return CompilerRefusal(f"the compiler for {target} refuses the step: {first}", node=node)
 
 
 _OP_NAME = re.compile(r'op_name="([^";]+)')
