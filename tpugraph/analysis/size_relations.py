@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tpugraph.analysis.sizes import (
     Known,
@@ -172,26 +172,6 @@ class Relations:
         self._presuming = True
         self.tie(size, self.at(size))
 
-    def even_parts(self, among: Container[Size] | None = None) -> None:
-        """Unknown addends of one value that make up a size of the batch are equal parts of it.
-
-        Args:
-            among: those that may be; if None, only where each part is a whole batch, of as many rows as the addends say.
-        """
-        for kind, left, right, _ in self.pending:
-            for whole, parts in ((left, right), (right, left)) if kind == "sum" else ():
-                value = known(whole[0]) if len(whole) == 1 else None
-                if not isinstance(value, Poly) or len(parts) < 2 or any(known(p) is not None for p in parts):
-                    continue
-                share = divide(value, len(parts))
-                if among is None and (share != Poly((0, 1)) or self.at(parts[0]) != self.rows):
-                    continue
-                if among is not None and any(isinstance(p, Unknown) and p.root() not in among for p in parts):
-                    continue
-                if len({self.at(p) for p in parts}) == 1 and isinstance(share, Poly):
-                    for part in parts:
-                        self.tie(part, share)
-
     def _relate(self, kind: str | Computation, left: Sequence[Size], right: Sequence[Size]) -> None:
         relation = (kind, list(left), list(right), self.place)
         if not self._settle(*relation):
@@ -261,11 +241,28 @@ class Relations:
     def _settle_computed(self, computation: Computation, out: Size, sizes: list[Size]) -> bool:
         found = [size for size in map(known, sizes) if size is not None]
         if len(found) < len(sizes):
-            return False
+            return computation in (max, min) and self._settle_chosen(computation, out, sizes)
         here, there = (computation([at(size, rows) for size in found]) for rows in (self.rows, self.whole))
         if self.whole != self.rows or not any(isinstance(size, Poly) for size in found):
             self.tie(out, through((self.rows, here), (self.whole, there)))
         return True
+
+    def _settle_chosen(self, choice: Computation, out: Size, sizes: list[Size]) -> bool:
+        """The larger or the smaller of two sizes is known, and is not the one of them that is: it is the other."""
+        made, opened = known(out), [size for size in sizes if known(size) is None]
+        others = [known(size) for size in sizes if size is not opened[0]]
+        if made is None or len(others) != 1 or others[0] is None:
+            return False
+        for rows in (self.rows, self.whole):
+            if at(others[0], rows) == at(made, rows) or choice([at(made, rows), at(others[0], rows)]) != at(made, rows):
+                return False
+        self.tie(opened[0], made)
+        return True
+
+    def is_computed_of_rows(self, size: Unknown) -> bool:
+        """Whether a size waits for all that it is computed of, a part of which follows the batch."""
+        computed = (relation for relation in self.pending if relation[0] not in _STATED)
+        return any(left[0] is size and any(map(follows_batch, right)) for _, left, right, _ in computed)
 
     def _no_batch(self, found: list[list[Known | None]], unknown: list[Size]) -> bool:
         """A product without batch on one side leaves none on the other."""

@@ -176,7 +176,7 @@ def _divisions(d: Dimensions) -> Iterator[tuple[Node, Unknown]]:
     for node in d.order:
         elements = d.elements(node.inputs[1]) if node.op in ops.DIVISIONS and len(node.inputs) == 2 else None
         divisor = unsettled(elements[0]) if elements and len(elements) == 1 else None
-        if divisor is not None and divisor.value >= 1:
+        if divisor is not None and divisor.value >= 1 and not d.sizes.is_computed_of_rows(divisor):
             yield node, divisor
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
@@ -10,7 +11,7 @@ from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import final, leading_to_loss, root, unsettled
 from tpugraph.analysis.size_relations import values
-from tpugraph.analysis.sizes import ROWS, Known, Poly, Size, follows_batch, known, times
+from tpugraph.analysis.sizes import ROWS, Known, Poly, Size, Unknown, divide, follows_batch, known, times
 
 
 def regrouped(d: Dimensions) -> None:
@@ -175,7 +176,7 @@ def literal_factors(d: Dimensions) -> None:
 
 def joined_batches(d: Dimensions) -> None:
     """Parts of as many rows as the batch has that make up as many batches as there are parts are a batch each."""
-    d.sizes.even_parts()
+    _even_parts(d)
 
 
 def even_parts(d: Dimensions) -> None:
@@ -185,7 +186,29 @@ def even_parts(d: Dimensions) -> None:
     """
     forward = leading_to_loss(d)
     constants = (t for t in d._elements if t.node.op in ops.CONSTANTS and (t.node in forward or not forward))
-    d.sizes.even_parts(among={root(size) for t in constants for size in d._elements[t] or () if size is not None})
+    _even_parts(d, among={root(size) for t in constants for size in d._elements[t] or () if size is not None})
+
+
+def _even_parts(d: Dimensions, among: Container[Size] | None = None) -> None:
+    """Unknown addends of one value that make up a size of the batch are equal parts of it.
+
+    Args:
+        d: the dimensions.
+        among: those that may be; if None, only where each part is a whole batch, of as many rows as the addends say.
+    """
+    for kind, left, right, _ in d.sizes.pending:
+        for whole, parts in ((left, right), (right, left)) if kind == "sum" else ():
+            value = known(whole[0]) if len(whole) == 1 else None
+            if not isinstance(value, Poly) or len(parts) < 2 or any(known(p) is not None for p in parts):
+                continue
+            share = divide(value, len(parts))
+            if among is None and (share != ROWS or d.sizes.at(parts[0]) != d.rows):
+                continue
+            if among is not None and any(isinstance(p, Unknown) and p.root() not in among for p in parts):
+                continue
+            if len({d.sizes.at(p) for p in parts}) == 1 and isinstance(share, Poly):
+                for part in parts:
+                    d.sizes.tie(part, share)
 
 
 def beside_left_open(d: Dimensions) -> None:
