@@ -276,3 +276,17 @@ def numbers_that_are_put_beside_the_row(rows: int) -> Any:
     flat = tf.reshape(tf.einsum("btc,ck->btk", x, variable("w", 5, 3)), [-1])
     places = tf.range(rows)[:, None] * 12 + tf.range(4)[None] * 3 + kinds
     return minimise(mean(tf.square(tf.gather(flat, places) - 0.5)))
+
+
+_CENTRED: dict[str, Callable[[int, Any, Any], Any]] = {
+    "divided": lambda n, p, y: total(p * y) - total(p) * total(y) / n + 0.1 * total(p * p),
+    "multiplied": lambda n, p, y: (n * total(p * y) - total(p) * total(y)) / tf.sqrt(total(p * p) + 1.0),
+    "by_the_square": lambda n, p, y: total(tf.square(p - y)) / n - 0.5 * tf.square(total(p - y)) / (n * n),
+}
+
+
+@program(rows=1, doubtful=True, variants={name: {"made": made} for name, made in _CENTRED.items()})
+def products_of_sums_and_the_row(rows: int, made: Callable[[int, Any, Any], Any]) -> Any:
+    """What a covariance is made of: of one row, the 1 may be the row, its square, or a number of the model."""
+    x, y = batch(rows, floats(5), floats(seed=1))
+    return minimise(made(rows, tf.tanh(column(x, 5)), y), sgd(0.02))

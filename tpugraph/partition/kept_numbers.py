@@ -14,6 +14,7 @@ from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import ROWS, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.partition.doubted_numbers import Doubted, doubted_numbers, is_model, one_over_rows
+from tpugraph.partition.ones_in_doubt import scaled_by_one
 from tpugraph.partition.two_readings import constant_behind, follows_flag
 
 _SURE = 2
@@ -33,15 +34,19 @@ def kept_numbers(placing: Placing) -> list[str]:
             kept.setdefault(doubted.number, {})[doubted.node.name] = None
         for node, formula in _one_less(placing):
             less.setdefault(formula, {})[node.name] = None
+    if d.rows == 1:
+        kept[1] = dict.fromkeys(scaled_by_one(placing))
     made = [
         (f"{number:g}", ",".join(names), follows_flag(",".join(names), number, d.rows))
         for number, names in kept.items()
+        if names
     ]
     for formula, names in less.items():
         flag = ",".join(f"{name}={formula}" for name in names)
         made.append((f"what is {formula}", ",".join(names), f"--batch_constants={flag}"))
+    rows = f"{d.rows} rows" if d.rows > 1 else "one row"
     return [
-        f"the loss is computed with {number}, which a core's batch of {d.rows} rows may have made of these: read as a number of "
+        f"the loss is computed with {number}, which a core's batch of {rows} may have made of these: read as a number of "
         f"the model; {flag} if it counts rows, --literals={names} if it does not"
         for number, names, flag in made
     ] + _counted_pairs(placing)

@@ -13,7 +13,7 @@ from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss, root
 from tpugraph.analysis.placements import Partial, Replicate
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import follows_batch, known
+from tpugraph.analysis.sizes import ROWS, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached
 from tpugraph.partition.numbers_met import are_shares
@@ -34,7 +34,7 @@ def refuse_ones(placing: Placing) -> None:
         return
     for found in (_parts_of_tables, _counted):
         refuse_first(placing, map(_told, found(placing)), ("is the number of rows", "is not"))
-    for found, likely in ((_quotients, ""), (_products, ""), (_differences, "1/")):
+    for found, likely in ((_quotients, ""), (_squares, ""), (_products, ""), (_differences, "1/")):
         refuse_first(placing, map(_told, found(placing)), ("is made of the rows", "is not"), 1, likely)
 
 
@@ -150,6 +150,39 @@ def _quotients(placing: Placing) -> Iterator[tuple[Node, str, str]]:
             yield node, name, "divides a value of the whole batch by"
         elif _is_fixed(placing, node.inputs[0]):
             yield node, name, "divides what has a place for each row, whatever the input is, by"
+
+
+def _squares(placing: Placing) -> Iterator[tuple[Node, str, str]]:
+    """Values of the whole batch that are no sums any more, as the square of one, divided by the row: that may be its square."""
+    made_of_rows, forward, d = _made_of_rows(placing), leading_to_loss(placing.d), placing.d
+    for node in placing.verdicts:
+        if (
+            node.op not in ops.DIVISIONS
+            or node not in forward
+            or not isinstance(placing.made(node.inputs[0]), Replicate)
+        ):
+            continue
+        behind = constant_behind(node.inputs[1])
+        of_user = behind.op in ops.CONSTANTS and behind.made_by is None and not d.constants.is_named(behind.name)
+        if (
+            not of_user
+            or behind.name in d.constants.shape_of
+            or not _holds_whole(placing, node.inputs[0], made_of_rows)
+        ):
+            continue
+        if any(size is not None and known(size) == ROWS for size in d.elements(node.inputs[1]) or ()):
+            yield node, behind.name, "divides what is no sum over the batch any more by"
+
+
+def scaled_by_one(placing: Placing) -> Iterator[str]:
+    """The constants, by name, that are 1 and multiply values of the whole batch which the loss is made of: they may be the row."""
+    made_of_rows, forward = _made_of_rows(placing), leading_to_loss(placing.d)
+    for node in placing.verdicts:
+        if node.op in ops.SCALINGS and node in forward and node.out().dtype.floating:
+            for number, other in (node.inputs, node.inputs[::-1]):
+                behind = constant_behind(number)
+                if is_open_one(placing.d, behind) and _holds_whole(placing, other, made_of_rows):
+                    yield behind.name
 
 
 def _differences(placing: Placing) -> Iterator[tuple[Node, str, str]]:
