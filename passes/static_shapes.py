@@ -14,6 +14,7 @@ from tpugraph.ir import Graph, Node, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.builder import Builder
 from tpugraph.partition.shape_folding import fold
+from tpugraph.partition.unread import ends_of, remove_unread
 from tpugraph.tpu.pipeline import Pass
 
 
@@ -31,8 +32,21 @@ class StaticShapes(Pass):
         shapes.infer(graph)
         while shapes.tell_lookups(graph) + carried_shapes.tell(graph):
             shapes.infer(graph)
+        ends = ends_of(graph)
         shape_of = fold(graph)
+        _remove_unread(graph, ends)
         graph.keep(ClosedShapes(tuple(closed), shape_of, ones))
+
+
+def _remove_unread(graph: Graph, ends: frozenset[Node]) -> None:
+    """Remove what was there for its shape alone, as a loss of which only gradients are read: no loop would hold it."""
+    roles = graph.roles
+    if roles is None:
+        return
+    wanted = {*roles.roots, *roles.variables, *(graph.tensor(value).node.name for value in roles.values.values())}
+    wanted |= {f.name for found in (roles.summaries, roles.metrics, roles.updates, roles.inputs) for f in found}
+    unread = [node for node in graph if not node.consumers() and node not in ends and node.name not in wanted]
+    remove_unread(graph, unread, keep=ends | {graph[name] for name in wanted if name in graph})
 
 
 # --------------------------------------------------------------------------- the batch dimension

@@ -1,4 +1,4 @@
-"""Two networks with an optimizer each."""
+"""Two networks with an optimizer each, and rows that are moved against the loss."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, batch, column, dense, floats, program, sgd, tf1, variable
+from .parts import adam, batch, column, dense, floats, minimise, program, sgd, tf1, variable, whole
 from .statistics import fused
 
 mean = tf.reduce_mean
@@ -149,3 +149,20 @@ def multi_task(rows: int) -> Any:
     tf1.summary.scalar("loss", one)
     with tf.control_dependencies(trains):
         return one + other, tf1.assign_add(tf1.train.get_or_create_global_step(), 1).op
+
+
+@program(variants={"": {}, "open": {"whole_batches": False}})
+def worst_step_in_a_box(rows: int, whole_batches: bool = True) -> Any:
+    """Rows are moved against a divergence of which only the gradient is read, and the shape of what it is made of."""
+    x, y = batch(rows, floats(5), whole(4, seed=1), drop_remainder=whole_batches)
+    w = variable("w", 5, 4)
+
+    def away(moved: Any) -> Any:
+        apart = tf.nn.log_softmax(tf.tanh(x) @ w) - tf.nn.log_softmax(tf.tanh(moved) @ w)
+        return tf.reduce_sum(tf.nn.softmax(tf.tanh(x) @ w) * apart)
+
+    step = tf.gradients(away(near := x + 0.01), near)[0]
+    moved = tf.stop_gradient(tf.clip_by_value(near + 0.5 * step, x - 0.2, x + 0.2))
+    logits = tf.tanh(x) @ w
+    fit = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+    return minimise(fit + 0.1 * away(moved))
