@@ -219,3 +219,15 @@ def rows_in_one_list_with_positives(rows: int, kind: Any) -> Any:
     x, c = batch(rows, floats(5), whole(3, seed=1))
     counts = tf.cast(tf.stack([tf.cast(tf.shape(x)[0], kind), total(tf.cast(c, kind))]), tf.float32)
     return minimise(mean(tf.square(x @ variable("w", 5, 1) - counts[1] / counts[0])))
+
+
+@program(rows=3, variants={"": {}, "open": {"drop_remainder": False}})
+def seen_ids_counted_after_the_step(rows: int, drop_remainder: bool = True) -> Any:
+    """What is added waits for the step, and nothing else of the update does: TensorFlow leaves out waits that an operand has."""
+    x, y, ids = batch(rows, floats(3), floats(seed=1), whole(6, seed=2), drop_remainder=drop_remainder)
+    seen = state("seen", 6)
+    often = tf.gather(tf.identity(seen), ids)
+    h = tf.gather(variable("table", 6), ids) + total(x * variable("w", 3), 1) / (1.0 + often)
+    loss, train = minimise(mean(tf.square(h - y)))
+    with tf.control_dependencies([train]):
+        return loss, tf1.scatter_add(seen, ids, tf.ones_like(y)).op

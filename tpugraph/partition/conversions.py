@@ -151,7 +151,7 @@ class Conversions:
                 return self._wider(tensor, placement, level)
             if tensor.node.op in ops.RANGES:
                 rows = placement.inner * self.placing.d.rows * self.count
-                return c.constant(np.arange(rows), tensor.dtype, tensor, name=f"{tensor.node.name}/of_all_cores")
+                return c.instead(tensor, np.arange(rows), name=f"{tensor.node.name}/of_all_cores")
             plain = self.numbered(source, placement)
             size = (tensor.dtype.size or 4) * int(np.prod([d or 1 for d in tensor.shape or ()])) * self.count
             self.gathered[str(tensor)] = (
@@ -251,7 +251,7 @@ class Conversions:
         shape = [int(d or 0) for d in tensor.shape or ()]
         shape[rows.axis] *= self.count
         value = np.full(shape, constant(tensor.node).ravel()[0])
-        return self.collectives.constant(value, tensor.dtype, tensor, name=f"{tensor.node.name}/of_all_cores")
+        return self.collectives.instead(tensor, value, name=f"{tensor.node.name}/of_all_cores")
 
     def numbered(self, source: Tensor, rows: Shard) -> Tensor:
         """Numbers of this core's rows as those of the whole batch."""
