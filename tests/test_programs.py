@@ -170,6 +170,8 @@ rows=2 open=0 sizes=33 by_target.72 sort.13
 rows=4 open=0 sizes=44 map_rows.86-2 fold.64 map_rows.16 centre.93-2 einsum.83
 rows=4 open=1 sizes=55 pairs.32 unstack.28 einsum.5 map_rows.3
 rows=4 open=0 sizes=33 by_target.90 pick.6 map_rows.15
+rows=3 open=1 sizes=34 dense.46 sort.69
+rows=4 open=0 sizes=35 by_target.87 halves.2
 """
 """Compositions of ops that campaigns found wrong once, simplified."""
 

@@ -26,7 +26,7 @@ from tpugraph.analysis.dimension_rules import (
     state_ties,
     window_ties,
 )
-from tpugraph.analysis.evidence import counters, divisors, factored_pairs, reshapes, summed, whole_shapes
+from tpugraph.analysis.evidence import counters, divisors, factored_pairs, presumed, reshapes, summed, whole_shapes
 from tpugraph.analysis.placement_rules import (
     block_placements,
     container_placements,
@@ -41,7 +41,7 @@ from tpugraph.analysis.placement_rules import (
     sparse_placements,
 )
 from tpugraph.analysis.placements import REPLICATE, Held, Partial, Placement, Shard, Sized
-from tpugraph.analysis.sizes import ROWS, follows_batch, known
+from tpugraph.analysis.sizes import ROWS, Unknown, follows_batch, known
 from tpugraph.ir import Graph
 
 FED = """
@@ -255,6 +255,19 @@ def test_the_product_of_two_sizes_follows_the_batch_with_them() -> None:
     d.sizes.propagate()
     assert str(known(cells)) == "6*b"
     assert size_arithmetic.product(d, [2, 3]) == 6
+
+
+def test_a_number_that_rows_are_divided_by_is_the_models_and_what_their_halves_make_is_not() -> None:
+    d = found_dimensions(read(""))
+    by, half, whole = Unknown(2, ("by", 0)), Unknown(d.rows // 2), Unknown(d.rows, ("whole", 0))
+    d.sizes.quotient(half, ROWS, by)
+    d.sizes.sum([whole], [half, half])
+    d.sizes.product([Unknown(3 * d.rows)], [whole, ROWS])
+    presumed.literal_factors(d)
+    assert (known(by), known(whole)) == (2, None)
+    d.sizes.propagate()
+    assert str(known(half)) == "1/2*b"
+    assert known(whole) == ROWS
 
 
 def test_rows_are_found_behind_the_linear_ops_after_a_sum() -> None:

@@ -10,11 +10,9 @@ from tpugraph.analysis.sizes import (
     Size,
     Unknown,
     add,
-    are_alike,
     at,
     divide,
     follows_batch,
-    is_written,
     known,
     term,
     through,
@@ -23,7 +21,8 @@ from tpugraph.analysis.sizes import (
 
 Computation = Callable[[Sequence[int]], int]
 """What a graph computes of some numbers."""
-_STATED = ("product", "sum", "window", "broadcast")  # all other relations compute a size of some
+STATED = ("product", "sum", "window", "broadcast")
+"""Relations that say what is; all others compute a size of some."""
 
 
 class Relations:
@@ -98,7 +97,7 @@ class Relations:
         """Whether two sizes of one value may be one: what is computed, as half of the rows is, is what that makes of it."""
         if known(a) is not None and known(b) is not None:
             return known(a) == known(b)
-        return self._computed().isdisjoint(size.root() for size in (a, b) if isinstance(size, Unknown))
+        return self.computed_sizes().isdisjoint(size.root() for size in (a, b) if isinstance(size, Unknown))
 
     def _agree(self, a: Known, b: Known) -> None:
         if a != b:
@@ -138,37 +137,13 @@ class Relations:
         self.ones.append(list(parts))
         self._relate("broadcast", [out], parts)  # all are 1: one of them may be a batch of one row
 
-    def literal_factors(self) -> None:
-        """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
-        computed = self._computed()
-        for kind, _, right, _ in self.pending:
-            for size in filter(is_written, right) if kind not in _STATED and any(map(follows_batch, right)) else ():
-                if kind == "quotient" or size.value % self.rows:
-                    self._presume(size)
-        for kind, left, right, _ in self.pending:
-            if kind not in ("product", "sum"):
-                continue
-            for whole, parts in ((left, right), (right, left)):
-                if len(whole) != 1 or not any(follows_batch(s) for s in (*whole, *parts)):
-                    continue
-                opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
-                if any(p.root() in computed for p in opened):
-                    continue
-                if known(whole[0]) is not None:
-                    if len(opened) != 2 or (kind == "sum" and are_alike(*opened)):
-                        continue
-                    opened = [p for p in opened if p.origin is not None]
-                elif kind == "sum" and is_written(whole[0]) and not any(map(is_written, opened)):
-                    opened = [whole[0]]  # it is what a number of rows is taken from
-                if len(opened) == 1 and (kind == "product" or opened[0].value % self.rows or self.rows == 1):
-                    self._presume(opened[0])
-
-    def _computed(self) -> set[Unknown]:
+    def computed_sizes(self) -> set[Unknown]:
         """The unknowns that are computed of others, as a share of them that is rounded, and follow when these are found."""
-        made = (left[0] for kind, left, _, _ in self.pending if kind not in _STATED)
+        made = (left[0] for kind, left, _, _ in self.pending if kind not in STATED)
         return {size.root() for size in made if isinstance(size, Unknown)}
 
-    def _presume(self, size: Size) -> None:
+    def presume(self, size: Size) -> None:
+        """Take a number for one of the model, and what it makes with it, as sizes of the batch are computed with it."""
         self._presuming = True
         self.tie(size, self.at(size))
 
@@ -261,7 +236,7 @@ class Relations:
 
     def is_computed_of_rows(self, size: Unknown) -> bool:
         """Whether a size waits for all that it is computed of, a part of which follows the batch."""
-        computed = (relation for relation in self.pending if relation[0] not in _STATED)
+        computed = (relation for relation in self.pending if relation[0] not in STATED)
         return any(left[0] is size and any(map(follows_batch, right)) for _, left, right, _ in computed)
 
     def _no_batch(self, found: list[list[Known | None]], unknown: list[Size]) -> bool:

@@ -33,6 +33,7 @@ from tpugraph.analysis.evidence.divisors import (
 from tpugraph.analysis.evidence.factored_pairs import factored
 from tpugraph.analysis.evidence.loops_over_rows import counted_down, loop_limits
 from tpugraph.analysis.evidence.pairs_of_rows import columns_of_pairs, crossed, picked_by_number, tables_by_place
+from tpugraph.analysis.evidence.presumed import literal_factors
 from tpugraph.analysis.evidence.reciprocals import (
     Factor,
     MadeNumber,
@@ -49,7 +50,6 @@ from tpugraph.analysis.evidence.reshapes import (
     even_parts,
     joined_batches,
     kept_apart,
-    literal_factors,
     outermost,
     regrouped,
     taken_to_end,

@@ -169,11 +169,6 @@ def taken_to_end(d: Dimensions) -> None:
                 d.sizes.sum([whole], bounds)
 
 
-def literal_factors(d: Dimensions) -> None:
-    """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
-    d.sizes.literal_factors()
-
-
 def joined_batches(d: Dimensions) -> None:
     """Parts of as many rows as the batch has that make up as many batches as there are parts are a batch each."""
     _even_parts(d)

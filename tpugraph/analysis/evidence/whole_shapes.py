@@ -8,6 +8,7 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.presumed import literal_factors
 from tpugraph.analysis.evidence.summed import leading_to_loss, root, unsettled
 from tpugraph.analysis.sizes import Unknown, follows_batch, known
 from tpugraph.ir import Node, Tensor
@@ -35,7 +36,7 @@ def shapes_taken_apart(d: Dimensions) -> None:
 
 
 def _vectors(d: Dimensions) -> list[tuple[Tensor, Elements]]:
-    """The constants that may be shapes.
+    """The constants that may be shapes, beside those of which it is known whose shape they are.
 
     A number that only stands beside others in a shape that a reshape waits for is looked at when the reshape has told what it is.
     """
@@ -44,6 +45,7 @@ def _vectors(d: Dimensions) -> list[tuple[Tensor, Elements]]:
         (tensor, elements)
         for tensor, elements in d._elements.items()
         if tensor.node.op in ops.CONSTANTS and tensor.shape and elements and any(unsettled(e) for e in elements)
+        and tensor.node.name not in d.constants.shape_of
         and not _names_dimensions(tensor.node) and not _bounds_no_batch(d, tensor.node) and not _repeats(tensor.node)
         and not (len(elements) == 1 and unsettled(elements[0]) in waiting and _put_together(tensor.node))
     ]  # fmt: skip
@@ -73,7 +75,7 @@ def _compute(d: Dimensions) -> None:
     while d.sizes.settled != before:
         before = d.sizes.settled
         d.sizes.propagate()
-        d.sizes.literal_factors()
+        literal_factors(d)
 
 
 def _values(d: Dimensions, elements: Elements) -> tuple[int, ...]:

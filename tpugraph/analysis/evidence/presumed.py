@@ -1,0 +1,52 @@
+"""Numbers that are presumed to be of the model, as sizes of the batch are computed with them and nothing else says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.size_relations import STATED, Relations
+from tpugraph.analysis.sizes import Size, Unknown, are_alike, follows_batch, is_written, known
+
+
+def literal_factors(d: Dimensions) -> None:
+    """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
+    sizes = d.sizes
+    computed = _made_of(sizes, sizes.computed_sizes())
+    for kind, _, right, _ in sizes.pending:
+        for size in filter(is_written, right) if kind not in STATED and any(map(follows_batch, right)) else ():
+            if kind == "quotient" or size.value % d.rows:
+                sizes.presume(size)
+    for kind, whole, parts in _stated(sizes):
+        opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
+        if not any(map(follows_batch, (whole, *parts))) or any(p.root() in computed for p in opened):
+            continue
+        if known(whole) is not None:
+            if len(opened) != 2 or (kind == "sum" and are_alike(*opened)):
+                continue
+            opened = [p for p in opened if p.origin is not None]
+        elif kind == "sum" and is_written(whole) and not any(map(is_written, opened)):
+            opened = [whole]  # it is what a number of rows is taken from
+        if len(opened) == 1 and (kind == "product" or opened[0].value % d.rows or d.rows == 1):
+            sizes.presume(opened[0])
+
+
+def _stated(sizes: Relations) -> Iterator[tuple[str, Size, Sequence[Size]]]:
+    """The sums and products that are not settled: the kind, the whole, and its parts."""
+    for kind, left, right, _ in sizes.pending:
+        for whole, parts in ((left, right), (right, left)) if kind in ("product", "sum") else ():
+            if len(whole) == 1:
+                yield str(kind), whole[0], parts
+
+
+def _made_of(sizes: Relations, parts: set[Unknown]) -> set[Unknown]:
+    """Some unknowns with all that are sums or products of them, as halves of the rows that are put together again."""
+    made, before = set(parts), -1
+    open_wholes = [(whole.root(), of) for _, whole, of in _stated(sizes) if isinstance(whole, Unknown)]
+    while len(made) != before:
+        before = len(made)
+        made |= {whole for whole, of in open_wholes if any(isinstance(p, Unknown) and p.root() in made for p in of)}
+    return made
+
+
+__all__ = ["literal_factors"]
