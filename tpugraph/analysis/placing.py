@@ -189,7 +189,7 @@ class Placing:
         real = bool(node.outputs) and node.out().dtype.floating  # a number, and no size: that of all cores counts
         if sizes is not False and not real and node.op in _OF_SIZES and _of_entries(inputs):
             return Verdict([Entries("shape")] * count, why="a size of entries")
-        whole = node.op in ops.SHAPE_OF and all(isinstance(s, Replicate) for s in inputs)
+        whole = all(isinstance(s, Replicate) for s in inputs)
         if sizes and whole and any(map(depends_on_data, self.d.elements(node.out()) or ())):
             return Verdict([REPLICATE] * count, why="the size of what all cores hold, of which data tell a part")
         if sizes is not None and node.op not in ops.BROADCAST_AXES and (sizes or any(map(is_size, inputs))):

@@ -129,6 +129,8 @@ def _spread(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if _is_of_all(p, node.inputs[1], inputs[1]) and not isinstance(source, Shard):
         return _same_in_every_row(source, 0, None)
     if isinstance(source, Shard):
+        if node.op in ops.TILES and None in (p.d.elements(node.inputs[1]) or ()):
+            return p.everywhere(node, inputs, "repeats rows as often as data say, which is one number for all cores")
         if dims[source.axis] == out[source.axis + lead]:
             return moved(p, node, inputs, source.axis + lead)
         times_over = divide(out[source.axis + lead], dims[source.axis])
