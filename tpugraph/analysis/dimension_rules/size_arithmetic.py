@@ -62,7 +62,7 @@ def difference(d: Dimensions, x: Size, y: Size) -> Size:
     if isinstance(x, int) and isinstance(y, int):
         return x - y
     out = _made_of(d.sizes.at(x) - d.sizes.at(y), (x, y))
-    d.sizes.sum([x], [out, y])
+    d.sizes.sum([out, y], [x])
     return out
 
 

@@ -17,7 +17,7 @@ def literal_factors(d: Dimensions) -> None:
         for size in filter(is_written, right) if kind not in STATED and any(map(follows_batch, right)) else ():
             if kind == "quotient" or size.value % d.rows:
                 sizes.presume(size)
-    for kind, whole, parts in _stated(sizes):
+    for kind, whole, parts, given in _stated(sizes):
         opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
         if not any(map(follows_batch, (whole, *parts))) or any(p.root() in computed for p in opened):
             continue
@@ -25,24 +25,24 @@ def literal_factors(d: Dimensions) -> None:
             if len(opened) != 2 or (kind == "sum" and are_alike(*opened)):
                 continue
             opened = [p for p in opened if p.origin is not None]
-        elif kind == "sum" and is_written(whole) and not any(map(is_written, opened)):
-            opened = [whole]  # it is what a number of rows is taken from
+        elif kind == "sum" and given and is_written(whole) and not any(map(is_written, opened)):
+            opened = [whole]  # a number of rows is taken from it
         if len(opened) == 1 and (kind == "product" or opened[0].value % d.rows or d.rows == 1):
             sizes.presume(opened[0])
 
 
-def _stated(sizes: Relations) -> Iterator[tuple[str, Size, Sequence[Size]]]:
-    """The sums and products that are not settled: the kind, the whole, and its parts."""
+def _stated(sizes: Relations) -> Iterator[tuple[str, Size, Sequence[Size], bool]]:
+    """The sums and products that are not settled: kind, whole, and parts, and whether it is a part that they make, not the whole."""
     for kind, left, right, _ in sizes.pending:
-        for whole, parts in ((left, right), (right, left)) if kind in ("product", "sum") else ():
+        for whole, parts, given in ((left, right, False), (right, left, True)) if kind in ("product", "sum") else ():
             if len(whole) == 1:
-                yield str(kind), whole[0], parts
+                yield str(kind), whole[0], parts, given
 
 
 def _made_of(sizes: Relations, parts: set[Unknown]) -> set[Unknown]:
     """Some unknowns with all that are sums or products of them, as halves of the rows that are put together again."""
     made, before = set(parts), -1
-    open_wholes = [(whole.root(), of) for _, whole, of in _stated(sizes) if isinstance(whole, Unknown)]
+    open_wholes = [(whole.root(), of) for _, whole, of, _ in _stated(sizes) if isinstance(whole, Unknown)]
     while len(made) != before:
         before = len(made)
         made |= {whole for whole, of in open_wholes if any(isinstance(p, Unknown) and p.root() in made for p in of)}
