@@ -172,6 +172,7 @@ rows=4 open=1 sizes=55 pairs.32 unstack.28 einsum.5 map_rows.3
 rows=4 open=0 sizes=33 by_target.90 pick.6 map_rows.15
 rows=3 open=1 sizes=34 dense.46 sort.69
 rows=4 open=0 sizes=35 by_target.87 halves.2
+rows=2 open=0 sizes=22 reduce.40 unstack.84 by_target.85-1 unstack.74 halves.67
 """
 """Compositions of ops that campaigns found wrong once, simplified."""
 

@@ -203,11 +203,7 @@ def _not_made_of(d: Dimensions, node: Node, shapes: list[tuple[Node, Dims | None
     if len(alike) > 1:
         made, forward = d.graph.descendants([node], data_only=True), leading_to_loss(d)
         here = node in forward
-        shapes = [
-            (source, dims)
-            for source, dims in shapes
-            if source not in made and (dims is None or source in forward or not here)
-        ]
+        shapes = [(source, dims) for source, dims in shapes if source not in made and (source in forward or not here)]
     return [dims for _, dims in shapes]
 
 
