@@ -82,7 +82,7 @@ def test_what_is_computed_is_no_other_size_of_its_value() -> None:
     half, by = Unknown(1), Unknown(2, "written")
     relations.quotient(half, ROWS, by)
     assert not relations.may_be_one(half, Unknown(1, "written"))
-    relations.literal_factors()
+    relations.presume(by)
     relations.propagate()
     assert known(half) == through((3, 1), (12, 6))
     assert not relations.may_be_one(half, 1)

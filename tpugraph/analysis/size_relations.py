@@ -95,6 +95,8 @@ class Relations:
 
     def may_be_one(self, a: Size, b: Size) -> bool:
         """Whether two sizes of one value may be one: what is computed, as half of the rows is, is what that makes of it."""
+        if self.at(a) != self.at(b):
+            return False
         if known(a) is not None and known(b) is not None:
             return known(a) == known(b)
         return self.computed_sizes().isdisjoint(size.root() for size in (a, b) if isinstance(size, Unknown))

@@ -107,16 +107,12 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
         return
     groups, left_over = _groups(d, before, after)
     rows = [s for side in left_over for s in side if not isinstance(known(s), int)]
-    if groups and d.ones and rows and not (left_over[0] and summed):  # any of these may be the rows
-        if not certain:
+    may_be_rows = d.ones and rows and not (left_over[0] and summed)  # any of these
+    computed = not d.ones and any(known(s) is None for s in rows)  # a 1, as half of three rows is
+    if groups and (may_be_rows or computed):
+        if may_be_rows and not certain:
             d.doubtful.append(Doubt(*groups[-1], among=after, left_open=left_open))
         groups[-1] = (groups[-1][0] + left_over[0], groups[-1][1] + left_over[1])
-        left_over = ((), ())
-    if groups and not d.ones and any(known(s) is None for side in left_over for s in side):
-        groups[-1] = (
-            groups[-1][0] + left_over[0],
-            groups[-1][1] + left_over[1],
-        )  # a 1 is computed, as half of three rows is
         left_over = ((), ())
     if d.ones and [d.sizes.at(s) for s in before] != [d.sizes.at(s) for s in after]:
         joined = _with_rows_between(d, groups)

@@ -142,7 +142,7 @@ def takes_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
     if not to_end and end is not None and end[place] >= 0 and end[place] == d.sizes.at(size):
         to_end = bound is None or d.sizes.may_be_one(bound, size)
     if not to_end and bound is not None and not isinstance(size, int):
-        to_end = d.sizes.at(bound) == d.sizes.at(size) and d.sizes.may_be_one(bound, size)
+        to_end = d.sizes.may_be_one(bound, size)
     return from_start and to_end and step is not None and step[place] == 1
 
 
@@ -296,6 +296,5 @@ def _grad_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
     from_start = bool(int(node.attr("begin_mask", 0)) >> place & 1) or bool(begin and begin[place] == 0)
     to_end = bool(int(node.attr("end_mask", 0)) >> place & 1)
     bound = end[place] if end is not None else None
-    if not to_end and bound is not None:
-        to_end = d.sizes.at(bound) == d.sizes.at(size) and d.sizes.may_be_one(bound, size)
+    to_end = to_end or (bound is not None and d.sizes.may_be_one(bound, size))
     return from_start and to_end and bool(step and step[place] == 1)
