@@ -262,3 +262,13 @@ def as_many_columns_as_rows_less_one(rows: int) -> Any:
     h -= tf.reduce_mean(h, 0)
     covariance = tf.matmul(h, h, transpose_a=True) / (tf.cast(tf.shape(x)[0], tf.float32) - 1.0)
     return minimise(tf.reduce_sum(tf.square(covariance)) / 3 + tf.reduce_mean(tf.square(tf.reduce_sum(h, 1) - y)))
+
+
+@program(variants={"": {}, "two_rows": {"rows": 2}, "as_many_features": {"features": 3}}, rows=3, doubtful=True)
+def largest_eigenvalue_over_rows(rows: int, features: int = 2) -> Any:
+    """Of what all rows make together, divided by Python's number of rows, which may be that of the features."""
+    h = tf.tanh(batch(rows, floats(5)) @ variable("w", 5, features))
+    products, v = tf.matmul(h, h, transpose_a=True), tf.ones([features, 1])
+    for _ in range(2):
+        v = tf.nn.l2_normalize(products @ v, 0)
+    return minimise(tf.reduce_sum(v * (products @ v)) / rows)

@@ -57,6 +57,7 @@ def _as_many(placing: Placing) -> Iterator[Doubted]:
     d, forward, graph = placing.d, leading_to_loss(placing.d), placing.graph
     numbers, alone = doubted_numbers(d)
     of_input, of_step = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True), _of_step(placing)
+    of_all = _of_all(placing, forward)
     for node in placing.verdicts:
         stepping = any(t.node in of_step and t.node not in of_input for t in node.inputs)
         if node.op not in ops.ELEMENTWISE or not (stepping or _is_of_loss(node, forward)):
@@ -65,7 +66,8 @@ def _as_many(placing: Placing) -> Iterator[Doubted]:
         may_count = _may_count_steps if stepping else _may_count_rows
         for doubted in filter(None, (numbers.get(t) or one_over_rows(d, t) for t in node.inputs if others)):
             of_user = doubted.node.made_by is None  # what a pass made is no number of the user's graph
-            if of_user and may_count(d, node, doubted) and not any(is_model(d, t, doubted) for t in others):
+            features = any(is_model(d, t, doubted) and t.node not in of_all for t in others)
+            if of_user and may_count(d, node, doubted) and not features:
                 yield doubted
 
 
@@ -112,7 +114,7 @@ def _of_step(placing: Placing) -> Mapping[Node, None]:
 def _one_less(placing: Placing) -> Iterator[tuple[Node, str]]:
     """The divisors that are one less than the rows, or its square, of what all rows of the batch make together."""
     d, forward = placing.d, leading_to_loss(placing.d)
-    of_all = placing.graph.descendants([node for node in forward if _joins_rows(placing, node)], data_only=True)
+    of_all = _of_all(placing, forward)
     formulas = {(d.rows - 1) ** 2: "(rows-1)*(rows-1)", d.rows - 1: "rows-1"}
     for node in forward:
         if node.op not in ops.DIVISIONS or node not in placing.verdicts or node.inputs[0].node not in of_all:
@@ -126,6 +128,11 @@ def _one_less(placing: Placing) -> Iterator[tuple[Node, str]]:
         ):
             continue
         yield by, formulas[int(number)]
+
+
+def _of_all(placing: Placing, forward: Mapping[Node, None]) -> Mapping[Node, None]:
+    """What all rows of the batch make together, and what is made of that."""
+    return placing.graph.descendants([node for node in forward if _joins_rows(placing, node)], data_only=True)
 
 
 def _joins_rows(placing: Placing, node: Node) -> bool:
