@@ -40,13 +40,10 @@ class StaticShapes(Pass):
 
 def _remove_unread(graph: Graph, ends: frozenset[Node]) -> None:
     """Remove what was there for its shape alone, as a loss of which only gradients are read: no loop would hold it."""
-    roles = graph.roles
-    if roles is None:
+    if graph.roles is None:
         return
-    wanted = {*roles.roots, *roles.variables, *(graph.tensor(value).node.name for value in roles.values.values())}
-    wanted |= {f.name for found in (roles.summaries, roles.metrics, roles.updates, roles.inputs) for f in found}
-    unread = [node for node in graph if not node.consumers() and node not in ends and node.name not in wanted]
-    remove_unread(graph, unread, keep=ends | {graph[name] for name in wanted if name in graph})
+    keep = ends | {graph[name] for name in graph.roles.kept if name in graph}
+    remove_unread(graph, [node for node in graph if not node.consumers()], keep=keep)
 
 
 # --------------------------------------------------------------------------- the batch dimension

@@ -154,9 +154,8 @@ def join_two(a: Placement, b: Placement) -> Placement | None:
     if isinstance(a, Replicate):
         a, b = b, a
     if isinstance(b, Replicate) and isinstance(a, Shard | Partial):
-        return (
-            a.plain() if isinstance(a, Shard) else a
-        )  # numbers that are the same everywhere mean rows of the whole batch
+        # numbers that are the same everywhere mean rows of the whole batch
+        return a.plain() if isinstance(a, Shard) else a
     if isinstance(a, Shard) and isinstance(b, Shard) and a.plain() == b.plain():
         return a.plain()
     return REPLICATE

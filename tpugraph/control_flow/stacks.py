@@ -47,9 +47,7 @@ def _replace_known(graph: Graph, stack: Node) -> bool:
             continue
         kind = node.attr("elem_type")
         make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
-        here = make.add(
-            "Identity", [node.inputs[0]], (), name="here", T=_INT32
-        ).node  # runs where the loop or branch does
+        here = make.add("Identity", [node.inputs[0]], (), name="here", T=_INT32).node  # runs where the pop did
         value = np.asarray(held, kind.name)
         graph.retype(node, "Const", inputs=[], attrs={"dtype": kind, "value": value}, outputs=[(kind, value.shape)])
         graph.add_control(node, here)

@@ -156,19 +156,13 @@ def _squares(placing: Placing) -> Iterator[tuple[Node, str, str]]:
     """Values of the whole batch that are no sums any more, as the square of one, divided by the row: that may be its square."""
     made_of_rows, forward, d = _made_of_rows(placing), leading_to_loss(placing.d), placing.d
     for node in placing.verdicts:
-        if (
-            node.op not in ops.DIVISIONS
-            or node not in forward
-            or not isinstance(placing.made(node.inputs[0]), Replicate)
-        ):
+        if node.op not in ops.DIVISIONS or node not in forward:
             continue
-        behind = constant_behind(node.inputs[1])
+        whole, behind = node.inputs[0], constant_behind(node.inputs[1])
         of_user = behind.op in ops.CONSTANTS and behind.made_by is None and not d.constants.is_named(behind.name)
-        if (
-            not of_user
-            or behind.name in d.constants.shape_of
-            or not _holds_whole(placing, node.inputs[0], made_of_rows)
-        ):
+        if not of_user or behind.name in d.constants.shape_of:
+            continue
+        if not isinstance(placing.made(whole), Replicate) or not _holds_whole(placing, whole, made_of_rows):
             continue
         if any(size is not None and known(size) == ROWS for size in d.elements(node.inputs[1]) or ()):
             yield node, behind.name, "divides what is no sum over the batch any more by"

@@ -86,6 +86,13 @@ class Roles:
         return list(dict.fromkeys(name.partition(":")[0] for name in named if name))
 
     @property
+    def kept(self) -> set[str]:
+        """Names of the nodes that a step is run for, reads, updates or watches: they stay, whatever reads them."""
+        found = (self.summaries, self.metrics, self.updates, self.inputs)
+        values = (value.partition(":")[0] for value in self.values.values())
+        return {*self.roots, *self.variables, *values, *(one.name for ones in found for one in ones)}
+
+    @property
     def trained(self) -> list[str]:
         """Names of the trained variables."""
         return [variable.name for variable in self.variables.values() if variable.trained]

@@ -62,10 +62,7 @@ def _pivot(graph: Graph, side: Side, near: Node) -> Node:
 
 def _remove(graph: Graph, doomed: Iterable[Node]) -> list[Node]:
     """Remove nodes, and what only they needed; returns all of them."""
-    roles = graph.roles
-    wanted = {*roles.roots, *roles.variables, *(graph.tensor(v).node.name for v in roles.values.values())}
-    wanted |= {f.name for found in (roles.summaries, roles.metrics, roles.updates, roles.inputs) for f in found}
-    removed = list(doomed)
+    wanted, removed = graph.roles.kept, list(doomed)
     producers = [p for node in removed for p in node.producers()]
     graph.remove_all(removed)
     while producers:

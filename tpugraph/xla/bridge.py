@@ -52,9 +52,8 @@ def export(
     """
     from tensorflow.python.eager import context
 
-    fatal = sized.fatal()
-    if fatal is not None:
-        raise _without_form(graph, sized.behind(fatal))
+    if sized.fatal is not None:
+        raise _without_form(graph, sized.behind(sized.fatal))
     specs = [tf.TensorSpec(t.shape, tf.as_dtype(t.dtype.name)) for t in arguments]
     with context.eager_mode(), tf.device("/device:CPU:0"), _registered(graph, function) as name:
         zeros = {like: _zeros(*like) for like in set(variables)}

@@ -14,6 +14,10 @@ class DataSized:
 
     Args:
         graph: the cluster alone, its shapes known.
+
+    Attributes:
+        fatal: a node at which the bridge ends the process, by name: it appends values whose size the data decide to such as have a
+            fixed one; None where there is none.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -22,16 +26,8 @@ class DataSized:
             for node in graph
             if node.op not in ops.CONTAINERS | ops.CONTROL_FLOW and _opens(node)
         }
-
-        self._fatal = [
-            node.name
-            for node in graph.of_type(*ops.CONCATS)
-            if self.behind(node.name) != node.name and _begins_static(node)
-        ]
-
-    def fatal(self) -> str | None:
-        """A node at which the bridge ends the process: it appends values whose size the data decide to such as have a fixed one."""
-        return next(iter(self._fatal), None)
+        joined = (n.name for n in graph.of_type(*ops.CONCATS) if self.behind(n.name) != n.name and _begins_static(n))
+        self.fatal = next(joined, None)
 
     def behind(self, name: str) -> str:
         """The first node that decides the size of a node's operands; the node itself where none is known to."""
