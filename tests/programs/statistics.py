@@ -254,6 +254,25 @@ def batch_as_a_series(
     return minimise(mean(tf.square(h - 0.5)) + mean(tf.square(column(x, 3) - y)))
 
 
+POOLS = {"mean": tf.nn.avg_pool1d, "largest": tf.nn.max_pool1d}
+SPANS: dict[str, dict[str, Any]] = {
+    "": {},
+    "two_steps": {"step": 2},
+    "open": {"drop_remainder": False},
+    "two_rows": {"rows": 2},
+}
+
+
+@program(
+    variants={f"{of}{span and '_'}{span}": {"of": of, **options} for of in POOLS for span, options in SPANS.items()},
+    rows=3,
+)
+def pooled_rows(rows: int, of: str, step: int = 1, drop_remainder: bool = True) -> Any:
+    """The means, or the largest, of neighbouring rows that a layer made: the gradient of each window goes to rows of other cores."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=drop_remainder)
+    return minimise(mean(tf.square(POOLS[of](column(x, 5)[None, :, None] - y[None, :, None], 3, step, "SAME"))))
+
+
 @program(rows=3, doubtful=True)
 def as_many_columns_as_rows_less_one(rows: int) -> Any:
     """The covariance of an open batch is divided by one row less than there are, which is below as many columns as rows."""

@@ -162,17 +162,6 @@ def _bias_add_grad(d: Dimensions, node: Node) -> None:
     d.set(node.out(), None if not dims else (dims[axis],))
 
 
-@rule("AvgPoolGrad AvgPool3DGrad")
-def _avg_pool_grad(d: Dimensions, node: Node) -> None:
-    out = node.out()
-    sizes, grad = d.elements(node.inputs[0]), d.dims(node.inputs[1])
-    if sizes is not None and None not in sizes:
-        d.set(out, sizes)  # type: ignore[arg-type]
-    dims = d.fresh(out)
-    if dims and grad:
-        d.sizes.tie(dims[0], grad[0])
-
-
 @rule("Sum Mean Max Min Prod All Any EuclideanNorm ArgMax ArgMin")
 def _reduction(d: Dimensions, node: Node) -> None:
     source, out = node.inputs[0], node.out()

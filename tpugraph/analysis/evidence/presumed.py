@@ -10,9 +10,13 @@ from tpugraph.analysis.sizes import Size, Unknown, are_alike, follows_batch, is_
 
 
 def literal_factors(d: Dimensions) -> None:
-    """A constant that a size of the batch is computed with is a number of the model, where nothing else says."""
+    """A constant that a size of the batch is computed with is a number of the model, where nothing else says.
+
+    What a reshape makes of computed numbers is none of these: that is said once they are known.
+    """
     sizes = d.sizes
     computed = _made_of(sizes, sizes.computed_sizes())
+    waiting = {size.root() for size in d.waiting} if d.postponed else set()
     for kind, _, right, _ in sizes.pending:
         for size in filter(is_written, right) if kind not in STATED and any(map(follows_batch, right)) else ():
             if kind == "quotient" or size.value % d.rows:
@@ -27,7 +31,9 @@ def literal_factors(d: Dimensions) -> None:
             opened = [p for p in opened if p.origin is not None]
         elif kind == "sum" and given and is_written(whole) and not any(map(is_written, opened)):
             opened = [whole]  # a number of rows is taken from it
-        if len(opened) == 1 and (kind == "product" or opened[0].value % d.rows or d.rows == 1):
+        if len(opened) != 1 or opened[0].root() in waiting:
+            continue
+        if kind == "product" or opened[0].value % d.rows or d.rows == 1:
             sizes.presume(opened[0])
 
 

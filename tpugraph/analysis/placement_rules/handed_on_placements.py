@@ -67,15 +67,6 @@ def _bias_add_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return without_rows(p, node, inputs, [0], (frozenset({0}),))
 
 
-@rule("AvgPoolGrad AvgPool3DGrad")
-def _avg_pool_grad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return (
-        Verdict([inputs[1]], why="row by row")
-        if isinstance(inputs[1], Shard) or holds_entries(inputs[1])
-        else without_rows(p, node, inputs, [1], (frozenset({1}),))
-    )
-
-
 @rule("Select")
 def _select(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     condition = inputs[0]
