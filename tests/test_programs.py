@@ -114,6 +114,7 @@ loss=top_k
 rows=4 second=waves loss=triplets units=1
 second=map_rows loss=pairs_of_two
 second=waves loss=pairs_of_two
+first=regrouped loss=sorted
 second=loop_fixed third=dilated
 first=map_rows third=dilated
 second=loop_max third=dilated open=True

@@ -10,7 +10,7 @@ from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.presumed import literal_factors
 from tpugraph.analysis.evidence.summed import leading_to_loss, root, unsettled
-from tpugraph.analysis.sizes import Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
 from tpugraph.ir import Node, Tensor
 
 
@@ -54,9 +54,14 @@ def _vectors(d: Dimensions) -> list[tuple[Tensor, Elements]]:
 def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool = False) -> None:
     """Tie vectors to the tensors with a batch that have such shapes; if it is to be sure, where no other tensor has one."""
     shapes, opened = _shapes(d) if vectors else {}, _OpenShapes(d)
+    alike: dict[tuple[Size, ...], list[Node]] = {}  # vectors of the same sizes
+    for tensor, elements in vectors:
+        alike.setdefault(_roots(elements), []).append(tensor.node)
     for tensor, elements in vectors:
         of_that_size = shapes.get(_values(d, elements), [])
-        found = _not_made_of(d, tensor.node, of_that_size) if sure else [dims for _, dims in of_that_size]
+        found = [dims for _, dims in of_that_size]
+        if sure:
+            found = _not_made_of(d, alike.get(_roots(elements), [tensor.node]), of_that_size)
         if found and (None not in found or (not sure and _taken_apart(tensor) and not opened.has(tensor, elements))):
             _tie(d, tensor, elements, found)
             if None in found and d.constants.choice(tensor.node.name) is None:
@@ -76,6 +81,10 @@ def _compute(d: Dimensions) -> None:
         before = d.sizes.settled
         d.sizes.propagate()
         literal_factors(d)
+
+
+def _roots(elements: Elements) -> tuple[Size, ...]:
+    return tuple(root(size) for size in elements if size is not None)
 
 
 def _values(d: Dimensions, elements: Elements) -> tuple[int, ...]:
@@ -197,12 +206,15 @@ def _made_before(d: Dimensions, constants: list[Node]) -> dict[Node, tuple[int, 
     return found
 
 
-def _not_made_of(d: Dimensions, node: Node, shapes: list[tuple[Node, Dims | None]]) -> list[Dims | None]:
-    """The shapes of what a vector does not make itself, nor the gradients of that, where they do not agree: it was there before."""
+def _not_made_of(d: Dimensions, nodes: list[Node], shapes: list[tuple[Node, Dims | None]]) -> list[Dims | None]:
+    """The shapes of what vectors of the same sizes do not make, nor the gradients of that, where they do not agree.
+
+    The first of the vectors was made of one that was there before; the others have its sizes.
+    """
     alike = {None if dims is None else tuple(known(size) for size in dims) for _, dims in shapes}
     if len(alike) > 1:
-        made, forward = d.graph.descendants([node], data_only=True), leading_to_loss(d)
-        here = node in forward
+        made, forward = d.graph.descendants(nodes, data_only=True), leading_to_loss(d)
+        here = any(node in forward for node in nodes)
         shapes = [(source, dims) for source, dims in shapes if source not in made and (source in forward or not here)]
     return [dims for _, dims in shapes]
 
