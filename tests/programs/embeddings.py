@@ -148,7 +148,7 @@ def rows_by_number(rows: int) -> Any:
     return minimise(mean(tf.square(column(tf.tanh(tf.concat([x, own], 1)), 5) - y)))
 
 
-@program(doubtful=True, variants={"": {}, "two_rows": {"rows": 2}})
+@program(doubtful=True, variants={"": {}, "two_rows": {"rows": 2}, "one_row": {"rows": 1}})
 def nodes_of_graphs(rows: int) -> Any:
     """Each row is a graph of three nodes, and its edges name nodes of all rows: a number of Python's says how many there are."""
     x, ends, y = batch(rows, floats(3, 3), whole(3, 5, seed=2), floats(seed=1))

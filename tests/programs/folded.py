@@ -141,12 +141,26 @@ SHARES = {
 
 
 @program(variants={name: {"share": share} for name, share in SHARES.items()} | {
-    "of_a_closed_batch": {"share": SHARES["quarter"], "closed": True}})  # fmt: skip
+    "of_a_closed_batch": {"share": SHARES["quarter"], "closed": True},})  # fmt: skip
 def hardest_share(rows: int, share: Any, closed: bool = False) -> Any:
     """Online hard example mining: a share of the rows that floating numbers make."""
     error = squares(rows, drop_remainder=closed)
     count = share(tf.cast(tf.shape(error)[0], tf.float32))
     return minimise(mean(tf.nn.top_k(error, k=count).values))
+
+
+@program(rows=1, doubtful=True)
+def hardest_quarter_of_the_size(rows: int) -> Any:
+    """TensorFlow folds the size of the row to a 1, and a share of it and one more are as good as one of the model."""
+    error = squares(rows)
+    count = tf.cast(0.25 * tf.cast(tf.size(error), tf.float32), tf.int32) + 1
+    return minimise(mean(tf.nn.top_k(error, k=count).values))
+
+
+@program(rows=2, doubtful=True)
+def hardest_half_of_two(rows: int) -> Any:
+    """Python's half of two rows is one; so is the rank of the rows, and what the step counter goes up by."""
+    return minimise(mean(tf.nn.top_k(squares(rows), k=rows // 2).values))
 
 
 @program()

@@ -187,21 +187,6 @@ class Dimensions:
             for dims in self._dims.values()
         )
 
-    def beside_shares(self) -> dict[str, int]:
-        """Constants with a number that another one holds as a share of the rows, and that nothing speaks for: in doubt, too.
-
-        These are sizes, and what a sum is divided by: TensorFlow makes a mean's gradient so.
-        """
-        return {
-            tensor.node.name: one.value
-            for tensor, elements in self._elements.items()
-            if tensor.node.op in ops.CONSTANTS and (not tensor.dtype.floating or any(
-                use.index == 1 and use.node.op in ops.DIVISIONS for use in tensor.node.uses()))
-            for one in elements or ()
-            if isinstance(one, Unknown) and one.value in self.constants.shares
-            and (one.root() in self.defaulted or known(one) is None)
-        }  # fmt: skip
-
     def in_doubt(self, size: Size | None) -> TypeGuard[Unknown]:
         """Whether nothing speaks for a number, a multiple of the rows, being one of the model, or of the batch."""
         if not isinstance(size, Unknown) or size.value < 1 or size.value % self.rows:

@@ -37,7 +37,8 @@ def refuse_bins(placing: Placing, count: int) -> None:
     """
     if placing.d.rows > 1:
         refuse_first(placing, _compared(placing, count), ("follows the rows", "does not"))
-        refuse_first(placing, _counted(placing, count), ("follows the rows", "does not"))
+    refuse_first(placing, _counted(placing, count), ("follows the rows", "does not"))
+    if placing.d.rows > 1:
         refuse_first(placing, _left_by_divisions(placing, count), ("follow the rows", "do not"))
 
 
@@ -66,7 +67,7 @@ def _counted(placing: Placing, count: int) -> Iterator[tuple[Node, str, str]]:
         name, many = constant_behind(told).name, d.sizes.at(bins)
         if not _is_open(bins, d) or d.constants.choice(name) is not None:
             continue
-        if _made_of(d, numbers, _counts) or (d.in_doubt(bins) and _made_of(d, numbers, _numbers)):
+        if (d.rows > 1 and _made_of(d, numbers, _counts)) or (d.in_doubt(bins) and _made_of(d, numbers, _numbers)):
             yield node, name, (
                 f"'{node.name}' ({node.op}) has {many} bins for numbers that count rows, of which a core's batch has {d.rows}: if "
                 f"'{name}' follows them, there are {many * count} bins for the whole batch; if it is a number of the model, there "

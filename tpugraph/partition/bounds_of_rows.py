@@ -283,9 +283,8 @@ def literal_bounds(placing: Placing) -> list[str]:
 def _in_doubt(placing: Placing, bound: _Bound, size: Size | None) -> bool:
     """Whether a number was taken for one of the model for want of evidence, and may follow the batch."""
     d = placing.d
-    if d.rows == 1:  # the largest of one row, or one row sorted
-        written = isinstance(size, Unknown) and isinstance(size.origin, tuple)
-        return d.sums_left_out and bound.node.op in ops.TOP_K and written and known(size) == 1  # type: ignore[arg-type]
+    if d.rows == 1:  # the largest of one row, one row sorted, or what a share of one row makes
+        return d.sums_left_out and bound.node.op in ops.TOP_K and isinstance(size, Unknown) and known(size) == 1
     if not isinstance(size, Unknown) or isinstance(known(size), Poly) or size.value < 1:
         return False
     return size.origin is None or (size.root() in d.defaulted and size.value % d.rows == 0)

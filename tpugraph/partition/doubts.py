@@ -43,7 +43,7 @@ from tpugraph.partition.row_by_row import (
     refuse_rows_kept,
 )
 from tpugraph.partition.shapes_in_doubt import refuse_coincident_shapes
-from tpugraph.partition.two_readings import refusal_of
+from tpugraph.partition.two_readings import beside_shares, refusal_of
 from tpugraph.support.errors import ConversionError
 
 
@@ -245,7 +245,7 @@ def literal_reshapes(placing: Placing) -> list[str]:
 
 def _refuse_beside_shares(placing: Placing) -> None:
     """Refuse a number that is said to be a share of the rows in one constant, and that others hold of which nothing is said."""
-    others = placing.d.beside_shares()
+    others = beside_shares(placing.d)
     if not others:
         return
     shares, rows = placing.d.constants.shares, placing.d.rows

@@ -58,7 +58,8 @@ def one_that_bounds(d: Dimensions, operand: Tensor) -> str | None:
             left_out = ops.CONSTANTS if node.op in _AT_LEAST else ()
             yield from (t.node for t in node.inputs if t.node.op not in left_out)
 
-    return next((node.name for node in reached([operand.node], behind) if is_open_one(d, node)), None)
+    found = [node.name for node in reached([operand.node], behind) if is_open_one(d, node)]
+    return found[-1] if found else None  # what is added last is seldom the rows
 
 
 def is_open_one(d: Dimensions, node: Node) -> bool:

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Unknown
+from tpugraph.analysis.sizes import Unknown, known
 from tpugraph.analysis.step import Partitioned
-from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.ir.walks import source_of
+from tpugraph.ir import Graph, Node, Tensor, Use
+from tpugraph.ir.walks import reached, source_of
 from tpugraph.partition import one_row
 from tpugraph.partition.row_formulas import formulas_of
 from tpugraph.support.errors import ConversionError, GraphError
+
+_COMPUTED = ops.ELEMENTWISE | ops.CASTS | ops.IDENTITIES
 
 
 def refusal_of(
@@ -122,6 +124,44 @@ def in_doubt_of(d: Dimensions, tensor: Tensor) -> Iterator[tuple[str, int]]:
     if all(constant_behind(factor).op in ops.CONSTANTS or d.elements(factor) for factor in factors):
         for factor in factors:
             yield from in_doubt_of(d, factor)
+
+
+def beside_shares(d: Dimensions) -> dict[str, int]:
+    """Constants with a number that another one holds as a share of the rows, and that nothing speaks for: in doubt, too.
+
+    These are sizes, and what a sum is divided by: TensorFlow makes a mean's gradient so.
+    """
+    return {
+        tensor.node.name: one.value
+        for tensor, elements in d._elements.items()
+        if tensor.node.op in ops.CONSTANTS and (not tensor.dtype.floating or any(
+            use.index == 1 and use.node.op in ops.DIVISIONS for use in tensor.node.uses()))
+        for one in elements or ()
+        if isinstance(one, Unknown) and one.value in d.constants.shares
+        and (one.root() in d.defaulted or known(one) is None) and not _counts_or_picks(tensor)
+    }  # fmt: skip
+
+
+def _counts_or_picks(tensor: Tensor) -> bool:
+    """Whether a whole number does nothing but count steps, or say which elements of a vector are taken: that is no size."""
+    uses = [
+        use for node in reached([tensor.node], _computed_with) for use in node.uses() if use.node.op not in _COMPUTED
+    ]
+    return bool(uses) and all(use.node.op in ops.WRITES or _picks(use) for use in uses)
+
+
+def _picks(use: Use) -> bool:
+    if use.node.op in ops.PICKS:
+        return use.index == 1
+    return (
+        use.node.op in ops.STRIDED_SLICES
+        and use.index > 0
+        and use.node.inputs[0].node.op in ops.SHAPE_OF | ops.CONSTANTS
+    )
+
+
+def _computed_with(node: Node) -> Iterator[Node]:
+    yield from (use.node for use in node.uses() if use.node.op in _COMPUTED)
 
 
 def holder_of(d: Dimensions, tensor: Tensor, number: Unknown) -> Node:
