@@ -1,4 +1,4 @@
-"""Static shapes: close the batch dimension, infer every shape, fold what only asks for a shape."""
+"""Static shapes: close the batch dimension, infer every shape, fold what only asks for a shape, and drop checks that hold."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tpugraph.analysis.step import ClosedShapes
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.builder import Builder
+from tpugraph.partition.settled_checks import remove_settled
 from tpugraph.partition.shape_folding import fold
 from tpugraph.partition.unread import ends_of, remove_unread
 from tpugraph.tpu.pipeline import Pass
@@ -34,6 +35,7 @@ class StaticShapes(Pass):
             shapes.infer(graph)
         ends = ends_of(graph)
         shape_of = fold(graph)
+        remove_settled(graph)
         _remove_unread(graph, ends)
         graph.keep(ClosedShapes(tuple(closed), shape_of, ones))
 

@@ -134,6 +134,47 @@ def test_a_shape_asked_for_in_a_branch_does_not_run_the_branch() -> None:
     assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("asserted", "left"),
+    [
+        ("weights", []),  # by a conditional in a conditional, with an op that XLA has no kernel for
+        ("true", []),
+        ("alone", []),
+        ("false", ["check/Assert/Assert"]),
+        ("data", ["check/Assert/Assert"]),
+        ("looped", ["while/check/Assert/Assert"]),
+    ],
+)
+def test_assertions_that_hold_whatever_the_input_is_are_gone(asserted: str, left: list[str]) -> None:
+    def built() -> None:
+        x, y = batches(rows_of(16, 3), 4, drop_remainder=False)
+        rows, errors = tf.shape(x)[0], tf.square(tf.reduce_sum(x * variable("w", (3,)), 1) - y)
+
+        def check(rows: tf.Tensor) -> tf.Tensor:
+            told = {"false": rows > 4, "data": tf.reduce_sum(x) < 1e9}.get(asserted, rows > 1)
+            return tf1.Assert(told, [rows], name="check/Assert")
+
+        if asserted == "weights":
+            loss = tf1.losses.compute_weighted_loss(errors, weights=tf.abs(y))
+        elif asserted == "looped":
+
+            def body(k: tf.Tensor) -> list[tf.Tensor]:
+                with tf.control_dependencies([check(tf.shape(x)[0] + k)]):
+                    return [k + 1]
+
+            tf1.while_loop(lambda k: k < 2, body, [tf.constant(0)])
+            loss = tf.reduce_mean(errors)
+        else:
+            made = tf.raw_ops.Assert(condition=rows > 1, data=[rows]) if asserted == "alone" else check(rows)
+            with tf.control_dependencies([made]):
+                loss = tf.reduce_mean(errors)
+        finish(loss, tf1.train.GradientDescentOptimizer(0.1))
+
+    graph = trace(built, resource=True)
+    testing.run_pass(StaticShapes(), graph)
+    assert [node.name for node in graph if node.op in ("Assert", "DenseToDenseSetOperation")] == left
+
+
 # --------------------------------------------------------------------------- graphs by hand
 
 INPUT = """
