@@ -219,3 +219,20 @@ def shifted_scores(rows: int, seq: int = 6) -> Any:
     scores = tf.slice(tf.reshape(scores, [size[1], size[0], size[2]]), [1, 0, 0], [-1, -1, -1])
     scores = tf.slice(tf.reshape(scores, [size[0], size[1] - 1, size[2]]), [0, 0, 0], [-1, seq, -1])
     return minimise(mean(tf.square(tf.nn.softmax(scores, 1) - 0.1)))
+
+
+@program(
+    variants={
+        f"{kind}_of_{rows}{'_open' * opened}": {"rows": rows, "step": step, "drop_remainder": not opened}
+        for kind, step in (("two", 2), ("three", 3))
+        for rows in (step, 2 * step)
+        for opened in (False, True)
+    }
+)
+def alternating_rows(rows: int, step: int, **options: Any) -> Any:
+    """Anchors, positives and negatives lie one behind the other in the batch; each first one is as well compared by itself."""
+    x, y = batch(rows, floats(5), floats(seed=1), **options)
+    h = dense(x, 5, 3, "embed", tf.tanh)
+    anchors, *others = (h[k::step] for k in range(step))
+    apart = sum(mean(tf.square(anchors - (0.5 - k) * other)) for k, other in enumerate(others))
+    return minimise(apart + mean(tf.square(h[1::step])) + mean(tf.square(column(h, 3)[::step] - y[step - 1 :: step])))

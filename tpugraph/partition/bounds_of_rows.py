@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placing import Placing
@@ -237,8 +237,16 @@ def _shares(placing: Placing) -> Iterator[_Share]:
         rows = bound.rows.at(d.rows)
         half = rows == 2 and bound.operand == node.inputs[-1 if node.op in ops.PLAIN_SLICES else 2 % len(node.inputs)]
         least = 1 if node.op in ops.TOP_K or half else 2  # a slice from the second row on takes no share of them
-        if least <= number < rows and (size is None or not follows_batch(size)):
+        if least <= number < rows and (size is None or not follows_batch(size)) and not _begins_every(bound, number):
             yield _Share(node, behind, number, rows, node in kept)
+
+
+def _begins_every(bound: _Bound, number: int) -> bool:
+    """Whether every so many rows are taken, and it is said which of so many: anchors, and what they are compared with."""
+    if bound.node.op not in ops.STRIDED_SLICES or bound.operand != bound.node.inputs[1]:
+        return False
+    steps = fixed(bound.node.inputs[3])
+    return steps is not None and number < steps[bound.place]
 
 
 def refuse_shares(placing: Placing, count: int) -> None:

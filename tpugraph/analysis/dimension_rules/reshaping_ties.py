@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tpugraph import ops
-from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.constant_values import constant_at, fixed
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
 from tpugraph.analysis.dimensions import Dimensions, rule
@@ -252,6 +254,18 @@ def paddings(d: Dimensions, tensor: Tensor) -> Elements | None:
         d.set_elements(behind, d.constants.paddings(behind.node))
         found = d.elements(behind) or fixed(tensor)  # type: ignore[assignment]
     return found
+
+
+def part_of_matrix(d: Dimensions, source: Tensor, begin: Elements, size: Elements) -> Elements | None:
+    """What a slice takes of a matrix of whole numbers that is written in the graph, as the gradient of a pad does; else None."""
+    value = constant_at(source)
+    if value is None or value.ndim != 2 or value.dtype.kind != "i" or None in (*begin, *size):
+        return None
+    if any(use.node.op in ops.PADS and use.index == 1 for use in source.node.uses()):
+        value = np.array(paddings(d, source), object).reshape(value.shape)
+    first, count = ([d.sizes.at(number) for number in numbers] for numbers in (begin, size))  # type: ignore[arg-type]
+    ends = (None if many == -1 else start + many for start, many in zip(first, count, strict=True))
+    return list(value[tuple(map(slice, first, ends))].ravel().tolist())
 
 
 @rule("MirrorPadGrad")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant_at, fixed
-from tpugraph.analysis.dimension_facts import Dims, Elements
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
-from tpugraph.analysis.dimension_rules.reshaping_ties import paddings, shaped_by
+from tpugraph.analysis.dimension_rules.reshaping_ties import part_of_matrix, shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, total
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
@@ -32,11 +30,8 @@ def _slice(d: Dimensions, node: Node) -> None:
     for axis, whole in enumerate(dims):
         asked = size[axis] if size and len(size) == len(dims) else None
         start = begin[axis] if begin and len(begin) == len(dims) else None
-        if (
-            d.sizes.at(made[axis]) == d.sizes.at(whole)
-            and start == 0
-            and (asked is None or not isinstance(asked, int) or asked == -1)
-        ):
+        as_many = d.sizes.at(made[axis]) == d.sizes.at(whole)
+        if as_many and start == 0 and (not isinstance(asked, int) or asked == -1):
             d.sizes.tie(made[axis], whole)
         if asked is not None and d.sizes.at(asked) != -1:
             d.sizes.tie(made[axis], asked)
@@ -49,19 +44,7 @@ def _slice(d: Dimensions, node: Node) -> None:
         count = d.sizes.at(size[0]) if size[0] is not None else -1
         d.set_elements(out, elements[begin[0] : begin[0] + count if count >= 0 else None])
     elif begin and size:
-        d.set_elements(out, _of_matrix(d, source, begin, size))
-
-
-def _of_matrix(d: Dimensions, source: Tensor, begin: Elements, size: Elements) -> Elements | None:
-    """What a slice takes of a matrix of whole numbers that is written in the graph, as the gradient of a pad does; else None."""
-    value = constant_at(source)
-    if value is None or value.ndim != 2 or value.dtype.kind != "i" or None in (*begin, *size):
-        return None
-    if any(use.node.op in ops.PADS and use.index == 1 for use in source.node.uses()):
-        value = np.array(paddings(d, source), object).reshape(value.shape)
-    first, count = ([d.sizes.at(number) for number in numbers] for numbers in (begin, size))  # type: ignore[arg-type]
-    ends = (None if many == -1 else start + many for start, many in zip(first, count, strict=True))
-    return list(value[tuple(map(slice, first, ends))].ravel().tolist())
+        d.set_elements(out, part_of_matrix(d, source, begin, size))
 
 
 def _is_last_part(node: Node) -> bool:
@@ -229,6 +212,9 @@ def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> S
     masks = {k: int(node.attr(f"{k}_mask", 0)) >> place & 1 for k in ("begin", "end")}
     if step is not None and step[place] > 1 and masks["end"]:
         skipped = 0 if masks["begin"] else begin[place] if begin else None
+        if isinstance(skipped, Unknown) and known(skipped) is None and 0 <= skipped.value < step[place]:
+            d.sizes.tie(skipped, skipped.value)  # where every so many begin is no part of the rows
+            skipped = skipped.value
         if isinstance(skipped, int) and skipped >= 0:  # every so many to the end
             by: Size = step_of_pairs(d, node, place, whole) or step[place]
             d.sizes.quotient(out, total(d, [whole, difference(d, by, 1 + skipped)]), by)
