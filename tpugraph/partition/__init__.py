@@ -10,6 +10,7 @@ from tpugraph.partition.one_over_rows import literal_means
 from tpugraph.partition.placed_step import analyse
 from tpugraph.partition.remade_constants import chosen_reading
 from tpugraph.partition.row_formulas import compute_by_formulas, parted
+from tpugraph.partition.shapes_in_doubt import literal_shapes
 
 __all__ = [
     "Demands",
@@ -21,6 +22,7 @@ __all__ = [
     "literal_bounds",
     "literal_means",
     "literal_reshapes",
+    "literal_shapes",
     "parted",
     "reduction",
     "refuse_doubts",

@@ -219,6 +219,8 @@ def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> S
             by: Size = step_of_pairs(d, node, place, whole) or step[place]
             d.sizes.quotient(out, total(d, [whole, difference(d, by, 1 + skipped)]), by)
         return out
+    if step is not None and step[place] < -1 and masks["begin"] and masks["end"]:  # every so many from the last one on
+        d.sizes.quotient(out, total(d, [whole, -step[place] - 1]), -step[place])
     if step is None or step[place] != 1:
         return out
     first = 0 if masks["begin"] else begin[place] if begin else None

@@ -68,6 +68,20 @@ def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool =
                 d.untold.shapes[tensor.node] = None
 
 
+def shapes_of_either(d: Dimensions) -> None:
+    """Of a vector that several tensors with a batch have as their shape a number is taken: it is of the one with rows there."""
+    shapes, forward = _shapes(d), leading_to_loss(d)
+    for tensor, elements in _vectors(d) if d.rows > 1 else ():
+        if tensor.node not in forward or not _taken_apart(tensor):
+            continue
+        found = [dims for _, dims in shapes.get(_values(d, elements), ()) if dims is not None]
+        for one, sizes in zip(map(unsettled, elements), zip(*found, strict=True), strict=False):
+            rows = {known(size) for size in sizes if follows_batch(size)}
+            if one is not None and len(rows) == 1:
+                d.sizes.tie(one, rows.pop())  # type: ignore[arg-type]
+                d.untold.shapes[tensor.node] = None
+
+
 def whole_shapes_of_one_row(d: Dimensions) -> None:
     """Of one row, a vector that is taken apart is the shape of what was made last before it, if of anything."""
     if d.rows == 1:
