@@ -166,3 +166,59 @@ def up_to_a_number(rows: int, count: str, taken: str) -> Any:
     """As many rows as the larger or the smaller of two numbers says, which of all rows may be the other one than of a core's."""
     x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=False)
     return minimise(_TAKEN[taken](tf.square(column(x, 5) - y), _COUNTS[count](tf.shape(x)[0])), sgd(0.02))
+
+
+_FROM_PLACES: dict[str, Any] = {
+    "put_together": lambda h, i, rows: tf.gather(h, i[:, 0] * 5 + i[:, 1]),
+    "taken_apart": lambda h, i, rows: (lambda row, step: tf.gather(h, row * 5 + step))(*tf.unstack(i, axis=1)),
+    "less_the_step": lambda h, i, rows: tf.gather(h, i[:, 0] * 5 + 4 - i[:, 1]),
+    "as_columns": lambda h, i, rows: tf.gather_nd(tf.reshape(h, [-1, 5]), tf.stack([i[:, 0], i[:, 1]], 1)),
+    "joined_columns": lambda h, i, rows: tf.gather_nd(tf.reshape(h, [-1, 5]), tf.concat([i[:, :1], 4 - i[:, 1:]], 1)),
+    "step_first": lambda h, i, rows: tf.gather_nd(
+        tf.transpose(tf.reshape(h, [-1, 5])), tf.stack([i[:, 1], i[:, 0]], 1)
+    ),
+    "columns_first": lambda h, i, rows: tf.gather(
+        tf.reshape(tf.transpose(tf.reshape(h, [-1, 5])), [-1]), i[:, 1] * rows + i[:, 0]
+    ),
+    "divided": lambda h, i, rows: (lambda at: tf.gather(h, at // 5 * 5) * tf.gather(variable("steps", 5), at % 5))(
+        i[:, 0] * 5 + i[:, 1]
+    ),
+    "of_another_row": lambda h, i, rows: tf.gather(h, i[:, 0] + i[:, 1]),
+    "compared": lambda h, i, rows: tf.gather(h, i[:, 0] * 5) * tf.cast(i[:, 0] < i[:, 1], tf.float32),
+    "as_numbers": lambda h, i, rows: tf.gather(h, i[:, 0] * 5) * tf.cast(i[:, 0], tf.float32) / 9.0,
+    "next_one": lambda h, i, rows: tf.gather(h, tf.minimum(i[:, 0] * 5 + i[:, 1] + 1, 5 * rows - 1)),
+    "added_up": lambda h, i, rows: (
+        h * tf.math.unsorted_segment_sum(tf.ones_like(i[:, 0], tf.float32), i[:, 0] * 5 + i[:, 1], 5 * rows)
+    ),
+    "added_up_elsewhere": lambda h, i, rows: (
+        h * tf.math.unsorted_segment_sum(tf.ones_like(i[:, 0], tf.float32), i[:, 0] + i[:, 1], 5 * rows)
+    ),
+}
+
+
+@program(
+    rows=2,
+    variants={
+        f"{how}{suffix}": {"how": how, **options}
+        for how in _FROM_PLACES
+        for suffix, options in (("", {}), ("_closed", {"drop_remainder": True}))
+    }
+    | {"put_together_one_row": {"how": "put_together", "rows": 1}},
+)
+def places_of_steps(rows: int, how: str, drop_remainder: bool = False) -> Any:
+    """Numbers made of the rows and steps that are chosen: of a row, so many times it, and which of its steps is meant."""
+    x, chosen = batch(rows, floats(5, 6), whole(2, 5, seed=3), drop_remainder=drop_remainder)
+    h = column(tf.reshape(x, [-1, 6]), 6)
+    made = _FROM_PLACES[how](h, tf.where(chosen > 0), tf.shape(x, out_type=tf.int64)[0])
+    return minimise(mean(tf.square(made - 0.4)))
+
+
+@program(rows=3, variants={"": {}, "turned": {"turned": True}})
+def chosen_pairs_by_their_numbers(rows: int, turned: bool = False) -> Any:
+    """Pairs of rows of one class, each once, or the other way round."""
+    x, y, c = batch(rows, floats(6), floats(seed=1), whole(2, seed=2), drop_remainder=False)
+    apart = tf.square(column(x, 6)[:, None] - y[None])
+    pairs = tf.where(tf.equal(c[:, None], c[None]))
+    first, second = pairs[:, 0], pairs[:, 1]
+    one = tf.gather_nd(apart, tf.stack([second, first] if turned else [first, second], 1))
+    return minimise(mean(one * tf.cast(first < second, tf.float32)))

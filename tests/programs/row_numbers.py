@@ -125,6 +125,7 @@ def means_of_members(rows: int) -> Any:
     return minimise(mean(tf.square(means - 0.3)))
 
 
+@program()
 def chosen_of_the_sorted(rows: int) -> Any:
     """Numbers of chosen rows pick from what is sorted over the whole batch."""
     x, y, kept = batch(rows, floats(4), floats(seed=1), whole(2, seed=2))

@@ -9,6 +9,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.placement_rules.entry_placements import places_per_row
 from tpugraph.analysis.placements import (
     Entries,
     Partial,
@@ -107,6 +108,17 @@ class Conversions:
                 return c.own_rows(self._gathered(node, tensor, source, placement), want)
             if isinstance(placement, Partial):
                 return c.own_rows(self._reduce(tensor), want)
+        if (
+            want == Entries("values")
+            and placement == Entries("local")
+            and (per_row := places_per_row(self.placing, tensor))
+        ):
+            first = (
+                (np.arange((tensor.shape or (1,))[-1] or 1) == 0) if len(tensor.shape or ()) == 2 else np.asarray(True)
+            )
+            return c.numbered(
+                source, per_row * self.placing.d.rows * first.astype(int)
+            )  # of the columns the first alone
         if isinstance(want, Entries) and isinstance(placement, Replicate | Partial) and node.op in ops.RESHAPES:
             return c.own_entries(source if isinstance(placement, Replicate) else self._reduce(tensor), node.inputs[1])
         raise self._refusal(node, tensor, placement)

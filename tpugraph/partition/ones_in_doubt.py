@@ -50,7 +50,8 @@ def _told(found: tuple[Node, str, str]) -> tuple[Node, str, str]:
 def one_that_bounds(d: Dimensions, operand: Tensor) -> str | None:
     """The constant that is 1, by name, which a number is computed of that only the data tell, as the smaller of two.
 
-    A number that is no less than the rows takes all of them: a 1 that another is at least is none of these.
+    A number that is no less than the rows takes all of them: a 1 that another is at least is none of these. What is computed of a
+    number that is known to follow the rows is told by that.
     """
 
     def behind(node: Node) -> Iterator[Node]:
@@ -58,7 +59,10 @@ def one_that_bounds(d: Dimensions, operand: Tensor) -> str | None:
             left_out = ops.CONSTANTS if node.op in _AT_LEAST else ()
             yield from (t.node for t in node.inputs if t.node.op not in left_out)
 
-    found = [node.name for node in reached([operand.node], behind) if is_open_one(d, node)]
+    made_of = reached([operand.node], behind)
+    if any(size is not None and follows_batch(size) for node in made_of for size in d.elements(node.out()) or ()):
+        return None
+    found = [node.name for node in made_of if is_open_one(d, node)]
     return found[-1] if found else None  # what is added last is seldom the rows
 
 

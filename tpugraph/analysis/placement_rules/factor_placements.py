@@ -11,6 +11,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
+from tpugraph.analysis.placement_rules.entry_placements import COUNTS, entry_by_entry
 from tpugraph.analysis.placements import (
     ONCE,
     REPLICATE,
@@ -26,7 +27,7 @@ from tpugraph.analysis.placements import (
     holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule
-from tpugraph.analysis.sizes import depends_on_data, follows_batch
+from tpugraph.analysis.sizes import follows_batch
 from tpugraph.ir import Node, Tensor
 
 # --------------------------------------------------------------------------- element by element
@@ -37,7 +38,6 @@ Linear = tuple[frozenset[int], ...]
 
 _ADDITIONS = ops.computing(np.add)
 _MULTIPLICATIONS = ops.computing(np.multiply)
-_COUNTS = Entries("shape")
 _EXTREMES: dict[Callable[..., Any] | None, Partial] = {np.maximum: Partial("max"), np.minimum: Partial("min")}
 """What stays the extreme over the cores where such a function is computed of it."""
 
@@ -54,15 +54,15 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
         if isinstance(placement, Shard):
             rows = rows or placement.at(placement.axis + rank - p.rank(node.inputs[i]))
         elif isinstance(placement, Entries):
-            entries = placement if entries is None or entries == _COUNTS or placement.role == "values" else entries
+            entries = placement if entries is None or entries == COUNTS or placement.role == "values" else entries
     if own := [inputs[i] for i in data if isinstance(inputs[i], PerCore)]:
         return Verdict(own[:1] * count)
-    if entries == _COUNTS and rows is None and node.outputs and node.out().dtype.floating:
+    if entries == COUNTS and rows is None and node.outputs and node.out().dtype.floating:
         read = {i: REPLICATE for i in data if inputs[i] == entries}  # as a number, not as a size: that of all cores
         found = without_rows(p, node, [read.get(i, s) for i, s in enumerate(inputs)], data, linear)
         return Verdict(found.outputs, {**read, **found.wants}, why=found.why)
     if entries is not None and rows is None:
-        return _entry_by_entry(p, node, inputs, data, entries)
+        return entry_by_entry(p, node, inputs, data, entries)
     if rows is None:
         return without_rows(p, node, inputs, data, linear)
     if any(holds_entries(inputs[i]) for i in data):
@@ -85,36 +85,6 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
             wants[i] = REPLICATE
     made = replace(rows, shift=shift[0], along=shift[1]) if shift[0] else rows
     return Verdict([made] * count, wants, why="row by row")
-
-
-def _entry_by_entry(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int], entries: Entries) -> Verdict:
-    """Operands of which some are entries and none has rows."""
-    wants, rank = dict[int, Placement](), max((p.rank(node.inputs[i]) for i in data), default=0)
-    if any(_numbers_of_places(node, i, inputs[i]) or _holds_all_entries(p, node, i, inputs[i], rank) for i in data):
-        return p.everywhere(node, inputs, "entries of all cores, or their places among these")
-    for i in data:
-        counts = inputs[i] == _COUNTS != entries  # read as a number: that of all cores
-        apart = holds_entries(inputs[i]) and 0 < p.rank(node.inputs[i]) < rank  # along another dimension of the output
-        if counts or apart or isinstance(inputs[i], Partial | Sized):
-            wants[i] = REPLICATE
-    return Verdict([_role_after(node, entries)] * len(node.outputs or ()), wants, why="entry by entry")
-
-
-def _holds_all_entries(p: Placing, node: Node, index: int, placement: Placement, rank: int) -> bool:
-    """Whether every core holds the entries of all cores: they meet those of all, and no core's own."""
-    dims = p.d.dims(node.inputs[index]) or ()
-    return isinstance(placement, Replicate) and len(dims) == rank > 0 and depends_on_data(dims[0])
-
-
-def _numbers_of_places(node: Node, index: int, placement: Placement) -> bool:
-    """Whether places on this core are read as numbers: those of the whole batch are others."""
-    kind = node.inputs[index].dtype.name
-    return placement == Entries("local") and kind in ("int32", "int64") and node.out().dtype.floating
-
-
-def _role_after(node: Node, entries: Entries) -> Entries:
-    changed = entries.role == "distinct" and node.op not in ops.IDENTITIES | ops.CASTS
-    return Entries("by_id") if changed else entries
 
 
 def batched(p: Placing, tensor: Tensor, axis: int) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.placement_rules.entry_placements import OWN, beside_places
 from tpugraph.analysis.placement_rules.factor_placements import aligned
 from tpugraph.analysis.placement_rules.reshaping_placements import moved, passed
 from tpugraph.analysis.placement_rules.slicing_placements import joined_in_any_order
@@ -30,6 +31,8 @@ def _pack(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         shifts = tuple(s.shift if isinstance(s, Shard) and isinstance(s.shift, int) else 0 for s in inputs)
         wants: dict[int, Placement] = {i: rows.plain() for i, s in enumerate(inputs) if not isinstance(s, Shard)}
         return Verdict([replace(rows, axis=rows.axis + (axis <= rows.axis), shift=shifts, along=axis)], wants)
+    if rows is None and axis == rank and (found := beside_places(p, node, inputs, range(len(inputs)))):
+        return found
     verdict = aligned(p, node, inputs, list(range(len(inputs))), (frozenset(range(len(inputs))),))
     out = verdict.outputs[0]
     if isinstance(out, Shard):
@@ -40,6 +43,8 @@ def _pack(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("Unpack")
 def _unpack(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows, axis = inputs[0], int(node.attr("axis", 0)) % max(p.rank(node.inputs[0]), 1)
+    if rows == OWN and axis == p.rank(node.inputs[0]) - 1 > 0:  # the first column alone says the row
+        return Verdict([OWN, *[Entries("values")] * (len(node.outputs or ()) - 1)], why="entry by entry")
     if not isinstance(rows, Shard):
         return passed(node, rows)
     if rows.axis == axis:
@@ -62,7 +67,8 @@ def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         )  # a gradient can't tell them apart
         if in_front and any(map(holds_entries, parts)) and (several or not joined_in_any_order(p, node, parts)):
             return p.everywhere(node, inputs, "joins entries of the whole batch with others")
-        return Verdict([next(s for s in inputs if isinstance(s, Entries))])
+        found = None if in_front else beside_places(p, node, inputs, data)
+        return found or Verdict([next(s for s in inputs if isinstance(s, Entries))])
     parts = [inputs[i] for i in data]
     if axis is None:
         return p.everywhere(node, inputs, "joins along a dimension that is not known")

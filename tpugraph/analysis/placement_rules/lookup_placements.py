@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
+from tpugraph.analysis.placement_rules.entry_placements import numbered, places_of
 from tpugraph.analysis.placement_rules.factor_placements import by_signature
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
@@ -60,15 +61,24 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
     table, numbers = inputs[0], inputs[1]
     if isinstance(numbers, Entries):
         if isinstance(table, Replicate) and numbers.role == "local" and not _has_entries(p, node, axis):
-            return p.everywhere(node, inputs, "picks places of the whole batch")
+            return _of_all_cores(p, node, inputs)
         if isinstance(table, Replicate):
             return Verdict([Entries("by_id" if numbers.role in ONCE else "values")], why="rows of a table by entries")
+        if numbers.role == "local" and not places_of(p, node.inputs[1], table):
+            return _of_all_cores(p, node, inputs)
         if numbers.role == "local" and isinstance(table, Shard | Entries):
             return Verdict([picked(table, node.inputs[1])], why="places on this core")
         return Verdict([Entries("values")], {0: REPLICATE}, why="rows of a table by entries")
     if isinstance(numbers, Shard) and isinstance(table, Entries):
         return Verdict([numbers.at(axis + numbers.axis)], why="places on this core")
     return p.everywhere(node, inputs, "picks entries by numbers of the whole batch")
+
+
+def _of_all_cores(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """A whole table by places on this core, as those of all cores."""
+    verdict = numbered(p, node, inputs, [1])
+    whole: dict[int, Placement] = {} if isinstance(inputs[0], Replicate) else {0: REPLICATE}
+    return Verdict(verdict.outputs, verdict.wants | whole, why=verdict.why)
 
 
 def _has_entries(p: Placing, node: Node, axis: int) -> bool:
@@ -83,10 +93,13 @@ def _gather_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if isinstance(numbers, Entries):
         whole = isinstance(table, Replicate | Partial | Sized)
         one = whole and (p.dims(node.inputs[0]) or [0])[0] == 1  # along a dimension of one place every core means that
-        if whole != (numbers.role == "local") or one or _has_entries(p, node, 0):
+        own = numbers.role == "local" and not whole and places_of(p, node.inputs[1], table)
+        if (whole and numbers.role != "local") or own or one or _has_entries(p, node, 0):
             read: dict[int, Placement] = {0: REPLICATE} if isinstance(table, Partial | Sized) else {}
             return Verdict([Entries("values")], read, why="places on this core")
-        return p.everywhere(node, inputs, "picks places of the whole batch")
+        if numbers.role == "local":
+            return _of_all_cores(p, node, inputs)
+        return Verdict([Entries("values")], {0: REPLICATE}, why="places of the whole batch")
     if isinstance(numbers, Shard):
         last = numbers.along == p.rank(node.inputs[1]) - 1
         own = isinstance(table, Shard) and table.axis == 0 and last and numbers.shift[0] == table.inner  # type: ignore[index]
@@ -122,6 +135,8 @@ def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     numbers, updates = inputs[0], inputs[1]
     if isinstance(numbers, Entries) and isinstance(updates, Replicate):
         return p.everywhere(node, inputs, "puts entries of all cores at places")
+    if numbers == updates == Entries("values"):
+        return Verdict([SUM], why="adds the entries up at places")
     if isinstance(numbers, Entries) or isinstance(updates, Entries):
         return entries_to(p, node, inputs)
     if isinstance(numbers, Shard):
@@ -160,6 +175,13 @@ def _unsorted_segment_sum(p: Placing, node: Node, inputs: list[Placement]) -> Ve
     whole = p.dims(node.out())
     own = shard_of(whole, 0) if whole else None
     if isinstance(ids, Entries) and ids.role == "local" and own is not None:
+        if not places_of(p, node.inputs[1], own):
+            verdict = numbered(p, node, inputs, [1])
+            return (
+                verdict
+                if REPLICATE in verdict.outputs
+                else Verdict([SUM], verdict.wants, why="adds the entries up at places")
+            )
         return Verdict([own], {} if isinstance(data, Entries) else {0: ids}, why="adds up in this core's own rows")
     if isinstance(count, Entries) or (isinstance(ids, Entries) and ids.role == "local"):
         wants: dict[int, Placement] = {} if isinstance(data, Shard | Entries) else {0: ids}
