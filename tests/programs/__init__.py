@@ -38,6 +38,7 @@ from . import (
 from .doubts import constants_in_doubt, followed, judged
 from .harness import Verdict, check, plain, trace, unmoved, unsteady
 from .parts import PROGRAMS, Program
+from .regressions import REGRESSIONS
 
 __all__ = [
     "COINCIDENCES",
@@ -96,8 +97,8 @@ COINCIDENCES = {
 
 
 def named(pattern: str) -> list[str]:
-    """The names of programs in which a regular expression is found."""
-    return [name for name in (*PROGRAMS, *COINCIDENCES) if re.search(pattern, name)]
+    """The names of programs in which a regular expression is found, and the specs of those that were wrong once."""
+    return [name for name in (*PROGRAMS, *COINCIDENCES, *REGRESSIONS) if re.search(pattern, name)]
 
 
 def find(source: str) -> Program:
