@@ -84,6 +84,7 @@ composed rows=4 open=0 sizes=33 by_target.90 pick.6 map_rows.15
 composed rows=3 open=1 sizes=34 dense.46 sort.69
 composed rows=4 open=0 sizes=35 by_target.87 halves.2
 composed rows=2 open=0 sizes=22 reduce.40 unstack.84 by_target.85-1 unstack.74 halves.67
+composed rows=3 open=0 sizes=53 concat.90 by_target.90 gate.51-2 gate.43
 """
 
 REGRESSIONS = [*GENERATED.strip().splitlines(), *COMPOSED.strip().splitlines()]

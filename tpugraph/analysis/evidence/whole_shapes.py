@@ -106,7 +106,9 @@ def _values(d: Dimensions, elements: Elements) -> tuple[int, ...]:
 
 
 def _tie(d: Dimensions, tensor: Tensor, elements: Elements, found: list[Dims | None]) -> None:
-    """Tie a vector to the shapes that it may be, as far as they agree."""
+    """Tie a vector to the shapes that it may be, as far as they agree; how many dimensions these have is no number of rows."""
+    if len(elements) > 1:
+        d.tie(d.dims(tensor), (len(elements),))
     for element, sizes in zip(elements, zip(*(f for f in found if f is not None), strict=True), strict=False):
         one = unsettled(element)
         others = [size for size in sizes if root(size) is not one]  # a shape that it makes says nothing of it
