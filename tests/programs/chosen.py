@@ -222,3 +222,27 @@ def chosen_pairs_by_their_numbers(rows: int, turned: bool = False) -> Any:
     first, second = pairs[:, 0], pairs[:, 1]
     one = tf.gather_nd(apart, tf.stack([second, first] if turned else [first, second], 1))
     return minimise(mean(one * tf.cast(first < second, tf.float32)))
+
+
+@program(rows=2, variants={"": {}, "three_rows": {"rows": 3}, "closed": {"drop_remainder": True}})
+def sums_of_chosen_steps(rows: int, drop_remainder: bool = False) -> Any:
+    """Each row has a step that is chosen, so that there are as many sums as rows, which only the data say."""
+    x, chosen = batch(rows, floats(5, 6), whole(2, 5, seed=3), drop_remainder=drop_remainder)
+    mask = tf.concat([tf.ones_like(chosen[:, :1]), chosen[:, 1:]], 1) > 0
+    return minimise(mean(tf.square(tf.math.segment_sum(column(tf.boolean_mask(x, mask), 6), tf.where(mask)[:, 0]))))
+
+
+@program(rows=2, variants={"": {}, "three_rows": {"rows": 3}, "closed": {"drop_remainder": True}})
+def both_ends_of_chosen_pairs(rows: int, drop_remainder: bool = False) -> Any:
+    """The gradient of both ends of a pair goes to rows by two numbers, of which one is that of a core's own row."""
+    x, c = batch(rows, floats(6), whole(2, seed=2), drop_remainder=drop_remainder)
+    ends, pairs = column(tf.tanh(x), 6), tf.where(tf.equal(c[:, None], c[None]))
+    return minimise(mean(tf.square(tf.gather(ends, pairs[:, 0]) - tf.gather(ends, pairs[:, 1]) - 0.3)))
+
+
+@program(rows=2, variants={"": {}, "closed": {"drop_remainder": True}})
+def places_by_a_product(rows: int, drop_remainder: bool = False) -> Any:
+    x, chosen = batch(rows, floats(5, 6), whole(2, 5, seed=3), drop_remainder=drop_remainder)
+    h = column(tf.reshape(x, [-1, 6]), 6)
+    at = tf.matmul(tf.cast(tf.where(chosen > 0), tf.int32), tf.constant([[5], [1]]))
+    return minimise(mean(tf.square(tf.gather(h, at[:, 0]) - 0.4)))

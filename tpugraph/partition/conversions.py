@@ -9,7 +9,6 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
-from tpugraph.analysis.placement_rules.entry_placements import places_per_row
 from tpugraph.analysis.placements import (
     Entries,
     Partial,
@@ -27,16 +26,8 @@ from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached
 from tpugraph.partition import one_row
 from tpugraph.partition.collectives import Collectives
+from tpugraph.partition.entries_of_cores import counts_entries, is_computed_anew, places_of_all
 from tpugraph.support.errors import ConversionError
-
-_OF_COUNTS = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.SLICES | ops.PICKS | ops.reducing("prod")
-"""Ops that make a number of entries of the shape of a tensor that holds them."""
-
-_PUT_TOGETHER = (
-    ops.PACKS | ops.CONCATS | ops.CONCAT_OFFSETS | ops.SLICES | ops.PICKS | ops.SHAPED_ANEW | ops.RANGES
-    | ops.reducing("prod", "min", "max", "all", "any")
-)  # fmt: skip
-"""Ops that make shapes of numbers, numbers and conditions of shapes, and numbers up to them."""
 
 
 @dataclass
@@ -108,17 +99,9 @@ class Conversions:
                 return c.own_rows(self._gathered(node, tensor, source, placement), want)
             if isinstance(placement, Partial):
                 return c.own_rows(self._reduce(tensor), want)
-        if (
-            want == Entries("values")
-            and placement == Entries("local")
-            and (per_row := places_per_row(self.placing, tensor))
-        ):
-            first = (
-                (np.arange((tensor.shape or (1,))[-1] or 1) == 0) if len(tensor.shape or ()) == 2 else np.asarray(True)
-            )
-            return c.numbered(
-                source, per_row * self.placing.d.rows * first.astype(int)
-            )  # of the columns the first alone
+        places = places_of_all(self.placing, c, tensor, source) if placement == Entries("local") else None
+        if want == Entries("values") and places is not None:
+            return places
         if isinstance(want, Entries) and isinstance(placement, Replicate | Partial) and node.op in ops.RESHAPES:
             return c.own_entries(source if isinstance(placement, Replicate) else self._reduce(tensor), node.inputs[1])
         raise self._refusal(node, tensor, placement)
@@ -176,6 +159,10 @@ class Conversions:
             if number is not None:
                 self._note(tensor, f"made of the number of entries of all cores, for '{node.name}' ({node.op})")
                 return number
+        places = places_of_all(self.placing, c, tensor, source) if placement == Entries("local") else None
+        if places is not None:
+            self._note(tensor, f"the places of all cores, for '{node.name}' ({node.op})")
+            return c.gather_entries(places)
         if placement == Entries("by_id") and not _reads_ids(node, tensor):
             if self.placing.d.rows == 1 and Entries("distinct") not in self.placing.seeds.values():
                 what = f"'{tensor}' is added up at as many places as there are rows, or as the model says"
@@ -213,10 +200,10 @@ class Conversions:
                 made[t] = self.made_behind.get(t, t)
             elif not self._is_of_counts(t) or node.op in ops.MERGE:
                 return None
-            elif self._counts_entries(t):
+            elif counts_entries(self.placing, t):
                 source = self.made_behind.get(t, t)
                 made[t] = self.collectives.sum_of_first(source) if t.shape else self.collectives.sum(source)
-            elif self._is_computed_anew(node):
+            elif is_computed_anew(self.placing, node):
                 made[t] = self.collectives.again(node, [made[given] for given in node.inputs]).node.out(t.port)
             else:
                 return None
@@ -225,31 +212,11 @@ class Conversions:
 
     def _known_everywhere(self, tensor: Tensor) -> bool:
         """Whether nothing behind a tensor has to be looked at to know it for the whole batch."""
-        return not self._is_of_counts(tensor) or self._counts_entries(tensor)
+        return not self._is_of_counts(tensor) or counts_entries(self.placing, tensor)
 
     def _is_of_counts(self, tensor: Tensor) -> bool:
         """Whether a tensor may be made of counts of entries alone: a number or a shape, or numbers of places up to a count."""
         return self.placing.read(tensor) in (Entries("shape"), Entries("local"))
-
-    def _is_computed_anew(self, node: Node) -> bool:
-        """Whether a node computes numbers, or puts them together, so that it does the same with those of all cores."""
-        signature = self.placing.d.signature(node)
-        return (signature is not None and signature.elementwise) or node.op in _PUT_TOGETHER
-
-    def _counts_entries(self, tensor: Tensor) -> bool:
-        """Whether a number counts entries, or as many things for each: that of all cores is the sum of theirs.
-
-        Of a vector, whether it is the shape of a tensor that holds them.
-        """
-        node = tensor.node
-        if tensor.shape != () or self.placing.read(tensor) != Entries("shape"):
-            return node.op in ops.SHAPES
-        while node.op in _OF_COUNTS:
-            counts = [t.node for t in node.inputs if self.placing.read(t) == Entries("shape")]
-            if len(counts) > 1:
-                return False  # a count by another one
-            node = counts[0] if counts else node.inputs[0].node
-        return node.op in ops.SHAPES | ops.SIZES
 
     def _wider(self, tensor: Tensor, rows: Shard, level: object) -> Tensor:
         """A constant with a row for each example, for the whole batch."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
-from tpugraph.analysis.placement_rules.entry_placements import numbered, places_of
+from tpugraph.analysis.placement_rules.entry_placements import numbered, places_of, places_per_row
 from tpugraph.analysis.placement_rules.factor_placements import by_signature
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
@@ -82,9 +82,12 @@ def _of_all_cores(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def _has_entries(p: Placing, node: Node, axis: int) -> bool:
-    """Whether only the data tell how long a table is along an axis: it has entries of this core, as places on it do."""
+    """Whether only the data tell how long a table is along an axis: it has entries of this core, as places on it do.
+
+    Places among the rows are none of those.
+    """
     dims = p.d.dims(node.inputs[0])
-    return not dims or depends_on_data(dims[axis])
+    return (not dims or depends_on_data(dims[axis])) and places_per_row(p, node.inputs[1]) is None
 
 
 @rule("GatherNd ResourceGatherNd")
