@@ -16,6 +16,7 @@ from tpugraph.partition import (
     analyse,
     chosen_reading,
     compute_by_formulas,
+    ends_of_rows,
     kept_numbers,
     literal_bounds,
     literal_means,
@@ -68,7 +69,7 @@ class CrossReplicaSum(Pass):
         step = Partition(self.solved(graph, rows).placing, self.num_replicas, self._scaling, self.varying_updates)
         how, reason = reduction(step.placing, loss)
         literals = [*literal_bounds(step.placing), *literal_means(step.placing), *literal_reshapes(step.placing),
-                    *kept_numbers(step.placing), *literal_shapes(step.placing)]  # fmt: skip
+                    *kept_numbers(step.placing), *literal_shapes(step.placing), *ends_of_rows(step.placing)]  # fmt: skip
         if step.scaling is None:
             refuse_doubts(step.placing, self.num_replicas)
         else:

@@ -1,5 +1,6 @@
 """What the placement analysis asks for, made in the graph: collectives at the cheapest places, sizes written anew."""
 
+from tpugraph.partition.all_or_some import ends_of_rows
 from tpugraph.partition.bounds_of_rows import literal_bounds
 from tpugraph.partition.demands import Demands
 from tpugraph.partition.doubts import literal_reshapes, refuse_doubts
@@ -18,6 +19,7 @@ __all__ = [
     "analyse",
     "chosen_reading",
     "compute_by_formulas",
+    "ends_of_rows",
     "kept_numbers",
     "literal_bounds",
     "literal_means",

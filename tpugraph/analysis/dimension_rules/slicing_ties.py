@@ -9,7 +9,7 @@ from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
 from tpugraph.analysis.dimension_rules.reshaping_ties import part_of_matrix, shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, total
 from tpugraph.analysis.dimensions import Dimensions, rule
-from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, is_written, known
 from tpugraph.ir import Node, Tensor
 
 
@@ -32,7 +32,7 @@ def _slice(d: Dimensions, node: Node) -> None:
         start = begin[axis] if begin and len(begin) == len(dims) else None
         as_many = d.sizes.at(made[axis]) == d.sizes.at(whole)
         if as_many and start == 0 and (not isinstance(asked, int) or asked == -1):
-            d.sizes.tie(made[axis], whole)
+            d.sizes.tie(made[axis], _up_to(d, node, whole, asked))
         if asked is not None and d.sizes.at(asked) != -1:
             d.sizes.tie(made[axis], asked)
             if start is not None and _is_last_part(node):
@@ -118,15 +118,33 @@ def takes_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
     if place < 0:
         return True
     begin, end, step = (d.numbers(t) for t in node.inputs[1:4])
-    bounds = d.elements(node.inputs[2])
     from_start = bool(int(node.attr("begin_mask", 0)) >> place & 1) or (begin is not None and begin[place] == 0)
     to_end = bool(int(node.attr("end_mask", 0)) >> place & 1)
-    bound = bounds[place] if bounds is not None else None
+    bound = _end(d, node, place)
     if not to_end and end is not None and end[place] >= 0 and end[place] == d.sizes.at(size):
         to_end = bound is None or d.sizes.may_be_one(bound, size)
     if not to_end and bound is not None and not isinstance(size, int):
         to_end = d.sizes.may_be_one(bound, size)
     return from_start and to_end and step is not None and step[place] == 1
+
+
+def _end(d: Dimensions, node: Node, place: int) -> Size | None:
+    """The number that a slice ends at, where one is known."""
+    bounds = d.elements(node.inputs[2])
+    return bounds[place] if bounds and place >= 0 and not int(node.attr("end_mask", 0)) >> place & 1 else None
+
+
+def _up_to(d: Dimensions, node: Node, whole: Size, bound: Size | None) -> Size:
+    """How many a slice takes of a dimension from its beginning up to a number that is as large, if one is written there.
+
+    It may be so many rows of any batch: what the slice meets tells, or else it is read as all of them.
+    """
+    if d.rows == 1 or isinstance(whole, int) or not isinstance(bound, int | Unknown) or isinstance(known(bound), Poly):
+        return whole
+    if is_written(bound) and isinstance(bound.origin, tuple):
+        d.bounds_in_doubt.append((node, bound, whole))
+        return bound
+    return bound if isinstance(known(bound), int) and d.sizes.at(bound) == d.sizes.at(whole) else whole
 
 
 def hands_all_on(node: Node) -> bool:
@@ -150,23 +168,17 @@ def strided(d: Dimensions, node: Node, dims: Dims, out: Tensor) -> Dims | None:
     """The dimensions of a strided slice of a tensor with some dimensions."""
     static = out.shape
     made: dict[int, Size] = {}
-    bounds = d.elements(node.inputs[2])
     for axis, target, place in places(node, len(dims)):
         if target is None:
             continue
-        if axis is None:
-            made[target] = 1
+        if axis is None or turned_round(node, place):
+            made[target] = 1 if axis is None else dims[axis]
             continue
         whole = dims[axis]
-        if turned_round(node, place):
-            made[target] = whole
-            continue
         if takes_whole(d, node, place, whole):
-            made[target] = whole
-            if place >= 0 and bounds is not None and not (int(node.attr("end_mask", 0)) >> place & 1):
-                bound = bounds[place]
-                if bound is not None:
-                    d.sizes.tie(bound, whole)
+            made[target] = _up_to(d, node, whole, bound := _end(d, node, place))
+            if bound is not None and made[target] is whole:
+                d.sizes.tie(bound, whole)
             continue
         value = static[target] if static is not None and target < len(static) else None
         if value is None and d.sizes.at(whole) >= 0:
@@ -221,13 +233,15 @@ def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> S
         return out
     if step is not None and step[place] < -1 and masks["begin"] and masks["end"]:  # every so many from the last one on
         d.sizes.quotient(out, total(d, [whole, -step[place] - 1]), -step[place])
-    if step is None or step[place] != 1:
-        return out
     first = 0 if masks["begin"] else begin[place] if begin else None
     last = whole if masks["end"] else end[place] if end else None
     if isinstance(whole, int) and last is not None and d.sizes.at(last) == whole:
         last = whole  # up to the end, which is no number of rows
-    if first is None or last is None:
+    if step is None or step[place] != 1 or first is None or last is None:
+        return out
+    if first == 0 and d.sizes.at(last) > d.sizes.at(whole) >= 0 and d.sizes.at(last) % d.rows:
+        d.sizes.tie(last, d.sizes.at(last))  # no number of rows: of more rows it may be less than all
+        d.sizes.computed(out, [whole, last], min)
         return out
     if isinstance(whole, int) and any(isinstance(bound, int) and bound < 0 for bound in (first, last)):
         return out  # a number below zero is no size: it may be what the rows leave of the whole
@@ -258,7 +272,7 @@ def _strided_slice_grad(d: Dimensions, node: Node) -> None:
         if axis is None or target is None or target >= len(grad):
             continue
         if _grad_whole(d, node, place, dims[axis]):
-            d.sizes.tie(dims[axis], grad[target])
+            d.sizes.tie(_up_to(d, node, dims[axis], _end(d, node, place)), grad[target])
         elif follows_batch(grad[target]) and not follows_batch(dims[axis]) and _from_end(node, place):
             continue  # the number may be what the rows leave of the whole
         elif d.rows > 1 and isinstance(grad[target], int) and grad[target] == 1 and bounded_by_sizes(d, node, place):
@@ -280,9 +294,7 @@ def _grad_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
     """Whether the slice that a gradient belongs to took a whole dimension."""
     if place < 0:
         return True
-    begin, end, step = d.elements(node.inputs[1]), d.elements(node.inputs[2]), d.numbers(node.inputs[3])
+    begin, step, bound = d.elements(node.inputs[1]), d.numbers(node.inputs[3]), _end(d, node, place)
     from_start = bool(int(node.attr("begin_mask", 0)) >> place & 1) or bool(begin and begin[place] == 0)
-    to_end = bool(int(node.attr("end_mask", 0)) >> place & 1)
-    bound = end[place] if end is not None else None
-    to_end = to_end or (bound is not None and d.sizes.may_be_one(bound, size))
+    to_end = bool(int(node.attr("end_mask", 0)) >> place & 1) or (bound is not None and d.sizes.may_be_one(bound, size))
     return from_start and to_end and bool(step and step[place] == 1)

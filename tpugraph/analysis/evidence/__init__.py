@@ -53,6 +53,7 @@ from tpugraph.analysis.evidence.reshapes import (
     outermost,
     regrouped,
     taken_to_end,
+    taken_whole,
     unpadded,
 )
 from tpugraph.analysis.evidence.single_rows import (
@@ -100,10 +101,10 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
               numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
               placed_rows, tables_by_place, picked_by_number, crossed, left_open, met_by_rows, summed_beside, numbered_rows,
               tiled_rows, by_number, *by_sums, flattened_before_tiles)  # fmt: skip
-    for kinds in (strong, (written,), (reshaped,), (*again, outermost), (shapes_of_either,)):
+    for kinds in (strong, (taken_whole,), (written,), (reshaped,), (*again, outermost), (shapes_of_either,)):
         settled = _settled(d, kinds)
-        while settled and d.ones:  # of one row, what a weaker kind settled may be what a stronger one waited for
-            settled = _settled(d, strong)
+        while settled and (d.ones or taken_whole in kinds):
+            settled = _settled(d, strong)  # what a weaker kind settled may be what a stronger one waited for
     d.sizes.place = "nothing speaks for it being a number of rows"
     _rest(d, open_divisors(d) if divisors else [])
 

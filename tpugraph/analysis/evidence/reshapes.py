@@ -169,6 +169,16 @@ def taken_to_end(d: Dimensions) -> None:
                 d.sizes.sum([whole], bounds)
 
 
+def taken_whole(d: Dimensions) -> None:
+    """A slice up to a number that is as large as a dimension of the batch takes all of it, where nothing else says."""
+    for _, bound, whole in d.bounds_in_doubt:
+        one = unsettled(bound)
+        if one is not None and known(whole) is not None:
+            if follows_batch(whole):
+                d.read_as_all[one] = None
+            d.sizes.tie(one, whole)
+
+
 def joined_batches(d: Dimensions) -> None:
     """Parts of as many rows as the batch has that make up as many batches as there are parts are a batch each."""
     _even_parts(d)

@@ -1,0 +1,56 @@
+"""Programs that take the first rows of a batch: so many of any batch, all of it, or as many as there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import batch, column, dense, floats, minimise, program, variable, whole
+
+mean, total = tf.reduce_mean, tf.reduce_sum
+
+
+def _layer(rows: int, open_: bool) -> tuple[Any, Any]:
+    """A layer on the rows, and a target for each."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=not open_)
+    return dense(x, 5, 4, "h", tf.tanh), y
+
+
+@program(
+    variants={
+        "two": {"first": 2, "rows": 2, "doubtful": True},
+        "two_open": {"first": 2, "rows": 2, "open_": True, "doubtful": True},
+        "three_of_two": {"first": 3, "rows": 2},
+        "three_of_two_open": {"first": 3, "rows": 2, "open_": True},
+        "four_of_three": {"first": 4, "rows": 3},
+        "still": {"first": 2, "rows": 2, "still": True, "doubtful": True},
+    }
+)
+def beside_first_rows(rows: int, first: int, open_: bool = False, still: bool = False) -> Any:
+    """All rows beside the first ones, as many as a core has, or more: with gradients into these, or not."""
+    h, _ = _layer(rows, open_)
+    chosen = h[:first]
+    return minimise(mean(total(tf.square(h[:, None] - (tf.stop_gradient(chosen) if still else chosen)[None]), 2)))
+
+
+@program(variants={"": {}, "open": {"open_": True}, "by_slice": {"by_slice": True}}, doubtful=True, rows=2)
+def loss_of_first_rows(rows: int, open_: bool = False, by_slice: bool = False) -> Any:
+    h, _ = _layer(rows, open_)
+    return minimise(mean(tf.square((tf.slice(h, [0, 0], [2, -1]) if by_slice else h[:2]) - 0.3)))
+
+
+@program(variants={"": {}, "open": {"open_": True}, "two_rows": {"rows": 2}})
+def all_rows_by_number(rows: int, open_: bool = False) -> Any:
+    """Rows up to a number meet all rows of another tensor: they are all."""
+    h, y = _layer(rows, open_)
+    return minimise(mean(tf.square(column(h[:rows], 4) - y)))
+
+
+@program(variants={"": {}, "open": {"open_": True}, "two_rows": {"rows": 2}})
+def shifted_tokens(rows: int, open_: bool = False) -> Any:
+    """What a decoder reads: a first token, and all but the last one of so many rows as Python says."""
+    tokens = batch(rows, whole(5, 6, seed=2), drop_remainder=not open_)
+    read = tf.concat([tf.fill([rows, 1], 1), tf.strided_slice(tokens, [0, 0], [rows, -1], [1, 1])], 1)
+    logits = dense(tf.gather(variable("table", 5, 4), read), 4, 5, "out")
+    return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tokens, logits=logits)))

@@ -1,0 +1,55 @@
+"""Rows of a batch that are taken up to a number which is as large as all of them: all rows, or as many of any batch."""
+
+from __future__ import annotations
+
+from tpugraph.analysis.placing import Placing
+from tpugraph.analysis.sizes import Unknown, follows_batch
+from tpugraph.ir import Node
+from tpugraph.partition.bounds_of_rows import trained
+from tpugraph.partition.two_readings import refusal_of
+
+
+def refuse_all_or_some(placing: Placing, count: int) -> None:
+    """Refuse a number that ends a slice at the last row of a core's batch, where what is trained depends on what it counts.
+
+    Raises:
+        ConversionError: it names the constant, those that end slices of gradients with it, and the flags that settle them.
+    """
+    ends = _ends(placing)
+    kept = trained(placing) if ends else {}
+    for node, number in ends.items():
+        if node in kept and node in placing.verdicts:
+            names = ",".join(dict.fromkeys(_holder(one).name for one in ends.values() if one.root() is number.root()))
+            raise refusal_of(
+                placing, node, names, ("counts the rows", "does not"),
+                f"'{node.name}' ({node.op}) takes rows up to {number.value}, and a core's batch has as many: if "
+                f"'{_holder(number).name}' counts them, all {number.value * count} of the whole batch are taken; if it is a "
+                f"number of the model, {number.value} of them are",
+            )  # fmt: skip
+
+
+def ends_of_rows(placing: Placing) -> list[str]:
+    """What the user should know of: rows taken up to a number that is as large as all of them, where nothing is trained by it."""
+    found = {
+        (name := _holder(number).name): f"'{node.name}' ({node.op}) takes rows up to {number.value}, and a core's batch has as many: "
+        f"--batch_constants={name} if '{name}' counts them, --literals={name} if it does not"
+        for node, number in _ends(placing).items()
+    }  # fmt: skip
+    return list(found.values())
+
+
+def _ends(placing: Placing) -> dict[Node, Unknown]:
+    """The slices that end at the last row of a core's batch by a number of which nothing is said, with that number."""
+    d = placing.d
+    guessed = {**d.read_as_all, **d.sizes.presumed, **d.defaulted}
+    return {
+        node: bound
+        for node, bound, whole in d.bounds_in_doubt
+        if follows_batch(whole) and bound.root() in guessed and d.constants.choice(_holder(bound).name) is None
+    }
+
+
+def _holder(bound: Unknown) -> Node:
+    """The constant that a number is written in."""
+    tensor, _ = bound.origin  # type: ignore[misc]
+    return tensor.node  # type: ignore[has-type, no-any-return]
