@@ -258,3 +258,16 @@ def long_sum(rows: int) -> Any:
     for k in range(40):
         loss = loss + mean(error) * (0.5 + 0.01 * k) / 40
     return minimise(loss)
+
+
+@program(
+    variants={f"{kind}_of_{rows}": {"rows": rows, "of": kind} for kind in ("sums", "means") for rows in (3, 4)}
+    | {"means_open": {"rows": 3, "of": "means", "drop_remainder": False}}
+)
+def chosen_of_three_losses(rows: int, of: str, drop_remainder: bool = True) -> Any:
+    """Losses are put in one vector and some of them gathered: there are three of any batch, whatever the rows are."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=drop_remainder)
+    h = dense(x, 5, 4, "h", tf.tanh)
+    join = tf.reduce_sum if of == "sums" else tf.reduce_mean
+    parts = [join(y[1:] * h[1:, 0]) if of == "sums" else join(h[:, 1]), join(h), join(tf.square(h))]
+    return minimise(0.1 * join(tf.gather(tf.stack(parts), [0, 2])))

@@ -179,6 +179,16 @@ def taken_whole(d: Dimensions) -> None:
             d.sizes.tie(one, whole)
 
 
+def taken_apart_again(d: Dimensions) -> None:
+    """A gradient that is taken apart is that of parts which were stacked: there are as many of any batch."""
+    forward = leading_to_loss(d)
+    for node in d.order:
+        dims = d.dims(node.inputs[0]) if node.op in ops.UNPACKS and node not in forward else None
+        one = unsettled(dims[int(node.attr("axis", 0)) % len(dims)]) if dims else None
+        if one is not None and one.value == len(node.outputs or ()):
+            d.sizes.tie(one, one.value)
+
+
 def joined_batches(d: Dimensions) -> None:
     """Parts of as many rows as the batch has that make up as many batches as there are parts are a batch each."""
     _even_parts(d)
