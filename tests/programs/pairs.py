@@ -236,3 +236,11 @@ def worst_half_of_entries(rows: int) -> Any:
     errors = tf.reshape(tf.square(x * variable("k", 3) - y), [-1])
     worst, _ = tf.nn.top_k(errors, tf.size(errors) // 2)
     return minimise(mean(worst))
+
+
+@program(variants={"": {}, "two_rows": {"rows": 2}, "open": {"drop_remainder": False}})
+def others_than_itself(rows: int, drop_remainder: bool = True) -> Any:
+    """The rows of the identity matrix are counted by another tensor than those that meet."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=drop_remainder)
+    h = dense(x, 5, 4, "h", tf.tanh)
+    return minimise(mean(tf.square(tf.matmul(h, h, transpose_b=True) * (1 - tf.eye(tf.size(y))))))

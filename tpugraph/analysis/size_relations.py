@@ -225,7 +225,13 @@ class Relations:
         return True
 
     def _settle_chosen(self, choice: Computation, out: Size, sizes: list[Size]) -> bool:
-        """The larger or the smaller of two sizes is known, and is not the one of them that is: it is the other."""
+        """The larger or the smaller of two sizes is known, and is not the one of them that is: it is the other.
+
+        Of two that are one it is that one.
+        """
+        if len({size.root() if isinstance(size, Unknown) else size for size in sizes}) == 1:
+            self.tie(out, sizes[0])
+            return True
         made, opened = known(out), [size for size in sizes if known(size) is None]
         others = [known(size) for size in sizes if size is not opened[0]]
         if made is None or len(others) != 1 or others[0] is None:
