@@ -40,8 +40,8 @@ class Placement(Pass):
         if step.ends is not None:
             host.update(graph.ancestors(graph[name] for name in step.ends.beside))
         _refuse_shared(host, device, cut)
-        _clone_shared(graph, device, host, cut)
-        tail = Tail(graph, step, device, cut)
+        in_front = _clone_shared(graph, device, host, cut)
+        tail = Tail(graph, step, device, cut, in_front)
         tail.place()
         _clone_for_starts(graph, device)
         graph.set_device_of(device, "")
@@ -72,8 +72,8 @@ def _refuse_shared(host: NodeSet, device: NodeSet, cut: list[Tensor]) -> None:
             )
 
 
-def _clone_shared(graph: Graph, device: NodeSet, host: NodeSet, cut: Iterable[Tensor] = ()) -> None:
-    """Give the host its own copies of the replicated nodes that both sides need."""
+def _clone_shared(graph: Graph, device: NodeSet, host: NodeSet, cut: Iterable[Tensor] = ()) -> NodeSet:
+    """Give the host its own copies of the replicated nodes that both sides need; returns these."""
     crossing = {t.node for t in cut}
     shared = [node for node in host if node in device and node not in crossing]
     copies = graph.clone_subgraph(shared, lambda name: f"{name}/host")
@@ -83,8 +83,9 @@ def _clone_shared(graph: Graph, device: NodeSet, host: NodeSet, cut: Iterable[Te
             if tensor.node in copies:
                 graph.set_input(node, index, copies[tensor.node].out(tensor.port))
     graph.swap_controls(host_only, lambda control: (copies.get(control, control),))
-    for copy in copies.values():
-        host[copy] = None
+    made = dict.fromkeys(copies.values())
+    host.update(made)
+    return made
 
 
 def _clone_for_starts(graph: Graph, device: NodeSet) -> None:

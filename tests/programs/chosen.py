@@ -246,3 +246,12 @@ def places_by_a_product(rows: int, drop_remainder: bool = False) -> Any:
     h = column(tf.reshape(x, [-1, 6]), 6)
     at = tf.matmul(tf.cast(tf.where(chosen > 0), tf.int32), tf.constant([[5], [1]]))
     return minimise(mean(tf.square(tf.gather(h, at[:, 0]) - 0.4)))
+
+
+@program(variants={"": {}, "one_row": {"rows": 1}, "open": {"drop_remainder": False}})
+def masked_by_gathered_labels(rows: int, drop_remainder: bool = True) -> Any:
+    """Host and device both compute which rows are chosen: the host, which of these the mask keeps."""
+    x, y, kind = batch(rows, floats(5), floats(seed=1), whole(4, seed=2), drop_remainder=drop_remainder)
+    chosen = tf.where(kind > 1)[:, 0]
+    kept = tf.boolean_mask(tf.gather(dense(x, 5, 4, "h", tf.tanh), chosen), tf.gather(y, chosen) > 0)
+    return minimise(0.1 * total(tf.square(kept - 0.3)))

@@ -77,12 +77,20 @@ def _remove(graph: Graph, doomed: Iterable[Node]) -> list[Node]:
 class Tail:
     """What watches the step, placed.
 
+    Args:
+        graph: the graph.
+        step: what the loss and the train op need.
+        device: the nodes on the device; grows.
+        cut: what crosses from the host to the device.
+        in_front: the copies that the host has of nodes of the device, to make of them what crosses.
+
     Attributes:
         dropped: what cannot be fed, by name, with the reason.
         nodes: what the host runs behind the device.
     """
 
-    def __init__(self, graph: Graph, step: Step, device: NodeSet, cut: list[Tensor]) -> None:
+    def __init__(self, graph: Graph, step: Step, device: NodeSet, cut: list[Tensor], in_front: NodeSet) -> None:
+        self.in_front = in_front
         self.graph = graph
         self.step = step
         self.device = device
@@ -106,7 +114,7 @@ class Tail:
         self.step.moved = [node for node in self.step.moved if node in graph]
         roots = [graph[f.name] for f in roles.summaries if f.name in graph]
         roots += self.step.moved + graph.of_type("Print")
-        placed = {**self.step.cone, **self.device}
+        placed = {**self.step.cone, **self.device, **self.in_front}
         tail = {n: None for n in graph.ancestors(roots) if n not in placed}
         self._divide(tail, roots)
         own = [n for n in tail if n.op in ops.RESOURCE_VARIABLES]  # metric variables
