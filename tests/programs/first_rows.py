@@ -24,6 +24,8 @@ def _layer(rows: int, open_: bool) -> tuple[Any, Any]:
         "three_of_two": {"first": 3, "rows": 2},
         "three_of_two_open": {"first": 3, "rows": 2, "open_": True},
         "four_of_three": {"first": 4, "rows": 3},
+        "two_of_one": {"first": 2, "rows": 1},
+        "two_of_one_open": {"first": 2, "rows": 1, "open_": True},
         "still": {"first": 2, "rows": 2, "still": True, "doubtful": True},
     }
 )
@@ -38,6 +40,13 @@ def beside_first_rows(rows: int, first: int, open_: bool = False, still: bool = 
 def loss_of_first_rows(rows: int, open_: bool = False, by_slice: bool = False) -> Any:
     h, _ = _layer(rows, open_)
     return minimise(mean(tf.square((tf.slice(h, [0, 0], [2, -1]) if by_slice else h[:2]) - 0.3)))
+
+
+@program(variants={"": {}, "open": {"open_": True}, "one_row": {"rows": 1}, "one_row_open": {"rows": 1, "open_": True}})
+def mean_of_five_rows(rows: int, open_: bool = False) -> Any:
+    """A core has fewer rows than are taken, and the whole batch has more."""
+    h, _ = _layer(rows, open_)
+    return minimise(mean(tf.square(h[:5] - 0.3)))
 
 
 @program(variants={"": {}, "open": {"open_": True}, "two_rows": {"rows": 2}})

@@ -239,7 +239,7 @@ def part_of(d: Dimensions, node: Node, place: int, whole: Size, value: int) -> S
         last = whole  # up to the end, which is no number of rows
     if step is None or step[place] != 1 or first is None or last is None:
         return out
-    if first == 0 and d.sizes.at(last) > d.sizes.at(whole) >= 0 and d.sizes.at(last) % d.rows:
+    if first == 0 and d.sizes.at(last) > d.sizes.at(whole) >= 0 and (d.rows == 1 or d.sizes.at(last) % d.rows):
         d.sizes.tie(last, d.sizes.at(last))  # no number of rows: of more rows it may be less than all
         d.sizes.computed(out, [whole, last], min)
         return out
