@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -236,3 +237,29 @@ def alternating_rows(rows: int, step: int, **options: Any) -> Any:
     anchors, *others = (h[k::step] for k in range(step))
     apart = sum(mean(tf.square(anchors - (0.5 - k) * other)) for k, other in enumerate(others))
     return minimise(apart + mean(tf.square(h[1::step])) + mean(tf.square(column(h, 3)[::step] - y[step - 1 :: step])))
+
+
+# --------------------------------------------------------------------------- numbers of entries beside sums of them
+
+_SHARES: dict[str, Callable[[Any, Any, Any, Any], Any]] = {
+    "of_a_mean": lambda x, m, y, n: mean(tf.square(column(x, 6) - y)) * n / total(m),
+    "of_features": lambda x, m, y, n: mean(tf.square(column(x * m * n / total(m), 6) - y)),
+    "after_the_sum": lambda x, m, y, n: mean(tf.square(column(x * m / total(m) * n, 6) - y)),
+    "of_a_product": lambda x, m, y, n: mean(tf.square((1.0 / total(m)) * column(x * m * n, 6) - y)),
+}
+"""Shares of what a mask leaves, multiplied by how many entries there are before."""
+
+
+@program(
+    doubtful=True,
+    variants={
+        f"{name}{'_by_size' * sized}_{rows}": {"of": of, "sized": sized, "rows": rows}
+        for name, of in _SHARES.items()
+        for sized in (False, True)
+        for rows in (2, 3)
+    },
+)
+def shares_of_entries(rows: int, of: Any, sized: bool) -> Any:
+    """Such a number may be made of the rows, or be one of the model."""
+    x, m, y = batch(rows, floats(6), whole(2, 6, seed=3).astype("f"), floats(seed=1))
+    return minimise(of(x, m, y, tf.cast(tf.size(m), tf.float32) if sized else float(6 * rows)))

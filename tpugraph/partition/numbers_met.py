@@ -14,19 +14,22 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence import root_divisors, shares_of_classes
-from tpugraph.analysis.evidence.divisors import divides_a_mean
+from tpugraph.analysis.evidence.divisors import divides_a_mean, unguarded
 from tpugraph.analysis.evidence.readings import number_in
 from tpugraph.analysis.evidence.summed import LINEAR, back, leading_to_loss, summed
 from tpugraph.analysis.placements import Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import follows_batch
+from tpugraph.analysis.sizes import Size, follows_batch
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import source_of
+from tpugraph.ir.walks import reached, source_of
 from tpugraph.partition.doubted_numbers import Doubted, doubted_numbers, is_model
 from tpugraph.partition.two_readings import constant_behind, refusal_of
 
 _SAME = ops.SAME_NUMBERS | ops.IDENTITIES | ops.SHAPED_ANEW
 _DIFFERENCES = ops.computing(np.subtract)
+_LINEAR = LINEAR | ops.PRODUCTS
+_SURE = 2
+"""Above it few models multiply shares by exactly as many as all rows have together unless it is that."""
 
 
 def refuse_met_numbers(placing: Placing, count: int) -> None:
@@ -112,10 +115,38 @@ def _shares(d: Dimensions) -> Iterator[tuple[Node, Doubted, str]]:
 def _makes_weights(
     placing: Placing, node: Node, others: list[Tensor], doubted: Doubted, forward: Mapping[Node, None]
 ) -> bool:
-    """Whether what each row is of all rows is multiplied by as many as there are: weights, whose mean is one then."""
-    if node.op not in ops.SCALINGS or node not in forward or doubted.reading or doubted.number != placing.d.rows:
+    """Whether what each row is of all rows is multiplied by as many as there are: weights, whose mean is one then.
+
+    So are entries of rows that a sum over all of them divides, and as many as are summed multiply, before or after that.
+    """
+    if node.op not in ops.SCALINGS or node not in forward or doubted.reading:
         return False
-    return any(are_shares(placing, tensor) for tensor in others)
+    if doubted.number == placing.d.rows and any(are_shares(placing, tensor) for tensor in others):
+        return True
+    sums = _sums_dividing(placing.d, node, others, forward) if doubted.number > _SURE else ()
+    return any(doubted.number == placing.d.sizes.at(count) for count in sums)
+
+
+def _sums_dividing(d: Dimensions, node: Node, others: list[Tensor], forward: Mapping[Node, None]) -> Iterator[Size]:
+    """The numbers of elements of the sums over the batch that divide what a product is made of, or what is made of it."""
+    ahead = reached(
+        [node], lambda at: (use.node for use in at.uses() if use.node in forward and _hands_on(use.node, use.index))
+    )
+    besides = [t for at in ahead if at in forward and at.op in ops.SCALINGS for t in at.inputs if t.node not in ahead]
+    behind = reached([t.node for t in (*others, *besides)], _handed)
+    for at in (*ahead, *behind):
+        if at.op in ops.DIVISIONS:
+            yield from (count for count in back(d, unguarded(at.inputs[1])) if follows_batch(count))
+
+
+def _handed(node: Node) -> Iterator[Node]:
+    """The nodes whose factors are those of what a node makes."""
+    yield from (t.node for index, t in enumerate(node.inputs) if _hands_on(node, index))
+
+
+def _hands_on(node: Node, index: int) -> bool:
+    """Whether a factor of an operand is one of what a node makes."""
+    return node.op in _LINEAR or (node.op in ops.DIVISIONS | ops.SUMS | ops.MEANS and index == 0)
 
 
 def are_shares(placing: Placing, tensor: Tensor) -> bool:
