@@ -263,3 +263,35 @@ def shares_of_entries(rows: int, of: Any, sized: bool) -> Any:
     """Such a number may be made of the rows, or be one of the model."""
     x, m, y = batch(rows, floats(6), whole(2, 6, seed=3).astype("f"), floats(seed=1))
     return minimise(of(x, m, y, tf.cast(tf.size(m), tf.float32) if sized else float(6 * rows)))
+
+
+_ONES: dict[str, Callable[[Any, Any, Any, int], Any]] = {
+    "rows": lambda h, y, n, k: mean(tf.square(column(h, 3) * (tf.ones([n]) / float(k)) - y)),
+    "scores": lambda h, y, n, k: mean(tf.square(column(h, 3) * tf.ones([n]) / float(k) - y)),
+    "classes": lambda h, y, n, k: mean(
+        tf.nn.softmax_cross_entropy_with_logits(labels=tf.ones([n, k]) / float(k), logits=dense(h, 3, k, "logits"))
+    ),
+}
+"""Ones of all rows over as many classes."""
+
+
+@program(
+    variants={
+        f"{name}_{rows}{'_open' * opened}": {"of": of, "rows": rows, "classes": rows, "drop_remainder": not opened}
+        for name, of in _ONES.items()
+        for rows in (2, 4)
+        for opened in (False, True)
+    },
+)
+def ones_over_classes(rows: int, of: Any, classes: int, **options: Any) -> Any:
+    """A batch has as many rows as there are classes: ones of the rows that are divided by these are no mean of them."""
+    x, y = batch(rows, floats(5), floats(seed=1), **options)
+    return minimise(of(dense(x, 5, 3, "embed", tf.tanh), y, tf.shape(x)[0], classes))
+
+
+@program(doubtful=True, variants={"two": {"rows": 2}, "three": {"rows": 3}})
+def labels_over_rows(rows: int) -> Any:
+    """Labels that are as small as there are rows: the report names their number."""
+    x = batch(rows, floats(5), drop_remainder=False)
+    labels = tf.ones([tf.shape(x)[0], 4]) / float(rows)
+    return minimise(mean(tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=dense(x, 5, 4, "logits"))))

@@ -60,11 +60,12 @@ def _as_many(placing: Placing) -> Iterator[Doubted]:
     of_all = _of_all(placing, forward)
     for node in placing.verdicts:
         stepping = any(t.node in of_step and t.node not in of_input for t in node.inputs)
-        if node.op not in ops.ELEMENTWISE or not (stepping or _is_of_loss(node, forward)):
+        if not (stepping and node.op in ops.ELEMENTWISE) and not _is_of_loss(node, forward):
             continue
         others = [t for t in node.inputs if t.node not in alone and (t.node in of_input or t.node in of_step)]
         may_count = _may_count_steps if stepping else _may_count_rows
-        for doubted in filter(None, (numbers.get(t) or one_over_rows(d, t) for t in node.inputs if others)):
+        met = (t for t in node.inputs if others and (node.op in ops.ELEMENTWISE or t.dtype.floating))
+        for doubted in filter(None, (numbers.get(t) or one_over_rows(d, t) for t in met)):
             of_user = doubted.node.made_by is None  # what a pass made is no number of the user's graph
             features = any(is_model(d, t, doubted) and t.node not in of_all for t in others)
             if of_user and may_count(d, node, doubted) and not features:

@@ -17,6 +17,7 @@ from tpugraph.analysis.evidence.summed import (
     final,
     leading_to_loss,
     spread,
+    spread_value,
     unsettled,
 )
 from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, add, follows_batch, known
@@ -182,7 +183,7 @@ def _divisions(d: Dimensions) -> Iterator[tuple[Node, Unknown]]:
 
 def _tiled(d: Dimensions, numerator: Tensor) -> Size | None:
     """How many elements one was spread to directly in front of a division."""
-    return spread(d, source_of(numerator).node)
+    return spread_value(d, source_of(numerator).node)
 
 
 def _keeps_rows(d: Dimensions, numerator: Tensor) -> bool:
@@ -208,7 +209,7 @@ def _ahead(d: Dimensions, start: Node) -> Iterator[Size]:
             if node in seen or node not in d.nodes:
                 continue
             seen.add(node)
-            count = spread(d, node)
+            count = spread_value(d, node)
             if count is not None:
                 yield count
                 d.sizes.propagate()

@@ -52,7 +52,7 @@ def back(d: Dimensions, start: Tensor) -> Iterator[Size]:
     while stack and len(seen) < FARTHEST:
         tensor = stack.pop()
         node = tensor.node
-        count = summed(d, tensor) or spread(d, node)
+        count = summed(d, tensor) or spread_value(d, node)
         if count is not None:
             yield count
             d.sizes.propagate()
@@ -171,6 +171,15 @@ def spread(d: Dimensions, node: Node) -> Size | None:
     """How many elements one element is spread to, where the batch is among them."""
     new = _spread_along(d, node)
     return times(*new) if any(isinstance(s, Poly) for s in new) else None
+
+
+def spread_value(d: Dimensions, node: Node) -> Size | None:
+    """How many elements one is spread to, unless that fills something with a constant on the way to the loss.
+
+    Ones of all rows may be divided by any number there, of classes as of the rows. Of a mean, gradients tile what they divide.
+    """
+    filled = node in leading_to_loss(d) and node.op in ops.FILLS and d.level(node.out()) is not None
+    return None if filled else spread(d, node)
 
 
 def _spread_along(d: Dimensions, node: Node) -> list[Known]:
