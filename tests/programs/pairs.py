@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import batch, dense, floats, minimise, program, regression, squares, variable, whole
+from .parts import batch, column, dense, floats, minimise, program, regression, squares, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -244,3 +244,27 @@ def others_than_itself(rows: int, drop_remainder: bool = True) -> Any:
     x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=drop_remainder)
     h = dense(x, 5, 4, "h", tf.tanh)
     return minimise(mean(tf.square(tf.matmul(h, h, transpose_b=True) * (1 - tf.eye(tf.size(y))))))
+
+
+_GRIDS: dict[str, Callable[[Any, Any], Any]] = {
+    "values": lambda h, y: tf.subtract(*tf.meshgrid(y, column(h, 3))),
+    "numbers": lambda h, y: (
+        column(h, 3)[:, None] * tf.cast(tf.less(*tf.meshgrid(*2 * [tf.range(tf.shape(y)[0])])), tf.float32) - y
+    ),
+    "matrices": lambda h, y: tf.subtract(*tf.meshgrid(column(h, 3), y, indexing="ij")),
+    "columns": lambda h, y: h - tf.reshape(tf.reshape(y, [1, -1]), [-1, 1]),
+    "scaled": lambda h, y: tf.reduce_sum(tf.reshape(h, [1, -1, 3]), 2) - y[None],
+    "convolved": lambda h, y: (
+        tf.nn.conv1d(tf.reshape(h, [1, -1, 3]), variable("k", 1, 3, 2), 1, "SAME") - y[None, :, None]
+    ),
+}
+"""The rows behind a 1 that is written in a reshape, and in front of one."""
+
+
+@program(
+    variants={f"{name}_{rows}": {"rows": rows, "made": made} for name, made in _GRIDS.items() for rows in (1, 2)},
+)
+def rows_in_grids(rows: int, made: Callable[[Any, Any], Any]) -> Any:
+    """An open batch, which tells a row from a 1 that is written in the graph."""
+    x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=False)
+    return minimise(mean(tf.square(made(dense(x, 5, 3, "h", tf.tanh), y))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TypeGuard
 
@@ -193,12 +194,16 @@ def _groups(d: Dimensions, before: Dims, after: Dims) -> tuple[list[tuple[Dims, 
             if a == b and i < len(before) and j < len(after):
                 a, b = a * d.sizes.at(before[i]), b * d.sizes.at(after[j])
                 i, j = i + 1, j + 1
-            elif a < b and i < len(before):
+            elif (a < b or (a == 1 == b and j == len(after))) and i < len(before):
                 a *= d.sizes.at(before[i])
                 i += 1
-            elif b < a and j < len(after):
+            elif (b < a or a == 1 == b) and j < len(after):
                 b *= d.sizes.at(after[j])
                 j += 1
+            elif d.ones and a == b and groups:  # the row is where the group before it has a number that is not settled
+                left, right = groups.pop()
+                first, second = first - len(left), second - len(right)
+                a, b = (math.prod(map(d.sizes.at, side)) for side in (before[first:i], after[second:j]))
             else:
                 return groups, ((), ())
         groups.append((before[first:i], after[second:j]))
