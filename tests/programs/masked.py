@@ -207,3 +207,20 @@ def hardest_of_chosen_and_others(rows: int) -> Any:
     x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2))
     e = tf.square(column(x, 5) - y)
     return minimise(mean(tf.nn.top_k(tf.concat([marked(e, marks), others(e, marks)], 0), rows)[0]), sgd(0.02))
+
+
+@program(
+    variants={
+        f"{name}_{rows}{'_open' * opened}": {"rows": rows, "reduce": reduce, "drop_remainder": not opened}
+        for name, reduce in (("mean", mean), ("sum", total))
+        for rows in (1, 2)
+        for opened in (False, True)
+    }
+)
+def entries_masked_twice(rows: int, reduce: Any, **options: Any) -> Any:
+    """Masks that the host makes of the entries of each row, laid out flat: there are more of these than of rows."""
+    x, kinds = batch(rows, floats(5, 6), whole(2, 5, seed=3), **options)
+    scores = column(tf.reshape(x, [-1, 6]), 6)
+    chosen = tf.boolean_mask(scores, tf.reshape(kinds, [-1]) > 0)
+    first = tf.boolean_mask(tf.reshape(x[:, :, 0], [-1]), tf.reshape(kinds, [-1]) > 0)
+    return minimise(reduce(tf.boolean_mask(chosen, first > 0)))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tpugraph import ops
 from tpugraph.analysis import fed_to_device
-from tpugraph.analysis.input_rows import rows_from_input
+from tpugraph.analysis.input_rows import has_batches_of_one, rows_from_input
 from tpugraph.analysis.step import SplitConstants
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
@@ -112,11 +112,22 @@ def batch_rows(graph: Graph) -> int | None:
     """Rows of one core's batch: as its datasets tell, else the commonest leading dimension of what crosses and of the input."""
     told, fed = rows_from_input(graph), fed_to_device(graph)
     split = graph.kept(SplitConstants) is not None  # the input has the rows of all cores
-    found = commonest_rows(fed if split else with_input(graph, fed)) if told is None else told[0]
+    by_size = commonest_rows(fed) if split else rows_by_size(graph, fed)
+    found = by_size if told is None else told[0]
     if found is not None:
         return found
     rows = [s[0] for n in graph.of_type(*ops.GET_NEXT) for _, s in n.outputs or [] if s and s[0]]
     return rows[0] if rows else None
+
+
+def rows_by_size(graph: Graph, fed: Iterable[Tensor]) -> int | None:
+    """The commonest leading dimension of what the host hands on, and of the elements of the batch that it is made of.
+
+    Where all datasets batch by one and a row is handed on, that is it, however many entries of one row are made flat beside it.
+    """
+    handed = list(fed)
+    single = any(tensor.shape and tensor.shape[0] == 1 for tensor in handed) and has_batches_of_one(graph)
+    return 1 if single else commonest_rows(with_input(graph, handed))
 
 
 def with_input(graph: Graph, fed: Iterable[Tensor]) -> dict[Tensor, None]:

@@ -168,6 +168,17 @@ def _elements(graph: Graph, dataset: Node) -> tuple[int, list[Dims | None]] | No
     return size[0], parts
 
 
+def has_batches_of_one(graph: Graph) -> bool:
+    """Whether all datasets of the input batch by one: their elements do not tell, as every 1 might be that row."""
+    datasets = [_dataset_of(take) for take in graph.of_type(*ops.GET_NEXT)]
+    batchers = [None if dataset is None else list(_sources(dataset))[-1] for dataset in datasets]
+    sizes = [
+        fixed(batcher.inputs[ops.BATCHING[batcher.op].size]) if batcher and batcher.op in ops.BATCHING else None
+        for batcher in batchers
+    ]
+    return bool(sizes) and all(size is not None and list(size) == [1] for size in sizes)
+
+
 def _sources(dataset: Node) -> Iterator[Node]:
     """The datasets from one back to that which batches, or that has another number of sources than one."""
     while True:
@@ -218,4 +229,4 @@ def _number(size: Size, rows: int) -> int | None:
     return found.at(rows) if isinstance(found, Poly) else found
 
 
-__all__ = ["dims_from_input", "rows_from_input", "same_in_each_batch"]
+__all__ = ["dims_from_input", "has_batches_of_one", "rows_from_input", "same_in_each_batch"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tpugraph import ops
 from tpugraph.analysis import NodeSet
-from tpugraph.analysis.batched_input import commonest_rows, with_input
+from tpugraph.analysis.batched_input import rows_by_size
 from tpugraph.analysis.placements import REPLICATE, Partial, Placement, Shard
 from tpugraph.analysis.placing import Placing, Verdict
 from tpugraph.ir import Graph, Node
@@ -27,7 +27,7 @@ def where_rows_meet(graph: Graph, nodes: Sequence[Node]) -> NodeSet:
     free = dict.fromkeys(nodes)
     of_input = graph.descendants(graph.of_type(*ops.INPUTS), data_only=True)
     fed = dict.fromkeys(t for n in nodes for t in n.inputs if t.node in of_input and t.node not in free)
-    rows = commonest_rows(with_input(graph, fed))
+    rows = rows_by_size(graph, fed)
     if rows is None:
         return {}
     before = graph.ancestors(nodes, data_only=True)
