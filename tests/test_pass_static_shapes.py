@@ -141,6 +141,7 @@ def test_a_shape_asked_for_in_a_branch_does_not_run_the_branch() -> None:
         ("true", []),
         ("alone", []),
         ("false", ["check/Assert/Assert"]),
+        ("by_zero", ["check/Assert/Assert"]),
         ("data", ["check/Assert/Assert"]),
         ("looped", ["while/check/Assert/Assert"]),
     ],
@@ -151,7 +152,9 @@ def test_assertions_that_hold_whatever_the_input_is_are_gone(asserted: str, left
         rows, errors = tf.shape(x)[0], tf.square(tf.reduce_sum(x * variable("w", (3,)), 1) - y)
 
         def check(rows: tf.Tensor) -> tf.Tensor:
-            told = {"false": rows > 4, "data": tf.reduce_sum(x) < 1e9}.get(asserted, rows > 1)
+            told = {"false": rows > 4, "by_zero": rows // (rows - 4) > 1, "data": tf.reduce_sum(x) < 1e9}.get(
+                asserted, rows > 1
+            )
             return tf1.Assert(told, [rows], name="check/Assert")
 
         if asserted == "weights":

@@ -48,7 +48,7 @@ def _is_settled(graph: Graph, condition: Tensor) -> bool:
 
 
 def _values(graph: Graph, tensors: dict[Tensor, None]) -> dict[Tensor, bool]:
-    """What TensorFlow makes of tensors that constants decide."""
+    """What TensorFlow makes of tensors that constants decide; none holds where it cannot compute one: that fails as before."""
     definition = graphdef.part(graph, graph.ancestors([tensor.node for tensor in tensors]))
     for node in definition.node:
         node.device = ""
@@ -58,4 +58,8 @@ def _values(graph: Graph, tensors: dict[Tensor, None]) -> dict[Tensor, bool]:
             definition, return_elements=[f"{t.node.name}:{t.port}" for t in tensors], name=""
         )
         with tf.compat.v1.Session(graph=target, config=guarded()) as session:
-            return {tensor: bool(value.all()) for tensor, value in zip(tensors, session.run(made), strict=True)}
+            try:
+                values = session.run(made)
+            except tf.errors.OpError:
+                return dict.fromkeys(tensors, False)
+    return {tensor: bool(value.all()) for tensor, value in zip(tensors, values, strict=True)}

@@ -60,7 +60,7 @@ def _computed_of_places(
     if above_zero and node.op in _AT_LEAST | _NOT_BELOW:
         return OWN if node.op in _AT_LEAST else Entries("values")
     if alone and kind.name == "bool":
-        return Entries("values")
+        return Entries("values") if len({places_per_row(p, node.inputs[i]) for i in places}) == 1 else None
     if whole_number and (node.op in _ADDITIONS or (node.op in _SUBTRACTIONS and data[0] in places)):
         return OWN
     if alone or not whole_number or not all(isinstance(inputs[i], Replicate) for i in data if i not in places):
