@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import batches, finish, tf1, trace, variable
+from models import assert_cores_are_the_whole_batch, batches, finish, tf1, trace, variable
 from programs.parts import minimise
 from tpugraph import testing
 from tpugraph.analysis import shapes
@@ -151,29 +151,23 @@ def test_rows_that_the_input_counts_are_refused_on_several_cores() -> None:
     assert convert(graph(), num_replicas=1)
 
 
-def test_places_that_are_read_as_numbers_are_refused() -> None:
-    def build() -> None:
-        words, numbers = batches((WORDS, NUMBERS), 4)
+def test_places_that_are_read_as_numbers_are_those_of_all_cores() -> None:
+    def build(rows: int) -> None:
+        words, numbers = batches((WORDS, NUMBERS), rows)
         places = tf.cast(tf.where(tf.equal(words[:, 0], "red")), tf.float32)
         finish(tf.reduce_sum(tf.square(places * variable("w", (1,)) - numbers[0])), tf1.train.AdamOptimizer())
 
-    testing.assert_raises_block(
-        lambda: convert(trace(build), num_replicas=2), max_length=700, kind=ConversionError,
-        words=["needs 'Where' of the whole batch, and a core holds entries of this core's rows (local)"],
-    )  # fmt: skip
+    assert_cores_are_the_whole_batch(build, cores=2, steps=3, relative=1e-4, absolute=1e-6)
 
 
-def test_what_was_taken_of_all_cores_is_not_put_at_the_places_of_one() -> None:
+def test_what_was_taken_of_all_cores_is_put_at_the_places_of_all() -> None:
     """A softmax of chosen rows takes those of all cores, and so its gradient has them."""
 
-    def build() -> None:
-        words, numbers = batches((WORDS, NUMBERS), 4)
+    def build(rows: int) -> None:
+        words, numbers = batches((WORDS, NUMBERS), rows)
         logits = tf.tile(numbers[:, None, None], [1, 3, 3]) * variable("w", (3,))
         places = tf.where(tf.not_equal(words, "red"))
         chosen = tf.gather_nd(logits, places)
         finish(tf.reduce_mean(tf.matmul(chosen, chosen, transpose_b=True)), tf1.train.AdamOptimizer())
 
-    testing.assert_raises_block(
-        lambda: convert(trace(build), num_replicas=2), max_length=700, kind=ConversionError,
-        words=["needs 'Where' of the whole batch, and a core holds entries of this core's rows (local)"],
-    )  # fmt: skip
+    assert_cores_are_the_whole_batch(build, cores=2, steps=3, relative=1e-4, absolute=1e-6)

@@ -30,6 +30,7 @@ from tpugraph.analysis.evidence import counters, divisors, factored_pairs, presu
 from tpugraph.analysis.placement_rules import (
     block_placements,
     container_placements,
+    entry_placements,
     factor_placements,
     handed_on_placements,
     joining_placements,
@@ -40,7 +41,7 @@ from tpugraph.analysis.placement_rules import (
     slicing_placements,
     sparse_placements,
 )
-from tpugraph.analysis.placements import REPLICATE, Held, Partial, Placement, Shard, Sized
+from tpugraph.analysis.placements import REPLICATE, Entries, Held, Partial, Placement, Shard, Sized
 from tpugraph.analysis.sizes import ROWS, Unknown, follows_batch, known
 from tpugraph.ir import Graph
 
@@ -189,6 +190,52 @@ def test_where_a_value_lives(page: ModuleType, text: str, node: str, placement: 
     assert placing.RULES.of(graph[node].op).__module__ == page.__name__
     assert found.read(graph[node].out()) == placement
     assert why in found.verdicts[graph[node]].why
+
+
+COLUMN = "Tidx: int64, T: int64, Index: int32, begin_mask: 1, end_mask: 1, ellipsis_mask: 0, new_axis_mask: 0, shrink_axis_mask: 2"
+PLACES = f"""
+    half = Const() {{dtype: float32, value: float32[]0.5}}
+    mask = Greater(x, half) {{T: float32}}
+    places = Where(mask) {{T: bool}}
+    front = Const() {{dtype: int32, value: int32[2][0, 0]}}
+    behind = Const() {{dtype: int32, value: int32[2][0, 1]}}
+    end = Const() {{dtype: int32, value: int32[2][0, 2]}}
+    ones = Const() {{dtype: int32, value: int32[2][1, 1]}}
+    row = StridedSlice(places, front, behind, ones) {{{COLUMN}}}
+    column = StridedSlice(places, behind, end, ones) {{{COLUMN}}}
+    six = Const() {{dtype: int64, value: int64[]6}}
+    scaled = Mul(row, six) {{T: int64}}
+    flat = AddV2(scaled, column) {{T: int64}}
+    before = Less(row, column) {{T: int64}}
+    number = Cast(row) {{SrcT: int64, DstT: float32, Truncate: false}}
+    again = FloorDiv(flat, six) {{T: int64}}
+    step = FloorMod(flat, six) {{T: int64}}
+    turned = Pack(column, row) {{N: 2, T: int64, axis: 1}}
+    kept = Pack(row, column) {{N: 2, T: int64, axis: 1}}
+    """
+
+
+@pytest.mark.parametrize(
+    ("node", "role", "per_row"),
+    [
+        ("row", "local", 1),
+        ("column", "values", None),
+        ("flat", "local", 6),
+        ("again", "local", 1),
+        ("step", "values", None),
+        ("kept", "local", None),
+        ("before", "values", None),
+        ("number", "values", None),
+        ("turned", "values", None),
+    ],
+)
+def test_numbers_made_of_places_lack_those_of_the_cores_before(node: str, role: str, per_row: int | None) -> None:
+    found = found_placements(graph := read(PLACES))
+    assert found.read(graph[node].out()) == Entries(role)
+    if per_row is not None:
+        assert entry_placements.places_per_row(found, graph[node].out()) == per_row
+    numbered = [i for i, want in found.verdicts[graph[node]].wants.items() if want == Entries("values")]
+    assert numbered == {"before": [0], "number": [0], "turned": [1]}.get(node, [])
 
 
 DIVIDED = f"""{SUM}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from models import CORPUS, DATA, finish, trace, variable
+from models import CORPUS, DATA, batches, finish, rows_of, squared_error, trace, variable
 from tpugraph.compiler import convert
 from tpugraph.ir import Graph
 from tpugraph.ir import graphdef as graphdef
@@ -251,7 +251,13 @@ DEVICES = ["/job:worker/replica:0/task:0/device:CPU:0", "/job:worker/replica:0/t
 
 
 def test_on_a_tpu_the_graph_runs_on_the_job_that_has_the_cores() -> None:
-    graph = graphdef.from_graph_def(convert(CORPUS / "lstm_dynamic" / "model.pb").graph_def)
+    def build() -> None:
+        x, y = batches(rows_of(96, 3), 4)
+        errors = squared_error(x, y, variable("w", (3, 1)))
+        with tf.control_dependencies([tf.debugging.assert_less(tf.reduce_max(errors), 1e9)]):
+            finish(tf.reduce_mean(errors), tf.compat.v1.train.AdamOptimizer())
+
+    graph = graphdef.from_graph_def(convert(trace(build)).graph_def)
     assert tpu_master.present(DEVICES)
     notes = tpu_master.prepare(graph, DEVICES)
     assert notes == ["dropped 1 Assert in the cluster: a TPU does not run them"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpugraph.analysis.sizes import Size
+from tpugraph.analysis.sizes import Size, Unknown
 from tpugraph.ir import Node
 
 Dims = tuple[Size, ...]
@@ -21,17 +21,21 @@ LONGEST = 16
 
 @dataclass
 class Untold:
-    """Nodes of which nothing tells where the rows are.
+    """What nothing tells of: where the rows are, and what numbers count.
 
     Attributes:
         tiles: of a batch of one row, the tiles of gradients that may spread over the row, or not.
         reshapes: reshapes of one row that may put it in a dimension that is left open, or in one that is written as 1.
         shapes: vectors that may be the shape of a tensor with a batch, and of one without, and are read as the former.
+        ends: slices, the number that each ends at, and the dimension, as large, of which it takes all or so many.
+        read_as_all: those numbers that were taken for all of a batch as nothing speaks for another reading.
     """
 
     tiles: dict[Node, None] = field(default_factory=dict)
     reshapes: dict[Node, None] = field(default_factory=dict)
     shapes: dict[Node, None] = field(default_factory=dict)
+    ends: list[tuple[Node, Unknown, Size]] = field(default_factory=list)
+    read_as_all: dict[Unknown, None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

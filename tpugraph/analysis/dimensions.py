@@ -54,13 +54,11 @@ class Dimensions:
     Attributes:
         sums_left_out: whether TensorFlow may have left out sums over one row: it does where it knows that the row is one.
         defaulted: numbers that were taken for numbers of the model as nothing speaks for another reading.
-        untold: the nodes of which nothing tells where the rows are.
+        untold: of what nothing tells where the rows are, or what it counts.
         constants: the sizes that constants hold.
         numbered: the numbers of elements of containers.
         postponed: what reshapes tie together of which the shape is computed: what speaks for the numbers of that comes first.
         waiting: the sizes that those reshapes make.
-        bounds_in_doubt: slices, the number that each ends at, and the dimension, as large, of which it takes all or so many.
-        read_as_all: those of them that were taken for all of a batch as nothing speaks for another reading.
         layouts: by tiles, and ops that divide numbers of places, of which parts a dimension is made, the outermost first.
     """
 
@@ -110,8 +108,6 @@ class Dimensions:
         self.waiting: list[Unknown] = []
         self.layouts: dict[Node, tuple[Dims, Size]] = {}
         self.doubtful: list[Doubt] = []
-        self.bounds_in_doubt: list[tuple[Node, Unknown, Size]] = []
-        self.read_as_all: dict[Unknown, None] = {}
         self._folded: list[tuple[Elements, str]] = []
         self.nodes = dict.fromkeys(order)
         self._read()

@@ -41,10 +41,10 @@ def ends_of_rows(placing: Placing) -> list[str]:
 def _ends(placing: Placing) -> dict[Node, Unknown]:
     """The slices that end at the last row of a core's batch by a number of which nothing is said, with that number."""
     d = placing.d
-    guessed = {**d.read_as_all, **d.sizes.presumed, **d.defaulted}
+    guessed = {**d.untold.read_as_all, **d.sizes.presumed, **d.defaulted}
     return {
         node: bound
-        for node, bound, whole in d.bounds_in_doubt
+        for node, bound, whole in d.untold.ends
         if follows_batch(whole) and bound.root() in guessed and d.constants.choice(_holder(bound).name) is None
     }
 

@@ -142,7 +142,7 @@ def _up_to(d: Dimensions, node: Node, whole: Size, bound: Size | None) -> Size:
     if d.rows == 1 or isinstance(whole, int) or not isinstance(bound, int | Unknown) or isinstance(known(bound), Poly):
         return whole
     if is_written(bound) and isinstance(bound.origin, tuple):
-        d.bounds_in_doubt.append((node, bound, whole))
+        d.untold.ends.append((node, bound, whole))
         return bound
     return bound if isinstance(known(bound), int) and d.sizes.at(bound) == d.sizes.at(whole) else whole
 

@@ -171,11 +171,11 @@ def taken_to_end(d: Dimensions) -> None:
 
 def taken_whole(d: Dimensions) -> None:
     """A slice up to a number that is as large as a dimension of the batch takes all of it, where nothing else says."""
-    for _, bound, whole in d.bounds_in_doubt:
+    for _, bound, whole in d.untold.ends:
         one = unsettled(bound)
         if one is not None and known(whole) is not None:
             if follows_batch(whole):
-                d.read_as_all[one] = None
+                d.untold.read_as_all[one] = None
             d.sizes.tie(one, whole)
 
 

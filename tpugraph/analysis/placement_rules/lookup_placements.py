@@ -84,10 +84,14 @@ def _of_all_cores(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _has_entries(p: Placing, node: Node, axis: int) -> bool:
     """Whether only the data tell how long a table is along an axis: it has entries of this core, as places on it do.
 
-    Places among the rows are none of those.
+    Places among the rows are none of those, but in a list that constants alone make for the rows of a core.
     """
     dims = p.d.dims(node.inputs[0])
-    return (not dims or depends_on_data(dims[axis])) and places_per_row(p, node.inputs[1]) is None
+    if dims and not depends_on_data(dims[axis]):
+        return False
+    fed = p.graph.remember("made of inputs or variables", lambda graph: graph.descendants(
+                           graph.of_type(*ops.INPUTS, *ops.VARIABLES), data_only=True))  # fmt: skip
+    return node.inputs[0].node not in fed or places_per_row(p, node.inputs[1]) is None
 
 
 @rule("GatherNd ResourceGatherNd")
