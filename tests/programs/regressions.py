@@ -32,6 +32,7 @@ rows=4 second=waves loss=triplets units=1
 second=map_rows loss=pairs_of_two
 second=waves loss=pairs_of_two
 first=regrouped loss=sorted
+first=regrouped third=scan
 second=loop_fixed third=dilated
 first=map_rows third=dilated
 second=loop_max third=dilated open=True

@@ -73,7 +73,7 @@ from tpugraph.analysis.evidence.single_rows import (
 from tpugraph.analysis.evidence.summed import unsettled
 from tpugraph.analysis.evidence.tiled_gradients import tiled_rows
 from tpugraph.analysis.evidence.whole_shapes import (
-    shapes_of_either,
+    counted_by_either,
     shapes_taken_apart,
     whole_shapes,
     whole_shapes_of_one_row,
@@ -103,7 +103,7 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
               numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
               placed_rows, tables_by_place, picked_by_number, crossed, left_open, met_by_rows, summed_beside, numbered_rows,
               tiled_rows, by_number, *by_sums, flattened_before_tiles)  # fmt: skip
-    for kinds in (strong, (taken_whole,), (written,), (reshaped,), (*again, outermost), (shapes_of_either,)):
+    for kinds in (strong, (taken_whole,), (written,), (reshaped,), (*again, outermost), (counted_by_either,)):
         settled = _settled(d, kinds)
         while settled and (d.ones or taken_whole in kinds):
             settled = _settled(d, strong)  # what a weaker kind settled may be what a stronger one waited for

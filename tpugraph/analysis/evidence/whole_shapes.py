@@ -68,18 +68,16 @@ def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool =
                 d.untold.shapes[tensor.node] = None
 
 
-def shapes_of_either(d: Dimensions) -> None:
-    """Of a vector that several tensors with a batch have as their shape a number is taken: it is of the one with rows there."""
-    shapes, forward = _shapes(d), leading_to_loss(d)
-    for tensor, elements in _vectors(d) if d.rows > 1 else ():
-        if tensor.node not in forward or not _taken_apart(tensor):
-            continue
-        found = [dims for _, dims in shapes.get(_values(d, elements), ()) if dims is not None]
-        for one, sizes in zip(map(unsettled, elements), zip(*found, strict=True), strict=False):
-            rows = {known(size) for size in sizes if follows_batch(size)}
-            if one is not None and len(rows) == 1:
-                d.sizes.tie(one, rows.pop())  # type: ignore[arg-type]
-                d.untold.shapes[tensor.node] = None
+def counted_by_either(d: Dimensions) -> None:
+    """A vector of which a number is cast, and that tensors with the rows in different dimensions have, is the shape of the last."""
+    forward = leading_to_loss(d)
+    vectors = (
+        [vector for vector in _vectors(d) if vector[0].node in forward and _is_cast(vector[0])] if d.rows > 1 else []
+    )
+    before = _made_before(d, [tensor.node for tensor, _ in vectors]) if vectors else {}
+    for tensor, elements in vectors:
+        _tie(d, tensor, elements, before[tensor.node][1])
+        d.untold.shapes[tensor.node] = None
 
 
 def whole_shapes_of_one_row(d: Dimensions) -> None:
@@ -201,6 +199,15 @@ def _taken_apart(tensor: Tensor) -> bool:
     readers = [use for use in tensor.node.uses() if use.index == 0]
     readers += [use for cast in readers if cast.node.op in ops.CASTS for use in cast.node.uses() if use.index == 0]
     return any(use.node.op in taking for use in readers)
+
+
+def _is_cast(tensor: Tensor) -> bool:
+    """Whether a number is taken of a vector, and computed with: it is cast to another kind of number."""
+    taken = [
+        use.node for use in tensor.node.uses() if use.index == 0 and use.node.op in ops.SLICES | ops.PICKS | ops.UNPACKS
+    ]
+    casts = [use.node for node in taken for use in node.uses() if use.node.op in ops.CASTS]
+    return any(node.out().dtype.floating for node in casts)
 
 
 def _made_before(d: Dimensions, constants: list[Node]) -> dict[Node, tuple[int, list[Dims | None]]]:
