@@ -1,4 +1,4 @@
-"""What constants hold: their values, and the whole numbers of an operand that is a constant, such as axes."""
+"""What constants hold: their values, the whole numbers of an operand that is a constant, and what they alone decide."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.ir import Node, Tensor
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import source_of
 
 _HANDS_ON = ops.IDENTITIES | ops.ENTER
@@ -27,3 +27,9 @@ def fixed(tensor: Tensor) -> list[int] | None:
     """The whole numbers that a constant operand holds, such as axes; None where it is no constant."""
     value = constant_at(source_of(tensor, _HANDS_ON))
     return [int(v) for v in value.ravel()] if value is not None and value.dtype.kind in "iu" else None
+
+
+def made_of_values(graph: Graph) -> dict[Node, None]:
+    """The nodes that an input or a variable leads to; constants alone decide all others."""
+    return graph.remember("made of inputs or variables", lambda graph: graph.descendants(
+                          graph.of_type(*ops.INPUTS, *ops.VARIABLES), data_only=True))  # fmt: skip

@@ -99,7 +99,7 @@ class Conversions:
                 return c.own_rows(self._gathered(node, tensor, source, placement), want)
             if isinstance(placement, Partial):
                 return c.own_rows(self._reduce(tensor), want)
-        places = places_of_all(self.placing, c, tensor, source) if placement == Entries("local") else None
+        places = places_of_all(self.placing, c, tensor, source)
         if want == Entries("values") and places is not None:
             return places
         if isinstance(want, Entries) and isinstance(placement, Replicate | Partial) and node.op in ops.RESHAPES:
@@ -159,7 +159,7 @@ class Conversions:
             if number is not None:
                 self._note(tensor, f"made of the number of entries of all cores, for '{node.name}' ({node.op})")
                 return number
-        places = places_of_all(self.placing, c, tensor, source) if placement == Entries("local") else None
+        places = places_of_all(self.placing, c, tensor, source)
         if places is not None:
             self._note(tensor, f"the places of all cores, for '{node.name}' ({node.op})")
             return c.gather_entries(places)

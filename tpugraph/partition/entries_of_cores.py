@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.placement_rules.entry_placements import places_per_row
+from tpugraph.analysis.placement_rules.entry_placements import OWN, places_per_row
 from tpugraph.analysis.placements import Entries
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Node, Tensor
@@ -44,7 +44,9 @@ def counts_entries(placing: Placing, tensor: Tensor) -> bool:
 
 
 def places_of_all(placing: Placing, collectives: Collectives, tensor: Tensor, source: Tensor) -> Tensor | None:
-    """Places on this core as those of all cores, where the graph tells how many a core has; of columns the first says the row.
+    """Places on this core as those of all cores, where the graph tells how many a core has; None of anything else.
+
+    Of columns the first says the row.
 
     Args:
         placing: the analysis.
@@ -52,7 +54,7 @@ def places_of_all(placing: Placing, collectives: Collectives, tensor: Tensor, so
         tensor: the places, as they stand in the graph.
         source: what is read instead of them.
     """
-    per_row = places_per_row(placing, tensor)
+    per_row = places_per_row(placing, tensor) if placing.read(tensor) == OWN else None
     if not per_row:
         return None
     columns = np.arange((tensor.shape or (1,))[-1] or 1) == 0 if len(tensor.shape or ()) == 2 else np.asarray(True)

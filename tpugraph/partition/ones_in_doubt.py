@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant, fixed
+from tpugraph.analysis.constant_values import constant, fixed, made_of_values
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss, root
@@ -203,9 +203,7 @@ def _by_one(placing: Placing, kinds: frozenset[str]) -> Iterator[tuple[Node, str
 
 def _is_fixed(placing: Placing, tensor: Tensor) -> bool:
     """Whether what has a place for each row is made of constants alone."""
-    made_of = placing.graph.remember("made of inputs or variables", lambda graph: graph.descendants(
-                                     graph.of_type(*ops.INPUTS, *ops.VARIABLES), data_only=True))  # fmt: skip
-    return bool(placing.d.axes(tensor)) and tensor.node not in made_of
+    return bool(placing.d.axes(tensor)) and tensor.node not in made_of_values(placing.graph)
 
 
 def _made_of_rows(placing: Placing) -> Mapping[Node, None]:

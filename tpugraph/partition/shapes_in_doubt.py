@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import made_of_values
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import back, leading_to_loss
 from tpugraph.analysis.placements import Sized
@@ -68,7 +69,7 @@ def _all_met(placing: Placing) -> Iterator[_Met]:
 def _met(placing: Placing, constant: Node) -> Iterator[_Met]:
     """Where the loss is computed with a number out of a shape."""
     d, forward = placing.d, leading_to_loss(placing.d)
-    values = placing.graph.descendants(placing.graph.of_type(*ops.INPUTS, *ops.VARIABLES), data_only=True)
+    values = made_of_values(placing.graph)
     stack, seen = [(constant.out(), 0)], {constant.out()}
     while stack:
         tensor, number = stack.pop()

@@ -119,8 +119,8 @@ def places_per_row(p: Placing, tensor: Tensor) -> int | None:
 
 def places_of(p: Placing, numbers: Tensor, table: Placement) -> bool:
     """Whether numbers of places on this core mean those of its own rows of a table, as far as the graph tells."""
-    per_row = places_per_row(p, numbers) if isinstance(table, Shard) else None
-    return per_row is None or (isinstance(table, Shard) and table.plain() == Shard(0, 1, per_row))
+    per_row = places_per_row(p, numbers)
+    return not isinstance(table, Shard) or per_row is None or table.plain() == Shard(0, 1, per_row)
 
 
 class _PlacesPerRow:

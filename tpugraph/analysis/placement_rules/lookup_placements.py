@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.constant_values import fixed, made_of_values
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
 from tpugraph.analysis.placement_rules.entry_placements import numbered, places_of, places_per_row
 from tpugraph.analysis.placement_rules.factor_placements import by_signature
@@ -89,9 +89,7 @@ def _has_entries(p: Placing, node: Node, axis: int) -> bool:
     dims = p.d.dims(node.inputs[0])
     if dims and not depends_on_data(dims[axis]):
         return False
-    fed = p.graph.remember("made of inputs or variables", lambda graph: graph.descendants(
-                           graph.of_type(*ops.INPUTS, *ops.VARIABLES), data_only=True))  # fmt: skip
-    return node.inputs[0].node not in fed or places_per_row(p, node.inputs[1]) is None
+    return node.inputs[0].node not in made_of_values(p.graph) or places_per_row(p, node.inputs[1]) is None
 
 
 @rule("GatherNd ResourceGatherNd")
