@@ -16,12 +16,7 @@ from tpugraph.partition import (
     analyse,
     chosen_reading,
     compute_by_formulas,
-    ends_of_rows,
-    kept_numbers,
-    literal_bounds,
-    literal_means,
-    literal_reshapes,
-    literal_shapes,
+    literal_notes,
     parted,
     reduction,
     refuse_doubts,
@@ -68,8 +63,7 @@ class CrossReplicaSum(Pass):
             return
         step = Partition(self.solved(graph, rows).placing, self.num_replicas, self._scaling, self.varying_updates)
         how, reason = reduction(step.placing, loss)
-        literals = [*literal_bounds(step.placing), *literal_means(step.placing), *literal_reshapes(step.placing),
-                    *kept_numbers(step.placing), *literal_shapes(step.placing), *ends_of_rows(step.placing)]  # fmt: skip
+        literals = literal_notes(step.placing)
         if step.scaling is None:
             refuse_doubts(step.placing, self.num_replicas)
         else:

@@ -60,3 +60,20 @@ def test_what_is_no_formula_of_the_constant_is_refused(formula: str, words: str)
     verdict = check(PROGRAMS[SQUARE], 2, batch_constants=(f"truediv/y={formula}",))
     assert verdict.words.startswith("UsageError: ")
     assert words in verdict.words, str(verdict)
+
+
+WHOLE = "beside_picked_row_half_way_4"
+TAKEN = ("strided_slice/stack", "gradients/strided_slice_grad/StridedSliceGrad/begin")
+BEHIND = ("strided_slice/stack_1", "gradients/strided_slice_grad/StridedSliceGrad/end")
+
+
+@pytest.mark.parametrize("half", ["rows/2", "rows//2"])
+def test_whole_numbers_are_divided_to_whole_numbers(half: str) -> None:
+    formulas = (*(f"{name}={half}" for name in TAKEN), *(f"{name}={half}+1" for name in BEHIND))
+    assert check(PROGRAMS[WHOLE], 2).outcome == "different"
+    assert check(PROGRAMS[WHOLE], 2, batch_constants=formulas).outcome == "equal"
+
+
+def test_a_formula_of_a_whole_number_has_no_fraction() -> None:
+    verdict = check(PROGRAMS[WHOLE], 2, batch_constants=(f"{TAKEN[0]}=rows*0.5",))
+    assert "'rows*0.5' has fractions, and 'strided_slice/stack' holds whole numbers" in verdict.words, str(verdict)

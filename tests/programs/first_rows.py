@@ -1,7 +1,8 @@
-"""Programs that take the first rows of a batch: so many of any batch, all of it, or as many as there are."""
+"""Programs that take the first rows of a batch: so many of any batch, all of it, or as many as there are; or one row by its place."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -63,3 +64,29 @@ def shifted_tokens(rows: int, open_: bool = False) -> Any:
     read = tf.concat([tf.fill([rows, 1], 1), tf.strided_slice(tokens, [0, 0], [rows, -1], [1, 1])], 1)
     logits = dense(tf.gather(variable("table", 5, 4), read), 4, 5, "out")
     return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tokens, logits=logits)))
+
+
+PICKS: dict[str, Callable[[Any, int], Any]] = {
+    "last": lambda h, rows: h[rows - 1],
+    "last_of_list": lambda h, rows: tf.gather(h, rows - 1),
+    "half_way": lambda h, rows: h[rows // 2],
+    "moved_by_half": lambda h, rows: tf.roll(h, rows // 2, 0),
+}
+"""Places among the rows that Python counts from the end, or from the middle."""
+
+
+@program(
+    doubtful=True,
+    variants={f"{name}_{rows}": {"rows": rows, "of": of} for name, of in PICKS.items() for rows in (2, 3, 4)},
+)
+def beside_picked_row(rows: int, of: Any) -> Any:
+    """Nothing tells such a place from one of the model: the report names it, and a flag settles it."""
+    h, y = _layer(rows, False)
+    return minimise(mean(tf.square(column(h - of(h, rows), 4) - y)))
+
+
+@program()
+def beside_next_row(rows: int) -> Any:
+    """By one place rows are moved for its own sake: the last row comes first."""
+    h, y = _layer(rows, False)
+    return minimise(mean(tf.square(column(h * tf.roll(h, 1, 0), 4) - y)))

@@ -1,7 +1,7 @@
 """What a flag may say a constant is of the rows: ``--batch_constants=NODE=rows*rows``, where one number can be made in several ways.
 
-A formula has the name ``rows``, numbers, ``+ - * /`` and parentheses. The constant is computed of the number of rows by it, and
-follows them then.
+A formula has the name ``rows``, numbers, ``+ - * / //`` and parentheses. The constant is computed of the number of rows by it,
+and follows them then. A quotient of whole numbers is a whole one: what is left over goes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,17 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
 }
 """What operators make of numbers."""
 
-_OPS: dict[type[ast.operator], str] = {ast.Add: "AddV2", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "RealDiv"}
+_OPS: dict[type[ast.operator], str] = {
+    ast.Add: "AddV2",
+    ast.Sub: "Sub",
+    ast.Mult: "Mul",
+    ast.Div: "RealDiv",
+    ast.FloorDiv: "FloorDiv",
+}
 """The ops that compute it."""
 
 _PAIRS: dict[str, Callable[[int], int]] = {
@@ -84,6 +91,9 @@ def compute_by_formulas(graph: Graph, rows: int, formulas: dict[str, str]) -> li
     for name, formula in formulas.items():
         tree, node = _parsed(name, formula), graph[name]
         number, of = number_in(node), _value(tree, rows)
+        if not node.out().dtype.floating and _has_fractions(tree):
+            raise UsageError(f"'{formula}' has fractions, and '{name}' holds whole numbers",
+                             origin=graph.source, fix="write whole numbers and // in the formula")  # fmt: skip
         if number is None or of is None or abs(number - of) > _CLOSE * abs(number):
             wrong = "divides by zero" if of is None else f"is {of:g}"
             held = "several numbers" if number is None else f"{number:g}"
@@ -103,7 +113,7 @@ def _parsed(name: str, formula: str) -> ast.expr:
         tree = None
     if tree is None or not all(map(_is_known, ast.walk(tree))):
         raise UsageError(
-            f"'{formula}' is no formula for '{name}'", fix=f"write {_ROWS}, numbers, + - * / and parentheses"
+            f"'{formula}' is no formula for '{name}'", fix=f"write {_ROWS}, numbers, + - * / // and parentheses"
         )
     return tree
 
@@ -116,6 +126,11 @@ def _is_known(part: ast.AST) -> bool:
         return type(part.value) in (int, float)
     kinds = (ast.BinOp, ast.UnaryOp, ast.USub, ast.Load, *_OPERATORS)
     return isinstance(part, kinds)
+
+
+def _has_fractions(tree: ast.expr) -> bool:
+    numbers = (part.value for part in ast.walk(tree) if isinstance(part, ast.Constant))
+    return not all(float(number).is_integer() for number in numbers)  # type: ignore[arg-type]
 
 
 def _computed(
@@ -145,6 +160,8 @@ def _replace(graph: Graph, node: Node, tree: ast.expr, rows: int) -> str:
     make = Builder(graph, node.name, marks={CLUSTER_ATTR: CLUSTER}, source=node)
     kind, shape = node.out().dtype, shape_of_one(node)
 
+    ops_of_kind = _OPS if kind.floating else {**_OPS, ast.Div: _OPS[ast.FloorDiv]}
+
     def number(value: float, name: str) -> Tensor:
         return make.constant(np.full(shape, value, kind.name), kind, name=name, controls=node.controls)
 
@@ -152,7 +169,7 @@ def _replace(graph: Graph, node: Node, tree: ast.expr, rows: int) -> str:
     made = _computed(
         tree,
         lambda value: of_rows if value is None else number(value, "number"),
-        lambda op, a, b: make.add(_OPS[op], [a, b], shape),
+        lambda op, a, b: make.add(ops_of_kind[op], [a, b], shape),
     )
     fill(graph, node, made)
     return of_rows.node.name

@@ -29,7 +29,9 @@ def literal_factors(d: Dimensions) -> None:
             if len(opened) != 2 or (kind == "sum" and are_alike(*opened)):
                 continue
             opened = [p for p in opened if p.origin is not None]
-        elif kind == "sum" and given and is_written(whole) and not any(map(is_written, opened)):
+        elif kind == "sum":  # a part says nothing of another, until their whole is known
+            if not given or not is_written(whole) or any(map(is_written, opened)):
+                continue
             opened = [whole]  # a number of rows is taken from it
         if len(opened) != 1 or opened[0].root() in waiting:
             continue

@@ -1,0 +1,19 @@
+"""Numbers that are read as numbers of the model, and may be made of the rows: what the report says of them."""
+
+from __future__ import annotations
+
+from tpugraph.analysis.placing import Placing
+from tpugraph.partition.all_or_some import ends_of_rows
+from tpugraph.partition.bounds_of_rows import literal_bounds
+from tpugraph.partition.doubts import literal_reshapes
+from tpugraph.partition.kept_numbers import kept_numbers
+from tpugraph.partition.one_over_rows import literal_means
+from tpugraph.partition.picked_places import literal_picks
+from tpugraph.partition.shapes_in_doubt import literal_shapes
+
+_KINDS = (literal_bounds, literal_means, literal_reshapes, kept_numbers, literal_shapes, ends_of_rows, literal_picks)
+
+
+def literal_notes(placing: Placing) -> list[str]:
+    """What the user should know of each such number: how it is read, and the flags that settle it."""
+    return [note for notes_of in _KINDS for note in notes_of(placing)]
