@@ -224,3 +224,30 @@ def entries_masked_twice(rows: int, reduce: Any, **options: Any) -> Any:
     chosen = tf.boolean_mask(scores, tf.reshape(kinds, [-1]) > 0)
     first = tf.boolean_mask(tf.reshape(x[:, :, 0], [-1]), tf.reshape(kinds, [-1]) > 0)
     return minimise(reduce(tf.boolean_mask(chosen, first > 0)))
+
+
+def _by_places(values: Any, which: Any) -> Any:
+    return tf.gather(values, tf.where(which)[:, 0])
+
+
+TOLD_APART: dict[str, Callable[[Any, Any], Any]] = {
+    "means": lambda p, n: mean(p) * mean(n),
+    "squares": lambda p, n: mean(p * p) - mean(n),
+    "pairs": lambda p, n: total(tf.square(p[:, None] - n)) / 50,
+}
+"""What two parts of the rows make of each other; their gradients meet in one sum over rows."""
+
+
+@program(
+    variants={
+        f"{name}_{rows}{'_open' * opened}": {"rows": rows, "of": of, "drop_remainder": not opened}
+        for name, of in TOLD_APART.items()
+        for rows in (1, 3)
+        for opened in (False, True)
+    }
+)
+def picked_by_where_twice(rows: int, of: Any, **options: Any) -> Any:
+    """Rows with a mark, and those without it, by their places."""
+    x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2), **options)
+    e = column(x, 5) - y
+    return minimise(of(_by_places(e, marks > 0), _by_places(e, marks < 1)), sgd(0.02))

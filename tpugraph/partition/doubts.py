@@ -34,7 +34,7 @@ from tpugraph.partition.numbers_of_rows import (
 )
 from tpugraph.partition.one_over_rows import refuse_factors
 from tpugraph.partition.ones_in_doubt import refuse_ones
-from tpugraph.partition.pairs_in_doubt import refuse_pairs
+from tpugraph.partition.pairs_in_doubt import refuse_halved_pairs, refuse_pairs
 from tpugraph.partition.parts_of_rows import refuse_parts
 from tpugraph.partition.places_of_rows import refuse_places
 from tpugraph.partition.row_by_row import (
@@ -64,6 +64,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     _refuse_beside_left_open(placing, count)
     _refuse_regrouped(placing)
     refuse_pairs(placing, count)
+    refuse_halved_pairs(placing)
     refuse_bins(placing, count)
     refuse_pads(placing, count)
     refuse_parts(placing)

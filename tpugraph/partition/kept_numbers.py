@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.pairs_of_rows import PAIRS
 from tpugraph.analysis.evidence.readings import number_in
-from tpugraph.analysis.evidence.summed import back, leading_to_loss
+from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placements import Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import ROWS, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.partition.doubted_numbers import Doubted, doubted_numbers, is_model, one_over_rows
 from tpugraph.partition.ones_in_doubt import scaled_by_one
+from tpugraph.partition.pairs_in_doubt import divisors_of_pairs
 from tpugraph.partition.two_readings import constant_behind, follows_flag
 
 _SURE = 2
@@ -88,19 +87,14 @@ def _may_count_steps(d: Dimensions, node: Node, doubted: Doubted) -> bool:
 def _counted_pairs(placing: Placing) -> list[str]:
     """The divisors of sums over all pairs of two or three rows that may count pairs, or rows, in another way than they are read."""
     d, found = placing.d, {}
-    for node in leading_to_loss(d) if d.rows in (2, 3) else ():
-        by = constant_behind(node.inputs[1]) if node.op in ops.DIVISIONS and node in placing.verdicts else None
-        if by is None or by.op not in ops.CONSTANTS or d.constants.choice(by.name) is not None:
-            continue
-        read = [None if size is None else known(size) for size in d.elements(node.inputs[1]) or ()]
-        of_pairs = read == [ROWS] and any(known(count) == PAIRS for count in back(d, node.inputs[0]))
-        if not of_pairs and not (read == [PAIRS] and d.rows == 2):
-            continue
-        other = ("rows*(rows-1)" if d.rows == 2 else "rows*(rows-1)/2") if of_pairs else "2*rows"
-        found[by.name] = (
-            f"'{node.name}' divides a sum over all pairs of the {d.rows} rows of a core's batch by {d.rows if of_pairs else 4}: "
-            f"read as the number of {'the rows' if of_pairs else 'these'}; --batch_constants={by.name}={other} if it is that, "
-            f"--literals={by.name} if it is a number of the model"
+    for divisor in divisors_of_pairs(placing):
+        if d.rows == 2 and divisor.counts_rows:
+            continue  # refused
+        other = "2*rows" if not divisor.counts_rows else "rows*(rows-1)/2"
+        found[divisor.constant] = (
+            f"'{divisor.node.name}' divides a sum over all pairs of the {d.rows} rows of a core's batch by {divisor.number}: read as "
+            f"the number of {'the rows' if divisor.counts_rows else 'these'}; --batch_constants={divisor.constant}={other} if it is "
+            f"that, --literals={divisor.constant} if it is a number of the model"
         )
     return list(found.values())
 

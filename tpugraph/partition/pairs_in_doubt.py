@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeGuard
 
@@ -9,15 +11,60 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.factored_pairs import factors_of_pairs, is_open
-from tpugraph.analysis.evidence.pairs_of_rows import picks_by_number, repeated
-from tpugraph.analysis.evidence.summed import leading_to_loss
+from tpugraph.analysis.evidence.pairs_of_rows import PAIRS, picks_by_number, repeated
+from tpugraph.analysis.evidence.summed import back, leading_to_loss
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Size, Unknown, known
+from tpugraph.analysis.sizes import ROWS, Size, Unknown, known
 from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
-from tpugraph.partition.two_readings import holder_of, refusal_of
+from tpugraph.partition.two_readings import constant_behind, holder_of, refusal_of
 from tpugraph.support.errors import ConversionError
+
+
+@dataclass(frozen=True)
+class PairsDivisor:
+    """A constant that a sum over all pairs of two or three rows is divided by.
+
+    Attributes:
+        node: the division.
+        constant: the name of the constant.
+        number: what it holds.
+        counts_rows: whether it is read as the number of the rows; otherwise as that of the pairs.
+    """
+
+    node: Node
+    constant: str
+    number: int
+    counts_rows: bool
+
+
+def divisors_of_pairs(placing: Placing) -> Iterator[PairsDivisor]:
+    """Those that may count pairs, or rows, in another way than they are read, or may be numbers of the model."""
+    d = placing.d
+    for node in leading_to_loss(d) if d.rows in (2, 3) else ():
+        by = constant_behind(node.inputs[1]) if node.op in ops.DIVISIONS and node in placing.verdicts else None
+        if by is None or by.op not in ops.CONSTANTS or d.constants.choice(by.name) is not None:
+            continue
+        read = [None if size is None else known(size) for size in d.elements(node.inputs[1]) or ()]
+        if read == [ROWS] and any(known(count) == PAIRS for count in back(d, node.inputs[0])):
+            yield PairsDivisor(node, by.name, d.rows, counts_rows=True)
+        elif read == [PAIRS] and d.rows == 2:
+            yield PairsDivisor(node, by.name, 4, counts_rows=False)
+
+
+def refuse_halved_pairs(placing: Placing) -> None:
+    """Refuse a sum over all pairs of two rows that is divided by 2: of rows, of different pairs, or as each pair stands twice."""
+    for divisor in divisors_of_pairs(placing) if placing.d.rows == 2 else ():
+        if divisor.counts_rows:
+            name = divisor.constant
+            raise ConversionError(
+                f"'{divisor.node.name}' ({divisor.node.op}) divides a sum over all pairs of rows by 2, and a core's batch has 2 of "
+                "them: that may be their number, that of pairs of different ones, or 2 in any batch, as each pair stands there twice",
+                node=divisor.node, origin=placing.graph.source,
+                fix=f"--batch_constants={name}=rows or --batch_constants={name}=rows*(rows-1) if it counts these, --literals={name} "
+                "if it is 2",
+            )  # fmt: skip
 
 
 def refuse_pairs(placing: Placing, count: int) -> None:

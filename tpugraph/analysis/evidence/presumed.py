@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.size_relations import STATED, Relations
 from tpugraph.analysis.sizes import Size, Unknown, are_alike, follows_batch, is_written, known
+from tpugraph.ir import Node
 
 
 def literal_factors(d: Dimensions) -> None:
@@ -21,7 +23,7 @@ def literal_factors(d: Dimensions) -> None:
         for size in filter(is_written, right) if kind not in STATED and any(map(follows_batch, right)) else ():
             if kind == "quotient" or size.value % d.rows:
                 sizes.presume(size)
-    for kind, whole, parts, given in _stated(sizes):
+    for place, kind, whole, parts, given in _stated(sizes):
         opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
         if not any(map(follows_batch, (whole, *parts))) or any(p.root() in computed for p in opened):
             continue
@@ -29,28 +31,28 @@ def literal_factors(d: Dimensions) -> None:
             if len(opened) != 2 or (kind == "sum" and are_alike(*opened)):
                 continue
             opened = [p for p in opened if p.origin is not None]
-        elif kind == "sum":  # a part says nothing of another, until their whole is known
-            if not given or not is_written(whole) or any(map(is_written, opened)):
-                continue
+        elif kind == "sum" and given and is_written(whole) and not any(map(is_written, opened)):
             opened = [whole]  # a number of rows is taken from it
+        elif kind == "sum" and not (isinstance(place, Node) and place.op in ops.ELEMENTWISE):
+            continue  # a part of a dimension says nothing of the others, until the whole is known
         if len(opened) != 1 or opened[0].root() in waiting:
             continue
         if kind == "product" or opened[0].value % d.rows or d.rows == 1:
             sizes.presume(opened[0])
 
 
-def _stated(sizes: Relations) -> Iterator[tuple[str, Size, Sequence[Size], bool]]:
-    """The sums and products that are not settled: kind, whole, and parts, and whether it is a part that they make, not the whole."""
-    for kind, left, right, _ in sizes.pending:
+def _stated(sizes: Relations) -> Iterator[tuple[object, str, Size, Sequence[Size], bool]]:
+    """The sums and products that are not settled: what states it, kind, whole, parts, and whether a part is made, not the whole."""
+    for kind, left, right, place in sizes.pending:
         for whole, parts, given in ((left, right, False), (right, left, True)) if kind in ("product", "sum") else ():
             if len(whole) == 1:
-                yield str(kind), whole[0], parts, given
+                yield place, str(kind), whole[0], parts, given
 
 
 def _made_of(sizes: Relations, parts: set[Unknown]) -> set[Unknown]:
     """Some unknowns with all that are sums or products of them, as halves of the rows that are put together again."""
     made, before = set(parts), -1
-    open_wholes = [(whole.root(), of) for _, whole, of, _ in _stated(sizes) if isinstance(whole, Unknown)]
+    open_wholes = [(whole.root(), of) for _, _, whole, of, _ in _stated(sizes) if isinstance(whole, Unknown)]
     while len(made) != before:
         before = len(made)
         made |= {whole for whole, of in open_wholes if any(isinstance(p, Unknown) and p.root() in made for p in of)}

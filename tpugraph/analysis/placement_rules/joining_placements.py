@@ -8,8 +8,8 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placement_rules.entry_placements import OWN, beside_places
 from tpugraph.analysis.placement_rules.factor_placements import aligned
+from tpugraph.analysis.placement_rules.joined_entries import joined_in_any_order
 from tpugraph.analysis.placement_rules.reshaping_placements import moved, passed
-from tpugraph.analysis.placement_rules.slicing_placements import joined_in_any_order
 from tpugraph.analysis.placements import (
     Entries,
     Placement,

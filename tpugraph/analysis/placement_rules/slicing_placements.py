@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tpugraph import ops
@@ -22,9 +21,9 @@ from tpugraph.analysis.placements import (
     holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
-from tpugraph.analysis.sizes import ROWS, Known, Poly, add, depends_on_data, divide, follows_batch
-from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import reached, source_of
+from tpugraph.analysis.sizes import ROWS, Known, Poly, add, divide
+from tpugraph.ir import Node
+from tpugraph.ir.walks import source_of
 
 
 def _pieces(p: Placing, rows: Shard, start: Known, size: Known) -> Shard | None:
@@ -198,50 +197,3 @@ def _pad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 # --------------------------------------------------------------------------- the order of entries
-
-
-def joined_in_any_order(p: Placing, node: Node, parts: Sequence[Placement]) -> bool:
-    """Whether parts of which each core has its own may lie core by core: nothing asks which entry comes first.
-
-    Of the whole batch the entries of one part come first. What meets a value that lies otherwise, or is taken by places, is
-    asked for in that order, and so are all that were joined and meet each other.
-    """
-    if not all(isinstance(part, Shard | Entries) for part in parts):
-        return False
-    return not any(_asks_for_order(p, at) for at in reached([node], lambda at: _meeting(p, at)))
-
-
-def _meeting(p: Placing, node: Node) -> Iterator[Node]:
-    """The nodes whose values lie along the same entries: what reads one, and what else that or the node itself reads."""
-    for reader in (use.node for use in node.uses()):
-        if not _takes_part(reader):
-            yield from (t.node for t in reader.inputs if _lies_along_entries(p, t))
-            yield from [reader] if any(_lies_along_entries(p, t) for t in map(reader.out, _ports(reader))) else []
-    if node.op not in ops.CONCATS | ops.SPREADS:
-        yield from (t.node for t in node.inputs if _lies_along_entries(p, t))
-
-
-def _ports(node: Node) -> range:
-    return range(len(node.outputs or ()))
-
-
-def _takes_part(node: Node) -> bool:
-    """Whether a gradient takes apart what was put together."""
-    return node.op in ops.SHAPE_OF or (
-        node.op in ops.PLAIN_SLICES and source_of(node.inputs[1]).node.op in ops.CONCAT_OFFSETS
-    )
-
-
-def _lies_along_entries(p: Placing, tensor: Tensor) -> bool:
-    dims = p.d.dims(tensor)
-    return bool(dims) and (depends_on_data(dims[0]) or follows_batch(dims[0]))  # type: ignore[index]
-
-
-def _asks_for_order(p: Placing, node: Node) -> bool:
-    """Whether a node takes entries by their places, or makes values that lie as the batch does, and come of none that was joined."""
-    if node.op in ops.CONCATS | ops.SPREADS:
-        return False
-    if node.op in ops.SLICES:
-        return not keeps_entries(node, p.rank(node.inputs[0]))
-    along = [index for index, t in enumerate(node.inputs) if _lies_along_entries(p, t)]
-    return not along or (node.op in ops.LOOKUPS and 0 in along)
