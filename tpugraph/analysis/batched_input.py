@@ -125,9 +125,20 @@ def rows_by_size(graph: Graph, fed: Iterable[Tensor]) -> int | None:
 
     Where all datasets batch by one and a row is handed on, that is it, however many entries of one row are made flat beside it.
     """
-    handed = list(fed)
-    single = any(tensor.shape and tensor.shape[0] == 1 for tensor in handed) and has_batches_of_one(graph)
-    return 1 if single else commonest_rows(with_input(graph, handed))
+    handed = with_input(graph, fed)
+    if any(tensor.shape and tensor.shape[0] == 1 for tensor in handed) and has_batches_of_one(graph):
+        return 1
+    return commonest_rows(tensor for tensor in handed if not _has_merged_rows(graph, tensor))
+
+
+def _has_merged_rows(graph: Graph, tensor: Tensor) -> bool:
+    """Whether each row of the elements that a tensor is made of gives several of its entries, which lie one behind the other."""
+    elements = [t for t in with_input(graph, [tensor]) if t != tensor and t.shape and t.shape[0]]
+    sizes = {element.shape[0] for element in elements if element.shape}
+    if len(sizes) != 1 or not tensor.shape or not tensor.shape[0]:
+        return False
+    rows = int(sizes.pop() or 0)
+    return tensor.shape[0] > rows > 1 and tensor.shape[0] % rows == 0
 
 
 def with_input(graph: Graph, fed: Iterable[Tensor]) -> dict[Tensor, None]:

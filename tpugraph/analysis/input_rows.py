@@ -44,7 +44,9 @@ def _crossing(graph: Graph, rows: int, made: dict[Tensor, Dims]) -> tuple[int, d
         [t.node for t in made], data_only=True).keys() - cluster_nodes(graph).keys()  # fmt: skip
     order = loop_order(graph, dict.fromkeys(node for node in graph if node in between))
     dimensions = Dimensions(graph, order, rows, made)
-    return _of_parts(rows, {t: dims for t in fed if t.node in between and (dims := _settled(dimensions.dims(t)))})
+    crossing = {t: dimensions.dims(t) for t in fed if t.node in between}
+    held = [size for dims in crossing.values() for size in map(known, dims or ()) if isinstance(size, Poly)]
+    return _of_parts(rows, held, {t: dims for t, found in crossing.items() if (dims := _settled(found))})
 
 
 def dims_from_input(graph: Graph, rows: int) -> dict[Tensor, Dims]:
@@ -119,10 +121,16 @@ def _taken(graph: Graph) -> tuple[int, dict[Tensor, Dims]] | None:
     return (sizes.pop(), made) if len(sizes) == 1 else None
 
 
-def _of_parts(rows: int, told: dict[Tensor, Dims]) -> tuple[int, dict[Tensor, Dims]] | None:
-    """The same in rows of a core's part, where the host divides each batch into parts of as many rows; None where it does not."""
-    least = min((size.c[1] for dims in told.values() for size in dims if isinstance(size, Poly)), default=None)
-    if least is None or least <= 0 or rows * least < 2:
+def _of_parts(rows: int, held: Sequence[Poly], told: dict[Tensor, Dims]) -> tuple[int, dict[Tensor, Dims]] | None:
+    """The same in rows of a core's part, where the host divides each batch into parts of as many rows.
+
+    Args:
+        rows: those of a batch.
+        held: the sizes that cross and follow the batch.
+        told: the dimensions of what crosses, where all of them are known.
+    """
+    least = min([1, *(size.c[1] for size in held)])  # of several elements for each row all cross, and no fewer rows
+    if not held or least <= 0 or rows * least < 2:
         return None
     made = {
         t: tuple(
@@ -131,8 +139,7 @@ def _of_parts(rows: int, told: dict[Tensor, Dims]) -> tuple[int, dict[Tensor, Di
         )
         for t, dims in told.items()
     }
-    held = [size for dims in made.values() for size in dims if isinstance(size, Poly)]
-    whole = all(size.c[0] == 0 and len(size.c) == 2 and size.c[1] == int(size.c[1]) for size in held)
+    whole = all(size.c[0] == 0 and len(size.c) == 2 and (size.c[1] / least) % 1 == 0 for size in held)
     return (int(rows * least), made) if whole and rows * least == int(rows * least) else None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from tpugraph import ops
 from tpugraph.analysis import NodeSet
+from tpugraph.analysis.batched_input import with_input
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.input_rows import Same, dims_from_input, same_in_each_batch
@@ -149,7 +150,17 @@ def values_fed(graph: Graph, tensors: Iterable[Tensor], rows: int, analyse: Anal
         dims = found if found is not None else _dims_by_size(tensor, placed)
         if dims is not None:
             fed.dims[tensor] = tuple(dims)
+    if analyse is not None:
+        fed.dims.update(
+            {t: dims for t in with_input(graph, of_input) if t not in fed.dims and (dims := _of_element(t, told, rows))}
+        )
     return fed
+
+
+def _of_element(element: Tensor, told: Mapping[Tensor, Dims], rows: int) -> Dims | None:
+    """The dimensions of an element of the batch that the host makes something of: the model may ask for its shape."""
+    found = told.get(element) or _dims_by_size(element, _by_size(element, rows))
+    return None if found is None else tuple(found)
 
 
 def _dims_by_size(tensor: Tensor, placed: Placement) -> Sequence[Size] | None:
