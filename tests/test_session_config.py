@@ -1,16 +1,20 @@
-"""A right graph runs on every processor: TensorFlow's remapper is off in every session that runs one."""
+"""A right graph runs as it is: what TensorFlow's optimizers make wrong is off in every session that runs one."""
 
 import ast
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from tpugraph.ir.session_config import guarded
 
+tf1 = tf.compat.v1
 ROOT = Path(__file__).parents[1]
 RUN_IN_PLAIN_GRAPH = """
 import tensorflow as tf
@@ -30,14 +34,30 @@ print(testing.run_plain(graphdef.from_graph_def(graph.as_graph_def()), steps=2, 
 """
 
 
-def test_the_remapper_is_off_where_nobody_asked_for_it() -> None:
+@pytest.mark.parametrize("optimizer", ["remapping", "arithmetic_optimization"])
+def test_optimizers_that_are_wrong_are_off_where_nobody_asked_for_them(optimizer: str) -> None:
+    def given(config: Any = None) -> int:
+        return int(getattr(guarded(config).graph_options.rewrite_options, optimizer))
+
     asked = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-    assert guarded().graph_options.rewrite_options.remapping == RewriterConfig.OFF
-    assert guarded(asked).graph_options.rewrite_options.remapping == RewriterConfig.OFF
+    assert given() == given(asked) == RewriterConfig.OFF
     assert guarded(asked).allow_soft_placement
     assert asked == tf.compat.v1.ConfigProto(allow_soft_placement=True)
-    asked.graph_options.rewrite_options.remapping = RewriterConfig.ON
-    assert guarded(asked).graph_options.rewrite_options.remapping == RewriterConfig.ON
+    setattr(asked.graph_options.rewrite_options, optimizer, RewriterConfig.ON)
+    assert given(asked) == RewriterConfig.ON
+
+
+@pytest.mark.parametrize(("config", "second"), [(None, False), (guarded(), True)])
+def test_a_product_with_ones_is_one_of_the_output_that_is_read(config: Any, second: bool) -> None:
+    """TensorFlow takes the first output of the iterator; if it does so no longer, its optimizer need not be off."""
+    data = np.arange(6, dtype="f").reshape(2, 3, 1)
+    with tf.Graph().as_default() as graph:
+        dataset = tf1.data.Dataset.from_tensors(tuple(data)).repeat()
+        first, other = tf1.data.make_one_shot_iterator(dataset).get_next()
+        made = [tf.reduce_sum(tf.sin(first)), tf.reduce_sum(tf.tanh(other * tf.ones([1, 3])))]
+        with tf1.Session(graph=graph, config=config) as session:
+            found = session.run(made)[1]
+    assert np.isclose(found, 3 * np.tanh(data[int(second)]).sum())
 
 
 def test_a_converted_graph_is_optimized_once_where_nobody_asked_for_more() -> None:

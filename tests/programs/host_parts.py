@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .parts import batch, floats, minimise, program, variable
+from .parts import batch, floats, minimise, program, variable, whole
 
 mean = tf.reduce_mean
 
@@ -52,3 +52,16 @@ def turned_by_number(rows: int) -> Any:
     """Python's number says how many rows are turned round."""
     x = batch(rows, floats(6, 4))
     return minimise(mean(tf.square(tf.gather(mean(x, 1), tf.range(rows)[::-1]) * variable("w", 4))))
+
+
+@program(
+    variants={
+        f"{rows}{'_open' * opened}": {"rows": rows, "drop_remainder": not opened}
+        for rows in (1, 2, 3)
+        for opened in (False, True)
+    }
+)
+def weights_times_ones(rows: int, **options: Any) -> Any:
+    """A column of weights that ones make as wide as the features: TensorFlow's optimizer would take another output of the input."""
+    x, weights = batch(rows, floats(3), whole(3, 1, seed=2).astype("f"), **options)
+    return minimise(mean(x * variable("w", 3) * (weights * tf.ones([1, 3]))))

@@ -20,7 +20,9 @@ def guarded(config: Any = None, *, converted: bool = False, threads: int = 0) ->
 
     TensorFlow's remapper fuses a MatMul with an addition behind it wherever the added tensor has the shape of a bias. With
     oneDNN, which the processor decides on, it takes a tensor of shape [1, 2] for one, and the fused kernel then refuses
-    it: a right graph runs on one machine and fails on another. The remapper is off where nobody asked for it.
+    it: a right graph runs on one machine and fails on another. Its arithmetic optimizer takes a product with ones, which only
+    makes a value wider, for a tile of the first output of the op that made the value, whichever output it was: of two features
+    of an iterator the other one. Both are off where nobody asked for them.
 
     TensorFlow optimizes a graph before its first run, which takes longer than many a training on emulated cores. Of a
     converted graph what makes no step faster is left out, where nobody asked for it: the second round of all optimizations,
@@ -39,8 +41,9 @@ def guarded(config: Any = None, *, converted: bool = False, threads: int = 0) ->
     if config is not None:
         made.CopyFrom(config)
     options = made.graph_options.rewrite_options
-    if options.remapping == RewriterConfig.DEFAULT:
-        options.remapping = RewriterConfig.OFF
+    for optimizer in ("remapping", "arithmetic_optimization"):
+        if getattr(options, optimizer) == RewriterConfig.DEFAULT:
+            setattr(options, optimizer, RewriterConfig.OFF)
     own = os.environ.setdefault(OWN_THREADS, "true").lower() in ("1", "true")
     if own and not made.intra_op_parallelism_threads and made.inter_op_parallelism_threads != 1:
         made.intra_op_parallelism_threads = threads
