@@ -251,3 +251,32 @@ def picked_by_where_twice(rows: int, of: Any, **options: Any) -> Any:
     x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2), **options)
     e = column(x, 5) - y
     return minimise(of(_by_places(e, marks > 0), _by_places(e, marks < 1)), sgd(0.02))
+
+
+def _both(values: Any, marks: Any, *, turned: bool = False) -> Any:
+    """The rows with a mark, and behind them those without one; or the other way round."""
+    parts = [_by_places(values, marks > 0), _by_places(values, marks < 1)]
+    return tf.concat(parts[::-1] if turned else parts, 0)
+
+
+BESIDE: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "kinds": lambda e, k, m: tf.math.unsorted_segment_sum(_both(e, m), _both(k, m), 3),
+    "kinds_turned": lambda e, k, m: tf.math.unsorted_segment_sum(_both(e, m), _both(k, m, turned=True), 3),
+    "numbers": lambda e, k, m: _both(e, m) - tf.cast(_both(k, m), tf.float32),
+    "numbers_turned": lambda e, k, m: _both(e, m) - tf.cast(_both(k, m, turned=True), tf.float32),
+}
+"""Rows that are put together of two parts, beside other values of theirs, which come in the same order or in another one."""
+
+
+@program(
+    variants={
+        f"{name}_{rows}{'_open' * opened}": {"rows": rows, "of": of, "drop_remainder": not opened}
+        for name, of in BESIDE.items()
+        for rows in (2, 3)
+        for opened in (False, True)
+    }
+)
+def parts_beside_parts(rows: int, of: Any, **options: Any) -> Any:
+    """The order of the whole batch has all marked rows in front, that of the cores has those of each core there."""
+    x, y, marks, kinds = batch(rows, floats(5), floats(seed=1), whole(2, seed=2), whole(3, seed=4), **options)
+    return minimise(mean(tf.square(of(column(x, 5) - y, kinds, marks))), sgd(0.02))

@@ -158,9 +158,14 @@ def values_fed(graph: Graph, tensors: Iterable[Tensor], rows: int, analyse: Anal
 
 
 def _of_element(element: Tensor, told: Mapping[Tensor, Dims], rows: int) -> Dims | None:
-    """The dimensions of an element of the batch that the host makes something of: the model may ask for its shape."""
+    """The dimensions of an element of the batch that the host makes something of: the model may ask for its shape.
+
+    Of one row, a shape in which other dimensions are 1 as well, or that is [1], tells nothing apart.
+    """
     found = told.get(element) or _dims_by_size(element, _by_size(element, rows))
-    return None if found is None else tuple(found)
+    if found is None or (rows == 1 and (len(found) == 1 or (element.shape or ()).count(1) > 1)):
+        return None
+    return tuple(found)
 
 
 def _dims_by_size(tensor: Tensor, placed: Placement) -> Sequence[Size] | None:

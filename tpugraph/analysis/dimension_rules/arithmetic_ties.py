@@ -228,8 +228,9 @@ def _variable_shape(d: Dimensions, node: Node) -> None:
 def _size(d: Dimensions, node: Node) -> None:
     dims = d.dims(node.inputs[0])
     d.set(node.out(), ())
-    if dims is not None and all(d.sizes.at(s) >= 0 for s in dims):
-        d.set_elements(node.out(), [product(d, dims)])
+    rest = [size for size in dims or () if known(size) != 1]
+    if dims is not None and (len(rest) == 1 or all(d.sizes.at(s) >= 0 for s in rest)):
+        d.set_elements(node.out(), [rest[0] if len(rest) == 1 else product(d, dims)])
 
 
 @rule("Rank")

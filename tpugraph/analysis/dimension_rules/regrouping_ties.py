@@ -26,7 +26,7 @@ def _reshape(d: Dimensions, node: Node) -> None:
     computed = d.rows > 1 and len(made) > 1 and _waits(d, dims, wanted)
     if wanted is not None and len(wanted) == len(made):
         for asked, size in zip(wanted, made, strict=True):
-            if asked is not None and d.sizes.at(asked) != -1:
+            if asked is not None and (isinstance(asked, Unknown) or asked != -1):
                 d.sizes.tie(asked, size)
     if d.ones and source.node.op in ops.TOP_K and source.port and dims and wanted and len(wanted) == 2:
         _tie_places(d, dims, wanted)

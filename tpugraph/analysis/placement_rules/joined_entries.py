@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.evidence.summed import root
+from tpugraph.analysis.placement_rules.entry_placements import OWN
 from tpugraph.analysis.placement_rules.slicing_placements import keeps_entries
 from tpugraph.analysis.placements import Entries, Placement, Shard
 from tpugraph.analysis.placing import Placing
@@ -28,9 +29,20 @@ def joined_in_any_order(p: Placing, node: Node, parts: Sequence[Placement]) -> b
 
 
 def _joined_alike(p: Placing, node: Node, beside: Iterable[Node]) -> bool:
-    """Whether all that lies along the same entries is put together of parts that are as long, in the same order."""
+    """Whether all that lies along the same entries is put together of parts that are as long, in the same order.
+
+    Places on a core that are put together with other numbers have to be made places of the whole batch, and lie in its order.
+    """
     whole, parts = _size(p, node.out()), _parts(p, node)
-    return all(_parts(p, at) == parts for at in beside if at.op in ops.CONCATS and _size(p, at.out()) == whole)
+    joined = [at for at in beside if at.op in ops.CONCATS and _size(p, at.out()) == whole]
+    return not any(_parts(p, at) != parts or _mixes_places(p, at) for at in joined)
+
+
+def _mixes_places(p: Placing, node: Node) -> bool:
+    """Whether places on a core are put together with other whole numbers, or with some of which nothing is known yet."""
+    parts = [] if node.out().dtype.floating else _joined(node)
+    placed = [p.made(source_of(tensor, ops.SAME_NUMBERS | ops.SHAPED_ANEW)) for tensor in parts]
+    return None in placed or (OWN in placed and any(one != OWN for one in placed))
 
 
 def _parts(p: Placing, node: Node) -> list[Size | None]:
