@@ -33,7 +33,7 @@ def literal_factors(d: Dimensions) -> None:
             opened = [p for p in opened if p.origin is not None]
         elif kind == "sum" and given and is_written(whole) and not any(map(is_written, opened)):
             opened = [whole]  # a number of rows is taken from it
-        elif kind == "sum" and not (isinstance(place, Node) and place.op in ops.ELEMENTWISE):
+        elif kind == "sum" and d.rows > 1 and not (isinstance(place, Node) and place.op in ops.ELEMENTWISE):
             continue  # a part of a dimension says nothing of the others, until the whole is known
         if len(opened) != 1 or opened[0].root() in waiting:
             continue
