@@ -90,3 +90,19 @@ def beside_next_row(rows: int) -> Any:
     """By one place rows are moved for its own sake: the last row comes first."""
     h, y = _layer(rows, False)
     return minimise(mean(tf.square(column(h * tf.roll(h, 1, 0), 4) - y)))
+
+
+FIRST: dict[str, Callable[[Any], Any]] = {
+    "slice": lambda h: h[:1],
+    "plain_slice": lambda h: tf.slice(h, [0, 0], [1, 4]),
+}
+
+
+@program(
+    doubtful=True,
+    variants={f"{name}_of_{rows}": {"rows": rows, "of": of} for name, of in FIRST.items() for rows in (1, 2)},
+)
+def beside_first_row(rows: int, of: Any) -> Any:
+    """Of one row, the first row is all of them."""
+    h, y = _layer(rows, False)
+    return minimise(mean(tf.square(of(h))) + mean(tf.square(column(h, 4) - y)))

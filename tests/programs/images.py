@@ -114,3 +114,12 @@ def one_box_for_all(rows: int) -> Any:
     places = tf.ones([rows, 1]) * [0.1, 0.2, 0.7, 0.9]
     boxes = tf.image.crop_and_resize(x * variable("scale", 2), places, tf.range(rows), [3, 3])
     return minimise(mean(tf.square(total(boxes, [1, 2, 3]) - y)))
+
+
+@program(variants={f"{rows}{'_open' * opened}": {"rows": rows, "drop_remainder": not opened, "doubtful": rows == 1 and not opened}
+                   for rows in (1, 2, 3) for opened in (False, True)})  # fmt: skip
+def padded_images(rows: int, **options: Any) -> Any:
+    """The gradient of a pad takes a part that is as large as what was padded, and says so by a constant."""
+    x, y = batch(rows, floats(4, 4, 1), floats(seed=3), **options)
+    wide = tf.image.resize_with_crop_or_pad(x * variable("u", 1), 6, 6)
+    return minimise(tf.reduce_mean(tf.square(wide * variable("z", 1) - y[:, None, None, None])))

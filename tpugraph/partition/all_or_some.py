@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Unknown, follows_batch
 from tpugraph.ir import Node
@@ -16,7 +17,9 @@ def refuse_all_or_some(placing: Placing, count: int) -> None:
         ConversionError: it names the constant, those that end slices of gradients with it, and the flags that settle them.
     """
     ends = _ends(placing)
-    kept = trained(placing) if ends else {}
+    kept = (
+        trained(placing) if ends and placing.d.rows > 1 else leading_to_loss(placing.d)
+    )  # gradients of one row take all
     for node, number in ends.items():
         if node in kept and node in placing.verdicts:
             names = ",".join(dict.fromkeys(_holder(one).name for one in ends.values() if one.root() is number.root()))
@@ -41,7 +44,7 @@ def ends_of_rows(placing: Placing) -> list[str]:
 def _ends(placing: Placing) -> dict[Node, Unknown]:
     """The slices that end at the last row of a core's batch by a number of which nothing is said, with that number."""
     d = placing.d
-    guessed = {**d.untold.read_as_all, **d.sizes.presumed, **d.defaulted}
+    guessed = {one.root() for one in (*d.untold.read_as_all, *d.sizes.presumed, *d.defaulted)}
     return {
         node: bound
         for node, bound, whole in d.untold.ends

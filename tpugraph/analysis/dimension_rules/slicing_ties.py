@@ -139,11 +139,15 @@ def _up_to(d: Dimensions, node: Node, whole: Size, bound: Size | None) -> Size:
 
     It may be so many rows of any batch: what the slice meets tells, or else it is read as all of them.
     """
-    if d.rows == 1 or isinstance(whole, int) or not isinstance(bound, int | Unknown) or isinstance(known(bound), Poly):
+    if isinstance(whole, int) or not isinstance(bound, int | Unknown) or isinstance(known(bound), Poly):
         return whole
     if is_written(bound) and isinstance(bound.origin, tuple):
         d.untold.ends.append((node, bound, whole))
-        return bound
+        if d.rows > 1:
+            return bound
+        d.untold.read_as_all[bound.root()] = None  # it is the row, or the first row of any batch
+    if d.rows == 1:
+        return whole
     return bound if isinstance(known(bound), int) and d.sizes.at(bound) == d.sizes.at(whole) else whole
 
 
