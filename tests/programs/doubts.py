@@ -11,7 +11,7 @@ from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import ConversionError
 
-from .harness import Verdict, check, trace
+from .harness import Verdict, check, of_core
 from .parts import Program
 
 
@@ -41,7 +41,7 @@ def constants_in_doubt(build: Program, cores: int) -> list[str]:
 
 def followed(build: Program, cores: int) -> Iterator[list[str]]:
     """What a user may give as ``--batch_constants`` who follows what a conversion says, in the order in which it says it."""
-    traced = trace(build, build.rows, resource=build.resource)
+    traced = of_core(build, build.rows, build.resource)
     stack: list[list[str]] = [[]]
     while stack:
         named = stack.pop()

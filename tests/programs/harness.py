@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -208,11 +208,18 @@ def compare(found: Training, expected: Training) -> Verdict:
     return Verdict("different", words) if words else Verdict("equal")
 
 
+@lru_cache(maxsize=4)  # a program is asked about several times in a row, with one flag and another
+def of_core(build: Callable[[int], tuple[Any, Any]], rows: int, resource: bool) -> Traced:
+    """The graph of a program that is converted, made once; nothing changes it."""
+    return trace(build, rows, resource=resource)
+
+
+@lru_cache(maxsize=4)
 def plain(
     build: Callable[[int], tuple[Any, Any]], rows: int, *, steps: int, resource: bool = False
 ) -> tuple[Training | None, str]:
-    """The training of a program by TensorFlow alone, or why the program is not one that can be compared."""
-    return _comparable(lambda: trace(build, rows, resource=resource), steps)
+    """The training of a program by TensorFlow alone, made once, or why the program is not one that can be compared."""
+    return _comparable(lambda: trace(build, rows, resource=resource, saved=False), steps)
 
 
 def _comparable(traced: Callable[[], Traced], steps: int) -> tuple[Training | None, str]:
@@ -270,13 +277,11 @@ def check(
     resource = getattr(build, "resource", False) if resource is None else resource
     if not getattr(build, "named", True):
         options = {"loss": None, "train_op": None, **options}
-    graph = cache(lambda: trace(build, rows, resource=resource))  # on one core it is both
-    of_all = cache(lambda: _kept(trace(build, rows * cores, resource=resource, saved=False), kept, graph()))
-    expected, fault = _comparable(graph if cores == 1 else of_all, steps)
+    expected, fault = _expected(build, rows, cores, steps, resource, kept)
     if expected is None:
         return Verdict("invalid", fault)
     try:
-        found = run_on_cores(graph(), steps, cores, options, session or {})
+        found = run_on_cores(of_core(build, rows, resource), steps, cores, options, session or {})
     except (Refused, CompilerRefusal, UnboundedLoop) as error:
         return Verdict("unsupported", f"{error.fault}: '{error.node}'")
     except (RolesError, ConversionError) as error:
@@ -287,6 +292,18 @@ def check(
     if verdict.outcome == "different" and (fault := unsteady(build, rows * cores, steps=steps, resource=resource)):
         return Verdict("invalid", f"a second run differs: {fault}")
     return verdict
+
+
+def _expected(
+    build: Callable[[int], tuple[Any, Any]], rows: int, cores: int, steps: int, resource: bool, kept: Sequence[str]
+) -> tuple[Training | None, str]:
+    """The training by TensorFlow that cores are held against."""
+    if cores == 1:  # the graph is both
+        return _comparable(lambda: of_core(build, rows, resource), steps)
+    if not kept:
+        return plain(build, rows * cores, steps=steps, resource=resource)
+    whole = partial(trace, build, rows * cores, resource=resource, saved=False)
+    return _comparable(lambda: _kept(whole(), kept, of_core(build, rows, resource)), steps)
 
 
 def _kept(whole: Traced, names: Sequence[str], part: Traced) -> Traced:

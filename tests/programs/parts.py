@@ -17,7 +17,7 @@ STEPS = 3
 # --------------------------------------------------------------------------- programs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is itself alone, so that what is made of one can be kept by it
 class Program:
     """A training program: ``build(rows, **sizes)`` makes its graph and gives its loss and its train op.
 
