@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import silent
 import tensorflow as tf
 
 from campaigns import graph_judge, graphs, wire_mutations
@@ -90,6 +91,9 @@ def test_what_goes_wrong_is_told_apart() -> None:
     assert verdict(seconds=10.5) == "slow: 10.5 s of the processor"
 
 
-def test_a_command_that_never_ends_is_ended() -> None:
+def test_a_command_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has nothing loaded, which takes longer than all else here, and never answers."""
+    monkeypatch.setattr(graph_judge, "serve", silent.serve)
     with Judge(seconds=0.0) as impatient:
         assert str(impatient.failure(b"", ("inspect",))).startswith("inspect: hang: no answer within 0 s")
+        assert impatient._process is None
