@@ -419,7 +419,9 @@ def test_a_signal_ends_the_loop_and_saves(number: signal.Signals, code: int, con
 
 
 @pytest.mark.slow
-def test_a_kill_leaves_the_last_checkpoint(converted: Path, tmp_path: Path) -> None:
+def test_a_kill_leaves_the_last_checkpoint(
+    converted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     losses = tmp_path / "l.jsonl"
     arguments = ("run", converted, "--model_dir=out", f"--losses={losses}", "--save_steps=6")
     process = subprocess.Popen(command(*arguments, "--steps=10000000"), cwd=tmp_path, env=environment(),
@@ -427,9 +429,9 @@ def test_a_kill_leaves_the_last_checkpoint(converted: Path, tmp_path: Path) -> N
     wait_for(tmp_path / "out" / "checkpoint")
     process.kill()
     process.communicate()
-    done = run(*arguments, "--steps=12", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*map(str, arguments), "--steps=12", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
     assert result["started_from"].startswith("out/model.ckpt-")
     assert len(losses_in(losses)) == result["global_step"]
 
