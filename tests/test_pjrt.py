@@ -68,7 +68,7 @@ def test_eight_devices_normalise_by_the_whole_batch() -> None:
     model = corpus("batch_norm")
     with TPUSession(convert(model.graph(), iterations_per_loop=8), engine="pjrt") as session:
         session.restore(model.checkpoint)
-        np.testing.assert_allclose(session.train(STEPS), model.losses("global8"), rtol=1e-5)
+        np.testing.assert_allclose(session.train(16), model.losses("global8")[:16], rtol=1e-5)  # two loops
 
 
 @pytest.mark.parametrize("name", ["batch_norm", "queue_runner"])

@@ -12,7 +12,8 @@ from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Tensor, attrs
 
 FLOAT, INT = attrs.dtype("float32"), attrs.dtype("int32")
-LONG = 5_000
+LONG = 2_000
+"""Twice as far as recursion goes."""
 
 
 def constant(graph: Graph, value: int) -> Tensor:

@@ -237,8 +237,8 @@ def test_iris_of_tpuestimator_ends_where_the_plain_graph_ends() -> None:
 def test_graphs_of_tpuestimator_train(name: str, in_corpus: Path) -> None:
     with TPUSession(ORACLE / f"{name}.pb") as session:
         assert session.num_replicas == 8
-        losses = session.train(8)
-        assert session.global_step == 8
+        losses = session.train(5)
+        assert session.global_step == 5
         assert np.isfinite(losses).all()
         assert np.mean(losses[-3:]) < losses[0]
 

@@ -154,16 +154,14 @@ def assert_recorded_losses(found: Training, mode: str, steps: int = STEPS) -> No
     np.testing.assert_allclose(found.losses, corpus(CNN).losses(mode)[:steps], rtol=1e-3, atol=1e-5)
 
 
-# A loop a step, a shorter one behind a whole one, one for all: as many steps as it takes. That of 6 trains all 24 below.
-@pytest.mark.parametrize(
-    ("file", "iterations", "steps"), [("model.ckpt-0.meta", 1, 3), ("model.pb", 5, 8), ("model.pb", 12, 12)]
-)
+# A loop a step, and a shorter one behind a whole one: as many steps as it takes. That of 12 trains all 24 below.
+@pytest.mark.parametrize(("file", "iterations", "steps"), [("model.ckpt-0.meta", 1, 3), ("model.pb", 5, 8)])
 def test_cnn_losses_on_eight_cores(in_corpus: Path, file: str, iterations: int, steps: int) -> None:
     assert_recorded_losses(cnn_on_cores(8, steps, file=file, iterations=iterations), "global8", steps)
 
 
 def test_cnn_losses_and_variables_on_eight_cores(in_corpus: Path) -> None:
-    trained = cnn_on_cores(8, STEPS, file="model.ckpt-0.meta", iterations=6)
+    trained = cnn_on_cores(8, STEPS, file="model.ckpt-0.meta", iterations=12)
     assert_recorded_losses(trained, "global8")
     found = departures(trained, 8, STEPS, losses=1e-3)
     assert max(found.values()) < 3e-1, found
