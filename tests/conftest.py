@@ -30,7 +30,9 @@ def _xla_compiles_quickly() -> Iterator[None]:
     def hasty(num_replicas: int, devices: Sequence[Any]) -> Any:
         made = options(num_replicas, devices)
         if devices[0].platform == "cpu":
-            made.executable_build_options.debug_options.xla_backend_optimization_level = 0
+            debug_options = made.executable_build_options.debug_options
+            debug_options.xla_backend_optimization_level = 0
+            debug_options.xla_llvm_disable_expensive_passes = True
         return made
 
     options = jax_client.options

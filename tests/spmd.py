@@ -116,7 +116,9 @@ class Partitioned(Devices):
         made.executable_build_options.use_spmd_partitioning = True
         made.executable_build_options.use_shardy_partitioner = False
         # How it divides is judged, not how fast it runs: without LLVM's passes a step of BERT compiles in half the time.
-        made.executable_build_options.debug_options.xla_backend_optimization_level = 0
+        debug_options = made.executable_build_options.debug_options
+        debug_options.xla_backend_optimization_level = 0
+        debug_options.xla_llvm_disable_expensive_passes = True
         return made
 
     def stage(self, infeed: Sequence[Sequence[Array]]) -> Placed:
