@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,20 +15,22 @@ from estimators import served
 
 tf1 = tf.compat.v1
 
-ROOT = Path(__file__).parents[1]
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """What a Python program prints; TensorFlow alone is loaded before it begins."""
 
-def run(*arguments: str) -> str:
-    """What a Python program prints."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *sys.path])
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, cwd=ROOT,
-                          env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"})  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout + done.stderr
+    def printed(*words: str) -> str:
+        done = started(*words)
+        assert done.code == 0, done.err[-3000:]
+        return done.out + done.err
+
+    with forked.programs(tmp_path_factory.mktemp("printed"), "tensorflow") as started:
+        yield printed
 
 
 @pytest.mark.slow
-def test_the_iris_example_trains_the_same_with_cores_and_without(tmp_path: Path) -> None:
+def test_the_iris_example_trains_the_same_with_cores_and_without(run: Callable[..., str], tmp_path: Path) -> None:
     losses = []
     for use_tpu in ("true", "false"):
         folder = tmp_path / use_tpu
@@ -46,7 +47,7 @@ def test_the_iris_example_trains_the_same_with_cores_and_without(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_mnist_example_and_its_model_served_by_saved_model_cli(tmp_path: Path) -> None:
+def test_the_mnist_example_and_its_model_served_by_saved_model_cli(run: Callable[..., str], tmp_path: Path) -> None:
     small = ["--train_steps=20", "--iterations=10", "--batch_size=32", "--train_examples=400", "--test_examples=41"]
     printed = run("examples/mnist.py", *small, f"--model_dir={tmp_path}")
     pattern = r"evaluated 41 examples in 2 batches on 8 cores at step 20: accuracy [\d.]+, loss ([\d.]+)"
@@ -83,5 +84,5 @@ print("step", other.get_variable_value("global_step"))
 """
 
 
-def test_under_the_rules_of_tensorflow_1(tmp_path: Path) -> None:
+def test_under_the_rules_of_tensorflow_1(run: Callable[..., str], tmp_path: Path) -> None:
     assert "step 9" in run("-c", OLD_RULES, str(tmp_path))

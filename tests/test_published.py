@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+import forked
 import pytest
+from forked import Ran
 
 from tpugraph.compat import runner
 from tpugraph.support.errors import UsageError
@@ -17,15 +17,6 @@ from tpugraph.support.errors import UsageError
 HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"
 USE_TPU = ("true", "false")
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a run left behind."""
-
-    code: int
-    out: str
-    err: str
 
 
 def orders(folder: Path) -> dict[tuple[str, str], list[str]]:
@@ -50,18 +41,9 @@ def orders(folder: Path) -> dict[tuple[str, str], list[str]]:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Ran]:
     """Every program, with and without cores."""
     folder = tmp_path_factory.mktemp("published")
-    (folder / "orders.json").write_text(json.dumps(list(orders(folder).values())))
-    command = [sys.executable, str(HERE / "published_runs.py"), str(folder), str(folder / "orders.json")]
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-    return {
-        key: Ran(
-            *(
-                read((folder / f"{number}{end}").read_text())
-                for end, read in ((".code", int), (".out", str), (".err", str))
-            )
-        )
-        for number, key in enumerate(orders(folder))
-    }
+    loaded = ("tensorflow", "tf_slim", "tpugraph.runtime.session", "tpugraph.testing")
+    with forked.programs(folder, *loaded, environment={"TF_USE_LEGACY_KERAS": "1"}) as run:
+        return {key: run("-m", "tpugraph.compat", *words) for key, words in orders(folder).items()}
 
 
 PROGRAMS = ("iris_tpu", "mnist_tpu", "premade", "slim_net", "run_classifier")
