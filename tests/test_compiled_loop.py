@@ -20,19 +20,26 @@ LOOP = 200
 IRIS = corpus("iris_dnn")
 
 
-def train(graph: Graph, *steps: int, cores: int = 8, loop: int = LOOP, checkpoint: Path | None = None) -> Training:
-    """Train in several calls."""
+def train(graph: Graph, *steps: int, cores: int = 8, loop: int = LOOP, checkpoint: Path | None = None,
+          compiled: tuple[bool, bool] | None = None) -> Training:  # fmt: skip
+    """Train in several calls, of what is compiled as it says."""
     with TPUSession(convert(graph, num_replicas=cores, iterations_per_loop=loop)) as session:
+        assert compiled in (None, parts(session))
         session.initialize() if checkpoint is None else session.restore(checkpoint)
         losses = [loss for count in steps for loss in session.train(count)]
         return Training(losses, session.values())
 
 
-def lowered(graph: Graph, *, loop: int = LOOP) -> tuple[bool, bool]:
+def parts(session: TPUSession) -> tuple[bool, bool]:
     """Whether the step is compiled, and whether the loop is."""
+    assert isinstance(session.engine, EmulatedLoop)
+    return session.engine.lowered.compiled_nodes > 0, session.engine.lowered.staged
+
+
+def lowered(graph: Graph, *, loop: int = LOOP) -> tuple[bool, bool]:
+    """What of a graph for eight cores is compiled."""
     with TPUSession(convert(graph, num_replicas=8, iterations_per_loop=loop)) as session:
-        assert isinstance(session.engine, EmulatedLoop)
-        return session.engine.lowered.compiled_nodes > 0, session.engine.lowered.staged
+        return parts(session)
 
 
 STAGED = [corpus("iris_dnn"), corpus("ref_variables"), family("accumulate_or_noise"), family("contrib_layers"), family("keras_adam"),
@@ -41,9 +48,9 @@ STAGED = [corpus("iris_dnn"), corpus("ref_variables"), family("accumulate_or_noi
 
 @pytest.mark.parametrize("model", STAGED, ids=lambda model: model.name)
 def test_compiled_loops_train_as_recorded(model: Model) -> None:
-    assert lowered(model.graph()) == (True, True)
     recorded = model.recorded("global8")
-    found = train(model.graph(), 5, len(recorded.losses) - 5, checkpoint=model.checkpoint)
+    steps = 5, len(recorded.losses) - 5
+    found = train(model.graph(), *steps, checkpoint=model.checkpoint, compiled=(True, True))
     assert found.variables.keys() >= recorded.variables.keys()
     testing.assert_same_training(found, recorded, relative=1e-3, absolute=1e-5)
 
