@@ -1,6 +1,7 @@
 """The house keeps its floors: tools/bazel/floors.bzl says which room may import which."""
 
 import ast
+import functools
 import graphlib
 import subprocess
 import sys
@@ -156,9 +157,9 @@ def test_importing_tpugraph_does_not_load_tensorflow() -> None:
     assert done.returncode == 0, done.stderr or "import tpugraph loads TensorFlow"
 
 
-@pytest.mark.parametrize("room", ["analysis", "roles", "xla"])
-def test_every_module_has_a_test_that_names_it(room: str) -> None:
-    house = House(ROOT)
+@functools.cache
+def named_by_tests() -> set[str]:
+    """What tests import: modules, and names in them, of which some are modules."""
     named: set[str] = set()
     for path in (ROOT / "tests").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
@@ -166,5 +167,11 @@ def test_every_module_has_a_test_that_names_it(room: str) -> None:
                 named |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 named |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return named
+
+
+@pytest.mark.parametrize("room", ["analysis", "roles", "xla"])
+def test_every_module_has_a_test_that_names_it(room: str) -> None:
+    house, named = House(ROOT), named_by_tests()
     modules = [name for name in house.modules(room) if house.paths[name].name != "__init__.py"]
     assert [name for name in modules if name not in named] == []
