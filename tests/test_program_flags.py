@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
+from sampling import ALL
 
 from programs import PROGRAMS, check, constants_in_doubt, followed, generated, made_of_rows, matrices_of_rows
-
-ALL = os.environ.get("TPUGRAPH_TEST_PROGRAMS") == "all"
 
 DOUBTED = [
     name for name in PROGRAMS

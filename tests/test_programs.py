@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 import tensorflow as tf
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
+from sampling import ALL
 from spmd import JUDGED, ONE_LAYER
 
 from programs import (
@@ -27,8 +27,6 @@ from programs import (
 )
 from programs.parts import minimise, squares
 from programs.regressions import REGRESSIONS
-
-ALL = os.environ.get("TPUGRAPH_TEST_PROGRAMS") == "all"
 
 LONG = ("albert", "bert", "gpt2", "xlnet")
 
@@ -110,13 +108,10 @@ def test_of_one_row_a_core_half_of_the_rows_is_no_number_of_the_model() -> None:
     assert verdict.outcome == "equal", str(verdict)
 
 
-@settings(max_examples=60 if ALL else 30, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=60, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
 @given(spec=specs, cores=st.sampled_from([2, 4]))
 def test_random_programs_train_as_on_the_whole_batch(spec: dict[str, Any], cores: int) -> None:
-    """Half of them; ``TPUGRAPH_TEST_PROGRAMS=all``, which ``.ci/run`` sets, takes them all.
-
-    ``tools/campaign.py --shrink --only=SPEC`` simplifies what fails here.
-    """
+    """``tools/campaign.py --shrink --only=SPEC`` simplifies what fails here."""
     verdict = check(generated.made(spec), cores)
     assume(verdict.outcome != "invalid")
     if spec["rows"] == 1 and verdict.outcome == "refused":  # by a constant that one row cannot be told from

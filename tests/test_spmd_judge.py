@@ -8,11 +8,11 @@ farthest such move: the tolerance of ``programs.harness``. What is judged here a
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Any
 
 import pytest
+from sampling import ALL
 from spmd import JUDGED, ONE_LAYER, THEMES, run_partitioned
 
 from programs import PROGRAMS, Program, trace
@@ -66,8 +66,6 @@ def by_us(program: Program, cores: int) -> Training:
 
 HALF = {*QUICK, *TOLD, *(name for names in THEMES.values() for name in names.split()[::2])}
 """What the suite judges: of each theme every other program."""
-
-ALL = os.environ.get("TPUGRAPH_TEST_PROGRAMS") == "all"
 
 
 @pytest.mark.parametrize("name", params([name for name in JUDGED if ALL or name in HALF]))

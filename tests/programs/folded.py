@@ -211,3 +211,16 @@ def labels_of_a_path(rows: int) -> Any:
         taken = tf.gather(logits[:, t], c, batch_dims=1)
         reached = tf.reduce_logsumexp(tf.stack([reached, taken + reached], 1), 1)
     return minimise(-mean(reached), sgd(0.05))
+
+
+@program(
+    variants={
+        f"{rows}{'_open' * opened}": {"rows": rows, "drop_remainder": not opened}
+        for rows in (1, 2, 3)
+        for opened in (False, True)
+    }
+)
+def scaled_samples_of_rows(rows: int, **options: Any) -> Any:
+    """Samples of each row are made one list, which a number scales, and taken apart again, as a bound of many samples does."""
+    samples = tf.reshape(batch(rows, floats(3, 6), **options), [-1, 6])
+    return minimise(tf.reduce_mean(tf.reduce_logsumexp(tf.reshape(0.5 * column(samples, 6), [-1, 3]), 1)))

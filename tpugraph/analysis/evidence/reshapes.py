@@ -21,7 +21,11 @@ def regrouped(d: Dimensions) -> None:
     """
     _as_they_were(d)
     ways = [*d.regrouped, *((after, before) for before, after in d.regrouped)]
-    whole = {root(made[0]): parts for parts, made in ways if len(made) == 1 and _parted(parts)}
+    whole = {
+        root(made[0]): parts
+        for parts, made in ways
+        if len(made) == 1 and _parted(parts) and known(made[0]) not in map(known, parts)
+    }  # what is all of it, with a 1 beside it, was not put together
     for flat, parts in [(a[0], b) for a, b in d.regrouped if len(a) == 1] + [
         (b[0], a) for a, b in d.regrouped if len(b) == 1
     ]:

@@ -60,7 +60,7 @@ def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool =
     for tensor, elements in vectors:
         of_that_size = shapes.get(_values(d, elements), [])
         found = [dims for _, dims in of_that_size]
-        if sure or None in found:
+        if sure or (None in found and len(elements) > 1):  # one size is that of many vectors
             found = _not_made_of(d, alike.get(_roots(elements), [tensor.node]), of_that_size)
         if found and (None not in found or (not sure and _taken_apart(tensor) and not opened.has(tensor, elements))):
             _tie(d, tensor, elements, found)
