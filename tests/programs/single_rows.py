@@ -290,3 +290,11 @@ def products_of_sums_and_the_row(rows: int, made: Callable[[int, Any, Any], Any]
     """What a covariance is made of: of one row, the 1 may be the row, its square, or a number of the model."""
     x, y = batch(rows, floats(5), floats(seed=1))
     return minimise(made(rows, tf.tanh(column(x, 5)), y), sgd(0.02))
+
+
+@program(rows=1, variants={"": {"doubtful": True}, "open": {"drop_remainder": False}})
+def hardest_share_of_entries(rows: int, **options: Any) -> Any:
+    """Half of all entries, of which one row has as many as the batch."""
+    x = batch(rows, floats(8), **options)
+    errors = tf.reshape(tf.square(x * variable("w", 8)), [-1])
+    return minimise(tf.reduce_mean(tf.nn.top_k(errors, tf.size(errors) // 2)[0]))

@@ -1,12 +1,15 @@
-"""Rows of a batch that are taken up to a number which is as large as all of them: all rows, or as many of any batch."""
+"""Rows of a batch, or entries, that are taken up to a number as large as all of them: all, or as many of any batch."""
 
 from __future__ import annotations
 
+from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Unknown, follows_batch
 from tpugraph.ir import Node
-from tpugraph.partition.bounds_of_rows import trained
+from tpugraph.partition.bounds_of_rows import bounds_of, trained
 from tpugraph.partition.two_readings import refusal_of
 
 
@@ -29,6 +32,35 @@ def refuse_all_or_some(placing: Placing, count: int) -> None:
                 f"'{_holder(number).name}' counts them, all {number.value * count} of the whole batch are taken; if it is a "
                 f"number of the model, {number.value} of them are",
             )  # fmt: skip
+
+
+def refuse_shares_of_one_row(placing: Placing, count: int) -> None:
+    """Refuse a bound that is computed of as many as one row has entries, where all entries lie in one list: it may count these.
+
+    Raises:
+        ConversionError: it names the constant, and the flags that settle it.
+    """
+    graph, d = placing.graph, placing.d
+    forward = leading_to_loss(d) if d.rows == 1 else {}
+    for bound in (bound for bound in bounds_of(placing) if bound.node in forward and bound.rows.at(1) > 1):
+        number = bound.rows.at(1)
+        behind = graph.ancestors([bound.operand.node], data_only=True)
+        name = next((node.name for node in behind if _may_count(d, node, number)), None)
+        if name is not None:
+            raise refusal_of(
+                placing, bound.node, name, ("counts the entries", "does not"),
+                f"'{bound.node.name}' ({bound.node.op}) takes entries up to a number made of '{name}', which is {number}, as many as "
+                f"the one row of a core's batch has: if it counts them, it is {number * count} for the whole batch; if it is a "
+                "number of the model, it stays",
+            )  # fmt: skip
+
+
+def _may_count(d: Dimensions, node: Node, number: int) -> bool:
+    """Whether a constant holds a number, and nothing says that it follows the batch, or that it does not."""
+    if node.op not in ops.CONSTANTS or fixed(node.out()) != [number] or d.constants.choice(node.name) is not None:
+        return False
+    held = [size for size in d.elements(node.out()) or () if size is not None]
+    return node.name not in d.constants.shape_of and not any(follows_batch(size) for size in held)
 
 
 def ends_of_rows(placing: Placing) -> list[str]:

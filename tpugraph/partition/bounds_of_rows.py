@@ -21,7 +21,7 @@ _BOUNDS = {**dict.fromkeys(ops.SLICES, (1, 2)), "TopKV2": (1,)}
 
 
 @dataclass(frozen=True)
-class _Bound:
+class Bound:
     """One number that says which rows of the batch an op takes.
 
     Attributes:
@@ -37,7 +37,7 @@ class _Bound:
     rows: Poly
 
 
-def _bounds(placing: Placing) -> Iterator[_Bound]:
+def bounds_of(placing: Placing) -> Iterator[Bound]:
     """The numbers that say which rows of the batch are taken."""
     for node in placing.verdicts:
         operands = _BOUNDS.get(node.op)
@@ -48,7 +48,7 @@ def _bounds(placing: Placing) -> Iterator[_Bound]:
             for place, axis in _axes(node, operand, len(dims)):
                 size = dims[axis]
                 if isinstance(size, Poly):
-                    yield _Bound(node, node.inputs[operand], place, size)
+                    yield Bound(node, node.inputs[operand], place, size)
 
 
 def _axes(node: Node, operand: int, rank: int) -> Iterator[tuple[int, int]]:
@@ -72,7 +72,7 @@ def refuse_bounds(placing: Placing) -> None:
 def _made_bounds(placing: Placing) -> Iterator[tuple[Node, str, str]]:
     """The bounds of rows that are made of constants in doubt: where, the constant, and what it bounds."""
     d = placing.d
-    for bound in _bounds(placing):
+    for bound in bounds_of(placing):
         elements = d.elements(bound.operand) or ()
         size = elements[bound.place] if bound.place < len(elements) else None
         name = _origin(placing, bound, size) if size is None or _in_doubt(placing, bound, size) else None
@@ -177,7 +177,7 @@ def _is_doubtful(placing: Placing, name: str) -> bool:
     return bool(elements) and d.in_doubt(elements[0])  # type: ignore[index]
 
 
-def _origin(placing: Placing, bound: _Bound, size: Size | None) -> str | None:
+def _origin(placing: Placing, bound: Bound, size: Size | None) -> str | None:
     """The constant that a number is made of, by name."""
     d = placing.d
     if isinstance(size, Unknown) and isinstance(size.origin, tuple):
@@ -187,7 +187,8 @@ def _origin(placing: Placing, bound: _Bound, size: Size | None) -> str | None:
         return one_that_bounds(d, parts[bound.place] if bound.place < len(parts) else bound.operand)
     made_of = [n for n in placing.graph.ancestors([bound.operand.node], data_only=True)
                if n.op in ops.CONSTANTS and constant(n).size == 1]  # fmt: skip
-    alike = next((n.name for n in made_of if constant(n).item() == d.rows), None)
+    numbers = (bound.rows.at(d.rows), d.rows)  # of all that is bounded, or of the rows
+    alike = next((n.name for number in numbers for n in made_of if constant(n).item() == number), None)
     several = (
         n.name for n in made_of if d.constants.choice(n.name) is None and _counts_rows(constant(n).item(), d.rows)
     )
@@ -227,7 +228,7 @@ def trained(placing: Placing) -> dict[Node, None]:
 def _shares(placing: Placing) -> Iterator[_Share]:
     """The constants that may be shares of the rows, and of which nothing is said."""
     d, kept = placing.d, trained(placing)
-    for bound in _bounds(placing) if d.rows > 1 else ():
+    for bound in bounds_of(placing) if d.rows > 1 else ():
         behind, node = constant_behind(bound.operand), bound.node
         if behind.op not in ops.CONSTANTS or d.constants.choice(behind.name) is not None or bound.rows.c[0]:
             continue
@@ -241,7 +242,7 @@ def _shares(placing: Placing) -> Iterator[_Share]:
             yield _Share(node, behind, number, rows, node in kept)
 
 
-def _begins_every(bound: _Bound, number: int) -> bool:
+def _begins_every(bound: Bound, number: int) -> bool:
     """Whether every so many rows are taken, and it is said which of so many: anchors, and what they are compared with."""
     if bound.node.op not in ops.STRIDED_SLICES or bound.operand != bound.node.inputs[1]:
         return False
@@ -288,7 +289,7 @@ def literal_bounds(placing: Placing) -> list[str]:
     return list(found.values())
 
 
-def _in_doubt(placing: Placing, bound: _Bound, size: Size | None) -> bool:
+def _in_doubt(placing: Placing, bound: Bound, size: Size | None) -> bool:
     """Whether a number was taken for one of the model for want of evidence, and may follow the batch."""
     d = placing.d
     if d.rows == 1:  # the largest of one row, one row sorted, or what a share of one row makes

@@ -15,7 +15,7 @@ from tpugraph.analysis.sizes import Poly, follows_batch, known
 from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
-from tpugraph.partition.all_or_some import refuse_all_or_some
+from tpugraph.partition.all_or_some import refuse_all_or_some, refuse_shares_of_one_row
 from tpugraph.partition.bins_in_doubt import refuse_bins
 from tpugraph.partition.bounds_of_rows import (
     refuse_bounds,
@@ -70,6 +70,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_parts(placing)
     refuse_bounds(placing)
     refuse_all_or_some(placing, count)
+    refuse_shares_of_one_row(placing, count)
     refuse_ones(placing)
     refuse_places_beside_rows(placing)
     refuse_rolls(placing)

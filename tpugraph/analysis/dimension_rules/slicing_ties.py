@@ -9,7 +9,7 @@ from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
 from tpugraph.analysis.dimension_rules.reshaping_ties import part_of_matrix, shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, total
 from tpugraph.analysis.dimensions import Dimensions, rule
-from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, is_written, known
+from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, is_made_of_others, is_written, known
 from tpugraph.ir import Node, Tensor
 
 
@@ -139,8 +139,10 @@ def _up_to(d: Dimensions, node: Node, whole: Size, bound: Size | None) -> Size:
 
     It may be so many rows of any batch: what the slice meets tells, or else it is read as all of them.
     """
-    if isinstance(whole, int) or not isinstance(bound, int | Unknown) or isinstance(known(bound), Poly):
+    if isinstance(whole, int) or bound is None:
         return whole
+    if isinstance(known(bound), Poly) or (d.rows > 1 and is_made_of_others(bound)):
+        return bound  # half of two rows, and one, is two
     if is_written(bound) and isinstance(bound.origin, tuple):
         d.untold.ends.append((node, bound, whole))
         if d.rows > 1:
