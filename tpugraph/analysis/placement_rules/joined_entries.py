@@ -35,7 +35,8 @@ def _joined_alike(p: Placing, node: Node, beside: Iterable[Node]) -> bool:
     """
     whole, parts = _size(p, node.out()), _parts(p, node)
     joined = [at for at in beside if at.op in ops.CONCATS and _size(p, at.out()) == whole]
-    return not any(_parts(p, at) != parts or _mixes_places(p, at) for at in joined)
+    told = len(joined) < 2 or None not in parts
+    return told and not any(_parts(p, at) != parts or _mixes_places(p, at) for at in joined)
 
 
 def _mixes_places(p: Placing, node: Node) -> bool:
