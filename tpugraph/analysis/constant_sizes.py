@@ -86,7 +86,8 @@ class ConstantSizes:
         if value.size == 1 and value.ndim and self._rows == 1 and value.dtype.kind == "f":
             return 0
         alike = value.ndim > 0 and value.size > 1 and (value == value.flat[0]).all()
-        if not alike or (value.ndim == 1 and value.flat[0] % self._rows == 0):
+        real = value.dtype.kind in "iufb"  # no complex number, and no string, is a multiple of the rows
+        if not alike or (real and value.ndim == 1 and value.flat[0] % self._rows == 0):
             return None
         return next((axis for axis, size in enumerate(value.shape) if size % self._rows == 0), None)
 

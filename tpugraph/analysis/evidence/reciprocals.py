@@ -86,8 +86,7 @@ def _divisor(d: Dimensions, number: Tensor) -> int | None:
     node = number.node
     if node.op not in ops.CONSTANTS or not number.dtype.floating or d.constants.choice(node.name) is False:
         return None
-    value = constant(node)
-    factor = float(value.item()) if value.size == 1 else 0.0
+    factor = (number_in(node) if constant(node).size == 1 else None) or 0.0
     divisor = round(1 / factor) if 0 < factor < 1 else 0
     return divisor if divisor and divisor % d.rows == 0 and abs(factor * divisor - 1) < _CLOSE else None
 

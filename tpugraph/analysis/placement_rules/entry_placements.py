@@ -68,7 +68,9 @@ def _computed_of_places(
     if node.op in _MULTIPLICATIONS:
         return OWN
     per_row, by = places_per_row(p, node.inputs[data[0]]), constant_at(node.inputs[data[1]])
-    whole_rows = places == [data[0]] and per_row and by is not None and by.size == 1 and not per_row % by.item()
+    whole_rows = (
+        places == [data[0]] and per_row and by is not None and by.size == 1 and by.item() and not per_row % by.item()
+    )
     if node.op in _QUOTIENTS | _REMAINDERS and whole_rows:
         return OWN if node.op in _QUOTIENTS else Entries("values")
     return None
@@ -149,6 +151,6 @@ class _PlacesPerRow:
             other = found[1] if len(found) == 2 else 0
             return found[0] + (other if node.op in _ADDITIONS else -other)
         by = next((constant_at(operand) for operand in node.inputs if operand not in places), None)
-        if by is None or by.size != 1 or not by.item():
+        if by is None or by.size != 1 or by.dtype.kind not in "iuf" or not by.item() or not np.isfinite(by.item()):
             return None
         return found[0] * int(by.item()) if node.op in _MULTIPLICATIONS else found[0] // int(by.item())
