@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import batch, floats, minimise, program, variable
+from .parts import batch, dense, floats, minimise, program, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -35,3 +35,46 @@ def cepstra(rows: int, **options: Any) -> Any:
     x, y = batch(rows, floats(4, 8), floats(seed=3), **options)
     found = tf.signal.mfccs_from_log_mel_spectrograms(x * variable("scale", 8))[..., :5]
     return minimise(mean(tf.square(mean(found, [1, 2]) - y)))
+
+
+@program(variants=UNMET, rows=3)
+def frames(rows: int, **options: Any) -> Any:
+    """Frames of a signal that overlap, of which the loss is a mean: nothing else has rows."""
+    x = batch(rows, floats(32), **options)
+    return minimise(mean(tf.square(tf.signal.frame(x, 8, 4) * variable("window", 8) - 0.1)))
+
+
+@program(variants=UNMET, rows=3)
+def frames_behind_a_variable(rows: int, **options: Any) -> Any:
+    """The gradient adds up what frames that overlap have in common, and puts it where the frames were cut out."""
+    x = batch(rows, floats(32), **options)
+    return minimise(mean(tf.square(tf.signal.frame(x * variable("scale", 32), 8, 4) * variable("window", 8) - 0.1)))
+
+
+@program(variants=ROWS, rows=3)
+def frames_with_labels(rows: int, **options: Any) -> Any:
+    x, y = batch(rows, floats(32), floats(seed=3), **options)
+    cut = tf.signal.frame(x * variable("scale", 32), 8, 4)
+    return minimise(mean(tf.square(total(cut * variable("window", 8), [1, 2]) - y)))
+
+
+@program(variants=UNMET, rows=3)
+def spectra(rows: int, **options: Any) -> Any:
+    x = batch(rows, floats(32), **options)
+    return minimise(mean(tf.abs(tf.signal.stft(x * variable("scale", 32), 16, 8)) + 0.01))
+
+
+@program(variants=ROWS, rows=3)
+def spectra_with_labels(rows: int, **options: Any) -> Any:
+    """A class for each signal, by its mean spectrum."""
+    x, labels = batch(rows, floats(32), whole(3, seed=3), **options)
+    spectrum = mean(tf.abs(tf.signal.stft(x * variable("scale", 32), 16, 8)), 1)
+    logits = dense(spectrum, 9, 3, "classes")
+    return minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)))
+
+
+@program(variants=UNMET, rows=3)
+def frames_of_channels(rows: int, **options: Any) -> Any:
+    """The frames are cut along a dimension in the middle: sizes stand in front of its size and behind it."""
+    x = batch(rows, floats(16, 3), **options)
+    return minimise(mean(tf.square(tf.signal.frame(x * variable("scale", 3), 4, 2, axis=1) - 0.1)))

@@ -245,6 +245,17 @@ class Dimensions:
         if node.outputs and all(node.out(p) in self._dims for p in range(len(node.outputs))):
             return  # a seed
         RULES.of(node.op)(self, node)
+        self._count_numbers(node)
+
+    def _count_numbers(self, node: Node) -> None:
+        """How many sizes, bounds or axes an operand holds is how many dimensions there are, or go: no number of rows."""
+        record, count = ops.record(node.op), len(node.inputs)
+        axis = record.axis_operand(count)
+        for index in (*record.size_operands(count), *(() if axis is None else (axis,))):
+            named = self.dims(node.inputs[index])
+            for size in named if named is not None and len(named) == 1 else ():
+                if known(size) is None and self.sizes.at(size) >= 0:
+                    self.sizes.tie(size, self.sizes.at(size))
 
     def _first_dims(self, tensor: Tensor) -> Dims | None:
         node = tensor.node

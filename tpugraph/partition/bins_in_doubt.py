@@ -8,7 +8,6 @@ from typing import TypeGuard
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import summed
 from tpugraph.analysis.placing import Placing
@@ -122,7 +121,7 @@ def _counts(d: Dimensions, tensor: Tensor) -> bool:
     node = tensor.node
     if node.op not in ops.RUNNING_SUMS:
         return node.op in ops.SUMS and summed(d, tensor) is not None
-    dims, axis = d.dims(node.inputs[0]), fixed(node.inputs[1])
+    dims, axis = d.dims(node.inputs[0]), d.numbers(node.inputs[1])
     return bool(dims) and bool(axis) and follows_batch(dims[axis[0]])  # type: ignore[index]
 
 

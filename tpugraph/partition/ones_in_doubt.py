@@ -239,7 +239,7 @@ def _counted(placing: Placing) -> Iterator[tuple[Node, str, str]]:
         if node.op not in ops.SUMS or node not in forward or d.level(node.inputs[0]) != 1:
             continue
         behind = constant_behind(node.inputs[0])
-        sizes, axes = d.dims(node.inputs[0]) or (), fixed(node.inputs[1]) or []
+        sizes, axes = d.dims(node.inputs[0]) or (), d.numbers(node.inputs[1]) or []
         counts = d.elements(node.out()) or ()
         if behind.op not in ops.CONSTANTS or d.constants.is_named(behind.name) or behind.made_by is not None:
             continue

@@ -50,7 +50,7 @@ def _is_told(placing: Placing, node: Node, sizes: list[int]) -> bool:
     """Whether it is told how large each part is of any batch; of what is no batch it is."""
     record = ops.record(node.op)
     (source,) = record.data_operands(len(node.inputs))
-    dims, place = placing.dims(node.inputs[source]), fixed(node.inputs[record.axis or 0])
+    dims, place = placing.dims(node.inputs[source]), placing.d.numbers(node.inputs[record.axis or 0])
     whole = dims[place[0] % len(dims)] if dims and place is not None else None
     if not isinstance(whole, Poly) or not dims or place is None:
         return True

@@ -25,9 +25,9 @@ def _gather(d: Dimensions, node: Node) -> None:
     handle, named = node.op in ops.GATHERS, ops.record(node.op).axis
     table = handle_dims(node.inputs[0]) if handle else d.dims(node.inputs[0])
     numbers = d.dims(indices)
-    axis = [0] if named is None else fixed(node.inputs[named]) or [0]
+    axis = [0] if named is None else d.numbers(node.inputs[named])
     spread = int(node.attr("batch_dims", 0))
-    if table is None or numbers is None:
+    if table is None or numbers is None or not axis:
         d.fresh(out)
         return
     place = axis[0] % max(len(table), 1)

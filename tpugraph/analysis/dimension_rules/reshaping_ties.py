@@ -16,7 +16,7 @@ from tpugraph.ir.walks import source_of
 
 @rule("ExpandDims")
 def _expand_dims(d: Dimensions, node: Node) -> None:
-    dims, axis = d.dims(node.inputs[0]), fixed(node.inputs[1])
+    dims, axis = d.dims(node.inputs[0]), d.numbers(node.inputs[1])
     if dims is None or axis is None:
         d.fresh(node.out())
         return
@@ -162,7 +162,7 @@ def _unpack(d: Dimensions, node: Node) -> None:
 def _concat(d: Dimensions, node: Node) -> None:
     record = ops.record(node.op)
     parts = [node.inputs[i] for i in record.data_operands(len(node.inputs))]
-    axis = fixed(node.inputs[record.axis or 0])
+    axis = d.numbers(node.inputs[record.axis or 0])
     dims = [d.dims(t) for t in parts]
     if axis is None or any(x is None for x in dims):
         d.fresh(node.out())
@@ -209,7 +209,7 @@ def _concat_offset(d: Dimensions, node: Node) -> None:
 def _split(d: Dimensions, node: Node) -> None:
     record = ops.record(node.op)
     (source,) = record.data_operands(len(node.inputs))
-    dims, place = d.dims(node.inputs[source]), fixed(node.inputs[record.axis or 0])
+    dims, place = d.dims(node.inputs[source]), d.numbers(node.inputs[record.axis or 0])
     told = record.size_operands(len(node.inputs))
     sizes = d.elements(node.inputs[told[0]]) if told else None
     count = len(node.outputs or ())
@@ -228,9 +228,26 @@ def _split(d: Dimensions, node: Node) -> None:
             if not told and not isinstance(dims[at], int):
                 d.sizes.product([dims[at]], [count, piece])
         d.set(out, (*dims[:at], piece, *dims[at + 1 :]))
+    _split_elements(d, node, source, told)
     if told and dims is not None and place is not None and d.sizes.at(dims[place[0] % len(dims)]) >= 0:
         parts = [(d.dims(node.out(port)) or (-1,) * len(dims))[place[0] % len(dims)] for port in range(count)]
         d.sizes.sum([dims[place[0] % len(dims)]], parts)
+
+
+def _split_elements(d: Dimensions, node: Node, source: int, told: tuple[int, ...]) -> None:
+    """The parts of a small vector, as of a shape that is taken apart and put together anew."""
+    elements, count = d.elements(node.inputs[source]), len(node.outputs or ())
+    if elements is None or len(d.dims(node.inputs[source]) or ()) != 1:
+        return
+    sizes = d.numbers(node.inputs[told[0]]) if told else [len(elements) // count] * count
+    if sizes is None or len(sizes) != count or sizes.count(-1) > 1:
+        return
+    sizes = [len(elements) - sum(sizes) - 1 if size == -1 else size for size in sizes]
+    if min(sizes) < 0 or sum(sizes) != len(elements):
+        return
+    for port, size in enumerate(sizes):
+        first = sum(sizes[:port])
+        d.set_elements(node.out(port), elements[first : first + size])
 
 
 @rule("Pad PadV2 MirrorPad")

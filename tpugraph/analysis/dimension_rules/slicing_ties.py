@@ -278,7 +278,10 @@ def _strided_slice_grad(d: Dimensions, node: Node) -> None:
         if axis is None or target is None or target >= len(grad):
             continue
         if _grad_whole(d, node, place, dims[axis]):
-            d.sizes.tie(_up_to(d, node, dims[axis], _end(d, node, place)), grad[target])
+            taken = _up_to(d, node, dims[axis], bound := _end(d, node, place))
+            if bound is not None and taken is dims[axis]:
+                d.sizes.tie(bound, taken)
+            d.sizes.tie(taken, grad[target])
         elif follows_batch(grad[target]) and not follows_batch(dims[axis]) and _from_end(node, place):
             continue  # the number may be what the rows leave of the whole
         elif d.rows > 1 and isinstance(grad[target], int) and grad[target] == 1 and bounded_by_sizes(d, node, place):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant, fixed
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.readings import ONE_LESS, Reading, Step
@@ -217,7 +217,7 @@ def picked_rows(d: Dimensions) -> Iterator[Picked]:
                 if follows_batch(dims[a])
             )
             continue
-        axis = (fixed(node.inputs[2]) or [0])[0] if len(node.inputs) > 2 else 0
+        axis = (d.numbers(node.inputs[2]) or [0])[0] if len(node.inputs) > 2 else 0
         if follows_batch(dims[axis]):
             count = len(d.elements(node.inputs[1]) or ())
             yield from (Picked(node, node.inputs[1], place, dims[axis]) for place in range(count))

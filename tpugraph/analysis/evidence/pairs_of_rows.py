@@ -117,7 +117,7 @@ def _picks(d: Dimensions, node: Node) -> Iterator[tuple[Tensor | tuple[Node, int
     """
     if node.op in ops.PICKS:
         named = ops.record(node.op).axis
-        table, axis = d.dims(node.inputs[0]), [0] if named is None else fixed(node.inputs[named])
+        table, axis = d.dims(node.inputs[0]), [0] if named is None else d.numbers(node.inputs[named])
         if table and axis:
             yield node.inputs[1], table[axis[0] % len(table)]
     elif node.op in ops.CROPS:
@@ -234,7 +234,7 @@ def _places_among_rows(d: Dimensions, node: Node) -> tuple[Tensor, Size] | None:
     """Where a node makes places among the rows of the batch, its output and how many rows there are; None of other nodes."""
     axes: list[int] | None = [-1] if node.op in ops.TOP_K else None
     if node.op in ops.PLACES_OF_EXTREMES:
-        axes = fixed(node.inputs[1])
+        axes = d.numbers(node.inputs[1])
     dims = d.dims(node.inputs[0]) if axes else None
     if not axes or not dims or not follows_batch(dims[axes[0]]):
         return None

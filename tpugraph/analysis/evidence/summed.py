@@ -9,7 +9,6 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
-from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
@@ -117,7 +116,7 @@ def ahead(
 def averaged(d: Dimensions, tensor: Tensor) -> Size | None:
     """How many elements a Mean is of, where the batch is among them."""
     node = tensor.node
-    return _reduced(d, node, fixed(node.inputs[1])) if node.op in ops.MEANS else None
+    return _reduced(d, node, d.numbers(node.inputs[1])) if node.op in ops.MEANS else None
 
 
 def summed(d: Dimensions, tensor: Tensor) -> Size | None:
@@ -132,7 +131,7 @@ def summed(d: Dimensions, tensor: Tensor) -> Size | None:
         return times(*(final(d, s) for s in gone)) if any(follows_batch(s) for s in gone) else None
     if node.op not in ops.SUMS | ops.SQUARED_SUMS:
         return _contracted(d, node)
-    axes = range(len(d.dims(node.inputs[0]) or ())) if node.op in ops.SQUARED_SUMS else fixed(node.inputs[1])
+    axes = range(len(d.dims(node.inputs[0]) or ())) if node.op in ops.SQUARED_SUMS else d.numbers(node.inputs[1])
     return _reduced(d, node, axes)
 
 
@@ -194,7 +193,7 @@ def _spread_along(d: Dimensions, node: Node) -> list[Known]:
 def beside_rows(d: Dimensions, node: Node) -> set[int]:
     """The numbers of elements that are no rows that a node adds up, averages, or spreads one element to."""
     if node.op in ops.REDUCTIONS:
-        dims, axes = d.dims(node.inputs[0]), fixed(node.inputs[1]) if len(node.inputs) > 1 else None
+        dims, axes = d.dims(node.inputs[0]), d.numbers(node.inputs[1]) if len(node.inputs) > 1 else None
         gone = [[final(d, dims[a % len(dims)]) for a in axes]] if dims and axes else []
     elif node.op in ops.SPREADS:
         gone = [_spread_along(d, node)]

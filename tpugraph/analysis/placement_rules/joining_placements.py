@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placement_rules.entry_placements import OWN, beside_places
 from tpugraph.analysis.placement_rules.factor_placements import aligned
 from tpugraph.analysis.placement_rules.joined_entries import joined_in_any_order
@@ -58,7 +57,7 @@ def _unpack(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("ConcatV2 Concat")
 def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     record = ops.record(node.op)
-    data, axis = record.data_operands(len(inputs)), fixed(node.inputs[record.axis or 0])
+    data, axis = record.data_operands(len(inputs)), p.d.numbers(node.inputs[record.axis or 0])
     if any(isinstance(inputs[i], Entries) for i in data):
         in_front = axis is None or axis[0] % max(p.rank(node.inputs[data[0]]), 1) == 0
         parts = [inputs[i] for i in data]
@@ -102,7 +101,7 @@ def _split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     record = ops.record(node.op)
     (source,) = record.data_operands(len(inputs))
     count = len(node.outputs or ())
-    rows, axis = inputs[source], fixed(node.inputs[record.axis or 0])
+    rows, axis = inputs[source], p.d.numbers(node.inputs[record.axis or 0])
     told = [s for i, s in enumerate(inputs) if i != source]
     if not all(isinstance(s, Replicate | Sized) for s in told):
         return p.everywhere(node, inputs, "splits where only all cores together say")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import fixed, made_of_values
+from tpugraph.analysis.constant_values import made_of_values
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
 from tpugraph.analysis.placement_rules.entry_placements import numbered, places_of, places_per_row
 from tpugraph.analysis.placement_rules.factor_placements import by_signature
@@ -19,7 +19,10 @@ from tpugraph.ir import Node
 def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     table, numbers = inputs[0], inputs[1]
     named = ops.record(node.op).axis
-    axis = 0 if named is None else (fixed(node.inputs[named]) or [0])[0]
+    along = [0] if named is None else p.d.numbers(node.inputs[named])
+    if not along:
+        return p.everywhere(node, inputs, "looks up along a dimension that is not known")
+    axis = along[0]
     rank = 1 if node.op in ops.GATHERS else p.rank(node.inputs[0])
     axis %= max(rank, 1)
     spread = int(node.attr("batch_dims", 0))
@@ -175,6 +178,10 @@ def _unsorted_segment_sum(p: Placing, node: Node, inputs: list[Placement]) -> Ve
         return Verdict(
             [data if data in (SUM, REPLICATE) else REPLICATE], {} if data in (SUM, REPLICATE) else {0: REPLICATE}
         )
+    ranks = p.rank(node.inputs[1])
+    if isinstance(ids, Replicate) and isinstance(data, Shard) and data.axis >= ranks:
+        wants: dict[int, Placement] = {0: data.plain()} if data.shift else {}
+        return Verdict([data.plain().at(data.axis - ranks + 1)], wants, why="rows stay rows")
     if isinstance(ids, Replicate):
         return p.everywhere(node, inputs, "adds rows up at numbers of the whole batch")
     whole = p.dims(node.out())
@@ -189,7 +196,7 @@ def _unsorted_segment_sum(p: Placing, node: Node, inputs: list[Placement]) -> Ve
             )
         return Verdict([own], {} if isinstance(data, Entries) else {0: ids}, why="adds up in this core's own rows")
     if isinstance(count, Entries) or (isinstance(ids, Entries) and ids.role == "local"):
-        wants: dict[int, Placement] = {} if isinstance(data, Shard | Entries) else {0: ids}
+        wants = {} if isinstance(data, Shard | Entries) else {0: ids}
         return Verdict([Entries("by_id")], wants, why="adds up at places on this core")
     if isinstance(ids, Entries):
         return Verdict([SUM], why="adds the entries up at places")

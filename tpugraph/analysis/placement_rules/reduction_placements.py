@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placement_rules.factor_placements import batched
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, PerCore, Placement, Replicate, Shard
 from tpugraph.analysis.placing import Placing, Verdict, rule
@@ -78,7 +77,7 @@ def _l2_loss(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _along(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     source = inputs[0]
     record = ops.record(node.op)
-    axes = fixed(node.inputs[record.axis or 0])
+    axes = p.d.numbers(node.inputs[record.axis or 0])
     rank = p.rank(node.inputs[0])
     if isinstance(source, Shard) and axes is not None and source.axis not in {a % rank for a in axes}:
         return Verdict([source.plain()], {} if not source.shift else {0: source.plain()}, why="within each row")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placements import (
     REPLICATE,
     SUM,
@@ -98,7 +97,7 @@ def _squeeze(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("ExpandDims")
 def _expand_dims(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    rows, axis = inputs[0], fixed(node.inputs[1])
+    rows, axis = inputs[0], p.d.numbers(node.inputs[1])
     if holds_entries(rows) and (axis is None or axis[0] % (p.rank(node.inputs[0]) + 1) == 0):
         return p.everywhere(node, inputs, "moves entries away from the first dimension")
     if not isinstance(rows, Shard):
