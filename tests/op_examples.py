@@ -194,6 +194,7 @@ Split: =1, 64; num_split=2
 SplitV: 64, =[1,3], =1; num_split=2
 OneHot: ab<3, =3, _, _ | ab<3, =3, _, _; axis=0
 InvertPermutation: =[1,2,0]
+UnravelIndex: p<6, =[2,3] | _<6, =[2,3]
 Range: =0, =5, =1
 LinSpace: =0.0, =5.0, =4
 BroadcastArgs BroadcastGradientArgs: =[2,3], =[3]

@@ -21,7 +21,7 @@ op("BroadcastGradientArgs", role="broadcast_axes", constants=(0, 1), sizes=(0, 1
 op("ConcatOffset", role="concat_offset", axis=0, constants=range, sizes=lambda count: range(1, count))
 op("InvertPermutation", role="inverse_order", dims="R -> R")
 op("Range", role="range", constants=(0, 1, 2), sizes=(0, 1, 2), fused=True)
-op("LinSpace", constants=(2,))
+op("LinSpace", constants=(2,), rows_operand=2)
 op("Const", role="constant", fused=True)
 op("HostConst", role="constant", instead="tf.constant")
 
@@ -105,6 +105,13 @@ def _one_hot(call: Call) -> str | None:
     return f"{indices}, -, ,  -> {indices[:axis]}*{indices[axis:]}"
 
 
+def _unravel_index(call: Call) -> str | None:
+    """Each number of a place becomes its numbers along some dimensions, which are the first dimension of the output."""
+    numbers = letters(call.ranks[0])
+    return None if numbers is None else f"{numbers}, - -> *{numbers}"
+
+
+op("UnravelIndex", dims=_unravel_index, differentiable=False)
 op("Pack", role="pack", dims=_pack, linear="all", fused=True)
 op("Unpack", role="unpack", dims=_unpack, linear="all", fused=True)
 op("ConcatV2", role="concat", linear=_but_last, axis=-1, constants=(-1,), fused=True)

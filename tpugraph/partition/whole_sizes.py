@@ -175,8 +175,8 @@ class WholeSizes:
         shaped_by = ops.record(node.op).shaped_by
         if node.op in ops.TILES:
             told[1] = [a // max(b, 1) for a, b in zip(shape, self._local(node.inputs[0]), strict=True)]
-        elif node.op in ops.UNSORTED_SEGMENTS:
-            told[2] = shape[:1]
+        elif (rows := ops.record(node.op).rows_operand) is not None:
+            told[rows] = shape[:1]
         elif node.op in ops.ONE_HOTS:
             axis = int(node.attr("axis", -1))
             told[1] = [shape[axis]]

@@ -38,6 +38,15 @@ def elementwise(d: Dimensions, node: Node) -> None:
     _arithmetic(d, node, out)
 
 
+def _told_rows(d: Dimensions, node: Node) -> None:
+    """An operand may say how many rows the output has."""
+    told = ops.record(node.op).rows_operand
+    count = None if told is None or told >= len(node.inputs) else d.elements(node.inputs[told])
+    made = d.dims(node.out()) if count else None
+    if count and count[0] is not None and made:
+        d.sizes.tie(count[0], made[0])
+
+
 def _forward_dims(d: Dimensions, node: Node, shapes: Sequence[Dims | None]) -> Dims | None:
     """The dimensions of what a gradient is multiplied with; of one row, its sum may have been left out where these are 1."""
     signature = d.signature(node)
@@ -59,6 +68,7 @@ def by_signature(d: Dimensions, node: Node) -> None:
     if signature is None:
         for port in range(len(node.outputs or ())):
             d.fresh(node.out(port))
+        _told_rows(d, node)
         return
     if signature.elementwise:
         elementwise(d, node)
