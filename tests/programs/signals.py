@@ -78,3 +78,37 @@ def frames_of_channels(rows: int, **options: Any) -> Any:
     """The frames are cut along a dimension in the middle: sizes stand in front of its size and behind it."""
     x = batch(rows, floats(16, 3), **options)
     return minimise(mean(tf.square(tf.signal.frame(x * variable("scale", 3), 4, 2, axis=1) - 0.1)))
+
+
+@program(variants=ROWS, rows=3)
+def frames_put_together(rows: int, **options: Any) -> Any:
+    """Frames that overlap are added up to a signal: each row is parted into as many parts as a core has rows."""
+    x, y = batch(rows, floats(6, 8), floats(seed=3), **options)
+    made = tf.signal.overlap_and_add(x * variable("scale", 8), 4)
+    return minimise(mean(tf.square(made - y[:, None])))
+
+
+@program(variants=ROWS, rows=3)
+def spectra_and_back(rows: int, **options: Any) -> Any:
+    """A signal is made of its spectra again."""
+    x, y = batch(rows, floats(32), floats(seed=3), **options)
+    spectrum = tf.signal.stft(x * variable("scale", 32), 8, 4)
+    made = tf.signal.inverse_stft(spectrum, 8, 4)[..., :24]
+    return minimise(mean(tf.square(made - y[:, None])))
+
+
+@program(variants=ROWS, rows=3)
+def places_in_a_grid(rows: int, **options: Any) -> Any:
+    """The place of the largest number of each row, as a row and a column of a grid."""
+    x, y = batch(rows, floats(6), floats(seed=3), **options)
+    places = tf.unravel_index(tf.argmax(x, 1), tf.constant([2, 3], tf.int64))
+    moved = tf.transpose(tf.cast(places, tf.float32)) * variable("scale", 2)
+    return minimise(mean(tf.square(moved - 0.1)) + mean(tf.square(y * variable("other"))))
+
+
+@program(variants={name: sizes for name, sizes in ROWS.items() if name != "one_row"}, rows=3)
+def spaced_rows(rows: int, **options: Any) -> Any:
+    """Numbers at even distances, one for each row."""
+    x = batch(rows, floats(), **options)
+    count = tf.shape(x)[0] if "drop_remainder" in options else rows
+    return minimise(mean(tf.square(tf.raw_ops.LinSpace(start=0.0, stop=1.0, num=count) * variable("scale") - x)))

@@ -6,7 +6,8 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
-from tpugraph.analysis.dimension_rules.reshaping_ties import part_of_matrix, shaped_by
+from tpugraph.analysis.dimension_rules.padding_ties import part_of_matrix
+from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, total
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, is_made_of_others, is_written, known

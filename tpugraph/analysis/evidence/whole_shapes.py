@@ -43,11 +43,12 @@ def _vectors(d: Dimensions) -> list[tuple[Tensor, Elements]]:
     waiting = {size.root() for size in d.waiting} if d.postponed else set()
     return [
         (tensor, elements)
-        for tensor, elements in d._elements.items()
+        for tensor, elements in [*d._elements.items()]
         if tensor.node.op in ops.CONSTANTS and tensor.shape and elements and any(unsettled(e) for e in elements)
         and tensor.node.name not in d.constants.shape_of
         and not _names_dimensions(tensor.node) and not _bounds_no_batch(d, tensor.node) and not _repeats(tensor.node)
         and not (len(elements) == 1 and unsettled(elements[0]) in waiting and _put_together(tensor.node))
+        and not _beside_rows(d, tensor.node)
     ]  # fmt: skip
 
 
@@ -188,6 +189,15 @@ def _put_together(node: Node) -> bool:
     """Whether a vector is only put beside others, in a longer one."""
     readers = node.uses()
     return bool(readers) and all(reader.op in ops.CONCATS for reader, _ in readers)
+
+
+def _beside_rows(d: Dimensions, node: Node) -> bool:
+    """Whether a vector is only put beside the rows in a longer shape: its own sizes are what each row is parted into."""
+    parts = [[t for t in reader.inputs if t.node is not node] for reader, _ in node.uses()]
+    return _put_together(node) and all(
+        any(size is not None and follows_batch(size) for t in others for size in d.elements(t) or ())
+        for others in parts
+    )
 
 
 _PUT_TOGETHER = ops.CONCATS | ops.PACKS | ops.IDENTITIES
