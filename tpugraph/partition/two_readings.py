@@ -70,15 +70,29 @@ def refuse_first(
 
 
 def misread(error: GraphError, graph: Graph, cores: int, named: Sequence[str]) -> ConversionError | None:
-    """What is wrong where TensorFlow refuses a converted graph: one row, or constants that were said to follow the rows."""
-    if (graph.kept(Partitioned) or Partitioned()).rows == 1 and cores > 1:
+    """What is wrong where TensorFlow refuses a converted graph: numbers of rows, and others, were taken for one another.
+
+    It may be one row that was, or constants that were said to follow the rows.
+    """
+    rows = (graph.kept(Partitioned) or Partitioned()).rows
+    if rows == 1 and cores > 1:
         return one_row.refusal(error.fault, error.node, graph.source)
     if not named:
-        return None
+        return None if rows is None or cores == 1 else _contradicted(error, graph, rows, cores)
     return ConversionError(
         f"with --batch_constants={','.join(named)} the sizes of the graph contradict each other: {error.fault}",
         node=error.node, origin=graph.source,
         fix="name only constants that follow the rows, and all of those that are made of them; numbers of the model go to --literals",
+    )  # fmt: skip
+
+
+def _contradicted(error: GraphError, graph: Graph, rows: int, cores: int) -> ConversionError:
+    """The error of a graph whose shapes fit together for the rows that it was traced with, and not for those of all cores."""
+    return ConversionError(
+        f"the graph was traced with {rows} rows, and does not fit the {rows * cores} of {cores} cores together: {error.fault}",
+        node=error.node, origin=graph.source,
+        fix="take the sizes that follow the rows from tf.shape, of an open batch (drop_remainder=False), or trace the graph "
+            "with more rows a core; one core alone (--num_replicas=1) trains it as it is",
     )  # fmt: skip
 
 
