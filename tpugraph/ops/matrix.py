@@ -107,7 +107,11 @@ op(
     "SelfAdjointEigV2 Eig",
     dims=lambda call: "...** -> ...*, ...**" if call.attr("compute_v", True) else "...** -> ...*, -",
 )
-op("Svd", dims=lambda call: "...** -> ...*, ...**, ...**" if call.attr("compute_uv", True) else "...** -> ...*, -, -")
+op(
+    "Svd",
+    role="singular_vectors",
+    dims=lambda call: "...** -> ...*, ...**, ...**" if call.attr("compute_uv", True) else "...** -> ...*, -, -",
+)
 op("Qr", dims="...** -> ...**, ...**")
 op("Lu", dims="...** -> ...**, ...*")
 op("MatrixSolve MatrixTriangularSolve BandedTriangularSolve TridiagonalSolve", dims="...**, ...Ik -> ...Ik", linear="1")

@@ -62,7 +62,7 @@ Role = Literal[
     "top_k",
     "roll", "identity", "cast", "add_n", "partition", "reduction", "division", "guarded_division", "product", "matmul",  # arithmetic
     "rectifier", "rectifier_gradient", "max_pool", "max_pool_gradient",
-    "place_of_extreme", "running_sum", "inverse_order",
+    "place_of_extreme", "running_sum", "inverse_order", "singular_vectors",
     "stitch", "unique", "segments", "unsorted_segments", "sparse_segments", "segment_gradient",
     "row_segment_gradient", "batch_norm", "batch_norm_gradient",
 ]  # fmt: skip

@@ -147,6 +147,9 @@ RUNNING_SUMS = with_role("running_sum")
 INVERSE_ORDERS = with_role("inverse_order")
 """Ops that say of an order at which place each number stands."""
 
+SINGULAR_VECTORS = with_role("singular_vectors")
+"""Ops whose gradient is built in one of two ways, by whether a matrix has more rows than columns when the graph is traced."""
+
 FILLS = with_role("fill")
 """Ops that make a tensor of which all elements are one number."""
 

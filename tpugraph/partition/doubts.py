@@ -44,6 +44,7 @@ from tpugraph.partition.row_by_row import (
     refuse_rows_kept,
 )
 from tpugraph.partition.shapes_in_doubt import refuse_coincident_shapes
+from tpugraph.partition.tall_matrices import refuse_tall_matrices
 from tpugraph.partition.two_readings import beside_shares, refusal_of
 from tpugraph.support.errors import ConversionError
 
@@ -84,6 +85,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_counters(placing, count)
     refuse_met_numbers(placing, count)
     refuse_coincident_shapes(placing, count)
+    refuse_tall_matrices(placing, count)
     _refuse_computed(placing)
 
 

@@ -111,7 +111,8 @@ def _largest(d: Dimensions, x: Size, y: Size) -> Size | None:
     return _one_of(d, x, y, max)
 
 
-def _smallest(d: Dimensions, x: Size, y: Size) -> Size | None:
+def smallest(d: Dimensions, x: Size, y: Size) -> Size | None:
+    """The smaller of two sizes; None where only the data tell."""
     return _one_of(d, x, y, min)
 
 
@@ -144,7 +145,7 @@ _OF_SIZES: dict[Callable[..., Any], Callable[[Dimensions, Size, Size], Size | No
     np.remainder: _remainder,
     np.fmod: _remainder,
     np.maximum: _largest,
-    np.minimum: _smallest,
+    np.minimum: smallest,
 }
 
 COMPUTED = {op: _OF_SIZES[function] for op, function in ops.COMPUTES.items() if function in _OF_SIZES}
