@@ -20,7 +20,9 @@ def refuse_tall_matrices(placing: Placing, count: int) -> None:
     """
     forward = leading_to_loss(placing.d)
     rows = placing.d.rows
-    for node in (node for node in forward if node.op in ops.SINGULAR_VECTORS and node in placing.verdicts):
+    for node in placing.graph.of_type(*ops.SINGULAR_VECTORS):
+        if node not in forward or node not in placing.verdicts:
+            continue
         dims = placing.dims(node.inputs[0])
         if dims is None or len(dims) < 2 or not node.attr("compute_uv", True) or not _is_trained(placing, node):
             continue
@@ -39,4 +41,4 @@ def refuse_tall_matrices(placing: Placing, count: int) -> None:
 def _is_trained(placing: Placing, node: Node) -> bool:
     """Whether what a node makes depends on a variable, so that it has a gradient."""
     before = placing.graph.ancestors([node], data_only=True)
-    return any(other.op in ops.VARIABLES for other in before)
+    return any(variable in before for variable in placing.graph.of_type(*ops.VARIABLES))
