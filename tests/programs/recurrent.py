@@ -190,3 +190,40 @@ def as_many_actions_as_rows(rows: int, **options: Any) -> Any:
     scores = tf.tensordot(x[:, :-1], variable("k", 3, 3), 1)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=kinds, logits=scores)
     return minimise(mean(losses * tf.transpose(gains)))
+
+
+_GROWING: dict[str, dict[str, Any]] = {
+    f"{rows}{'_open' if opened else ''}": {"rows": rows, **({"drop_remainder": False} if opened else {})}
+    for rows in (1, 2, 3)
+    for opened in (False, True)
+}
+
+
+@program(variants=_GROWING)
+def greedy_decoding(rows: int, **options: Any) -> Any:
+    """A loop carries the last ids and looks them up: the gradient puts the rows of each step behind those of the others."""
+    x, y = batch(rows, floats(4), floats(seed=1), **options)
+    weights, table = variable("weights", 4, 4), variable("table", 5, 4)
+    first = tf.zeros([tf.shape(x)[0] if "drop_remainder" in options else rows], tf.int32)
+
+    def body(step: Any, h: Any, ids: Any) -> Any:
+        return step + 1, tf.tanh(h @ weights + tf.gather(table, ids)), tf.argmax(h, 1, output_type=tf.int32)
+
+    last = tf1.while_loop(lambda step, *_: step < 5, body, (tf.constant(0), x, first), maximum_iterations=5)[1]
+    return minimise(mean(tf.square(column(last, 4) - y)), sgd(0.02))
+
+
+@program(variants=_GROWING)
+def rows_of_all_steps(rows: int, **options: Any) -> Any:
+    """A loop puts the rows of each step behind those of the others: how many there are at last follows from the steps, too."""
+    x, y = batch(rows, floats(4), floats(seed=1), **options)
+    weights = variable("weights", 4, 4)
+
+    def body(step: Any, h: Any, seen: Any) -> Any:
+        return step + 1, tf.tanh(h @ weights), tf.concat([seen, h], 0)
+
+    shapes = (tf.TensorShape([]), x.shape, tf.TensorShape([None, 4]))
+    _, last, seen = tf1.while_loop(
+        lambda step, *_: step < 5, body, (tf.constant(0), x, x), shape_invariants=shapes, maximum_iterations=5
+    )
+    return minimise(mean(tf.square(seen)) + mean(tf.square(column(last, 4) - y)), sgd(0.02))

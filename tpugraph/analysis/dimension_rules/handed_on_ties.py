@@ -10,9 +10,10 @@ from tpugraph.analysis.dimension_rules.arithmetic_ties import by_signature, same
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
 from tpugraph.analysis.dimensions import Dimensions, rule
-from tpugraph.analysis.sizes import known
+from tpugraph.analysis.sizes import Unknown, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.regions import NONE, joins_branches, side, sides
+from tpugraph.ir.walks import source_of
 
 # --------------------------------------------------------------------------- alike
 
@@ -76,7 +77,9 @@ def _merge(d: Dimensions, node: Node) -> None:
     out = node.out()
     if known and len({len(dims) for dims in known}) == 1:
         values = {tuple(d.sizes.at(s) for s in dims) for dims in known}
-        d.set(out, known[0] if len(values) == 1 else None)
+        grown = _grown(d, node)
+        made = [Unknown(-1) if axis in grown else size for axis, size in enumerate(known[0])]
+        d.set(out, made if len(values) == 1 else None)
         for dims in known[1:]:
             d.tie(known[0], dims)
     else:
@@ -91,6 +94,22 @@ def _merge(d: Dimensions, node: Node) -> None:
         hand_on(d, tensor, out)
         if hands_shape_on:
             d.set_elements(out, d.elements(tensor))
+
+
+def _grown(d: Dimensions, node: Node) -> set[int]:
+    """The dimensions along which a loop puts more to what it carries, each time: how long that is at last is no size of the step.
+
+    So the rows that a lookup in a loop has gradients for are put one behind the other.
+    """
+    found: set[int] = set()
+    for tensor in node.inputs:
+        end = source_of(tensor, ops.IDENTITIES | ops.NEXT_ITERATION).node
+        if tensor.node.op not in ops.NEXT_ITERATION or end.op not in ops.CONCATS:
+            continue
+        axis = d.numbers(end.inputs[ops.record(end.op).axis or 0])
+        if axis and any(source_of(part, ops.IDENTITIES | ops.SWITCH).node is node for part in end.inputs):
+            found.add(axis[0])
+    return found
 
 
 def _never_runs(d: Dimensions, tensor: Tensor) -> bool:
