@@ -135,6 +135,13 @@ def _end(d: Dimensions, node: Node, place: int) -> Size | None:
     return bounds[place] if bounds and place >= 0 and not int(node.attr("end_mask", 0)) >> place & 1 else None
 
 
+def _whole_or_bound(d: Dimensions, node: Node, place: int, whole: Size) -> Size:
+    """How many a slice takes that takes a whole dimension; what it ends at is as many, where it takes all of any batch."""
+    if (taken := _up_to(d, node, whole, bound := _end(d, node, place))) is whole and bound is not None:
+        d.sizes.tie(bound, whole)
+    return taken
+
+
 def _up_to(d: Dimensions, node: Node, whole: Size, bound: Size | None) -> Size:
     """How many a slice takes of a dimension from its beginning up to a number that is as large, if one is written there.
 
@@ -175,17 +182,12 @@ def strided(d: Dimensions, node: Node, dims: Dims, out: Tensor) -> Dims | None:
     """The dimensions of a strided slice of a tensor with some dimensions."""
     static = out.shape
     made: dict[int, Size] = {}
-    for axis, target, place in places(node, len(dims)):
-        if target is None:
-            continue
+    for axis, target, place in ((a, t, p) for a, t, p in places(node, len(dims)) if t is not None):
         if axis is None or turned_round(node, place):
             made[target] = 1 if axis is None else dims[axis]
             continue
-        whole = dims[axis]
-        if takes_whole(d, node, place, whole):
-            made[target] = _up_to(d, node, whole, bound := _end(d, node, place))
-            if bound is not None and made[target] is whole:
-                d.sizes.tie(bound, whole)
+        if takes_whole(d, node, place, whole := dims[axis]):
+            made[target] = _whole_or_bound(d, node, place, whole)
             continue
         value = static[target] if static is not None and target < len(static) else None
         if value is None and d.sizes.at(whole) >= 0:
@@ -206,9 +208,8 @@ def bounded_by_sizes(d: Dimensions, node: Node, place: int) -> bool:
     for name, operand in (("begin", 1), ("end", 2)):
         bounds = d.elements(node.inputs[operand])
         bound = bounds[place] if bounds and not int(node.attr(f"{name}_mask", 0)) >> place & 1 else None
-        if written and not isinstance(bound, Poly):
-            continue  # but for what flags say
-        if bound is not None and (not isinstance(bound, int) or bound < 0):
+        may_follow = isinstance(bound, Poly) or not written  # but for what flags say
+        if may_follow and bound is not None and (not isinstance(bound, int) or bound < 0):
             return True
     return False
 
@@ -279,10 +280,7 @@ def _strided_slice_grad(d: Dimensions, node: Node) -> None:
         if axis is None or target is None or target >= len(grad):
             continue
         if _grad_whole(d, node, place, dims[axis]):
-            taken = _up_to(d, node, dims[axis], bound := _end(d, node, place))
-            if bound is not None and taken is dims[axis]:
-                d.sizes.tie(bound, taken)
-            d.sizes.tie(taken, grad[target])
+            d.sizes.tie(_whole_or_bound(d, node, place, dims[axis]), grad[target])
         elif follows_batch(grad[target]) and not follows_batch(dims[axis]) and _from_end(node, place):
             continue  # the number may be what the rows leave of the whole
         elif d.rows > 1 and isinstance(grad[target], int) and grad[target] == 1 and bounded_by_sizes(d, node, place):
@@ -294,10 +292,8 @@ def _strided_slice_grad(d: Dimensions, node: Node) -> None:
 def _from_end(node: Node, place: int) -> bool:
     """Whether a bound of a slice is a number that counts from the end."""
     masks = [int(node.attr(f"{name}_mask", 0)) >> place & 1 for name in ("begin", "end")]
-    bounds = [fixed(t) for t in node.inputs[1:3]]
-    return any(
-        numbers is not None and not mask and numbers[place] < 0 for numbers, mask in zip(bounds, masks, strict=True)
-    )
+    bounds = [fixed(bound) for bound, mask in zip(node.inputs[1:3], masks, strict=True) if not mask]
+    return any(numbers is not None and numbers[place] < 0 for numbers in bounds)
 
 
 def _grad_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
