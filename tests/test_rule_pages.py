@@ -18,9 +18,12 @@ from tpugraph.analysis.dimension_rules import (
     container_ties,
     handed_on_ties,
     lookup_ties,
+    matrix_ties,
+    padding_ties,
     regrouping_ties,
     reshaping_ties,
     size_arithmetic,
+    slice_ends,
     slicing_ties,
     sparse_ties,
     state_ties,
@@ -135,6 +138,18 @@ NORM = """
     """
 
 
+PAD = """
+    around = Const() {dtype: int32, value: int32[2,2][[0, 0], [1, 2]]}
+    y = Pad(x, around) {T: float32, Tpaddings: int32}
+    """
+ENDS = """
+    b = Const() {dtype: int32, value: int32[2][0, 0]}
+    s = Const() {dtype: int32, value: int32[2][4, 2]}
+    t = Const() {dtype: int32, value: int32[2][1, 1]}
+    y = StridedSlice(x, b, s, t) {T: float32, Index: int32, begin_mask: 0, end_mask: 0}
+    """
+
+
 @pytest.mark.parametrize(
     ("page", "text", "node", "axes"),
     [
@@ -143,6 +158,8 @@ NORM = """
         (container_ties, LIST, "column", [0]),
         (handed_on_ties, "y = IdentityN(ids, x) {T: (int32; float32)}", "y", [0]),
         (lookup_ties, GATHER, "y", [0]),
+        (matrix_ties, "y = Qr(x) {T: float32, full_matrices: false}", "y", [0, 1]),
+        (padding_ties, PAD, "y", [0]),
         (regrouping_ties, RESHAPE, "y", [0]),
         (reshaping_ties, TRANSPOSE, "y", [1]),
         (slicing_ties, SLICE, "y", [0]),
@@ -157,6 +174,17 @@ def test_dimensions_follow_the_batch(page: ModuleType, text: str, node: str, axe
     found = found_dimensions(graph)
     assert dimensions.RULES.of(graph[node].op).__module__ == page.__name__
     assert found.axes(graph[node].out()) == axes
+
+
+def test_a_slice_up_to_as_many_as_the_rows_ends_at_their_number() -> None:
+    graph = read(ENDS)
+    found = found_dimensions(graph)
+    rows, columns = (slice_ends.end_of(found, graph["y"], place) for place in (0, 1))
+    assert rows is not None
+    assert known(rows) == ROWS
+    assert columns is not None
+    assert known(columns) == 2
+    assert found.axes(graph["y"].out()) == [0]
 
 
 def test_the_elements_of_a_shape_follow_what_they_are_sizes_of() -> None:

@@ -9,8 +9,9 @@ from tpugraph.analysis.dimension_rules.arithmetic_ties import same_rows
 from tpugraph.analysis.dimension_rules.padding_ties import part_of_matrix
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, total
+from tpugraph.analysis.dimension_rules.slice_ends import end_of, up_to, whole_or_bound
 from tpugraph.analysis.dimensions import Dimensions, rule
-from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, is_made_of_others, is_written, known
+from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
 from tpugraph.ir import Node, Tensor
 
 
@@ -33,7 +34,7 @@ def _slice(d: Dimensions, node: Node) -> None:
         start = begin[axis] if begin and len(begin) == len(dims) else None
         as_many = d.sizes.at(made[axis]) == d.sizes.at(whole)
         if as_many and start == 0 and (not isinstance(asked, int) or asked == -1):
-            d.sizes.tie(made[axis], _up_to(d, node, whole, asked))
+            d.sizes.tie(made[axis], up_to(d, node, whole, asked))
         if asked is not None and d.sizes.at(asked) != -1:
             d.sizes.tie(made[axis], asked)
             if start is not None and _is_last_part(node):
@@ -121,44 +122,12 @@ def takes_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
     begin, end, step = (d.numbers(t) for t in node.inputs[1:4])
     from_start = bool(int(node.attr("begin_mask", 0)) >> place & 1) or (begin is not None and begin[place] == 0)
     to_end = bool(int(node.attr("end_mask", 0)) >> place & 1)
-    bound = _end(d, node, place)
+    bound = end_of(d, node, place)
     if not to_end and end is not None and end[place] >= 0 and end[place] == d.sizes.at(size):
         to_end = bound is None or d.sizes.may_be_one(bound, size)
     if not to_end and bound is not None and not isinstance(size, int):
         to_end = d.sizes.may_be_one(bound, size)
     return from_start and to_end and step is not None and step[place] == 1
-
-
-def _end(d: Dimensions, node: Node, place: int) -> Size | None:
-    """The number that a slice ends at, where one is known."""
-    bounds = d.elements(node.inputs[2])
-    return bounds[place] if bounds and place >= 0 and not int(node.attr("end_mask", 0)) >> place & 1 else None
-
-
-def _whole_or_bound(d: Dimensions, node: Node, place: int, whole: Size) -> Size:
-    """How many a slice takes that takes a whole dimension; what it ends at is as many, where it takes all of any batch."""
-    if (taken := _up_to(d, node, whole, bound := _end(d, node, place))) is whole and bound is not None:
-        d.sizes.tie(bound, whole)
-    return taken
-
-
-def _up_to(d: Dimensions, node: Node, whole: Size, bound: Size | None) -> Size:
-    """How many a slice takes of a dimension from its beginning up to a number that is as large, if one is written there.
-
-    It may be so many rows of any batch: what the slice meets tells, or else it is read as all of them.
-    """
-    if isinstance(whole, int) or bound is None:
-        return whole
-    if isinstance(known(bound), Poly) or (d.rows > 1 and is_made_of_others(bound)):
-        return bound  # half of two rows, and one, is two
-    if is_written(bound) and isinstance(bound.origin, tuple):
-        d.untold.ends.append((node, bound, whole))
-        if d.rows > 1:
-            return bound
-        d.untold.read_as_all[bound.root()] = None  # it is the row, or the first row of any batch
-    if d.rows == 1:
-        return whole
-    return bound if isinstance(known(bound), int) and d.sizes.at(bound) == d.sizes.at(whole) else whole
 
 
 def hands_all_on(node: Node) -> bool:
@@ -187,7 +156,7 @@ def strided(d: Dimensions, node: Node, dims: Dims, out: Tensor) -> Dims | None:
             made[target] = 1 if axis is None else dims[axis]
             continue
         if takes_whole(d, node, place, whole := dims[axis]):
-            made[target] = _whole_or_bound(d, node, place, whole)
+            made[target] = whole_or_bound(d, node, place, whole)
             continue
         value = static[target] if static is not None and target < len(static) else None
         if value is None and d.sizes.at(whole) >= 0:
@@ -280,7 +249,7 @@ def _strided_slice_grad(d: Dimensions, node: Node) -> None:
         if axis is None or target is None or target >= len(grad):
             continue
         if _grad_whole(d, node, place, dims[axis]):
-            d.sizes.tie(_whole_or_bound(d, node, place, dims[axis]), grad[target])
+            d.sizes.tie(whole_or_bound(d, node, place, dims[axis]), grad[target])
         elif follows_batch(grad[target]) and not follows_batch(dims[axis]) and _from_end(node, place):
             continue  # the number may be what the rows leave of the whole
         elif d.rows > 1 and isinstance(grad[target], int) and grad[target] == 1 and bounded_by_sizes(d, node, place):
@@ -300,7 +269,7 @@ def _grad_whole(d: Dimensions, node: Node, place: int, size: Size) -> bool:
     """Whether the slice that a gradient belongs to took a whole dimension."""
     if place < 0:
         return True
-    begin, step, bound = d.elements(node.inputs[1]), d.numbers(node.inputs[3]), _end(d, node, place)
+    begin, step, bound = d.elements(node.inputs[1]), d.numbers(node.inputs[3]), end_of(d, node, place)
     from_start = bool(int(node.attr("begin_mask", 0)) >> place & 1) or bool(begin and begin[place] == 0)
     to_end = bool(int(node.attr("end_mask", 0)) >> place & 1) or (bound is not None and d.sizes.may_be_one(bound, size))
     return from_start and to_end and bool(step and step[place] == 1)
