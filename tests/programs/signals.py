@@ -15,7 +15,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "open": {"drop_remainder": False},
     "two_rows": {"rows": 2},
     "two_open": {"rows": 2, "drop_remainder": False},
-    "one_row": {"rows": 1},
+    "one_row": {"rows": 1, "doubtful": True},
     "one_open": {"rows": 1, "drop_remainder": False},
 }
 UNMET = {name: {**sizes, "doubtful": "drop_remainder" not in sizes} for name, sizes in ROWS.items()}
