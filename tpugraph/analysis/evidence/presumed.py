@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.summed import root
 from tpugraph.analysis.size_relations import STATED, Relations
 from tpugraph.analysis.sizes import Size, Unknown, are_alike, follows_batch, is_written, known
 from tpugraph.ir import Node
@@ -23,7 +24,8 @@ def literal_factors(d: Dimensions) -> None:
         for size in filter(is_written, right) if kind not in STATED and any(map(follows_batch, right)) else ():
             if kind == "quotient" or size.value % d.rows:
                 sizes.presume(size)
-    for place, kind, whole, parts, given in _stated(sizes):
+    taken = _taken(sizes)
+    for _, kind, whole, parts, given in _stated(sizes):
         opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
         if not any(map(follows_batch, (whole, *parts))) or any(p.root() in computed for p in opened):
             continue
@@ -33,9 +35,9 @@ def literal_factors(d: Dimensions) -> None:
             opened = [p for p in opened if p.origin is not None]
         elif kind == "sum" and given and is_written(whole) and not any(map(is_written, opened)):
             opened = [whole]  # a number of rows is taken from it
-        elif kind == "sum" and d.rows > 1 and not (isinstance(place, Node) and place.op in ops.ELEMENTWISE):
-            continue  # a part of a dimension says nothing of the others, until the whole is known
         if len(opened) != 1 or opened[0].root() in waiting:
+            continue
+        if kind == "sum" and taken.get(opened[0].root(), set()) - {root(whole)}:
             continue
         if kind == "product" or opened[0].value % d.rows or d.rows == 1:
             sizes.presume(opened[0])
@@ -47,6 +49,17 @@ def _stated(sizes: Relations) -> Iterator[tuple[object, str, Size, Sequence[Size
         for whole, parts, given in ((left, right, False), (right, left, True)) if kind in ("product", "sum") else ():
             if len(whole) == 1:
                 yield place, str(kind), whole[0], parts, given
+
+
+def _taken(sizes: Relations) -> dict[Unknown, set[Size]]:
+    """What slices take of dimensions that are not known yet, each with these dimensions: they say first what is taken."""
+    found: dict[Unknown, set[Size]] = {}
+    for place, kind, whole, parts, _ in _stated(sizes):
+        if kind == "sum" and isinstance(place, Node) and place.op in ops.SLICES and known(whole) is None:
+            for part in parts:
+                if isinstance(part, Unknown):
+                    found.setdefault(part.root(), set()).add(root(whole))
+    return found
 
 
 def _made_of(sizes: Relations, parts: set[Unknown]) -> set[Unknown]:
