@@ -16,7 +16,7 @@ from tpugraph.analysis.placement_rules import joined_entries, joining_placements
     [
         ("parts_beside_parts_kinds_3", True),
         ("parts_beside_parts_kinds_turned_3", True),
-        ("picked_by_where_twice_means_3", False),
+        ("picked_by_where_twice_sums_3", False),
         ("picked_by_where_twice_squares_3_open", False),
         ("both_ends_of_chosen_pairs_three_rows", True),
     ],

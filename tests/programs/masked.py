@@ -231,8 +231,8 @@ def _by_places(values: Any, which: Any) -> Any:
 
 
 TOLD_APART: dict[str, Callable[[Any, Any], Any]] = {
-    "means": lambda p, n: mean(p) * mean(n),
-    "squares": lambda p, n: mean(p * p) - mean(n),
+    "sums": lambda p, n: total(p) * total(n) / 50,
+    "squares": lambda p, n: (total(p * p) - total(n)) / 10,
     "pairs": lambda p, n: total(tf.square(p[:, None] - n)) / 50,
 }
 """What two parts of the rows make of each other; their gradients meet in one sum over rows."""

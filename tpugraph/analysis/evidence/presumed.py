@@ -25,7 +25,7 @@ def literal_factors(d: Dimensions) -> None:
             if kind == "quotient" or size.value % d.rows:
                 sizes.presume(size)
     taken = _taken(sizes)
-    for _, kind, whole, parts, given in _stated(sizes):
+    for place, kind, whole, parts, given in _stated(sizes):
         opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
         if not any(map(follows_batch, (whole, *parts))) or any(p.root() in computed for p in opened):
             continue
@@ -35,9 +35,9 @@ def literal_factors(d: Dimensions) -> None:
             opened = [p for p in opened if p.origin is not None]
         elif kind == "sum" and given and is_written(whole) and not any(map(is_written, opened)):
             opened = [whole]  # a number of rows is taken from it
-        if len(opened) != 1 or opened[0].root() in waiting:
+        elif kind == "sum" and (_is_slice(place) or any(taken.get(p.root(), set()) - {root(whole)} for p in opened)):
             continue
-        if kind == "sum" and taken.get(opened[0].root(), set()) - {root(whole)}:
+        if len(opened) != 1 or opened[0].root() in waiting:
             continue
         if kind == "product" or opened[0].value % d.rows or d.rows == 1:
             sizes.presume(opened[0])
@@ -51,11 +51,15 @@ def _stated(sizes: Relations) -> Iterator[tuple[object, str, Size, Sequence[Size
                 yield place, str(kind), whole[0], parts, given
 
 
+def _is_slice(place: object) -> bool:
+    return isinstance(place, Node) and place.op in ops.SLICES
+
+
 def _taken(sizes: Relations) -> dict[Unknown, set[Size]]:
     """What slices take of dimensions that are not known yet, each with these dimensions: they say first what is taken."""
     found: dict[Unknown, set[Size]] = {}
     for place, kind, whole, parts, _ in _stated(sizes):
-        if kind == "sum" and isinstance(place, Node) and place.op in ops.SLICES and known(whole) is None:
+        if kind == "sum" and _is_slice(place) and known(whole) is None:
             for part in parts:
                 if isinstance(part, Unknown):
                     found.setdefault(part.root(), set()).add(root(whole))
