@@ -20,7 +20,7 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-@program(variants=ROWS, rows=3)
+@program(variants=ROWS, rows=3, resource=True)
 def singular_values(rows: int, **options: Any) -> Any:
     """The nuclear norm of a batch: it has as many singular values as rows or columns, whichever are fewer."""
     x, y = batch(rows, floats(5), floats(seed=3), **options)
@@ -28,7 +28,7 @@ def singular_values(rows: int, **options: Any) -> Any:
     return minimise(mean(tf.square(y - column(x, 5))) - mean(values))
 
 
-@program(variants=ROWS, rows=3)
+@program(variants=ROWS, rows=3, resource=True)
 def singular_values_of_each(rows: int, **options: Any) -> Any:
     """Each row is a matrix."""
     x, y = batch(rows, floats(4, 3), floats(seed=3), **options)
