@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import traceback
@@ -18,6 +19,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+LONGEST = 600
+"""Seconds after which a program is ended."""
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -100,6 +104,7 @@ def main() -> None:
         words, place = json.loads(line)
         child = os.fork()
         if child == 0:
+            signal.alarm(LONGEST)
             os._exit(run_one(words, Path(place)))
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 

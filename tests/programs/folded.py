@@ -7,7 +7,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .parts import batch, column, dense, floats, minimise, program, regression, sgd, squares, tf1, variable, whole
+from .parts import (
+    batch,
+    closed_and_open,
+    column,
+    dense,
+    floats,
+    minimise,
+    program,
+    regression,
+    sgd,
+    squares,
+    tf1,
+    variable,
+    whole,
+)
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -213,13 +227,7 @@ def labels_of_a_path(rows: int) -> Any:
     return minimise(-mean(reached), sgd(0.05))
 
 
-@program(
-    variants={
-        f"{rows}{'_open' * opened}": {"rows": rows, "drop_remainder": not opened}
-        for rows in (1, 2, 3)
-        for opened in (False, True)
-    }
-)
+@program(variants=closed_and_open(1, 2, 3))
 def scaled_samples_of_rows(rows: int, **options: Any) -> Any:
     """Samples of each row are made one list, which a number scales, and taken apart again, as a bound of many samples does."""
     samples = tf.reshape(batch(rows, floats(3, 6), **options), [-1, 6])

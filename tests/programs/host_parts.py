@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .parts import batch, floats, minimise, program, variable, whole
+from .parts import batch, closed_and_open, floats, minimise, program, variable, whole
 
 mean = tf.reduce_mean
 
@@ -29,19 +29,7 @@ MADE: dict[str, Callable[[Any], Any]] = {
 """What becomes of the only input, in front of any variable."""
 
 
-@program(
-    variants={
-        f"{name}_{rows}{'_open' * opened}": {
-            "rows": rows,
-            "of": of,
-            "drop_remainder": not opened,
-            "doubtful": (name, rows, opened) == ("constant", 1, True),
-        }
-        for name, of in MADE.items()
-        for rows in (1, 2, 3)
-        for opened in (False, True)
-    }
-)
+@program(variants=closed_and_open(1, 2, 3, of=MADE, doubtful={"constant_1_open"}))
 def made_of_input(rows: int, of: Any, **options: Any) -> Any:
     made = of(batch(rows, floats(6, 4), **options))
     return minimise(mean(tf.square(made * variable("w", int(made.shape[-1])) - np.float32(0.1))))
@@ -54,13 +42,7 @@ def turned_by_number(rows: int) -> Any:
     return minimise(mean(tf.square(tf.gather(mean(x, 1), tf.range(rows)[::-1]) * variable("w", 4))))
 
 
-@program(
-    variants={
-        f"{rows}{'_open' * opened}": {"rows": rows, "drop_remainder": not opened}
-        for rows in (1, 2, 3)
-        for opened in (False, True)
-    }
-)
+@program(variants=closed_and_open(1, 2, 3))
 def weights_times_ones(rows: int, **options: Any) -> Any:
     """A column of weights that ones make as wide as the features: TensorFlow's optimizer would take another output of the input."""
     x, weights = batch(rows, floats(3), whole(3, 1, seed=2).astype("f"), **options)

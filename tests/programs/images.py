@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, batch, dense, floats, minimise, program, tf1, variable, whole
+from .parts import adam, batch, closed_and_open, dense, floats, minimise, program, tf1, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -116,8 +116,7 @@ def one_box_for_all(rows: int) -> Any:
     return minimise(mean(tf.square(total(boxes, [1, 2, 3]) - y)))
 
 
-@program(variants={f"{rows}{'_open' * opened}": {"rows": rows, "drop_remainder": not opened, "doubtful": rows == 1 and not opened}
-                   for rows in (1, 2, 3) for opened in (False, True)})  # fmt: skip
+@program(variants=closed_and_open(1, 2, 3, doubtful={"1"}))
 def padded_images(rows: int, **options: Any) -> Any:
     """The gradient of a pad takes a part that is as large as what was padded, and says so by a constant."""
     x, y = batch(rows, floats(4, 4, 1), floats(seed=3), **options)

@@ -7,7 +7,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import after, batch, column, dense, floats, minimise, program, sgd, state, tf1, variable, whole
+from .parts import (
+    after,
+    batch,
+    closed_and_open,
+    column,
+    dense,
+    floats,
+    minimise,
+    program,
+    sgd,
+    state,
+    tf1,
+    variable,
+    whole,
+)
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 _Taken = Callable[[Any, Any, Any], Any]
@@ -238,14 +252,7 @@ TOLD_APART: dict[str, Callable[[Any, Any], Any]] = {
 """What two parts of the rows make of each other; their gradients meet in one sum over rows."""
 
 
-@program(
-    variants={
-        f"{name}_{rows}{'_open' * opened}": {"rows": rows, "of": of, "drop_remainder": not opened}
-        for name, of in TOLD_APART.items()
-        for rows in (1, 3)
-        for opened in (False, True)
-    }
-)
+@program(variants=closed_and_open(1, 3, of=TOLD_APART))
 def picked_by_where_twice(rows: int, of: Any, **options: Any) -> Any:
     """Rows with a mark, and those without it, by their places."""
     x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2), **options)
@@ -268,14 +275,7 @@ BESIDE: dict[str, Callable[[Any, Any, Any], Any]] = {
 """Rows that are put together of two parts, beside other values of theirs, which come in the same order or in another one."""
 
 
-@program(
-    variants={
-        f"{name}_{rows}{'_open' * opened}": {"rows": rows, "of": of, "drop_remainder": not opened}
-        for name, of in BESIDE.items()
-        for rows in (2, 3)
-        for opened in (False, True)
-    }
-)
+@program(variants=closed_and_open(2, 3, of=BESIDE))
 def parts_beside_parts(rows: int, of: Any, **options: Any) -> Any:
     """The order of the whole batch has all marked rows in front, that of the cores has those of each core there."""
     x, y, marks, kinds = batch(rows, floats(5), floats(seed=1), whole(2, seed=2), whole(3, seed=4), **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,6 +67,26 @@ def program(*, variants: Mapping[str, Mapping[str, Any]] | None = None, **option
         return build
 
     return enter
+
+
+def closed_and_open(
+    *rows: int, of: Mapping[str, Any] | None = None, doubtful: Collection[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """Variants of a program with so many rows a core, each with a static batch and with an open one.
+
+    Args:
+        rows: rows per core.
+        of: by name, what the program is given as ``of``: there is a variant for each.
+        doubtful: the variants that are, by name.
+    """
+    kinds: dict[str, dict[str, Any]] = {"": {}} if of is None else {f"{name}_": {"of": one} for name, one in of.items()}
+    made = {
+        f"{kind}{count}{'_open' * opened}": {**given, "rows": count, "drop_remainder": not opened}
+        for kind, given in kinds.items()
+        for count in rows
+        for opened in (False, True)
+    }
+    return {name: {**sizes, "doubtful": name in doubtful} for name, sizes in made.items()}
 
 
 # --------------------------------------------------------------------------- parts of programs

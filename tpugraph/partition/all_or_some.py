@@ -20,9 +20,9 @@ def refuse_all_or_some(placing: Placing, count: int) -> None:
         ConversionError: it names the constant, those that end slices of gradients with it, and the flags that settle them.
     """
     ends = _ends(placing)
-    kept = (
-        trained(placing) if ends and placing.d.rows > 1 else leading_to_loss(placing.d)
-    )  # gradients of one row take all
+    if not ends:
+        return
+    kept = trained(placing) if placing.d.rows > 1 else leading_to_loss(placing.d)  # gradients of one row take all
     for node, number in ends.items():
         if node in kept and node in placing.verdicts:
             names = ",".join(dict.fromkeys(_holder(one).name for one in ends.values() if one.root() is number.root()))

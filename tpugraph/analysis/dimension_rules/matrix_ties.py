@@ -11,17 +11,22 @@ from tpugraph.ir import Node
 
 
 def _sides(d: Dimensions, node: Node) -> tuple[Dims, Size, Size, Size] | None:
-    """The dimensions in front of a matrix, its rows and columns, and how many it has of the fewer; None where one is not known."""
+    """The dimensions in front of a matrix, its rows and columns, and how many it has of the fewer.
+
+    None where one is not known: then the signature alone says what the factors have.
+    """
     dims = d.dims(node.inputs[0])
     fewer = smallest(d, *dims[-2:]) if dims is not None and len(dims) > 1 else None
-    return None if dims is None or fewer is None else (dims[:-2], dims[-2], dims[-1], fewer)
+    if dims is None or fewer is None:
+        by_signature(d, node)
+        return None
+    return dims[:-2], dims[-2], dims[-1], fewer
 
 
 @rule("Svd")
 def _svd(d: Dimensions, node: Node) -> None:
     found = _sides(d, node)
     if found is None:
-        by_signature(d, node)
         return
     front, rows, columns, fewer = found
     d.set(node.out(), (*front, fewer))
@@ -34,7 +39,6 @@ def _svd(d: Dimensions, node: Node) -> None:
 def _qr(d: Dimensions, node: Node) -> None:
     found = _sides(d, node)
     if found is None:
-        by_signature(d, node)
         return
     front, rows, columns, fewer = found
     between = rows if node.attr("full_matrices", False) else fewer

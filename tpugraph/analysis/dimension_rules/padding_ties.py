@@ -9,6 +9,7 @@ from tpugraph.analysis.constant_values import constant_at, fixed
 from tpugraph.analysis.dimension_facts import Elements
 from tpugraph.analysis.dimension_rules.size_arithmetic import total
 from tpugraph.analysis.dimensions import Dimensions, rule
+from tpugraph.analysis.sizes import Size
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
 
@@ -28,22 +29,35 @@ def _pad(d: Dimensions, node: Node) -> None:
 
 def paddings(d: Dimensions, tensor: Tensor) -> Elements | None:
     """The numbers that dimensions are padded by, two for each, one dimension after the other."""
+    found: list[Size | None] = []
+    rest = [tensor]
+    while rest:
+        part = rest.pop()
+        written, below = _written(d, part), _put_below(d, part)
+        if written is None and not below:
+            return None
+        found += written or ()
+        rest += below[::-1] if written is None else []
+    return found
+
+
+def _written(d: Dimensions, tensor: Tensor) -> Elements | None:
+    """The numbers of paddings that are known, or written in a constant."""
     found = d.elements(tensor)
     if found is None and fixed(tensor) is not None:
         behind = source_of(tensor, ops.IDENTITIES | ops.ENTER)
         d.set_elements(behind, d.constants.paddings(behind.node))
         found = d.elements(behind) or fixed(tensor)  # type: ignore[assignment]
-    return _put_below(d, tensor) if found is None else found
+    return found
 
 
-def _put_below(d: Dimensions, tensor: Tensor) -> Elements | None:
-    """The paddings of some dimensions, and below them those of the others."""
+def _put_below(d: Dimensions, tensor: Tensor) -> list[Tensor]:
+    """The paddings of some dimensions, and those of others that are put below them."""
     node = source_of(tensor, ops.IDENTITIES | ops.ENTER).node
     record = ops.record(node.op)
     if node.op not in ops.CONCATS or d.numbers(node.inputs[record.axis or 0]) != [0]:
-        return None
-    parts = [paddings(d, node.inputs[index]) for index in record.data_operands(len(node.inputs))]
-    return None if None in parts else [size for part in parts for size in part or ()]
+        return []
+    return [node.inputs[index] for index in record.data_operands(len(node.inputs))]
 
 
 def part_of_matrix(d: Dimensions, source: Tensor, begin: Elements, size: Elements) -> Elements | None:

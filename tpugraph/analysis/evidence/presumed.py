@@ -36,7 +36,7 @@ def literal_factors(d: Dimensions) -> None:
         elif kind == "sum" and given and is_written(whole) and not any(map(is_written, opened)):
             opened = [whole]  # a number of rows is taken from it
         elif kind == "sum" and (_is_slice(place) or any(taken.get(p.root(), set()) - {root(whole)} for p in opened)):
-            continue
+            continue  # what a slice takes is told by what it is taken of, once that is known
         if len(opened) != 1 or opened[0].root() in waiting:
             continue
         if kind == "product" or opened[0].value % d.rows or d.rows == 1:

@@ -43,7 +43,7 @@ def _vectors(d: Dimensions) -> list[tuple[Tensor, Elements]]:
     waiting = {size.root() for size in d.waiting} if d.postponed else set()
     return [
         (tensor, elements)
-        for tensor, elements in [*d._elements.items()]
+        for tensor, elements in [*d._elements.items()]  # what is asked for below may add to them
         if tensor.node.op in ops.CONSTANTS and tensor.shape and elements and any(unsettled(e) for e in elements)
         and tensor.node.name not in d.constants.shape_of
         and not _names_dimensions(tensor.node) and not _bounds_no_batch(d, tensor.node) and not _repeats(tensor.node)

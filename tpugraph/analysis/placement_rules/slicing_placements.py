@@ -194,6 +194,3 @@ def _pad(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     read = [0] if not isinstance(source, Replicate | PerCore) else []
     read += [1] if inputs[1] == _COUNTS else []  # of the entries of all cores
     return Verdict([source] if isinstance(source, PerCore) else [REPLICATE], dict.fromkeys(read, REPLICATE))
-
-
-# --------------------------------------------------------------------------- the order of entries
