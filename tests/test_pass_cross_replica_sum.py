@@ -489,6 +489,19 @@ def test_several_times_the_rows_below_a_sum_are_refused_with_the_flags_that_sett
     assert report(lambda: by_twice(4), literals=("twice",))["reduction"]["kind"] == "sum"
 
 
+def test_what_a_sum_over_the_batch_is_divided_by_is_named_where_it_equals_the_rows() -> None:
+    def halved(rows: int) -> None:
+        finish(tf.reduce_sum(squared_error(*linear(rows))) / tf.constant(4.0, name="four"), SGD(0.01))
+
+    (note,) = report(lambda: halved(4))["notes"]
+    assert "divides a sum over the batch by 'four', which equals the number of rows or elements that are summed" in note
+    assert note.endswith("--batch_constants=four if it is, --literals=four if it is of the model")
+    assert_cores_are_the_whole_batch(halved, relative=1e-5, absolute=1e-6, literals=("four",))
+    for flags in ({"literals": ("four",)}, {"batch_constants": ("four",)}):
+        assert report(lambda: halved(4), **flags)["notes"] == []
+    assert report(lambda: halved(7))["notes"] == []
+
+
 def by_factor(rows: int, factor: float) -> None:
     finish(tf.reduce_sum(squared_error(*linear(rows))) * tf.constant(factor, name="factor"), SGD(0.01))
 

@@ -6,7 +6,22 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, after, batch, dense, floats, minimise, program, regression, sgd, state, tf1, variable, whole
+from .parts import (
+    adam,
+    after,
+    batch,
+    closed_and_open,
+    dense,
+    floats,
+    minimise,
+    program,
+    regression,
+    sgd,
+    state,
+    tf1,
+    variable,
+    whole,
+)
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -231,3 +246,10 @@ def seen_ids_counted_after_the_step(rows: int, drop_remainder: bool = True) -> A
     loss, train = minimise(mean(tf.square(h - y)))
     with tf.control_dependencies([train]):
         return loss, tf1.scatter_add(seen, ids, tf.ones_like(y)).op
+
+
+@program(variants=closed_and_open(2, 3, doubtful=("2", "2_open")))
+def half_of_a_sum(rows: int, **options: Any) -> Any:
+    """The half of a sum of squares, as of a squared norm; of two rows the 2 is as many as are summed."""
+    p, y, _ = regression(rows, **options)
+    return minimise(total(tf.square(p - y)) / 2.0, sgd(0.01))

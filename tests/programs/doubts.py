@@ -11,14 +11,15 @@ from tpugraph.compiler import convert
 from tpugraph.ir import graphdef
 from tpugraph.support.errors import ConversionError
 
-from .harness import Verdict, check, of_core
+from .harness import Traced, Verdict, check, of_core
 from .parts import Program
 
 
 def judged(program: Program, cores: int, **options: Any) -> Verdict:
     """``check``, but a program whose number may be of the rows or of the model, as the report says, is ``noted``, not different.
 
-    It is, where a ``--batch_constants`` of what the report names makes it equal; otherwise it is different.
+    It is, where a ``--batch_constants`` of what the report names makes it equal, or the ``--literals`` of it do; otherwise it is
+    different.
     """
     verdict = check(program, cores, **options)
     if not program.doubtful or verdict.outcome != "different":
@@ -28,6 +29,8 @@ def judged(program: Program, cores: int, **options: Any) -> Verdict:
     for named in followed(program, cores):
         if check(program, cores, batch_constants=tuple(named), **options).outcome == "equal":
             return Verdict("noted", verdict.words)
+    if check(program, cores, literals=tuple(_numbers_of_the_model(program, cores)), **options).outcome == "equal":
+        return Verdict("noted", verdict.words)
     return Verdict("different", f"with no flag of the report equal, and without one {verdict.words}")
 
 
@@ -39,16 +42,27 @@ def constants_in_doubt(build: Program, cores: int) -> list[str]:
     return next(followed(build, cores))
 
 
+def _numbers_of_the_model(build: Program, cores: int) -> list[str]:
+    """What a user gives as ``--literals`` who says of all that the report names that it is a number of the model."""
+    notes = " ".join(_notes(of_core(build, build.rows, build.resource), cores, ()))
+    return [name for flag in re.findall(r"--literals=([^\s;,]+)", notes) for name in flag.split(",")]
+
+
+def _notes(traced: Traced, cores: int, named: Iterable[str]) -> list[str]:
+    """What the report of a conversion with such ``--batch_constants`` notes."""
+    graph = graphdef.from_graph_def(traced.graph.as_graph_def(), source="made.pb")
+    given = {"loss": traced.loss, "train_op": traced.train, "batch_constants": tuple(named)}
+    return convert(graph, num_replicas=cores, **given).report["notes"]
+
+
 def followed(build: Program, cores: int) -> Iterator[list[str]]:
     """What a user may give as ``--batch_constants`` who follows what a conversion says, in the order in which it says it."""
     traced = of_core(build, build.rows, build.resource)
     stack: list[list[str]] = [[]]
     while stack:
         named = stack.pop()
-        graph = graphdef.from_graph_def(traced.graph.as_graph_def(), source="made.pb")
-        given = {"loss": traced.loss, "train_op": traced.train, "batch_constants": tuple(named)}
         try:
-            notes = convert(graph, num_replicas=cores, **given).report["notes"]
+            notes = _notes(traced, cores, named)
         except ConversionError as error:
             more = [way for way in _ways(error.fix or "", named) if way]
             stack += [[*named, *way] for way in more[::-1]]

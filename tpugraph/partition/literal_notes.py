@@ -5,13 +5,16 @@ from __future__ import annotations
 from tpugraph.analysis.placing import Placing
 from tpugraph.partition.all_or_some import ends_of_rows
 from tpugraph.partition.bounds_of_rows import literal_bounds
+from tpugraph.partition.divided_sums import literal_divisors
 from tpugraph.partition.doubts import literal_reshapes
 from tpugraph.partition.kept_numbers import kept_numbers
 from tpugraph.partition.one_over_rows import literal_means
 from tpugraph.partition.picked_places import literal_picks
 from tpugraph.partition.shapes_in_doubt import literal_shapes
 
-_KINDS = (literal_bounds, literal_means, literal_reshapes, kept_numbers, literal_shapes, ends_of_rows, literal_picks)
+_KINDS = (
+    literal_bounds, literal_means, literal_divisors, literal_reshapes, kept_numbers, literal_shapes, ends_of_rows, literal_picks,
+)  # fmt: skip
 
 
 def literal_notes(placing: Placing) -> list[str]:

@@ -77,7 +77,7 @@ def _merge(d: Dimensions, node: Node) -> None:
     out = node.out()
     if known and len({len(dims) for dims in known}) == 1:
         values = {tuple(d.sizes.at(s) for s in dims) for dims in known}
-        grown = _grown(d, node)
+        grown = _grown(d, node, len(known[0]))
         made = [Unknown(-1) if axis in grown else size for axis, size in enumerate(known[0])]
         d.set(out, made if len(values) == 1 else None)
         for dims in known[1:]:
@@ -96,7 +96,7 @@ def _merge(d: Dimensions, node: Node) -> None:
             d.set_elements(out, d.elements(tensor))
 
 
-def _grown(d: Dimensions, node: Node) -> set[int]:
+def _grown(d: Dimensions, node: Node, rank: int) -> set[int]:
     """The dimensions along which a loop puts more to what it carries, each time: how long that is at last is no size of the step.
 
     So the rows that a lookup in a loop has gradients for are put one behind the other.
@@ -108,7 +108,7 @@ def _grown(d: Dimensions, node: Node) -> set[int]:
             continue
         axis = d.numbers(end.inputs[ops.record(end.op).axis or 0])
         if axis and any(source_of(part, ops.IDENTITIES | ops.SWITCH).node is node for part in end.inputs):
-            found.add(axis[0])
+            found.add(axis[0] % rank if rank else 0)
     return found
 
 

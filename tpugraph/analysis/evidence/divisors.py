@@ -46,7 +46,7 @@ def divided(d: Dimensions, *, safely: bool = False) -> None:
     """
     guarded = {divisor for node, divisor in _divisions(d) if node.op in ops.GUARDED_DIVISIONS}
     forward = leading_to_loss(d)
-    of_loss = {divisor for node, divisor in _divisions(d) if node in forward}
+    of_loss: dict[Unknown, Node] = {divisor: node for node, divisor in _divisions(d) if node in forward}
     found: dict[Unknown, Size | None] = {}
     tiled: dict[Unknown, dict[Node, Size]] = {}
     single: dict[Unknown, list[Node]] = {}
@@ -81,6 +81,8 @@ def divided(d: Dimensions, *, safely: bool = False) -> None:
             d.reasons[divisor] = (
                 f"it divides what was summed or spread over {divisor.value} elements or rows of the batch"
             )
+            if divisor in of_loss and divisor not in guarded:
+                d.untold.divisions[of_loss[divisor]] = None
 
 
 def divided_by_sums(d: Dimensions) -> None:

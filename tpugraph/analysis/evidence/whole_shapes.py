@@ -10,7 +10,7 @@ from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.presumed import literal_factors
 from tpugraph.analysis.evidence.summed import leading_to_loss, root, unsettled
-from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Known, Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
 
 
@@ -59,7 +59,7 @@ def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool =
     for tensor, elements in vectors:
         alike.setdefault(_roots(elements), []).append(tensor.node)
     for tensor, elements in vectors:
-        of_that_size = shapes.get(_values(d, elements), [])
+        of_that_size = [shape for shape in shapes.get(_values(d, elements), []) if _holds(d, tensor, shape[1])]
         found = [dims for _, dims in of_that_size]
         if sure or (None in found and len(elements) > 1):  # one size is that of many vectors
             found = _not_made_of(d, alike.get(_roots(elements), [tensor.node]), of_that_size)
@@ -67,6 +67,20 @@ def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool =
             _tie(d, tensor, elements, found)
             if None in found and d.constants.choice(tensor.node.name) is None:
                 d.untold.shapes[tensor.node] = None
+
+
+def _holds(d: Dimensions, tensor: Tensor, dims: Dims | None) -> bool:
+    """Whether what is reshaped to a vector may have that shape: as many elements, of all rows as well."""
+    count = _count(dims)
+    reshaped = [use.node.inputs[0] for use in tensor.node.uses() if use.node.op in ops.RESHAPES]
+    return count is None or all(_count(d.dims(data)) in (None, count) for data in reshaped)
+
+
+def _count(dims: Dims | None) -> Known | None:
+    """How many elements a tensor has, where its dimensions are told."""
+    sizes = [known(size) for size in dims or ()]
+    told = [size for size in sizes if size is not None]
+    return times(*told) if dims is not None and len(told) == len(sizes) else None
 
 
 def counted_by_either(d: Dimensions) -> None:
