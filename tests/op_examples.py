@@ -136,6 +136,8 @@ BatchToSpaceND: 4323, =[2,2], =[[0,0],[0,0]]
 ResizeBilinear ResizeNearestNeighbor ResizeBicubic ResizeArea: n54c, =[7,3]
 ResizeBilinearGrad ResizeBicubicGrad: n73c, n54c
 ResizeNearestNeighborGrad: n73c, =[5,4]
+ScaleAndTranslate: n54c, =[7,3], =[1.5,0.7], =[0.2,0.1]
+ScaleAndTranslateGrad: n73c, n54c, =[1.5,0.7], =[0.2,0.1]
 CropAndResize: 354c, b4%, b<3, =[3,2]
 CropAndResizeGradImage: b32c, b4%, b<3, [354c]; T=tf.float32
 CropAndResizeGradBoxes: b32c, 354c, b4%, b<3

@@ -122,3 +122,43 @@ def padded_images(rows: int, **options: Any) -> Any:
     x, y = batch(rows, floats(4, 4, 1), floats(seed=3), **options)
     wide = tf.image.resize_with_crop_or_pad(x * variable("u", 1), 6, 6)
     return minimise(tf.reduce_mean(tf.square(wide * variable("z", 1) - y[:, None, None, None])))
+
+
+@program(variants=SIZES, rows=3)
+def smoothed_images(rows: int, **options: Any) -> Any:
+    """Images are made smaller without patterns that they do not have."""
+    x, y = batch(rows, floats(6, 6, 2), floats(seed=1), **options)
+    h = tf.image.resize(x * variable("scale", 2), [3, 4], antialias=True)
+    return minimise(mean(tf.square(total(h, [1, 2, 3]) - y)))
+
+
+@program(variants=SIZES, rows=3)
+def turned_images(rows: int, **options: Any) -> Any:
+    """All images are turned alike, by an op type of which nothing is known but what TensorFlow says of its shapes."""
+    x, y = batch(rows, floats(6, 6, 2), floats(seed=1), **options)
+    turned = tf.raw_ops.ImageProjectiveTransformV3(
+        images=x * variable("scale", 2), transforms=[[0.9, 0.1, 0.0, -0.1, 0.9, 0.0, 0.0, 0.0]], output_shape=[5, 6],
+        interpolation="BILINEAR", fill_value=0.0,
+    )  # fmt: skip
+    return minimise(mean(tf.square(mean(turned, [1, 2, 3]) - y)))
+
+
+@program(variants=SIZES, rows=3)
+def images_turned_each(rows: int, **options: Any) -> Any:
+    """Each image has an angle of its own."""
+    x, y, angle = batch(rows, floats(6, 6, 2), floats(seed=1), floats(seed=2), **options)
+    zeros = tf.zeros_like(angle)
+    cosine, sine = tf.cos(angle), tf.sin(angle)
+    by = tf.stack([cosine, -sine, zeros, sine, cosine, zeros, zeros, zeros], 1)
+    turned = tf.raw_ops.ImageProjectiveTransformV2(
+        images=x * variable("scale", 2), transforms=by, output_shape=[6, 6], interpolation="BILINEAR"
+    )
+    return minimise(mean(tf.square(mean(turned, [1, 2, 3]) - y)))
+
+
+@program(variants=SIZES | {"of_rows": {"flat": True}}, rows=3)
+def rounded_to_steps(rows: int, flat: bool = False, **options: Any) -> Any:
+    """Numbers are rounded as if they had eight bits, between the least and the largest of the whole batch: by no known op type."""
+    x, y = batch(rows, floats(5), floats(seed=1), **options)
+    h = tf.quantization.quantize_and_dequantize_v2(dense(x, 5, 3, "h"), -1.0, 1.0, range_given=flat)
+    return minimise(mean(tf.square(tf.reshape(h, [-1]))) if flat else mean(tf.square(mean(h, 1) - y)))

@@ -9,6 +9,7 @@ import tensorflow as tf
 from .parts import (
     batch,
     by_hand,
+    closed_and_open,
     column,
     floats,
     minimise,
@@ -227,3 +228,35 @@ def rows_of_all_steps(rows: int, **options: Any) -> Any:
         lambda step, *_: step < 5, body, (tf.constant(0), x, x), shape_invariants=shapes, maximum_iterations=5
     )
     return minimise(mean(tf.square(seen)) + mean(tf.square(column(last, 4) - y)), sgd(0.02))
+
+
+_JOINED = closed_and_open(1, 3)
+
+
+@program(variants=_JOINED)
+def joined_elements(rows: int, **options: Any) -> Any:
+    """The elements of an array, which hold all rows, are joined; the gradient is parted again."""
+    x, _ = batch(rows, floats(4, 2), floats(seed=1), **options)
+    scale, steps = variable("scale", 2), tf.TensorArray(tf.float32, 4)
+    _, steps = tf1.while_loop(
+        lambda i, _: i < 4, lambda i, t: (i + 1, t.write(i, tf.tanh(x[:, i] * scale))), (tf.constant(0), steps)
+    )
+    return minimise(mean(tf.square(steps.concat() - 0.3)))
+
+
+@program(variants=_JOINED)
+def parted_steps(rows: int, **options: Any) -> Any:
+    """An array has the steps of all rows, two by two."""
+    x, _ = batch(rows, floats(6, 2), floats(seed=1), **options)
+    steps = tf.transpose(tf.tanh(x * variable("scale", 2)), [1, 0, 2])
+    array = tf.TensorArray(tf.float32, 3).split(steps, [2, 2, 2])
+    return minimise(mean(tf.square(array.read(0) - array.read(1) * array.read(2) - 0.3)))
+
+
+@program(rows=3)
+def parted_rows(rows: int) -> Any:
+    """An array has the rows once, and once more."""
+    x, _ = batch(rows, floats(2), floats(seed=1))
+    h, count = tf.tanh(x * variable("scale", 2)), tf.shape(x)[0]
+    array = tf.TensorArray(tf.float32, 2).split(tf.concat([h, h * h], 0), [count, count])
+    return minimise(mean(tf.square(array.read(0) - array.read(1) * 0.4 - 0.3)))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.loop_shapes import within_loops
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.attrs import Shape
@@ -98,7 +99,7 @@ def _element(source: Tensor) -> Shape:
 def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
     """Of arrays, the elements that are taken one by one; the gradient of an array is another array, of which nothing is told."""
     found: dict[Tensor, Shape] = {}
-    takes = [op for op, held in _OF_ARRAYS.items() if held.takes is not None and not held.stacked]
+    takes = [op for op, held in _OF_ARRAYS.items() if held.takes is not None and not (held.stacked or held.joined)]
     for node in graph.of_type(*takes):
         taken = node.out(_OF_ARRAYS[node.op].takes or 0)
         array = source_of(node.inputs[0], _HANDS_ON).node
@@ -123,4 +124,10 @@ def _put(user: Node) -> Iterator[Shape]:
     held = _OF_ARRAYS.get(user.op)
     if held is not None and held.puts is not None:
         shape = user.inputs[held.puts].shape
-        yield shape[1:] if shape and held.stacked else shape
+        if shape and held.stacked:
+            yield shape[1:]
+        elif shape and held.joined:  # the operand behind it says how long each part is
+            lengths = set(fixed(source_of(user.inputs[held.puts + 1], ops.CASTS)) or [])
+            yield (*lengths, *shape[1:]) if len(lengths) == 1 else None
+        else:
+            yield shape

@@ -97,6 +97,8 @@ op(
 _RESIZE = "tf.image.resize with method bilinear or nearest, or resize in the input function"
 op("ResizeBicubic ResizeArea", dims="n**c, - -> n**c", linear="0", instead=_RESIZE)
 op("ResizeBicubicGrad", dims="n**c, nHWc -> nHWc", linear="0", backward=True)
+op("ScaleAndTranslate", dims="n**c, -, -, - -> n**c", linear="0", instead=_RESIZE)
+op("ScaleAndTranslateGrad", dims="n**c, nHWc, -, - -> nHWc", linear="0", backward=True)
 op("CropAndResize", dims="***c, b*, b, - -> b**c", linear="0", instead=_RESIZE, role="crop")
 op("CropAndResizeGradImage", dims="b**c, b*, b, - -> ***c", linear="0", backward=True, shaped_by=3)
 op("CropAndResizeGradBoxes", dims="b**c, ***c, b*, b -> b*", linear="0,1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpugraph import ops
+from tpugraph.analysis.constant_values import constant_at
 from tpugraph.analysis.placing import Placing
 from tpugraph.partition.two_readings import constant_behind
 
@@ -18,5 +18,5 @@ def literal_divisors(placing: Placing) -> list[str]:
         f"'{node.name}' divides a sum over the batch by '{number.name}', which equals the number of rows or elements that are "
         f"summed: read as that; --batch_constants={number.name} if it is, --literals={number.name} if it is of the model"
         for number, node in divided.items()
-        if d.rows > 1 and number.op in ops.CONSTANTS and d.constants.choice(number.name) is None
+        if d.rows > 1 and constant_at(number.out()) is not None and d.constants.choice(number.name) is None
     ]

@@ -203,7 +203,7 @@ def _of_several_rows(graph: Graph, host: Placing, tensors: Iterable[Tensor]) -> 
     distinct = {t.node: finds_distinct(host, t) for t in tensors if t.shape == ()}
     found = {counts: maker for counts, maker in distinct.items() if maker is not None}
     for node, verdict in host.verdicts.items():
-        known = ops.record(node.op).family != "unknown" and not ops.is_host_only(node.op)
+        known = ops.is_recorded(node.op) and not ops.is_host_only(node.op)
         if known and any(isinstance(host.read(node.inputs[i]), Shard | Entries | Sized) for i in verdict.wants):
             found = dict.fromkeys(graph.descendants([node], data_only=True), node) | found
     return found

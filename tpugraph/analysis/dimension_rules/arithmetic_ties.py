@@ -12,6 +12,7 @@ from tpugraph.analysis.broadcast_sizes import broadcast
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimension_rules.size_arithmetic import COMPUTED, difference, formula, product
 from tpugraph.analysis.dimensions import Dimensions, rule
+from tpugraph.analysis.probed_shapes import probed
 from tpugraph.analysis.sizes import Poly, Size, Unknown, known
 from tpugraph.ir import Node, Tensor
 
@@ -36,6 +37,23 @@ def elementwise(d: Dimensions, node: Node) -> None:
         d.set(node.out(port), dims)
     _levels(d, node, out)
     _arithmetic(d, node, out)
+
+
+def _probed(d: Dimensions, node: Node) -> None:
+    """What TensorFlow's own shape function says of an op type that has no record."""
+    read = [(d.dims(t), _told(d.elements(t))) for t in node.inputs]
+    found = probed(d.graph, node, read, d.sizes.at)
+    for one, other in found.alike:
+        d.sizes.tie(one, other)
+    for port, dims in enumerate(found.outputs):
+        if dims is not None:
+            d.set(node.out(port), dims)
+
+
+def _told(elements: Elements | None) -> Dims | None:
+    """The elements of a vector, where all of them are told."""
+    told = [one for one in elements or () if one is not None]
+    return tuple(told) if elements and len(told) == len(elements) else None
 
 
 def _told_rows(d: Dimensions, node: Node) -> None:
@@ -66,6 +84,8 @@ def by_signature(d: Dimensions, node: Node) -> None:
     """The letters of the signature are one size each."""
     signature = d.signature(node)
     if signature is None:
+        if not ops.is_recorded(node.op):
+            _probed(d, node)
         for port in range(len(node.outputs or ())):
             d.fresh(node.out(port))
         _told_rows(d, node)

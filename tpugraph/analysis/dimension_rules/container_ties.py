@@ -118,6 +118,17 @@ def _array_concat(d: Dimensions, node: Node) -> None:
     d.set(out, (product(d, [held.length, held.dims[0]]), *held.dims[1:]))
 
 
+@rule("TensorArraySplitV3")
+def _array_split(d: Dimensions, node: Node) -> None:
+    held, dims, lengths = _container(d, node), d.dims(node.inputs[1]), d.elements(node.inputs[2])
+    d.set(node.out(), ())
+    if held is None or not dims:
+        return
+    first = held.dims[0] if held.dims else lengths[0] if lengths and len(set(lengths)) == 1 else None
+    if first is not None:
+        _holds(d, held, (first, *dims[1:]))
+
+
 @rule("TensorArraySizeV3 TensorListLength")
 def _length(d: Dimensions, node: Node) -> None:
     held = _container(d, node)

@@ -225,6 +225,37 @@ def _array_scatter(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return verdict
 
 
+@rule("TensorArraySplitV3")
+def _array_split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Parts that hold whole rows of the batch have a core's own, as what a gradient puts back into what was joined."""
+    value, joined = inputs[1], node.inputs[2].node
+    takes = ops.CONTENTS.get(joined.op)
+    rows = p.made(joined.out()) if takes is not None and takes.joined else _rows_of_parts(p, node, value)
+    if isinstance(rows, Shard) and rows.axis == 0:
+        held = p.put(node, inputs[0], replace(rows, outer=1))
+        return Verdict(
+            [REPLICATE], {1: rows} if held != REPLICATE and value != rows else {}, why="put into a container"
+        )
+    is_cut = isinstance(value, Shard) and value.axis == 0
+    verdict = _given(p, node, inputs, 1, REPLICATE if is_cut else _whole(value), [REPLICATE])
+    if is_cut:
+        verdict.wants.setdefault(1, REPLICATE)
+    if not isinstance(inputs[2], Replicate):
+        verdict.wants[2] = REPLICATE
+    return verdict
+
+
+def _rows_of_parts(p: Placing, node: Node, value: Placement) -> Shard | None:
+    """How a core's own rows lie in what is split into parts, each with all rows; None where a part has others."""
+    held = p.d.containers.get(p.d.handles.get(node.inputs[0], node.inputs[0]))
+    if held is None or not held.dims or not isinstance(value, Shard) or value.axis:
+        return None
+    part, whole = (
+        shard_of([p.final(size) for size in dims], 0) for dims in (held.dims, p.d.dims(node.inputs[1]) or ())
+    )
+    return None if part is None or whole is None else replace(part, outer=whole.inner // part.inner)
+
+
 @rule("TensorListFromTensor")
 def _list_from(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     handle, element = Held(node.name), _element(inputs[0])
