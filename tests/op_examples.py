@@ -207,7 +207,8 @@ RandomUniformInt: =[2,3], =1, =9
 StatelessRandomUniformInt: =[2,3], =[1,2], =1, =9
 ParameterizedTruncatedNormal: =[2,3], =0.0, =1.0, =-1.0, =1.0
 Multinomial: 23, =4
-Bincount DenseBincount: 5<4, =4, 5
+Bincount: 5<4, =4, 5
+DenseBincount: 5<4, =4, 5 | n5<4, =4, n5 | n5<4, =4, 0
 NonMaxSuppressionV4: 54, 5, =3, =0.5, =0.5; pad_to_max_output_size=True
 StackV2: =3; elem_type=tf.float32
 TensorArrayV3: =3; dtype=tf.float32

@@ -6,9 +6,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, batch, column, dense, floats, minimise, program, sgd, state, tf1, variable
+from .parts import (
+    adam,
+    batch,
+    closed_and_open,
+    column,
+    dense,
+    floats,
+    minimise,
+    program,
+    sgd,
+    state,
+    tf1,
+    variable,
+    whole,
+)
 
-mean = tf.reduce_mean
+mean, total = tf.reduce_mean, tf.reduce_sum
 
 
 def moved(variable: Any, value: Any, momentum: float = 0.9) -> Any:
@@ -291,3 +305,19 @@ def largest_eigenvalue_over_rows(rows: int, features: int = 2) -> Any:
     for _ in range(2):
         v = tf.nn.l2_normalize(products @ v, 0)
     return minimise(tf.reduce_sum(v * (products @ v)) / rows)
+
+
+@program(variants=closed_and_open(2, 3))
+def counts_in_each_row(rows: int, **options: Any) -> Any:
+    """How often each word is in a row weighs the layer."""
+    x, words = batch(rows, floats(5), whole(4, 6, seed=2), **options)
+    counts = tf.math.bincount(words, minlength=4, maxlength=4, axis=-1, dtype=tf.float32)
+    return minimise(mean(tf.square(column(dense(x, 5, 3, "h"), 3) - column(counts, 4, "weights"))))
+
+
+@program(variants=closed_and_open(3, 4))
+def sums_of_three_classes(rows: int, **options: Any) -> Any:
+    """There are as many classes as rows, and a gradient has as many rows with one column as the sums of the classes."""
+    x, classes = batch(rows, floats(5), whole(3, seed=2), **options)
+    sums = tf.math.unsorted_segment_sum(dense(x, 5, 3, "h"), classes, 3)
+    return minimise(mean(tf.square(total(sums, 1))), sgd(0.001))

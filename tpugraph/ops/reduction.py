@@ -119,5 +119,19 @@ op("InTopKV2", dims="n*, n, - -> n", differentiable=False)
 op("LowerBound UpperBound", dims="n*, nm -> nm")
 op("Cumsum", role="running_sum", linear="0", axis=1, constants=(1,))
 op("Cumprod CumulativeLogsumexp", axis=1, constants=(1,))
-op("Bincount DenseBincount", linear="2", constants=(1,), bins=Bins(0))
+
+
+def _counted(call: Call) -> str | None:
+    """What is counted in each row stays apart, and is added up; a vector is counted as a whole. Weights without elements are none."""
+    if call.ranks[0] != 2:
+        return None
+    return "nm, -, nm -> nK" if call.ranks[2] == 2 else "nm, -, - -> nK"
+
+
+def _weighed(call: Call) -> str | None:
+    return None if call.ranks[0] == 2 and call.ranks[2] != 2 else "2"
+
+
+op("Bincount", linear="2", constants=(1,), bins=Bins(0))
+op("DenseBincount", dims=_counted, linear=_weighed, constants=(1,), bins=Bins(0))
 op("HistogramFixedWidth", bins=Bins(0), instead="tf.math.bincount of the bucket numbers with minlength and maxlength")

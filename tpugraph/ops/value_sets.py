@@ -111,6 +111,10 @@ ONE_HOTS = with_role("one_hot")
 SHAPED_ANEW = having(lambda record: record.family == "shape" and record.alias == "memory")
 """Ops whose output holds the same elements in the same order, in another shape."""
 
+_HELD_OR_CALLED = {"container", "control_flow", "host", "input", "tpu", "variable"}
+SHAPED_OTHERWISE = having(lambda record: record.host_only or record.family in _HELD_OR_CALLED)
+"""Ops whose outputs TensorFlow's shape function, asked about the op alone, does not tell: they call functions, or hold values."""
+
 EXPANSIONS = with_role("expand")
 """Ops that put a dimension of one element where operand 1 says."""
 

@@ -202,14 +202,16 @@ def _refuse_regrouped(placing: Placing) -> None:
 def _refuse_beside_left_open(placing: Placing, count: int) -> None:
     """Refuse a reshape of rows to a dimension that is left open and to a number that may be all of the rows, or half of them."""
     d, forward = placing.d, leading_to_loss(placing.d)
-    for node in placing.verdicts if d.rows > 2 else ():
+    for node in placing.verdicts if d.rows > 1 else ():
         shape = source_of(node.inputs[1]).node if node in forward and node.op in ops.RESHAPES else None
         wanted = fixed(node.inputs[1]) if shape is not None else None
-        if shape is None or not wanted or wanted.count(-1) != 1 or len(wanted) != 2 or not d.axes(node.inputs[0]):
+        if shape is None or not wanted or len(wanted) < 2 or -1 not in wanted[:2] or not d.axes(node.inputs[0]):
             continue
-        number, left = max(wanted), d.sizes.at((d.dims(node.out()) or (0, 0))[wanted.index(-1)])
-        half = 2 * number == d.rows and not d.constants.opened and not _keeps_rows_apart(placing, node, wanted)
-        if d.constants.choice(shape.name) is not None or not (half or (number == d.rows and left == 1)):
+        place, made = wanted.index(-1), d.dims(node.out()) or ()
+        number, left = wanted[1 - place], d.sizes.at(made[place]) if made else 0
+        half = 2 * number == d.rows > 2 and not d.constants.opened and not _keeps_rows_apart(placing, node, wanted)
+        grouped = number == d.rows and left == 1 and (d.rows > 2 or place == 0) and _keeps_the_rest(placing, node, wanted)
+        if d.constants.choice(shape.name) is not None or not (half or grouped):
             continue
         raise refusal_of(
             placing, node, shape.name, ("follows the rows", "does not"),
@@ -225,7 +227,13 @@ def _keeps_rows_apart(placing: Placing, node: Node, wanted: list[int]) -> bool:
     dims = d.dims(node.inputs[0]) or ()
     if wanted[0] != -1 or not isinstance(rows, Shard):
         return False
-    return math.prod(d.sizes.at(size) for size in dims[rows.axis + 1 :]) * rows.inner % wanted[1] == 0
+    return math.prod(d.sizes.at(size) for size in dims[rows.axis + 1 :]) * rows.inner % math.prod(wanted[1:]) == 0
+
+
+def _keeps_the_rest(placing: Placing, node: Node, wanted: list[int]) -> bool:
+    """Whether a reshape changes the first dimension alone, of rows: it makes groups of them."""
+    before = [placing.d.sizes.at(size) for size in placing.d.dims(node.inputs[0]) or ()]
+    return before[1:] == wanted[2:] and before[:1] == [placing.d.rows]
 
 
 def literal_reshapes(placing: Placing) -> list[str]:

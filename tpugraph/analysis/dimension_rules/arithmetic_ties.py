@@ -40,7 +40,7 @@ def elementwise(d: Dimensions, node: Node) -> None:
 
 
 def _probed(d: Dimensions, node: Node) -> None:
-    """What TensorFlow's own shape function says of an op type that has no record."""
+    """What TensorFlow's own shape function says of an op type of which neither a signature nor a rule says anything."""
     read = [(d.dims(t), _told(d.elements(t))) for t in node.inputs]
     found = probed(d.graph, node, read, d.sizes.at)
     for one, other in found.alike:
@@ -84,7 +84,7 @@ def by_signature(d: Dimensions, node: Node) -> None:
     """The letters of the signature are one size each."""
     signature = d.signature(node)
     if signature is None:
-        if not ops.is_recorded(node.op):
+        if node.op not in ops.SHAPED_OTHERWISE:
             _probed(d, node)
         for port in range(len(node.outputs or ())):
             d.fresh(node.out(port))

@@ -11,6 +11,7 @@ from tpugraph.analysis.dimension_facts import Dims, Doubt, Elements
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node
+from tpugraph.ir.walks import source_of
 
 
 @rule("Reshape")
@@ -22,6 +23,8 @@ def _reshape(d: Dimensions, node: Node) -> None:
         return
     if wanted is not None and len(wanted) == len(made):
         made = tuple(asked if _may_follow(asked, d) else size for asked, size in zip(wanted, made, strict=True))
+    if d.rows > 1 and d.constants.choice(source_of(target).node.name) is not None:
+        made = _left_open(d, made, wanted)
     d._dims[out] = made
     computed = d.rows > 1 and len(made) > 1 and _waits(d, dims, wanted)
     if wanted is not None and len(wanted) == len(made):
@@ -46,6 +49,13 @@ def _reshape(d: Dimensions, node: Node) -> None:
             regroup()
     d.set_level(out, d.level(source))
     d.set_elements(out, d.elements(source))
+
+
+def _left_open(d: Dimensions, made: Dims, wanted: Elements | None) -> Dims:
+    """The dimensions of a reshape of which a flag says what it holds: a 1 that is left open may be a half of two rows then."""
+    numbers = [None if one is None else d.sizes.at(one) for one in wanted or ()]
+    opened = [one == -1 and size == 1 for one, size in zip(numbers, made, strict=False)]
+    return tuple(Unknown(1) if is_open else size for is_open, size in zip(opened, made, strict=True)) if any(opened) else made
 
 
 def _waits(d: Dimensions, dims: Dims | None, wanted: Elements | None) -> bool:

@@ -56,6 +56,7 @@ from tpugraph.analysis.evidence.reshapes import (
     taken_to_end,
     taken_whole,
     unpadded,
+    views_taken_apart,
 )
 from tpugraph.analysis.evidence.single_rows import (
     beside_extremes,
@@ -99,7 +100,7 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
               taken_apart_again,
               shapes_taken_apart, literal_factors, whole_shapes, literal_factors, whole_shapes, computed_shapes, whole_shapes,
               kept_apart, spread_rows,
-              tiled_rows, by_number, loop_limits, counted_down, taken_to_end, beside_left_open,
+              tiled_rows, by_number, loop_limits, counted_down, taken_to_end, views_taken_apart, beside_left_open,
               numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
               placed_rows, tables_by_place, picked_by_number, crossed, left_open, met_by_rows, summed_beside, numbered_rows,
               tiled_rows, by_number, *by_sums, flattened_before_tiles)  # fmt: skip

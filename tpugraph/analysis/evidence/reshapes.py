@@ -230,6 +230,25 @@ def _even_parts(d: Dimensions, among: Container[Size] | None = None) -> None:
                     d.sizes.tie(part, share)
 
 
+def views_taken_apart(d: Dimensions) -> None:
+    """Batches that were put one behind the other are taken apart to a number of the model, each with the rows that are left open.
+
+    Rows that were laid out with another dimension are taken apart as they were put together, which is known before.
+    """
+    for node in d.order if d.rows > 1 else ():
+        wanted = fixed(node.inputs[1]) if node.op in ops.RESHAPES else None
+        before, made = (d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()) if wanted is not None else ((), ())
+        if not before or wanted is None or len(made) < 2 or len(wanted) != len(made) or -1 not in wanted[:2]:
+            continue
+        left, number = made[wanted.index(-1)], unsettled(made[1 - wanted.index(-1)])
+        whole = known(before[0])
+        if number is None or whole is None or whole == ROWS or not _is_of_rows(whole):
+            continue
+        parted = d.sizes.at(left) * number.value == d.sizes.at(whole)
+        if parted and number.value > 1 and d.sizes.at(left) % d.rows == 0 == number.value % d.rows:
+            d.sizes.tie(number, number.value)
+
+
 def beside_left_open(d: Dimensions) -> None:
     """A number that is written beside the dimension that a reshape of rows leaves open is one of the model.
 

@@ -60,6 +60,8 @@ def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool =
         alike.setdefault(_roots(elements), []).append(tensor.node)
     for tensor, elements in vectors:
         of_that_size = [shape for shape in shapes.get(_values(d, elements), []) if _holds(d, tensor, shape[1])]
+        if of_that_size and opened.measures(elements):  # a gradient that is as large by chance says nothing of it
+            of_that_size = [(source, dims) for source, dims in of_that_size if source in leading_to_loss(d)]
         found = [dims for _, dims in of_that_size]
         if sure or (None in found and len(elements) > 1):  # one size is that of many vectors
             found = _not_made_of(d, alike.get(_roots(elements), [tensor.node]), of_that_size)
@@ -149,6 +151,14 @@ class _OpenShapes:
                     if one is not None:
                         found.setdefault((len(dims), place, one), []).append((node, dims))
         return found
+
+    def measures(self, elements: Elements) -> bool:
+        """Whether a size of a vector of which nothing is known is one of the forward step: another constant says what that is."""
+        return any(one in self._sizes for one in map(unsettled, elements))
+
+    @cached_property
+    def _sizes(self) -> set[Unknown | None]:
+        return {one for _, _, one in self._by_size}
 
     def has(self, tensor: Tensor, elements: Elements) -> bool:
         """Whether a vector is found to be the shape of what is not made of it, which has as many rows as another constant says."""
