@@ -82,10 +82,12 @@ class Container:
         length: the number of elements, or None.
         elements: the numbers that each element holds, where all hold the same sizes.
         pushes: how many ops put elements in.
+        fixed: whether it has as many elements as it is made for; an array that grows has those that are put into it.
     """
 
     def __init__(self) -> None:
         self.elements: Elements | None = None
         self.pushes = 0
+        self.fixed = True
         self.dims: Dims | None = None
         self.length: Size | None = None

@@ -71,7 +71,7 @@ for _name in ("Max", "Min", "Prod"):
         dims=_segments,
         reduce_op=_name.lower(),
         constants=(2,),
-        sizes=(2,),
+        rows_operand=2,
     )
 op("SegmentSum SegmentMean", role="segments", dims=_rows("*+, * -> *+"), linear="0", instead=_UNSORTED)
 op("SegmentProd SegmentMin SegmentMax", role="segments", dims=_rows("*+, * -> *+"), instead=_UNSORTED)

@@ -210,7 +210,9 @@ def _refuse_beside_left_open(placing: Placing, count: int) -> None:
         place, made = wanted.index(-1), d.dims(node.out()) or ()
         number, left = wanted[1 - place], d.sizes.at(made[place]) if made else 0
         half = 2 * number == d.rows > 2 and not d.constants.opened and not _keeps_rows_apart(placing, node, wanted)
-        grouped = number == d.rows and left == 1 and (d.rows > 2 or place == 0) and _keeps_the_rest(placing, node, wanted)
+        grouped = (
+            number == d.rows and left == 1 and (d.rows > 2 or place == 0) and _keeps_the_rest(placing, node, wanted)
+        )
         if d.constants.choice(shape.name) is not None or not (half or grouped):
             continue
         raise refusal_of(

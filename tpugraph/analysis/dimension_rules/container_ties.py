@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_facts import Container, Dims
 from tpugraph.analysis.dimension_rules.handed_on_ties import hand_on
 from tpugraph.analysis.dimension_rules.size_arithmetic import product
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size
+from tpugraph.analysis.trip_counts import steps_of
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import source_of
+from tpugraph.ir.while_loops import carried
 
 # --------------------------------------------------------------------------- containers
 
@@ -19,7 +25,8 @@ def _array(d: Dimensions, node: Node) -> None:
     d.handles[handle] = handle
     held = d.containers[handle] = Container()
     size = d.elements(node.inputs[0])
-    held.length = size[0] if size else None
+    held.fixed = not node.attr("dynamic_size", False)
+    held.length = size[0] if size and held.fixed else None
     d.fresh(handle)
     d.set(node.out(1), ())
 
@@ -42,6 +49,37 @@ def _stack(d: Dimensions, node: Node) -> None:
 def _container(d: Dimensions, node: Node) -> Container | None:
     root = d.handles.get(node.inputs[0])
     return None if root is None else d.containers[root]
+
+
+def _length_of(d: Dimensions, handle: Tensor) -> Size | None:
+    """How many elements a container has; of an array that grows, those that a loop puts into it which counts from zero."""
+    root = d.handles.get(handle)
+    held = None if root is None else d.containers[root]
+    if held is None or held.length is not None or held.fixed:
+        return None if held is None else held.length
+    limits: dict[Size | None, None] = {}
+    puts = [use.node for tensor, of in d.handles.items() if of == root for use in tensor.node.uses(tensor.port)]
+    for node in puts:
+        index = (
+            ops.CONTENTS[node.op].index if node.op in ops.CONTENTS and ops.CONTENTS[node.op].puts is not None else None
+        )
+        if index is not None:
+            limits[_limit(d, source_of(node.inputs[index], ops.IDENTITIES | ops.SWITCH).node)] = None
+    held.length = next(iter(limits)) if len(limits) == 1 else None
+    return held.length
+
+
+def _limit(d: Dimensions, counter: Node) -> Size | None:
+    """How far a loop counts from zero, one by one."""
+    loop = carried(counter)
+    if loop is None or fixed(loop.initial) != [0] or steps_of(counter.out()) != 1:
+        return None
+    tests = [use.node for use in counter.uses(0) if use.node.op in _LESS and use.index == 0]
+    limit = d.elements(tests[0].inputs[1]) if len(tests) == 1 else None
+    return limit[0] if limit else None
+
+
+_LESS = ops.computing(np.less)
 
 
 def _holds(d: Dimensions, held: Container | None, dims: Dims | None) -> None:
@@ -110,12 +148,12 @@ def _array_gather(d: Dimensions, node: Node) -> None:
 
 @rule("TensorArrayConcatV3")
 def _array_concat(d: Dimensions, node: Node) -> None:
-    held, out = _container(d, node), node.out()
+    held, out, length = _container(d, node), node.out(), _length_of(d, node.inputs[0])
     d.fresh(node.out(1))
-    if held is None or not held.dims or held.length is None:
+    if held is None or not held.dims or length is None:
         d.fresh(out)
         return
-    d.set(out, (product(d, [held.length, held.dims[0]]), *held.dims[1:]))
+    d.set(out, (product(d, [length, held.dims[0]]), *held.dims[1:]))
 
 
 @rule("TensorArraySplitV3")
@@ -131,10 +169,10 @@ def _array_split(d: Dimensions, node: Node) -> None:
 
 @rule("TensorArraySizeV3 TensorListLength")
 def _length(d: Dimensions, node: Node) -> None:
-    held = _container(d, node)
+    length = _length_of(d, node.inputs[0])
     d.set(node.out(), ())
-    if held is not None and held.length is not None:
-        d.set_elements(node.out(), [held.length])
+    if length is not None:
+        d.set_elements(node.out(), [length])
 
 
 # --------------------------------------------------------------------------- lists

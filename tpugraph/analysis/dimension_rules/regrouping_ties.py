@@ -55,7 +55,11 @@ def _left_open(d: Dimensions, made: Dims, wanted: Elements | None) -> Dims:
     """The dimensions of a reshape of which a flag says what it holds: a 1 that is left open may be a half of two rows then."""
     numbers = [None if one is None else d.sizes.at(one) for one in wanted or ()]
     opened = [one == -1 and size == 1 for one, size in zip(numbers, made, strict=False)]
-    return tuple(Unknown(1) if is_open else size for is_open, size in zip(opened, made, strict=True)) if any(opened) else made
+    return (
+        tuple(Unknown(1) if is_open else size for is_open, size in zip(opened, made, strict=True))
+        if any(opened)
+        else made
+    )
 
 
 def _waits(d: Dimensions, dims: Dims | None, wanted: Elements | None) -> bool:
