@@ -42,7 +42,12 @@ def _broadcast_one(sizes: Relations, parts: list[Size]) -> Size:
         whole = [p for p in parts if sizes.at(p) != 1 or follows_batch(p)]
         for part in whole[1:]:
             sizes.tie(whole[0], part)
-        return whole[0]
+        rows = next((part for part in whole if follows_batch(part)), None)
+        if rows is None:
+            return whole[0]
+        for part in whole:
+            sizes.meet_rows(part, rows)
+        return rows
     for part in parts if open_ is not None else ():
         if sizes.at(part) > 0:
             sizes.tie(open_, part)  # type: ignore[arg-type]  # it may be a batch of one row

@@ -93,6 +93,15 @@ class Relations:
             self.settled += 1
         return None
 
+    def meet_rows(self, size: Size, rows: Size) -> None:
+        """A size that depends on data is as large as the rows that it meets, of which there are several."""
+        one = size.root() if isinstance(size, Unknown) else None
+        found = known(rows)
+        if one is not None and one.found is None and one.value < 0 and isinstance(found, Poly):
+            one.found = found
+            self.ties.append((size, rows, self.place))
+            self.settled += 1
+
     def may_be_one(self, a: Size, b: Size) -> bool:
         """Whether two sizes of one value may be one: what is computed, as half of the rows is, is what that makes of it."""
         if self.at(a) != self.at(b):

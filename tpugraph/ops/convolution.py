@@ -27,6 +27,7 @@ def _convolution(name: str, image: str, kernel: str, made: str, version: str = "
         dims=images(f"{image}, -, {made} -> {kernel}"),
         linear="0,2",
         constants=(1,),
+        shaped_by=1,
         backward=True,
     )
 
@@ -71,7 +72,7 @@ op("AvgPool3DGrad", dims=_pool("-, n***c -> n***c"), linear="1", constants=(0,),
 
 def _argmax(dims: str) -> Callable[[Call], str]:
     """The numbers of the largest elements count channels too, and rows if the op is told to."""
-    return lambda call: dims.replace("n", "*") if call.attr("include_batch_in_index", False) else dims
+    return lambda call: dims.replace("n", "N") if call.attr("include_batch_in_index", False) else dims
 
 
 op("MaxPoolWithArgmax", dims=_argmax("n*** -> n***, n***"))

@@ -207,12 +207,8 @@ def _refuse_beside_left_open(placing: Placing, count: int) -> None:
         wanted = fixed(node.inputs[1]) if shape is not None else None
         if shape is None or not wanted or len(wanted) < 2 or -1 not in wanted[:2] or not d.axes(node.inputs[0]):
             continue
-        place, made = wanted.index(-1), d.dims(node.out()) or ()
-        number, left = wanted[1 - place], d.sizes.at(made[place]) if made else 0
-        half = 2 * number == d.rows > 2 and not d.constants.opened and not _keeps_rows_apart(placing, node, wanted)
-        grouped = (
-            number == d.rows and left == 1 and (d.rows > 2 or place == 0) and _keeps_the_rest(placing, node, wanted)
-        )
+        number = wanted[1 - wanted.index(-1)]
+        half, grouped = _is_half(placing, node, wanted), _groups_all(placing, node, wanted)
         if d.constants.choice(shape.name) is not None or not (half or grouped):
             continue
         raise refusal_of(
@@ -229,13 +225,23 @@ def _keeps_rows_apart(placing: Placing, node: Node, wanted: list[int]) -> bool:
     dims = d.dims(node.inputs[0]) or ()
     if wanted[0] != -1 or not isinstance(rows, Shard):
         return False
-    return math.prod(d.sizes.at(size) for size in dims[rows.axis + 1 :]) * rows.inner % math.prod(wanted[1:]) == 0
+    return math.prod(d.sizes.at(size) for size in dims[rows.axis + 1 :]) * rows.inner % wanted[1] == 0
 
 
-def _keeps_the_rest(placing: Placing, node: Node, wanted: list[int]) -> bool:
-    """Whether a reshape changes the first dimension alone, of rows: it makes groups of them."""
-    before = [placing.d.sizes.at(size) for size in placing.d.dims(node.inputs[0]) or ()]
-    return before[1:] == wanted[2:] and before[:1] == [placing.d.rows]
+def _is_half(placing: Placing, node: Node, wanted: list[int]) -> bool:
+    """Whether a number beside the dimension that is left open is half of the rows, which the graph knew when it was built."""
+    d = placing.d
+    half = len(wanted) == 2 and 2 * max(wanted) == d.rows > 2
+    return half and not d.constants.opened and not _keeps_rows_apart(placing, node, wanted)
+
+
+def _groups_all(placing: Placing, node: Node, wanted: list[int]) -> bool:
+    """Whether a reshape makes one group of all rows of a core's batch, or as many of one row, and changes nothing else."""
+    d, place = placing.d, wanted.index(-1)
+    before, made = ([d.sizes.at(size) for size in d.dims(t) or ()] for t in (node.inputs[0], node.out()))
+    if before != [d.rows, *wanted[2:]] or not made or made[place] != 1:
+        return False
+    return d.rows > 2 or place == 0  # [2, 1] of two rows is a column of them more often
 
 
 def literal_reshapes(placing: Placing) -> list[str]:

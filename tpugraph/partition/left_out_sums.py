@@ -52,7 +52,8 @@ def _goes_to(d: Dimensions, node: Node) -> Iterator[tuple[int, Dims]]:
             shared = d.dims(counted)
             yield from ((i, shared) for i, t in enumerate(node.inputs) if t.node is not share and shared is not None)
     if node.op in ops.ADD_N or (node.op in ops.BACKPROPAGATION and _elementwise(d, node)):
-        least = min((d.dims(t) or () for t in node.inputs), key=lambda dims: sum(map(follows_batch, dims)))
+        told = [t for t in node.inputs if node.op not in ops.ADD_N or d.level(t) != 0]  # zeros are as large as the rest
+        least = min((d.dims(t) or () for t in told), key=lambda dims: sum(map(follows_batch, dims)), default=())
         yield from ((index, least) for index, t in enumerate(node.inputs) if t.node.op not in ops.CONSTANTS)
 
 

@@ -250,7 +250,7 @@ def _strided_slice_grad(d: Dimensions, node: Node) -> None:
             continue
         if _grad_whole(d, node, place, dims[axis]):
             d.sizes.tie(whole_or_bound(d, node, place, dims[axis]), grad[target])
-        elif follows_batch(grad[target]) and not follows_batch(dims[axis]) and _from_end(node, place):
+        elif follows_batch(grad[target]) and not follows_batch(dims[axis]) and counts_from_end(node, place):
             continue  # the number may be what the rows leave of the whole
         elif d.rows > 1 and isinstance(grad[target], int) and grad[target] == 1 and bounded_by_sizes(d, node, place):
             continue  # the one may be a part of the rows, as half of two
@@ -258,7 +258,7 @@ def _strided_slice_grad(d: Dimensions, node: Node) -> None:
             d.sizes.tie(part_of(d, node, place, dims[axis], d.sizes.at(grad[target])), grad[target])
 
 
-def _from_end(node: Node, place: int) -> bool:
+def counts_from_end(node: Node, place: int) -> bool:
     """Whether a bound of a slice is a number that counts from the end."""
     masks = [int(node.attr(f"{name}_mask", 0)) >> place & 1 for name in ("begin", "end")]
     bounds = [fixed(bound) for bound, mask in zip(node.inputs[1:3], masks, strict=True) if not mask]

@@ -21,6 +21,7 @@ from tpugraph.analysis.evidence.counters import (
     reading_of_place,
     row_numbers,
 )
+from tpugraph.analysis.evidence.cut_gradients import cut_from_end
 from tpugraph.analysis.evidence.divisors import (
     divided,
     divided_before_sums,
@@ -31,6 +32,12 @@ from tpugraph.analysis.evidence.divisors import (
     open_divisors,
 )
 from tpugraph.analysis.evidence.factored_pairs import factored
+from tpugraph.analysis.evidence.left_open import (
+    beside_left_open,
+    left_open_of_several,
+    outermost,
+    views_taken_apart,
+)
 from tpugraph.analysis.evidence.loops_over_rows import counted_down, loop_limits
 from tpugraph.analysis.evidence.pairs_of_rows import columns_of_pairs, crossed, picked_by_number, tables_by_place
 from tpugraph.analysis.evidence.presumed import literal_factors
@@ -45,18 +52,15 @@ from tpugraph.analysis.evidence.reciprocals import (
 )
 from tpugraph.analysis.evidence.reshapes import (
     adjacent,
-    beside_left_open,
     computed_shapes,
     even_parts,
     joined_batches,
     kept_apart,
-    outermost,
     regrouped,
     taken_apart_again,
     taken_to_end,
     taken_whole,
     unpadded,
-    views_taken_apart,
 )
 from tpugraph.analysis.evidence.single_rows import (
     beside_extremes,
@@ -73,6 +77,7 @@ from tpugraph.analysis.evidence.single_rows import (
 )
 from tpugraph.analysis.evidence.summed import unsettled
 from tpugraph.analysis.evidence.tiled_gradients import tiled_rows
+from tpugraph.analysis.evidence.undone_layouts import joined_parts, reshaped_back
 from tpugraph.analysis.evidence.whole_shapes import (
     counted_by_either,
     shapes_taken_apart,
@@ -96,15 +101,24 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     again = (by_number,) if d.ones else ()  # only the reshapes told what a tile in front of a division begins with
     strong = (placed_rows, tables_by_place, picked_by_number, crossed, columns_of_pairs, factored,
               joined_batches, beside_extremes, spread_rows, tiled_rows, parts_of_tables, whole_shapes_of_one_row,
-              flattened, regrouped, adjacent, unpadded, joined_batches, loop_limits,
+              flattened, views_taken_apart, regrouped, adjacent, unpadded, joined_batches, loop_limits,
               taken_apart_again,
+              joined_parts, reshaped_back,
               shapes_taken_apart, literal_factors, whole_shapes, literal_factors, whole_shapes, computed_shapes, whole_shapes,
               kept_apart, spread_rows,
-              tiled_rows, by_number, loop_limits, counted_down, taken_to_end, views_taken_apart, beside_left_open,
+              tiled_rows, by_number, loop_limits, counted_down, taken_to_end, left_open_of_several, beside_left_open,
               numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
               placed_rows, tables_by_place, picked_by_number, crossed, left_open, met_by_rows, summed_beside, numbered_rows,
               tiled_rows, by_number, *by_sums, flattened_before_tiles)  # fmt: skip
-    for kinds in (strong, (taken_whole,), (written,), (reshaped,), (*again, outermost), (counted_by_either,)):
+    for kinds in (
+        strong,
+        (taken_whole,),
+        (written,),
+        (reshaped,),
+        (cut_from_end,),
+        (*again, outermost),
+        (counted_by_either,),
+    ):
         settled = _settled(d, kinds)
         while settled and (d.ones or taken_whole in kinds):
             settled = _settled(d, strong)  # what a weaker kind settled may be what a stronger one waited for

@@ -1,0 +1,59 @@
+"""Evidence of gradients that undo what the step did to the layout of a tensor: they hold the shapes that it had before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpugraph import ops
+from tpugraph.analysis.dimension_facts import Dims, Elements
+from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.summed import leading_to_loss, unsettled
+from tpugraph.analysis.size_relations import values
+from tpugraph.analysis.sizes import known
+
+_Values = tuple[int, ...]
+
+
+def joined_parts(d: Dimensions) -> None:
+    """The gradient of a concatenation takes the parts apart that were joined, in their order: the shapes that it has are theirs."""
+    offsets = [node for node in d.order if node.op in ops.CONCAT_OFFSETS]
+    joined: dict[tuple[_Values, ...], list[list[Dims]]] = {}
+    for node in leading_to_loss(d) if offsets else ():
+        if node.op not in ops.CONCATS or node not in d.nodes:
+            continue
+        parts = [d.dims(node.inputs[i]) for i in ops.record(node.op).data_operands(len(node.inputs))]
+        told = [part for part in parts if part is not None]
+        if len(told) == len(parts):
+            joined.setdefault(tuple(values(part, d.sizes) for part in told), []).append(told)
+    for node in offsets:
+        shapes = [d.elements(tensor) for tensor in node.inputs[1:]]
+        found = joined.get(tuple(_values(d, shape) for shape in shapes), [])
+        for place, shape in enumerate(shapes if found else ()):
+            _tie(d, shape, [parts[place] for parts in found])
+
+
+def reshaped_back(d: Dimensions) -> None:
+    """The gradient of a reshape gives back the shape that was there before; it is told by both of its shapes."""
+    forward = leading_to_loss(d) if d.rows > 1 else {}
+    before: dict[tuple[_Values, _Values], list[Dims]] = {}
+    for node in d.order if forward else ():
+        dims, made = (d.dims(node.inputs[0]), d.dims(node.out())) if node.op in ops.RESHAPES else (None, None)
+        if dims is None or made is None:
+            continue
+        shape = d.elements(node.inputs[1])
+        if node in forward:
+            before.setdefault((values(dims, d.sizes), values(made, d.sizes)), []).append(dims)
+        elif shape and any(unsettled(size) for size in shape):
+            _tie(d, shape, before.get((_values(d, shape), values(dims, d.sizes)), []))
+
+
+def _values(d: Dimensions, elements: Elements | None) -> _Values:
+    return tuple(d.sizes.at(one) for one in elements or () if one is not None)
+
+
+def _tie(d: Dimensions, shape: Elements | None, found: Sequence[Dims]) -> None:
+    """Tie a vector to the shapes that it may be, where they agree."""
+    for size, sizes in zip(shape or (), zip(*found, strict=True), strict=False):
+        one, alike = unsettled(size), {known(other) for other in sizes}
+        if one is not None and len(alike) == 1 and None not in alike:
+            d.sizes.tie(one, sizes[0])
