@@ -47,8 +47,14 @@ def build(root: Path, files: dict[str, str]) -> House:
     return House(root)
 
 
+@functools.cache
+def checkout() -> House:
+    """The house of this checkout; its modules are read once for all tests."""
+    return House(ROOT)
+
+
 def test_every_room_has_its_floor_and_imports_from_below() -> None:
-    assert House(ROOT).faults() == []
+    assert checkout().faults() == []
 
 
 def test_downward_imports_are_fine(tmp_path: Path) -> None:
@@ -128,7 +134,7 @@ def test_no_two_modules_have_one_name(tmp_path: Path) -> None:
 
 
 def test_the_house_stays_small() -> None:
-    house = House(ROOT)
+    house = checkout()
     assert len(house.arrows()) <= 18
     assert max(house.heights().values()) <= len(house.floors) <= 11
 
@@ -141,7 +147,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_module_can_be_the_first_one_imported() -> None:
     """No module needs itself, and each package, which is imported before its modules, can be the first one."""
-    house = House(ROOT)
+    house = checkout()
     needs = {name: {target for target, _ in house.imports(name)} for name in house.paths}
     assert set(graphlib.TopologicalSorter(needs).static_order()) >= set(house.paths)  # raises CycleError with the cycle
     names = [name for name, path in house.paths.items() if path.name == "__init__.py"]
@@ -172,6 +178,6 @@ def named_by_tests() -> set[str]:
 
 @pytest.mark.parametrize("room", ["analysis", "roles", "xla"])
 def test_every_module_has_a_test_that_names_it(room: str) -> None:
-    house, named = House(ROOT), named_by_tests()
+    house, named = checkout(), named_by_tests()
     modules = [name for name in house.modules(room) if house.paths[name].name != "__init__.py"]
     assert [name for name in modules if name not in named] == []
