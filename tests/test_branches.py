@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from sampling import ALL
+from sampling import runs
 
 from models import by_hand
 from programs import PROGRAMS
@@ -277,13 +277,14 @@ def for_cores(name: str, cores: int) -> Any:
     return converted(graph_at(name, 4), STEPS, cores, {})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("engine", "cores"),
-    [(engine, cores) for engine in ENGINES for cores in (1, 2) if ALL or (engine, cores) != ("pjrt", 1)],
+    [(engine, cores) for engine in ENGINES for cores in (1, 2) if runs(cores > 1 or engine == "emulator")],
 )
 @pytest.mark.parametrize("name", NAMED)
 def test_every_engine_trains_as_the_whole_batch(name: str, engine: str, cores: int) -> None:
-    """What the engines share, which are next to each other, is made once; the gate runs one core on pjrt, too."""
+    """What the engines share, which are next to each other, is made once; the gate runs one core on the others, too."""
     run = partial(run_converted, for_cores(name, cores), graph_at(name, 4), STEPS, ENGINES[engine])
     if name == "loop_in_branch" and engine == "pjrt":  # the gradient of a loop in a branch: no functional form
         with pytest.raises(ConversionError, match="a later part of the conditional needs what this node did"):

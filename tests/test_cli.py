@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from sampling import runs
 
 import tpugraph
 from tpugraph import cli
@@ -402,7 +403,11 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(number, 128 + number) for number in (signal.SIGTERM, signal.SIGINT) if runs(number == signal.SIGTERM)],
+)
 def test_a_signal_ends_the_loop_and_saves(number: signal.Signals, code: int, converted: Path, tmp_path: Path) -> None:
     losses = tmp_path / "l.jsonl"
     arguments = ("run", converted, "--steps=10000000", "--model_dir=out", f"--losses={losses}")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from sampling import part
 
 import breaking
 from closeness import assert_close
@@ -48,8 +49,9 @@ def assert_engines_agree(program: Program, variable_name: str, relative: float) 
     assert_close(found[1][1], found[0][1], relative)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
-    "name", ["iris_dnn", "clip_adam", "ref_variables", "while_cond", "lstm_dynamic", "keras_lstm_cfv2"]
+    "name", part(["while_cond", "iris_dnn", "keras_lstm_cfv2", "lstm_dynamic", "clip_adam", "ref_variables"], 2)
 )
 def test_eight_devices_train_as_the_estimator_did_on_the_global_batch(name: str) -> None:
     model = corpus(name) if (CORPUS / name).exists() else family(name)

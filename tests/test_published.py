@@ -10,6 +10,7 @@ from pathlib import Path
 import forked
 import pytest
 from forked import Ran
+from sampling import runs
 
 from tpugraph.compat import runner
 from tpugraph.support.errors import UsageError
@@ -17,6 +18,10 @@ from tpugraph.support.errors import UsageError
 HERE = Path(__file__).parent
 PUBLISHED = HERE / "published"
 USE_TPU = ("true", "false")
+SOME = frozenset({"iris_tpu", "slim_net", "run_classifier"})
+"""The programs of the suite."""
+
+PROGRAMS = [name for name in ("iris_tpu", "mnist_tpu", "premade", "slim_net", "run_classifier") if runs(name in SOME)]
 
 
 def orders(folder: Path) -> dict[tuple[str, str], list[str]]:
@@ -39,16 +44,16 @@ def orders(folder: Path) -> dict[tuple[str, str], list[str]]:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Ran]:
-    """Every program, with and without cores."""
+    """Each program of this run, with and without cores."""
     folder = tmp_path_factory.mktemp("published")
     loaded = ("tensorflow", "tf_slim", "tpugraph.runtime.session", "tpugraph.testing")
     with forked.programs(folder, *loaded, environment={"TF_USE_LEGACY_KERAS": "1"}) as run:
-        return {key: run("-m", "tpugraph.compat", *words) for key, words in orders(folder).items()}
+        return {
+            key: run("-m", "tpugraph.compat", *words) for key, words in orders(folder).items() if key[0] in PROGRAMS
+        }
 
 
-PROGRAMS = ("iris_tpu", "mnist_tpu", "premade", "slim_net", "run_classifier")
-
-
+@pytest.mark.sampled
 @pytest.mark.parametrize("use_tpu", USE_TPU)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_runs_to_its_end(ran: dict[tuple[str, str], Ran], program: str, use_tpu: str) -> None:
@@ -57,6 +62,7 @@ def test_a_program_runs_to_its_end(ran: dict[tuple[str, str], Ran], program: str
     assert one.out
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_cores_change_nothing(ran: dict[tuple[str, str], Ran], program: str) -> None:
     """What a program prints is the same with cores and without: words alike, numbers within 2e-3."""
@@ -67,12 +73,14 @@ def test_the_cores_change_nothing(ran: dict[tuple[str, str], Ran], program: str)
     assert all(one == pytest.approx(other, rel=2e-3, abs=2e-3) for one, other in pairs)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_it_ran_on_cores(ran: dict[tuple[str, str], Ran], program: str) -> None:
     assert re.search(r"global batch \d+ = 8 cores x \d+", ran[program, "true"].err)
     assert " cores x " not in ran[program, "false"].err
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("program", [p for p in PROGRAMS if p != "premade"])
 def test_evaluation_runs_on_cores_too(ran: dict[tuple[str, str], Ran], program: str) -> None:
     err = ran[program, "true"].err

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sampling import SUITE, part, runs
 
 from models import CORPUS, corpus, folders
 from tpugraph import testing
@@ -46,8 +47,16 @@ def test_both_files_of_a_model_become_the_same_graph(name: str, iterations: int)
     assert first == second
 
 
-@pytest.mark.parametrize(("file", "iterations"), LOOPS)
-@pytest.mark.parametrize("name", GLOBAL8)
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("name", "file", "iterations"),
+    [
+        (name, *loop)
+        for place, name in enumerate(GLOBAL8)
+        for at, loop in enumerate(LOOPS)
+        if runs((place + at) % 2 == 0)
+    ],
+)
 def test_eight_cores_train_as_one_on_the_whole_batch(name: str, file: str, iterations: int) -> None:
     model = corpus(name)
     found = testing.run_on_cores(
@@ -60,8 +69,16 @@ def test_eight_cores_train_as_one_on_the_whole_batch(name: str, file: str, itera
     testing.assert_same_training(found, model.recorded("global8"), relative=1e-3, absolute=1e-5)
 
 
-@pytest.mark.parametrize("iterations", [1, 24])
-@pytest.mark.parametrize("name", [name for name in PLAIN if name != "batch_norm"])
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("name", "iterations"),
+    [
+        (name, iterations)
+        for place, name in enumerate(PLAIN)
+        for iterations in (1, 24)
+        if name != "batch_norm" and runs(iterations == (1, 24)[place % 2])
+    ],
+)
 def test_one_core_trains_as_the_plain_graph(name: str, iterations: int) -> None:
     model = corpus(name)
     found = testing.run_on_cores(
@@ -75,7 +92,8 @@ def test_one_core_trains_as_the_plain_graph(name: str, iterations: int) -> None:
     testing.assert_same_training(found, model.recorded("plain"), relative=1e-4, absolute=1e-5)
 
 
-@pytest.mark.parametrize(("file", "iterations"), LOOPS)
+@pytest.mark.sampled
+@pytest.mark.parametrize(("file", "iterations"), part(LOOPS, 2))
 def test_batch_norm_on_eight_cores(file: str, iterations: int) -> None:
     """Losses as recorded at the whole batch: those of the first steps closely, each of which follows from all variables.
 
@@ -154,16 +172,19 @@ def assert_recorded_losses(found: Training, mode: str, steps: int = STEPS) -> No
     np.testing.assert_allclose(found.losses, corpus(CNN).losses(mode)[:steps], rtol=1e-3, atol=1e-5)
 
 
-# A loop a step, and a shorter one behind a whole one: as many steps as it takes. That of 12 trains all 24 below.
+# A loop a step, and a shorter one behind a whole one: as many steps as it takes. That of 12 trains below.
 @pytest.mark.parametrize(("file", "iterations", "steps"), [("model.ckpt-0.meta", 1, 3), ("model.pb", 5, 8)])
 def test_cnn_losses_on_eight_cores(in_corpus: Path, file: str, iterations: int, steps: int) -> None:
     assert_recorded_losses(cnn_on_cores(8, steps, file=file, iterations=iterations), "global8", steps)
 
 
+@pytest.mark.sampled
 def test_cnn_losses_and_variables_on_eight_cores(in_corpus: Path) -> None:
-    trained = cnn_on_cores(8, STEPS, file="model.ckpt-0.meta", iterations=12)
-    assert_recorded_losses(trained, "global8")
-    found = departures(trained, 8, STEPS, losses=1e-3)
+    """The steps of one loop; in the gate those of two."""
+    steps = STEPS // 2 if SUITE else STEPS
+    trained = cnn_on_cores(8, steps, file="model.ckpt-0.meta", iterations=12)
+    assert_recorded_losses(trained, "global8", steps)
+    found = departures(trained, 8, steps, losses=1e-3)
     assert max(found.values()) < 3e-1, found
 
 
