@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,26 @@ def _xla_compiles_quickly() -> Iterator[None]:
     options = jax_client.options
     with mock.patch.object(jax_client, "options", hasty):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _garbage_is_left_lying() -> Iterator[None]:
+    """Python's collector does not walk the objects of traced graphs again and again; what was there before it never walks."""
+    gc.collect()
+    gc.freeze()
+    before = gc.get_threshold()
+    gc.set_threshold(0)
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def _garbage_is_collected_between_tests() -> Iterator[None]:
+    """So that it does not fill the memory: graphs of TensorFlow, whose objects refer to each other, are such garbage."""
+    yield
+    if gc.get_count()[0] > 200_000:  # objects that are new since the last collection
+        gc.collect()
 
 
 @pytest.fixture(scope="module")
