@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[1]
 # Imports each module in a process of its own; all are forked from one that has TensorFlow loaded already, because
 # loading it for every module would take minutes.
 IMPORT_EACH = """
-import importlib, os, sys, traceback
+import gc, importlib, os, sys, traceback
+
+gc.disable()  # a child that walks the objects of TensorFlow copies them
 
 def imports(name):
     child = os.fork()
