@@ -18,8 +18,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 _FORK = """
-import os, signal, sys
+import gc, os, signal, sys
+gc.disable()
 from tpugraph.runtime.cluster.workers import serve
+gc.freeze()  # a child that walks what is loaded copies it
+gc.enable()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in sys.stdin:
     index, *addresses = line.split()
