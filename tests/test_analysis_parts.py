@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from models import by_hand
 from tpugraph import analysis, testing
 from tpugraph.analysis import (
     batch_constants,
@@ -25,12 +26,15 @@ from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_facts import LONGEST, Dims
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence import (
+    cut_gradients,
     loops_over_rows,
     pairs_of_rows,
     readings,
     reciprocals,
     single_rows,
+    taken_apart,
     tiled_gradients,
+    undone_layouts,
 )
 from tpugraph.analysis.evidence.readings import Step
 from tpugraph.analysis.placements import Partial, Shard
@@ -307,6 +311,71 @@ def test_with_one_row_a_slice_of_what_has_no_rows_has_none() -> None:
     single_rows.parts_of_tables(dims)
     dims.sizes.propagate()
     assert [sizes.known(size) for size in dims.dims(graph["part"].out()) or ()] == [1]
+
+
+def made_of(dims: Dimensions, tensor: Tensor) -> list[object]:
+    """What is known of the elements of a tensor."""
+    return [None if size is None else sizes.known(size) for size in dims.elements(tensor) or ()]
+
+
+VIEWS = """
+    x = Placeholder() {dtype: float32, shape: [2,3]} : float32[2,3]
+    axis = Const() {dtype: int32, value: int32[]0} : int32[]
+    list = ConcatV2(x, x, axis) {T: float32, Tidx: int32, N: 2} : float32[4,3]
+    shape = Const() {dtype: int32, value: int32[3][2,-1,3]} : int32[3]
+    views = Reshape(list, shape) {T: float32, Tshape: int32} : float32[2,2,3]
+    """
+
+
+def test_views_in_one_list_are_taken_apart_by_their_number() -> None:
+    graph, dims = found(VIEWS, 2)
+    taken_apart.views_taken_apart(dims)
+    dims.sizes.propagate()
+    assert [sizes.known(size) for size in dims.dims(graph["views"].out()) or ()][:2] == [2, ROWS]
+
+
+SHIFTED = """
+    x = Placeholder() {dtype: float32, shape: [3,3]} : float32[3,3]
+    w = Placeholder() {dtype: float32, shape: [3,3]} : float32[3,3]
+    back = Mul(x, w) {T: float32} : float32[3,3]
+    shape = Const() {dtype: int32, value: int32[2][4,3]} : int32[2]
+    begin = Const() {dtype: int32, value: int32[1][0]} : int32[1]
+    end = Const() {dtype: int32, value: int32[1][-1]} : int32[1]
+    one = Const() {dtype: int32, value: int32[1][1]} : int32[1]
+    whole = StridedSliceGrad(shape, begin, end, one, back) {T: float32, Index: int32, begin_mask: 1} : float32[4,3]
+    """
+
+
+def test_what_a_slice_leaves_rows_of_has_one_more_than_they_are() -> None:
+    graph, dims = found(SHIFTED, 3)
+    assert made_of(dims, graph["shape"].out())[0] is None
+    cut_gradients.cut_from_end(dims)
+    dims.sizes.propagate()
+    assert made_of(dims, graph["shape"].out())[0] == add(ROWS, 1)
+
+
+JOINED = """
+    x = Placeholder() {dtype: float32, shape: [2,3]} : float32[2,3]
+    axis = Const() {dtype: int32, value: int32[]1} : int32[]
+    list = ConcatV2(x, x, axis) {T: float32, Tidx: int32, N: 2} : float32[2,6]
+    wanted = Const() {dtype: int32, value: int32[2][4,3]} : int32[2]
+    flat = Reshape(list, wanted) {T: float32, Tshape: int32} : float32[4,3]
+    loss = L2Loss(flat) {T: float32} : float32[]
+    shape = Const() {dtype: int32, value: int32[2][2,6]} : int32[2]
+    back = Reshape(flat, shape) {T: float32, Tshape: int32} : float32[2,6]
+    first = Const() {dtype: int32, value: int32[2][2,3]} : int32[2]
+    second = Const() {dtype: int32, value: int32[2][2,3]} : int32[2]
+    offsets = ConcatOffset(axis, first, second) {N: 2} : int32[2], int32[2]
+    """
+
+
+def test_gradients_have_the_shapes_of_what_was_joined_and_of_what_was_reshaped() -> None:
+    graph, dims = found(JOINED, 2)
+    graph.roles = by_hand(graph, train="loss")
+    undone_layouts.joined_parts(dims)
+    undone_layouts.reshaped_back(dims)
+    dims.sizes.propagate()
+    assert [made_of(dims, graph[name].out())[0] for name in ("shape", "first", "second")] == [ROWS] * 3
 
 
 TILED = """

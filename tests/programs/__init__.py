@@ -38,6 +38,7 @@ from . import (
     single_rows,
     statistics,
     strings,
+    views,
 )
 from .doubts import constants_in_doubt, followed, judged
 from .harness import Verdict, check, plain, trace, unmoved, unsteady
@@ -94,6 +95,7 @@ _THEMES = (
     single_rows,
     statistics,
     strings,
+    views,
 )
 
 COINCIDENCES = {

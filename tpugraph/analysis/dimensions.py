@@ -139,6 +139,10 @@ class Dimensions:
             self._signatures[node] = signatures.of(node)
         return self._signatures[node]
 
+    def of_type(self, kinds: Collection[str]) -> list[Node]:
+        """The nodes of some op types, in their order."""
+        return [node for node in self.order if node.op in kinds]
+
     def axes(self, tensor: Tensor) -> list[int]:
         """The dimensions that are found to follow the batch."""
         return [axis for axis, size in enumerate(self.dims(tensor) or ()) if follows_batch(size)]

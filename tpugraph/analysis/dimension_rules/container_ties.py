@@ -13,6 +13,7 @@ from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size
 from tpugraph.analysis.trip_counts import steps_of
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.pattern import anything, match, op
 from tpugraph.ir.walks import source_of
 from tpugraph.ir.while_loops import carried
 
@@ -59,12 +60,9 @@ def _length_of(d: Dimensions, handle: Tensor) -> Size | None:
         return None if held is None else held.length
     limits: dict[Size | None, None] = {}
     puts = [use.node for tensor, of in d.handles.items() if of == root for use in tensor.node.uses(tensor.port)]
-    for node in puts:
-        index = (
-            ops.CONTENTS[node.op].index if node.op in ops.CONTENTS and ops.CONTENTS[node.op].puts is not None else None
-        )
-        if index is not None:
-            limits[_limit(d, source_of(node.inputs[index], ops.IDENTITIES | ops.SWITCH).node)] = None
+    for node, put in ((node, ops.CONTENTS.get(node.op)) for node in puts):
+        if put is not None and put.puts is not None and put.index is not None:
+            limits[_limit(d, source_of(node.inputs[put.index], ops.IDENTITIES | ops.SWITCH).node)] = None
     held.length = next(iter(limits)) if len(limits) == 1 else None
     return held.length
 
@@ -74,12 +72,16 @@ def _limit(d: Dimensions, counter: Node) -> Size | None:
     loop = carried(counter)
     if loop is None or fixed(loop.initial) != [0] or steps_of(counter.out()) != 1:
         return None
-    tests = [use.node for use in counter.uses(0) if use.node.op in _LESS and use.index == 0]
-    limit = d.elements(tests[0].inputs[1]) if len(tests) == 1 else None
+    tests = [
+        found
+        for use in counter.uses(0)
+        if (found := match(_BELOW, use.node.out())) and found["counter"].node is counter
+    ]
+    limit = d.elements(tests[0]["limit"]) if len(tests) == 1 else None
     return limit[0] if limit else None
 
 
-_LESS = ops.computing(np.less)
+_BELOW = op(ops.computing(np.less), anything("counter"), anything("limit"))
 
 
 def _holds(d: Dimensions, held: Container | None, dims: Dims | None) -> None:

@@ -32,12 +32,6 @@ from tpugraph.analysis.evidence.divisors import (
     open_divisors,
 )
 from tpugraph.analysis.evidence.factored_pairs import factored
-from tpugraph.analysis.evidence.left_open import (
-    beside_left_open,
-    left_open_of_several,
-    outermost,
-    views_taken_apart,
-)
 from tpugraph.analysis.evidence.loops_over_rows import counted_down, loop_limits
 from tpugraph.analysis.evidence.pairs_of_rows import columns_of_pairs, crossed, picked_by_number, tables_by_place
 from tpugraph.analysis.evidence.presumed import literal_factors
@@ -76,6 +70,12 @@ from tpugraph.analysis.evidence.single_rows import (
     written,
 )
 from tpugraph.analysis.evidence.summed import unsettled
+from tpugraph.analysis.evidence.taken_apart import (
+    beside_left_open,
+    left_open_of_several,
+    outermost,
+    views_taken_apart,
+)
 from tpugraph.analysis.evidence.tiled_gradients import tiled_rows
 from tpugraph.analysis.evidence.undone_layouts import joined_parts, reshaped_back
 from tpugraph.analysis.evidence.whole_shapes import (

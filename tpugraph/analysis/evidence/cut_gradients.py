@@ -11,8 +11,8 @@ from tpugraph.analysis.sizes import follows_batch
 
 def cut_from_end(d: Dimensions) -> None:
     """What a slice left rows of that ends so many before the last has so many more than these."""
-    for node in d.order:
-        dims, grad = (d.dims(node.out()), d.dims(node.inputs[4])) if node.op in ops.SLICE_GRADIENTS else (None, None)
+    for node in d.of_type(ops.SLICE_GRADIENTS):
+        dims, grad = d.dims(node.out()), d.dims(node.inputs[4])
         for axis, target, place in places(node, len(dims)) if dims and grad else ():
             if axis is None or target is None or dims is None or grad is None or target >= len(grad):
                 continue

@@ -16,10 +16,10 @@ _Values = tuple[int, ...]
 
 def joined_parts(d: Dimensions) -> None:
     """The gradient of a concatenation takes the parts apart that were joined, in their order: the shapes that it has are theirs."""
-    offsets = [node for node in d.order if node.op in ops.CONCAT_OFFSETS]
+    offsets, forward = d.of_type(ops.CONCAT_OFFSETS), leading_to_loss(d)
     joined: dict[tuple[_Values, ...], list[list[Dims]]] = {}
-    for node in leading_to_loss(d) if offsets else ():
-        if node.op not in ops.CONCATS or node not in d.nodes:
+    for node in d.of_type(ops.CONCATS) if offsets else ():
+        if node not in forward:
             continue
         parts = [d.dims(node.inputs[i]) for i in ops.record(node.op).data_operands(len(node.inputs))]
         told = [part for part in parts if part is not None]
@@ -36,8 +36,8 @@ def reshaped_back(d: Dimensions) -> None:
     """The gradient of a reshape gives back the shape that was there before; it is told by both of its shapes."""
     forward = leading_to_loss(d) if d.rows > 1 else {}
     before: dict[tuple[_Values, _Values], list[Dims]] = {}
-    for node in d.order if forward else ():
-        dims, made = (d.dims(node.inputs[0]), d.dims(node.out())) if node.op in ops.RESHAPES else (None, None)
+    for node in d.of_type(ops.RESHAPES) if forward else ():
+        dims, made = d.dims(node.inputs[0]), d.dims(node.out())
         if dims is None or made is None:
             continue
         shape = d.elements(node.inputs[1])

@@ -16,7 +16,7 @@ def views_taken_apart(d: Dimensions) -> None:
 
     Rows that were laid out with another dimension are taken apart as they were put together.
     """
-    _taken_apart(d, {root(made[0]) for sides in d.regrouped for made in sides if len(made) == 1})
+    _taken_apart(d, {root(made[0]) for parts, made in d.regrouped if len(made) == 1 < len(parts)})
 
 
 def left_open_of_several(d: Dimensions) -> None:
@@ -25,9 +25,8 @@ def left_open_of_several(d: Dimensions) -> None:
 
 
 def _taken_apart(d: Dimensions, put_together: Container[Size]) -> None:
-    for node in d.order if d.rows > 1 else ():
-        wanted = fixed(node.inputs[1]) if node.op in ops.RESHAPES else None
-        before, made = (d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()) if wanted is not None else ((), ())
+    for node in d.of_type(ops.RESHAPES) if d.rows > 1 else ():
+        wanted, before, made = fixed(node.inputs[1]), d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()
         if not before or wanted is None or len(made) < 2 or len(wanted) != len(made) or -1 not in wanted[:2]:
             continue
         left, number = made[wanted.index(-1)], unsettled(made[1 - wanted.index(-1)])
@@ -50,9 +49,8 @@ def beside_left_open(d: Dimensions) -> None:
 
     None is a multiple of the rows, and of a batch whose rows the graph knew when it was built none is the half of them.
     """
-    for node in d.order if d.rows > 1 else ():
-        wanted = fixed(node.inputs[1]) if node.op in ops.RESHAPES else None
-        made = None if wanted is None else d.dims(node.out())
+    for node in d.of_type(ops.RESHAPES) if d.rows > 1 else ():
+        wanted, made = fixed(node.inputs[1]), d.dims(node.out())
         if wanted is None or made is None or wanted.count(-1) != 1 or len(wanted) != len(made):
             continue
         whole = [known(size) for size in d.dims(node.inputs[0]) or ()]
