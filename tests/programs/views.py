@@ -118,6 +118,24 @@ def segments_for_rows(rows: int, of: str, **options: Any) -> Any:
 
 
 @program(variants=closed_and_open(2, 3))
+def largest_of_marked_nodes(rows: int, **options: Any) -> Any:
+    """Of the nodes of each graph those that a mask leaves, whose owners are found with them."""
+    x, sizes = batch(rows, floats(4, 3), 1 + whole(4, seed=2), **options)
+    marked = tf.sequence_mask(sizes, 4)
+    owner = tf.cast(tf.where(marked)[:, 0], tf.int32)
+    nodes = tf.boolean_mask(x * variable("scale", 3), marked)
+    return minimise(mean(tf.square(tf.math.unsorted_segment_max(nodes, owner, tf.shape(x)[0]) - 0.1)))
+
+
+@program(variants=closed_and_open(2, 3))
+def columns_of_a_mask(rows: int, **options: Any) -> Any:
+    """A mask that the graph holds says how many columns there are."""
+    x, _ = batch(rows, floats(5, 3), floats(seed=1), **options)
+    chosen = tf.boolean_mask(x, tf.constant([True, False, True, True, False]), axis=1)
+    return minimise(mean(tf.square(total(tf.reshape(chosen, [-1, 9]) * variable("scale", 9), 1) - 0.1)))
+
+
+@program(variants=closed_and_open(2, 3))
 def bins_for_rows(rows: int, **options: Any) -> Any:
     """How often each row is named weighs it."""
     x, by = batch(rows, floats(4), whole(2, seed=1), **options)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from tpugraph.analysis.constant_values import fixed
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis.constant_values import constant_at, fixed
 from tpugraph.analysis.dimension_rules.arithmetic_ties import by_signature
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Unknown
 from tpugraph.ir import Node
+from tpugraph.ir.walks import source_of
 
 
 @rule("SparseToDense")
@@ -68,3 +72,13 @@ def _set_size(d: Dimensions, node: Node) -> None:
     shape = d.elements(node.inputs[2])
     known = shape is not None and None not in shape[:-1]
     d.set(node.out(), shape[:-1] if known else None)  # type: ignore[index,arg-type]
+
+
+@rule("Where")
+def _where(d: Dimensions, node: Node) -> None:
+    """There is a place for each element that is not zero: a mask that the graph holds, of zeros and others, says how many."""
+    mask, dims = constant_at(source_of(node.inputs[0], ops.IDENTITIES | ops.RESHAPES)), d.dims(node.inputs[0])
+    if mask is None or dims is None or d.axes(node.inputs[0]) or not 0 < np.count_nonzero(mask) < mask.size:
+        by_signature(d, node)
+        return
+    d.set(node.out(), (int(np.count_nonzero(mask)), len(dims)))

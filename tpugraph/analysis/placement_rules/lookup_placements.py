@@ -216,6 +216,16 @@ def _unsorted_segment_sum(p: Placing, node: Node, inputs: list[Placement]) -> Ve
     return p.everywhere(node, inputs, "adds values up at numbers of rows")
 
 
+@rule("UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd")
+def _unsorted_segment_extreme(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Of entries of a core's own rows the extreme in each; of others that in the whole batch."""
+    whole = p.dims(node.out())
+    own, ids = shard_of(whole, 0) if whole else None, inputs[1]
+    if own is None or not isinstance(ids, Entries) or ids.role != "local" or not places_of(p, node.inputs[1], own):
+        return by_signature(p, node, inputs)
+    return Verdict([own], {} if isinstance(inputs[0], Entries) else {0: ids}, why="the extreme in this core's own rows")
+
+
 @rule("DynamicPartition")
 def _dynamic_partition(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     data, which = inputs
