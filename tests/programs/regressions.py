@@ -81,6 +81,7 @@ composed rows=3 open=0 sizes=55 dense.12 loop.61 by_target.21-2 pad.1-2 by_targe
 composed rows=2 open=0 sizes=33 by_target.72 sort.13
 composed rows=4 open=0 sizes=44 map_rows.86-2 fold.64 map_rows.16 centre.93-2 einsum.83
 composed rows=4 open=0 sizes=44 map_rows.48-2 cut.20 pick.72 pairs.13 dense.29
+composed rows=4 open=0 sizes=33 by_target.34 pairs.76 scan.69
 composed rows=4 open=1 sizes=55 pairs.32 unstack.28 einsum.5 map_rows.3
 composed rows=4 open=0 sizes=33 by_target.90 pick.6 map_rows.15
 composed rows=3 open=1 sizes=34 dense.46 sort.69

@@ -51,6 +51,8 @@ def divided(d: Dimensions, *, safely: bool = False) -> None:
     tiled: dict[Unknown, dict[Node, Size]] = {}
     single: dict[Unknown, list[Node]] = {}
     for node, divisor in _divisions(d):
+        if _waits(d, node.inputs[0]):
+            continue
         spread_to = _tiled(d, node.inputs[0])
         if spread_to is not None and follows_batch(spread_to) and d.sizes.at(spread_to) == divisor.value:
             tiled.setdefault(divisor, {})[node] = spread_to
@@ -186,6 +188,13 @@ def _divisions(d: Dimensions) -> Iterator[tuple[Node, Unknown]]:
 def _tiled(d: Dimensions, numerator: Tensor) -> Size | None:
     """How many elements one was spread to directly in front of a division."""
     return spread_value(d, source_of(numerator).node)
+
+
+def _waits(d: Dimensions, numerator: Tensor) -> bool:
+    """Whether one is spread directly in front of a division along what may be rows, of which nothing is known yet."""
+    tile = source_of(numerator).node if d.rows > 1 else None
+    opened = map(unsettled, d.dims(tile.out()) or ()) if tile is not None and tile.op in ops.SPREADS else ()
+    return any(one is not None and one.value > 1 and one.value % d.rows == 0 for one in opened)
 
 
 def _keeps_rows(d: Dimensions, numerator: Tensor) -> bool:
