@@ -47,6 +47,31 @@ def groups_of_as_many_as_rows(rows: int, **options: Any) -> Any:
     return minimise(mean(tf.square(mean(grouped, 1) * variable("scale", 5) - 0.1)))
 
 
+@program(variants=closed_and_open(2, 3, doubtful=("2", "2_open")))
+def views_interleaved(rows: int, **options: Any) -> Any:
+    """Rows of both views take turns for a layer, and are put back; of two rows the number of views may be that of the rows."""
+    turned = tf.transpose(tf.reshape(views(rows, 2, **options), [-1, 2, 5]), [1, 0, 2])
+    h = dense(tf.reshape(turned, [-1, 5]), 5, 3, "h")
+    back = tf.reshape(tf.transpose(tf.reshape(h, [2, -1, 3]), [1, 0, 2]), [-1, 3])
+    return minimise(mean(tf.square(back)))
+
+
+@program(variants={"": {}, "three": {"rows": 3}}, rows=2, doubtful=True)
+def views_beside_the_rows(rows: int) -> Any:
+    """The rows are written where the views are taken apart, and the views are left open."""
+    return minimise(mean(tf.square(tf.reduce_max(tf.reshape(views(rows, 2), [-1, rows, 5]), 0))))
+
+
+@program(variants=closed_and_open(2, 3))
+def rows_beside_the_best(rows: int, **options: Any) -> Any:
+    """One row, of which data say which it is, is broadcast to all of them: it is one however many rows there are."""
+    x, y = batch(rows, floats(5), floats(seed=1), **options)
+    best = tf.argmax(y, output_type=tf.int32)
+    one = 1 + tf.cast(0.0 * total(y), tf.int32)
+    h = dense(x, 5, 5, "h")
+    return minimise(mean(tf.square(h - x[best : best + 1] - 0.1)) + mean(tf.square(h - x[:one])))
+
+
 @program(variants={"": {}, "three": {"rows": 3}}, rows=2, doubtful=True)
 def rows_beside_the_next(rows: int) -> Any:
     """The gradient of what is put together takes the shapes of the parts, of one row and of all but one."""
@@ -135,10 +160,10 @@ def columns_of_a_mask(rows: int, **options: Any) -> Any:
     return minimise(mean(tf.square(total(tf.reshape(chosen, [-1, 9]) * variable("scale", 9), 1) - 0.1)))
 
 
-@program(variants=closed_and_open(2, 3))
-def bins_for_rows(rows: int, **options: Any) -> Any:
+@program(variants={"": {}, "three": {"rows": 3}}, rows=2)
+def bins_for_rows(rows: int) -> Any:
     """How often each row is named weighs it."""
-    x, by = batch(rows, floats(4), whole(2, seed=1), **options)
+    x, by = batch(rows, floats(4), whole(2, seed=1), drop_remainder=False)
     count = tf.shape(x)[0]
     named = tf.math.floormod(tf.range(count) + by, count)
     often = tf.cast(tf.math.bincount(named, minlength=count, maxlength=count), tf.float32)

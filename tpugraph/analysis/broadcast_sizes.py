@@ -43,11 +43,7 @@ def _broadcast_one(sizes: Relations, parts: list[Size]) -> Size:
         for part in whole[1:]:
             sizes.tie(whole[0], part)
         rows = next((part for part in whole if follows_batch(part)), None)
-        if rows is None:
-            return whole[0]
-        for part in whole:
-            sizes.meet_rows(part, rows)
-        return rows
+        return whole[0] if rows is None else rows
     for part in parts if open_ is not None else ():
         if sizes.at(part) > 0:
             sizes.tie(open_, part)  # type: ignore[arg-type]  # it may be a batch of one row

@@ -1,7 +1,7 @@
-"""What TensorFlow's own shape function says of a node whose op type has no record: which dimension of it is which of what it reads.
+"""What TensorFlow's own shape function says of a node whose op type has no record: which dimensions its outputs have of its inputs.
 
 The function is asked with other sizes in the place of those that may follow the batch, no two alike: an output that has one of
-them has that dimension, and one that has what it had before does not depend on it.
+them now, and had that dimension's size before, has that dimension; one that has what it had before does not depend on it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tpugraph.analysis.sizes import Poly, Size, Unknown, known
 from tpugraph.ir import Graph, Node, graphdef
 from tpugraph.ir.imported import REFUSALS, to_be_run
 
-_FIRST, _STEP = 10007, 1009
-"""Sizes to ask with: no model has them, nor are they sums or products of one another."""
+_LEAST, _STEP = 10007, 1009
+"""The least size to ask with, which is larger than all that there are, and how far the next ones are apart."""
 
 
 Operand = tuple[Dims | None, Dims | None]
@@ -52,7 +52,8 @@ def probed(graph: Graph, node: Node, inputs: Sequence[Operand], at: Callable[[Si
     """
     ask = _Question(graph, node, inputs, at)
     free = list(dict.fromkeys(one for sizes in chain(*inputs) for one in map(_free, sizes or ()) if one is not None))
-    asked = {one: _FIRST + _STEP * place for place, one in enumerate(free)}
+    first = max([_LEAST, *(2 * at(size) for sizes in chain(*inputs) for size in sizes or ())])
+    asked = {one: first + _STEP * place for place, one in enumerate(free)}
     alike: list[tuple[Size, Size]] = []
     before, after = ask({}), ask(asked)
     if before is not None and after is None:
@@ -69,30 +70,36 @@ def probed(graph: Graph, node: Node, inputs: Sequence[Operand], at: Callable[[Si
     kept = {at(one) for one in free if one not in asked}
     if before is None or after is None:
         return Probed([None] * len(node.outputs or ()), alike)
-    return Probed([_compared(*shapes, asked, kept) for shapes in zip(before, after, strict=True)], alike)
+    return Probed([_compared(*shapes, asked, kept, at) for shapes in zip(before, after, strict=True)], alike)
 
 
 _Shape = tuple[int | None, ...] | None
 
 
 def _free(size: Size) -> Size | None:
-    """What stands for a size that follows the batch or may; None of a number of the model."""
+    """The size to ask about, of one that follows the batch or may, in one form however it is tied; None of a number of the model."""
     found = known(size)
     if found is None and isinstance(size, Unknown):
         return size.root()
     return found if isinstance(found, Poly) else None
 
 
-def _compared(before: _Shape, after: _Shape, asked: dict[Size, int], kept: Collection[int]) -> Dims | None:
+def _compared(
+    before: _Shape, after: _Shape, asked: dict[Size, int], kept: Collection[int], at: Callable[[Size], int]
+) -> Dims | None:
     """What the dimensions of an output are, by what became of them."""
     if before is None or after is None or len(before) != len(after):
         return None
     one_of = {size: one for one, size in asked.items()}
     made: list[Size] = []
     for old, new in zip(before, after, strict=True):
-        if new is None or (new not in one_of and (new != old or new in kept)):
+        one = one_of.get(new) if new is not None else None
+        if one is not None and at(one) == old:
+            made.append(one)
+        elif new is not None and new == old and new not in kept:
+            made.append(new)
+        else:
             return None
-        made.append(one_of.get(new, new))
     return tuple(made)
 
 

@@ -39,6 +39,7 @@ class Relations:
         ties: each pair of sizes that was found to be one, with the node or the evidence that says so.
         presumed: numbers taken for numbers of the model as sizes of the batch are computed with them, or with what they make.
         pending: the relations that are not settled: their kind, both sides, and the place.
+        left_open: sizes that depend on data, as reshapes leave them open, each with the dimensions that are reshaped.
         beside_open: each size that depends on data with one that it meets and that does not, and the node where they meet.
     """
 
@@ -50,6 +51,7 @@ class Relations:
         self.place: object = None  # the node, or the words of the evidence, that ties sizes now
         self.ones: list[list[Size]] = []
         self.ties: list[tuple[Size, Size, object]] = []
+        self.left_open: dict[Unknown, Sequence[Size]] = {}
         self.beside_open: list[tuple[Size, Size, object]] = []
         self.presumed: dict[Unknown, None] = {}
         self._presuming = False
@@ -94,10 +96,14 @@ class Relations:
         return None
 
     def meet_rows(self, size: Size, rows: Size) -> None:
-        """A size that depends on data is as large as the rows that it meets, of which there are several."""
-        one = size.root() if isinstance(size, Unknown) else None
-        found = known(rows)
-        if one is not None and one.found is None and one.value < 0 and isinstance(found, Poly):
+        """A size that depends on data is as large as the rows that it meets, where a reshape of rows leaves it open.
+
+        Another one may be 1 when a step runs, and is broadcast then.
+        """
+        one, found = size.root() if isinstance(size, Unknown) else None, known(rows)
+        if one is None or one.found is not None or not isinstance(found, Poly):
+            return
+        if any(map(follows_batch, self.left_open.get(one, ()))):
             one.found = found
             self.ties.append((size, rows, self.place))
             self.settled += 1

@@ -208,7 +208,8 @@ def _refuse_beside_left_open(placing: Placing, count: int) -> None:
         if shape is None or not wanted or len(wanted) < 2 or -1 not in wanted[:2] or not d.axes(node.inputs[0]):
             continue
         number = wanted[1 - wanted.index(-1)]
-        half, grouped = _is_half(placing, node, wanted), _groups_all(placing, node, wanted)
+        half = _is_half(placing, node, wanted)
+        grouped = node in d.untold.parted or _groups_all(placing, node, wanted)
         if d.constants.choice(shape.name) is not None or not (half or grouped):
             continue
         raise refusal_of(
@@ -241,7 +242,7 @@ def _groups_all(placing: Placing, node: Node, wanted: list[int]) -> bool:
     before, made = ([d.sizes.at(size) for size in d.dims(t) or ()] for t in (node.inputs[0], node.out()))
     if before != [d.rows, *wanted[2:]] or not made or made[place] != 1:
         return False
-    return d.rows > 2 or place == 0  # [2, 1] of two rows is a column of them more often
+    return place == 0 or (d.rows > 2 == len(wanted))  # [rows, 1] of two rows is a column of them more often
 
 
 def literal_reshapes(placing: Placing) -> list[str]:

@@ -148,6 +148,7 @@ def _filled(
 
 _EQUALITIES = ops.computing(np.equal)
 _NEGATIVES = ops.computing(np.negative)
+_MINIMUM, _MAXIMUM = ops.computing(np.minimum), ops.computing(np.maximum)
 _FLOORED = ops.computing(np.floor_divide)
 
 
@@ -173,6 +174,9 @@ def _arithmetic(d: Dimensions, node: Node, out: Tensor) -> None:
 
 def _computed(d: Dimensions, node: Node, out: Tensor) -> None:
     a, b = d.elements(node.inputs[0]), d.elements(node.inputs[1])
+    if (least := _no_more_than(d, node)) is not None:
+        d.set_elements(out, [least])
+        return
     if not a or not b or (len(a) != len(b) and 1 not in (len(a), len(b))):
         return
     if node.op in _FLOORED and len(a) == len(b) > 1:
@@ -180,6 +184,22 @@ def _computed(d: Dimensions, node: Node, out: Tensor) -> None:
     count = max(len(a), len(b))
     pairs = [(a[i % len(a)], b[i % len(b)]) for i in range(count)]
     d.set_elements(out, [None if x is None or y is None else COMPUTED[node.op](d, x, y) for x, y in pairs])
+
+
+def _no_more_than(d: Dimensions, node: Node) -> Size | None:
+    """A number, of which the smaller one is taken of it and of another that is no less than it, whatever data say."""
+    for number, other in (node.inputs, node.inputs[::-1]) if node.op in _MINIMUM else ():
+        size = d.elements(number)
+        guarded = [d.elements(t) for t in other.node.inputs] if other.node.op in _MAXIMUM else []
+        least = size[0] if size and len(size) == 1 else None
+        if least is not None and any(one and len(one) == 1 and _are_one(one[0], least) for one in guarded):
+            return least
+    return None
+
+
+def _are_one(one: Size | None, other: Size) -> bool:
+    """Whether two sizes are known to be the same."""
+    return one is other or (one is not None and known(one) is not None and known(one) == known(other))
 
 
 def _divided_by_a_shape(d: Dimensions, shape: Elements, by: Elements) -> None:

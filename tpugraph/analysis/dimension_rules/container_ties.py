@@ -53,7 +53,11 @@ def _container(d: Dimensions, node: Node) -> Container | None:
 
 
 def _length_of(d: Dimensions, handle: Tensor) -> Size | None:
-    """How many elements a container has; of an array that grows, those that a loop puts into it which counts from zero."""
+    """How many elements a container has.
+
+    An array that grows has as many as a loop has steps that counts from zero, one by one, and ends at a number for no other
+    reason, if it puts an element in at each step, where it has counted to.
+    """
     root = d.handles.get(handle)
     held = None if root is None else d.containers[root]
     if held is None or held.length is not None or held.fixed:
@@ -62,26 +66,25 @@ def _length_of(d: Dimensions, handle: Tensor) -> Size | None:
     puts = [use.node for tensor, of in d.handles.items() if of == root for use in tensor.node.uses(tensor.port)]
     for node, put in ((node, ops.CONTENTS.get(node.op)) for node in puts):
         if put is not None and put.puts is not None and put.index is not None:
-            limits[_limit(d, source_of(node.inputs[put.index], ops.IDENTITIES | ops.SWITCH).node)] = None
+            limits[_limit(d, node.inputs[put.index])] = None
     held.length = next(iter(limits)) if len(limits) == 1 else None
     return held.length
 
 
-def _limit(d: Dimensions, counter: Node) -> Size | None:
-    """How far a loop counts from zero, one by one."""
-    loop = carried(counter)
-    if loop is None or fixed(loop.initial) != [0] or steps_of(counter.out()) != 1:
+def _limit(d: Dimensions, number: Tensor) -> Size | None:
+    """How far a loop counts whose counter is the number of an element, in every step of the loop; None where it is none such."""
+    switch = source_of(number)
+    loop = carried(switch.node.inputs[0].node) if switch.node.inputs else None
+    if loop is None or not loop.holds(number) or fixed(loop.initial) != [0] or steps_of(loop.merge.out()) != 1:
         return None
-    tests = [
-        found
-        for use in counter.uses(0)
-        if (found := match(_BELOW, use.node.out())) and found["counter"].node is counter
-    ]
-    limit = d.elements(tests[0]["limit"]) if len(tests) == 1 else None
+    found = next(
+        filter(None, (match(_UP_TO, use.node.out()) for less in loop.merge.uses(0) for use in less.node.uses())), None
+    )
+    limit = d.elements(found["limit"]) if found and found["counter"].node is loop.merge else None
     return limit[0] if limit else None
 
 
-_BELOW = op(ops.computing(np.less), anything("counter"), anything("limit"))
+_UP_TO = op(ops.LOOP_COND, op(ops.computing(np.less), anything("counter"), anything("limit")))
 
 
 def _holds(d: Dimensions, held: Container | None, dims: Dims | None) -> None:
@@ -162,6 +165,8 @@ def _array_concat(d: Dimensions, node: Node) -> None:
 def _array_split(d: Dimensions, node: Node) -> None:
     held, dims, lengths = _container(d, node), d.dims(node.inputs[1]), d.elements(node.inputs[2])
     d.set(node.out(), ())
+    if dims and lengths and None not in lengths:
+        d.sizes.sum([dims[0]], [length for length in lengths if length is not None])
     if held is None or not dims:
         return
     first = held.dims[0] if held.dims else lengths[0] if lengths and len(set(lengths)) == 1 else None

@@ -115,6 +115,8 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
     what is ``summed`` may have the batch again.
     """
     if any(d.sizes.at(s) < 0 for s in (*before, *after)):
+        if isinstance(left_open, Unknown):
+            d.sizes.left_open[left_open.root()] = before
         if len(before) == len(after) and [d.sizes.at(s) for s in before] == [d.sizes.at(s) for s in after]:
             d.tie(before, after)
         return

@@ -73,6 +73,7 @@ from tpugraph.analysis.evidence.summed import unsettled
 from tpugraph.analysis.evidence.taken_apart import (
     beside_left_open,
     left_open_of_several,
+    open_beside_rows,
     outermost,
     views_taken_apart,
 )
@@ -101,12 +102,13 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     again = (by_number,) if d.ones else ()  # only the reshapes told what a tile in front of a division begins with
     strong = (placed_rows, tables_by_place, picked_by_number, crossed, columns_of_pairs, factored,
               joined_batches, beside_extremes, spread_rows, tiled_rows, parts_of_tables, whole_shapes_of_one_row,
-              flattened, views_taken_apart, regrouped, adjacent, unpadded, joined_batches, loop_limits,
+              flattened, views_taken_apart, beside_left_open, regrouped, adjacent, unpadded, joined_batches, loop_limits,
               taken_apart_again,
               joined_parts, reshaped_back,
               shapes_taken_apart, literal_factors, whole_shapes, literal_factors, whole_shapes, computed_shapes, whole_shapes,
               kept_apart, spread_rows,
-              tiled_rows, by_number, loop_limits, counted_down, taken_to_end, left_open_of_several, beside_left_open,
+              tiled_rows, by_number, loop_limits, counted_down, taken_to_end,
+              open_beside_rows, left_open_of_several, beside_left_open,
               numbered_rows, counts_of_rows, counted_by_shapes, divided_counts, even_parts, behind_batches, row_numbers,
               placed_rows, tables_by_place, picked_by_number, crossed, left_open, met_by_rows, summed_beside, numbered_rows,
               tiled_rows, by_number, *by_sums, flattened_before_tiles)  # fmt: skip

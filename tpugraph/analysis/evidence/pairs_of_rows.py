@@ -274,7 +274,7 @@ def columns_of_pairs(d: Dimensions) -> None:
 
 
 def _tie_steps(d: Dimensions, node: Node, dims: Dims) -> None:
-    for axis, _, place in places(node, len(dims)):
+    for axis, _, place in places(node, len(dims)) if dims else ():
         step = None if axis is None or place < 0 else unsettled(step_of_pairs(d, node, place, dims[axis]))
         if step is not None and known(dims[axis]) == PAIRS:  # type: ignore[index]
             d.sizes.tie(step, ROWS if step.value == d.rows else add(ROWS, 1))

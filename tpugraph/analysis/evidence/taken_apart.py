@@ -2,46 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Iterator
 
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import root, unsettled
-from tpugraph.analysis.sizes import ROWS, Known, Poly, Size, known, times
+from tpugraph.analysis.evidence.summed import leading_to_loss, root, unsettled
+from tpugraph.analysis.sizes import ROWS, Known, Poly, Size, Unknown, known, times
+from tpugraph.ir import Node
 
 
 def views_taken_apart(d: Dimensions) -> None:
-    """Batches that were put one behind the other are taken apart to a number of the model, each with the rows that are left open.
+    """The 2 of ``[2, -1, width]`` is a number of the model, where two batches that were joined are reshaped to that.
 
-    Rows that were laid out with another dimension are taken apart as they were put together.
+    It is, whatever number there are: the rows are left open. Of rows that were laid out with another dimension, as steps, it is
+    known which of the two comes first.
     """
-    _taken_apart(d, {root(made[0]) for parts, made in d.regrouped if len(made) == 1 < len(parts)})
+    laid_out = _laid_out(d)
+    for node, number in _parted(d, 1):
+        if root((d.dims(node.inputs[0]) or (0,))[0]) not in laid_out:
+            d.sizes.tie(number, number.value)
 
 
 def left_open_of_several(d: Dimensions) -> None:
-    """Where several dimensions may be the rows, and nothing says how they were put together, the one that is left open is."""
-    _taken_apart(d, set())
+    """The 2 of ``[2, -1, width]`` is a number of the model, where nothing says how the rows were laid out.
+
+    Of ``[-1, 2, width]`` nothing says whether it is: the report asks.
+    """
+    for _, number in _parted(d, 1):
+        d.sizes.tie(number, number.value)
+    laid_out = _laid_out(d)
+    d.untold.parted.update(
+        {node: None for node, _ in _parted(d, 0) if root((d.dims(node.inputs[0]) or (0,))[0]) not in laid_out}
+    )
 
 
-def _taken_apart(d: Dimensions, put_together: Container[Size]) -> None:
+def _laid_out(d: Dimensions) -> set[Size]:
+    """The sizes that the step put dimensions together to, in a reshape; gradients do so where it took them apart."""
+    forward, found = leading_to_loss(d), set[Size]()
+    for node in d.of_type(ops.RESHAPES):
+        before, made = d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()
+        if (
+            node in forward
+            and before
+            and made
+            and d.sizes.at(made[0]) != d.sizes.at(before[0])
+            and len(made) < len(before)
+        ):
+            found.add(root(made[0]))
+    return found
+
+
+def _parted(d: Dimensions, opened: int) -> Iterator[tuple[Node, Unknown]]:
+    """The reshapes of so many times the rows to a dimension that is left open, and a number, where both may be the rows.
+
+    Args:
+        d: the dimensions.
+        opened: which of the first two is left open.
+    """
     for node in d.of_type(ops.RESHAPES) if d.rows > 1 else ():
         wanted, before, made = fixed(node.inputs[1]), d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()
-        if not before or wanted is None or len(made) < 2 or len(wanted) != len(made) or -1 not in wanted[:2]:
+        if not before or wanted is None or len(wanted) < 2 or len(wanted) != len(made) or wanted[opened] != -1:
             continue
-        left, number = made[wanted.index(-1)], unsettled(made[1 - wanted.index(-1)])
-        whole = known(before[0])
-        if (
-            number is None
-            or whole is None
-            or whole == ROWS
-            or not _is_of_rows(whole)
-            or root(before[0]) in put_together
-        ):
+        left, number, whole = d.sizes.at(made[opened]), unsettled(made[1 - opened]), known(before[0])
+        if number is None or number.value == 1 or whole is None or whole == ROWS or not _is_of_rows(whole):
             continue
-        parted = d.sizes.at(left) * number.value == d.sizes.at(whole)
-        if parted and number.value > 1 and d.sizes.at(left) % d.rows == 0 == number.value % d.rows:
-            d.sizes.tie(number, number.value)
+        if left * number.value == d.sizes.at(whole) and not left % d.rows and not number.value % d.rows:
+            yield node, number
+
+
+def open_beside_rows(d: Dimensions) -> None:
+    """What a reshape of rows leaves open, and is as large as data say, is as large as the rows that it meets."""
+    for size, rows, _ in d.sizes.beside_open if d.rows > 1 else ():
+        d.sizes.meet_rows(size, rows)
 
 
 def beside_left_open(d: Dimensions) -> None:

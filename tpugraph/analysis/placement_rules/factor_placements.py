@@ -27,7 +27,7 @@ from tpugraph.analysis.placements import (
     holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule
-from tpugraph.analysis.sizes import depends_on_data, follows_batch
+from tpugraph.analysis.sizes import follows_batch
 from tpugraph.ir import Node, Tensor
 
 # --------------------------------------------------------------------------- element by element
@@ -83,10 +83,6 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
             wants[i] = rows.at(axis)
         elif not isinstance(placement, Replicate):
             wants[i] = REPLICATE
-        elif _as_long_as_data_say(p, tensor, axis):
-            return p.everywhere(
-                node, inputs, "rows of the batch meet what is as long as data say, which may be all of them"
-            )
     made = replace(rows, shift=shift[0], along=shift[1]) if shift[0] else rows
     return Verdict([made] * count, wants, why="row by row")
 
@@ -95,12 +91,6 @@ def batched(p: Placing, tensor: Tensor, axis: int) -> bool:
     """Whether a dimension of an operand follows the batch, so that a core reads its own rows of it."""
     dims = p.d.dims(tensor)
     return dims is not None and 0 <= axis < len(dims) and follows_batch(dims[axis])
-
-
-def _as_long_as_data_say(p: Placing, tensor: Tensor, axis: int) -> bool:
-    """Whether nothing is known of a dimension, which is that of the rows where it is not 1."""
-    dims = p.d.dims(tensor)
-    return dims is not None and 0 <= axis < len(dims) and depends_on_data(dims[axis])
 
 
 def _shift_after(
