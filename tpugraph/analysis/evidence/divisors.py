@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -77,14 +77,20 @@ def divided(d: Dimensions, *, safely: bool = False) -> None:
         behind = d.graph.descendants([node.inputs[0].node for node in by], data_only=True)
         if all(node in behind for node in single[divisor]):
             found[divisor] = next(iter(by.values()))
+    _settle(d, {divisor: size for divisor, size in found.items() if not safely or divisor in guarded}, of_loss, guarded)
+
+
+def _settle(
+    d: Dimensions, found: Mapping[Unknown, Size | None], of_loss: Mapping[Unknown, Node], guarded: Collection[Unknown]
+) -> None:
+    """Settle divisors that are numbers of rows; the report has those that the loss is divided by with no guard against zero."""
     for divisor, size in found.items():
-        if size is not None and known(divisor) is None and (divisor in guarded or not safely):
-            d.sizes.tie(divisor, size)
-            d.reasons[divisor] = (
-                f"it divides what was summed or spread over {divisor.value} elements or rows of the batch"
-            )
-            if divisor in of_loss and divisor not in guarded:
-                d.untold.divisions[of_loss[divisor]] = None
+        if size is None or known(divisor) is not None:
+            continue
+        d.sizes.tie(divisor, size)
+        d.reasons[divisor] = f"it divides what was summed or spread over {divisor.value} elements or rows of the batch"
+        if divisor in of_loss and divisor not in guarded:
+            d.untold.divisions[of_loss[divisor]] = None
 
 
 def divided_by_sums(d: Dimensions) -> None:

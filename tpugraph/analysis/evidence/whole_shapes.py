@@ -54,14 +54,16 @@ def _vectors(d: Dimensions) -> list[tuple[Tensor, Elements]]:
 
 def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool = False) -> None:
     """Tie vectors to the tensors with a batch that have such shapes; if it is to be sure, where no other tensor has one."""
-    shapes, opened = _shapes(d) if vectors else {}, _OpenShapes(d)
+    shapes, opened, forward = _shapes(d) if vectors else {}, _OpenShapes(d), leading_to_loss(d)
     alike: dict[tuple[Size, ...], list[Node]] = {}  # vectors of the same sizes
     for tensor, elements in vectors:
         alike.setdefault(_roots(elements), []).append(tensor.node)
     for tensor, elements in vectors:
         of_that_size = [shape for shape in shapes.get(_values(d, elements), []) if _holds(d, tensor, shape[1])]
-        if of_that_size and opened.measures(elements):  # a gradient that is as large by chance says nothing of it
-            of_that_size = [(source, dims) for source, dims in of_that_size if source in leading_to_loss(d)]
+        if of_that_size and tensor.node not in forward and opened.measures(elements):
+            of_that_size = [
+                (source, dims) for source, dims in of_that_size if source in forward
+            ]  # others are by chance
         found = [dims for _, dims in of_that_size]
         if sure or (None in found and len(elements) > 1):  # one size is that of many vectors
             found = _not_made_of(d, alike.get(_roots(elements), [tensor.node]), of_that_size)
@@ -153,7 +155,7 @@ class _OpenShapes:
         return found
 
     def measures(self, elements: Elements) -> bool:
-        """Whether a size of a vector of which nothing is known is one of the forward step: another constant says what that is."""
+        """Whether a size of a gradient's vector of which nothing is known is one of the forward step: that says what it is."""
         return any(one in self._sizes for one in map(unsettled, elements))
 
     @cached_property
