@@ -200,7 +200,10 @@ def _refuse_regrouped(placing: Placing) -> None:
 
 
 def _refuse_beside_left_open(placing: Placing, count: int) -> None:
-    """Refuse a reshape of rows to a dimension that is left open and to a number that may be all of the rows, or half of them."""
+    """Refuse a reshape of rows to a dimension that is left open and to a number that may be all of the rows, or half of them.
+
+    So ``[-1, 3, width]`` of three rows makes groups of three of any batch, or one group of all its rows.
+    """
     d, forward = placing.d, leading_to_loss(placing.d)
     for node in placing.verdicts if d.rows > 1 else ():
         shape = source_of(node.inputs[1]).node if node in forward and node.op in ops.RESHAPES else None
@@ -237,7 +240,7 @@ def _is_half(placing: Placing, node: Node, wanted: list[int]) -> bool:
 
 
 def _groups_all(placing: Placing, node: Node, wanted: list[int]) -> bool:
-    """Whether a reshape makes one group of all rows of a core's batch, or as many of one row, and changes nothing else."""
+    """Whether a reshape only makes one group of all rows of a core's batch: ``[-1, rows, ...]``, or ``[rows, -1]`` of a vector."""
     d, place = placing.d, wanted.index(-1)
     before, made = ([d.sizes.at(size) for size in d.dims(t) or ()] for t in (node.inputs[0], node.out()))
     if before != [d.rows, *wanted[2:]] or not made or made[place] != 1:

@@ -52,14 +52,15 @@ def _reshape(d: Dimensions, node: Node) -> None:
 
 
 def _left_open(d: Dimensions, made: Dims, wanted: Elements | None) -> Dims:
-    """The dimensions of a reshape of which a flag says what it holds: a 1 that is left open may be a half of two rows then."""
+    """The dimensions of a reshape of which a flag says what it holds.
+
+    Of two rows that are put in groups of two the number of groups is left open, and is 1: of more rows there are more groups.
+    """
     numbers = [None if one is None else d.sizes.at(one) for one in wanted or ()]
-    opened = [one == -1 and size == 1 for one, size in zip(numbers, made, strict=False)]
-    return (
-        tuple(Unknown(1) if is_open else size for is_open, size in zip(opened, made, strict=True))
-        if any(opened)
-        else made
-    )
+    if len(numbers) != len(made) or -1 not in numbers or made[numbers.index(-1)] != 1:
+        return made
+    place = numbers.index(-1)
+    return (*made[:place], Unknown(1), *made[place + 1 :])
 
 
 def _waits(d: Dimensions, dims: Dims | None, wanted: Elements | None) -> bool:
