@@ -126,8 +126,8 @@ def _put(user: Node) -> Iterator[Shape]:
         shape = user.inputs[held.puts].shape
         if shape and held.stacked:
             yield shape[1:]
-        elif shape and held.joined:  # the operand behind it says how long each part is
-            lengths = set(fixed(source_of(user.inputs[held.puts + 1], ops.CASTS)) or [])
+        elif shape and held.lengths is not None:
+            lengths = set(fixed(source_of(user.inputs[held.lengths], ops.CASTS)) or [])
             yield (*lengths, *shape[1:]) if len(lengths) == 1 else None
         else:
             yield shape

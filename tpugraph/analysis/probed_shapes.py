@@ -1,4 +1,4 @@
-"""What TensorFlow's own shape function says of a node whose op type has no record: which dimensions its outputs have of its inputs.
+"""What TensorFlow's own shape function says of a node that no signature and no rule describes: its outputs' dimensions.
 
 The function is asked with other sizes in the place of those that may follow the batch, no two alike: an output that has one of
 them now, and had that dimension's size before, has that dimension; one that has what it had before does not depend on it.
@@ -21,8 +21,7 @@ from tpugraph.ir import Graph, Node, graphdef
 from tpugraph.ir.imported import REFUSALS, to_be_run
 
 _LEAST, _STEP = 10007, 1009
-"""The least size to ask with, which is larger than all that there are, and how far the next ones are apart."""
-
+"""The first size to ask with is at least that, and larger than all that the operands have; how far the next ones are apart."""
 
 Operand = tuple[Dims | None, Dims | None]
 """The dimensions of what a node reads, and its elements; None of what is not known."""

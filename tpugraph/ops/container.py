@@ -35,7 +35,7 @@ op("TensorArrayConcatV3", contents=Contents(takes=0, joined=True), backward=True
 op("TensorArrayWriteV3", contents=Contents(puts=2, index=1))
 op("TensorArrayGradV3", role="container_gradient")
 op("TensorArrayScatterV3", contents=Contents(puts=2, stacked=True))
-op("TensorArraySplitV3", contents=Contents(puts=1, joined=True))
+op("TensorArraySplitV3", contents=Contents(puts=1, lengths=2))
 op("TensorArraySizeV3 TensorArrayCloseV3")
 op("EmptyTensorList", contents=Contents(length=1, shape=0, grows=True, value=True), bounded=True, sizes=(0,))
 op("TensorListReserve", contents=Contents(length=1, shape=0, value=True), bounded=True, constants=(1,), sizes=(0, 1))

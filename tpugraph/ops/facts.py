@@ -75,7 +75,8 @@ class Contents:
         takes: the output that is an element.
         grows: whether elements are put behind the last one, or the last one is taken.
         stacked: whether all elements are put in or taken out at once, as the slices of a tensor along its first dimension.
-        joined: whether all are put in or taken out at once, one behind the other along the first dimension of a tensor.
+        joined: whether all are taken out at once, one behind the other along the first dimension of a tensor.
+        lengths: where all are put in so, the operand that says how long each of them is.
         value: whether the container is a list, which is a value: what puts an element in or takes the last one hands it on.
     """
 
@@ -87,4 +88,5 @@ class Contents:
     grows: bool = False
     stacked: bool = False
     joined: bool = False
+    lengths: int | None = None
     value: bool = False

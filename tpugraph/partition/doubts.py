@@ -218,7 +218,7 @@ def _refuse_beside_left_open(placing: Placing, count: int) -> None:
         raise refusal_of(
             placing, node, shape.name, ("follows the rows", "does not"),
             f"'{node.name}' reshapes rows to {wanted}, and a core's batch has {d.rows} rows: if {number} is "
-            f"{'half of them' if half else 'their number'}, it is {number * count} for the whole batch; if it is a number of the "
+            f"{_reading(d.rows, number)}, it is {number * count} for the whole batch; if it is a number of the "
             "model, it stays",
         )  # fmt: skip
 
@@ -237,6 +237,13 @@ def _is_half(placing: Placing, node: Node, wanted: list[int]) -> bool:
     d = placing.d
     half = len(wanted) == 2 and 2 * max(wanted) == d.rows > 2
     return half and not d.constants.opened and not _keeps_rows_apart(placing, node, wanted)
+
+
+def _reading(rows: int, number: int) -> str:
+    """What a number is of the rows, in words."""
+    if number < rows:
+        return "half of them"
+    return "their number" if number == rows else f"{number // rows} times their number"
 
 
 def _groups_all(placing: Placing, node: Node, wanted: list[int]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
+from tpugraph.analysis.dimension_facts import Elements
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
@@ -32,6 +33,18 @@ def unsettled(size: Size | None) -> Unknown | None:
 def root(size: Size) -> Size:
     """The unknown that stands for all that are tied to it; a known size itself."""
     return size.root() if isinstance(size, Unknown) else size
+
+
+def agreed(sizes: Iterable[Size]) -> Size | None:
+    """The first of some sizes, where all of them are told and are one; None where they are not."""
+    told = list(sizes)
+    alike = {known(size) for size in told}
+    return told[0] if len(alike) == 1 and None not in alike else None
+
+
+def values_of(d: Dimensions, elements: Elements) -> tuple[int, ...]:
+    """What a vector holds in the traced graph, as far as anything is known of it."""
+    return tuple(d.sizes.at(element) for element in elements if element is not None)
 
 
 def final(d: Dimensions, size: Size) -> Known:

@@ -19,8 +19,8 @@ def views_taken_apart(d: Dimensions) -> None:
     known which of the two comes first.
     """
     laid_out = _laid_out(d)
-    for node, number in _parted(d, 1):
-        if root((d.dims(node.inputs[0]) or (0,))[0]) not in laid_out:
+    for _, whole, number in _parted(d, 1):
+        if root(whole) not in laid_out:
             d.sizes.tie(number, number.value)
 
 
@@ -29,36 +29,32 @@ def left_open_of_several(d: Dimensions) -> None:
 
     Of ``[-1, 2, width]`` nothing says whether it is: the report asks.
     """
-    for _, number in _parted(d, 1):
+    for _, _, number in _parted(d, 1):
         d.sizes.tie(number, number.value)
     laid_out = _laid_out(d)
-    d.untold.parted.update(
-        {node: None for node, _ in _parted(d, 0) if root((d.dims(node.inputs[0]) or (0,))[0]) not in laid_out}
-    )
+    d.untold.parted.update({node: None for node, whole, _ in _parted(d, 0) if root(whole) not in laid_out})
 
 
 def _laid_out(d: Dimensions) -> set[Size]:
-    """The sizes that the step put dimensions together to, in a reshape; gradients do so where it took them apart."""
+    """The sizes that the step put dimensions together to, in a reshape: gradients do so where it took them apart, and say nothing."""
     forward, found = leading_to_loss(d), set[Size]()
     for node in d.of_type(ops.RESHAPES):
         before, made = d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()
-        if (
-            node in forward
-            and before
-            and made
-            and d.sizes.at(made[0]) != d.sizes.at(before[0])
-            and len(made) < len(before)
-        ):
+        fewer = node in forward and 0 < len(made) < len(before)
+        if fewer and d.sizes.at(made[0]) != d.sizes.at(before[0]):
             found.add(root(made[0]))
     return found
 
 
-def _parted(d: Dimensions, opened: int) -> Iterator[tuple[Node, Unknown]]:
+def _parted(d: Dimensions, opened: int) -> Iterator[tuple[Node, Size, Unknown]]:
     """The reshapes of so many times the rows to a dimension that is left open, and a number, where both may be the rows.
 
     Args:
         d: the dimensions.
         opened: which of the first two is left open.
+
+    Yields:
+        The reshape, what is parted, and the number.
     """
     for node in d.of_type(ops.RESHAPES) if d.rows > 1 else ():
         wanted, before, made = fixed(node.inputs[1]), d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()
@@ -68,7 +64,7 @@ def _parted(d: Dimensions, opened: int) -> Iterator[tuple[Node, Unknown]]:
         if number is None or number.value == 1 or whole is None or whole == ROWS or not _is_of_rows(whole):
             continue
         if left * number.value == d.sizes.at(whole) and not left % d.rows and not number.value % d.rows:
-            yield node, number
+            yield node, before[0], number
 
 
 def open_beside_rows(d: Dimensions) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from tpugraph import ops
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import leading_to_loss, unsettled
+from tpugraph.analysis.evidence.summed import agreed, leading_to_loss, unsettled, values_of
 from tpugraph.analysis.size_relations import values
-from tpugraph.analysis.sizes import known
 
 _Values = tuple[int, ...]
 
@@ -27,7 +26,7 @@ def joined_parts(d: Dimensions) -> None:
             joined.setdefault(tuple(values(part, d.sizes) for part in told), []).append(told)
     for node in offsets:
         shapes = [d.elements(tensor) for tensor in node.inputs[1:]]
-        found = joined.get(tuple(_values(d, shape) for shape in shapes), [])
+        found = joined.get(tuple(values_of(d, shape or []) for shape in shapes), [])
         for place, shape in enumerate(shapes if found else ()):
             _tie(d, shape, [parts[place] for parts in found])
 
@@ -44,16 +43,12 @@ def reshaped_back(d: Dimensions) -> None:
         if node in forward:
             before.setdefault((values(dims, d.sizes), values(made, d.sizes)), []).append(dims)
         elif shape and any(unsettled(size) for size in shape):
-            _tie(d, shape, before.get((_values(d, shape), values(dims, d.sizes)), []))
-
-
-def _values(d: Dimensions, elements: Elements | None) -> _Values:
-    return tuple(d.sizes.at(one) for one in elements or () if one is not None)
+            _tie(d, shape, before.get((values_of(d, shape), values(dims, d.sizes)), []))
 
 
 def _tie(d: Dimensions, shape: Elements | None, found: Sequence[Dims]) -> None:
     """Tie a vector to the shapes that it may be, where they agree."""
     for size, sizes in zip(shape or (), zip(*found, strict=True), strict=False):
-        one, alike = unsettled(size), {known(other) for other in sizes}
-        if one is not None and len(alike) == 1 and None not in alike:
-            d.sizes.tie(one, sizes[0])
+        one, told = unsettled(size), agreed(sizes)
+        if one is not None and told is not None:
+            d.sizes.tie(one, told)

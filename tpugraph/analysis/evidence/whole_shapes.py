@@ -9,7 +9,7 @@ from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.presumed import literal_factors
-from tpugraph.analysis.evidence.summed import leading_to_loss, root, unsettled
+from tpugraph.analysis.evidence.summed import agreed, leading_to_loss, root, unsettled, values_of
 from tpugraph.analysis.sizes import Known, Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
 
@@ -23,7 +23,7 @@ def whole_shapes(d: Dimensions) -> None:
     shapes, before = _shapes(d) if vectors else {}, _made_before(d, [tensor.node for tensor, _ in vectors])
     for tensor, elements in sorted(vectors, key=lambda vector: before[vector[0].node][0]):
         # every 1 may be the row: it is the shape of what was made last before it, if of anything
-        if _values(d, elements) not in shapes or not _taken_apart(tensor):
+        if values_of(d, elements) not in shapes or not _taken_apart(tensor):
             continue
         _tie(d, tensor, elements, before[tensor.node][1])
         _compute(d)
@@ -59,11 +59,10 @@ def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool =
     for tensor, elements in vectors:
         alike.setdefault(_roots(elements), []).append(tensor.node)
     for tensor, elements in vectors:
-        of_that_size = [shape for shape in shapes.get(_values(d, elements), []) if _holds(d, tensor, shape[1])]
+        of_that_size = [shape for shape in shapes.get(values_of(d, elements), []) if _holds(d, tensor, shape[1])]
         if of_that_size and tensor.node not in forward and opened.measures(elements):
-            of_that_size = [
-                (source, dims) for source, dims in of_that_size if source in forward
-            ]  # others are by chance
+            # what else in gradients is as large is so by chance
+            of_that_size = [(source, dims) for source, dims in of_that_size if source in forward]
         found = [dims for _, dims in of_that_size]
         if sure or (None in found and len(elements) > 1):  # one size is that of many vectors
             found = _not_made_of(d, alike.get(_roots(elements), [tensor.node]), of_that_size)
@@ -118,10 +117,6 @@ def _roots(elements: Elements) -> tuple[Size, ...]:
     return tuple(root(size) for size in elements if size is not None)
 
 
-def _values(d: Dimensions, elements: Elements) -> tuple[int, ...]:
-    return tuple(d.sizes.at(e) for e in elements if e is not None)
-
-
 def _tie(d: Dimensions, tensor: Tensor, elements: Elements, found: list[Dims | None]) -> None:
     """Tie a vector to the shapes that it may be, as far as they agree; how many dimensions these have is no number of rows."""
     if len(elements) > 1:
@@ -129,10 +124,10 @@ def _tie(d: Dimensions, tensor: Tensor, elements: Elements, found: list[Dims | N
     for element, sizes in zip(elements, zip(*(f for f in found if f is not None), strict=True), strict=False):
         one = unsettled(element)
         others = [size for size in sizes if root(size) is not one]  # a shape that it makes says nothing of it
-        alike = {known(size) for size in others}
-        if one is None or len(alike) != 1 or None in alike:
+        size = agreed(others)
+        if one is None or size is None:
             continue  # shapes of one size may differ in what is the batch
-        d.sizes.tie(one, others[0])
+        d.sizes.tie(one, size)
         d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
 
 

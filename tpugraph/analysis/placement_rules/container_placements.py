@@ -228,14 +228,13 @@ def _array_scatter(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("TensorArraySplitV3")
 def _array_split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """Parts that hold whole rows of the batch have a core's own, as what a gradient puts back into what was joined."""
-    value, joined = inputs[1], node.inputs[2].node
-    takes = ops.CONTENTS.get(joined.op)
-    rows = p.made(joined.out()) if takes is not None and takes.joined else _rows_of_parts(p, node, value)
+    value, lengths = inputs[1], node.inputs[2].node
+    contents = ops.CONTENTS.get(lengths.op)
+    of_join = contents is not None and contents.joined  # its gradient has the lengths that it says
+    rows = p.made(lengths.out()) if of_join else _rows_of_parts(p, node, value)
     if isinstance(rows, Shard) and rows.axis == 0:
-        held = p.put(node, inputs[0], replace(rows, outer=1))
-        return Verdict(
-            [REPLICATE], {1: rows} if held != REPLICATE and value != rows else {}, why="put into a container"
-        )
+        moved = p.put(node, inputs[0], replace(rows, outer=1)) != REPLICATE and value != rows
+        return Verdict([REPLICATE], {1: rows} if moved else {}, why="put into a container")
     is_cut = isinstance(value, Shard) and value.axis == 0
     verdict = _given(p, node, inputs, 1, REPLICATE if is_cut else _whole(value), [REPLICATE])
     if is_cut:
