@@ -432,6 +432,8 @@ def test_half_of_two_rows_is_settled_by_more_rows() -> None:
         "write it as tf.shape(x)[0] // 2, or the graph with more rows a core, if it"
     )
     assert_cores_are_the_whole_batch(first, rows=2, relative=1e-5, absolute=1e-6, literals=("many",))
+    (third,) = [note for note in report(lambda: first(3))["notes"] if "many" in note]
+    assert "takes 1 of the 3 rows of a core's batch: read as a number of the model; write tf.shape(x)[0] // 2" in third
     largest = [note for note in report(lambda: hardest(2, 1))["notes"] if "--batch_constants=many" in note]
     assert "takes 1 of the 2 rows of a core's batch: read as a number of the model" in largest[0]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant, fixed
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Poly, Size, Unknown, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.partition.ones_in_doubt import one_that_bounds
 from tpugraph.partition.two_readings import constant_behind, refuse_first
@@ -200,87 +200,15 @@ def _counts_rows(number: float, rows: int) -> bool:
     return number > 0 and number % rows == 0
 
 
-@dataclass(frozen=True)
-class _Share:
-    """A constant below the rows of a batch, up to which rows are taken: it may be a share of them, as ``rows // 2`` is.
-
-    Attributes:
-        node: the op that takes them.
-        constant: the constant.
-        number: what it holds.
-        rows: how many rows there are.
-        trains: whether what is taken is written to a variable in the end, or the loss is made of it.
-    """
-
-    node: Node
-    constant: Node
-    number: int
-    rows: int
-    trains: bool
-
-
 def trained(placing: Placing) -> dict[Node, None]:
     """The nodes that the loss is made of, or what is written to a variable in the end."""
     writes = [node for node in placing.verdicts if node.op in ops.WRITES]
     return {**leading_to_loss(placing.d), **placing.graph.ancestors(writes, data_only=True)}
 
 
-def _shares(placing: Placing) -> Iterator[_Share]:
-    """The constants that may be shares of the rows, and of which nothing is said."""
-    d, kept = placing.d, trained(placing)
-    for bound in bounds_of(placing) if d.rows > 1 else ():
-        behind, node = constant_behind(bound.operand), bound.node
-        if behind.op not in ops.CONSTANTS or d.constants.choice(behind.name) is not None or bound.rows.c[0]:
-            continue
-        numbers, sizes = constant(behind).ravel().tolist(), d.elements(bound.operand) or ()
-        number = numbers[bound.place] if bound.place < len(numbers) else 0
-        size = sizes[bound.place] if bound.place < len(sizes) else None
-        rows = bound.rows.at(d.rows)
-        half = rows == 2 and bound.operand == node.inputs[-1 if node.op in ops.PLAIN_SLICES else 2 % len(node.inputs)]
-        least = 1 if node.op in ops.TOP_K or half else 2  # a slice from the second row on takes no share of them
-        if least <= number < rows and (size is None or not follows_batch(size)) and not _begins_every(bound, number):
-            yield _Share(node, behind, number, rows, node in kept)
-
-
-def _begins_every(bound: Bound, number: int) -> bool:
-    """Whether every so many rows are taken, and it is said which of so many: anchors, and what they are compared with."""
-    if bound.node.op not in ops.STRIDED_SLICES or bound.operand != bound.node.inputs[1]:
-        return False
-    steps = fixed(bound.node.inputs[3])
-    return steps is not None and number < steps[bound.place]
-
-
-def refuse_shares(placing: Placing, count: int) -> None:
-    """Refuse a constant that may be a share of the rows, where what is trained depends on which of the two it is.
-
-    The largest of several rows (``top_k`` with ``k=1``) is more often meant than a share of them: the report has a note.
-    """
-    shares = [share for share in _shares(placing) if share.trains]
-    share = next((s for s in shares if s.number > 1 or s.node.op not in ops.TOP_K), None)
-    if share is None:
-        return
-    node, number, d = share.node, share.number, placing.d
-    names = ",".join(dict.fromkeys(s.constant.name for s in shares if s.number == number))
-    flag = f"--batch_constants={names}"
-    if number == 1:  # every 1 of the gradients might be that share, too
-        flag = "write it as tf.shape(x)[0] // 2, or the graph with more rows a core,"
-    raise ConversionError(
-        f"'{node.name}' ({node.op}) takes rows of the batch up to {number}, and a core's batch has {d.rows} rows: if "
-        f"'{share.constant.name}' is a share of them, as rows // 2 is, it is {number * count} for the whole batch; if it is a "
-        f"number of the model, it stays {number}", node=node, origin=placing.graph.source,
-        fix=f"{flag} if it is a share of the rows, --literals={names} if it is not",
-    )  # fmt: skip
-
-
-def literal_bounds(placing: Placing) -> list[str]:
-    """What the user should know of: rows of the batch taken up to a constant that may be a share of them."""
+def literal_pads(placing: Placing) -> list[str]:
+    """What the user should know of: rows of the batch padded by a number that may be theirs."""
     found = {
-        share.constant.name: f"'{share.node.name}' ({share.node.op}) takes {share.number} of the {share.rows} rows of a core's "
-        f"batch: read as a number of the model; --batch_constants={share.constant.name} if it grows with the batch, "
-        f"--literals={share.constant.name} if it does not"
-        for share in _shares(placing)
-    }  # fmt: skip
-    found |= {
         (name := constant_behind(node.inputs[1]).name): f"'{node.name}' ({node.op}) pads by {size.value}, and a core's batch has "
         f"{placing.d.rows} rows: read as a number of the model; --batch_constants={name} if it counts rows, --literals={name} if "
         "it does not"

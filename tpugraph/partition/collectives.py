@@ -62,6 +62,21 @@ class Collectives(StepNodes):
         return self.add("AddV2", f"{shape.node.name}/of_all_cores", [self.sum(own), others], {"T": shape.dtype}, shape.dtype,
                         shape.shape, shape)  # fmt: skip
 
+    def sizes_of_all(self, shape: Tensor, rows: Sequence[bool]) -> Tensor:
+        """A shape as the whole batch has it, of which the data of a step tell a part: of its other numbers all cores have one.
+
+        Args:
+            shape: that of what a core holds, a vector.
+            rows: which of its numbers count rows.
+        """
+        return self.divided(self.sum(shape), [1 if of_rows else self.count for of_rows in rows])
+
+    def divided(self, numbers: Tensor, by: Sequence[int]) -> Tensor:
+        """Whole numbers, each divided by another one."""
+        kind = numbers.dtype
+        return self.add("FloorDiv", f"{numbers.node.name}/of_each", [numbers, self.constant(np.asarray(by), kind, numbers)],
+                        {"T": kind}, kind, numbers.shape, numbers)  # fmt: skip
+
     def _wire(self, kind: DType) -> DType | None:
         """The dtype in which cores sum values of a dtype."""
         if kind.name in ops.REDUCE_DTYPES:
@@ -109,17 +124,25 @@ class Collectives(StepNodes):
         whole = [*shape[: rows.axis], shape[rows.axis] * self.count, *shape[rows.axis + 1 :]]
         return self.reshape(every, whole)
 
-    def gather_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
+    def gather_rows(self, tensor: Tensor, rows: Shard, most: Sequence[int | None] = ()) -> Tensor:
         """As ``gather``, of rows whose number may be open.
 
+        Args:
+            tensor: the rows.
+            rows: where they are.
+            most: how long each dimension is at most, where that is known.
+
         Raises:
-            ConversionError: another dimension is as long as data say.
+            ConversionError: another dimension is as long as data say, and nothing bounds it.
         """
         shape = tensor.shape
         if shape is not None and None not in shape:
             return self.gather(tensor, rows)
         if not shape or (rows.axis == 0 and shape[0] is None):
             return self.gather_entries(tensor)
+        bound = [longest if size is None else size for size, longest in zip(shape, most, strict=False)]
+        if shape[rows.axis] is not None and len(bound) == len(shape) and None not in bound:
+            return self._gather_padded(tensor, rows, [int(size or 0) for size in bound])
         axis, opened = shape.index(None), _opened_by(tensor.node)
         raise ConversionError(
             f"the rows of '{tensor}' are read by all cores, and '{opened.name}' ({opened.op}) makes dimension {axis} of them as "
@@ -127,6 +150,26 @@ class Collectives(StepNodes):
             fix="keep that dimension as long as it can be, and mask what is behind the end of each row: "
                 "x * tf.sequence_mask(lengths, LONGEST) in place of x[:, :tf.reduce_max(lengths)]",
         )  # fmt: skip
+
+    def _gather_padded(self, tensor: Tensor, rows: Shard, bound: list[int]) -> Tensor:
+        """Rows whose other dimensions are as long as data say, alike on all cores: padded, gathered, and cut again."""
+        rank, axis = len(bound), rows.axis
+        length = self.add("Shape", f"{tensor.node.name}/shape", [tensor], {"T": tensor.dtype, "out_type": _INT32}, _INT32,
+                          (rank,), tensor)  # fmt: skip
+        missing = self.add("Sub", f"{tensor.node.name}/missing", [self.constant(bound, _INT32, tensor), length], {"T": _INT32},
+                           _INT32, (rank,), tensor)  # fmt: skip
+        behind = {"N": 2, "T": _INT32, "axis": 1}
+        padding = self.add("Pack", f"{tensor.node.name}/padding", [self.constant([0] * rank, _INT32, tensor), missing], behind,
+                           _INT32, (rank, 2), tensor)  # fmt: skip
+        padded = self.add("Pad", f"{tensor.node.name}/padded", [tensor, padding],
+                          {"T": tensor.dtype, "Tpaddings": _INT32}, tensor.dtype, tuple(bound), tensor)  # fmt: skip
+        every = self.gather(padded, rows)
+        whole = self.sizes_of_all(length, [place == axis for place in range(rank)])
+        made = tuple(
+            size and size * (self.count if place == axis else 1) for place, size in enumerate(tensor.shape or ())
+        )
+        return self.add("Slice", f"{tensor.node.name}/gathered", [every, self.constant([0] * rank, _INT32, tensor), whole],
+                        {"T": tensor.dtype, "Index": _INT32}, tensor.dtype, made, tensor)  # fmt: skip
 
     def own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
         """This core's rows of a value that every core holds whole; other dimensions may be open where the rows are one batch."""

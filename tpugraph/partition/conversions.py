@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.longest import Longest
 from tpugraph.analysis.placements import (
     Entries,
     Partial,
@@ -111,13 +113,9 @@ class Conversions:
         if not isinstance(placement, Sized):
             return tensor
         sizes = self.placing.sizes(tensor)
-        factors = self._factors(tensor) if sizes is None else None
-        if factors is not None:
-            kept = self.collectives.constant(
-                np.asarray(factors), tensor.dtype, tensor, name=f"{tensor.node.name}/cores"
-            )
-            return self.collectives.add("Mul", "of_all_cores", [tensor, kept], {"T": tensor.dtype}, tensor.dtype,
-                                        tensor.shape, tensor)  # fmt: skip
+        rows_in = self._counting_rows(tensor) if sizes is None else None
+        if rows_in is not None:
+            return self.collectives.sizes_of_all(tensor, rows_in)
         if sizes is None:
             raise ConversionError(f"'{tensor}' is read as numbers, and holds sizes of the batch beside numbers that are not "
                                   "known", node=tensor.node, origin=self.placing.graph.source)  # fmt: skip
@@ -128,14 +126,14 @@ class Conversions:
         return self.collectives.instead(tensor, value.reshape([int(d or 0) for d in shape]),
                                         name=f"{tensor.node.name}/of_all_cores")  # fmt: skip
 
-    def _factors(self, tensor: Tensor) -> list[int] | None:
-        """How many times larger each number of a vector is for the whole batch; None where one is no multiple of the rows."""
+    def _counting_rows(self, tensor: Tensor) -> list[bool] | None:
+        """Which numbers of a vector count rows, so that they grow with them; None where one does otherwise."""
         found = []
         for element in self.placing.d.elements(tensor) or (None,):
             size = None if element is None else known(element)
             if isinstance(size, Poly) and (len(size.c) != 2 or size.c[0]):
                 return None
-            found.append(self.count if isinstance(size, Poly) else 1)
+            found.append(isinstance(size, Poly))
         return found if tensor.shape is not None and len(tensor.shape) == 1 else None
 
     def _gathered(self, node: Node, tensor: Tensor, source: Tensor, placement: Placement | None) -> Tensor:
@@ -153,7 +151,9 @@ class Conversions:
                 f"{size:,} bytes, for '{node.name}' ({node.op}): {self.placing.verdicts[node].why}"
             )
             self._note(tensor, f"the rows of all cores ({size:,} bytes), for '{node.name}' ({node.op})")
-            return c.gather_rows(plain, placement)
+            return c.gather_rows(
+                plain, placement, [self._longest.of(tensor, axis) for axis in range(len(tensor.shape or ()))]
+            )
         if self._is_of_counts(tensor):
             number = self._of_all_counts(tensor)
             if number is not None:
@@ -181,6 +181,10 @@ class Conversions:
         if isinstance(placement, PerCore):
             return self._unified(node, tensor, source, placement)
         raise self._refusal(node, tensor, placement)
+
+    @cached_property
+    def _longest(self) -> Longest:
+        return Longest(self.placing)
 
     def _of_all_counts(self, tensor: Tensor) -> Tensor | None:
         """A number made of counts of entries, computed again of those of all cores; None of other numbers.

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
-
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant, fixed
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss
-from tpugraph.analysis.placements import Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, follows_batch, known
 from tpugraph.ir import Node
@@ -17,13 +13,7 @@ from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
 from tpugraph.partition.all_or_some import refuse_all_or_some, refuse_shares_of_one_row
 from tpugraph.partition.bins_in_doubt import refuse_bins
-from tpugraph.partition.bounds_of_rows import (
-    refuse_bounds,
-    refuse_pads,
-    refuse_places_beside_rows,
-    refuse_rolls,
-    refuse_shares,
-)
+from tpugraph.partition.bounds_of_rows import refuse_bounds, refuse_pads, refuse_places_beside_rows, refuse_rolls
 from tpugraph.partition.numbered_constants import refuse_own_rows
 from tpugraph.partition.numbers_met import refuse_met_numbers
 from tpugraph.partition.numbers_of_rows import (
@@ -37,6 +27,7 @@ from tpugraph.partition.ones_in_doubt import refuse_ones
 from tpugraph.partition.pairs_in_doubt import refuse_halved_pairs, refuse_pairs
 from tpugraph.partition.parts_of_rows import refuse_parts
 from tpugraph.partition.places_of_rows import refuse_places
+from tpugraph.partition.reshapes_in_doubt import refuse_reshapes
 from tpugraph.partition.row_by_row import (
     refuse_fixed_segments,
     refuse_open_segments,
@@ -44,8 +35,9 @@ from tpugraph.partition.row_by_row import (
     refuse_rows_kept,
 )
 from tpugraph.partition.shapes_in_doubt import refuse_coincident_shapes
+from tpugraph.partition.shares_of_rows import refuse_shares
 from tpugraph.partition.tall_matrices import refuse_tall_matrices
-from tpugraph.partition.two_readings import beside_shares, refusal_of
+from tpugraph.partition.two_readings import beside_shares
 from tpugraph.support.errors import ConversionError
 
 
@@ -62,8 +54,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_rows_kept(placing)
     refuse_fixed_segments(placing)
     refuse_open_segments(placing)
-    _refuse_beside_left_open(placing, count)
-    _refuse_regrouped(placing)
+    refuse_reshapes(placing, count)
     refuse_pairs(placing, count)
     refuse_halved_pairs(placing)
     refuse_bins(placing, count)
@@ -176,104 +167,6 @@ def _may_mix_rows(d: Dimensions, node: Node) -> bool:
     rows = next((place for place, size in enumerate(before) if follows_batch(size)), 0)
     joined = d.sizes.at(before[rows]) > 1 and any(d.sizes.at(size) > 1 for size in before[:rows])
     return joined and -1 in wanted and len(wanted) == len(made) and not follows_batch(made[wanted.index(-1)])
-
-
-def _refuse_regrouped(placing: Placing) -> None:
-    """Refuse rows that are reshaped to numbers none of which holds them: a share of the rows may be among these."""
-    d = placing.d
-    for node, one, other in d.sizes.conflicts if d.rows > 1 else ():
-        if (
-            not isinstance(node, Node)
-            or node.op not in ops.RESHAPES
-            or isinstance(one, Poly) == isinstance(other, Poly)
-        ):
-            continue
-        shape = source_of(node.inputs[1]).node
-        if shape.op not in ops.CONSTANTS:
-            continue
-        numbers = ", ".join(map(str, constant(shape).ravel().tolist()))
-        raise ConversionError(
-            f"'{node.name}' reshapes rows to [{numbers}]: which of these numbers follows the {d.rows} rows of a core's batch, "
-            "nothing says", node=node, origin=placing.graph.source,
-            fix=f"write -1 in '{shape.name}' for the one that does, or compute it from tf.shape of a feature",
-        )  # fmt: skip
-
-
-def _refuse_beside_left_open(placing: Placing, count: int) -> None:
-    """Refuse a reshape of rows to a dimension that is left open and to a number that may be all of the rows, or half of them.
-
-    So ``[-1, 3, width]`` of three rows makes groups of three of any batch, or one group of all its rows.
-    """
-    d, forward = placing.d, leading_to_loss(placing.d)
-    for node in placing.verdicts if d.rows > 1 else ():
-        shape = source_of(node.inputs[1]).node if node in forward and node.op in ops.RESHAPES else None
-        wanted = fixed(node.inputs[1]) if shape is not None else None
-        if shape is None or not wanted or len(wanted) < 2 or -1 not in wanted[:2] or not d.axes(node.inputs[0]):
-            continue
-        number = wanted[1 - wanted.index(-1)]
-        half = _is_half(placing, node, wanted)
-        grouped = node in d.untold.parted or _groups_all(placing, node, wanted)
-        if d.constants.choice(shape.name) is not None or not (half or grouped):
-            continue
-        raise refusal_of(
-            placing, node, shape.name, ("follows the rows", "does not"),
-            f"'{node.name}' reshapes rows to {wanted}, and a core's batch has {d.rows} rows: if {number} is "
-            f"{_reading(d.rows, number)}, it is {number * count} for the whole batch; if it is a number of the "
-            "model, it stays",
-        )  # fmt: skip
-
-
-def _keeps_rows_apart(placing: Placing, node: Node, wanted: list[int]) -> bool:
-    """Whether a reshape to a number behind a dimension that is left open takes each row apart by itself."""
-    d, rows = placing.d, placing.read(node.inputs[0])
-    dims = d.dims(node.inputs[0]) or ()
-    if wanted[0] != -1 or not isinstance(rows, Shard):
-        return False
-    return math.prod(d.sizes.at(size) for size in dims[rows.axis + 1 :]) * rows.inner % wanted[1] == 0
-
-
-def _is_half(placing: Placing, node: Node, wanted: list[int]) -> bool:
-    """Whether a number beside the dimension that is left open is half of the rows, which the graph knew when it was built."""
-    d = placing.d
-    half = len(wanted) == 2 and 2 * max(wanted) == d.rows > 2
-    return half and not d.constants.opened and not _keeps_rows_apart(placing, node, wanted)
-
-
-def _reading(rows: int, number: int) -> str:
-    """What a number is of the rows, in words."""
-    if number < rows:
-        return "half of them"
-    return "their number" if number == rows else f"{number // rows} times their number"
-
-
-def _groups_all(placing: Placing, node: Node, wanted: list[int]) -> bool:
-    """Whether a reshape only makes one group of all rows of a core's batch: ``[-1, rows, ...]``, or ``[rows, -1]`` of a vector."""
-    d, place = placing.d, wanted.index(-1)
-    before, made = ([d.sizes.at(size) for size in d.dims(t) or ()] for t in (node.inputs[0], node.out()))
-    if before != [d.rows, *wanted[2:]] or not made or made[place] != 1:
-        return False
-    return place == 0 or (d.rows > 2 == len(wanted))  # [rows, 1] of two rows is a column of them more often
-
-
-def literal_reshapes(placing: Placing) -> list[str]:
-    """What the user should know of: of two rows, a reshape to [2, 1] keeps the rows, and may as well be one to two halves of them.
-
-    One to [-1, 2] may make a pair of each two rows.
-    """
-    d, found = placing.d, []
-    for node in placing.verdicts if d.rows == 2 else ():
-        shape = source_of(node.inputs[1]).node if node.op in ops.RESHAPES and d.axes(node.out()) else None
-        if shape is None or shape.op not in ops.CONSTANTS or d.constants.choice(shape.name) is not None:
-            continue
-        numbers = constant(shape).ravel().tolist()
-        sizes = [d.sizes.at(size) for size in d.dims(node.out()) or ()]
-        paired = (-1, 2) in pairwise(numbers) and len(sizes) == len(numbers) and sizes[numbers.index(-1)] == 1
-        if shape.name not in d.constants.shape_of and (paired or (2, 1) in pairwise(numbers)):
-            found.append(
-                f"'{node.name}' reshapes the two rows of a core's batch to {numbers}: the 2 is read as the rows, and would be a "
-                "number of the model if the 1 were half of the rows; a graph with more rows a core tells the two apart"
-            )
-    return found
 
 
 def _refuse_beside_shares(placing: Placing) -> None:

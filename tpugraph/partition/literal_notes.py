@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from tpugraph.analysis.placing import Placing
 from tpugraph.partition.all_or_some import ends_of_rows
-from tpugraph.partition.bounds_of_rows import literal_bounds
+from tpugraph.partition.bounds_of_rows import literal_pads
 from tpugraph.partition.divided_sums import literal_divisors
-from tpugraph.partition.doubts import literal_reshapes
 from tpugraph.partition.kept_numbers import kept_numbers
 from tpugraph.partition.one_over_rows import literal_means
 from tpugraph.partition.picked_places import literal_picks
+from tpugraph.partition.reshapes_in_doubt import literal_reshapes
 from tpugraph.partition.shapes_in_doubt import literal_shapes
+from tpugraph.partition.shares_of_rows import literal_shares
 
 _KINDS = (
-    literal_bounds, literal_means, literal_divisors, literal_reshapes, kept_numbers, literal_shapes, ends_of_rows, literal_picks,
+    literal_shares, literal_pads, literal_means, literal_divisors, literal_reshapes, kept_numbers, literal_shapes, ends_of_rows,
+    literal_picks,
 )  # fmt: skip
 
 

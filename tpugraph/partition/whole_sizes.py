@@ -10,7 +10,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
-from tpugraph.analysis.placements import Held, Partial, Replicate, Shard
+from tpugraph.analysis.placements import Held, Partial, Replicate, Shard, Sized
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Known, Poly, at
 from tpugraph.ir import Node, Tensor, attrs
@@ -195,13 +195,33 @@ class WholeSizes:
         for index, value in told.items():
             operand = node.inputs[index]
             if (value is shape or node.op not in _TOLD_BOUNDS) and min(value, default=0) < 0:
-                continue  # it depends on data
+                self._scale(node, index, value, collectives)
+                continue
             if operand.node.op in ops.CONSTANTS and constant(operand.node).ravel().tolist() == value:
                 continue
             form = (-1, 2) if node.op in ops.PADS else () if operand.shape == () else (-1,)
             array = np.asarray(value).reshape(form)
             made = collectives.instead(operand, array, name=f"{node.name}/of_all_cores")
             graph.set_input(node, index, made)
+
+    def _scale(self, node: Node, index: int, wanted: list[int], collectives: Collectives) -> None:
+        """Have numbers of rows counted as a node needs them, in a shape of which data tell another number."""
+        operand = node.inputs[index]
+        held = self.placing.read(operand)
+        elements = self.placing.d.elements(operand)
+        if elements is None or len(elements) != len(wanted) or not isinstance(held, Sized | Replicate):
+            return
+        rows = self.placing.d.rows * (1 if isinstance(held, Sized) else self.count)
+        pairs = [
+            (0 if one is None else at(self.placing.final(one), rows), number)
+            for one, number in zip(elements, wanted, strict=True)
+        ]
+        kept = [has // number if 0 < number < has else 1 for has, number in pairs]
+        if isinstance(held, Sized) and any(0 < has < number for has, number in pairs):
+            operand = collectives.sizes_of_all(operand, [0 < has < number for has, number in pairs])
+        elif max(kept) > 1:
+            operand = collectives.divided(operand, kept)
+        self.placing.graph.set_input(node, index, operand)
 
     def _bounds(self, node: Node, sizes: list[Known], *, whole: bool) -> list[int]:
         """Sizes where the whole batch is, in numbers; along the dimension of a core's own rows they are those of the core."""

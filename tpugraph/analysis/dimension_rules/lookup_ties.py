@@ -12,7 +12,7 @@ from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, product, total
 from tpugraph.analysis.dimension_rules.slicing_ties import hands_all_on
 from tpugraph.analysis.dimensions import Dimensions, rule
-from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, known
+from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, known, met_by_data
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of, variable_of
 
@@ -175,6 +175,10 @@ def _broadcast_gradient_args(d: Dimensions, node: Node) -> None:
             d.fresh(node.out(port))
         return
     broadcast(d.sizes, [tuple(a), tuple(b)])  # type: ignore[arg-type]
+    if met_by_data(a, b):
+        for port in range(2):
+            d.fresh(node.out(port))  # what data tell is one, and is summed over, or as many as the rows
+        return
     rank = max(len(a), len(b))
     known_sides = [[s for s in side if s is not None] for side in (a, b)]
     sides = [[1] * (rank - len(k)) + [d.sizes.at(s) if not follows_batch(s) else -1 for s in k] for k in known_sides]

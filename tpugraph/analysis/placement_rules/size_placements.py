@@ -19,7 +19,7 @@ from tpugraph.analysis.placements import (
     Sized,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
-from tpugraph.analysis.sizes import Poly, depends_on_data, divide, follows_batch
+from tpugraph.analysis.sizes import Poly, depends_on_data, divide, follows_batch, met_by_data
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
 
@@ -41,7 +41,16 @@ def _axes(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     wants: dict[int, Placement] = {}
     if any(isinstance(s, Replicate) and _counts_entries(p, t) for s, t in zip(inputs, node.inputs, strict=True)):
         wants = {i: REPLICATE for i, s in enumerate(inputs) if s == Entries("shape")}  # entries of all cores meet
+    whole = any(isinstance(s, Replicate) and _counts_rows(p, t) for s, t in zip(inputs, node.inputs, strict=True))
+    if whole or met_by_data(*(p.d.elements(tensor) or () for tensor in node.inputs)):  # one of one row is none of all rows
+        wants = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate)}
     return Verdict([REPLICATE] * len(node.outputs or ()), wants, why="the dimensions that were broadcast")
+
+
+def _counts_rows(p: Placing, tensor: Tensor) -> bool:
+    """Whether a shape of which data tell a part has a number that follows the batch."""
+    elements = p.d.elements(tensor) or ()
+    return any(map(depends_on_data, elements)) and any(one is not None and follows_batch(one) for one in elements)
 
 
 def _counts_entries(p: Placing, tensor: Tensor) -> bool:
