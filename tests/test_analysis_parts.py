@@ -37,6 +37,7 @@ from tpugraph.analysis.evidence import (
     undone_layouts,
 )
 from tpugraph.analysis.evidence.readings import Step
+from tpugraph.analysis.longest import Longest
 from tpugraph.analysis.placements import Partial, Shard
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device, must_be_host
@@ -292,6 +293,29 @@ def test_the_chain_of_reasons_leads_from_a_value_to_the_input() -> None:
     chain = because.Because(made, {}).chain(graph["z"].out())
     assert [reason.tensor for reason in chain] == ["z", "y", "x"]
     assert "sums over the rows" in str(chain[1])
+
+
+CUT = """
+    x = Placeholder() {dtype: float32, shape: [4,3]} : float32[4,3]
+    many = Placeholder() {dtype: int32, shape: []} : int32[]
+    nothing = Const() {dtype: int32, value: int32[]0} : int32[]
+    first = Pack(nothing, nothing) {N: 2, T: int32, axis: 0} : int32[2]
+    last = Pack(nothing, many) {N: 2, T: int32, axis: 0} : int32[2]
+    steps = Const() {dtype: int32, value: int32[2][1,1]} : int32[2]
+    cut = StridedSlice(x, first, last, steps) {T: float32, Index: int32, begin_mask: 3, end_mask: 1} : float32[4,?]
+    squares = Square(cut) {T: float32} : float32[4,?]
+    counted = Range(nothing, many, nothing) {Tidx: int32} : int32[?]
+    """
+
+
+def test_what_is_cut_out_by_data_is_at_most_as_long_as_that_which_it_is_cut_out_of() -> None:
+    graph, dims = found(CUT, 4)
+    made = placing.Placing(graph, dims.order, dims, {graph["x"].out(): Shard(0)})
+    made.solve()
+    longest = Longest(made)
+    assert [longest.of(graph["squares"].out(), axis) for axis in (0, 1)] == [None, 3]
+    assert longest.of(graph["counted"].out(), 0) is None
+    assert longest.of(graph["x"].out(), 1) == 3
 
 
 # ------------------------------------------------------------------ evidence

@@ -108,8 +108,13 @@ def share_of_the_marked_rows(rows: int, open_: bool = False) -> Any:
 _LAYERS: dict[str, Callable[[Any, Any], Any]] = {
     "summed": lambda x, w: tf.einsum("btc,ck->btk", x, w),
     "batched": lambda x, w: x @ tf.tile(w[None], [tf.shape(x)[0], 1, 1]),
+    "dense": lambda x, w: tf.tensordot(x, w, 1) + variable("b", 4),
+    "convolved": lambda x, w: tf.nn.conv1d(x, tf.stack([w, 2 * w]), 1, "SAME"),
+    "twice": lambda x, w: tf.tensordot(tf.tanh(tf.tensordot(x, variable("v", 3, 3), 1)), w, 1),
+    "attending": lambda x, w: tf.nn.softmax(x @ tf.transpose(x, [0, 2, 1])) @ tf.tensordot(x, w, 1),
+    "placed": lambda x, w: tf.tensordot(x, w, 1) + variable("places", 4, 4)[: tf.shape(x)[1]],
 }
-"""A layer at each time of sequences, whose times stay apart."""
+"""A layer at each time of sequences, whose times stay apart, or lie one behind the other for it."""
 
 
 @program(
@@ -125,6 +130,50 @@ def sequences_up_to_the_longest(rows: int, layer: Any, drop_remainder: bool = Tr
     shown = tf.sequence_mask(lengths, dtype=tf.float32)[:, :, None]
     h = tf.tanh(layer(x[:, : tf.reduce_max(lengths)], variable("w", 3, 4)))
     return minimise(mean(tf.square(column(total(h * shown, 1) / total(shown, 1), 4) - y)))
+
+
+@program(variants=closed_and_open(1, 2))
+def words_up_to_the_longest(rows: int, **options: Any) -> Any:
+    """A language model of sequences that are cut where the longest ends: words are looked up, and each is told from the others."""
+    words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2), **options)
+    longest = tf.reduce_max(lengths)
+    shown = tf.sequence_mask(lengths, longest, dtype=tf.float32)
+    found = tf.gather(variable("words", 7, 3), words[:, :longest])
+    logits = tf.tensordot(found, variable("w", 3, 7), 1)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=words[:, :longest], logits=logits)
+    return minimise(total(each * shown) / total(shown))
+
+
+BEST: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "kept": lambda h, x, y: tf.stop_gradient(tf.boolean_mask(h, tf.equal(y, tf.reduce_max(y)))),
+    "of_features": lambda h, x, y: tf.boolean_mask(x[:, :4], tf.equal(y, tf.reduce_max(y))),
+    "first_by_data": lambda h, x, y: h[: tf.cast(total(y) * 0.0, tf.int32) + 1],
+}
+"""One row, as data say when a step runs."""
+
+
+@program(variants=closed_and_open(2, 3, of=BEST))
+def best_row_beside_all(rows: int, of: Any, **options: Any) -> Any:
+    """What is broadcast to all rows has one row when a step runs, and its gradient is a sum over them."""
+    x, y = batch(rows, floats(5), floats(seed=1), **options)
+    h = dense(x, 5, 4, "h", tf.tanh)
+    return minimise(mean(tf.square(tf.tanh(h) - of(h, x, y) - 0.1)))
+
+
+@program(variants=closed_and_open(2, 3))
+def table_up_to_a_place_of_data(rows: int, **options: Any) -> Any:
+    x, sizes = batch(rows, floats(5), whole(3, seed=1), **options)
+    count = tf.reduce_max(sizes) * 0 + 1
+    return minimise(mean(tf.square(dense(x, 5, 5, "h", tf.tanh) - variable("places", 4, 5)[:count])))
+
+
+@program(variants=closed_and_open(2, 3))
+def all_rows_picked_beside_all(rows: int, **options: Any) -> Any:
+    """A mask that leaves no row out: what it picks has the number of rows that data say, and is beside all of them."""
+    x, y = batch(rows, floats(5), floats(seed=1), **options)
+    places = tf.where(y > -100.0)
+    apart = tf.gather_nd(column(dense(x, 5, 4, "h", tf.tanh), 4), places) - tf.gather_nd(y, places)
+    return minimise(mean(tf.square(apart)) + mean(apart * tf.exp(-y)))
 
 
 def rows_repeated_as_often_as_data_say(rows: int) -> Any:

@@ -37,6 +37,14 @@ def heads_in_front_of_rows(rows: int, **options: Any) -> Any:
     return minimise(mean(tf.square(tf.reduce_max(tf.reshape(heads, [2, -1, 4, 3]), 0) - 0.1)))
 
 
+@program(variants=closed_and_open(2, 3, doubtful=("2",)))
+def views_taken_apart_by_both_numbers(rows: int, **options: Any) -> Any:
+    """Of two views of two rows both numbers are two, and one of them may be either."""
+    h = views(rows, 2, **options)
+    count = rows if options.get("drop_remainder", True) else tf.shape(h)[0] // 2
+    return minimise(mean(tf.square(tf.reduce_max(tf.reshape(h, [2, count, 5]), 0) - 0.1)))
+
+
 @program(
     variants={"": {}, "open": {"drop_remainder": False}, "two": {"rows": 2, "doubtful": True}}, doubtful=True, rows=3
 )

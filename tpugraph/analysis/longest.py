@@ -20,7 +20,7 @@ class Longest:
 
     def __init__(self, placing: Placing) -> None:
         self._placing, self._most = placing, dict[Unknown, int]()
-        for node in placing.verdicts:
+        for node in placing.d.of_type(ops.SLICES):
             for cut, whole in _cuts(placing, node):
                 self._note(cut, whole)
 
@@ -44,10 +44,10 @@ class Longest:
 
 def _cuts(placing: Placing, node: Node) -> Iterator[tuple[Size, Size]]:
     """The dimensions of what a slice takes, each with the one that it is taken out of."""
-    whole, cut = (placing.d.dims(t) or () for t in (node.inputs[0], node.out())) if node.op in ops.SLICES else ((), ())
-    if node.op in ops.PLAIN_SLICES:
+    whole, cut = (placing.d.dims(t) or () for t in (node.inputs[0], node.out()))
+    if not node.has_attr("shrink_axis_mask"):
         yield from zip(cut, whole, strict=False)
-    elif cut:
-        for axis, made, _ in places(node, len(whole)):
-            if axis is not None and made is not None and made < len(cut):
-                yield cut[made], whole[axis]
+        return
+    for axis, made, _ in places(node, len(whole)) if whole else ():
+        if axis is not None and made is not None and made < len(cut):
+            yield cut[made], whole[axis]

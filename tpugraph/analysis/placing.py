@@ -194,8 +194,7 @@ class Placing:
             return Verdict([REPLICATE] * count, why="the size of what all cores hold, of which data tell a part")
         if sizes is not None and node.op not in ops.BROADCAST_AXES and (sizes or any(map(is_size, inputs))):
             made = SIZED if sizes else REPLICATE
-            wants = self._beside_sizes(node, inputs) | ({} if sizes else self._told_by_data(node, inputs))
-            return Verdict([made] * count, wants, why="made of sizes")
+            return Verdict([made] * count, self._beside_sizes(node, inputs, made), why="made of sizes")
         return RULES.of(node.op)(self, node, inputs)  # type: ignore[arg-type]
 
     def everywhere(self, node: Node, inputs: Sequence[Placement], why: str) -> Verdict:
@@ -225,14 +224,11 @@ class Placing:
             follows = follows or some
         return None if not follows and self._divides_by_rows(node) else follows
 
-    def _beside_sizes(self, node: Node, inputs: Sequence[Placement | None]) -> dict[int, Placement]:
-        """What is wanted of numbers that stand beside sizes and are none: that of all cores, as a sum over the batch."""
+    def _beside_sizes(self, node: Node, inputs: Sequence[Placement | None], made: Placement) -> dict[int, Placement]:
+        """What is wanted of numbers beside sizes that are none: that of all cores. So of a shape that data tell, of a number."""
         unknown = any(None in (self.d.elements(node.out(port)) or ()) for port in range(len(node.outputs or ())))
-        return {i: REPLICATE for i, s in enumerate(inputs) if unknown and isinstance(s, Partial)}
-
-    def _told_by_data(self, node: Node, inputs: Sequence[Placement | None]) -> dict[int, Placement]:
-        """What is wanted of shapes of which data tell a part: no constant is written for them, and all cores read one number."""
-        return {i: REPLICATE for i, s in enumerate(inputs) if is_size(s) and self.sizes(node.inputs[i]) is None}
+        told = [made == REPLICATE and is_size(s) and self.sizes(node.inputs[i]) is None for i, s in enumerate(inputs)]
+        return {i: REPLICATE for i, s in enumerate(inputs) if told[i] or (unknown and isinstance(s, Partial))}
 
     def _divides_by_rows(self, node: Node) -> bool:
         """Whether a node divides numbers of the model by numbers of rows, which need not make whole numbers."""

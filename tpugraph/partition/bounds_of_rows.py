@@ -29,12 +29,14 @@ class Bound:
         operand: the operand that holds the number.
         place: its place there.
         rows: the size of the dimension that rows are taken of.
+        role: whether it is where they ``begin`` or ``end``, or the ``count`` of the largest.
     """
 
     node: Node
     operand: Tensor
     place: int
     rows: Poly
+    role: str
 
 
 def bounds_of(placing: Placing) -> Iterator[Bound]:
@@ -48,7 +50,8 @@ def bounds_of(placing: Placing) -> Iterator[Bound]:
             for place, axis in _axes(node, operand, len(dims)):
                 size = dims[axis]
                 if isinstance(size, Poly):
-                    yield Bound(node, node.inputs[operand], place, size)
+                    role = "count" if node.op in ops.TOP_K else "begin" if operand == 1 else "end"
+                    yield Bound(node, node.inputs[operand], place, size, role)
 
 
 def _axes(node: Node, operand: int, rank: int) -> Iterator[tuple[int, int]]:

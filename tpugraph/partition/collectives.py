@@ -1,4 +1,4 @@
-"""Collectives as nodes of the cluster: sums, extremes, gathers, this core's rows, shares."""
+"""Collectives as nodes of the cluster: what cores combine, and the rows or entries of all of them, or this core's."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph import ops
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.placements import Shard
-from tpugraph.ir import Graph, Node, Tensor, attrs
-from tpugraph.ir.attrs import DType
+from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.ir.walks import reached
-from tpugraph.partition.step_nodes import StepNodes
+from tpugraph.partition.combining import Combining, static_shape
 from tpugraph.support.errors import ConversionError
 
 _INT32 = attrs.dtype("int32")
@@ -22,98 +20,12 @@ _INT64 = attrs.dtype("int64")
 _BOOL = attrs.dtype("bool")
 
 
-class Collectives(StepNodes):
-    """Combines values over the cores, inside the cluster.
-
-    Args:
-        graph: the graph.
-        count: number of cores.
-        flat: whether all values that are combined are outside of loops and branches.
-    """
-
-    # ------------------------------------------------------------------ what cores combine
-
-    def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over the cores.
-
-        Raises:
-            ConversionError: values of that dtype cannot be summed over cores.
-        """
-        kind = tensor.dtype
-        wire = self._wire(kind)
-        if wire is None:
-            raise ConversionError(f"a value of dtype {kind} cannot be summed over cores", node=tensor.node,
-                                  origin=self.graph.source, fix="cast it to float32 first")  # fmt: skip
-        groups = self.constant([list(range(self.count))], _INT32, tensor, name="CrossReplicaSum/group_assignment")
-        sent = self.cast(tensor, wire)
-        total = self.add("CrossReplicaSum", "CrossReplicaSum", [sent, groups], {"T": wire}, wire, tensor.shape, tensor)
-        return self.cast(total, kind)
-
-    def sum_of_first(self, shape: Tensor) -> Tensor:
-        """A shape whose first number is summed over the cores: the others are the same on each."""
-        rank = int((shape.shape or (1,))[0] or 1)
-        if rank == 1:
-            return self.sum(shape)
-        first = np.arange(rank) == 0
-        own, others = (
-            self.add("Mul", f"{shape.node.name}/{name}", [shape, self.constant(mask, shape.dtype, shape)], {"T": shape.dtype},
-                     shape.dtype, shape.shape, shape) for name, mask in (("first", first), ("others", ~first))
-        )  # fmt: skip
-        return self.add("AddV2", f"{shape.node.name}/of_all_cores", [self.sum(own), others], {"T": shape.dtype}, shape.dtype,
-                        shape.shape, shape)  # fmt: skip
-
-    def sizes_of_all(self, shape: Tensor, rows: Sequence[bool]) -> Tensor:
-        """A shape as the whole batch has it, of which the data of a step tell a part: of its other numbers all cores have one.
-
-        Args:
-            shape: that of what a core holds, a vector.
-            rows: which of its numbers count rows.
-        """
-        return self.divided(self.sum(shape), [1 if of_rows else self.count for of_rows in rows])
-
-    def divided(self, numbers: Tensor, by: Sequence[int]) -> Tensor:
-        """Whole numbers, each divided by another one."""
-        kind = numbers.dtype
-        return self.add("FloorDiv", f"{numbers.node.name}/of_each", [numbers, self.constant(np.asarray(by), kind, numbers)],
-                        {"T": kind}, kind, numbers.shape, numbers)  # fmt: skip
-
-    def _wire(self, kind: DType) -> DType | None:
-        """The dtype in which cores sum values of a dtype."""
-        if kind.name in ops.REDUCE_DTYPES:
-            return kind
-        return _INT32 if kind.name in ("int64", "bool", "int8", "uint8", "int16", "uint16") else None
-
-    def extreme(self, tensor: Tensor, op: str) -> Tensor:
-        """The largest (``max``) or smallest (``min``) value over the cores, element by element; of flags any, or all."""
-        kind = tensor.dtype
-        numbers = self.cast(tensor, _INT32) if kind.name in ("bool", "int64") else tensor
-        every = self.stack(numbers)
-        axis = self.constant([0], _INT32, tensor)
-        name = {"max": "Max", "min": "Min"}[op]
-        found = self.add(name, f"{tensor.node.name}/of_all_cores", [every, axis],
-                         {"T": numbers.dtype, "Tidx": _INT32, "keep_dims": False}, numbers.dtype, tensor.shape, tensor)  # fmt: skip
-        return self.cast(found, kind)
-
-    def stack(self, tensor: Tensor) -> Tensor:
-        """What each core holds, along a new dimension 0, on every core."""
-        kind, shape = tensor.dtype, _static(self.graph, tensor)
-        wide = self.reshape(tensor, [1, *shape])
-        if kind.name in ("bool", "int64"):
-            return self.cast(self.sum(self._at_own_place(self.cast(wide, _INT32), shape)), kind)
-        return self.sum(self._at_own_place(wide, shape))
-
-    def _at_own_place(self, wide: Tensor, shape: Sequence[int]) -> Tensor:
-        """Zeros but at this core's place; what is no number elsewhere does no harm there."""
-        kind, whole = wide.dtype, (self.count, *shape)
-        numbers = self.constant(np.arange(self.count, dtype="int32").reshape(-1, *[1] * len(shape)), _INT32, wide)
-        own = self.add("Equal", f"{wide.node.name}/own_place", [numbers, self.own_id(wide)],
-                       {"T": _INT32, "incompatible_shape_error": True}, _BOOL, (self.count, *[1] * len(shape)), wide)  # fmt: skip
-        zero = self.constant(np.zeros(()), kind, wide)
-        return self.add("SelectV2", f"{wide.node.name}/spread", [own, wide, zero], {"T": kind}, kind, whole, wide)
+class Collectives(Combining):
+    """Combines values over the cores, and rows and entries, inside the cluster."""
 
     def gather(self, tensor: Tensor, rows: Shard) -> Tensor:
         """The rows of all cores, in the order of the whole batch, on every core."""
-        shape = _static(self.graph, tensor)
+        shape = static_shape(self.graph, tensor)
         every = self.stack(tensor)
         local = shape[rows.axis] // rows.outer
         apart = [*shape[: rows.axis], rows.outer, local, *shape[rows.axis + 1 :]]
@@ -174,7 +86,7 @@ class Collectives(StepNodes):
     def own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
         """This core's rows of a value that every core holds whole; other dimensions may be open where the rows are one batch."""
         told = rows.outer == 1 and tensor.shape is not None and tensor.shape[rows.axis] is not None
-        shape = [d or 0 for d in tensor.shape or ()] if told else _static(self.graph, tensor)
+        shape = [d or 0 for d in tensor.shape or ()] if told else static_shape(self.graph, tensor)
         piece = shape[rows.axis] // rows.outer // self.count
         apart = tensor
         axis = rows.axis
@@ -193,27 +105,6 @@ class Collectives(StepNodes):
         if rows.outer == 1:
             return cut
         return self.reshape(cut, [*shape[: rows.axis], rows.outer * piece, *shape[rows.axis + 1 :]])
-
-    def share(self, tensor: Tensor) -> Tensor:
-        """A part of a replicated value; the parts of all cores sum up to it. Of whole numbers core 0 has all."""
-        kind = tensor.dtype
-        if kind.floating:
-            return self.scaled(tensor, 1.0 / self.count)
-        return self.first(tensor)
-
-    def scaled(self, tensor: Tensor, factor: float) -> Tensor:
-        """A tensor times a number."""
-        number = self.constant(np.asarray(factor), tensor.dtype, tensor)
-        return self.add("Mul", f"{tensor.node.name}/share", [tensor, number], {"T": tensor.dtype}, tensor.dtype,
-                        tensor.shape, tensor)  # fmt: skip
-
-    def first(self, tensor: Tensor) -> Tensor:
-        """The value on core 0, zeros on all others."""
-        zero = self.constant(np.zeros(()), tensor.dtype, tensor)
-        own = self.add("Equal", f"{tensor.node.name}/on_core_0", [self.own_id(tensor), self.constant(0, _INT32, tensor)],
-                       {"T": _INT32, "incompatible_shape_error": True}, _BOOL, (), tensor)  # fmt: skip
-        return self.add("SelectV2", f"{tensor.node.name}/of_core_0", [own, tensor, zero], {"T": tensor.dtype},
-                        tensor.dtype, tensor.shape, tensor)  # fmt: skip
 
     def numbered(self, tensor: Tensor, shift: int | np.ndarray[Any, Any]) -> Tensor:
         """Numbers of this core's rows as those of the whole batch; ``shift`` is how many a core has, and broadcasts."""
@@ -301,11 +192,3 @@ def _opened_by(node: Node) -> Node:
 
 def _is_open(tensor: Tensor) -> bool:
     return tensor.shape is None or None in tensor.shape
-
-
-def _static(graph: Graph, tensor: Tensor) -> list[int]:
-    shape = tensor.shape
-    if shape is None or None in shape:
-        raise ConversionError(f"the rows of '{tensor}' are read by all cores, and its shape is open", node=tensor.node,
-                              origin=graph.source, fix="give it a fixed shape")  # fmt: skip
-    return [int(d or 0) for d in shape]

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant, fixed
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placements import Shard
 from tpugraph.analysis.placing import Placing
@@ -35,9 +35,9 @@ def _refuse_views_beside_rows(placing: Placing) -> None:
     One of the numbers counts the views then, and nothing says which.
     """
     d, forward = placing.d, leading_to_loss(placing.d)
-    for node in placing.verdicts if d.rows > 1 else ():
-        shape = source_of(node.inputs[1]).node if node in forward and node.op in ops.RESHAPES else None
-        wanted = fixed(node.inputs[1]) if shape is not None and shape.op in ops.CONSTANTS else None
+    for node in d.of_type(ops.RESHAPES) if d.rows > 1 else ():
+        shape = source_of(node.inputs[1]).node if node in forward and node in placing.verdicts else None
+        wanted = fixed(node.inputs[1]) if shape is not None else None
         if shape is None or not wanted or wanted[:2] != [d.rows, d.rows] or d.constants.choice(shape.name) is not None:
             continue
         views = placing.read(node.inputs[0])
@@ -46,10 +46,10 @@ def _refuse_views_beside_rows(placing: Placing) -> None:
 
 
 def _refuse_entries_by_rows(placing: Placing, count: int) -> None:
-    """Refuse entries of which data say how many there are, reshaped to ``[rows, -1]``: pairs of rows without those with themselves."""
+    """Refuse entries of which data say how many there are, reshaped to ``[rows, -1]``: pairs without those of a row with itself."""
     d, forward = placing.d, leading_to_loss(placing.d)
-    for node in placing.verdicts if d.rows > 1 else ():
-        shape = source_of(node.inputs[1]).node if node in forward and node.op in ops.RESHAPES else None
+    for node in d.of_type(ops.RESHAPES) if d.rows > 1 else ():
+        shape = source_of(node.inputs[1]).node if node in forward and node in placing.verdicts else None
         wanted = fixed(node.inputs[1]) if shape is not None else None
         if shape is None or not wanted or wanted[0] != d.rows or -1 not in wanted:
             continue
@@ -66,21 +66,17 @@ def _refuse_entries_by_rows(placing: Placing, count: int) -> None:
 def _refuse_regrouped(placing: Placing) -> None:
     """Refuse rows that are reshaped to numbers none of which holds them: a share of the rows may be among these."""
     d = placing.d
+    reshapes = dict.fromkeys(d.of_type(ops.RESHAPES))
     for node, one, other in d.sizes.conflicts if d.rows > 1 else ():
-        if (
-            not isinstance(node, Node)
-            or node.op not in ops.RESHAPES
-            or isinstance(one, Poly) == isinstance(other, Poly)
-        ):
+        if node not in reshapes or isinstance(one, Poly) == isinstance(other, Poly):
             continue
         shape = source_of(node.inputs[1]).node
-        if shape.op not in ops.CONSTANTS:
-            continue
-        raise _which_follows(placing, node, shape)
+        if fixed(shape.out()) is not None:
+            raise _which_follows(placing, node, shape)
 
 
 def _which_follows(placing: Placing, node: Node, shape: Node) -> ConversionError:
-    numbers = ", ".join(map(str, constant(shape).ravel().tolist()))
+    numbers = ", ".join(map(str, fixed(shape.out()) or ()))
     return ConversionError(
         f"'{node.name}' reshapes rows to [{numbers}]: which of these numbers follows the {placing.d.rows} rows of a core's batch, "
         "nothing says", node=node, origin=placing.graph.source,
@@ -94,8 +90,8 @@ def _refuse_beside_left_open(placing: Placing, count: int) -> None:
     So ``[-1, 3, width]`` of three rows makes groups of three of any batch, or one group of all its rows.
     """
     d, forward = placing.d, leading_to_loss(placing.d)
-    for node in placing.verdicts if d.rows > 1 else ():
-        shape = source_of(node.inputs[1]).node if node in forward and node.op in ops.RESHAPES else None
+    for node in d.of_type(ops.RESHAPES) if d.rows > 1 else ():
+        shape = source_of(node.inputs[1]).node if node in forward and node in placing.verdicts else None
         wanted = fixed(node.inputs[1]) if shape is not None else None
         if shape is None or not wanted or len(wanted) < 2 or -1 not in wanted[:2] or not d.axes(node.inputs[0]):
             continue
@@ -150,11 +146,11 @@ def literal_reshapes(placing: Placing) -> list[str]:
     One to [-1, 2] may make a pair of each two rows.
     """
     d, found = placing.d, []
-    for node in placing.verdicts if d.rows == 2 else ():
-        shape = source_of(node.inputs[1]).node if node.op in ops.RESHAPES and d.axes(node.out()) else None
-        if shape is None or shape.op not in ops.CONSTANTS or d.constants.choice(shape.name) is not None:
+    for node in d.of_type(ops.RESHAPES) if d.rows == 2 else ():
+        shape = source_of(node.inputs[1]).node if node in placing.verdicts and d.axes(node.out()) else None
+        numbers = fixed(shape.out()) if shape is not None else None
+        if shape is None or not numbers or d.constants.choice(shape.name) is not None:
             continue
-        numbers = constant(shape).ravel().tolist()
         sizes = [d.sizes.at(size) for size in d.dims(node.out()) or ()]
         paired = (-1, 2) in pairwise(numbers) and len(sizes) == len(numbers) and sizes[numbers.index(-1)] == 1
         if shape.name not in d.constants.shape_of and (paired or (2, 1) in pairwise(numbers)):

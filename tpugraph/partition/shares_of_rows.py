@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tpugraph import ops
-from tpugraph.analysis.constant_values import constant, fixed
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import follows_batch
 from tpugraph.ir import Node
@@ -25,6 +24,7 @@ class _Share:
         number: what it holds.
         rows: how many rows there are.
         trains: whether what is taken is written to a variable in the end, or the loss is made of it.
+        largest: whether the largest are taken.
     """
 
     node: Node
@@ -32,6 +32,7 @@ class _Share:
     number: int
     rows: int
     trains: bool
+    largest: bool
 
 
 def _shares(placing: Placing) -> Iterator[_Share]:
@@ -39,23 +40,21 @@ def _shares(placing: Placing) -> Iterator[_Share]:
     d, kept = placing.d, trained(placing)
     for bound in bounds_of(placing) if d.rows > 1 else ():
         behind, node = constant_behind(bound.operand), bound.node
-        if behind.op not in ops.CONSTANTS or d.constants.choice(behind.name) is not None or bound.rows.c[0]:
+        numbers, sizes = fixed(behind.out()), d.elements(bound.operand) or ()
+        if numbers is None or d.constants.choice(behind.name) is not None or bound.rows.c[0]:
             continue
-        numbers, sizes = constant(behind).ravel().tolist(), d.elements(bound.operand) or ()
         number = numbers[bound.place] if bound.place < len(numbers) else 0
         size = sizes[bound.place] if bound.place < len(sizes) else None
         rows = bound.rows.at(d.rows)
-        half = (
-            rows // 2 == 1 and bound.operand == node.inputs[-1 if node.op in ops.PLAIN_SLICES else 2 % len(node.inputs)]
-        )
-        least = 1 if node.op in ops.TOP_K or half else 2  # a slice from the second row on takes no share of them
+        half = rows // 2 == 1 and bound.role == "end"
+        least = 1 if half or bound.role == "count" else 2  # a slice from the second row on takes no share of them
         if least <= number < rows and (size is None or not follows_batch(size)) and not _begins_every(bound, number):
-            yield _Share(node, behind, number, rows, node in kept)
+            yield _Share(node, behind, number, rows, node in kept, bound.role == "count")
 
 
 def _begins_every(bound: Bound, number: int) -> bool:
     """Whether every so many rows are taken, and it is said which of so many: anchors, and what they are compared with."""
-    if bound.node.op not in ops.STRIDED_SLICES or bound.operand != bound.node.inputs[1]:
+    if bound.role != "begin" or not bound.node.has_attr("begin_mask"):
         return False
     steps = fixed(bound.node.inputs[3])
     return steps is not None and number < steps[bound.place]
@@ -68,7 +67,7 @@ def refuse_shares(placing: Placing, count: int) -> None:
     report has a note.
     """
     shares = [share for share in _shares(placing) if share.trains]
-    share = next((s for s in shares if s.number > 1 or (s.rows == 2 and s.node.op not in ops.TOP_K)), None)
+    share = next((s for s in shares if s.number > 1 or (s.rows == 2 and not s.largest)), None)
     if share is None:
         return
     node, number, d = share.node, share.number, placing.d
@@ -97,7 +96,7 @@ def literal_shares(placing: Placing) -> list[str]:
 
 def _grows(share: _Share) -> str:
     """What settles that rows are taken up to a share of them; a half of three rows, as ``rows // 2`` is, is no third of more."""
-    half = share.number == 1 and share.rows == 3 and share.node.op not in ops.TOP_K
+    half = share.number == 1 and share.rows == 3 and not share.largest
     return (
         f"write tf.shape(x)[0] // 2 for '{share.constant.name}'" if half else f"--batch_constants={share.constant.name}"
     )

@@ -22,7 +22,7 @@ def _reshape(d: Dimensions, node: Node) -> None:
     if made is None:
         return
     if wanted is not None and len(wanted) == len(made):
-        made = tuple(asked if _is_asked(d, asked, size) else size for asked, size in zip(wanted, made, strict=True))
+        made = tuple(asked if _is_asked(asked, size, d) else size for asked, size in zip(wanted, made, strict=True))
     if d.rows > 1 and d.constants.choice(source_of(target).node.name) is not None:
         made = _left_open(d, made, wanted)
     d._dims[out] = made
@@ -76,7 +76,7 @@ def _waits(d: Dimensions, dims: Dims | None, wanted: Elements | None) -> bool:
     return bool(d.waiting and opened) and not {size.root() for size in d.waiting}.isdisjoint(opened)
 
 
-def _is_asked(d: Dimensions, asked: Size | None, size: Size) -> TypeGuard[Size]:
+def _is_asked(asked: Size | None, size: Size, d: Dimensions) -> TypeGuard[Size]:
     """Whether a dimension is what is asked for: a 1 or a 0 may follow the batch, which that of a static shape does not say of itself.
 
     Of what is only known when a step runs a static shape says nothing.

@@ -30,6 +30,8 @@ from tpugraph.ir.walks import source_of
 def _shape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if node.op in ops.SIZES and isinstance(inputs[0], Shard):
         return Verdict([SUM], why="how many elements a core holds: all cores' together are those of the batch")
+    if any(isinstance(s, Shard) and p.d.dims(t) is None for s, t in zip(inputs, node.inputs, strict=True)):
+        return p.everywhere(node, inputs, "the size of rows of which nothing is known")
     outputs: list[Placement | None] = []
     for placement in inputs:
         outputs.append(Entries("shape") if isinstance(placement, Entries) else REPLICATE)
@@ -42,7 +44,9 @@ def _axes(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if any(isinstance(s, Replicate) and _counts_entries(p, t) for s, t in zip(inputs, node.inputs, strict=True)):
         wants = {i: REPLICATE for i, s in enumerate(inputs) if s == Entries("shape")}  # entries of all cores meet
     whole = any(isinstance(s, Replicate) and _counts_rows(p, t) for s, t in zip(inputs, node.inputs, strict=True))
-    if whole or met_by_data(*(p.d.elements(tensor) or () for tensor in node.inputs)):  # one of one row is none of all rows
+    if whole or met_by_data(
+        *(p.d.elements(tensor) or () for tensor in node.inputs)
+    ):  # one of one row is none of all rows
         wants = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate)}
     return Verdict([REPLICATE] * len(node.outputs or ()), wants, why="the dimensions that were broadcast")
 
