@@ -109,6 +109,7 @@ _LAYERS: dict[str, Callable[[Any, Any], Any]] = {
     "summed": lambda x, w: tf.einsum("btc,ck->btk", x, w),
     "batched": lambda x, w: x @ tf.tile(w[None], [tf.shape(x)[0], 1, 1]),
     "dense": lambda x, w: tf.tensordot(x, w, 1) + variable("b", 4),
+    "by_kernel": lambda x, w: tf.reshape(tf.reshape(x, [-1, 3]) @ w, [tf.shape(x)[0], -1, 4]),
     "convolved": lambda x, w: tf.nn.conv1d(x, tf.stack([w, 2 * w]), 1, "SAME"),
     "twice": lambda x, w: tf.tensordot(tf.tanh(tf.tensordot(x, variable("v", 3, 3), 1)), w, 1),
     "attending": lambda x, w: tf.nn.softmax(x @ tf.transpose(x, [0, 2, 1])) @ tf.tensordot(x, w, 1),
@@ -142,6 +143,18 @@ def words_up_to_the_longest(rows: int, **options: Any) -> Any:
     logits = tf.tensordot(found, variable("w", 3, 7), 1)
     each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=words[:, :longest], logits=logits)
     return minimise(total(each * shown) / total(shown))
+
+
+@program(variants=closed_and_open(1, 2))
+def words_picked_up_to_the_longest(rows: int, **options: Any) -> Any:
+    """A mask of the cut sequences picks the words that each has: their places are those of the list in which rows lie so."""
+    words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2), **options)
+    longest = tf.reduce_max(lengths)
+    shown = tf.sequence_mask(lengths, longest)
+    logits = tf.tensordot(tf.gather(variable("words", 7, 3), words[:, :longest]), variable("w", 3, 7), 1)
+    labels = tf.boolean_mask(words[:, :longest], shown)
+    each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.boolean_mask(logits, shown))
+    return minimise(mean(each))
 
 
 BEST: dict[str, Callable[[Any, Any, Any], Any]] = {

@@ -1,13 +1,18 @@
-"""How long a dimension may be of which only data say how long it is: at most as long as that which it was cut out of."""
+"""How long a dimension may be of which only data say how long it is: at most as long as that which it was cut out of.
+
+What is laid one behind the other has at most as many places as all of that has together, and so has what a mask finds there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 from tpugraph import ops
 from tpugraph.analysis.dimension_rules.slicing_ties import places
+from tpugraph.analysis.placements import Entries
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Size, Unknown, depends_on_data
+from tpugraph.analysis.sizes import Poly, Size, Unknown, depends_on_data
 from tpugraph.ir import Node, Tensor
 
 
@@ -22,12 +27,26 @@ class Longest:
         self._placing, self._most = placing, dict[Unknown, int]()
         for node in placing.d.of_type(ops.SLICES):
             for cut, whole in _cuts(placing, node):
-                self._note(cut, whole)
+                self._note(cut, self.of_size(whole))
+        for node in placing.d.of_type(ops.RESHAPES | ops.PLACES_OF_TRUE):
+            made = placing.d.dims(node.out())
+            if made and isinstance(placing.made(node.out()), Entries):
+                self._note(made[0], self._of_list(node, made))
 
-    def _note(self, cut: Size, whole: Size) -> None:
-        most = self.of_size(whole)
-        if most is not None and isinstance(cut, Unknown) and depends_on_data(cut):
-            self._most[cut.root()] = min(most, self._most.get(cut.root(), most))
+    def _note(self, size: Size, most: int | None) -> None:
+        if most is not None and isinstance(size, Unknown) and depends_on_data(size):
+            self._most[size.root()] = min(most, self._most.get(size.root(), most))
+
+    def _of_list(self, node: Node, made: Sequence[Size]) -> int | None:
+        """The most entries of a core in a list that a reshape lays, or of those that a mask finds in a tensor."""
+        rows = self._placing.d.rows
+        held = [self._most_here(size, rows) for size in self._placing.d.dims(node.inputs[0]) or (Unknown(-1),)]
+        each = 1 if node.op in ops.PLACES_OF_TRUE else math.prod(self._most_here(size, rows) or 1 for size in made[1:])
+        return None if None in held else math.prod(size or 0 for size in held) // each
+
+    def _most_here(self, size: Size, rows: int) -> int | None:
+        told = self._placing.final(size)
+        return told.at(rows) if isinstance(told, Poly) else self.of_size(size)
 
     def of_size(self, size: Size) -> int | None:
         """The most places that a dimension has; None where nothing bounds it, or it follows the batch."""

@@ -118,13 +118,19 @@ class Collectives(Combining):
 
     # ------------------------------------------------------------------ any number of entries
 
-    def gather_entries(self, tensor: Tensor) -> Tensor:
+    def gather_entries(self, tensor: Tensor, most: int | None = None) -> Tensor:
         """The entries of all cores, however many each has: padded to their bound, gathered, the padding taken out.
+
+        Args:
+            tensor: the entries.
+            most: how many a core has at most, where the shapes of what they are found in do not say.
 
         Raises:
             ConversionError: their number has no known bound.
         """
         bound = bounded_shape(tensor)
+        if bound and bound[0] is None and most is not None:
+            bound = (most, *bound[1:])
         if bound is None or None in bound or not bound:
             raise ConversionError(f"the number of rows of '{tensor}' has no known upper bound", node=tensor.node,
                                   origin=self.graph.source,

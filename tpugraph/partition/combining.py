@@ -44,15 +44,7 @@ class Combining(StepNodes):
     def sum_of_first(self, shape: Tensor) -> Tensor:
         """A shape whose first number is summed over the cores: the others are the same on each."""
         rank = int((shape.shape or (1,))[0] or 1)
-        if rank == 1:
-            return self.sum(shape)
-        first = np.arange(rank) == 0
-        own, others = (
-            self.add("Mul", f"{shape.node.name}/{name}", [shape, self.constant(mask, shape.dtype, shape)], {"T": shape.dtype},
-                     shape.dtype, shape.shape, shape) for name, mask in (("first", first), ("others", ~first))
-        )  # fmt: skip
-        return self.add("AddV2", f"{shape.node.name}/of_all_cores", [self.sum(own), others], {"T": shape.dtype}, shape.dtype,
-                        shape.shape, shape)  # fmt: skip
+        return self.sum(shape) if rank == 1 else self.sizes_of_all(shape, [place == 0 for place in range(rank)])
 
     def sizes_of_all(self, shape: Tensor, rows: Sequence[bool]) -> Tensor:
         """A shape as the whole batch has it, of which the data of a step tell a part: of its other numbers all cores have one.

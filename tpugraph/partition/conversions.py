@@ -162,7 +162,7 @@ class Conversions:
         places = places_of_all(self.placing, c, tensor, source)
         if places is not None:
             self._note(tensor, f"the places of all cores, for '{node.name}' ({node.op})")
-            return c.gather_entries(places)
+            return c.gather_entries(places, self._longest.of(tensor, 0))
         if placement == Entries("by_id") and not _reads_ids(node, tensor):
             if self.placing.d.rows == 1 and Entries("distinct") not in self.placing.seeds.values():
                 what = f"'{tensor}' is added up at as many places as there are rows, or as the model says"
@@ -175,7 +175,7 @@ class Conversions:
             )  # fmt: skip
         if holds_entries(placement):
             self._note(tensor, f"the entries of all cores, for '{node.name}' ({node.op})")
-            return c.gather_entries(source)
+            return c.gather_entries(source, self._longest.of(tensor, 0))
         if isinstance(placement, Partial):
             return self._reduce(tensor)
         if isinstance(placement, PerCore):

@@ -10,12 +10,13 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
-from tpugraph.analysis.placements import Held, Partial, Replicate, Shard, Sized
+from tpugraph.analysis.placements import Entries, Held, Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Known, Poly, at
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.partition.collectives import Collectives
+from tpugraph.partition.scaled_shapes import scale
 
 _LISTS = frozenset(op for op, held in ops.LIST_CONTENTS.items() if held.length is not None)
 _TOLD_BOUNDS = (
@@ -58,6 +59,7 @@ class WholeSizes:
             if (whole := self._is_whole(node))
             or any(node.inputs[i].node in counted for i in _size_operands(node))
             or self._compares_one_row(node)
+            or self._lays_flat(node)
         }  # fmt: skip
 
     def _compares_one_row(self, node: Node) -> bool:
@@ -65,6 +67,18 @@ class WholeSizes:
         sizes = [s for i in _size_operands(node) for s in self.placing.sizes(node.inputs[i]) or ()]
         return node.op in ops.BROADCAST_AXES and any(
             isinstance(s, Poly) and s.at(self.placing.d.rows) == 1 for s in sizes
+        )
+
+    def _lays_flat(self, node: Node) -> bool:
+        """Whether rows are laid one behind the other, or made again of what lies so: of how many, each core knows its own.
+
+        So is what lies so already, where the number of all cores says what shape it is given.
+        """
+        if node.op not in ops.RESHAPES:
+            return False
+        kinds = {type(self.placing.read(node.inputs[0])), type(self.placing.made(node.out()))}
+        return kinds == {Shard, Entries} or (
+            kinds == {Entries} and isinstance(self.placing.read(node.inputs[1]), Partial)
         )
 
     def _is_whole(self, node: Node) -> bool:
@@ -194,8 +208,9 @@ class WholeSizes:
             told[shaped_by] = shape
         for index, value in told.items():
             operand = node.inputs[index]
-            if (value is shape or node.op not in _TOLD_BOUNDS) and min(value, default=0) < 0:
-                self._scale(node, index, value, collectives)
+            one_open = node.op in ops.RESHAPES and value.count(-1) == 1  # TensorFlow finds it
+            if (value is shape or node.op not in _TOLD_BOUNDS) and min(value, default=0) < 0 and not one_open:
+                scale(placing, node, index, value, collectives)
                 continue
             if operand.node.op in ops.CONSTANTS and constant(operand.node).ravel().tolist() == value:
                 continue
@@ -203,25 +218,6 @@ class WholeSizes:
             array = np.asarray(value).reshape(form)
             made = collectives.instead(operand, array, name=f"{node.name}/of_all_cores")
             graph.set_input(node, index, made)
-
-    def _scale(self, node: Node, index: int, wanted: list[int], collectives: Collectives) -> None:
-        """Have numbers of rows counted as a node needs them, in a shape of which data tell another number."""
-        operand = node.inputs[index]
-        held = self.placing.read(operand)
-        elements = self.placing.d.elements(operand)
-        if elements is None or len(elements) != len(wanted) or not isinstance(held, Sized | Replicate):
-            return
-        rows = self.placing.d.rows * (1 if isinstance(held, Sized) else self.count)
-        pairs = [
-            (0 if one is None else at(self.placing.final(one), rows), number)
-            for one, number in zip(elements, wanted, strict=True)
-        ]
-        kept = [has // number if 0 < number < has else 1 for has, number in pairs]
-        if isinstance(held, Sized) and any(0 < has < number for has, number in pairs):
-            operand = collectives.sizes_of_all(operand, [0 < has < number for has, number in pairs])
-        elif max(kept) > 1:
-            operand = collectives.divided(operand, kept)
-        self.placing.graph.set_input(node, index, operand)
 
     def _bounds(self, node: Node, sizes: list[Known], *, whole: bool) -> list[int]:
         """Sizes where the whole batch is, in numbers; along the dimension of a core's own rows they are those of the core."""

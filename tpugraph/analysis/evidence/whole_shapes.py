@@ -66,7 +66,12 @@ def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool =
         found = [dims for _, dims in of_that_size]
         if sure or (None in found and len(elements) > 1):  # one size is that of many vectors
             found = _not_made_of(d, alike.get(_roots(elements), [tensor.node]), of_that_size)
-        if found and (None not in found or (not sure and _taken_apart(tensor) and not opened.has(tensor, elements))):
+        by_chance = (
+            None in found and len(elements) == 1 and tensor.node not in forward
+        )  # as the largest of some are many
+        if by_chance or not found:
+            continue
+        if None not in found or (not sure and _taken_apart(tensor) and not opened.has(tensor, elements)):
             _tie(d, tensor, elements, found)
             if None in found and d.constants.choice(tensor.node.name) is None:
                 d.untold.shapes[tensor.node] = None

@@ -2,6 +2,7 @@
 
 from tpugraph.analysis.placement_rules import (
     block_placements,
+    box_placements,
     container_placements,
     factor_placements,
     handed_on_placements,
@@ -16,6 +17,7 @@ from tpugraph.analysis.placement_rules import (
 
 __all__ = [
     "block_placements",
+    "box_placements",
     "container_placements",
     "factor_placements",
     "handed_on_placements",

@@ -27,7 +27,7 @@ from tpugraph.analysis.placements import (
     holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule
-from tpugraph.analysis.sizes import follows_batch
+from tpugraph.analysis.sizes import depends_on_data, follows_batch
 from tpugraph.ir import Node, Tensor
 
 # --------------------------------------------------------------------------- element by element
@@ -67,6 +67,8 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
         return without_rows(p, node, inputs, data, linear)
     if any(holds_entries(inputs[i]) for i in data):
         return p.everywhere(node, inputs, "rows of the batch meet its entries")
+    if any(isinstance(inputs[i], Replicate) and _told_by_data(p, node.inputs[i], rows.axis - rank) for i in data):
+        return p.everywhere(node, inputs, "rows of the batch meet one row, or all, as data say")
     shift = _shift_after(p, node, inputs, data)
     rows = rows.plain()
     for i in data:
@@ -85,6 +87,12 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
             wants[i] = REPLICATE
     made = replace(rows, shift=shift[0], along=shift[1]) if shift[0] else rows
     return Verdict([made] * count, wants, why="row by row")
+
+
+def _told_by_data(p: Placing, tensor: Tensor, axis: int) -> bool:
+    """Whether data tell how long a dimension is, counted from the last."""
+    dims = p.d.dims(tensor) or ()
+    return -axis <= len(dims) and depends_on_data(dims[axis])
 
 
 def batched(p: Placing, tensor: Tensor, axis: int) -> bool:

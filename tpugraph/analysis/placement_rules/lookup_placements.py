@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tpugraph import ops
 from tpugraph.analysis.constant_values import made_of_values
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
 from tpugraph.analysis.placement_rules.entry_placements import numbered, places_of, places_per_row
 from tpugraph.analysis.placement_rules.factor_placements import by_signature
+from tpugraph.analysis.placement_rules.flattened_rows import found_there, laid_by
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
 from tpugraph.analysis.sizes import depends_on_data
@@ -67,7 +66,9 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
             return _of_all_cores(p, node, inputs)
         if isinstance(table, Replicate):
             return Verdict([Entries("by_id" if numbers.role in ONCE else "values")], why="rows of a table by entries")
-        if numbers.role == "local" and not places_of(p, node.inputs[1], table):
+        if numbers.role == "local" and not (
+            places_of(p, node.inputs[1], table) and found_there(p, node.inputs[1], node.inputs[0])
+        ):
             return _of_all_cores(p, node, inputs)
         if numbers.role == "local" and isinstance(table, Shard | Entries):
             return Verdict([picked(table, node.inputs[1])], why="places on this core")
@@ -102,6 +103,7 @@ def _gather_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         whole = isinstance(table, Replicate | Partial | Sized)
         one = whole and (p.dims(node.inputs[0]) or [0])[0] == 1  # along a dimension of one place every core means that
         own = numbers.role == "local" and not whole and places_of(p, node.inputs[1], table)
+        own = own and found_there(p, node.inputs[1], node.inputs[0])
         if (whole and numbers.role != "local") or own or one or _has_entries(p, node, 0):
             read: dict[int, Placement] = {0: REPLICATE} if isinstance(table, Partial | Sized) else {}
             return Verdict([Entries("values")], read, why="places on this core")
@@ -195,6 +197,12 @@ def _unsorted_segment_sum(p: Placing, node: Node, inputs: list[Placement]) -> Ve
                 else Verdict([SUM], verdict.wants, why="adds the entries up at places")
             )
         return Verdict([own], {} if isinstance(data, Entries) else {0: ids}, why="adds up in this core's own rows")
+    if isinstance(ids, Entries) and ids.role == "local" and laid_by(p, node.out()) is not None:
+        if found_there(p, node.inputs[1], node.out()):
+            return Verdict(
+                [Entries("values")], {} if isinstance(data, Entries) else {0: ids}, why="adds up in its own rows"
+            )
+        return p.everywhere(node, inputs, "adds up at places of other rows")
     if isinstance(count, Entries) or (isinstance(ids, Entries) and ids.role == "local"):
         wants = {} if isinstance(data, Shard | Entries) else {0: ids}
         return Verdict([Entries("by_id")], wants, why="adds up at places on this core")
@@ -252,44 +260,3 @@ def _partitioned_from(p: Placing, node: Node) -> Placement | None:
         return None
     which = p.read(node.inputs[1])
     return which.plain() if isinstance(which, Shard) else which
-
-
-# --------------------------------------------------------------------------- boxes of images
-
-
-@rule("CropAndResize")
-def _crop(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    boxes = _boxes_of(inputs[0], inputs[2])
-    if boxes is None:
-        return by_signature(p, node, inputs)
-    return Verdict([boxes], _read_as(boxes, inputs, (1,)), why="boxes of this core's own images")
-
-
-@rule("CropAndResizeGradImage")
-def _crop_images(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    dims = p.dims(node.out())
-    images = shard_of(dims, 0) if dims else None
-    boxes = _boxes_of(images, inputs[2])
-    if images is None or boxes is None:
-        return by_signature(p, node, inputs)
-    return Verdict([images], _read_as(boxes, inputs, (0, 1)), why="boxes of this core's own images")
-
-
-@rule("CropAndResizeGradBoxes")
-def _crop_boxes(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    boxes = _boxes_of(inputs[1], inputs[3])
-    if boxes is None:
-        return by_signature(p, node, inputs)
-    return Verdict([boxes], _read_as(boxes, inputs, (0, 2)), why="boxes of this core's own images")
-
-
-def _boxes_of(images: Placement | None, numbers: Placement) -> Shard | None:
-    """How boxes live whose images have numbers of this core's own; None where these number the images of the whole batch."""
-    if not isinstance(images, Shard) or not isinstance(numbers, Shard) or images.axis or images.outer != 1:
-        return None
-    return numbers.plain() if numbers.shift == images.inner else None
-
-
-def _read_as(boxes: Shard, inputs: list[Placement], operands: Sequence[int]) -> dict[int, Placement]:
-    """What is wanted of operands that have a part for each box."""
-    return {index: boxes for index in operands if inputs[index] != boxes}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tpugraph.analysis.placement_rules.flattened_rows import flattened, put_back
 from tpugraph.analysis.placements import (
     REPLICATE,
     SUM,
@@ -49,8 +50,12 @@ def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
             return Verdict([inputs[0]], {1: REPLICATE}, why="the entries of all cores")
         return Verdict([Entries("values")], {0: Entries("values")}, why="the entries of this core")
     rows = inputs[0]
+    if rows == Entries("values") and put_back(p, node):
+        return Verdict([Shard(0)], why="rows again of their places")
     if not isinstance(rows, Shard):
         return passed(node, rows)
+    if flattened(p, node, rows):
+        return Verdict([Entries("values")], why="rows one behind the other, as long as data say")
     before, after = p.dims(node.inputs[0]), p.dims(node.out())
     if before is None or after is None:
         return p.everywhere(node, inputs, "reshapes to dimensions that are not known")
