@@ -32,9 +32,11 @@ from tpugraph.analysis.dimension_rules import (
 from tpugraph.analysis.evidence import counters, divisors, factored_pairs, presumed, reshapes, summed, whole_shapes
 from tpugraph.analysis.placement_rules import (
     block_placements,
+    box_placements,
     container_placements,
     entry_placements,
     factor_placements,
+    flattened_rows,
     handed_on_placements,
     joining_placements,
     lookup_placements,
@@ -111,6 +113,32 @@ LIST = f"""
     across = Transpose(x, swapped) {{T: float32, Tperm: int32}}
     filled = TensorArrayScatterV3(y, numbers, across, y:1) {{T: float32}}
     column = TensorArrayReadV3(y, zero, filled) {{dtype: float32}}
+    """
+BOXES = """
+    square = Const() {dtype: int32, value: int32[4][-1, 2, 3, 1]}
+    images = Reshape(x, square) {T: float32, Tshape: int32}
+    shape = Shape(x) {T: float32, out_type: int32}
+    rows = GatherV2(shape, zero, zero) {Tparams: int32, Tindices: int32, Taxis: int32, batch_dims: 0}
+    numbers = Range(zero, rows, one) {Tidx: int32}
+    from = Const() {dtype: int32, value: int32[2][0, 0]}
+    many = Const() {dtype: int32, value: int32[2][-1, 4]}
+    corners = Slice(x, from, many) {T: float32, Index: int32}
+    size = Const() {dtype: int32, value: int32[2][2, 2]}
+    y = CropAndResize(images, corners, numbers, size) {T: float32, method: "bilinear", extrapolation_value: 0.0}
+    """
+CUT = """
+    many = Placeholder() {dtype: int32, shape: []}
+    apart = Const() {dtype: int32, value: int32[3][-1, 3, 2]}
+    rows = Reshape(x, apart) {T: float32, Tshape: int32}
+    begin = Const() {dtype: int32, value: int32[3][0, 0, 0]}
+    steps = Const() {dtype: int32, value: int32[3][1, 1, 1]}
+    end = Pack(zero, many, zero) {N: 3, T: int32, axis: 0}
+    cut = StridedSlice(rows, begin, end, steps) {T: float32, Index: int32, begin_mask: 7, end_mask: 5}
+    pairs = Const() {dtype: int32, value: int32[2][-1, 2]}
+    flat = Reshape(cut, pairs) {T: float32, Tshape: int32}
+    squares = Square(flat) {T: float32}
+    shape = Shape(cut) {T: float32, out_type: int32}
+    back = Reshape(squares, shape) {T: float32, Tshape: int32}
     """
 SPARSE = """
     places = Const() {dtype: int64, value: int64[1,2][[0, 0]]}
@@ -209,6 +237,7 @@ def test_the_elements_of_a_shape_follow_what_they_are_sizes_of() -> None:
         (container_placements, LIST, "y", Held("y"), ""),
         (slicing_placements, SLICE, "y", Shard(0), "rows stay rows"),
         (sparse_placements, SPARSE_SUM, "y", Shard(0), "the entries of each row"),
+        (box_placements, BOXES, "y", Shard(0), "boxes of this core's own images"),
         (lookup_placements, GATHER, "y", Shard(0), "rows of a table by this core's numbers"),
     ],
 )
@@ -218,6 +247,15 @@ def test_where_a_value_lives(page: ModuleType, text: str, node: str, placement: 
     assert placing.RULES.of(graph[node].op).__module__ == page.__name__
     assert found.read(graph[node].out()) == placement
     assert why in found.verdicts[graph[node]].why
+
+
+def test_rows_that_data_cut_lie_one_behind_the_other_on_each_core() -> None:
+    graph = read(CUT)
+    found = found_placements(graph)
+    made = {name: found.read(graph[name].out()) for name in ("cut", "flat", "squares", "back")}
+    assert made == {"cut": Shard(0), "flat": Entries("values"), "squares": Entries("values"), "back": Shard(0)}
+    assert flattened_rows.laid_by(found, graph["squares"].out()) is graph["flat"]
+    assert flattened_rows.laid_by(found, graph["cut"].out()) is None
 
 
 COLUMN = "Tidx: int64, T: int64, Index: int32, begin_mask: 1, end_mask: 1, ellipsis_mask: 0, new_axis_mask: 0, shrink_axis_mask: 2"

@@ -28,20 +28,21 @@ class Longest:
         for node in placing.d.of_type(ops.SLICES):
             for cut, whole in _cuts(placing, node):
                 self._note(cut, self.of_size(whole))
-        for node in placing.d.of_type(ops.RESHAPES | ops.PLACES_OF_TRUE):
-            made = placing.d.dims(node.out())
-            if made and isinstance(placing.made(node.out()), Entries):
-                self._note(made[0], self._of_list(node, made))
+        for kinds, in_all in ((ops.RESHAPES, False), (ops.PLACES_OF_TRUE, True)):
+            for node in placing.d.of_type(kinds):
+                made = placing.d.dims(node.out())
+                if made and isinstance(placing.made(node.out()), Entries):
+                    self._note(made[0], self._of_list(node, () if in_all else made[1:]))
 
     def _note(self, size: Size, most: int | None) -> None:
         if most is not None and isinstance(size, Unknown) and depends_on_data(size):
             self._most[size.root()] = min(most, self._most.get(size.root(), most))
 
-    def _of_list(self, node: Node, made: Sequence[Size]) -> int | None:
-        """The most entries of a core in a list that a reshape lays, or of those that a mask finds in a tensor."""
+    def _of_list(self, node: Node, apart: Sequence[Size]) -> int | None:
+        """The most entries of a core in a list that a reshape lays, with dimensions behind it, or that a mask finds in a tensor."""
         rows = self._placing.d.rows
         held = [self._most_here(size, rows) for size in self._placing.d.dims(node.inputs[0]) or (Unknown(-1),)]
-        each = 1 if node.op in ops.PLACES_OF_TRUE else math.prod(self._most_here(size, rows) or 1 for size in made[1:])
+        each = math.prod(self._most_here(size, rows) or 1 for size in apart)
         return None if None in held else math.prod(size or 0 for size in held) // each
 
     def _most_here(self, size: Size, rows: int) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from tpugraph import ops
@@ -43,10 +44,7 @@ def laid_by(p: Placing, tensor: Tensor) -> Node | None:
     lengths = p.d.dims(tensor)
     if not lengths or not isinstance(lengths[0], Unknown):
         return None
-    laid = _LAID.get(p.d)
-    if laid is None:
-        laid = _LAID[p.d] = _by_length(p.d)
-    return next((node for node in laid.get(lengths[0].root(), ()) if _lays(p, node)), None)
+    return next((node for node in _lists(p).reshapes.get(lengths[0].root(), ()) if _lays(p, node)), None)
 
 
 def found_there(p: Placing, places: Tensor, held: Tensor) -> bool:
@@ -57,9 +55,11 @@ def found_there(p: Placing, places: Tensor, held: Tensor) -> bool:
     if laid_by(p, held) is None:
         return True
     found = source_of(places, ops.SAME_NUMBERS | ops.SHAPED_ANEW).node
-    laid = [laid_by(p, tensor) for tensor in (held, *found.inputs[:1])]
+    if found not in _lists(p).masks:
+        return False
+    laid = [laid_by(p, tensor) for tensor in (held, found.inputs[0])]
     each = [None if node is None else _places(p, node) for node in laid]
-    return found.op in ops.PLACES_OF_TRUE and None not in each and each[0] == each[1]
+    return None not in each and each[0] == each[1]
 
 
 def _lays(p: Placing, node: Node) -> bool:
@@ -76,15 +76,29 @@ def _places(p: Placing, node: Node) -> list[Known] | None:
     return [p.final(size) for size in each[:first]]
 
 
-def _by_length(d: Dimensions) -> dict[Unknown, list[Node]]:
-    """The reshapes of a graph, by how long what each makes is, as far as that is no known number."""
-    found: dict[Unknown, list[Node]] = {}
-    for node in d.of_type(ops.RESHAPES):
-        lengths = d.dims(node.out())
-        if lengths and isinstance(lengths[0], Unknown):
-            found.setdefault(lengths[0].root(), []).append(node)
-    return found
+@dataclass(frozen=True)
+class _Lists:
+    """What makes lists in a graph.
+
+    Attributes:
+        reshapes: by how long what each makes is, as far as that is no known number.
+        masks: what finds the places where one is true.
+    """
+
+    reshapes: dict[Unknown, list[Node]]
+    masks: dict[Node, None]
 
 
-_LAID: WeakKeyDictionary[Dimensions, dict[Unknown, list[Node]]] = WeakKeyDictionary()
-"""Found once for a graph."""
+def _lists(p: Placing) -> _Lists:
+    if p.d not in _FOUND:
+        reshapes: dict[Unknown, list[Node]] = {}
+        for node in p.d.of_type(ops.RESHAPES):
+            lengths = p.d.dims(node.out())
+            if lengths and isinstance(lengths[0], Unknown):
+                reshapes.setdefault(lengths[0].root(), []).append(node)
+        _FOUND[p.d] = _Lists(reshapes, dict.fromkeys(p.d.of_type(ops.PLACES_OF_TRUE)))
+    return _FOUND[p.d]
+
+
+_FOUND: WeakKeyDictionary[Dimensions, _Lists] = WeakKeyDictionary()
+"""Of each graph, found once."""
