@@ -141,6 +141,10 @@ ScaleAndTranslateGrad: n73c, n54c, =[1.5,0.7], =[0.2,0.1]
 CropAndResize: 354c, b4%, b<3, =[3,2]
 CropAndResizeGradImage: b32c, b4%, b<3, [354c]; T=tf.float32
 CropAndResizeGradBoxes: b32c, 354c, b4%, b<3
+ImageProjectiveTransformV2: p54c, p8%, =[3,2]; interpolation='BILINEAR' | p54c, 18%, =[3,2]; interpolation='BILINEAR'
+ImageProjectiveTransformV3: p54c, p8, =[3,2], =0.5; interpolation='BILINEAR' | p54c, 18, =[3,2], =0.5; interpolation='NEAREST'
+DrawBoundingBoxes: n543, nb4%
+DrawBoundingBoxesV2: n543, nb4%, 33%
 AdjustContrastv2: pq54c, =2.0
 AdjustHue AdjustSaturation: pq3%, =0.3
 RGBToHSV HSVToRGB: pq3%

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import adam, batch, closed_and_open, dense, floats, minimise, program, tf1, variable, whole
+from .parts import adam, batch, closed_and_open, column, dense, floats, minimise, program, tf1, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -154,6 +154,19 @@ def images_turned_each(rows: int, **options: Any) -> Any:
         images=x * variable("scale", 2), transforms=by, output_shape=[6, 6], interpolation="BILINEAR"
     )
     return minimise(mean(tf.square(mean(turned, [1, 2, 3]) - y)))
+
+
+@program(variants=SIZES, rows=3)
+def images_turned_alike_one_by_one(rows: int, **options: Any) -> Any:
+    """One transform, repeated as often as Python counts rows, and a box that is drawn into each image, repeated so as well."""
+    x, y = batch(rows, floats(6, 6, 3), floats(seed=1), **options)
+    count = rows if options.get("drop_remainder", True) else tf.shape(x)[0]
+    turned = tf.raw_ops.ImageProjectiveTransformV3(
+        images=x, transforms=tf.tile([[1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0]], [count, 1]), output_shape=[6, 6],
+        interpolation="BILINEAR", fill_value=0.0,
+    )  # fmt: skip
+    drawn = tf.image.draw_bounding_boxes(turned, tf.tile([[[0.1, 0.1, 0.8, 0.8]]], [count, 1, 1]), [[1.0, 0.0, 0.0]])
+    return minimise(mean(tf.square(column(mean(drawn, [1, 2]), 3) - y)))
 
 
 @program(variants=SIZES | {"of_rows": {"flat": True}}, rows=3)
