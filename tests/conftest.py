@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import forked
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -66,6 +67,17 @@ def pages() -> Iterator[Any]:
     """A real browser for the pages that tests write."""
     with chromium() as browser:
         yield browser
+
+
+@pytest.fixture(scope="session")
+def new_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forked.Programs]:
+    """Runs Python programs, each in a process in which TensorFlow is loaded and nothing of tpugraph; it takes seconds to load.
+
+    The hash seed of all of them is another one than that of the tests.
+    """
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    with forked.programs(tmp_path_factory.mktemp("printed"), "tensorflow", environment={"PYTHONHASHSEED": seed}) as run:
+        yield run
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
+from forked import Programs
 
 import tpugraph
 from models import CORPUS
@@ -235,9 +236,8 @@ print(try_server.attempt("a graph", Question("crashes", ConvertOptions()), 2.0, 
 """
 
 
-def test_a_try_that_did_nothing_in_its_time_is_made_again(tmp_path: Path) -> None:
+def test_a_try_that_did_nothing_in_its_time_is_made_again(new_process: Programs, tmp_path: Path) -> None:
     tried = tmp_path / "tried"
-    command = [sys.executable, "-c", IDLE_CHILD, str(tried)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-    assert done.stdout == f"{Answer(True, 'a graph at 1 step')}\n", done.stderr
+    done = new_process("-c", IDLE_CHILD, str(tried))
+    assert done.out == f"{Answer(True, 'a graph at 1 step')}\n", done.err
     assert tried.exists()
