@@ -25,6 +25,17 @@ if (
     tf.compat.v1.disable_v2_behavior()
 
 
+LONGEST = """programs pjrt truth reduce spmd_judge families published program_flags evaluation ops columns branches pjrt_processes
+    compiled_loop docs bundle estimator_programs losses sampled_losses written_state cli_evaluation""".split()
+"""The test files that take longest: whole files are dealt out, and one of these at the end would keep a single worker busy."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first; the others follow in the order of their names."""
+    places = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _xla_compiles_quickly() -> Iterator[None]:
     """On virtual devices XLA leaves out the passes of LLVM: what tests compile runs for a few steps, and the compiler for longer."""

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import LONGEST
 from forked import Programs
 
 from house import FLOORS, House
@@ -183,3 +184,7 @@ def test_every_module_has_a_test_that_names_it(room: str) -> None:
     house, named = checkout(), named_by_tests()
     modules = [name for name in house.modules(room) if house.paths[name].name != "__init__.py"]
     assert [name for name in modules if name not in named] == []
+
+
+def test_the_files_that_are_tested_first_are_there() -> None:
+    assert {f"test_{name}.py" for name in LONGEST} <= {path.name for path in (ROOT / "tests").iterdir()}
