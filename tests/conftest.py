@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import forked
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -22,6 +23,17 @@ if (
     os.environ.get("TPUGRAPH_TEST_V2_BEHAVIOR") == "off"
 ):  # the first line of most programs that were written for TensorFlow 1
     tf.compat.v1.disable_v2_behavior()
+
+
+LONGEST = """programs pjrt truth reduce spmd_judge families published program_flags evaluation ops columns branches pjrt_processes
+    compiled_loop docs bundle estimator_programs losses sampled_losses written_state cli_evaluation""".split()
+"""The test files that take longest: whole files are dealt out, and one of these at the end would keep a single worker busy."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first; the others follow in the order of their names."""
+    places = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -66,6 +78,17 @@ def pages() -> Iterator[Any]:
     """A real browser for the pages that tests write."""
     with chromium() as browser:
         yield browser
+
+
+@pytest.fixture(scope="session")
+def new_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forked.Programs]:
+    """Runs Python programs, each in a process in which TensorFlow is loaded and nothing of tpugraph; it takes seconds to load.
+
+    The hash seed of all of them is another one than that of the tests.
+    """
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    with forked.programs(tmp_path_factory.mktemp("printed"), "tensorflow", environment={"PYTHONHASHSEED": seed}) as run:
+        yield run
 
 
 @pytest.fixture

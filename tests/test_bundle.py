@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from forked import Programs
 
 from models import corpus
 from tpugraph import cli
@@ -368,13 +369,11 @@ def test_a_module_takes_and_gives_what_its_manifest_says(written: Path) -> None:
         module_trial.check_here(fewer, platform="gpu")
 
 
-def test_some_damaged_bundles_are_refused_or_train(tmp_path: Path) -> None:
+def test_some_damaged_bundles_are_refused_or_train(new_process: Programs, tmp_path: Path) -> None:
     """The campaign, for some seconds; in a process of its own, since it makes copies of itself."""
-    done = subprocess.run([sys.executable, "-m", "campaigns.bundle_mutants", "--count=25", "--seed=5000"], check=False,
-                          env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tools'}"}, capture_output=True,
-                          text=True, timeout=300, cwd=tmp_path)  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("25 damaged bundles: ")
+    done = new_process("-m", "campaigns.bundle_mutants", "--count=25", "--seed=5000", cwd=tmp_path)
+    assert done.code == 0, done.out + done.err
+    assert done.out.startswith("25 damaged bundles: ")
 
 
 def test_a_flipped_bit_anywhere_is_seen(written: Path, tmp_path: Path) -> None:

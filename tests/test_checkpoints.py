@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from forked import Programs
 
 import tpugraph
 from campaigns.checkpoint_mutants import mutant, values_of, verdict
@@ -407,10 +408,8 @@ def test_run_saves_beside_training(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "--async_save needs a folder to save in" in capsys.readouterr().err
 
 
-def test_writers_that_are_killed_lose_nothing_that_they_told(tmp_path: Path) -> None:
+def test_writers_that_are_killed_lose_nothing_that_they_told(new_process: Programs, tmp_path: Path) -> None:
     """The campaign, for some seconds; in a process of its own, since it makes copies of itself."""
-    done = subprocess.run([sys.executable, "-m", "campaigns.save_kills", "--count=12", "--seed=9000"], check=False,
-                          env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tools'}"}, capture_output=True,
-                          text=True, timeout=300, cwd=tmp_path)  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("12 rounds: ")
+    done = new_process("-m", "campaigns.save_kills", "--count=12", "--seed=9000", cwd=tmp_path)
+    assert done.code == 0, done.out + done.err
+    assert done.out.startswith("12 rounds: ")

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from forked import Programs
 from sampling import runs
 
 import tpugraph
@@ -387,13 +388,11 @@ def test_durations(value: float, text: str) -> None:
 
 
 def test_from_a_shell_nothing_but_our_own_lines_is_printed(tmp_path: Path) -> None:
-    done = run("convert", IRIS / "model.ckpt-0.meta", "-o", "iris.pb", *FLAGS, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    done = run("run", "iris.pb", "--steps=4", "--json", cwd=tmp_path)
+    done = run("run", IRIS / "model.ckpt-0.meta", *FLAGS, "--steps=4", "--json", cwd=tmp_path)
     assert done.returncode == 0
     assert len(json.loads(done.stdout)) > 5
     labels = [line.split()[0] for line in done.stderr.splitlines()]
-    assert labels == ["global", "fresh", "nothing", "step", "trained"]
+    assert labels == ["converted", "global", "fresh", "nothing", "step", "trained"]
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
@@ -408,32 +407,36 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     ("number", "code"),
     [(number, 128 + number) for number in (signal.SIGTERM, signal.SIGINT) if runs(number == signal.SIGTERM)],
 )
-def test_a_signal_ends_the_loop_and_saves(number: signal.Signals, code: int, converted: Path, tmp_path: Path) -> None:
+def test_a_signal_ends_the_loop_and_saves(
+    number: signal.Signals, code: int, new_process: Programs, converted: Path, tmp_path: Path
+) -> None:
     losses = tmp_path / "l.jsonl"
-    arguments = ("run", converted, "--steps=10000000", "--model_dir=out", f"--losses={losses}")
-    process = subprocess.Popen(command(*arguments), cwd=tmp_path, env=environment(), text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    arguments = ("run", str(converted), "--steps=10000000", "--model_dir=out", f"--losses={losses}")
+    process = new_process.start("-m", "tpugraph", *arguments, cwd=tmp_path)
     wait_for(losses)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (code, "")
+    process.signal(number)
+    ran = process.wait()
+    assert (ran.code, ran.err) == (code, "")
     done = len(losses_in(losses))
-    assert f"{number.name}: stopped after {done:,} steps" in out
-    assert f"saved out/model.ckpt-{done}" in out
+    assert f"{number.name}: stopped after {done:,} steps" in ran.out
+    assert f"saved out/model.ckpt-{done}" in ran.out
     assert (tmp_path / "out" / f"model.ckpt-{done}.index").exists()
 
 
 @pytest.mark.slow
 def test_a_kill_leaves_the_last_checkpoint(
-    converted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    new_process: Programs,
+    converted: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     losses = tmp_path / "l.jsonl"
     arguments = ("run", converted, "--model_dir=out", f"--losses={losses}", "--save_steps=6")
-    process = subprocess.Popen(command(*arguments, "--steps=10000000"), cwd=tmp_path, env=environment(),
-                               stdout=subprocess.PIPE)  # fmt: skip
+    process = new_process.start("-m", "tpugraph", *map(str, arguments), "--steps=10000000", cwd=tmp_path)
     wait_for(tmp_path / "out" / "checkpoint")
-    process.kill()
-    process.communicate()
+    process.signal(signal.SIGKILL)
+    assert process.wait().code == -signal.SIGKILL
     monkeypatch.chdir(tmp_path)
     assert cli.main([*map(str, arguments), "--steps=12", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)

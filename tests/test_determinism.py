@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import Programs
 
 from models import CORPUS, corpus, family
 from tpugraph.analysis import in_cluster
@@ -52,18 +50,13 @@ def written(source: str, program: str, module: str) -> list[bytes]:
     return [Path(place).read_bytes() for place in (program, module)]
 
 
-def test_another_process_with_another_hash_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_another_process_with_another_hash_seed_gives_the_same_bytes(new_process: Programs, tmp_path: Path) -> None:
     """This process, which has made other graphs before, and a new one."""
     source = str(corpus("lstm_dynamic").folder / "model.pb")
     places = [str(tmp_path / name) for name in ("other.pb", "other.mlirbc")]
-    environment = {
-        "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1",
-        "PYTHONPATH": ":".join(p for p in sys.path if p),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    words = [sys.executable, "-c", IN_ANOTHER_PROCESS, source, *places]
-    done = subprocess.run(words, env=environment, check=True, capture_output=True, text=True)
-    assert int(done.stdout.splitlines()[-1]) != hash("tpugraph")
+    done = new_process("-c", IN_ANOTHER_PROCESS, source, *places)
+    assert done.code == 0, done.err
+    assert int(done.out.splitlines()[-1]) != hash("tpugraph")
     found = written(source, str(tmp_path / "here.pb"), str(tmp_path / "here.mlirbc"))
     assert found == [Path(place).read_bytes() for place in places]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import forked
 import numpy as np
 import pytest
 import tensorflow as tf
+from forked import Programs
 
 from estimators import served
 
@@ -17,16 +17,15 @@ tf1 = tf.compat.v1
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+def run(new_process: Programs) -> Callable[..., str]:
     """What a Python program prints; TensorFlow alone is loaded before it begins."""
 
     def printed(*words: str) -> str:
-        done = started(*words)
+        done = new_process(*words)
         assert done.code == 0, done.err[-3000:]
         return done.out + done.err
 
-    with forked.programs(tmp_path_factory.mktemp("printed"), "tensorflow") as started:
-        yield printed
+    return printed
 
 
 @pytest.mark.slow

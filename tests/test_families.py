@@ -46,7 +46,8 @@ def test_eight_cores_train_as_one_on_the_whole_batch(name: str, iterations: int)
     testing.assert_same_training(found, model.recorded("global8"), relative=RELATIVE, absolute=ABSOLUTE)
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", part(PLAIN, 2))
 def test_one_core_trains_as_the_plain_graph(name: str) -> None:
     model = family(name)
     found = testing.run_on_cores(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from forked import Programs
 from workers import Workers, free_ports, workers
 
 import estimators
@@ -152,20 +150,18 @@ def test_four_workers(program: Any) -> None:
         np.testing.assert_allclose(session.train(8), wanted, rtol=1e-5)
 
 
-def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(new_process: Programs, capsys: pytest.CaptureFixture[str]) -> None:
     """Two processes of `tpugraph worker`, and a `tpugraph run` that uses them."""
     addresses = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    command = [sys.executable, "-m", "tpugraph", "worker", f"--workers={addresses}"]
+    command = ["-m", "tpugraph", "worker", f"--workers={addresses}"]
     model = Path(__file__).parent / "data" / "corpus" / "iris_dnn"
-    running = [
-        subprocess.Popen([*command, f"--task={task}"], stdout=subprocess.PIPE, text=True, env=environment)
-        for task in range(2)
-    ]
+    running = [new_process.start(*command, f"--task={task}") for task in range(2)]
     try:
         for task, process in enumerate(running):
-            assert process.stdout is not None
-            assert process.stdout.readline() == f"worker {task} of 2 serves at {addresses.split(',')[task]}\n"
+            end = time.monotonic() + 60
+            while "\n" not in process.out and time.monotonic() < end:
+                time.sleep(0.01)
+            assert process.out.startswith(f"worker {task} of 2 serves at {addresses.split(',')[task]}\n")
         train = ["run", str(model / "model.pb"), "--num_replicas=8", "--iterations_per_loop=6", "--steps=12", "--json"]
         start = f"--checkpoint={model / 'model.ckpt-0'}"
         assert cli.main([*train, start, f"--workers={addresses}"]) == 0
@@ -174,10 +170,8 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         assert [found["first_loss"], found["last_loss"]] == pytest.approx([wanted["1"], wanted["12"]], rel=1e-3)
     finally:
         for process in running:
-            process.terminate()
-            assert process.stdout is not None
-            process.stdout.close()
-        assert [process.wait(20) for process in running] == [-signal.SIGTERM, -signal.SIGTERM]
+            process.signal(signal.SIGTERM)
+        assert [process.wait().code for process in running] == [-signal.SIGTERM, -signal.SIGTERM]
     assert cli.main(["worker", f"--workers={addresses}", "--task=2"]) == 2
     assert "there is no worker 2 among 2" in capsys.readouterr().err
     assert cli.main(["worker"]) == 2

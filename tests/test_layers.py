@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import LONGEST
+from forked import Programs
 
 from house import FLOORS, House
 
@@ -16,8 +18,10 @@ ROOT = Path(__file__).parents[1]
 # Imports each module in a process of its own; all are forked from one that has TensorFlow loaded already, because
 # loading it for every module would take minutes.
 IMPORT_EACH = """
-import gc, importlib, os, sys, traceback
+import gc, importlib, os, sys, traceback, warnings
 
+warnings.simplefilter("error")
+warnings.filterwarnings("ignore", "This process", DeprecationWarning)  # of Python 3.12: a fork that only imports is safe
 gc.disable()  # a child that walks the objects of TensorFlow copies them
 
 def imports(name):
@@ -147,17 +151,14 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_every_module_can_be_the_first_one_imported() -> None:
+def test_every_module_can_be_the_first_one_imported(new_process: Programs) -> None:
     """No module needs itself, and each package, which is imported before its modules, can be the first one."""
     house = checkout()
     needs = {name: {target for target, _ in house.imports(name)} for name in house.paths}
     assert set(graphlib.TopologicalSorter(needs).static_order()) >= set(house.paths)  # raises CycleError with the cycle
     names = [name for name, path in house.paths.items() if path.name == "__init__.py"]
-    fork_warning = (
-        "ignore:This process:DeprecationWarning"  # of Python 3.12 and later; a fork that only imports is safe
-    )
-    done = run("-W", fork_warning, "-c", IMPORT_EACH, *names)
-    assert done.returncode == 0, done.stderr[-5000:]
+    done = new_process("-c", IMPORT_EACH, *names)
+    assert done.code == 0, done.err[-5000:]
 
 
 def test_importing_tpugraph_does_not_load_tensorflow() -> None:
@@ -183,3 +184,7 @@ def test_every_module_has_a_test_that_names_it(room: str) -> None:
     house, named = checkout(), named_by_tests()
     modules = [name for name in house.modules(room) if house.paths[name].name != "__init__.py"]
     assert [name for name in modules if name not in named] == []
+
+
+def test_the_files_that_are_tested_first_are_there() -> None:
+    assert {f"test_{name}.py" for name in LONGEST} <= {path.name for path in (ROOT / "tests").iterdir()}

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from forked import Programs
 
 from models import corpus
 from tpugraph import cli
@@ -22,9 +20,6 @@ from tpugraph.support.errors import UsageError
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[1]
-SECONDS = 240
-
 
 def free_port() -> int:
     with socket.socket() as held:
@@ -32,39 +27,26 @@ def free_port() -> int:
         return int(held.getsockname()[1])
 
 
-def train_in_processes(words: list[str], count: int, folder: Path) -> list[dict]:
+def train_in_processes(new_process: Programs, words: list[str], count: int, folder: Path) -> list[dict]:
     """Run the command in so many processes; what each says with --json."""
     place = f"127.0.0.1:{free_port()}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     running = []
     for process in range(count):
         own = [f"--coordinator={place}", f"--processes={count}", f"--process={process}",
                f"--losses={folder / f'losses_{process}'}"]  # fmt: skip
-        running.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "tpugraph", *words, *own, "--json"],
-                env=environment,
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-        )
-    try:  # Gloo says on stdout that it is connected
-        said = [process.communicate(timeout=SECONDS) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    for process, (_, err) in zip(running, said, strict=True):
-        assert process.returncode == 0, err
-    return [json.loads(out.splitlines()[-1]) for out, _ in said]
+        running.append(new_process.start("-m", "tpugraph", *words, *own, "--json"))
+    ended = [process.wait() for process in running]
+    for process in ended:
+        assert process.code == 0, process.err
+    return [json.loads(process.out.splitlines()[-1]) for process in ended]  # Gloo says on stdout that it is connected
 
 
-def test_two_processes_train_to_the_variables_of_one(tmp_path: Path) -> None:
+def test_two_processes_train_to_the_variables_of_one(new_process: Programs, tmp_path: Path) -> None:
     model = corpus("iris_dnn")
     out = tmp_path / "out"
     words = ["run", str(model.folder / "model.pb"), "--steps=5", "--num_replicas=2", "--iterations_per_loop=2"]
     words += [f"--checkpoint={model.checkpoint}", f"--model_dir={out}", "--engine=pjrt", "--platform=cpu"]
-    found = train_in_processes(words, 2, tmp_path)
+    found = train_in_processes(new_process, words, 2, tmp_path)
     assert [f["engine"]["processes"] for f in found] == [2, 2]
     with TPUSession(convert(model.graph(), num_replicas=2, iterations_per_loop=2)) as session:
         session.restore(model.checkpoint)

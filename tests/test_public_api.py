@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from forked import Programs
 
 import tpugraph
 from tpugraph import testing
@@ -52,10 +53,11 @@ def test_the_testing_module_is_documented(name: str) -> None:
         assert "Example:" in (inspect.getdoc(value) or "")
 
 
-def test_the_module_of_exports_can_be_imported_by_its_name() -> None:
+def test_the_module_of_exports_can_be_imported_by_its_name(new_process: Programs) -> None:
     """By a program that has not used it yet; it has the names of ``tf.estimator.export``."""
     code = "import tpugraph.export as export; from tpugraph.export import *; import tpugraph; assert tpugraph.export is export"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = new_process("-c", code)
+    assert done.code == 0, done.err
     original = {"ClassificationOutput", "EvalOutput", "ExportOutput", "PredictOutput", "RegressionOutput",
                 "ServingInputReceiver", "TensorServingInputReceiver", "build_parsing_serving_input_receiver_fn",
                 "build_raw_serving_input_receiver_fn"}  # fmt: skip

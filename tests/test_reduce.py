@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +10,7 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
+from forked import Programs
 
 import tpugraph
 from models import CORPUS
@@ -162,7 +160,7 @@ def test_what_is_no_fault_is_refused(when: str) -> None:
     )
 
 
-def test_a_wrong_gradient_comes_down_to_a_few_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+def test_a_wrong_gradient_comes_down_to_a_few_nodes(new_process: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                     capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     """The whole way: the command, the graph that it writes, and the pytest, which fails with the pass and passes without it."""
     monkeypatch.chdir(tmp_path)
@@ -173,11 +171,9 @@ def test_a_wrong_gradient_comes_down_to_a_few_nodes(tmp_path: Path, monkeypatch:
     assert len(graphdef.load("small.pb")) <= 20
     text = Path("test_small.py").read_text()
     assert "testing.symptom(MODEL, 'differs'" in text
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    ran = subprocess.run([sys.executable, "-m", "pytest", "-q", "test_small.py"], env=environment, capture_output=True, text=True,
-                         check=False, timeout=300)  # fmt: skip
-    assert ran.returncode == 1
-    assert "differs by" in ran.stdout
+    ran = new_process("-m", "pytest", "-q", "test_small.py", cwd=tmp_path)
+    assert ran.code == 1
+    assert "differs by" in ran.out
 
 
 def test_what_the_tpu_compiler_itself_complains_of_is_seen(tmp_path: Path) -> None:
@@ -235,9 +231,8 @@ print(try_server.attempt("a graph", Question("crashes", ConvertOptions()), 2.0, 
 """
 
 
-def test_a_try_that_did_nothing_in_its_time_is_made_again(tmp_path: Path) -> None:
+def test_a_try_that_did_nothing_in_its_time_is_made_again(new_process: Programs, tmp_path: Path) -> None:
     tried = tmp_path / "tried"
-    command = [sys.executable, "-c", IDLE_CHILD, str(tried)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-    assert done.stdout == f"{Answer(True, 'a graph at 1 step')}\n", done.stderr
+    done = new_process("-c", IDLE_CHILD, str(tried))
+    assert done.out == f"{Answer(True, 'a graph at 1 step')}\n", done.err
     assert tried.exists()

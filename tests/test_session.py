@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from forked import Programs
 from sampling import runs
 
 from models import CORPUS, DATA, batches, finish, rows_of, squared_error, trace, variable
@@ -194,19 +193,18 @@ with TPUSession(convert(sys.argv[1], iterations_per_loop=1)) as session:
     while True:
         session.train(1)
         session.save(sys.argv[3] + "/model.ckpt")
-        print(session.global_step, flush=True)
 """
 
 
-def test_a_kill_leaves_the_last_checkpoint_usable(tmp_path: Path) -> None:
-    root = Path(graphdef.__file__).parents[1]
-    arguments = [sys.executable, "-c", _KILLED, str(IRIS / "model.pb"), str(IRIS / "model.ckpt-0"), str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(root), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as process:
-        assert process.stdout is not None
-        for _ in range(9):
-            assert process.stdout.readline()
-        process.send_signal(signal.SIGKILL)
+def test_a_kill_leaves_the_last_checkpoint_usable(new_process: Programs, tmp_path: Path) -> None:
+    arguments = [str(IRIS / "model.pb"), str(IRIS / "model.ckpt-0"), str(tmp_path)]
+    trains = new_process.start("-c", _KILLED, *arguments)
+    end = time.monotonic() + 60
+    while max((int(file.stem.rpartition("-")[2]) for file in tmp_path.glob("model.ckpt-*.index")), default=0) < 10:
+        assert time.monotonic() < end, "it saves nothing"
+        time.sleep(0.01)
+    trains.signal(signal.SIGKILL)
+    assert trains.wait().code == -signal.SIGKILL
     with TPUSession(convert(iris(), iterations_per_loop=1)) as session:
         assert session.restore(tmp_path) >= 9
         assert np.isfinite(session.train(1)).all()

@@ -16,7 +16,8 @@ def without_garbage_collection() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():
+            walks = gc.get_threshold()[0] > 0  # asked first, since to count what is frozen walks it
+            if walks and not gc.get_freeze_count():
                 gc.freeze()  # together: what was made here counts as old, and is not walked at once
                 gc.unfreeze()
             gc.enable()
