@@ -102,3 +102,16 @@ def test_the_first_node_whose_size_the_data_decide_is_blamed() -> None:
     found = DataSized(graph)
     assert found.behind("more") == "where"
     assert found.behind("other") == "other"
+    assert found.fatal is None
+
+
+def test_what_data_say_to_be_one_row_or_more_is_not_repeated_by_xla() -> None:
+    """It would read the row as if there were as many as there may be."""
+    graph = testing.parse("""
+        x = Placeholder() {dtype: bool, shape: [4]} : bool[4]
+        numbers = Placeholder() {dtype: int64, shape: [4, 1]} : int64[4,1]
+        where = Where(x) {T: bool} : int64[?,1]
+        twice = AddV2(where, where) {T: int64} : int64[?,1]
+        beside = Sub(numbers, where) {T: int64} : int64[4,1]
+        """)
+    assert DataSized(graph).fatal == "beside"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import zip_longest
 
 from tpugraph import ops
 from tpugraph.analysis import shapes
@@ -17,7 +18,8 @@ class DataSized:
 
     Attributes:
         fatal: a node at which the bridge ends the process, by name: it appends values whose size the data decide to such as have a
-            fixed one; None where there is none.
+            fixed one; or one that it would compute something else for: it repeats what has one row, if the data say so, beside
+            more. None where there is none.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -26,8 +28,9 @@ class DataSized:
             for node in graph
             if node.op not in ops.CONTAINERS | ops.CONTROL_FLOW and _opens(node)
         }
-        joined = (n.name for n in graph.of_type(*ops.CONCATS) if self.behind(n.name) != n.name and _begins_static(n))
-        self.fatal = next(joined, None)
+        joined = (n for n in graph.of_type(*ops.CONCATS) if _begins_static(n))
+        repeated = (n for n in graph.of_type(*ops.ELEMENTWISE) if _may_repeat(n))
+        self.fatal = next((n.name for n in (*joined, *repeated) if self.behind(n.name) != n.name), None)
 
     def behind(self, name: str) -> str:
         """The first node that decides the size of a node's operands; the node itself where none is known to."""
@@ -43,6 +46,12 @@ def _opens(node: Node) -> bool:
 def _begins_static(node: Node) -> bool:
     first, *others = (node.inputs[i].shape for i in ops.record(node.op).data_operands(len(node.inputs)))
     return shapes.is_static(first) and not _all_static(others)
+
+
+def _may_repeat(node: Node) -> bool:
+    """Whether an open dimension of an operand is that of another one with several places: XLA reads it as just as long."""
+    given = [tensor.shape[::-1] for tensor in node.inputs if tensor.shape]
+    return any(None in sizes and max(size or 1 for size in sizes) > 1 for sizes in zip_longest(*given, fillvalue=1))
 
 
 def _all_static(found: Iterable[tuple[int | None, ...] | None]) -> bool:
