@@ -125,10 +125,17 @@ def _tie(d: Dimensions, tensor: Tensor, elements: Elements, found: list[Dims | N
         one = unsettled(element)
         others = [size for size in sizes if root(size) is not one]  # a shape that it makes says nothing of it
         size = agreed(others)
+        size = _open_alike(others) if size is None else size
         if one is None or size is None:
             continue  # shapes of one size may differ in what is the batch
         d.sizes.tie(one, size)
         d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
+
+
+def _open_alike(sizes: list[Size]) -> Unknown | None:
+    """The unknown that some sizes are, where all of them are one: what says what it is says so of a number that is tied to it."""
+    roots = {root(size) for size in sizes}
+    return unsettled(sizes[0]) if len(roots) == 1 else None
 
 
 class _OpenShapes:
