@@ -281,14 +281,18 @@ def _not_made_of(d: Dimensions, nodes: list[Node], shapes: list[tuple[Node, Dims
 
 
 def _shapes(d: Dimensions) -> dict[tuple[int, ...], list[tuple[Node, Dims | None]]]:
-    """The tensors with a batch, by static shape; None beside them where one without a batch has the same shape."""
+    """The tensors with a batch, by static shape; None beside them where one without a batch has the same shape.
+
+    Of whole numbers, which may be shapes themselves, only places that gradients are put at have shapes that others are told of.
+    """
     found: dict[tuple[int, ...], list[tuple[Node, Dims | None]]] = {}
+    forward = leading_to_loss(d)
     for tensor, dims in d._dims.items():
         if not dims or tensor.node.op in ops.CONSTANTS:
             continue
         value = tuple(d.sizes.at(s) for s in dims)
         if any(follows_batch(s) for s in dims):
             found.setdefault(value, []).append((tensor.node, dims))
-        elif tensor.dtype.floating:
+        elif tensor.dtype.floating or (len(dims) > 1 and forward and tensor.node not in forward):
             found.setdefault(value, []).append((tensor.node, None))
     return found
