@@ -76,6 +76,19 @@ def test_few_examples(count: int) -> None:
     assert {name: pytest.approx(value, rel=1e-6, abs=1e-9) for name, value in plain.items()} == dict(found)
 
 
+@pytest.mark.parametrize("queues", [False, True])
+def test_metrics_that_check_their_weights_need_no_optimizer_of_graphs(queues: bool) -> None:
+    """What the checks of weights' shapes choose from stands outside the loop, and one of the two has no value."""
+    config = tf1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    made = convert(trace(evaluation(8, count=77)), mode="eval", num_replicas=2)
+    with TPUSession(made, queues=queues, config=config) as session:
+        found = session.evaluate()
+    plain = plain_metrics(trace(evaluation(16, count=77)))
+    assert found.examples == 77
+    assert {name: pytest.approx(value, rel=1e-6) for name, value in plain.items()} == dict(found)
+
+
 def test_evaluating_twice_starts_anew_and_steps_can_be_limited() -> None:
     graph = trace(evaluation(8, count=77))
     with TPUSession(convert(graph, mode="eval", num_replicas=2, iterations_per_loop=3)) as session:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sampling import part
 
-from programs import PROGRAMS, check, constants_in_doubt, followed, generated, made_of_rows, matrices_of_rows
+from programs import PROGRAMS, check, composed, constants_in_doubt, followed, generated, made_of_rows, matrices_of_rows
 
 DOUBTED = [
     name for name in PROGRAMS
@@ -81,3 +81,13 @@ def test_a_flag_that_contradicts_the_graph_is_refused() -> None:
 def test_a_flag_says_what_one_row_cannot() -> None:
     program = generated.made(generated.parse("rows=1 first=best_rows"))
     assert check(program, 2, literals=("first/TopKV2/k",)).outcome == "equal"
+
+
+@pytest.mark.parametrize("words", ["einsum.17 sort.46", "halves.60 einsum.17 sort.46"])
+def test_a_shape_of_twos_by_which_two_rows_are_sorted_is_told_by_a_flag(words: str) -> None:
+    """The shape of places of the sorted is no batch's, though one of the batch's happens to be as large."""
+    program = composed.made(f"composed rows=2 open=0 sizes=42 {words}")
+    verdict = check(program, 2)
+    assert verdict.outcome == "refused", str(verdict)
+    assert "number made of 'sort/Shape', which is 2, as many as a core's batch has rows" in verdict.words
+    assert check(program, 2, batch_constants=("sort/Shape",)).outcome == "equal"

@@ -91,6 +91,7 @@ composed rows=3 open=0 sizes=53 concat.90 by_target.90 gate.51-2 gate.43
 composed rows=4 open=1 sizes=33 halves.58-1 norm.88-1 unstack.42 fold.45-2 halves.58
 composed rows=3 open=0 sizes=22 stack.59-1 map_rows.61 dense.3 halves.70
 composed rows=3 open=0 sizes=55 centre.43 tile.25 cut.11 stack.66-1 fold.29 loop.3 pairs.25 halves.65
+composed rows=3 open=0 sizes=43 tile.83-1 tile.40 pairs.44 sort.17
 """
 
 REGRESSIONS = [*GENERATED.strip().splitlines(), *COMPOSED.strip().splitlines()]

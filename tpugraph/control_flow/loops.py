@@ -103,7 +103,7 @@ class Loop:
                 if tensor.node in body or tensor.node in own:
                     inside = inside or tensor.node.op not in ops.ENTER or tensor.node in body
                     continue
-                self.graph.set_input(node, index, self.enter(tensor))
+                self.graph.set_input(node, index, self._merged(tensor) if node.op in ops.MERGE else self.enter(tensor))
             kept = groups.get(id(node.controls))
             if kept is None:
                 kept = groups[id(node.controls)] = [c for c in node.controls if c in body or c in own]
@@ -129,6 +129,17 @@ class Loop:
         return self._exits
 
     # ------------------------------------------------------------------ parts
+
+    def _merged(self, tensor: Tensor) -> Tensor:
+        """An outside tensor as one that a merge of the body reads, which has no value where its branch is not taken.
+
+        TensorFlow takes a merge for one in a branch that is not taken as soon as an Enter without a value reaches it, so
+        that what the other branch makes is lost. Behind an Identity it waits for the others.
+        """
+        entered, kind = self.enter(tensor), [(tensor.dtype, tensor.shape)]
+        return self._add(
+            "Identity", f"{tensor.node.name}/merged", [entered], {"T": tensor.dtype}, kind, scoped=False
+        ).out()
 
     def _merge(self, initial: Tensor) -> Node:
         kind, shape = initial.dtype, initial.shape

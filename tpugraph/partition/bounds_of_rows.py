@@ -80,7 +80,8 @@ def _made_bounds(placing: Placing) -> Iterator[tuple[Node, str, str]]:
         size = elements[bound.place] if bound.place < len(elements) else None
         name = _origin(placing, bound, size) if size is None or _in_doubt(placing, bound, size) else None
         if name is not None and (d.rows == 1 or size is not None or _is_doubtful(placing, name)):
-            number = next((int(v) for v in constant(placing.graph[name]).ravel() if v and not v % d.rows), d.rows)
+            held = [int(v) for v in constant(placing.graph[name]).ravel() if v and not v % d.rows]
+            number = next((v for v in held if size is None or d.sizes.at(size) == v), held[0] if held else d.rows)
             times = "" if number == d.rows else f"{number // d.rows} times "
             yield bound.node, name, (
                 f"'{bound.node.name}' ({bound.node.op}) takes rows of the batch up to a number made of '{name}', which is "

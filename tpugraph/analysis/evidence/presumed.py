@@ -24,7 +24,7 @@ def literal_factors(d: Dimensions) -> None:
         for size in filter(is_written, right) if kind not in STATED and any(map(follows_batch, right)) else ():
             if kind == "quotient" or size.value % d.rows:
                 sizes.presume(size)
-    taken = _taken(sizes)
+    taken, rest = _taken(sizes), _left_open(d)
     for place, kind, whole, parts, given in _stated(sizes):
         opened = [p for p in parts if isinstance(p, Unknown) and known(p) is None]
         if not any(map(follows_batch, (whole, *parts))) or any(p.root() in computed for p in opened):
@@ -37,7 +37,7 @@ def literal_factors(d: Dimensions) -> None:
             opened = [whole]  # a number of rows is taken from it
         elif kind == "sum" and (_is_slice(place) or any(taken.get(p.root(), set()) - {root(whole)} for p in opened)):
             continue  # what a slice takes is told by what it is taken of, once that is known
-        if len(opened) != 1 or opened[0].root() in waiting:
+        if len(opened) != 1 or opened[0].root() in waiting or opened[0].root() in rest:
             continue
         if kind == "product" or opened[0].value % d.rows or d.rows == 1:
             sizes.presume(opened[0])
@@ -63,6 +63,18 @@ def _taken(sizes: Relations) -> dict[Unknown, set[Size]]:
             for part in parts:
                 if isinstance(part, Unknown):
                     found.setdefault(part.root(), set()).add(root(whole))
+    return found
+
+
+def _left_open(d: Dimensions) -> set[Unknown]:
+    """What reshapes leave open where they do not know yet how many elements there are: as many as the others leave."""
+    found: set[Unknown] = set()
+    for kind, left, right, place in d.sizes.pending:
+        if kind != "product" or not isinstance(place, Node) or place.op not in ops.RESHAPES:
+            continue
+        asked = [0 if size is None else d.sizes.at(size) for size in d.elements(place.inputs[1]) or ()]
+        opened = {root(size) for size, number in zip(d.dims(place.out()) or (), asked, strict=False) if number == -1}
+        found.update(size.root() for size in (*left, *right) if isinstance(size, Unknown) and size.root() in opened)
     return found
 
 

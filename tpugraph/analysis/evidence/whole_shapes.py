@@ -130,10 +130,17 @@ def _tie(d: Dimensions, tensor: Tensor, elements: Elements, found: list[Dims | N
         one = unsettled(element)
         others = [size for size in sizes if root(size) is not one]  # a shape that it makes says nothing of it
         size = agreed(others)
+        size = _open_alike(others) if size is None else size
         if one is None or size is None:
             continue  # shapes of one size may differ in what is the batch
         d.sizes.tie(one, size)
         d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
+
+
+def _open_alike(sizes: list[Size]) -> Unknown | None:
+    """The unknown that some sizes are, where all of them are one: what says what it is says so of a number that is tied to it."""
+    roots = {root(size) for size in sizes}
+    return unsettled(sizes[0]) if len(roots) == 1 else None
 
 
 class _OpenShapes:
@@ -279,14 +286,18 @@ def _not_made_of(d: Dimensions, nodes: list[Node], shapes: list[tuple[Node, Dims
 
 
 def _shapes(d: Dimensions) -> dict[tuple[int, ...], list[tuple[Node, Dims | None]]]:
-    """The tensors with a batch, by static shape; None beside them where one without a batch has the same shape."""
+    """The tensors with a batch, by static shape; None beside them where one without a batch has the same shape.
+
+    Of whole numbers, which may be shapes themselves, only places that gradients are put at have shapes that others are told of.
+    """
     found: dict[tuple[int, ...], list[tuple[Node, Dims | None]]] = {}
+    forward = leading_to_loss(d)
     for tensor, dims in d._dims.items():
         if not dims or tensor.node.op in ops.CONSTANTS:
             continue
         value = tuple(d.sizes.at(s) for s in dims)
         if any(follows_batch(s) for s in dims):
             found.setdefault(value, []).append((tensor.node, dims))
-        elif tensor.dtype.floating:
+        elif tensor.dtype.floating or (len(dims) > 1 and forward and tensor.node not in forward):
             found.setdefault(value, []).append((tensor.node, None))
     return found
