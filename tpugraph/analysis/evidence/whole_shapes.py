@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.evidence.open_shapes import OpenShapes
 from tpugraph.analysis.evidence.presumed import literal_factors
 from tpugraph.analysis.evidence.summed import agreed, leading_to_loss, root, unsettled, values_of
 from tpugraph.analysis.sizes import Known, Size, Unknown, follows_batch, known, times
@@ -54,7 +53,7 @@ def _vectors(d: Dimensions) -> list[tuple[Tensor, Elements]]:
 
 def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool = False) -> None:
     """Tie vectors to the tensors with a batch that have such shapes; if it is to be sure, where no other tensor has one."""
-    shapes, opened, forward = _shapes(d) if vectors else {}, _OpenShapes(d), leading_to_loss(d)
+    shapes, opened, forward = _shapes(d) if vectors else {}, OpenShapes(d), leading_to_loss(d)
     alike: dict[tuple[Size, ...], list[Node]] = {}  # vectors of the same sizes
     for tensor, elements in vectors:
         alike.setdefault(_roots(elements), []).append(tensor.node)
@@ -141,47 +140,6 @@ def _open_alike(sizes: list[Size]) -> Unknown | None:
     """The unknown that some sizes are, where all of them are one: what says what it is says so of a number that is tied to it."""
     roots = {root(size) for size in sizes}
     return unsettled(sizes[0]) if len(roots) == 1 else None
-
-
-class _OpenShapes:
-    """The shapes of the forward step, by the sizes that nothing settled yet: other constants say what these are."""
-
-    def __init__(self, d: Dimensions) -> None:
-        self._d = d
-
-    @cached_property
-    def _by_size(self) -> dict[tuple[int, int, Unknown], list[tuple[Node, Dims]]]:
-        """The shapes with so many dimensions that have a size at a place, each with its node."""
-        found: dict[tuple[int, int, Unknown], list[tuple[Node, Dims]]] = {}
-        for node in leading_to_loss(self._d):
-            ports = range(len(node.outputs or ())) if node.op not in ops.CONSTANTS else ()
-            for dims in filter(None, (self._d.dims(node.out(port)) for port in ports)):
-                for place, one in enumerate(map(unsettled, dims)):
-                    if one is not None:
-                        found.setdefault((len(dims), place, one), []).append((node, dims))
-        return found
-
-    def measures(self, elements: Elements) -> bool:
-        """Whether a size of a gradient's vector of which nothing is known is one of the forward step: that says what it is."""
-        return any(one in self._sizes for one in map(unsettled, elements))
-
-    @cached_property
-    def _sizes(self) -> set[Unknown | None]:
-        return {one for _, _, one in self._by_size}
-
-    def has(self, tensor: Tensor, elements: Elements) -> bool:
-        """Whether a vector is found to be the shape of what is not made of it, which has as many rows as another constant says."""
-        opened = {place: one for place, one in enumerate(map(unsettled, elements)) if one is not None}
-        if not opened:
-            return True  # what another vector said of it settled it
-        place, size = next(iter(opened.items()))
-        alike = [
-            node
-            for node, dims in self._by_size.get((len(elements), place, size), ())
-            if all(root(dims[place]) is size for place, size in opened.items())
-        ]
-        made = self._d.graph.descendants([tensor.node], data_only=True) if alike else {}
-        return any(node not in made for node in alike)
 
 
 def _names_dimensions(node: Node) -> bool:
