@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.size_relations import Relations
-from tpugraph.analysis.sizes import Size, Unknown, follows_batch
+from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, is_written
 
 
 def broadcast(sizes: Relations, shapes: Sequence[Dims | None]) -> Dims | None:
@@ -50,3 +50,14 @@ def _broadcast_one(sizes: Relations, parts: list[Size]) -> Size:
     out = Unknown(1)
     sizes.broadcast(out, parts)
     return out
+
+
+def met_by_data(one: Sequence[Size | None], other: Sequence[Size | None]) -> bool:
+    """Whether a size of one of two shapes that are broadcast together is told by data, and that of the other may be the rows."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return any((depends_on_data(a) and _may_follow(b)) or (depends_on_data(b) and _may_follow(a)) for a, b in pairs)
+
+
+def _may_follow(size: Size | None) -> bool:
+    """Whether a size follows the batch, as far as is found, or is written and nothing is found of it."""
+    return size is not None and (follows_batch(size) or (is_written(size) and size.value > 1))

@@ -167,17 +167,6 @@ def is_written(size: Size) -> TypeGuard[Unknown]:
     return isinstance(size, Unknown) and known(size) is None and size.root().origin is not None
 
 
-def met_by_data(one: Sequence[Size | None], other: Sequence[Size | None]) -> bool:
-    """Whether a size of one of two shapes that are broadcast together is told by data, and that of the other may be the rows."""
-    pairs = zip(reversed(one), reversed(other), strict=False)
-    return any((depends_on_data(a) and _may_follow(b)) or (depends_on_data(b) and _may_follow(a)) for a, b in pairs)
-
-
-def _may_follow(size: Size | None) -> bool:
-    """Whether a size follows the batch, as far as is found, or is written and nothing is found of it."""
-    return size is not None and (follows_batch(size) or (is_written(size) and size.value > 1))
-
-
 def are_alike(one: Unknown, other: Unknown) -> bool:
     """Whether two unknowns have one value, and both are written in constants of the graph: they may be halves of the rows."""
     return one.value == other.value and all(isinstance(size.root().origin, tuple) for size in (one, other))

@@ -53,6 +53,12 @@ class Combining(StepNodes):
             shape: that of what a core holds, a vector.
             rows: which of its numbers count rows.
         """
+        kind = shape.dtype
+        if kind.floating:  # beside values, no shape
+            factors = self.constant(np.asarray([self.count if of_rows else 1 for of_rows in rows]), kind, shape)
+            return self.add(
+                "Mul", f"{shape.node.name}/of_all_cores", [shape, factors], {"T": kind}, kind, shape.shape, shape
+            )
         return self.divided(self.sum(shape), [1 if of_rows else self.count for of_rows in rows])
 
     def divided(self, numbers: Tensor, by: Sequence[int]) -> Tensor:

@@ -3,6 +3,7 @@
 from tpugraph.analysis.dimension_rules import (
     arithmetic_ties,
     block_ties,
+    broadcast_ties,
     container_ties,
     handed_on_ties,
     lookup_ties,
@@ -19,6 +20,7 @@ from tpugraph.analysis.dimension_rules import (
 __all__ = [
     "arithmetic_ties",
     "block_ties",
+    "broadcast_ties",
     "container_ties",
     "handed_on_ties",
     "lookup_ties",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.broadcast_sizes import broadcast
 from tpugraph.analysis.constant_values import fixed
-from tpugraph.analysis.dimension_facts import Dims, Elements
+from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, product, total
 from tpugraph.analysis.dimension_rules.slicing_ties import hands_all_on
 from tpugraph.analysis.dimensions import Dimensions, rule
-from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, known, met_by_data
+from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of, variable_of
 
@@ -164,31 +163,6 @@ def _gather_nd(d: Dimensions, node: Node) -> None:
         d.fresh(node.out())
         return
     d.set(node.out(), (*numbers[:-1], *table[numbers[-1] :]))
-
-
-@rule("BroadcastGradientArgs")
-def _broadcast_gradient_args(d: Dimensions, node: Node) -> None:
-    """Two shapes that were broadcast together."""
-    a, b = d.elements(node.inputs[0]), d.elements(node.inputs[1])
-    if a is None or b is None or None in a or None in b:
-        for port in range(2):
-            d.fresh(node.out(port))
-        return
-    broadcast(d.sizes, [tuple(a), tuple(b)])  # type: ignore[arg-type]
-    if met_by_data(a, b):
-        for port in range(2):
-            d.fresh(node.out(port))  # what data tell is one, and is summed over, or as many as the rows
-        return
-    rank = max(len(a), len(b))
-    known_sides = [[s for s in side if s is not None] for side in (a, b)]
-    sides = [[1] * (rank - len(k)) + [d.sizes.at(s) if not follows_batch(s) else -1 for s in k] for k in known_sides]
-    for port, (own, found) in enumerate(zip(sides, known_sides, strict=True)):
-        if any(d.sizes.at(s) == 1 and known(s) is None for s in found):
-            d.fresh(node.out(port))  # one row may meet as many, and is summed over then only where it is one
-            continue
-        axes: Elements = [i for i in range(rank) if own[i] == 1]
-        d.set(node.out(port), (len(axes),))
-        d._elements[node.out(port)] = axes
 
 
 # --------------------------------------------------------------------------- entries of sparse rows

@@ -65,15 +65,20 @@ def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool =
         found = [dims for _, dims in of_that_size]
         if sure or (None in found and len(elements) > 1):  # one size is that of many vectors
             found = _not_made_of(d, alike.get(_roots(elements), [tensor.node]), of_that_size)
-        by_chance = (
-            None in found and len(elements) == 1 and tensor.node not in forward
-        )  # as the largest of some are many
-        if by_chance or not found:
+        if not found or (None in found and tensor.node not in forward and _is_of_a_part(d, tensor, of_that_size)):
             continue
         if None not in found or (not sure and _taken_apart(tensor) and not opened.has(tensor, elements)):
             _tie(d, tensor, elements, found)
             if None in found and d.constants.choice(tensor.node.name) is None:
                 d.untold.shapes[tensor.node] = None
+
+
+def _is_of_a_part(d: Dimensions, tensor: Tensor, shapes: list[tuple[Node, Dims | None]]) -> bool:
+    """Whether one number of a gradient may be that of what it does not make, without a batch: so many of the largest, say."""
+    if len(d.elements(tensor) or ()) != 1:
+        return False
+    made = d.graph.descendants([tensor.node], data_only=True)
+    return any(dims is None and node not in made for node, dims in shapes)
 
 
 def _holds(d: Dimensions, tensor: Tensor, dims: Dims | None) -> bool:

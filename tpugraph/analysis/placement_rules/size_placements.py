@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpugraph import ops
+from tpugraph.analysis.broadcast_sizes import met_by_data
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.placement_rules.reshaping_placements import moved
 from tpugraph.analysis.placements import (
@@ -19,7 +20,7 @@ from tpugraph.analysis.placements import (
     Sized,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
-from tpugraph.analysis.sizes import Poly, depends_on_data, divide, follows_batch, met_by_data
+from tpugraph.analysis.sizes import Poly, depends_on_data, divide, follows_batch
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
 
