@@ -133,6 +133,13 @@ def sequences_up_to_the_longest(rows: int, layer: Any, drop_remainder: bool = Tr
     return minimise(mean(tf.square(column(total(h * shown, 1) / total(shown, 1), 4) - y)))
 
 
+@program(variants=closed_and_open(2, 3, doubtful=("2", "2_open")))
+def two_hardest_of_the_marked(rows: int, **options: Any) -> Any:
+    """Two of the rows that a mask leaves: of two rows a core, two may be their number."""
+    x, marks = batch(rows, floats(5), whole(3, seed=2), **options)
+    return minimise(mean(tf.square(tf.nn.top_k(tf.boolean_mask(column(x, 5), marks > 0), 2)[0])))
+
+
 @program(variants=closed_and_open(1, 2))
 def words_up_to_the_longest(rows: int, **options: Any) -> Any:
     """A language model of sequences that are cut where the longest ends: words are looked up, and each is told from the others."""
@@ -277,7 +284,7 @@ def chosen_rows_and_all_beside_rows(rows: int, drop_remainder: bool = True) -> A
     return minimise(mean(e * e) + total(tf.square(both[:, None] - e[None])) / 50, sgd(0.02))
 
 
-@program(variants={"": {}, "one_row": {"rows": 1, "doubtful": True}})
+@program(variants={"": {}, "one_row": {"rows": 1}}, doubtful=True)
 def hardest_of_chosen_and_others(rows: int) -> Any:
     """The largest of marked rows and of all others, which together are as many as the rows."""
     x, y, marks = batch(rows, floats(5), floats(seed=1), whole(2, seed=2))

@@ -10,7 +10,7 @@ from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Poly, Size, Unknown, known
+from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, depends_on_data, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.partition.ones_in_doubt import one_that_bounds
 from tpugraph.partition.two_readings import constant_behind, refuse_first
@@ -54,6 +54,14 @@ def bounds_of(placing: Placing) -> Iterator[Bound]:
                     yield Bound(node, node.inputs[operand], place, size, role)
 
 
+def _bounds_of_lists(placing: Placing) -> Iterator[Bound]:
+    """The numbers that say how many of the largest are taken of a list as long as data say, as of the rows that a mask leaves."""
+    for node in placing.d.of_type(ops.TOP_K):
+        dims = placing.d.dims(node.inputs[0]) if node in placing.verdicts else None
+        if dims and depends_on_data(dims[-1]):
+            yield Bound(node, node.inputs[1], 0, ROWS, "count")
+
+
 def _axes(node: Node, operand: int, rank: int) -> Iterator[tuple[int, int]]:
     """Each place of an operand whose number counts, with the dimension that it bounds."""
     if node.op in ops.TOP_K:
@@ -75,7 +83,7 @@ def refuse_bounds(placing: Placing) -> None:
 def _made_bounds(placing: Placing) -> Iterator[tuple[Node, str, str]]:
     """The bounds of rows that are made of constants in doubt: where, the constant, and what it bounds."""
     d = placing.d
-    for bound in bounds_of(placing):
+    for bound in (*bounds_of(placing), *_bounds_of_lists(placing)):
         elements = d.elements(bound.operand) or ()
         size = elements[bound.place] if bound.place < len(elements) else None
         name = _origin(placing, bound, size) if size is None or _in_doubt(placing, bound, size) else None
