@@ -15,6 +15,7 @@ from tpugraph.analysis import dimensions, evidence, placing, shapes
 from tpugraph.analysis.dimension_rules import (
     arithmetic_ties,
     block_ties,
+    broadcast_ties,
     container_ties,
     handed_on_ties,
     lookup_ties,
@@ -29,7 +30,16 @@ from tpugraph.analysis.dimension_rules import (
     state_ties,
     window_ties,
 )
-from tpugraph.analysis.evidence import counters, divisors, factored_pairs, presumed, reshapes, summed, whole_shapes
+from tpugraph.analysis.evidence import (
+    counters,
+    divisors,
+    factored_pairs,
+    open_shapes,
+    presumed,
+    reshapes,
+    summed,
+    whole_shapes,
+)
 from tpugraph.analysis.placement_rules import (
     block_placements,
     box_placements,
@@ -387,3 +397,32 @@ def test_rows_are_found_behind_the_linear_ops_after_a_sum() -> None:
     graph = read(f"{SUM}\n    z = Neg(y) {{T: float32}}")
     found = list(summed.back(found_dimensions(graph), graph["z"].out()))
     assert [follows_batch(size) for size in found] == [True]
+
+
+MET = """
+    half = Const() {dtype: float32, value: float32[]0.5}
+    column = Sum(x, one) {T: float32, Tidx: int32, keep_dims: false}
+    mask = Greater(column, half) {T: float32}
+    places = Where(mask) {T: bool}
+    best = GatherNd(column, places) {Tparams: float32, Tindices: int64}
+    apart = Sub(column, best) {T: float32}
+    shape = Shape(best) {T: float32, out_type: int32}
+    written = Const() {dtype: int32, value: int32[1][4]}
+    axes = BroadcastGradientArgs(written, shape) {T: int32}
+    """
+
+
+def test_what_data_pick_may_be_one_row_beside_all_and_says_whose_shape_is_written() -> None:
+    graph = read(MET)
+    d = found_dimensions(graph)
+    assert dimensions.RULES.of("BroadcastGradientArgs").__module__ == broadcast_ties.__name__
+    assert [d.elements(graph["axes"].out(port)) for port in range(2)] == [None, None]
+    assert [known(size or 0) for size in d.elements(graph["written"].out()) or ()] == [ROWS]
+
+
+def test_open_shapes_of_the_forward_step_are_found_by_their_sizes() -> None:
+    graph = read("y = Square(x) {T: float32}")
+    d = found_dimensions(graph)
+    shapes_left = open_shapes.OpenShapes(d)
+    assert not shapes_left.measures(d.elements(graph["swapped"].out()) or [])
+    assert shapes_left.has(graph["zero"].out(), [1])

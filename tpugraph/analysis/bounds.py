@@ -81,7 +81,7 @@ def _rows_of_elements(tensor: Tensor) -> Answer:
 def _rows_of_shape(tensor: Tensor) -> Answer:
     """As many rows as the shape says that an operand holds, or what has that shape."""
     sizes = tensor.node.inputs[ops.SHAPED_BY[tensor.node.op]]
-    like = _shape_of(sizes)
+    like = shape_of(sizes)
     if like is not None:
         return (yield _rows, like)
     told = yield vector, sizes
@@ -89,7 +89,7 @@ def _rows_of_shape(tensor: Tensor) -> Answer:
 
 
 def _rows_of_reshape(tensor: Tensor) -> Answer:
-    like = _shape_of(tensor.node.inputs[1])
+    like = shape_of(tensor.node.inputs[1])
     alike = None if like is None else (yield _rows, like)
     if alike is not None:
         return alike
@@ -98,7 +98,7 @@ def _rows_of_reshape(tensor: Tensor) -> Answer:
     return None if count is None or not rest else count // rest
 
 
-def _shape_of(sizes: Tensor) -> Tensor | None:
+def shape_of(sizes: Tensor) -> Tensor | None:
     """The tensor whose shape a vector of sizes is; None where it is made in another way."""
     source = source_of(sizes, ops.SAME_NUMBERS)
     return source.node.inputs[source.port] if source.node.op in ops.SHAPES else None
@@ -216,7 +216,7 @@ def _extent(tensor: Tensor) -> Answer:
     if node.op in ops.SIZES:
         return (yield _elements, node.inputs[0])
     if node.op in ops.STRIDED_SLICES:
-        like = _shape_of(node.inputs[0])
+        like = shape_of(node.inputs[0])
         if like is not None and ((yield vector, node.inputs[1]) or [1])[0] == 0:
             return (yield _rows, like)
     return (yield scalar, tensor)

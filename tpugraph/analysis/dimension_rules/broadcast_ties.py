@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tpugraph import ops
+from tpugraph.analysis.bounds import shape_of
 from tpugraph.analysis.broadcast_sizes import broadcast, met_by_data
 from tpugraph.analysis.dimension_facts import Elements
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import source_of
 
 
 @rule("BroadcastGradientArgs")
@@ -22,7 +21,7 @@ def _broadcast_gradient_args(d: Dimensions, node: Node) -> None:
     broadcast(d.sizes, [tuple(a), tuple(b)])  # type: ignore[arg-type]
     if met_by_data(a, b):
         for shape, other in (node.inputs, node.inputs[::-1]):
-            _tie_to_what_it_meets(d, source_of(shape), d.elements(other))
+            _tie_to_what_it_meets(d, shape_of(shape), d.elements(other))
         for port in range(2):
             d.fresh(node.out(port))  # what data tell is one, and is summed over, or as many as the rows
         return
@@ -38,12 +37,13 @@ def _broadcast_gradient_args(d: Dimensions, node: Node) -> None:
         d._elements[node.out(port)] = axes
 
 
-def _tie_to_what_it_meets(d: Dimensions, shape: Tensor, other: Elements | None) -> None:
-    """Tie a shape to that of what a tensor is broadcast with in the forward step, where the other shape is asked of that tensor."""
-    if shape.node.op not in ops.SHAPES or not other or None in other:
+def _tie_to_what_it_meets(d: Dimensions, asked: Tensor | None, other: Elements | None) -> None:
+    """Tie a shape to that of what a tensor is broadcast with in the forward step, where the other shape is that of this tensor."""
+    if asked is None or not other or None in other:
         return
-    asked, sizes = shape.node.inputs[shape.port], [d.sizes.at(size) for size in other if size is not None]
-    readers = (use.node for use in asked.node.uses() if use.node.op in ops.ELEMENTWISE)
+    sizes = [d.sizes.at(size) for size in other if size is not None]
+    signatures = {use.node: d.signature(use.node) for use in asked.node.uses()}
+    readers = [node for node, signature in signatures.items() if signature is not None and signature.elementwise]
     beside = [d.dims(tensor) or () for reader in readers for tensor in reader.inputs if tensor != asked]
     alike = [dims for dims in beside if [d.sizes.at(size) for size in dims] == sizes]
     if alike and all(dims == alike[0] for dims in alike):

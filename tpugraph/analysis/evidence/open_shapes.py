@@ -22,8 +22,9 @@ class OpenShapes:
     def _by_size(self) -> dict[tuple[int, int, Unknown], list[tuple[Node, Dims]]]:
         """The shapes with so many dimensions that have a size at a place, each with its node."""
         found: dict[tuple[int, int, Unknown], list[tuple[Node, Dims]]] = {}
+        constants = dict.fromkeys(self._d.of_type(ops.CONSTANTS))
         for node in leading_to_loss(self._d):
-            ports = range(len(node.outputs or ())) if node.op not in ops.CONSTANTS else ()
+            ports = range(len(node.outputs or ())) if node not in constants else ()
             for dims in filter(None, (self._d.dims(node.out(port)) for port in ports)):
                 for place, one in enumerate(map(unsettled, dims)):
                     if one is not None:
