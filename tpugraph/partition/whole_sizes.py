@@ -12,7 +12,7 @@ from tpugraph.analysis.constant_values import constant, fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.placements import Entries, Held, Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Known, Poly, at
+from tpugraph.analysis.sizes import Known, Poly, Size, at, depends_on_data, follows_batch
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.partition.collectives import Collectives
@@ -162,9 +162,7 @@ class WholeSizes:
         wants = self.placing.verdicts[node].wants
         for index, tensor in enumerate(node.inputs):
             placement = wants.get(index, self.placing.read(tensor))
-            if isinstance(placement, Replicate | Partial) and any(
-                isinstance(s, Poly) for s in self.placing.dims(tensor) or []
-            ):
+            if isinstance(placement, Replicate | Partial) and any(map(_grows, self.placing.d.dims(tensor) or ())):
                 return True
         return False
 
@@ -281,6 +279,11 @@ class WholeSizes:
 
 _BEGIN, _END = 1, 2
 """The operands that bound a slice by steps, and the gradient of one."""
+
+
+def _grows(size: Size) -> bool:
+    """Whether there is more of what has such a size where the batch is larger: rows, or as much as data say."""
+    return follows_batch(size) or depends_on_data(size)
 
 
 def _least(size: Known) -> int:

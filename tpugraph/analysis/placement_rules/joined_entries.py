@@ -11,7 +11,7 @@ from tpugraph.analysis.placement_rules.entry_placements import OWN
 from tpugraph.analysis.placement_rules.slicing_placements import keeps_entries
 from tpugraph.analysis.placements import Entries, Placement, Shard
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Size, depends_on_data, follows_batch
+from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached, source_of
 
@@ -25,7 +25,8 @@ def joined_in_any_order(p: Placing, node: Node, parts: Sequence[Placement]) -> b
     if not all(isinstance(part, Shard | Entries) for part in parts):
         return False
     beside = list(reached([node], lambda at: _meeting(p, at)))
-    return not any(_asks_for_order(p, at) for at in beside) and _joined_alike(p, node, beside)
+    asked = any(_asks_for_order(p, at) or _moves_entries(p, at) for at in beside)
+    return not asked and _joined_alike(p, node, beside)
 
 
 def _joined_alike(p: Placing, node: Node, beside: Iterable[Node]) -> bool:
@@ -37,6 +38,13 @@ def _joined_alike(p: Placing, node: Node, beside: Iterable[Node]) -> bool:
     joined = [at for at in beside if at.op in ops.CONCATS and _size(p, at.out()) == whole]
     told = len(joined) < 2 or None not in parts
     return told and not any(_parts(p, at) != parts or _mixes_places(p, at) for at in joined)
+
+
+def _moves_entries(p: Placing, node: Node) -> bool:
+    """Whether what reads entries has them along another dimension: all cores' lie there, and gradients take them apart in order."""
+    size = _size(p, node.out()) if node.outputs else None
+    made = [t for use in node.uses() for t in map(use.node.out, _ports(use.node)) if not _takes_part(use.node)]
+    return isinstance(size, Unknown) and any(size in map(root, (p.d.dims(t) or ())[1:]) for t in made)
 
 
 def _mixes_places(p: Placing, node: Node) -> bool:
