@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tpugraph.analysis.dimension_facts import Dims
 from tpugraph.analysis.size_relations import Relations
-from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, is_written
+from tpugraph.analysis.sizes import Size, Unknown, depends_on_data, follows_batch, is_written, known
 
 
 def broadcast(sizes: Relations, shapes: Sequence[Dims | None]) -> Dims | None:
@@ -31,7 +31,7 @@ def _broadcast_one(sizes: Relations, parts: list[Size]) -> Size:
         return max(parts)  # type: ignore[type-var]
     value = max(map(sizes.at, parts))
     open_ = next((p for p in parts if sizes.at(p) < 0), None)
-    if open_ is not None and all(p is open_ or p == 1 for p in parts):
+    if open_ is not None and all(p is open_ or known(p) == 1 for p in parts):
         return open_  # known only when a step runs, and what is broadcast to it has one place
     if value != 1:
         if all(p is first for p in parts):

@@ -227,8 +227,10 @@ class Placing:
     def _beside_sizes(self, node: Node, inputs: Sequence[Placement | None], made: Placement) -> dict[int, Placement]:
         """What is wanted of numbers beside sizes that are none: that of all cores. So of a shape that data tell, of a number."""
         unknown = any(None in (self.d.elements(node.out(port)) or ()) for port in range(len(node.outputs or ())))
-        told = [made == REPLICATE and is_size(s) and self.sizes(node.inputs[i]) is None for i, s in enumerate(inputs)]
-        return {i: REPLICATE for i, s in enumerate(inputs) if told[i] or (unknown and isinstance(s, Partial))}
+        sized = [i for i, s in enumerate(inputs) if is_size(s)]
+        told = made == REPLICATE and any(self.sizes(node.inputs[i]) is None for i in sized)
+        parts = [i for i, s in enumerate(inputs) if unknown and isinstance(s, Partial)]
+        return dict.fromkeys([*parts, *(sized if told else ())], REPLICATE)
 
     def _divides_by_rows(self, node: Node) -> bool:
         """Whether a node divides numbers of the model by numbers of rows, which need not make whole numbers."""

@@ -57,7 +57,7 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
             entries = placement if entries is None or entries == COUNTS or placement.role == "values" else entries
     if own := [inputs[i] for i in data if isinstance(inputs[i], PerCore)]:
         return Verdict(own[:1] * count)
-    if entries == COUNTS and rows is None and node.outputs and node.out().dtype.floating:
+    if entries == COUNTS and rows is None and node.outputs and _is_number(node.out()):
         read = {i: REPLICATE for i in data if inputs[i] == entries}  # as a number, not as a size: that of all cores
         found = without_rows(p, node, [read.get(i, s) for i, s in enumerate(inputs)], data, linear)
         return Verdict(found.outputs, {**read, **found.wants}, why=found.why)
@@ -93,6 +93,11 @@ def _told_by_data(p: Placing, tensor: Tensor, axis: int) -> bool:
     """Whether data tell how long a dimension is, counted from the last."""
     dims = p.d.dims(tensor) or ()
     return -axis <= len(dims) and depends_on_data(dims[axis])
+
+
+def _is_number(tensor: Tensor) -> bool:
+    """Whether what is computed of counts is no count: a number, or what a comparison says."""
+    return tensor.dtype.floating or tensor.dtype.name == "bool"
 
 
 def batched(p: Placing, tensor: Tensor, axis: int) -> bool:
