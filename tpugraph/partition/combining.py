@@ -64,7 +64,8 @@ class Combining(StepNodes):
     def divided(self, numbers: Tensor, by: Sequence[int]) -> Tensor:
         """Whole numbers, each divided by another one."""
         kind = numbers.dtype
-        return self.add("FloorDiv", f"{numbers.node.name}/of_each", [numbers, self.constant(np.asarray(by), kind, numbers)],
+        divisors = np.asarray(by).reshape([int(size or len(by)) for size in numbers.shape or (None,)])
+        return self.add("FloorDiv", f"{numbers.node.name}/of_each", [numbers, self.constant(divisors, kind, numbers)],
                         {"T": kind}, kind, numbers.shape, numbers)  # fmt: skip
 
     def _wire(self, kind: DType) -> DType | None:

@@ -40,8 +40,9 @@ def _refuse_views_beside_rows(placing: Placing) -> None:
         wanted = fixed(node.inputs[1]) if shape is not None else None
         if shape is None or not wanted or wanted[:2] != [d.rows, d.rows] or d.constants.choice(shape.name) is not None:
             continue
-        views = placing.read(node.inputs[0])
-        if isinstance(views, Shard) and (views.axis, views.outer, views.inner) == (0, d.rows, 1):
+        views, made = placing.read(node.inputs[0]), d.dims(node.out())
+        in_front = made is not None and follows_batch(made[0])  # views would be there, as they were
+        if in_front and isinstance(views, Shard) and (views.axis, views.outer, views.inner) == (0, d.rows, 1):
             raise _which_follows(placing, node, shape)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tpugraph.analysis.placements import Replicate, Sized
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import at
-from tpugraph.ir import Node
+from tpugraph.analysis.sizes import Known, at, depends_on_data
+from tpugraph.ir import Node, Tensor
 from tpugraph.partition.collectives import Collectives
 
 
@@ -33,3 +33,9 @@ def scale(placing: Placing, node: Node, index: int, wanted: Sequence[int], colle
         placing.graph.set_input(node, index, collectives.sizes_of_all(operand, grow))
     elif max(kept) > 1:
         placing.graph.set_input(node, index, collectives.divided(operand, kept))
+
+
+def told_of(placing: Placing, sizes: Tensor) -> list[Known]:
+    """The numbers of a vector of sizes of which data tell some; -1 for each of these."""
+    elements = placing.d.elements(sizes) or ()
+    return [-1 if depends_on_data(size) else placing.final(size) for size in elements]

@@ -16,19 +16,11 @@ from tpugraph.analysis.sizes import Known, Poly, Size, at, depends_on_data, foll
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.partition.collectives import Collectives
-from tpugraph.partition.scaled_shapes import scale
+from tpugraph.partition.scaled_shapes import scale, told_of
 
 _LISTS = frozenset(op for op, held in ops.LIST_CONTENTS.items() if held.length is not None)
-_TOLD_BOUNDS = (
-    ops.PADS
-    | ops.SLICES
-    | ops.SLICE_GRADIENTS
-    | ops.SPLITS
-    | ops.RANGES
-    | ops.BROADCAST_AXES
-    | ops.CONCAT_OFFSETS
-    | _LISTS
-)
+_PARTS = ops.PADS | ops.SLICES | ops.SLICE_GRADIENTS
+_TOLD_BOUNDS = _PARTS | ops.SPLITS | ops.RANGES | ops.BROADCAST_AXES | ops.CONCAT_OFFSETS | _LISTS
 """Ops told sizes that are not those of their output, where a negative one has a meaning."""
 
 _ELEMENT_SHAPES = ("element_shape", "element_shape_except0")
@@ -196,6 +188,14 @@ class WholeSizes:
             for index in _size_operands(node):
                 sizes = placing.sizes(node.inputs[index])
                 if sizes is None:
+                    if node.op in _PARTS:
+                        scale(
+                            placing,
+                            node,
+                            index,
+                            self._bounds(node, told_of(placing, node.inputs[index]), whole=whole),
+                            collectives,
+                        )
                     continue
                 counted = self._from_end(node, index, sizes) if whole else sizes
                 if counted != sizes or any(isinstance(s, Poly) for s in sizes):
