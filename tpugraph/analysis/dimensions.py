@@ -21,7 +21,7 @@ from tpugraph.analysis.dimension_facts import LONGEST, Container, Dims, Doubt, E
 from tpugraph.analysis.element_numbers import element_numbers
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.size_relations import Relations, values
-from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, follows_batch, is_made_of_others, known
+from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, depends_on_data, follows_batch, is_made_of_others, known
 from tpugraph.ir import Graph, Node, Tensor
 
 Rule = Callable[["Dimensions", Node], None]
@@ -162,7 +162,7 @@ class Dimensions:
         if found is not None:
             return found
         elements = self.elements(tensor)
-        if elements is None or any(e is None or isinstance(known(e), Poly) for e in elements):
+        if elements is None or any(e is None or depends_on_data(e) or isinstance(known(e), Poly) for e in elements):
             return None
         return [self.sizes.at(e) for e in elements]  # type: ignore[arg-type]
 
