@@ -11,7 +11,7 @@ from tpugraph.analysis.dimension_rules.reshaping_ties import shaped_by
 from tpugraph.analysis.dimension_rules.size_arithmetic import difference, total
 from tpugraph.analysis.dimension_rules.slice_ends import end_of, up_to, whole_or_bound
 from tpugraph.analysis.dimensions import Dimensions, rule
-from tpugraph.analysis.sizes import Poly, Size, Unknown, follows_batch, known
+from tpugraph.analysis.sizes import Poly, Size, Unknown, depends_on_data, follows_batch, known
 from tpugraph.ir import Node, Tensor
 
 
@@ -186,7 +186,7 @@ def bounded_by_sizes(d: Dimensions, node: Node, place: int) -> bool:
 def _counted(d: Dimensions, node: Node, place: int, whole: int) -> int | None:
     """How many of so many places a slice takes by bounds that are known, where the graph has a shape; None of others."""
     told = [None if numbers is None else numbers[place] for numbers in map(d.elements, node.inputs[1:4])]
-    bounds = [None if number is None else d.sizes.at(number) for number in told]
+    bounds = [None if number is None or depends_on_data(number) else d.sizes.at(number) for number in told]
     masked = [bool(int(node.attr(f"{name}_mask", 0)) >> place & 1) for name in ("begin", "end")]
     if bounds[2] is None or any(not free and bound is None for free, bound in zip(masked, bounds, strict=False)):
         return None

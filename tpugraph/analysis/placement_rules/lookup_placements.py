@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.analysis.constant_values import made_of_values
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
-from tpugraph.analysis.placement_rules.entry_placements import numbered, places_of, places_per_row
+from tpugraph.analysis.placement_rules.entry_placements import numbered, places_of
 from tpugraph.analysis.placement_rules.factor_placements import by_signature
 from tpugraph.analysis.placement_rules.flattened_rows import found_there, laid_by
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
@@ -73,8 +73,6 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
         if numbers.role == "local" and isinstance(table, Shard | Entries):
             return Verdict([picked(table, node.inputs[1])], why="places on this core")
         return Verdict([Entries("values")], {0: REPLICATE}, why="rows of a table by entries")
-    if isinstance(numbers, Shard) and isinstance(table, Entries):
-        return Verdict([numbers.at(axis + numbers.axis)], why="places on this core")
     return p.everywhere(node, inputs, "picks entries by numbers of the whole batch")
 
 
@@ -93,7 +91,7 @@ def _has_entries(p: Placing, node: Node, axis: int) -> bool:
     dims = p.d.dims(node.inputs[0])
     if dims and not depends_on_data(dims[axis]):
         return False
-    return node.inputs[0].node not in made_of_values(p.graph) or places_per_row(p, node.inputs[1]) is None
+    return node.inputs[0].node not in made_of_values(p.graph)
 
 
 @rule("GatherNd ResourceGatherNd")
@@ -203,6 +201,8 @@ def _unsorted_segment_sum(p: Placing, node: Node, inputs: list[Placement]) -> Ve
                 [Entries("values")], {} if isinstance(data, Entries) else {0: ids}, why="adds up in its own rows"
             )
         return p.everywhere(node, inputs, "adds up at places of other rows")
+    if isinstance(ids, Shard) and isinstance(count, Entries):  # as many as all cores have: what rows say are their numbers
+        return p.everywhere(node, inputs, "adds values up at numbers of entries")
     if isinstance(count, Entries) or (isinstance(ids, Entries) and ids.role == "local"):
         wants = {} if isinstance(data, Shard | Entries) else {0: ids}
         return Verdict([Entries("by_id")], wants, why="adds up at places on this core")
