@@ -154,7 +154,8 @@ class WholeSizes:
         wants = self.placing.verdicts[node].wants
         for index, tensor in enumerate(node.inputs):
             placement = wants.get(index, self.placing.read(tensor))
-            if isinstance(placement, Replicate | Partial) and any(map(_grows, self.placing.d.dims(tensor) or ())):
+            sizes, parts = self.placing.d.dims(tensor) or (), node.op in _PARTS
+            if isinstance(placement, Replicate | Partial) and any(_grows(size, told=parts) for size in sizes):
                 return True
         return False
 
@@ -281,9 +282,9 @@ _BEGIN, _END = 1, 2
 """The operands that bound a slice by steps, and the gradient of one."""
 
 
-def _grows(size: Size) -> bool:
-    """Whether there is more of what has such a size where the batch is larger: rows, or as much as data say."""
-    return follows_batch(size) or depends_on_data(size)
+def _grows(size: Size, *, told: bool) -> bool:
+    """Whether there is more of what has such a size where the batch is larger: rows, or, if that is asked, as much as data say."""
+    return follows_batch(size) or (told and depends_on_data(size))
 
 
 def _least(size: Known) -> int:

@@ -201,7 +201,9 @@ def _unsorted_segment_sum(p: Placing, node: Node, inputs: list[Placement]) -> Ve
                 [Entries("values")], {} if isinstance(data, Entries) else {0: ids}, why="adds up in its own rows"
             )
         return p.everywhere(node, inputs, "adds up at places of other rows")
-    if isinstance(ids, Shard) and isinstance(count, Entries):  # as many as all cores have: what rows say are their numbers
+    if isinstance(ids, Shard) and isinstance(
+        count, Entries
+    ):  # as many as all cores have: what rows say are their numbers
         return p.everywhere(node, inputs, "adds values up at numbers of entries")
     if isinstance(count, Entries) or (isinstance(ids, Entries) and ids.role == "local"):
         wants = {} if isinstance(data, Shard | Entries) else {0: ids}
