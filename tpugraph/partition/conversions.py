@@ -23,12 +23,13 @@ from tpugraph.analysis.placements import (
     holds_entries,
 )
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Poly, at, known
+from tpugraph.analysis.sizes import at
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached
 from tpugraph.partition import one_row
 from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.entries_of_cores import counts_entries, is_computed_anew, places_of_all
+from tpugraph.partition.scaled_shapes import own_numbers
 from tpugraph.support.errors import ConversionError
 
 
@@ -113,7 +114,7 @@ class Conversions:
         if not isinstance(placement, Sized):
             return tensor
         sizes = self.placing.sizes(tensor)
-        rows_in = self._counting_rows(tensor) if sizes is None else None
+        rows_in = own_numbers(self.placing, tensor) if sizes is None and len(tensor.shape or ()) == 1 else None
         if rows_in is not None:
             return self.collectives.sizes_of_all(tensor, rows_in)
         if sizes is None:
@@ -125,16 +126,6 @@ class Conversions:
         self.placing.graph.note(tensor.node, f"counts the rows of all cores: {value.ravel().tolist()}")
         return self.collectives.instead(tensor, value.reshape([int(d or 0) for d in shape]),
                                         name=f"{tensor.node.name}/of_all_cores")  # fmt: skip
-
-    def _counting_rows(self, tensor: Tensor) -> list[bool] | None:
-        """Which numbers of a vector count rows, so that they grow with them; None where one does otherwise."""
-        found = []
-        for element in self.placing.d.elements(tensor) or (None,):
-            size = None if element is None else known(element)
-            if isinstance(size, Poly) and (len(size.c) != 2 or size.c[0]):
-                return None
-            found.append(isinstance(size, Poly))
-        return found if tensor.shape is not None and len(tensor.shape) == 1 else None
 
     def _gathered(self, node: Node, tensor: Tensor, source: Tensor, placement: Placement | None) -> Tensor:
         c = self.collectives

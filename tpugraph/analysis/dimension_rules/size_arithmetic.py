@@ -92,7 +92,8 @@ def _quotient(d: Dimensions, x: Size, y: Size) -> Size | None:
 def _may_count(size: Size) -> bool:
     """Whether a number was written as a whole one, as the number of elements of a shape that is folded is."""
     origin = size.root().origin if isinstance(size, Unknown) else None
-    return known(size) is None and isinstance(origin, tuple) and not origin[0].dtype.floating
+    written = origin[0] if isinstance(origin, tuple) else None
+    return known(size) is None and isinstance(written, Tensor) and not written.dtype.floating
 
 
 def _floored(d: Dimensions, x: Size, y: Size) -> Size | None:

@@ -185,6 +185,10 @@ def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         verdict.wants = wants | verdict.wants
         return verdict
     letter, rows = chosen
+    met = [node.inputs[i] for i, named in enumerate(operands) if named is not None and letter in named
+           and isinstance(inputs[i], Replicate) and _told_by_data(p, node.inputs[i], named.index(letter) - len(named))]  # fmt: skip
+    if met:
+        return p.everywhere(node, inputs, "rows of the batch meet one row, or all, as data say")
     for i, (placement, named) in enumerate(zip(inputs, operands, strict=True)):
         if isinstance(placement, Partial):
             wants[i] = REPLICATE
