@@ -31,7 +31,8 @@ def _broadcast_one(sizes: Relations, parts: list[Size]) -> Size:
         return max(parts)  # type: ignore[type-var]
     value = max(map(sizes.at, parts))
     open_ = next((p for p in parts if sizes.at(p) < 0), None)
-    if open_ is not None and all(p is open_ or known(p) == 1 for p in parts):
+    one_place = {1} if sizes.rows > 1 else set()  # of more rows no written 1 is the rows
+    if open_ is not None and all(p is open_ or known(p) == 1 or sizes.at(p) in one_place for p in parts):
         return open_  # known only when a step runs, and what is broadcast to it has one place
     if value != 1:
         if all(p is first for p in parts):

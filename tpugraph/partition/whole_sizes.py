@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import constant, fixed
-from tpugraph.analysis.dimension_rules.slicing_ties import places
+from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placements import Entries, Held, Partial, Replicate, Shard
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import Known, Poly, Size, at, depends_on_data, follows_batch
+from tpugraph.analysis.sizes import Poly, Size, at, depends_on_data, follows_batch
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.partition.collectives import Collectives
 from tpugraph.partition.scaled_shapes import scale, told_of
+from tpugraph.partition.told_bounds import PARTS, ToldBounds
 
 _LISTS = frozenset(op for op, held in ops.LIST_CONTENTS.items() if held.length is not None)
-_PARTS = ops.PADS | ops.SLICES | ops.SLICE_GRADIENTS
-_TOLD_BOUNDS = _PARTS | ops.SPLITS | ops.RANGES | ops.BROADCAST_AXES | ops.CONCAT_OFFSETS | _LISTS
+_TOLD_BOUNDS = PARTS | ops.SPLITS | ops.RANGES | ops.BROADCAST_AXES | ops.CONCAT_OFFSETS | _LISTS
 """Ops told sizes that are not those of their output, where a negative one has a meaning."""
 
 _ELEMENT_SHAPES = ("element_shape", "element_shape_except0")
@@ -38,6 +38,10 @@ class WholeSizes:
 
     placing: Placing
     count: int
+
+    @cached_property
+    def _told(self) -> ToldBounds:
+        return ToldBounds(self.placing, self.count)
 
     def readers(self) -> dict[Node, bool]:
         """The nodes that are told sizes, and whose output, operands or sizes are of the whole batch.
@@ -75,7 +79,12 @@ class WholeSizes:
 
     def _is_whole(self, node: Node) -> bool:
         made = map(node.out, range(len(node.outputs or ())))
-        return any(map(self._whole_axes, made)) or self._reads_whole(node) or self._steps_by_rows(node)
+        return (
+            any(map(self._whole_axes, made))
+            or self._reads_whole(node)
+            or self._steps_by_rows(node)
+            or self._told.of_other_dimensions(node)
+        )
 
     def _steps_by_rows(self, node: Node) -> bool:
         """Whether a range of a fixed length, as that of where each of some lists of rows begins, goes by sizes of the batch."""
@@ -154,7 +163,7 @@ class WholeSizes:
         wants = self.placing.verdicts[node].wants
         for index, tensor in enumerate(node.inputs):
             placement = wants.get(index, self.placing.read(tensor))
-            sizes, parts = self.placing.d.dims(tensor) or (), node.op in _PARTS
+            sizes, parts = self.placing.d.dims(tensor) or (), node.op in PARTS
             if isinstance(placement, Replicate | Partial) and any(_grows(size, told=parts) for size in sizes):
                 return True
         return False
@@ -189,18 +198,18 @@ class WholeSizes:
             for index in _size_operands(node):
                 sizes = placing.sizes(node.inputs[index])
                 if sizes is None:
-                    if node.op in _PARTS:
+                    if node.op in PARTS:
                         scale(
                             placing,
                             node,
                             index,
-                            self._bounds(node, told_of(placing, node.inputs[index]), whole=whole),
+                            self._told.numbers(node, told_of(placing, node.inputs[index]), whole=whole),
                             collectives,
                         )
                     continue
-                counted = self._from_end(node, index, sizes) if whole else sizes
+                counted = self._told.from_end(node, index, sizes) if whole else sizes
                 if counted != sizes or any(isinstance(s, Poly) for s in sizes):
-                    told[index] = self._bounds(node, counted, whole=whole or node.op in ops.BROADCAST_AXES)
+                    told[index] = self._told.numbers(node, counted, whole=whole or node.op in ops.BROADCAST_AXES)
         elif node.op in ops.DIAGONALS:
             told = {i: [shape[i - 4]] for i in (2, 3) if placing.d.numbers(node.inputs[i]) != [-1]}
         if shaped_by is not None:
@@ -218,78 +227,10 @@ class WholeSizes:
             made = collectives.instead(operand, array, name=f"{node.name}/of_all_cores")
             graph.set_input(node, index, made)
 
-    def _bounds(self, node: Node, sizes: list[Known], *, whole: bool) -> list[int]:
-        """Sizes where the whole batch is, in numbers; along the dimension of a core's own rows they are those of the core."""
-        rows = self.placing.d.rows
-        own = self._places_of_own_rows(node) if whole else ()
-        return [at(s, rows * self.count if whole and place not in own else rows) for place, s in enumerate(sizes)]
-
-    def _from_end(self, node: Node, operand: int, sizes: list[Known]) -> list[Known]:
-        """The numbers of an operand, those that count a bound of a slice from the end as the shapes of the whole batch say.
-
-        A number below zero in a constant is no size, so that nothing ties it to what is left of a dimension behind the rows.
-        """
-        if (
-            not node.has_attr("shrink_axis_mask")
-            or operand not in (_BEGIN, _END)
-            or min(map(_least, sizes), default=0) >= 0
-        ):
-            return sizes
-        gradient = node.op in ops.SLICE_GRADIENTS
-        whole, part = (t.shape for t in ((node.out(), node.inputs[-1]) if gradient else (node.inputs[0], node.out())))
-        if whole is None or part is None or None in (*whole, *part):
-            return sizes
-        found = list(sizes)
-        for axis, target, place in places(node, len(whole)):
-            if axis is None or target is None or place < 0 or _least(sizes[place]) >= 0:
-                continue
-            other = self._bound(node, _END if operand == _BEGIN else _BEGIN, place, int(whole[axis] or 0))
-            if other is not None:
-                taken = int(part[target] or 0)
-                found[place] = other + (-taken if operand == _BEGIN else taken) - int(whole[axis] or 0)
-        return found
-
-    def _bound(self, node: Node, operand: int, place: int, whole: int) -> int | None:
-        """Where a slice by steps of one begins, or ends, in what holds the whole batch; None where that is not known."""
-        name = "begin" if operand == _BEGIN else "end"
-        if int(node.attr(f"{name}_mask", 0)) >> place & 1:
-            return 0 if operand == _BEGIN else whole
-        sizes, steps = self.placing.sizes(node.inputs[operand]), fixed(node.inputs[3])
-        if not sizes or not steps or steps[place] != 1:
-            return None
-        bound = at(sizes[place], self.placing.d.rows * self.count)
-        return bound if bound >= 0 else bound + whole
-
-    def _places_of_own_rows(self, node: Node) -> Collection[int]:
-        """Which of the numbers that bound a slice or a pad speak of the dimension along which a core has its own rows."""
-        placement = self.placing.made(node.out())
-        if not isinstance(placement, Shard):
-            return ()
-        if node.op in ops.PADS:
-            return (2 * placement.axis, 2 * placement.axis + 1)
-        if node.op in ops.SLICE_GRADIENTS:
-            found = places(node, self.placing.rank(node.out()))
-            return [place for axis, _, place in found if axis == placement.axis and place >= 0]
-        if node.op not in ops.SLICES:
-            return ()
-        rank = self.placing.rank(node.inputs[0])
-        if len(ops.record(node.op).size_operands(len(node.inputs))) == 2:  # a begin and a size for each dimension
-            return (placement.axis,)
-        return [place for _, made, place in places(node, rank) if made == placement.axis and place >= 0]
-
-
-_BEGIN, _END = 1, 2
-"""The operands that bound a slice by steps, and the gradient of one."""
-
 
 def _grows(size: Size, *, told: bool) -> bool:
     """Whether there is more of what has such a size where the batch is larger: rows, or, if that is asked, as much as data say."""
     return follows_batch(size) or (told and depends_on_data(size))
-
-
-def _least(size: Known) -> int:
-    """The number where it follows no batch, else 0."""
-    return 0 if isinstance(size, Poly) else size
 
 
 def _size_operands(node: Node) -> tuple[int, ...]:
