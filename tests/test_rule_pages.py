@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from tpugraph import analysis, ops, testing
-from tpugraph.analysis import dimensions, evidence, placing, shapes
+from tpugraph.analysis import dimensions, evidence, placing, shapes, sizes_on_cores
 from tpugraph.analysis.dimension_rules import (
     arithmetic_ties,
     block_ties,
@@ -52,6 +52,7 @@ from tpugraph.analysis.placement_rules import (
     lookup_placements,
     reduction_placements,
     reshaping_placements,
+    segment_placements,
     size_placements,
     slicing_placements,
     sparse_placements,
@@ -123,6 +124,10 @@ LIST = f"""
     across = Transpose(x, swapped) {{T: float32, Tperm: int32}}
     filled = TensorArrayScatterV3(y, numbers, across, y:1) {{T: float32}}
     column = TensorArrayReadV3(y, zero, filled) {{dtype: float32}}
+    """
+SEGMENTS = """
+    five = Const() {dtype: int32, value: int32[]5}
+    y = UnsortedSegmentSum(x, ids, five) {T: float32, Tindices: int32, Tnumsegments: int32}
     """
 BOXES = """
     square = Const() {dtype: int32, value: int32[4][-1, 2, 3, 1]}
@@ -247,6 +252,7 @@ def test_the_elements_of_a_shape_follow_what_they_are_sizes_of() -> None:
         (container_placements, LIST, "y", Held("y"), ""),
         (slicing_placements, SLICE, "y", Shard(0), "rows stay rows"),
         (sparse_placements, SPARSE_SUM, "y", Shard(0), "the entries of each row"),
+        (segment_placements, SEGMENTS, "y", Partial(), "adds the rows up at places"),
         (box_placements, BOXES, "y", Shard(0), "boxes of this core's own images"),
         (lookup_placements, GATHER, "y", Shard(0), "rows of a table by this core's numbers"),
     ],
@@ -426,3 +432,10 @@ def test_open_shapes_of_the_forward_step_are_found_by_their_sizes() -> None:
     shapes_left = open_shapes.OpenShapes(d)
     assert not shapes_left.measures(d.elements(graph["swapped"].out()) or [])
     assert shapes_left.has(graph["zero"].out(), [1])
+
+
+def test_the_shape_of_what_all_cores_hold_is_one_number_everywhere() -> None:
+    graph = read(MET + "shapes = ShapeN(column, best) {N: 2, T: float32, out_type: int32}")
+    d, node = found_dimensions(graph), graph["shapes"]
+    assert sizes_on_cores.of_each(d, node, [Shard(0), REPLICATE], Sized()) == [Sized(), REPLICATE]
+    assert sizes_on_cores.beside_sizes(d, node, [Sized(), Sized()], Sized()) == {}

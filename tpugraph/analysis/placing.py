@@ -31,7 +31,7 @@ from tpugraph.analysis.placements import (
 )
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sizes import Known, Poly, depends_on_data, follows_batch, known
-from tpugraph.analysis.sizes_on_cores import beside_sizes, made_of_sizes, of_each
+from tpugraph.analysis.sizes_on_cores import beside_sizes, of_each
 from tpugraph.ir import Graph, Node, Tensor
 
 
@@ -186,7 +186,7 @@ class Placing:
             inputs = seen if joins else [REPLICATE if s is None else s for s in seen]
         if node in self.pinned:
             return self.everywhere(node, inputs, "asked for by what reads it")  # type: ignore[arg-type]
-        sizes = made_of_sizes(self, node)
+        sizes = self._made_of_sizes(node)
         real = bool(node.outputs) and node.out().dtype.floating  # a number, and no size: that of all cores counts
         if sizes is not False and not real and node.op in _OF_SIZES and _of_entries(inputs):
             return Verdict([Entries("shape")] * count, why="a size of entries")
@@ -195,9 +195,8 @@ class Placing:
             return Verdict([REPLICATE] * count, why="the size of what all cores hold, of which data tell a part")
         if sizes is not None and node.op not in ops.BROADCAST_AXES and (sizes or any(map(is_size, inputs))):
             made = SIZED if sizes else REPLICATE
-            return Verdict(
-                of_each(self, node, inputs, made), beside_sizes(self, node, inputs, made), why="made of sizes"
-            )
+            wants = dict(beside_sizes(self.d, node, inputs, made))
+            return Verdict(of_each(self.d, node, inputs, made), wants, why="made of sizes")
         return RULES.of(node.op)(self, node, inputs)  # type: ignore[arg-type]
 
     def everywhere(self, node: Node, inputs: Sequence[Placement], why: str) -> Verdict:
@@ -211,6 +210,28 @@ class Placing:
     def is_shape_operand(self, node: Node, index: int, placement: Placement) -> bool:
         """Whether an operand is a size that is written anew where the output is whole."""
         return isinstance(placement, Sized) and index in ops.record(node.op).size_operands(len(node.inputs))
+
+    def _made_of_sizes(self, node: Node) -> bool | None:
+        """Of outputs whose numbers are all known when the graph is converted, whether some follow the batch; else None."""
+        if not node.outputs or node.op in ops.RANGES:
+            return None
+        follows = False
+        for port in range(len(node.outputs)):
+            elements = self.d.elements(node.out(port))
+            if elements is None:
+                return None
+            some = any(e is not None and follows_batch(e) for e in elements)
+            if any(map(depends_on_data, elements)) and not some:
+                return None
+            follows = follows or some
+        return None if not follows and self._divides_by_rows(node) else follows
+
+    def _divides_by_rows(self, node: Node) -> bool:
+        """Whether a node divides numbers of the model by numbers of rows, which need not make whole numbers."""
+        if node.op not in ops.DIVISIONS:
+            return False
+        first, second = ([self.final(e) for e in self.d.elements(t) or () if e is not None] for t in node.inputs[:2])
+        return any(map(follows_batch, second)) and not any(map(follows_batch, first))
 
     def _constant(self, tensor: Tensor) -> Placement:
         elements = self.d.elements(tensor)

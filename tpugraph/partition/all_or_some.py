@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tpugraph import ops
-from tpugraph.analysis.constant_values import fixed
+from tpugraph.analysis.constant_values import constant_at, fixed
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.placing import Placing
@@ -57,7 +56,9 @@ def refuse_shares_of_one_row(placing: Placing, count: int) -> None:
 
 def _may_count(d: Dimensions, node: Node, number: int) -> bool:
     """Whether a constant holds a number, and nothing says that it follows the batch, or that it does not."""
-    if node.op not in ops.CONSTANTS or fixed(node.out()) != [number] or d.constants.choice(node.name) is not None:
+    if not node.outputs or constant_at(node.out()) is None or fixed(node.out()) != [number]:
+        return False
+    if d.constants.choice(node.name) is not None:
         return False
     held = [size for size in d.elements(node.out()) or () if size is not None]
     return node.name not in d.constants.shape_of and not any(follows_batch(size) for size in held)

@@ -6,8 +6,7 @@ from tpugraph import ops
 from tpugraph.analysis.constant_values import made_of_values
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
 from tpugraph.analysis.placement_rules.entry_placements import numbered, places_of
-from tpugraph.analysis.placement_rules.factor_placements import by_signature
-from tpugraph.analysis.placement_rules.flattened_rows import found_there, laid_by
+from tpugraph.analysis.placement_rules.flattened_rows import found_there
 from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
 from tpugraph.analysis.sizes import depends_on_data
@@ -169,71 +168,6 @@ def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if updates == SUM and isinstance(numbers, Replicate):
         return Verdict([SUM], why="linear in a part of a sum")
     return p.everywhere(node, inputs, "puts values at places")
-
-
-@rule("UnsortedSegmentSum")
-def _unsorted_segment_sum(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    data, ids, count = inputs
-    if isinstance(ids, Replicate) and isinstance(data, Replicate | Partial):
-        return Verdict(
-            [data if data in (SUM, REPLICATE) else REPLICATE], {} if data in (SUM, REPLICATE) else {0: REPLICATE}
-        )
-    ranks = p.rank(node.inputs[1])
-    if isinstance(ids, Replicate) and isinstance(data, Shard) and data.axis >= ranks:
-        wants: dict[int, Placement] = {0: data.plain()} if data.shift else {}
-        return Verdict([data.plain().at(data.axis - ranks + 1)], wants, why="rows stay rows")
-    if isinstance(ids, Replicate):
-        return p.everywhere(node, inputs, "adds rows up at numbers of the whole batch")
-    whole = p.dims(node.out())
-    own = shard_of(whole, 0) if whole else None
-    if isinstance(ids, Entries) and ids.role == "local" and own is not None:
-        if not places_of(p, node.inputs[1], own):
-            verdict = numbered(p, node, inputs, [1])
-            return (
-                verdict
-                if REPLICATE in verdict.outputs
-                else Verdict([SUM], verdict.wants, why="adds the entries up at places")
-            )
-        return Verdict([own], {} if isinstance(data, Entries) else {0: ids}, why="adds up in this core's own rows")
-    if isinstance(ids, Entries) and ids.role == "local" and laid_by(p, node.out()) is not None:
-        if found_there(p, node.inputs[1], node.out()):
-            return Verdict(
-                [Entries("values")], {} if isinstance(data, Entries) else {0: ids}, why="adds up in its own rows"
-            )
-        return p.everywhere(node, inputs, "adds up at places of other rows")
-    if isinstance(ids, Shard) and isinstance(
-        count, Entries
-    ):  # as many as all cores have: what rows say are their numbers
-        return p.everywhere(node, inputs, "adds values up at numbers of entries")
-    if isinstance(count, Entries) or (isinstance(ids, Entries) and ids.role == "local"):
-        wants = {} if isinstance(data, Shard | Entries) else {0: ids}
-        return Verdict([Entries("by_id")], wants, why="adds up at places on this core")
-    if isinstance(ids, Entries):
-        return Verdict([SUM], why="adds the entries up at places")
-    if isinstance(ids, Shard):
-        if not isinstance(data, Shard | Entries):
-            if isinstance(data, Replicate):
-                return Verdict([SUM], {0: ids.plain()}, why="adds the rows up at places")
-            return p.everywhere(node, inputs, "adds values up at numbers of rows")
-        if data != ids.plain() and data != ids:
-            return p.everywhere(node, inputs, "adds values up at numbers of rows")
-        out = p.dims(node.out())
-        rows = shard_of(out, 0) if out else None
-        if rows is not None and ids.shift == rows.inner:
-            return Verdict([rows], why="places in this core's own rows")
-        wants = {1: ids.plain()} if ids.shift else {}
-        return Verdict([SUM], wants, why="adds the rows up at places")
-    return p.everywhere(node, inputs, "adds values up at numbers of rows")
-
-
-@rule("UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd")
-def _unsorted_segment_extreme(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    """Of entries of a core's own rows the extreme in each; of others that in the whole batch."""
-    whole = p.dims(node.out())
-    own, ids = shard_of(whole, 0) if whole else None, inputs[1]
-    if own is None or not isinstance(ids, Entries) or ids.role != "local" or not places_of(p, node.inputs[1], own):
-        return by_signature(p, node, inputs)
-    return Verdict([own], {} if isinstance(inputs[0], Entries) else {0: ids}, why="the extreme in this core's own rows")
 
 
 @rule("DynamicPartition")
