@@ -38,6 +38,7 @@ from . import (
     single_rows,
     statistics,
     strings,
+    told_by_data,
     views,
 )
 from .doubts import constants_in_doubt, followed, judged
@@ -95,6 +96,7 @@ _THEMES = (
     single_rows,
     statistics,
     strings,
+    told_by_data,
     views,
 )
 

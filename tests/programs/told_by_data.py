@@ -1,0 +1,110 @@
+"""Programs with sizes that only data tell: sequences cut at the longest of the batch, and rows beside those that a mask leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from .parts import batch, closed_and_open, column, dense, floats, minimise, program, variable, whole
+
+mean, total = tf.reduce_mean, tf.reduce_sum
+_Cut = Callable[[Any, Any, Any], Any]
+
+
+def layer(x: Any, width: int, units: int, name: str) -> Any:
+    return tf.tensordot(x, variable(f"{name}_kernel", width, units), 1) + variable(f"{name}_bias", units)
+
+
+def beside(x: Any, y: Any) -> Any:
+    """A vector of each row, made of one number."""
+    return (y[:, None] * variable("beside", 4))[:, None]
+
+
+CUT: dict[str, _Cut] = {
+    "last": lambda x, y, lengths: tf.gather(x, lengths - 1, batch_dims=1) - y[:, None],
+    "sorted": lambda x, y, lengths: tf.gather(x, tf.argsort(total(x, 2), 1), batch_dims=1)[:, 0] - y[:, None],
+    "best": lambda x, y, lengths: tf.gather(x, tf.argmax(total(x, 2), 1), batch_dims=1) - y[:, None],
+    "largest": lambda x, y, lengths: tf.reduce_max(x, 1) - y[:, None],
+    "repeated_beside": lambda x, y, lengths: tf.concat([x, tf.tile(beside(x, y), [1, tf.shape(x)[1], 1])], 2) - 0.1,
+    "one_before": lambda x, y, lengths: tf.tanh(tf.concat([beside(x, y), x], 1)) - 0.1,
+    "padded_again": lambda x, y, lengths: tf.pad(x, [[0, 0], [0, 5 - tf.shape(x)[1]], [0, 0]]) - y[:, None, None],
+    "pairs_with_words": lambda x, y, lengths: (
+        tf.reduce_max(tf.einsum("id,jtd->ijt", y[:, None] * variable("beside", 4), x), 2) - y[:, None]
+    ),
+    "time_first": lambda x, y, lengths: (
+        tf.reduce_max(tf.reshape(layer(tf.transpose(x, [1, 0, 2]), 4, 3, "h"), [tf.shape(x)[1], -1, 3]), 0) - y[:, None]
+    ),
+    "summed": lambda x, y, lengths: tf.cumsum(tf.reverse(x, [1]), 1) - y[:, None, None],
+    "normalised": lambda x, y, lengths: tf.nn.moments(tf.tanh(layer(x, 4, 3, "h")), [0, 1])[1],
+}
+"""What is made of sequences that are cut, of a number of each row, and of the lengths."""
+
+
+@program(variants=closed_and_open(2, 3, of=CUT))
+def cut_at_the_longest(rows: int, of: _Cut, **options: Any) -> Any:
+    x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), **options)
+    cut = x[:, : tf.reduce_max(lengths)] * variable("scale", 4)
+    return minimise(mean(tf.square(of(cut, y, lengths))))
+
+
+@program(variants=closed_and_open(2, 3))
+def logits_flat_and_back(rows: int, **options: Any) -> Any:
+    """What the labels' shape is compared with is a list of words that is parted again by how long the longest row is."""
+    words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2), **options)
+    longest = tf.reduce_max(lengths)
+    cut, shown = words[:, :longest], tf.sequence_mask(lengths, longest, dtype=tf.float32)
+    found = tf.reshape(tf.gather(variable("words", 7, 4), cut), [-1, 4])
+    logits = tf.reshape(found @ variable("w", 4, 7), [-1, longest, 7])
+    return minimise(
+        total(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=cut, logits=logits) * shown) / total(shown)
+    )
+
+
+@program(variants=closed_and_open(2, 3))
+def two_sequences_aligned(rows: int, **options: Any) -> Any:
+    """Each word of one sequence attends to the other sequence, and both are cut."""
+    a, b, lengths_a, lengths_b, y = batch(
+        rows, whole(7, 5, seed=1), whole(7, 4, seed=3), 1 + whole(5, seed=2), 1 + whole(4, seed=5), floats(seed=4), **options
+    )  # fmt: skip
+    x = tf.gather(variable("words", 7, 4), a[:, : tf.reduce_max(lengths_a)])
+    z = tf.gather(variable("others", 7, 4), b[:, : tf.reduce_max(lengths_b)])
+    scores = x @ tf.transpose(z, [0, 2, 1])
+    first = tf.reduce_max(tf.concat([x, tf.nn.softmax(scores) @ z], 2), 1)
+    second = tf.reduce_max(tf.concat([z, tf.matmul(tf.nn.softmax(scores, 1), x, transpose_a=True)], 2), 1)
+    return minimise(mean(tf.square(column(tf.concat([first, second], 1), 16) - y)))
+
+
+def _picked(x: Any, y: Any, least: float = 0.0) -> Any:
+    return tf.boolean_mask(x, y > least)
+
+
+def _nearest(x: Any, y: Any) -> Any:
+    """Of each row the nearest of those that a mask leaves, by its place among all of these."""
+    left = _picked(x, y, -2.0)
+    return x - tf.gather(left, tf.argmin(tf.square(x[:, None] - left[None] + 0.3), 1)) - 0.1
+
+
+JOINED: dict[str, Callable[[Any, Any], Any]] = {
+    "less_labels": lambda x, y: tf.concat([x, _picked(x, y)], 0) - tf.concat([y, _picked(y, y)], 0),
+    "pairs": lambda x, y: x[:, None] - tf.concat([x, _picked(x, y)], 0)[None] - 0.1,
+    "pairs_of_one_mask": lambda x, y: x[:, None] - tf.concat([_picked(x, y), _picked(x * x, y)], 0)[None] - 0.1,
+    "nearest": _nearest,
+}
+"""What is made of rows, and of those of them that a mask leaves, put together or picked by place."""
+
+
+@program(variants=closed_and_open(2, 3, of=JOINED))
+def rows_and_picked_rows(rows: int, of: Any, **options: Any) -> Any:
+    x, y = batch(rows, floats(), floats(seed=1), **options)
+    return minimise(mean(tf.square(of(x * variable("w"), y))))
+
+
+@program(variants=closed_and_open(2, 3))
+def scores_of_picked_rows_beside(rows: int, **options: Any) -> Any:
+    """Scores of rows with all rows and with those that a mask leaves: the former end where all rows do."""
+    x, y = batch(rows, floats(3), floats(seed=1), **options)
+    h = dense(x, 3, 4, "h", tf.tanh)
+    scores = tf.concat([h @ tf.transpose(h), h @ tf.transpose(_picked(h, y))], 1)
+    return minimise(mean(tf.square(scores - 0.1)))
