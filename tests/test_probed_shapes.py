@@ -44,10 +44,8 @@ def rounded_gradient(gradients: Any, x: Any) -> Any:
     return tf.raw_ops.QuantizeAndDequantizeV4Grad(gradients=gradients, input=x, input_min=-1.0, input_max=1.0)[0]
 
 
-def turned(images: Any, transforms: Any, size: Any = (5, 6)) -> Any:
-    return tf.raw_ops.ImageProjectiveTransformV2(
-        images=images, transforms=transforms, output_shape=size, interpolation="BILINEAR"
-    )
+def glimpses(images: Any, offsets: Any, size: Any = (5, 6)) -> Any:
+    return tf.raw_ops.ExtractGlimpseV2(input=images, size=size, offsets=offsets)
 
 
 def test_dimensions_are_told_apart_by_the_sizes_that_are_asked_with() -> None:
@@ -57,12 +55,12 @@ def test_dimensions_are_told_apart_by_the_sizes_that_are_asked_with() -> None:
 
 
 def test_what_a_constant_operand_says_is_a_number_of_the_model() -> None:
-    assert asked(turned, ((ROWS, 4, 4, 2), None), ((ROWS, 8), None)).outputs == [(ROWS, 5, 6, 2)]
+    assert asked(glimpses, ((ROWS, 4, 4, 2), None), ((ROWS, 2), None)).outputs == [(ROWS, 5, 6, 2)]
 
 
 def test_elements_that_are_sizes_are_asked_with_as_well() -> None:
     height = Unknown(ROWS_TRACED)
-    found = asked(turned, ((ROWS, 4, 4, 2), None), ((1, 8), None), ((2,), (height, 6)))
+    found = asked(glimpses, ((ROWS, 4, 4, 2), None), ((ROWS, 2), None), ((2,), (height, 6)))
     assert found.outputs == [(ROWS, height, 6, 2)]
 
 

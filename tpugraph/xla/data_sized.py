@@ -29,12 +29,18 @@ class DataSized:
             if node.op not in ops.CONTAINERS | ops.CONTROL_FLOW and _opens(node)
         }
         joined = (n for n in graph.of_type(*ops.CONCATS) if _begins_static(n))
-        repeated = (n for n in graph.of_type(*ops.ELEMENTWISE) if _may_repeat(n))
-        self.fatal = next((n.name for n in (*joined, *repeated) if self.behind(n.name) != n.name), None)
+        picked = {name for node in graph.of_type(*_PICKING) for name in self._followers.get(node.name, ())}
+        repeated = (n for n in graph.of_type(*ops.ELEMENTWISE) if n.name in picked and _may_repeat(n))
+        self.fatal = next((n.name for n in joined if self.behind(n.name) != n.name), None)
+        self.fatal = self.fatal or next((n.name for n in repeated), None)
 
     def behind(self, name: str) -> str:
         """The first node that decides the size of a node's operands; the node itself where none is known to."""
         return next((source for source, reached in self._followers.items() if name in reached), name)
+
+
+_PICKING = ops.PLACES_OF_TRUE | ops.SLICES | ops.UNIQUE
+"""Ops that take as many of something as data say."""
 
 
 def _opens(node: Node) -> bool:

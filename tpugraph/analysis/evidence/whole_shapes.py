@@ -74,11 +74,13 @@ def _tell(d: Dimensions, vectors: list[tuple[Tensor, Elements]], *, sure: bool =
 
 
 def _is_of_a_part(d: Dimensions, tensor: Tensor, shapes: list[tuple[Node, Dims | None]]) -> bool:
-    """Whether one number of a gradient may be that of what it does not make, without a batch: so many of the largest, say."""
+    """Whether one number may be that of what it does not make, of which nothing is known yet: so many of the largest, say."""
     if len(d.elements(tensor) or ()) != 1:
         return False
     made = d.graph.descendants([tensor.node], data_only=True)
-    return any(dims is None and node not in made for node, dims in shapes)
+    others = [node for node, dims in shapes if dims is None and node not in made]
+    found = [d.dims(node.out(port)) or () for node in others for port in range(len(node.outputs or ()))]
+    return any(len(dims) == 1 and unsettled(dims[0]) is not None for dims in found)
 
 
 def _holds(d: Dimensions, tensor: Tensor, dims: Dims | None) -> bool:
