@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,11 @@ def test_one_device_trains_as_the_estimator_did(name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "precision"), [(tf.float16, 2e-3), (tf.bfloat16, 5e-2)])
 def test_gradients_of_half_precision_are_summed_over_the_cores(kind: tf.DType, precision: float) -> None:
+    if kind == tf.bfloat16 and "ONEDNN_MAX_CPU_ISA" in os.environ:
+        pytest.skip(
+            "TensorFlow's own product of bfloat16 ends the process where oneDNN is held to less than the CPU has"
+        )
+
     def build() -> None:
         features, targets = batches(rows_of(96, 3), 4)
         weights = tf1.get_variable("w", initializer=tf.constant([[0.5], [-0.25], [1.0]], kind))
