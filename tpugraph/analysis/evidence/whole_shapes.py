@@ -9,7 +9,7 @@ from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.open_shapes import OpenShapes
 from tpugraph.analysis.evidence.presumed import literal_factors
 from tpugraph.analysis.evidence.summed import agreed, leading_to_loss, root, unsettled, values_of
-from tpugraph.analysis.sizes import Known, Size, Unknown, follows_batch, known, times
+from tpugraph.analysis.sizes import Known, Size, Unknown, depends_on_data, follows_batch, known, times
 from tpugraph.ir import Node, Tensor
 
 
@@ -78,9 +78,14 @@ def _is_of_a_part(d: Dimensions, tensor: Tensor, shapes: list[tuple[Node, Dims |
     if len(d.elements(tensor) or ()) != 1:
         return False
     made = d.graph.descendants([tensor.node], data_only=True)
-    others = [node for node, dims in shapes if dims is None and node not in made]
+    others = [node for node, dims in shapes if dims is None and node not in made and _reads_list(d, node)]
     found = [d.dims(node.out(port)) or () for node in others for port in range(len(node.outputs or ()))]
     return any(len(dims) == 1 and unsettled(dims[0]) is not None for dims in found)
+
+
+def _reads_list(d: Dimensions, node: Node) -> bool:
+    """Whether a node reads as many of something as data say."""
+    return any(depends_on_data(size) for tensor in node.inputs[:1] for size in d.dims(tensor) or ())
 
 
 def _holds(d: Dimensions, tensor: Tensor, dims: Dims | None) -> bool:
