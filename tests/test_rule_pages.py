@@ -60,6 +60,7 @@ from tpugraph.analysis.placement_rules import (
 from tpugraph.analysis.placements import REPLICATE, Entries, Held, Partial, Placement, Shard, Sized
 from tpugraph.analysis.sizes import ROWS, Unknown, follows_batch, known
 from tpugraph.ir import Graph
+from tpugraph.roles.findings import Finding, Roles
 
 FED = """
     x = Placeholder() {dtype: float32, shape: [4,6]}
@@ -78,10 +79,15 @@ def read(text: str) -> Graph:
     return graph
 
 
-def found_dimensions(graph: Graph) -> dimensions.Dimensions:
+def tied_dimensions(graph: Graph) -> dimensions.Dimensions:
+    """What the ops alone tell."""
     order = analysis.loop_order(graph, dict.fromkeys(graph))
     seeds = {graph["x"].out(): (ROWS, 6), graph["ids"].out(): (ROWS,), graph["w"].out(): (6, 5)}
-    made = dimensions.Dimensions(graph, order, 4, seeds, whole=8)
+    return dimensions.Dimensions(graph, order, 4, seeds, whole=8)
+
+
+def found_dimensions(graph: Graph) -> dimensions.Dimensions:
+    made = tied_dimensions(graph)
     evidence.weigh(made)
     return made
 
@@ -427,11 +433,22 @@ def test_what_data_pick_may_be_one_row_beside_all_and_says_whose_shape_is_writte
 
 
 def test_open_shapes_of_the_forward_step_are_found_by_their_sizes() -> None:
-    graph = read("y = Square(x) {T: float32}")
-    d = found_dimensions(graph)
-    shapes_left = open_shapes.OpenShapes(d)
-    assert not shapes_left.measures(d.elements(graph["swapped"].out()) or [])
-    assert shapes_left.has(graph["zero"].out(), [1])
+    graph = read("""
+        half = Const() {dtype: float32, value: float32[]0.5}
+        wide = Const() {dtype: int32, value: int32[2][4, 6]}
+        spread = Fill(wide, half) {T: float32, index_type: int32}
+        loss = L2Loss(spread) {T: float32}
+        written = Const() {dtype: int32, value: int32[2][4, 6]}
+        """)
+    graph.roles = Roles(Finding("loss", "named"), [], None, [], {}, [])
+    d = tied_dimensions(graph)
+    opened = open_shapes.OpenShapes(d)
+    of_forward, other = (d.elements(graph[name].out()) or [] for name in ("wide", "written"))
+    assert opened.measures(of_forward)
+    assert not opened.measures(other)
+    assert opened.has(graph["written"].out(), of_forward)
+    assert not opened.has(graph["wide"].out(), of_forward)  # it makes that itself
+    assert not opened.has(graph["written"].out(), other)
 
 
 def test_the_shape_of_what_all_cores_hold_is_one_number_everywhere() -> None:

@@ -31,8 +31,7 @@ def _broadcast_one(sizes: Relations, parts: list[Size]) -> Size:
         return max(parts)  # type: ignore[type-var]
     value = max(map(sizes.at, parts))
     open_ = next((p for p in parts if sizes.at(p) < 0), None)
-    one_place = {1} if sizes.rows > 1 else set()  # of more rows no written 1 is the rows
-    if open_ is not None and all(p is open_ or known(p) == 1 or sizes.at(p) in one_place for p in parts):
+    if open_ is not None and all(p is open_ or _has_one_place(sizes, p) for p in parts):
         return open_  # known only when a step runs, and what is broadcast to it has one place
     if value != 1:
         if all(p is first for p in parts):
@@ -51,6 +50,11 @@ def _broadcast_one(sizes: Relations, parts: list[Size]) -> Size:
     out = Unknown(1)
     sizes.broadcast(out, parts)
     return out
+
+
+def _has_one_place(sizes: Relations, size: Size) -> bool:
+    """Whether a dimension has one place of any batch: of more rows than one no written 1 is their number."""
+    return known(size) == 1 or (sizes.rows > 1 and sizes.at(size) == 1)
 
 
 def met_by_data(one: Sequence[Size | None], other: Sequence[Size | None]) -> bool:

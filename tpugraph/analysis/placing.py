@@ -31,7 +31,7 @@ from tpugraph.analysis.placements import (
 )
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sizes import Known, Poly, depends_on_data, follows_batch, known
-from tpugraph.analysis.sizes_on_cores import beside_sizes, of_each
+from tpugraph.analysis.sizes_on_cores import beside_sizes, is_told, of_each
 from tpugraph.ir import Graph, Node, Tensor
 
 
@@ -124,10 +124,9 @@ class Placing:
 
     def sizes(self, tensor: Tensor) -> list[Known] | None:
         """The elements of a tensor that is made of sizes; None where one is not known."""
-        elements = self.d.elements(tensor)
-        if elements is None or any(map(depends_on_data, elements)):
+        if is_told(self.d, tensor):
             return None
-        return [self.final(e) for e in elements]
+        return [self.final(e) for e in self.d.elements(tensor) or ()]
 
     def final(self, size: object) -> Known:
         """What a size is in the end: what nothing speaks for being the batch is a number of the model."""

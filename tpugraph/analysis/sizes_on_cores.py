@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.placements import REPLICATE, Partial, Placement, Replicate, is_size
 from tpugraph.analysis.sizes import depends_on_data
-from tpugraph.ir import Node
+from tpugraph.ir import Node, Tensor
 
 
 def of_each(d: Dimensions, node: Node, inputs: Sequence[Placement | None], made: Placement) -> list[Placement | None]:
@@ -25,12 +25,12 @@ def beside_sizes(
     """What is wanted of numbers beside sizes that are none: that of all cores. So of a shape that data tell, of a number."""
     unknown = any(None in (d.elements(node.out(port)) or ()) for port in range(len(node.outputs or ())))
     sized = [i for i, s in enumerate(inputs) if is_size(s)]
-    told = made == REPLICATE and any(_is_told(d, node, i) for i in sized)
+    told = made == REPLICATE and any(is_told(d, node.inputs[i]) for i in sized)
     parts = [i for i, s in enumerate(inputs) if unknown and isinstance(s, Partial)]
     return dict.fromkeys([*parts, *(sized if told else ())], REPLICATE)
 
 
-def _is_told(d: Dimensions, node: Node, index: int) -> bool:
-    """Whether data tell a number of an operand, or nothing does, so that no constant can be written for it."""
-    elements = d.elements(node.inputs[index])
+def is_told(d: Dimensions, sizes: Tensor) -> bool:
+    """Whether data tell an element of a tensor that is made of sizes, or nothing does: no constant can be written for it."""
+    elements = d.elements(sizes)
     return elements is None or any(map(depends_on_data, elements))

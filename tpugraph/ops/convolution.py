@@ -103,9 +103,8 @@ op("CropAndResize", dims="***c, b*, b, - -> b**c", linear="0", instead=_RESIZE, 
 op("CropAndResizeGradImage", dims="b**c, b*, b, - -> ***c", linear="0", backward=True, shaped_by=3)
 op("CropAndResizeGradBoxes", dims="b**c, ***c, b*, b -> b*", linear="0,1")
 op("ExtractGlimpse", instead=_RESIZE)
-op(
-    "ImageProjectiveTransformV2", dims="...**c, ...*, - -> ...**c", linear="0"
-)  # a transform for each image, or one for all
+# a transform for each image, or one for all
+op("ImageProjectiveTransformV2", dims="...**c, ...*, - -> ...**c", linear="0")
 op("ImageProjectiveTransformV3", dims="...**c, ...*, -, - -> ...**c")
 op("DrawBoundingBoxes", dims="nHWC, n** -> nHWC")
 op("DrawBoundingBoxesV2", dims="nHWC, n**, - -> nHWC")

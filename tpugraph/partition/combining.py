@@ -49,12 +49,14 @@ class Combining(StepNodes):
     def sizes_of_all(self, shape: Tensor, rows: Sequence[bool]) -> Tensor:
         """A shape as the whole batch has it, of which the data of a step tell a part: of its other numbers all cores have one.
 
+        So are numbers of rows in one vector with values that every core has: no shape, they may be fractions.
+
         Args:
             shape: that of what a core holds, a vector.
             rows: which of its numbers count rows.
         """
         kind = shape.dtype
-        if kind.floating:  # beside values, no shape
+        if kind.floating:
             factors = self.constant(np.asarray([self.count if of_rows else 1 for of_rows in rows]), kind, shape)
             return self.add(
                 "Mul", f"{shape.node.name}/of_all_cores", [shape, factors], {"T": kind}, kind, shape.shape, shape

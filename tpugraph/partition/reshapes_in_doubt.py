@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 
 from tpugraph import ops
@@ -29,16 +30,23 @@ def refuse_reshapes(placing: Placing, count: int) -> None:
     _refuse_entries_by_rows(placing, count)
 
 
+def _written(placing: Placing) -> Iterator[tuple[Node, Node, list[int]]]:
+    """The reshapes of the forward step to a shape that a constant holds, and that no flag speaks of: node, constant, numbers."""
+    d, forward = placing.d, leading_to_loss(placing.d)
+    for node in d.of_type(ops.RESHAPES) if d.rows > 1 else ():
+        shape, wanted = source_of(node.inputs[1]).node, fixed(node.inputs[1])
+        if node in forward and node in placing.verdicts and wanted and d.constants.choice(shape.name) is None:
+            yield node, shape, wanted
+
+
 def _refuse_views_beside_rows(placing: Placing) -> None:
     """Refuse views one behind the other that are reshaped to as many twice: ``[2, 2, width]`` of two views of two rows.
 
     One of the numbers counts the views then, and nothing says which.
     """
-    d, forward = placing.d, leading_to_loss(placing.d)
-    for node in d.of_type(ops.RESHAPES) if d.rows > 1 else ():
-        shape = source_of(node.inputs[1]).node if node in forward and node in placing.verdicts else None
-        wanted = fixed(node.inputs[1]) if shape is not None else None
-        if shape is None or not wanted or wanted[:2] != [d.rows, d.rows] or d.constants.choice(shape.name) is not None:
+    d = placing.d
+    for node, shape, wanted in _written(placing):
+        if wanted[:2] != [d.rows, d.rows]:
             continue
         views, made = placing.read(node.inputs[0]), d.dims(node.out())
         in_front = made is not None and follows_batch(made[0])  # views would be there, as they were
@@ -48,14 +56,12 @@ def _refuse_views_beside_rows(placing: Placing) -> None:
 
 def _refuse_entries_by_rows(placing: Placing, count: int) -> None:
     """Refuse entries of which data say how many there are, reshaped to ``[rows, -1]``: pairs without those of a row with itself."""
-    d, forward = placing.d, leading_to_loss(placing.d)
-    for node in d.of_type(ops.RESHAPES) if d.rows > 1 else ():
-        shape = source_of(node.inputs[1]).node if node in forward and node in placing.verdicts else None
-        wanted = fixed(node.inputs[1]) if shape is not None else None
-        if shape is None or not wanted or wanted[0] != d.rows or -1 not in wanted:
+    d = placing.d
+    for node, shape, wanted in _written(placing):
+        if wanted[0] != d.rows or -1 not in wanted:
             continue
-        sizes, made = d.dims(node.inputs[0]) or (), d.dims(node.out()) or (None,)
-        settled = d.constants.choice(shape.name) is not None or (made[0] is not None and follows_batch(made[0]))
+        sizes, made = d.dims(node.inputs[0]) or (), d.dims(node.out())
+        settled = made is not None and follows_batch(made[0])
         if not settled and any(map(depends_on_data, sizes)):
             raise refusal_of(
                 placing, node, shape.name, ("follows the rows", "does not"),
@@ -90,16 +96,14 @@ def _refuse_beside_left_open(placing: Placing, count: int) -> None:
 
     So ``[-1, 3, width]`` of three rows makes groups of three of any batch, or one group of all its rows.
     """
-    d, forward = placing.d, leading_to_loss(placing.d)
-    for node in d.of_type(ops.RESHAPES) if d.rows > 1 else ():
-        shape = source_of(node.inputs[1]).node if node in forward and node in placing.verdicts else None
-        wanted = fixed(node.inputs[1]) if shape is not None else None
-        if shape is None or not wanted or len(wanted) < 2 or -1 not in wanted[:2] or not d.axes(node.inputs[0]):
+    d = placing.d
+    for node, shape, wanted in _written(placing):
+        if len(wanted) < 2 or -1 not in wanted[:2] or not d.axes(node.inputs[0]):
             continue
         number = wanted[1 - wanted.index(-1)]
         half = _is_half(placing, node, wanted)
         grouped = node in d.untold.parted or _groups_all(placing, node, wanted)
-        if d.constants.choice(shape.name) is not None or not (half or grouped):
+        if not (half or grouped):
             continue
         raise refusal_of(
             placing, node, shape.name, ("follows the rows", "does not"),

@@ -195,21 +195,8 @@ class WholeSizes:
             axis = int(node.attr("axis", -1))
             told[1] = [shape[axis]]
         elif node.op in _TOLD_BOUNDS:
-            for index in _size_operands(node):
-                sizes = placing.sizes(node.inputs[index])
-                if sizes is None:
-                    if node.op in PARTS:
-                        scale(
-                            placing,
-                            node,
-                            index,
-                            self._told.numbers(node, told_of(placing, node.inputs[index]), whole=whole),
-                            collectives,
-                        )
-                    continue
-                counted = self._told.from_end(node, index, sizes) if whole else sizes
-                if counted != sizes or any(isinstance(s, Poly) for s in sizes):
-                    told[index] = self._told.numbers(node, counted, whole=whole or node.op in ops.BROADCAST_AXES)
+            told = self._bounds(node, whole=whole)
+            self._scale_bounds(node, collectives, whole=whole)
         elif node.op in ops.DIAGONALS:
             told = {i: [shape[i - 4]] for i in (2, 3) if placing.d.numbers(node.inputs[i]) != [-1]}
         if shaped_by is not None:
@@ -226,6 +213,23 @@ class WholeSizes:
             array = np.asarray(value).reshape(form)
             made = collectives.instead(operand, array, name=f"{node.name}/of_all_cores")
             graph.set_input(node, index, made)
+
+    def _bounds(self, node: Node, *, whole: bool) -> dict[int, list[int]]:
+        """The bounds that a node is told, by operand, where they are known and follow the batch, or count from the end of it."""
+        told: dict[int, list[int]] = {}
+        for index in _size_operands(node):
+            sizes = self.placing.sizes(node.inputs[index]) or []
+            counted = self._told.from_end(node, index, sizes) if whole else sizes
+            if counted != sizes or any(isinstance(s, Poly) for s in sizes):
+                told[index] = self._told.numbers(node, counted, whole=whole or node.op in ops.BROADCAST_AXES)
+        return told
+
+    def _scale_bounds(self, node: Node, collectives: Collectives, *, whole: bool) -> None:
+        """Count the bounds of which data tell some as a node needs them that takes parts, or puts something around."""
+        for index in _size_operands(node) if node.op in PARTS else ():
+            if self.placing.sizes(node.inputs[index]) is None:
+                bounds = self._told.numbers(node, told_of(self.placing, node.inputs[index]), whole=whole)
+                scale(self.placing, node, index, bounds, collectives)
 
 
 def _grows(size: Size, *, told: bool) -> bool:

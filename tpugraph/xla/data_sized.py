@@ -31,8 +31,10 @@ class DataSized:
         joined = (n for n in graph.of_type(*ops.CONCATS) if _begins_static(n))
         picked = {name for node in graph.of_type(*_PICKING) for name in self._followers.get(node.name, ())}
         repeated = (n for n in graph.of_type(*ops.ELEMENTWISE) if n.name in picked and _may_repeat(n))
-        self.fatal = next((n.name for n in joined if self.behind(n.name) != n.name), None)
-        self.fatal = self.fatal or next((n.name for n in repeated), None)
+        self.fatal = next((n.name for n in (*filter(self._is_behind, joined), *repeated)), None)
+
+    def _is_behind(self, node: Node) -> bool:
+        return self.behind(node.name) != node.name
 
     def behind(self, name: str) -> str:
         """The first node that decides the size of a node's operands; the node itself where none is known to."""

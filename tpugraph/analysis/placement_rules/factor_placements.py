@@ -67,7 +67,7 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
         return without_rows(p, node, inputs, data, linear)
     if any(holds_entries(inputs[i]) for i in data):
         return p.everywhere(node, inputs, "rows of the batch meet its entries")
-    if any(isinstance(inputs[i], Replicate) and _told_by_data(p, node.inputs[i], rows.axis - rank) for i in data):
+    if any(_all_or_one(p, inputs[i], node.inputs[i], rows.axis - rank) for i in data):
         return p.everywhere(node, inputs, "rows of the batch meet one row, or all, as data say")
     shift = _shift_after(p, node, inputs, data)
     rows = rows.plain()
@@ -89,10 +89,10 @@ def aligned(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int]
     return Verdict([made] * count, wants, why="row by row")
 
 
-def _told_by_data(p: Placing, tensor: Tensor, axis: int) -> bool:
-    """Whether data tell how long a dimension is, counted from the last."""
+def _all_or_one(p: Placing, placement: Placement, tensor: Tensor, axis: int) -> bool:
+    """Whether every core holds a value with a dimension, counted from the last, that data make one place or that of all rows."""
     dims = p.d.dims(tensor) or ()
-    return -axis <= len(dims) and depends_on_data(dims[axis])
+    return isinstance(placement, Replicate) and -axis <= len(dims) and depends_on_data(dims[axis])
 
 
 def _is_number(tensor: Tensor) -> bool:
@@ -185,9 +185,8 @@ def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         verdict.wants = wants | verdict.wants
         return verdict
     letter, rows = chosen
-    met = [node.inputs[i] for i, named in enumerate(operands) if named is not None and letter in named
-           and isinstance(inputs[i], Replicate) and _told_by_data(p, node.inputs[i], named.index(letter) - len(named))]  # fmt: skip
-    if met:
+    beside = [(i, n.index(letter) - len(n)) for i, n in enumerate(operands) if n is not None and letter in n]
+    if any(_all_or_one(p, inputs[i], node.inputs[i], axis) for i, axis in beside):
         return p.everywhere(node, inputs, "rows of the batch meet one row, or all, as data say")
     for i, (placement, named) in enumerate(zip(inputs, operands, strict=True)):
         if isinstance(placement, Partial):

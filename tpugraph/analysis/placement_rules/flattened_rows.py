@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
+from tpugraph.analysis.placement_rules.entry_placements import OWN
 from tpugraph.analysis.placements import Entries, Placement, Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import ROWS, Known, Unknown, depends_on_data
@@ -44,18 +44,19 @@ def laid_by(p: Placing, tensor: Tensor) -> Node | None:
     lengths = p.d.dims(tensor)
     if not lengths or not isinstance(lengths[0], Unknown):
         return None
-    return next((node for node in _lists(p).reshapes.get(lengths[0].root(), ()) if _lays(p, node)), None)
+    return next((node for node in _by_length(p.d).get(lengths[0].root(), ()) if _lays(p, node)), None)
 
 
 def found_there(p: Placing, places: Tensor, held: Tensor) -> bool:
-    """Whether places on this core, if they are of rows laid one behind the other, mean those of the rows that a tensor holds so.
+    """Whether places on this core mean those of what a tensor holds, if it holds rows that were laid one behind the other.
 
-    They do where a mask has as many places for each row; of what data tell both have to be as long, as a mask is asked to be.
+    They do where they were found in rows with as many places each. Of two lengths that data tell this is not known, and is taken
+    for so: a mask is asked to be as long as what it picks of.
     """
     if laid_by(p, held) is None:
         return True
     found = source_of(places, ops.SAME_NUMBERS | ops.SHAPED_ANEW).node
-    if found not in _lists(p).masks:
+    if p.made(found.out()) != OWN:
         return False
     laid = [laid_by(p, tensor) for tensor in (held, found.inputs[0])]
     each = [None if node is None else _places(p, node) for node in laid]
@@ -76,29 +77,17 @@ def _places(p: Placing, node: Node) -> list[Known] | None:
     return [p.final(size) for size in each[:first]]
 
 
-@dataclass(frozen=True)
-class _Lists:
-    """What makes lists in a graph.
-
-    Attributes:
-        reshapes: by how long what each makes is, as far as that is no known number.
-        masks: what finds the places where one is true.
-    """
-
-    reshapes: dict[Unknown, list[Node]]
-    masks: dict[Node, None]
-
-
-def _lists(p: Placing) -> _Lists:
-    if p.d not in _FOUND:
-        reshapes: dict[Unknown, list[Node]] = {}
-        for node in p.d.of_type(ops.RESHAPES):
-            lengths = p.d.dims(node.out())
+def _by_length(d: Dimensions) -> dict[Unknown, list[Node]]:
+    """The reshapes of a graph, by how long what each makes is, as far as that is no known number."""
+    if d not in _BY_LENGTH:
+        found: dict[Unknown, list[Node]] = {}
+        for node in d.of_type(ops.RESHAPES):
+            lengths = d.dims(node.out())
             if lengths and isinstance(lengths[0], Unknown):
-                reshapes.setdefault(lengths[0].root(), []).append(node)
-        _FOUND[p.d] = _Lists(reshapes, dict.fromkeys(p.d.of_type(ops.PLACES_OF_TRUE)))
-    return _FOUND[p.d]
+                found.setdefault(lengths[0].root(), []).append(node)
+        _BY_LENGTH[d] = found
+    return _BY_LENGTH[d]
 
 
-_FOUND: WeakKeyDictionary[Dimensions, _Lists] = WeakKeyDictionary()
+_BY_LENGTH: WeakKeyDictionary[Dimensions, dict[Unknown, list[Node]]] = WeakKeyDictionary()
 """Of each graph, found once."""

@@ -14,9 +14,7 @@ from tpugraph.ir import Node
 def _unsorted_segment_sum(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     data, ids, count = inputs
     if isinstance(ids, Replicate) and isinstance(data, Replicate | Partial):
-        return Verdict(
-            [data if data in (SUM, REPLICATE) else REPLICATE], {} if data in (SUM, REPLICATE) else {0: REPLICATE}
-        )
+        return Verdict([data]) if data in (SUM, REPLICATE) else Verdict([REPLICATE], {0: REPLICATE})
     ranks = p.rank(node.inputs[1])
     if isinstance(ids, Replicate) and isinstance(data, Shard) and data.axis >= ranks:
         wants: dict[int, Placement] = {0: data.plain()} if data.shift else {}
@@ -46,11 +44,9 @@ def _in_own_rows(p: Placing, node: Node, inputs: list[Placement], ids: Entries) 
         return Verdict([own], own_data, why="adds up in this core's own rows")
     if own is not None:
         verdict = numbered(p, node, inputs, [1])
-        return (
-            verdict
-            if REPLICATE in verdict.outputs
-            else Verdict([SUM], verdict.wants, why="adds the entries up at places")
-        )
+        if REPLICATE in verdict.outputs:
+            return verdict
+        return Verdict([SUM], verdict.wants, why="adds the entries up at places")
     if laid_by(p, node.out()) is None:
         return None
     if found_there(p, node.inputs[1], node.out()):

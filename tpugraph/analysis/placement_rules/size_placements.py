@@ -45,17 +45,17 @@ def _axes(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if any(isinstance(s, Replicate) and _counts_entries(p, t) for s, t in zip(inputs, node.inputs, strict=True)):
         wants = {i: REPLICATE for i, s in enumerate(inputs) if s == Entries("shape")}  # entries of all cores meet
     whole = any(isinstance(s, Replicate) and _counts_rows(p, t) for s, t in zip(inputs, node.inputs, strict=True))
-    if whole or met_by_data(
-        *(p.d.elements(tensor) or () for tensor in node.inputs)
-    ):  # one of one row is none of all rows
+    shapes = [p.d.elements(tensor) or () for tensor in node.inputs]
+    if whole or met_by_data(*shapes):  # one row of a core may be as many as data say, where all rows are more
         wants = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate)}
     return Verdict([REPLICATE] * len(node.outputs or ()), wants, why="the dimensions that were broadcast")
 
 
 def _counts_rows(p: Placing, tensor: Tensor) -> bool:
     """Whether a shape of which data tell a part has a number that follows the batch."""
-    elements = p.d.elements(tensor) or ()
-    return any(map(depends_on_data, elements)) and any(one is not None and follows_batch(one) for one in elements)
+    return _counts_entries(p, tensor) and any(
+        size is not None and follows_batch(size) for size in p.d.elements(tensor) or ()
+    )
 
 
 def _counts_entries(p: Placing, tensor: Tensor) -> bool:
