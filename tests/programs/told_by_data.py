@@ -33,6 +33,9 @@ CUT: dict[str, _Cut] = {
     "pairs_with_words": lambda x, y, lengths: (
         tf.reduce_max(tf.einsum("id,jtd->ijt", y[:, None] * variable("beside", 4), x), 2) - y[:, None]
     ),
+    "pairs_summed": lambda x, y, lengths: (
+        tf.reduce_logsumexp(tf.einsum("id,jtd->ijt", y[:, None] * variable("beside", 4), x), [1, 2]) - y
+    ),
     "time_first": lambda x, y, lengths: (
         tf.reduce_max(tf.reshape(layer(tf.transpose(x, [1, 0, 2]), 4, 3, "h"), [tf.shape(x)[1], -1, 3]), 0) - y[:, None]
     ),
@@ -101,10 +104,16 @@ def rows_and_picked_rows(rows: int, of: Any, **options: Any) -> Any:
     return minimise(mean(tf.square(of(x * variable("w"), y))))
 
 
-@program(variants=closed_and_open(2, 3))
-def scores_of_picked_rows_beside(rows: int, **options: Any) -> Any:
+SCORES: dict[str, Callable[[Any], Any]] = {
+    "squared": lambda scores: tf.square(scores - 0.1),
+    "summed": lambda scores: tf.reduce_logsumexp(scores, 1),
+}
+
+
+@program(variants=closed_and_open(2, 3, of=SCORES))
+def scores_of_picked_rows_beside(rows: int, of: Any, **options: Any) -> Any:
     """Scores of rows with all rows and with those that a mask leaves: the former end where all rows do."""
     x, y = batch(rows, floats(3), floats(seed=1), **options)
     h = dense(x, 3, 4, "h", tf.tanh)
     scores = tf.concat([h @ tf.transpose(h), h @ tf.transpose(_picked(h, y))], 1)
-    return minimise(mean(tf.square(scores - 0.1)))
+    return minimise(mean(of(scores)))

@@ -225,10 +225,14 @@ class WholeSizes:
         return told
 
     def _scale_bounds(self, node: Node, collectives: Collectives, *, whole: bool) -> None:
-        """Count the bounds of which data tell some as a node needs them that takes parts, or puts something around."""
-        for index in _size_operands(node) if node.op in PARTS else ():
+        """Count the bounds of which data tell some as a node needs them that takes parts or puts something around.
+
+        So of two shapes that are compared where the other is counted so.
+        """
+        compares = node.op in ops.BROADCAST_AXES and any(self.placing.sizes(tensor) for tensor in node.inputs)
+        for index in _size_operands(node) if compares or node.op in PARTS else ():
             if self.placing.sizes(node.inputs[index]) is None:
-                bounds = self._told.numbers(node, told_of(self.placing, node.inputs[index]), whole=whole)
+                bounds = self._told.numbers(node, told_of(self.placing, node.inputs[index]), whole=whole or compares)
                 scale(self.placing, node, index, bounds, collectives)
 
 
