@@ -117,3 +117,15 @@ def scores_of_picked_rows_beside(rows: int, of: Any, **options: Any) -> Any:
     h = dense(x, 3, 4, "h", tf.tanh)
     scores = tf.concat([h @ tf.transpose(h), h @ tf.transpose(_picked(h, y))], 1)
     return minimise(mean(of(scores)))
+
+
+@program(variants=closed_and_open(1, 2))
+def words_picked_time_first(rows: int, **options: Any) -> Any:
+    """Words that a mask picks of sequences with the time in front: those of a core do not lie one behind the other in the list."""
+    words, lengths, labels = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2), whole(4, 5, seed=9), **options)
+    shown = tf.transpose(tf.sequence_mask(lengths, 5))
+    found = tf.boolean_mask(tf.gather(variable("words", 7, 4), tf.transpose(words)), shown)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=tf.boolean_mask(tf.transpose(labels), shown), logits=dense(found, 4, 4, "out")
+    )
+    return minimise(mean(losses))

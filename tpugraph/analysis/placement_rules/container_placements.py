@@ -34,8 +34,9 @@ def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("Where")
 def _where(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    if isinstance(inputs[0], Entries) or (isinstance(inputs[0], Shard) and inputs[0].axis == 0):
-        return Verdict([Entries("local")], why="places on this core")
+    mask = inputs[0]
+    if isinstance(mask, Entries) or (isinstance(mask, Shard) and (mask.axis, mask.outer) == (0, 1)):
+        return Verdict([Entries("local")], why="places on this core")  # in the order of those of the whole batch
     return p.everywhere(node, inputs, "finds places in the whole batch")
 
 
