@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import batch, column, dense, floats, minimise, program, tf1, variable, whole
+from .parts import batch, closed_and_open, column, dense, floats, minimise, program, tf1, variable, whole
 
 mean = tf.reduce_mean
 
@@ -71,6 +71,25 @@ def flattened_time_by_rows(rows: int) -> Any:
     x, y = batch(rows, floats(3, 2), floats(3, seed=1))
     h = tf.reshape(dense(tf.reshape(x, [rows * 3, 2]), 2, 4, "hidden", tf.tanh), [rows, 3, 4])
     return minimise(mean(tf.square(tf.reduce_sum(h, 2) - y)))
+
+
+def _embedded(words: Any, lengths: Any) -> Any:
+    found = tf.gather(variable("words", 4, 3), tf.reshape(tf.transpose(words), [-1]))
+    return tf.reduce_sum(tf.reshape(found, [5, -1, 3]), [0, 2])
+
+
+def _mean_of_steps(words: Any, lengths: Any) -> Any:
+    shown = tf.transpose(tf.sequence_mask(lengths, 5, dtype=tf.float32))
+    steps = tf.reshape(tf.one_hot(tf.transpose(words), 4), [-1, 4])
+    found = tf.reshape(dense(steps, 4, 3, "steps", tf.tanh), [5, -1, 3]) * shown[:, :, None]
+    return tf.reduce_sum(tf.reduce_sum(found, 0) / tf.reduce_sum(shown, 0)[:, None], 1)
+
+
+@program(variants=closed_and_open(1, 2, of={"embedded": _embedded, "mean": _mean_of_steps}))
+def steps_taken_apart(rows: int, of: Any, **options: Any) -> Any:
+    """Steps of time one behind the other in one list, with the time in front, and taken apart by how many there are."""
+    words, lengths, y = batch(rows, whole(4, 5, seed=9), 1 + whole(5, seed=2), floats(seed=4), **options)
+    return minimise(mean(tf.square(of(words, lengths) - y)))
 
 
 @program()

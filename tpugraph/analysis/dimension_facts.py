@@ -52,6 +52,7 @@ class Doubt:
         summed: whether sums over other dimensions are reshaped: one over the batch may have been left out beside them.
         among: all that it makes, where dimensions beside these hold rows or may.
         left_open: the dimension that is as large as the elements make it.
+        beside_one: whether a 1 beside them may be the row, which they do not hold then.
     """
 
     left: Dims
@@ -59,6 +60,7 @@ class Doubt:
     summed: bool = False
     among: Dims = ()
     left_open: Size | None = None
+    beside_one: bool = False
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,8 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
         left_over = ((), ())
     if d.ones and [d.sizes.at(s) for s in before] != [d.sizes.at(s) for s in after]:
         joined = _with_rows_between(d, groups)
-        d.doubtful += [Doubt(left, right, among=after) for left, right in groups if (left, right) not in joined]
+        apart = [group for group in groups if group not in joined]
+        d.doubtful += [Doubt(*group, among=after, left_open=left_open, beside_one=True) for group in apart]
         groups = joined
     if d.ones and left_open is not None:
         groups = _with_ones_in_front(d, groups, left_open)
