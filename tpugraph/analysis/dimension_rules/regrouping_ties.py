@@ -134,7 +134,8 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
     computed = not d.ones and any(known(s) is None for s in rows)  # a 1, as half of three rows is
     if groups and (may_be_rows or computed):
         if may_be_rows and not certain:
-            d.doubtful.append(Doubt(*groups[-1], among=after, left_open=left_open))
+            several = all(d.sizes.at(s) > 1 for s in groups[-1][0][-1:])  # these and the row, or they beside it
+            d.doubtful.append(Doubt(*groups[-1], among=after, left_open=left_open, beside_one=several))
         groups[-1] = (groups[-1][0] + left_over[0], groups[-1][1] + left_over[1])
         left_over = ((), ())
     if d.ones and [d.sizes.at(s) for s in before] != [d.sizes.at(s) for s in after]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Iterator
 
 from tpugraph import ops
 from tpugraph.analysis.dimension_facts import Dims
@@ -22,12 +22,12 @@ def regrouped(d: Dimensions) -> None:
     ways = [*d.regrouped, *((after, before) for before, after in d.regrouped)]
     whole = {
         root(made[0]): parts
-        for parts, made in ways
+        for parts, made in [*ways, *(_in_front(d, ways) if d.ones else ())]
         if len(made) == 1 and _parted(parts) and known(made[0]) not in map(known, parts)
     }  # what is all of it, with a 1 beside it, was not put together
-    for flat, parts in [(a[0], b) for a, b in d.regrouped if len(a) == 1] + [
-        (b[0], a) for a, b in d.regrouped if len(b) == 1
-    ]:
+    alone = [(a[0], b) for a, b in d.regrouped if len(a) == 1] + [(b[0], a) for a, b in d.regrouped if len(b) == 1]
+    alone += [(flat[0], parts) for parts, flat in _in_front(d, ways)] if d.ones else []
+    for flat, parts in alone:
         if not any(unsettled(p) for p in parts) or not follows_batch(flat):
             continue
         made = whole.get(root(flat))
@@ -51,6 +51,14 @@ def regrouped(d: Dimensions) -> None:
                 d.sizes.tie(one, Poly((0, value // d.rows)))
                 break
             start *= value
+
+
+def _in_front(d: Dimensions, ways: list[tuple[Dims, Dims]]) -> Iterator[tuple[Dims, Dims]]:
+    """Dimensions in front of others that are put together, or taken apart, where one row may be a 1 in front of these others."""
+    for parts, made in ways:
+        kept = len(made) - 1
+        if 0 < kept < len(parts) - 1 and values(made[1:], d.sizes) == values(parts[-kept:], d.sizes):
+            yield parts[:-kept], made[:1]
 
 
 def computed_shapes(d: Dimensions) -> None:
