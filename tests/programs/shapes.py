@@ -85,7 +85,16 @@ def _mean_of_steps(words: Any, lengths: Any) -> Any:
     return tf.reduce_sum(tf.reduce_sum(found, 0) / tf.reduce_sum(shown, 0)[:, None], 1)
 
 
-@program(variants=closed_and_open(1, 2, of={"embedded": _embedded, "mean": _mean_of_steps}))
+def _picked_steps(words: Any, lengths: Any) -> Any:
+    logits = tf.tensordot(tf.one_hot(tf.transpose(words), 4), variable("kernel", 4, 4), 1) + variable("bias", 4)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.transpose(words), logits=logits)
+    return mean(tf.boolean_mask(losses, tf.transpose(tf.sequence_mask(lengths, 5))))
+
+
+STEPS_APART = {"embedded": _embedded, "mean": _mean_of_steps, "picked": _picked_steps}
+
+
+@program(variants=closed_and_open(1, 2, of=STEPS_APART, doubtful=("mean_1",)))
 def steps_taken_apart(rows: int, of: Any, **options: Any) -> Any:
     """Steps of time one behind the other in one list, with the time in front, and taken apart by how many there are."""
     words, lengths, y = batch(rows, whole(4, 5, seed=9), 1 + whole(5, seed=2), floats(seed=4), **options)

@@ -129,3 +129,21 @@ def words_picked_time_first(rows: int, **options: Any) -> Any:
         labels=tf.boolean_mask(tf.transpose(labels), shown), logits=dense(found, 4, 4, "out")
     )
     return minimise(mean(losses))
+
+
+PARTED: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda of_words: mean(of_words, 1),
+    "words": lambda of_words: tf.reshape(of_words, [-1]),
+    "words_time_first": lambda of_words: tf.reshape(tf.transpose(of_words), [-1]),
+}
+"""What the lists are of that are parted in two."""
+
+
+@program(variants=closed_and_open(1, 2, of=PARTED))
+def parted_and_summed_up(rows: int, of: Any, **options: Any) -> Any:
+    """Losses parted by what data say, one part of which is summed up in its order."""
+    x, marks, labels = batch(rows, floats(5, 3), whole(2, 5, seed=2), whole(4, 5, seed=9), **options)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=layer(x, 3, 4, "out"))
+    which = tf.cast(of(tf.cast(marks, tf.float32)) > 0.5, tf.int32)
+    some, others = tf.dynamic_partition(of(losses), which, 2)
+    return minimise(mean(tf.cumsum(others)) + 0.1 * total(some))

@@ -66,8 +66,7 @@ class Collectives(Combining):
     def _gather_padded(self, tensor: Tensor, rows: Shard, bound: list[int]) -> Tensor:
         """Rows whose other dimensions are as long as data say, alike on all cores: padded, gathered, and cut again."""
         rank, axis = len(bound), rows.axis
-        length = self.add("Shape", f"{tensor.node.name}/shape", [tensor], {"T": tensor.dtype, "out_type": _INT32}, _INT32,
-                          (rank,), tensor)  # fmt: skip
+        length = self.shape(tensor)
         missing = self.add("Sub", f"{tensor.node.name}/missing", [self.constant(bound, _INT32, tensor), length], {"T": _INT32},
                            _INT32, (rank,), tensor)  # fmt: skip
         behind = {"N": 2, "T": _INT32, "axis": 1}
@@ -138,9 +137,7 @@ class Collectives(Combining):
         limit = int(bound[0] or 0)
         if tensor.shape is not None and tensor.shape[0] == limit:
             return self.gather(tensor, Shard(0))
-        shape = self.add("Shape", f"{tensor.node.name}/shape", [tensor], {"T": tensor.dtype, "out_type": _INT32}, _INT32,
-                         (len(bound),), tensor)  # fmt: skip
-        count = self._first(shape)
+        count = self._first(self.shape(tensor))
         missing = self.add("Sub", f"{tensor.node.name}/missing", [self.constant(limit, _INT32, tensor), count],
                            {"T": _INT32}, _INT32, (), tensor)  # fmt: skip
         first = self.add("Pack", f"{tensor.node.name}/padding/0", [self.constant(0, _INT32, tensor), missing],

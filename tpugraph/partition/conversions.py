@@ -105,9 +105,19 @@ class Conversions:
         places = places_of_all(self.placing, c, tensor, source)
         if want == Entries("values") and places is not None:
             return places
-        if isinstance(want, Entries) and isinstance(placement, Replicate | Partial) and node.op in ops.RESHAPES:
-            return c.own_entries(source if isinstance(placement, Replicate) else self._reduce(tensor), node.inputs[1])
+        if isinstance(want, Entries) and isinstance(placement, Replicate | Partial):
+            own = self._own_shape(node, tensor)
+            if own is not None:
+                return c.own_entries(source if isinstance(placement, Replicate) else self._reduce(tensor), own)
         raise self._refusal(node, tensor, placement)
+
+    def _own_shape(self, node: Node, tensor: Tensor) -> Tensor | None:
+        """That of as many of a tensor as a core has, of entries that all cores hold: what the node that reads them says of it."""
+        if node.op in ops.RESHAPES:
+            return node.inputs[1]
+        if node.op in ops.DYNAMIC_STITCHES:
+            return self.collectives.shape(node.inputs[node.inputs.index(tensor) - len(node.inputs) // 2])
+        return None
 
     def whole(self, tensor: Tensor, placement: Placement | None) -> Tensor:
         """A size of the whole batch, as a constant; of another value the value itself."""

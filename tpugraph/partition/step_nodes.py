@@ -95,6 +95,12 @@ class StepNodes:
         return self.add("Cast", f"{tensor.node.name}/{kind.name}", [tensor],
                         {"SrcT": tensor.dtype, "DstT": kind, "Truncate": False}, kind, tensor.shape, tensor)  # fmt: skip
 
+    def shape(self, tensor: Tensor) -> Tensor:
+        """How long a tensor is along each dimension when a step runs."""
+        rank = None if tensor.shape is None else len(tensor.shape)
+        return self.add("Shape", f"{tensor.node.name}/shape", [tensor], {"T": tensor.dtype, "out_type": _INT32}, _INT32,
+                        (rank,), tensor)  # fmt: skip
+
     def reshape(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
         """A tensor in another shape of as many elements; -1 stands for what is left of them."""
         if tensor.shape == tuple(shape):

@@ -174,7 +174,10 @@ def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _dynamic_partition(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     data, which = inputs
     count = len(node.outputs or ())
-    if isinstance(which, Shard | Entries) and isinstance(data, Shard | Entries):
+    in_order = isinstance(which, Entries) or (
+        isinstance(which, Shard) and which.outer == 1
+    )  # as those of all cores are
+    if in_order and isinstance(data, Shard | Entries):
         local = (isinstance(data, Shard) and data.shift) or (isinstance(data, Entries) and data.role == "local")
         return Verdict([Entries("local" if local else "values")] * count, why="entries of this core's rows")
     return p.everywhere(node, inputs, "divides values of the whole batch")
@@ -185,7 +188,12 @@ def _dynamic_stitch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     half = len(inputs) // 2
     if all(isinstance(s, Entries) and s.role == "local" for s in inputs[:half]):
         layout = _partitioned_from(p, node.inputs[0].node)
-        return Verdict([layout or Entries("values")], why="entries at their places on this core")
+        whole = [i for i in range(half, len(inputs)) if not isinstance(inputs[i], Shard | Entries)]
+        return Verdict(
+            [layout or Entries("values")],
+            dict.fromkeys(whole, Entries("values")),
+            why="entries at their places on this core",
+        )
     if all(isinstance(s, Replicate | Sized) for s in inputs):
         return Verdict([REPLICATE], {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Sized)})
     return p.everywhere(node, inputs, "puts values at places")
