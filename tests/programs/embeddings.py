@@ -7,7 +7,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .parts import COUNT, adam, batch, column, dense, floats, minimise, piece, program, sgd, tf1, variable, whole
+from .parts import (
+    COUNT,
+    adam,
+    batch,
+    closed_and_open,
+    column,
+    dense,
+    floats,
+    minimise,
+    piece,
+    program,
+    sgd,
+    tf1,
+    variable,
+    whole,
+)
 
 mean = tf.reduce_mean
 
@@ -156,3 +171,14 @@ def nodes_of_graphs(rows: int) -> Any:
     told = tf.gather(tf.reshape(x, [-1, 3]) @ variable("k", 3, 3), nodes)
     sums = tf.math.unsorted_segment_sum(told, nodes, 3 * rows)
     return minimise(tf.reduce_mean(tf.square(tf.reduce_sum(tf.reshape(sums, [rows, -1]), 1) - y)))
+
+
+@program(variants=closed_and_open(2, 3))
+def against_three_words(rows: int, **options: Any) -> Any:
+    """Each row against its own word and against three that are listed, which are three of any batch."""
+    x, word = batch(rows, floats(3), whole(4, seed=9), **options)
+    words = variable("words", 4, 4)
+    found = tf.tensordot(x, variable("kernel", 3, 4), 1) + variable("bias", 4)
+    own = tf.reduce_sum(found * tf.gather(words, word), 1)
+    others = tf.matmul(found, tf.gather(words, tf.constant([0, 2, 3])), transpose_b=True)
+    return minimise(mean(tf.nn.softplus(-own) + tf.reduce_sum(tf.nn.softplus(others), 1)))

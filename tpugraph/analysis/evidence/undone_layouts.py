@@ -32,7 +32,7 @@ def joined_parts(d: Dimensions) -> None:
 
 
 def reshaped_back(d: Dimensions) -> None:
-    """The gradient of a reshape gives back the shape that was there before; it is told by both of its shapes."""
+    """The gradient of a reshape gives back the shape that was there before; it is told by both of its shapes, where they differ."""
     forward = leading_to_loss(d) if d.rows > 1 else {}
     before: dict[tuple[_Values, _Values], list[Dims]] = {}
     for node in d.of_type(ops.RESHAPES) if forward else ():
@@ -42,7 +42,7 @@ def reshaped_back(d: Dimensions) -> None:
         shape = d.elements(node.inputs[1])
         if node in forward:
             before.setdefault((values(dims, d.sizes), values(made, d.sizes)), []).append(dims)
-        elif shape and any(unsettled(size) for size in shape):
+        elif shape and any(unsettled(size) for size in shape) and values(dims, d.sizes) != values(made, d.sizes):
             _tie(d, shape, before.get((values_of(d, shape), values(dims, d.sizes)), []))
 
 
