@@ -147,3 +147,14 @@ def parted_and_summed_up(rows: int, of: Any, **options: Any) -> Any:
     which = tf.cast(of(tf.cast(marks, tf.float32)) > 0.5, tf.int32)
     some, others = tf.dynamic_partition(of(losses), which, 2)
     return minimise(mean(tf.cumsum(others)) + 0.1 * total(some))
+
+
+@program(variants=closed_and_open(1, 2))
+def next_word_of_each(rows: int, **options: Any) -> Any:
+    """Each word of sequences that are cut tells the next one: all but the first, beside all but the last."""
+    words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2), **options)
+    longest = tf.reduce_max(lengths)
+    cut, shown = words[:, :longest], tf.sequence_mask(lengths, longest, dtype=tf.float32)[:, 1:]
+    logits = layer(tf.gather(variable("words", 7, 4), cut), 4, 7, "out")
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=cut[:, 1:], logits=logits[:, :-1])
+    return minimise(total(losses * shown) / (total(shown) + 1.0))

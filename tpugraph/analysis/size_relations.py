@@ -112,6 +112,8 @@ class Relations:
         """Whether two sizes of one value may be one: what is computed, as half of the rows is, is what that makes of it."""
         if self.at(a) != self.at(b):
             return False
+        if self.at(a) < 0:  # data tell one, and another one or the last place is not it
+            return isinstance(a, Unknown) and isinstance(b, Unknown) and a.root() is b.root()
         if known(a) is not None and known(b) is not None:
             return known(a) == known(b)
         return self.computed_sizes().isdisjoint(size.root() for size in (a, b) if isinstance(size, Unknown))
