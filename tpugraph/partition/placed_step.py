@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -68,13 +68,8 @@ class _Asked:
         evidence.weigh(made)
         return made
 
-    def least_conflicting(self, order: Sequence[Node], again: Callable[[], Sequence[Node]]) -> Dimensions:
-        """The dimensions, with numbers of one row only where the step has parts of one row, or contradicts itself without.
-
-        Args:
-            order: the nodes.
-            again: gives them in an order in which what has a shape stands before the constants that hold it.
-        """
+    def least_conflicting(self, order: Sequence[Node]) -> Dimensions:
+        """The dimensions, with numbers of one row only where the step has parts of one row, or contradicts itself without."""
         summed = (  # whether the sums of gradients over the rows are in the graph for sure
             self.rows > 1 or self.whole == 1 or self.closed.ones is not None
         )
@@ -82,7 +77,7 @@ class _Asked:
         conflicts = len(dimensions.sizes.conflicts)
         if self.rows == 1 or not (conflicts or dimensions.has_parts_of_one_row()):
             return dimensions
-        other = self.found(again(), ones=True)
+        other = self.found(order, ones=True)
         return other if len(other.sizes.conflicts) < max(conflicts, 1) else dimensions
 
     def least_contradictory(self, order: Sequence[Node], dimensions: Dimensions) -> Dimensions:
@@ -118,19 +113,19 @@ def analyse(
     closed = graph.kept(ClosedShapes) or ClosedShapes()
     sources = _sources(graph, closed.shape_of)
     measured = measured_only(graph, device, sources.values()) if nodes is None else {}
-    ordered = partial(_in_order, graph, nodes, measured)
-    order = ordered(sources if rows == 1 else None)
+    ordered = partial(_in_order, graph, nodes, measured, sources)
+    order = ordered()
     read = read_from_host(graph, device | measured, closed.shape_of if nodes is None else {})
     fed = values_fed(graph, read, rows, None if split is not None else partial(_of_host, graph, rows))
     if nodes is None:
         fed.refuse_several_rows(graph.source)
     asked = _asked(graph, rows, rows * count, fed, closed, dict(chosen or {}), split)
-    dimensions = asked.least_contradictory(order, asked.least_conflicting(order, partial(ordered, sources)))
+    dimensions = asked.least_contradictory(order, asked.least_conflicting(order))
     if dimensions.ones and count > 1 and one_row.mend(graph, dimensions):
-        order = ordered(sources)
+        order = ordered()
         dimensions = asked.found(order, ones=True, sure_writes=dimensions.sure_writes)
     if count > 1 and nodes is None and split is None and _made_anew(graph, dimensions, asked.settled):
-        order = ordered(sources if dimensions.ones else None)
+        order = ordered()
         dimensions = asked.found(order, ones=dimensions.ones, sure_writes=dimensions.sure_writes)
     fed.place_constants(dimensions, graph.source)
     placed = [node for node in order if node not in measured] if measured else order
@@ -138,11 +133,11 @@ def analyse(
 
 
 def _in_order(
-    graph: Graph, nodes: analysis.NodeSet | None, measured: analysis.NodeSet, sources: Mapping[Node, Node] | None
+    graph: Graph, nodes: analysis.NodeSet | None, measured: analysis.NodeSet, sources: Mapping[Node, Node]
 ) -> list[Node]:
-    """The nodes to analyse; with sources these stand before the constants that hold their shapes.
+    """The nodes to analyse, each source before the constant that holds its shape.
 
-    Who asks whether a 1 is a row must find it settled.
+    Who asks whether a 1 is a row, or a number of the model, must find it settled.
     """
     inside = analysis.cluster_nodes(graph) if nodes is None else nodes
     return analysis.loop_order(graph, inside | measured, sources)

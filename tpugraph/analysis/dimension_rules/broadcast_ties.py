@@ -29,7 +29,7 @@ def _broadcast_gradient_args(d: Dimensions, node: Node) -> None:
     known_sides = [[s for s in side if s is not None] for side in (a, b)]
     sides = [[1] * (rank - len(k)) + [d.sizes.at(s) if not follows_batch(s) else -1 for s in k] for k in known_sides]
     for port, (own, found) in enumerate(zip(sides, known_sides, strict=True)):
-        if d.sizes.rows == 1 and any(d.sizes.at(s) == 1 and known(s) is None for s in found):
+        if any(d.sizes.at(s) == 1 and known(s) is None for s in found):
             d.fresh(node.out(port))  # one row may meet as many, and is summed over then only where it is one
             continue
         axes: Elements = [i for i in range(rank) if own[i] == 1]
