@@ -260,3 +260,19 @@ def parted_rows(rows: int) -> Any:
     h, count = tf.tanh(x * variable("scale", 2)), tf.shape(x)[0]
     array = tf.TensorArray(tf.float32, 2).split(tf.concat([h, h * h], 0), [count, count])
     return minimise(mean(tf.square(array.read(0) - array.read(1) * 0.4 - 0.3)))
+
+
+@program(variants=closed_and_open(3, 4, of={"three_steps": 3, "four_steps": 4}))
+def scanned_beside_a_mask(rows: int, of: int, **options: Any) -> Any:
+    """Steps scanned beside a mask that is transposed: of as many steps as rows it has as many numbers one way as the other."""
+    x, lengths, y = batch(rows, floats(of, 3), 1 + whole(of, seed=2), floats(seed=4), **options)
+    inner = variable("inner", 4, 4)
+    steps = tf.tensordot(tf.transpose(x, [1, 0, 2]), variable("kernel", 3, 4), 1)
+    shown = tf.transpose(tf.sequence_mask(lengths, of, dtype=tf.float32))[:, :, None]
+
+    def step(state: Any, given: Any) -> Any:
+        found, here = given
+        return here * tf.tanh(found + state @ inner) + (1 - here) * state
+
+    states = tf.scan(step, (steps, shown), tf.zeros([tf.shape(x)[0], 4]))
+    return minimise(mean(tf.square(tf.reduce_sum(states[-1], 1) - y)))

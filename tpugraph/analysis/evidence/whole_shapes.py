@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.dimension_facts import Dims, Elements
@@ -137,6 +139,8 @@ def _tie(d: Dimensions, tensor: Tensor, elements: Elements, found: list[Dims | N
     """Tie a vector to the shapes that it may be, as far as they agree; how many dimensions these have is no number of rows."""
     if len(elements) > 1:
         d.tie(d.dims(tensor), (len(elements),))
+    if _turned_over([f for f in found if f is not None]):
+        return
     for element, sizes in zip(elements, zip(*(f for f in found if f is not None), strict=True), strict=False):
         one = unsettled(element)
         others = [size for size in sizes if root(size) is not one]  # a shape that it makes says nothing of it
@@ -146,6 +150,12 @@ def _tie(d: Dimensions, tensor: Tensor, elements: Elements, found: list[Dims | N
             continue  # shapes of one size may differ in what is the batch
         d.sizes.tie(one, size)
         d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
+
+
+def _turned_over(shapes: list[Dims]) -> bool:
+    """Whether shapes hold the rows in different dimensions, as what is transposed does of as many places as rows."""
+    places = {frozenset(place for place, size in enumerate(dims) if follows_batch(size)) for dims in shapes}
+    return any(not one <= other and not other <= one for one, other in combinations(places, 2))
 
 
 def _open_alike(sizes: list[Size]) -> Unknown | None:
