@@ -268,10 +268,11 @@ def scanned_beside_a_mask(rows: int, of: int, **options: Any) -> Any:
     x, lengths, y = batch(rows, floats(of, 3), 1 + whole(of, seed=2), floats(seed=4), **options)
     inner = variable("inner", 4, 4)
     steps = tf.tensordot(tf.transpose(x, [1, 0, 2]), variable("kernel", 3, 4), 1)
-    shown = tf.transpose(tf.sequence_mask(lengths, of, dtype=tf.float32))[:, :, None]
+    shown = tf.transpose(tf.sequence_mask(lengths, of, dtype=tf.float32))
 
     def step(state: Any, given: Any) -> Any:
         found, here = given
+        here = here[:, None]
         return here * tf.tanh(found + state @ inner) + (1 - here) * state
 
     states = tf.scan(step, (steps, shown), tf.zeros([tf.shape(x)[0], 4]))
