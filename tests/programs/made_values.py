@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import batch, closed_and_open, column, dense, floats, minimise, program, variable
+from .parts import batch, closed_and_open, column, dense, floats, minimise, program, variable, whole
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -44,3 +44,16 @@ def made_for_rows_that_it_meets_in_no_op(rows: int, of: int, **options: Any) -> 
 def made_for_the_one_row(rows: int, of: int) -> Any:
     """The 1 in its shape may be the row of the batch; the width beside it is a multiple of the row by chance."""
     return made_for_rows_that_it_meets_in_no_op(rows, of)
+
+
+@program(
+    variants=closed_and_open(
+        1, 2, 3, of={"least": 0, "just": 1}, doubtful=[f"{n}_{r}" for n in ("least", "just") for r in (1, 2, 3)]
+    )
+)
+def bins_that_rows_meet(rows: int, of: int, **options: Any) -> Any:
+    """How often each row is named: Python's number of rows is the least number of bins, which data may exceed, or just it."""
+    x, named, y = batch(rows, floats(), whole(2, seed=2), floats(seed=1), **options)
+    count = tf.shape(x)[0] if options.get("drop_remainder") is False else rows
+    often = tf.math.bincount(named, minlength=count, maxlength=count if of else None)
+    return minimise(mean(tf.square(x * variable("w") - tf.cast(often, tf.float32) - y)))
