@@ -260,3 +260,14 @@ def parted_rows(rows: int) -> Any:
     h, count = tf.tanh(x * variable("scale", 2)), tf.shape(x)[0]
     array = tf.TensorArray(tf.float32, 2).split(tf.concat([h, h * h], 0), [count, count])
     return minimise(mean(tf.square(array.read(0) - array.read(1) * 0.4 - 0.3)))
+
+
+@program(variants=closed_and_open(1, 2, 3, 4))
+def decoded_by_equal_lengths(rows: int, **options: Any) -> Any:
+    """The greedy path of each row, whose lengths are as many numbers as Python says that there are rows."""
+    x, y = batch(rows, floats(5, 4), floats(seed=1), **options)
+    count = tf.shape(x)[0] if options.get("drop_remainder") is False else rows
+    steps = tf.transpose(x * variable("w", 4), [1, 0, 2])
+    _, likely = tf.nn.ctc_greedy_decoder(steps, tf.fill([count], 5))
+    read = tf.reduce_sum(x * variable("v", 4), [1, 2])
+    return minimise(mean(tf.square(likely[:, 0] - y)) + mean(tf.square(read - y)))
