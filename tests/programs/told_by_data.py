@@ -108,3 +108,12 @@ def scores_of_picked_rows_beside(rows: int, **options: Any) -> Any:
     h = dense(x, 3, 4, "h", tf.tanh)
     scores = tf.concat([h @ tf.transpose(h), h @ tf.transpose(_picked(h, y))], 1)
     return minimise(mean(tf.square(scores - 0.1)))
+
+
+@program(variants=closed_and_open(1, 2, 3, 4))
+def masked_rows_padded_up_to_all(rows: int, **options: Any) -> Any:
+    """Zeros take the places of the rows that a mask leaves out: there are as many places as rows."""
+    x, y = batch(rows, floats(), floats(seed=1), **options)
+    x *= variable("w")
+    left = tf.boolean_mask(x, y > 0)
+    return minimise(mean(tf.square(tf.pad(left, [[0, tf.size(x) - tf.size(left)]]) - y)))
