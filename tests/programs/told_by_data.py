@@ -42,7 +42,7 @@ CUT: dict[str, _Cut] = {
 """What is made of sequences that are cut, of a number of each row, and of the lengths."""
 
 
-@program(variants=closed_and_open(2, 3, of=CUT))
+@program(variants=closed_and_open(1, 2, 3, of=CUT))
 def cut_at_the_longest(rows: int, of: _Cut, **options: Any) -> Any:
     x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), **options)
     cut = x[:, : tf.reduce_max(lengths)] * variable("scale", 4)
@@ -117,3 +117,19 @@ def masked_rows_padded_up_to_all(rows: int, **options: Any) -> Any:
     x *= variable("w")
     left = tf.boolean_mask(x, y > 0)
     return minimise(mean(tf.square(tf.pad(left, [[0, tf.size(x) - tf.size(left)]]) - y)))
+
+
+@program(variants=closed_and_open(1, 2, 3))
+def rows_less_the_mean_of_picked_rows(rows: int, **options: Any) -> Any:
+    """The mean keeps its dimension, which is 1 as the one row is: its gradient is the sum over the rows that it was taken from."""
+    x, y = batch(rows, floats(3), floats(seed=1), **options)
+    h = dense(x, 3, 4, "h", tf.tanh)
+    return minimise(mean(tf.square(h - mean(_picked(h, y, -1.5), 0, keepdims=True))))
+
+
+@program(variants=closed_and_open(1, 2, 3))
+def words_less_a_layer_of_their_mean(rows: int, **options: Any) -> Any:
+    x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), **options)
+    cut = x[:, : tf.reduce_max(lengths)] * variable("scale", 4)
+    centre = tf.tensordot(mean(cut, 1, keepdims=True), variable("centre", 4, 4), 1)
+    return minimise(mean(tf.square(tf.tanh(cut - centre) - y[:, None, None])))
