@@ -42,7 +42,10 @@ CUT: dict[str, _Cut] = {
 """What is made of sequences that are cut, of a number of each row, and of the lengths."""
 
 
-@program(variants=closed_and_open(1, 2, 3, of=CUT))
+ONE_ROW = {name: of for name, of in CUT.items() if name not in ("time_first", "normalised")}
+
+
+@program(variants=closed_and_open(2, 3, of=CUT) | closed_and_open(1, of=ONE_ROW))
 def cut_at_the_longest(rows: int, of: _Cut, **options: Any) -> Any:
     x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), **options)
     cut = x[:, : tf.reduce_max(lengths)] * variable("scale", 4)
@@ -133,3 +136,12 @@ def words_less_a_layer_of_their_mean(rows: int, **options: Any) -> Any:
     cut = x[:, : tf.reduce_max(lengths)] * variable("scale", 4)
     centre = tf.tensordot(mean(cut, 1, keepdims=True), variable("centre", 4, 4), 1)
     return minimise(mean(tf.square(tf.tanh(cut - centre) - y[:, None, None])))
+
+
+@program(variants=closed_and_open(1, 2, 3))
+def columns_folded_beside_the_longest(rows: int, **options: Any) -> Any:
+    """The rows are left open beside a number that data tell: what meets them says that these are the rows."""
+    x, lengths, y = batch(rows, floats(5, 2, 2), 1 + whole(5, seed=3), floats(seed=1), **options)
+    longest = tf.reduce_max(lengths)
+    folded = tf.reshape(x[:, :longest] * variable("scale", 2), [-1, longest, 4])
+    return minimise(mean(tf.square(total(folded, [1, 2]) - y)))
