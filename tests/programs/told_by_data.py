@@ -145,3 +145,13 @@ def columns_folded_beside_the_longest(rows: int, **options: Any) -> Any:
     longest = tf.reduce_max(lengths)
     folded = tf.reshape(x[:, :longest] * variable("scale", 2), [-1, longest, 4])
     return minimise(mean(tf.square(total(folded, [1, 2]) - y)))
+
+
+@program(variants=closed_and_open(1, 2, 3))
+def words_under_two_layers(rows: int, **options: Any) -> Any:
+    """What layers make flat is put back in gradients that are added: of the one row these hold a 1, beside what data tell."""
+    words, lengths, y = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2), floats(seed=1), **options)
+    found = tf.gather(variable("words", 7, 4), words[:, : tf.reduce_max(lengths)])
+    gate = tf.sigmoid(layer(found, 4, 1, "gate"))
+    made = gate * tf.nn.softmax(layer(found, 4, 3, "made")) + (1 - gate) * found[:, :, :3]
+    return minimise(mean(tf.square(made - y[:, None, None])))
