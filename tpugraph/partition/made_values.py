@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import leading_to_loss
+from tpugraph.analysis.evidence.summed import leading_to_loss, root
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch
 from tpugraph.ir import Node
@@ -42,7 +42,9 @@ def _in_doubt(placing: Placing) -> Iterator[tuple[Node, Node, bool]]:
         if shape.op not in ops.CONSTANTS or shape.made_by is not None or d.constants.choice(shape.name) is not None:
             continue
         read = [
-            follows_batch(size) for size in d.elements(shape.out()) or () if size is not None and _is_in_doubt(d, size)
+            follows_batch(size)
+            for size in d.elements(shape.out()) or ()
+            if size is not None and _is_in_doubt(d, size) and not _meets_rows(d, node, root(size))
         ]
         if read:
             yield node, shape, read[0]
@@ -53,3 +55,23 @@ def _is_in_doubt(d: Dimensions, size: Size) -> bool:
     if not isinstance(size, Unknown) or size.value != d.rows:
         return False
     return size.root() in d.defaulted or size.root() in d.untold.alike
+
+
+def _meets_rows(d: Dimensions, node: Node, made: Size) -> bool:
+    """Whether values that are made stand beside rows of the batch in an op, each beside one of them."""
+    of_input = d.graph.descendants(d.graph.of_type(*ops.INPUTS), data_only=True)
+    stack, seen = [node.out()], {node.out()}
+    while stack:
+        tensor = stack.pop()
+        dims = d.dims(tensor) or ()
+        places = [place - len(dims) for place, size in enumerate(dims) if root(size) is made]
+        for reader, _ in tensor.node.uses(tensor.port) if places else ():
+            if reader not in d.nodes or reader.op in ops.PRODUCTS:
+                continue
+            others = [d.dims(t) or () for t in reader.inputs if t not in seen and t.node in of_input]
+            if any(-at <= len(beside) and follows_batch(beside[at]) for at in places for beside in others):
+                return True
+            made_of_it = [reader.out(port) for port in range(len(reader.outputs or ()))]
+            stack += [one for one in made_of_it if one not in seen]
+            seen.update(made_of_it)
+    return False
