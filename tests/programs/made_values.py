@@ -46,6 +46,14 @@ def made_for_the_one_row(rows: int, of: int) -> Any:
     return made_for_rows_that_it_meets_in_no_op(rows, of)
 
 
+@program(rows=1, doubtful=True)
+def made_beside_the_one_row(rows: int) -> Any:
+    """Noise of Python's number of rows is added to the row: of more rows, one noise might be added to all."""
+    x, y = batch(rows, floats(4), floats(seed=1))
+    noise = 0.1 * tf.random.stateless_normal([rows, 4], [3, 5])
+    return minimise(mean(tf.square(column(x * variable("scale", 4) + noise, 4) - y)))
+
+
 @program(
     variants=closed_and_open(
         1, 2, 3, of={"least": 0, "just": 1}, doubtful=[f"{n}_{r}" for n in ("least", "just") for r in (1, 2, 3)]

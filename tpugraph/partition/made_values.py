@@ -44,7 +44,8 @@ def _in_doubt(placing: Placing) -> Iterator[tuple[Node, Node, bool]]:
         read = [
             follows_batch(size)
             for size in d.elements(shape.out()) or ()
-            if size is not None and _is_in_doubt(d, size) and not _meets_rows(d, node, root(size))
+            if size is not None and _is_in_doubt(d, size)
+            if not (follows_batch(size) and _meets_rows(d, node, root(size)))
         ]
         if read:
             yield node, shape, read[0]
