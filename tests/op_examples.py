@@ -207,6 +207,8 @@ BroadcastArgs BroadcastGradientArgs: =[2,3], =[3]
 ConcatOffset: =0, =[2,3], =[4,3]
 Empty RandomUniform RandomStandardNormal TruncatedNormal: =[2,3]; dtype=tf.float32
 StatelessRandomUniform StatelessRandomNormal StatelessTruncatedNormal: =[2,3], =[1,2]; dtype=tf.float32
+StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2: =[2,3], =[1], =[1,2], =1; dtype=tf.float32
+StatelessRandomUniformIntV2: =[2,3], =[1], =[1,2], =1, =1, =9
 RandomUniformInt: =[2,3], =1, =9
 StatelessRandomUniformInt: =[2,3], =[1,2], =1, =9
 ParameterizedTruncatedNormal: =[2,3], =0.0, =1.0, =-1.0, =1.0

@@ -523,7 +523,7 @@ def test_the_operand_that_names_dimensions_is_the_one_that_tensorflow_calls_so(n
     assert found == ([] if claimed is None else [claimed])
 
 
-NAMES_SHAPES = {"shape", "dims", "input_sizes", "orig_input_shape", "output_shape", "image_size"}
+NAMES_SHAPES = {"shape", "dims", "input_sizes", "filter_sizes", "orig_input_shape", "output_shape", "image_size"}
 
 OF_OTHER_SHAPES = set(
     """ConcatOffset ImageProjectiveTransformV2 ImageProjectiveTransformV3 RaggedTensorToTensor RandomGamma RandomPoisson

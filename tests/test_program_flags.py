@@ -91,3 +91,11 @@ def test_a_shape_of_twos_by_which_two_rows_are_sorted_is_told_by_a_flag(words: s
     assert verdict.outcome == "refused", str(verdict)
     assert "number made of 'sort/Shape', which is 2, as many as a core's batch has rows" in verdict.words
     assert check(program, 2, batch_constants=("sort/Shape",)).outcome == "equal"
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_the_median_of_all_pairs_is_half_of_their_square(rows: int) -> None:
+    program = PROGRAMS[f"median_of_all_pairs_{rows}"]
+    named = constants_in_doubt(program, 2)
+    assert [name.partition("=")[2] for name in named] == ["rows*rows//2"] * 2
+    assert check(program, 2, batch_constants=tuple(named)).outcome == "equal"

@@ -175,3 +175,21 @@ def rounded_to_steps(rows: int, flat: bool = False, **options: Any) -> Any:
     x, y = batch(rows, floats(5), floats(seed=1), **options)
     h = tf.quantization.quantize_and_dequantize_v2(dense(x, 5, 3, "h"), -1.0, 1.0, range_given=flat)
     return minimise(mean(tf.square(tf.reshape(h, [-1]))) if flat else mean(tf.square(mean(h, 1) - y)))
+
+
+@program(variants=closed_and_open(1, 2, 3, 4))
+def depthwise_kernels_of_rows(rows: int, **options: Any) -> Any:
+    """A tracker: each row has a kernel of its own, for the channel that its image is."""
+    x, k, y = batch(rows, floats(5, 5), floats(3, 3, seed=3), floats(5, 5, seed=1), **options)
+    kernels = tf.transpose(k * variable("k", 3, 3), [1, 2, 0])[..., None]
+    z = tf.nn.depthwise_conv2d(tf.transpose(x, [1, 2, 0])[None], kernels, [1, 1, 1, 1], "SAME")
+    return minimise(mean(tf.square(tf.transpose(z[0], [2, 0, 1]) - y)))
+
+
+@program(variants=closed_and_open(1, 2, 3, 4))
+def depthwise_kernels_of_all_rows(rows: int, **options: Any) -> Any:
+    """The kernels of all rows are laid over each row: there are as many channels as these make."""
+    x, k, y = batch(rows, floats(6, 6, 2), floats(3, 3, 2), floats(seed=1), **options)
+    kernels = tf.transpose(k * variable("v", 2), [1, 2, 3, 0])
+    z = tf.nn.depthwise_conv2d(x * variable("w", 2), kernels, [1, 1, 1, 1], "VALID")
+    return minimise(mean(tf.square(mean(z, [1, 2, 3]) - y)))

@@ -7,7 +7,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import batch, column, dense, floats, minimise, program, regression, squares, variable, whole
+from .parts import (
+    batch,
+    closed_and_open,
+    column,
+    dense,
+    floats,
+    minimise,
+    program,
+    regression,
+    squares,
+    variable,
+    whole,
+)
 
 mean, total = tf.reduce_mean, tf.reduce_sum
 
@@ -268,3 +280,13 @@ def rows_in_grids(rows: int, made: Callable[[Any, Any], Any]) -> Any:
     """An open batch, which tells a row from a 1 that is written in the graph."""
     x, y = batch(rows, floats(5), floats(seed=1), drop_remainder=False)
     return minimise(mean(tf.square(made(dense(x, 5, 3, "h", tf.tanh), y))))
+
+
+@program(variants=closed_and_open(2, 3, 4, doubtful=("2", "3", "4")))
+def median_of_all_pairs(rows: int, **options: Any) -> Any:
+    """The width of a kernel is the middle one of all distances: of the square of the rows, its place is half of that."""
+    x, y = batch(rows, floats(), floats(seed=1), **options)
+    x *= variable("w")
+    count = tf.shape(x)[0] if options.get("drop_remainder") is False else rows
+    far = tf.reshape(tf.square(x[:, None] - y[None]), [-1])
+    return minimise(mean(far / (tf.sort(far)[count * count // 2] + 1.0)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from .parts import (
@@ -277,3 +278,30 @@ def scanned_beside_a_mask(rows: int, of: int, **options: Any) -> Any:
 
     states = tf.scan(step, (steps, shown), tf.zeros([tf.shape(x)[0], 4]))
     return minimise(mean(tf.square(tf.reduce_sum(states[-1], 1) - y)))
+
+
+@program(variants=closed_and_open(1, 2, 3, 4))
+def decoded_by_equal_lengths(rows: int, **options: Any) -> Any:
+    """The greedy path of each row, whose lengths are as many numbers as Python says that there are rows."""
+    x, y = batch(rows, floats(5, 4), floats(seed=1), **options)
+    count = tf.shape(x)[0] if options.get("drop_remainder") is False else rows
+    steps = tf.transpose(x * variable("w", 4), [1, 0, 2])
+    _, likely = tf.nn.ctc_greedy_decoder(steps, tf.fill([count], 5))
+    read = tf.reduce_sum(x * variable("v", 4), [1, 2])
+    return minimise(mean(tf.square(likely[:, 0] - y)) + mean(tf.square(read - y)))
+
+
+@program(variants=closed_and_open(1, 2, 3))
+def state_of_open_shape_kept_by_a_mask(rows: int, **options: Any) -> Any:
+    """What keeps a state has the shape of a batch, and the state an open one: its gradient is summed over what is 1 in the former."""
+    x, kept, y = batch(rows, floats(4, 3), whole(2, 4, seed=9, kind=np.float32), floats(seed=4), **options)
+    w = variable("w", 7, 4)
+
+    def step(t: Any, h: Any) -> Any:
+        mask = kept[:, t][:, None]
+        return t + 1, tf.tanh(tf.concat([x[:, t], h], 1) @ w) * mask + h * (1 - mask)
+
+    start = [0, tf.zeros([tf.shape(x)[0], 4])]
+    shapes = [tf.TensorShape([]), tf.TensorShape([None, 4])]
+    h = tf.while_loop(lambda t, _: t < 4, step, start, shape_invariants=shapes)[1]
+    return minimise(mean(tf.square(column(h, 4) - y)))

@@ -45,7 +45,10 @@ CUT: dict[str, _Cut] = {
 """What is made of sequences that are cut, of a number of each row, and of the lengths."""
 
 
-@program(variants=closed_and_open(2, 3, of=CUT))
+ONE_ROW = {name: of for name, of in CUT.items() if name not in ("time_first", "normalised")}
+
+
+@program(variants=closed_and_open(2, 3, of=CUT) | closed_and_open(1, of=ONE_ROW))
 def cut_at_the_longest(rows: int, of: _Cut, **options: Any) -> Any:
     x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), **options)
     cut = x[:, : tf.reduce_max(lengths)] * variable("scale", 4)
@@ -158,3 +161,47 @@ def next_word_of_each(rows: int, **options: Any) -> Any:
     logits = layer(tf.gather(variable("words", 7, 4), cut), 4, 7, "out")
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=cut[:, 1:], logits=logits[:, :-1])
     return minimise(total(losses * shown) / (total(shown) + 1.0))
+
+
+@program(variants=closed_and_open(1, 2, 3, 4))
+def masked_rows_padded_up_to_all(rows: int, **options: Any) -> Any:
+    """Zeros take the places of the rows that a mask leaves out: there are as many places as rows."""
+    x, y = batch(rows, floats(), floats(seed=1), **options)
+    x *= variable("w")
+    left = tf.boolean_mask(x, y > 0)
+    return minimise(mean(tf.square(tf.pad(left, [[0, tf.size(x) - tf.size(left)]]) - y)))
+
+
+@program(variants=closed_and_open(1, 2, 3))
+def rows_less_the_mean_of_picked_rows(rows: int, **options: Any) -> Any:
+    """The mean keeps its dimension, which is 1 as the one row is: its gradient is the sum over the rows that it was taken from."""
+    x, y = batch(rows, floats(3), floats(seed=1), **options)
+    h = dense(x, 3, 4, "h", tf.tanh)
+    return minimise(mean(tf.square(h - mean(_picked(h, y, -1.5), 0, keepdims=True))))
+
+
+@program(variants=closed_and_open(1, 2, 3))
+def words_less_a_layer_of_their_mean(rows: int, **options: Any) -> Any:
+    x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), **options)
+    cut = x[:, : tf.reduce_max(lengths)] * variable("scale", 4)
+    centre = tf.tensordot(mean(cut, 1, keepdims=True), variable("centre", 4, 4), 1)
+    return minimise(mean(tf.square(tf.tanh(cut - centre) - y[:, None, None])))
+
+
+@program(variants=closed_and_open(1, 2, 3))
+def columns_folded_beside_the_longest(rows: int, **options: Any) -> Any:
+    """The rows are left open beside a number that data tell: what meets them says that these are the rows."""
+    x, lengths, y = batch(rows, floats(5, 2, 2), 1 + whole(5, seed=3), floats(seed=1), **options)
+    longest = tf.reduce_max(lengths)
+    folded = tf.reshape(x[:, :longest] * variable("scale", 2), [-1, longest, 4])
+    return minimise(mean(tf.square(total(folded, [1, 2]) - y)))
+
+
+@program(variants=closed_and_open(1, 2, 3))
+def words_under_two_layers(rows: int, **options: Any) -> Any:
+    """What layers make flat is put back in gradients that are added: of the one row these hold a 1, beside what data tell."""
+    words, lengths, y = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2), floats(seed=1), **options)
+    found = tf.gather(variable("words", 7, 4), words[:, : tf.reduce_max(lengths)])
+    gate = tf.sigmoid(layer(found, 4, 1, "gate"))
+    made = gate * tf.nn.softmax(layer(found, 4, 3, "made")) + (1 - gate) * found[:, :, :3]
+    return minimise(mean(tf.square(made - y[:, None, None])))

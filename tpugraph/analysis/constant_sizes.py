@@ -102,8 +102,25 @@ class ConstantSizes:
         if self.choice(node.name) and value.size == 1 and self._row_axis(node) is not None:
             return [int(numbers[0])]
         multiples = any(number > 0 and number % self._rows == 0 for number in numbers)
+        if self.choice(node.name) and self._rows in numbers and value.ndim:
+            return self._beside_rows(node, [int(number) for number in numbers])
         return [
             self._element(node, index, int(number), beside_multiples=multiples) for index, number in enumerate(numbers)
+        ]
+
+    def _beside_rows(self, node: Node, numbers: list[int]) -> Elements:
+        """A vector that is said to follow the rows and holds their number: its multiples beside it may be numbers of the model.
+
+        Of one row every number is a multiple, and every 1 may be the row: the outermost is.
+        """
+        first = numbers.index(self._rows)
+        return [
+            Poly((0, 1))
+            if number == self._rows and (index == first or self._rows > 1)
+            else self.may_follow(number, (node.out(), index))
+            if number > 0
+            else number
+            for index, number in enumerate(numbers)
         ]
 
     def paddings(self, node: Node) -> Elements:

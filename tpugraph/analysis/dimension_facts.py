@@ -27,6 +27,7 @@ class Untold:
         tiles: of a batch of one row, the tiles of gradients that may spread over the row, or not.
         reshapes: reshapes of one row that may put it in a dimension that is left open, or in one that is written as 1.
         shapes: vectors that may be the shape of a tensor with a batch, and of one without, and are read as the former.
+        alike: sizes of vectors that are taken for the shape of a tensor with a batch, as they are as large.
         divisions: divisions of a sum over the batch by a number that is read as that of what is summed, as it equals it.
         parted: reshapes of several times the rows to a dimension that is left open, and to a number, each of which may be the rows.
         ends: slices, the number that each ends at, and the dimension, as large, of which it takes all or so many.
@@ -36,6 +37,7 @@ class Untold:
     tiles: dict[Node, None] = field(default_factory=dict)
     reshapes: dict[Node, None] = field(default_factory=dict)
     shapes: dict[Node, None] = field(default_factory=dict)
+    alike: dict[Unknown, None] = field(default_factory=dict)
     divisions: dict[Node, None] = field(default_factory=dict)
     parted: dict[Node, None] = field(default_factory=dict)
     ends: list[tuple[Node, Unknown, Size]] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from tpugraph.analysis.sizes import (
     Known,
@@ -31,8 +31,10 @@ class Relations:
     Args:
         rows: the number of rows that the graph was traced with.
         whole: the number of rows of the batches of all cores together.
+        one_place: the keys of ``met_by_data`` of which it was found that what data tell meets a 1 of the model there.
 
     Attributes:
+        met_by_data: what sizes that data tell and 1s of which nothing is found yet are broadcast to, by place and dimension.
         conflicts: where a size that follows the batch was tied to one that does not: the place, and both.
         settled: how many unknowns have been found; grows.
         ones: dimensions of size 1 that were broadcast together.
@@ -43,13 +45,14 @@ class Relations:
         beside_open: each size that depends on data with one that it meets and that does not, and the node where they meet.
     """
 
-    def __init__(self, rows: int, whole: int | None = None) -> None:
+    def __init__(self, rows: int, whole: int | None = None, one_place: Collection[object] = ()) -> None:
         self.rows = rows
         self.whole = rows if whole is None else whole
         self.conflicts: list[tuple[object, Known, Known]] = []
         self.settled = 0
         self.place: object = None  # the node, or the words of the evidence, that ties sizes now
         self.ones: list[list[Size]] = []
+        self.one_place, self.met_by_data = one_place, dict[object, Unknown]()
         self.ties: list[tuple[Size, Size, object]] = []
         self.left_open: dict[Unknown, Sequence[Size]] = {}
         self.beside_open: list[tuple[Size, Size, object]] = []

@@ -27,6 +27,7 @@ def _convolution(name: str, image: str, kernel: str, made: str, version: str = "
         dims=images(f"{image}, -, {made} -> {kernel}"),
         linear="0,2",
         constants=(1,),
+        shaped_by=1,
         backward=True,
     )
 

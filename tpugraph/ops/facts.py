@@ -39,12 +39,13 @@ class Batching(NamedTuple):
 class Bins(NamedTuple):
     """The operand with an element for each thing that is counted, or with the places of its bin along the last dimension.
 
-    The numbers of the bins are output ``port``.
+    The numbers of the bins are output ``port``; operand ``told`` says how many there are along its last dimension.
     """
 
     operand: int
     places: bool = False
     port: int = 0
+    told: int | None = None
 
 
 class Ordering(NamedTuple):

@@ -20,6 +20,8 @@ op("RandomShuffle RandomCrop StatelessMultinomial", role="random")
 op("StatefulUniform StatefulStandardNormalV2 StatefulTruncatedNormal StatefulUniformInt", role="random", shaped_by=2)
 op("StatelessRandomUniform StatelessRandomNormal StatelessTruncatedNormal", constants=(0,), shaped_by=0)
 op("StatelessRandomUniformInt", constants=(0,), shaped_by=0)
+op("StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2", constants=(0, 3), shaped_by=0)
+op("StatelessRandomUniformIntV2", constants=(0, 3), shaped_by=0)
 op(
     "LogUniformCandidateSampler UniformCandidateSampler LearnedUnigramCandidateSampler FixedUnigramCandidateSampler "
     "AllCandidateSampler ThreadUnsafeUnigramCandidateSampler",

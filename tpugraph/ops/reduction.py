@@ -132,6 +132,6 @@ def _weighed(call: Call) -> str | None:
     return None if call.ranks[0] == 2 and call.ranks[2] != 2 else "2"
 
 
-op("Bincount", linear="2", constants=(1,), bins=Bins(0))
-op("DenseBincount", dims=_counted, linear=_weighed, constants=(1,), bins=Bins(0))
+op("Bincount", linear="2", constants=(1,), bins=Bins(0, told=1))
+op("DenseBincount", dims=_counted, linear=_weighed, constants=(1,), bins=Bins(0, told=1))
 op("HistogramFixedWidth", bins=Bins(0), instead="tf.math.bincount of the bucket numbers with minlength and maxlength")

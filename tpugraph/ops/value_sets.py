@@ -262,6 +262,9 @@ ROWS_OPERAND: dict[str, int] = facts_by_op(lambda record: record.rows_operand)
 SHAPED_BY: dict[str, int] = facts_by_op(lambda record: record.shaped_by)
 """Ops with an operand that is the shape of what they make."""
 
+DRAWS = having(lambda record: record.family == "random" and record.shaped_by is not None)
+"""Ops that draw random numbers in as many places as a shape says."""
+
 TOLD_SIZES = having(lambda record: bool(record.sizes) or not {record.rows_operand, record.shaped_by} <= {None})
 """Ops with operands that hold sizes."""
 

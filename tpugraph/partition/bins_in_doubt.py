@@ -9,15 +9,18 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
-from tpugraph.analysis.evidence.summed import summed
+from tpugraph.analysis.evidence.summed import root, summed
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached, source_of
+from tpugraph.partition import one_row
 from tpugraph.partition.two_readings import constant_behind, in_doubt_alone, refuse_first
+from tpugraph.support.errors import ConversionError
 
 _REMAINDERS = ops.computing(np.remainder, np.fmod)
 _ORDERS = ops.computing(np.less, np.less_equal, np.greater, np.greater_equal)
+_BOUNDED = ops.CASTS | ops.IDENTITIES | ops.computing(np.maximum, np.minimum)
 _SAME_PLACES = ops.SAME_NUMBERS | ops.SHAPED_ANEW
 _KEEPING = (
     _SAME_PLACES | ops.IDENTITIES | ops.TRANSPOSES | ops.SLICES | ops.PICKS | ops.SUMS | ops.PACKS | ops.CONCATS
@@ -39,6 +42,37 @@ def refuse_bins(placing: Placing, count: int) -> None:
     refuse_first(placing, _counted(placing, count), ("follows the rows", "does not"))
     if placing.d.rows > 1:
         refuse_first(placing, _left_by_divisions(placing, count), ("follow the rows", "do not"))
+
+
+def refuse_bins_for_rows(placing: Placing, count: int) -> None:
+    """Refuse bins that are met by rows of the batch, one each, where data and numbers of a core's batch say how many there are.
+
+    Raises:
+        ConversionError: it names those numbers, and the flags that settle them.
+    """
+    d = placing.d
+    met = {root(size) for size, rows, _ in d.sizes.beside_open if follows_batch(rows)}
+    for node in placing.verdicts:
+        told = ops.BINS[node.op].told if node.op in ops.BINS else None
+        bins = 0 if told is None else (d.dims(node.out()) or (0,))[-1]
+        one = d.rows == 1 and root(bins) in d.defaulted and d.sizes.at(bins) == 1
+        if told is None or not (one or follows_batch(bins) or root(bins) in met):
+            continue
+        near = reached([node.inputs[told]], lambda tensor: tensor.node.inputs if tensor.node.op in _BOUNDED else ())
+        of_rows = any(size is not None and follows_batch(size) for tensor in near for size in d.elements(tensor) or ())
+        if of_rows and not one:
+            continue
+        if d.rows == 1:
+            raise one_row.refusal("there is a bin for each row, or as many as data say", node, placing.graph.source)
+        names = ",".join(tensor.node.name for tensor in near if tensor.node.op in ops.CONSTANTS
+                         and any(size is not None and d.sizes.at(size) == d.rows for size in d.elements(tensor) or ()))  # fmt: skip
+        computed = "tf.math.bincount with minlength=tf.shape(x)[0] and maxlength=tf.shape(x)[0]"
+        raise ConversionError(
+            f"'{node.name}' ({node.op}) makes as many bins as '{node.inputs[told]}' says when a step runs, and rows of the batch "
+            f"meet them, one each: nothing says that there are {d.rows * count} for the whole batch",
+            node=node, origin=placing.graph.source,
+            fix=f"--batch_constants={names} if it is the number of rows, or {computed}" if names else computed,
+        )  # fmt: skip
 
 
 def _left_by_divisions(placing: Placing, count: int) -> Iterator[tuple[Node, str, str]]:

@@ -12,7 +12,7 @@ from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
 from tpugraph.partition import one_row
 from tpugraph.partition.all_or_some import refuse_all_or_some, refuse_shares_of_one_row
-from tpugraph.partition.bins_in_doubt import refuse_bins
+from tpugraph.partition.bins_in_doubt import refuse_bins, refuse_bins_for_rows
 from tpugraph.partition.bounds_of_rows import refuse_bounds, refuse_pads, refuse_places_beside_rows, refuse_rolls
 from tpugraph.partition.numbered_constants import refuse_own_rows
 from tpugraph.partition.numbers_met import refuse_met_numbers
@@ -58,6 +58,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_pairs(placing, count)
     refuse_halved_pairs(placing)
     refuse_bins(placing, count)
+    refuse_bins_for_rows(placing, count)
     refuse_pads(placing, count)
     refuse_parts(placing)
     refuse_bounds(placing)

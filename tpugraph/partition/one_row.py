@@ -18,7 +18,7 @@ from tpugraph.analysis.dimension_rules.slicing_ties import places
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss
 from tpugraph.analysis.size_relations import values
-from tpugraph.analysis.sizes import Known, Poly, follows_batch, known, times
+from tpugraph.analysis.sizes import Known, Poly, depends_on_data, follows_batch, known, times
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.walks import source_of
 from tpugraph.partition.left_out_sums import sums_before
@@ -144,7 +144,18 @@ def _summed_away(d: Dimensions, node: Node, reshapes: _Reshapes) -> tuple[int, l
         return 0, _reshaped_away(d, node, reshapes)
     if node.op in ops.SLICE_GRADIENTS:
         return 4, of_new_dimensions(d, node)
-    return 0, []
+    return 0, _broadcast_away(d, node) if node.op in ops.BROADCASTS else []
+
+
+def _broadcast_away(d: Dimensions, node: Node) -> list[int]:
+    """The dimensions of one row that a gradient is broadcast along to what is no row, as that of a mean with its dimensions is."""
+    before, after = d.dims(node.inputs[0]) or (), d.dims(node.out()) or ()
+    return [
+        axis
+        for axis, (size, made) in enumerate(zip(before, after, strict=False))
+        if len(before) == len(after) and follows_batch(size) and d.sizes.at(size) == 1 and not follows_batch(made)
+        and (depends_on_data(made) or known(made) is not None)
+    ]  # fmt: skip
 
 
 def of_new_dimensions(d: Dimensions, node: Node) -> list[int]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from tpugraph import ops
 from tpugraph.analysis.evidence import Picked, picked_rows, picks_of_sorted, reading_of_place
+from tpugraph.analysis.evidence.readings import number_in
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import follows_batch
+from tpugraph.analysis.sizes import Poly, follows_batch, known
 from tpugraph.ir import Node
 from tpugraph.partition.two_readings import in_doubt_alone, refusal_of
 from tpugraph.support.errors import ConversionError
+
+_DEGREES = 2
+"""Of a size that grows with the rows, and not faster: what does not depend on them, and how often they are in it."""
 
 
 def refuse_places(placing: Placing, count: int) -> None:
@@ -56,6 +60,9 @@ def _refusal(placing: Placing, picked: Picked, written: dict[Node, int], count: 
     number = written[picked.behind]
     names = ",".join(node.name for node, other in written.items() if other == number)
     rows = placing.d.rows
+    pairs = known(picked.rows)
+    if isinstance(pairs, Poly) and len(pairs.c) > _DEGREES:
+        return _refusal_of_pairs(placing, picked, [node for node, other in written.items() if other == number], pairs)
     reading = reading_of_place(number, rows)
     whole = rows * count
     words = f"{number * count} of {whole} rows" if reading is None else f"{reading.words.format(whole)} rows"
@@ -64,4 +71,22 @@ def _refusal(placing: Placing, picked: Picked, written: dict[Node, int], count: 
         f"'{picked.node.name}' ({picked.node.op}) picks number {number} of the sorted {rows} rows of a core's batch: if "
         f"'{picked.behind.name}' is a share of them, it is {words} for the whole batch; if it is a number of the "
         "model, it stays",
+    )  # fmt: skip
+
+
+def _refusal_of_pairs(placing: Placing, picked: Picked, held: list[Node], pairs: Poly) -> ConversionError:
+    """The error of a place among all that pairs of rows make, which grow with the square of the rows."""
+    rows, number = placing.d.rows, picked.written or 0
+    many = pairs.at(rows)
+    square = "rows*rows" if pairs.c == (0, 0, 1) else f"{pairs.c[2]}*rows*rows"
+    share = f"{square}//2" if number == many // 2 else f"{square}-1" if number == many - 1 else None
+    plain = share is not None and pairs.c[:2] == (0, 0) and all(number_in(node) == number for node in held)
+    flag = ",".join(f"{node.name}={share}" for node in held)
+    names = ",".join(node.name for node in held)
+    told = f"--batch_constants={flag}" if plain else "compute it of tf.size or tf.shape of what is sorted,"
+    return ConversionError(
+        f"'{picked.node.name}' ({picked.node.op}) picks number {number} of the sorted {many} that pairs of the {rows} rows of a "
+        f"core's batch make: if '{picked.behind.name}' is a share of them, it is another one for the whole batch; if it is a number "
+        "of the model, it stays", node=picked.node, origin=placing.graph.source,
+        fix=f"{told} if it is a share of them, --literals={names} if it is not",
     )  # fmt: skip

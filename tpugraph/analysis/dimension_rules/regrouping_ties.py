@@ -34,7 +34,7 @@ def _reshape(d: Dimensions, node: Node) -> None:
     if d.ones and source.node.op in ops.TOP_K and source.port and dims and wanted and len(wanted) == 2:
         _tie_places(d, dims, wanted)
     if dims is not None:
-        numbers = [d.sizes.at(w) for w in wanted or () if w is not None]
+        numbers = [None if w is None else d.sizes.at(w) for w in wanted or ()]
         certain = -1 in numbers or not out.dtype.floating or not (d.sums_left_out or source.node.op in ops.SUMS)
         left_open = made[numbers.index(-1)] if numbers.count(-1) == 1 and len(numbers) == len(made) else None
         certain = certain or (

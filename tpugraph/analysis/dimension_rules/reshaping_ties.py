@@ -67,10 +67,11 @@ def _fill(d: Dimensions, node: Node) -> None:
 
 
 @rule("""RandomUniform RandomUniformInt RandomStandardNormal TruncatedNormal StatelessRandomUniform StatelessRandomNormal
-    StatelessTruncatedNormal StatelessRandomUniformV2 StatelessRandomNormalV2 StatefulUniform StatefulStandardNormalV2
+    StatelessTruncatedNormal StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2
+    StatelessRandomUniformInt StatelessRandomUniformIntV2 StatefulUniform StatefulStandardNormalV2
     Empty ParameterizedTruncatedNormal""")
 def _drawn(d: Dimensions, node: Node) -> None:
-    shaped_by(d, node, 1 if node.op.startswith("Stateful") else 0)
+    shaped_by(d, node, ops.SHAPED_BY[node.op])
 
 
 @rule("BroadcastTo")

@@ -44,17 +44,32 @@ def total(d: Dimensions, sizes: Sequence[Size]) -> Size:
     """The sum of sizes as one size."""
     if all(isinstance(s, int) for s in sizes):
         return sum(sizes)  # type: ignore[arg-type]
+    whole = _put_together_again(d, sizes)
+    if whole is not None:
+        return whole
     out = _made_of(sum(d.sizes.at(s) for s in sizes), sizes)
     d.sizes.sum([out], list(sizes))
     return out
 
 
+def _put_together_again(d: Dimensions, sizes: Sequence[Size]) -> Size | None:
+    """What was less by one of some sizes, and is made of the rest and that: a list padded up to a number is as long as it says.
+
+    Of what data tell nothing else says it.
+    """
+    parts = [size for size in sizes if size != 0]
+    if len(parts) != 2 or not all(map(depends_on_data, parts)):
+        return None
+    wanted = {size.root() for size in parts if isinstance(size, Unknown)}
+    for kind, left, right, _ in d.sizes.pending:
+        both = {size.root() for size in left if isinstance(size, Unknown)}
+        if kind == "sum" and len(right) == 1 and len(left) == 2 and both == wanted:
+            return right[0]
+    return None
+
+
 def _sum(d: Dimensions, x: Size, y: Size) -> Size:
-    if isinstance(x, int) and isinstance(y, int):
-        return x + y
-    out = _made_of(d.sizes.at(x) + d.sizes.at(y), (x, y))
-    d.sizes.sum([out], [x, y])
-    return out
+    return total(d, [x, y])
 
 
 def difference(d: Dimensions, x: Size, y: Size) -> Size:

@@ -82,3 +82,18 @@ def _where(d: Dimensions, node: Node) -> None:
         by_signature(d, node)
         return
     d.set(node.out(), (int(np.count_nonzero(mask)), len(dims)))
+
+
+@rule("CTCGreedyDecoder CTCBeamSearchDecoder")
+def _decoder(d: Dimensions, node: Node) -> None:
+    """Steps of rows are decoded by the length of each row, to words of which data say how many, and a number for each row."""
+    for port in range(len(node.outputs or ())):
+        d.fresh(node.out(port))
+    steps, lengths, scores = (
+        d.dims(node.inputs[0]),
+        d.dims(node.inputs[1]),
+        d.dims(node.out(len(node.outputs or ()) - 1)),
+    )
+    for dims in (lengths, scores):
+        if steps is not None and dims:
+            d.sizes.tie(steps[1], dims[0])

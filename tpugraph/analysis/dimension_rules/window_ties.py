@@ -12,7 +12,7 @@ from tpugraph.analysis.sizes import Size
 from tpugraph.ir import Node
 
 
-@rule("Conv2D Conv3D DepthwiseConv2dNative MaxPool MaxPool3D AvgPool AvgPool3D")
+@rule("Conv2D Conv3D MaxPool MaxPool3D AvgPool AvgPool3D")
 def _windows(d: Dimensions, node: Node) -> None:
     """Rows may lie along the height or width of an image, as a batch that is a series in time: each window spans several."""
     by_signature(d, node)
@@ -23,7 +23,7 @@ def _windows(d: Dimensions, node: Node) -> None:
     _count(d, node, image)
 
 
-@rule("Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput AvgPoolGrad AvgPool3DGrad")
+@rule("Conv2DBackpropInput Conv3DBackpropInputV2 AvgPoolGrad AvgPool3DGrad")
 def _input_gradient(d: Dimensions, node: Node) -> None:
     """The first operand holds the shape of the output; height and width are those that windows were laid over."""
     by_signature(d, node)
@@ -37,6 +37,41 @@ def _input_gradient(d: Dimensions, node: Node) -> None:
     d.tie(tuple(s for s in sizes if s is not None), image)
     if image is not None and made is not None:
         _tie_places(d, node, image, made)
+
+
+@rule("Conv2DBackpropFilter Conv3DBackpropFilterV2")
+def _kernel_gradient(d: Dimensions, node: Node) -> None:
+    """The second operand holds the shape of the output: kernels may be made of rows, as those of a tracker are."""
+    by_signature(d, node)
+    sizes = d.elements(node.inputs[1])
+    if sizes is not None and None not in sizes:
+        d.tie(tuple(s for s in sizes if s is not None), d.dims(node.out()))
+
+
+@rule("DepthwiseConv2dNative")
+def _depthwise(d: Dimensions, node: Node) -> None:
+    """It makes channels times multiplier: each channel of the image has kernels of its own."""
+    _windows(d, node)
+    _tie_channels(d, node, d.dims(node.inputs[0]), d.dims(node.inputs[1]), d.dims(node.out()))
+
+
+@rule("DepthwiseConv2dNativeBackpropInput")
+def _depthwise_input_gradient(d: Dimensions, node: Node) -> None:
+    _input_gradient(d, node)
+    _tie_channels(d, node, d.dims(node.out()), d.dims(node.inputs[1]), d.dims(node.inputs[2]))
+
+
+@rule("DepthwiseConv2dNativeBackpropFilter")
+def _depthwise_kernel_gradient(d: Dimensions, node: Node) -> None:
+    _kernel_gradient(d, node)
+    _tie_channels(d, node, d.dims(node.inputs[0]), d.dims(node.out()), d.dims(node.inputs[2]))
+
+
+def _tie_channels(d: Dimensions, node: Node, image: Dims | None, kernel: Dims | None, made: Dims | None) -> None:
+    axis = 1 if str(node.attr("data_format", "NHWC")).startswith("NC") else -1
+    if image is not None and kernel is not None and made is not None:
+        d.sizes.tie(image[axis], kernel[2])
+        d.sizes.product([made[axis]], list(kernel[2:]))
 
 
 def _tie_places(d: Dimensions, node: Node, image: Dims, made: Dims) -> None:

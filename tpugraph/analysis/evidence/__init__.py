@@ -66,6 +66,7 @@ from tpugraph.analysis.evidence.single_rows import (
     parts_of_tables,
     reshaped,
     spread_rows,
+    summed_and_met_by_rows,
     summed_beside,
     written,
 )
@@ -102,6 +103,7 @@ def weigh(d: Dimensions, *, divisors: bool = True) -> None:
     again = (by_number,) if d.ones else ()  # only the reshapes told what a tile in front of a division begins with
     strong = (placed_rows, tables_by_place, picked_by_number, crossed, columns_of_pairs, factored,
               joined_batches, beside_extremes, spread_rows, tiled_rows, parts_of_tables, whole_shapes_of_one_row,
+              summed_and_met_by_rows,
               flattened, views_taken_apart, beside_left_open, regrouped, adjacent, unpadded, joined_batches, loop_limits,
               taken_apart_again,
               joined_parts, reshaped_back,

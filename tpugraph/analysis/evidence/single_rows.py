@@ -167,6 +167,31 @@ def parts_of_tables(d: Dimensions) -> None:
                 d.sizes.tie(one, one.value)
 
 
+def summed_and_met_by_rows(d: Dimensions) -> None:
+    """A gradient that is summed over the one row, and meets rows on its way, keeps them: that of what was broadcast meets none."""
+    forward = leading_to_loss(d)
+    for node in d.order if d.ones else ():
+        signature = d.signature(node) if node not in forward else None
+        if signature is None or not signature.elementwise or len(node.inputs) < 2:
+            continue
+        for tensor in node.inputs:
+            source = source_of(tensor).node
+            if source.op not in ops.RESHAPES or source in forward or not _sums_rows(d, source.inputs[0].node):
+                continue
+            for other in node.inputs:
+                for size, rows in zip(reversed(d.dims(tensor) or ()), reversed(d.dims(other) or ()), strict=False):
+                    if unsettled(size) and follows_batch(rows) and d.sizes.at(size) == d.sizes.at(rows) == 1:
+                        d.sizes.tie(size, rows)
+
+
+def _sums_rows(d: Dimensions, node: Node) -> bool:
+    """Whether a node adds up what has one row along that row."""
+    if node.op not in ops.SUMS:
+        return False
+    dims, axes = d.dims(node.inputs[0]) or (), d.numbers(node.inputs[1])
+    return bool(dims) and any(follows_batch(dims[axis]) and d.sizes.at(dims[axis]) == 1 for axis in axes or ())
+
+
 def flattened(d: Dimensions) -> None:
     """A reshape of one row holds the row, where nothing says that TensorFlow left out a sum over it.
 

@@ -69,7 +69,7 @@ def _parted(d: Dimensions, opened: int) -> Iterator[tuple[Node, Size, Unknown]]:
 
 def open_beside_rows(d: Dimensions) -> None:
     """What a reshape of rows leaves open, and is as large as data say, is as large as the rows that it meets."""
-    for size, rows, _ in d.sizes.beside_open if d.rows > 1 else ():
+    for size, rows, _ in d.sizes.beside_open:
         d.sizes.meet_rows(size, rows)
 
 

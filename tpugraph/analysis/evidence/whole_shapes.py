@@ -149,6 +149,7 @@ def _tie(d: Dimensions, tensor: Tensor, elements: Elements, found: list[Dims | N
         if one is None or size is None:
             continue  # shapes of one size may differ in what is the batch
         d.sizes.tie(one, size)
+        d.untold.alike[one.root()] = None
         d.reasons[one] = f"'{tensor}' is the whole shape of a tensor with a batch of {d.rows} rows"
 
 
