@@ -108,3 +108,19 @@ def scores_of_picked_rows_beside(rows: int, **options: Any) -> Any:
     h = dense(x, 3, 4, "h", tf.tanh)
     scores = tf.concat([h @ tf.transpose(h), h @ tf.transpose(_picked(h, y))], 1)
     return minimise(mean(tf.square(scores - 0.1)))
+
+
+EACH_ITS_OWN: dict[str, Callable[[Any, Any], Any]] = {
+    "one": lambda h, number: tf.gather(h, number, batch_dims=1),
+    "two": lambda h, number: tf.gather(h, tf.stack([number, 3 - number], 1), batch_dims=1),
+    "smallest": lambda h, number: tf.gather(h, tf.argmin(h * h, 1), batch_dims=1),
+    "log_probability": lambda h, number: tf.gather(tf.nn.log_softmax(h), number, batch_dims=1),
+}
+"""What is picked out of each of the rows that a mask leaves, by a number of its own."""
+
+
+@program(variants=closed_and_open(1, 2, of=EACH_ITS_OWN))
+def picked_in_picked_rows(rows: int, of: Any, **options: Any) -> Any:
+    x, number, y = batch(rows, floats(4), whole(4, seed=5), floats(seed=1), **options)
+    h = dense(_picked(x, y, -1.5), 4, 4, "h", tf.tanh)
+    return minimise(mean(tf.square(of(h, _picked(number, y, -1.5)) - 0.1)))

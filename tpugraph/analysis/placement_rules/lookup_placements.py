@@ -7,7 +7,18 @@ from tpugraph.analysis.constant_values import made_of_values
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
 from tpugraph.analysis.placement_rules.entry_placements import numbered, places_of
 from tpugraph.analysis.placement_rules.flattened_rows import found_there
-from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
+from tpugraph.analysis.placements import (
+    ONCE,
+    REPLICATE,
+    SUM,
+    Entries,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    Sized,
+    holds_entries,
+)
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
 from tpugraph.analysis.sizes import depends_on_data
 from tpugraph.ir import Node
@@ -26,7 +37,7 @@ def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     spread = int(node.attr("batch_dims", 0))
     spread += p.rank(node.inputs[1]) if spread < 0 else 0
     if isinstance(table, Entries) or isinstance(numbers, Entries):
-        return _gather_entries(p, node, inputs, axis)
+        return _gather_entries(p, node, inputs, axis) if not spread else _gather_in_each(p, node, inputs)
     wants: dict[int, Placement] = {}
     if isinstance(table, Shard):
         if isinstance(numbers, Shard) and table.axis < spread and numbers.axis == table.axis:
@@ -73,6 +84,16 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
             return Verdict([picked(table, node.inputs[1])], why="places on this core")
         return Verdict([Entries("values")], {0: REPLICATE}, why="rows of a table by entries")
     return p.everywhere(node, inputs, "picks entries by numbers of the whole batch")
+
+
+def _gather_in_each(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Of entries, each with a table and numbers of its own."""
+    if not all(map(holds_entries, inputs[:2])) and not (holds_entries(inputs[0]) and inputs[1] == Entries("local")):
+        return p.everywhere(node, inputs, "looks up in entries of all cores")
+    if inputs[1] == Entries("local"):
+        return numbered(p, node, inputs, [1])
+    once = any(isinstance(s, Entries) and s.role in ONCE for s in inputs[:2])
+    return Verdict([Entries("by_id" if once else "values")], why="entry by entry")
 
 
 def _of_all_cores(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
