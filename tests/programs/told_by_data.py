@@ -124,3 +124,28 @@ def picked_in_picked_rows(rows: int, of: Any, **options: Any) -> Any:
     x, number, y = batch(rows, floats(4), whole(4, seed=5), floats(seed=1), **options)
     h = dense(_picked(x, y, -1.5), 4, 4, "h", tf.tanh)
     return minimise(mean(tf.square(of(h, _picked(number, y, -1.5)) - 0.1)))
+
+
+@program(variants=closed_and_open(1, 2, 3))
+def label_of_each_word(rows: int, **options: Any) -> Any:
+    """The log probability of each word's label, looked up in each word's own: sequences are cut at the longest."""
+    x, lengths, labels = batch(rows, floats(5, 4), 1 + whole(5, seed=3), whole(4, 5, seed=8), **options)
+    longest = tf.reduce_max(lengths)
+    shown = tf.sequence_mask(lengths, longest, dtype=tf.float32)
+    logits = tf.nn.log_softmax(layer(x[:, :longest], 4, 4, "out"))
+    return minimise(-total(tf.gather(logits, labels[:, :longest], batch_dims=2) * shown) / total(shown))
+
+
+FOLDED: dict[str, Callable[[Any, Any], Any]] = {
+    "parted": lambda x, longest: tf.reduce_max(tf.reshape(x, [-1, 2, longest, 2]), [1, 2, 3]),
+    "joined": lambda x, longest: tf.reduce_max(tf.reshape(x, [-1, longest * 4]), 1),
+    "first_two": lambda x, longest: tf.reduce_max(tf.reshape(x, [longest, 4, -1]), [0, 1]),
+}
+
+
+@program(variants=closed_and_open(1, 2, of=FOLDED))
+def folded_as_long_as_data_say(rows: int, of: Any, **options: Any) -> Any:
+    """A reshape of what is cut asks for its length again, so that what is left open is what the other dimensions leave."""
+    x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), **options)
+    longest = tf.reduce_max(lengths)
+    return minimise(mean(tf.square(of(x[:, :longest] * variable("scale", 4), longest) - y)))

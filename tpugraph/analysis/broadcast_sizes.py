@@ -47,7 +47,7 @@ def _broadcast_one(sizes: Relations, parts: list[Size]) -> Size:
     for part in parts if open_ is not None else ():
         if sizes.at(part) > 0:
             sizes.tie(open_, part)  # type: ignore[arg-type]  # it may be a batch of one row
-    out = Unknown(1)
+    out = Unknown(1 if open_ is None else -1)
     sizes.broadcast(out, parts)
     return out
 
