@@ -149,3 +149,34 @@ def folded_as_long_as_data_say(rows: int, of: Any, **options: Any) -> Any:
     x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), **options)
     longest = tf.reduce_max(lengths)
     return minimise(mean(tf.square(of(x[:, :longest] * variable("scale", 4), longest) - y)))
+
+
+LOOPED: dict[str, Callable[[Any], Any]] = {
+    "flat_time_first": lambda x: layer(tf.transpose(x, [1, 0, 2]), 4, 3, "in"),
+    "turned_behind": lambda x: tf.transpose(layer(x, 4, 3, "in"), [1, 0, 2]),
+}
+"""What a recurrence reads that was made of all words before the loop, time first."""
+
+
+@program(variants=closed_and_open(1, 2, of=LOOPED))
+def recurrence_of_words_made_before(rows: int, of: Any, **options: Any) -> Any:
+    """In the gradient of the loop each step's is put at its place among zeros, whose shape was kept on a stack."""
+    x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), **options)
+    longest, again = tf.reduce_max(lengths), variable("again", 3, 3)
+    words = of(x[:, :longest])
+    last = tf.while_loop(
+        lambda step, state: step < longest,
+        lambda step, state: (step + 1, tf.tanh(words[step] + state @ again)),
+        [0, tf.zeros([tf.shape(x)[0], 3])],
+        shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, 3])],
+    )[1]
+    return minimise(mean(tf.square(column(last, 3) - y)))
+
+
+@program(variants=closed_and_open(1, 2))
+def number_of_rows_in_an_array(rows: int, **options: Any) -> Any:
+    """What is written into an array is the number of all rows."""
+    x, y = batch(rows, floats(), floats(seed=1), **options)
+    array = tf.TensorArray(tf.int32, 2, element_shape=[]).write(0, tf.shape(x)[0]).write(1, 3)
+    numbers = tf.cast(array.stack(), tf.float32)
+    return minimise(mean(tf.square(x * variable("w") - y)) * numbers[0] / numbers[1])

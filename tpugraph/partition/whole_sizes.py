@@ -225,9 +225,13 @@ class WholeSizes:
         return told
 
     def _scale_bounds(self, node: Node, collectives: Collectives, *, whole: bool) -> None:
-        """Count the bounds of which data tell some as a node needs them that takes parts, or puts something around."""
+        """Count the bounds of which data tell some as a node needs them that takes parts, or puts something around.
+
+        The shape that a gradient of a slice is told has a number for each dimension, and is that of the output.
+        """
+        shaped_by = ops.record(node.op).shaped_by
         for index in _size_operands(node) if node.op in PARTS else ():
-            if self.placing.sizes(node.inputs[index]) is None:
+            if index != shaped_by and self.placing.sizes(node.inputs[index]) is None:
                 bounds = self._told.numbers(node, told_of(self.placing, node.inputs[index]), whole=whole)
                 scale(self.placing, node, index, bounds, collectives)
 
