@@ -180,3 +180,59 @@ def number_of_rows_in_an_array(rows: int, **options: Any) -> Any:
     array = tf.TensorArray(tf.int32, 2, element_shape=[]).write(0, tf.shape(x)[0]).write(1, 3)
     numbers = tf.cast(array.stack(), tf.float32)
     return minimise(mean(tf.square(x * variable("w") - y)) * numbers[0] / numbers[1])
+
+
+def _before(count: Any) -> Any:
+    """The pairs of rows of which the second comes behind the first, as numbers of both."""
+    return tf.where(tf.range(count)[:, None] < tf.range(count)[None])
+
+
+PAIRED: dict[str, Callable[[Any, Any], Any]] = {
+    "less": lambda h, pairs: tf.gather(h, pairs[:, 1]) * 0.5 - tf.gather(h, pairs[:, 0]),
+    "side_by_side": lambda h, pairs: dense(
+        tf.concat([tf.gather(h, pairs[:, 0]), tf.gather(h, pairs[:, 1])], 1), 8, 4, "both", tf.tanh
+    ),
+    "both_at_once": lambda h, pairs: tf.gather(h, pairs)[:, 0] - tf.gather(h, pairs)[:, 1],
+}
+
+
+@program(variants=closed_and_open(1, 2, of=PAIRED))
+def pairs_listed_by_numbers(rows: int, of: Any, **options: Any) -> Any:
+    """TensorFlow knows how many pairs so many rows have, and writes it into shapes."""
+    x = batch(rows, floats(3), **options)
+    h = dense(x, 3, 4, "h", tf.tanh)
+    return minimise(mean(tf.square(column(of(h, _before(tf.shape(h)[0])), 4) - 0.1)))
+
+
+EDGES: dict[str, Callable[[Any], Any]] = {
+    "picked": lambda edges: tf.gather(edges, [0, 2], axis=1),
+    "turned_twice": lambda edges: edges[:, ::-1][:, ::-2][:, :2],
+    "reversed_twice": lambda edges: tf.gather(tf.reverse(tf.reverse(edges, [1]), [1]), [0, 1], axis=1),
+}
+
+
+@program(variants=closed_and_open(1, 2, of=EDGES))
+def messages_along_edges(rows: int, of: Any, **options: Any) -> Any:
+    """Edges between the nodes of each row are found by data, and two of their three columns say where they end."""
+    nodes, adjacent, y = batch(rows, floats(4, 3), whole(2, 4, 4, seed=7), floats(seed=1), **options)
+    edges = tf.cast(tf.where(adjacent > 0), tf.int32)
+    h = tf.tanh(nodes * variable("scale", 3))
+    message = dense(tf.concat([tf.gather_nd(h, edges[:, :2]), tf.gather_nd(h, of(edges))], 1), 6, 4, "message")
+    together = tf.scatter_nd(edges[:, :2], message, [tf.shape(nodes)[0], 4, 4])
+    return minimise(mean(tf.square(column(tf.reduce_max(together, 1), 4) - y)))
+
+
+FOUND_PLACES: dict[str, Callable[[Any], Any]] = {
+    "first_two": lambda places: places[:2],
+    "last": lambda places: places[-1],
+    "turned": lambda places: places[::-1],
+}
+
+
+@program(variants=closed_and_open(1, 2, of=FOUND_PLACES))
+def some_of_the_places_found(rows: int, of: Any, **options: Any) -> Any:
+    """The first places that a mask finds in the whole batch are none of each core's."""
+    x, y = batch(rows, floats(4), floats(seed=1), **options)
+    found = tf.gather(x * variable("scale", 4), of(tf.where(y > -1.5)[:, 0]))
+    weights = tf.cast(tf.range(tf.size(found)), tf.float32)
+    return minimise(mean(tf.square(tf.reshape(found, [-1]) * weights - 0.2)))

@@ -151,9 +151,12 @@ class WholeSizes:
             placing.graph.set_attr(node, name, attrs.encode(local[1:] if name.endswith("except0") else local))
 
     def _shape(self, tensor: Tensor) -> Shape:
-        if tensor.shape is not None and None not in tensor.shape and not self._whole_axes(tensor):
-            return tensor.shape
         dims = self.placing.d.dims(tensor)
+        told = any(
+            map(depends_on_data, dims or ())
+        )  # for so many rows TensorFlow may know it, as of numbers of rows alone
+        if tensor.shape is not None and None not in tensor.shape and not told and not self._whole_axes(tensor):
+            return tensor.shape
         if dims is None:
             return tensor.shape
         return tuple(s if s >= 0 else None for s in self._local(tensor))

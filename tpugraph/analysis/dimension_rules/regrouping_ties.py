@@ -81,11 +81,11 @@ def _waits(d: Dimensions, dims: Dims | None, wanted: Elements | None) -> bool:
 def _is_asked(asked: Size | None, size: Size, d: Dimensions) -> TypeGuard[Size]:
     """Whether a dimension is what is asked for: a 1 or a 0 may follow the batch, which that of a static shape does not say of itself.
 
-    Of what is only known when a step runs a static shape says nothing.
+    Of what is only known when a step runs a static shape says nothing, or what TensorFlow found of the rows of one core.
     """
     if asked is None or asked == -1:
         return False
-    return d.sizes.at(size) < 0 or (not isinstance(asked, int) and d.sizes.at(asked) in (0, 1))
+    return d.sizes.at(size) < 0 or (not isinstance(asked, int) and d.sizes.at(asked) in (-1, 0, 1))
 
 
 def _tie_places(d: Dimensions, dims: Dims, wanted: Elements) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import made_of_values
+from tpugraph.analysis.constant_values import fixed, made_of_values
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
-from tpugraph.analysis.placement_rules.entry_placements import numbered, places_of
+from tpugraph.analysis.placement_rules.entry_placements import OWN, columns_taken, in_columns, numbered, places_of
 from tpugraph.analysis.placement_rules.flattened_rows import found_there
 from tpugraph.analysis.placements import (
     ONCE,
@@ -76,14 +76,24 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
             return _of_all_cores(p, node, inputs)
         if isinstance(table, Replicate):
             return Verdict([Entries("by_id" if numbers.role in ONCE else "values")], why="rows of a table by entries")
-        if numbers.role == "local" and not (
-            places_of(p, node.inputs[1], table) and found_there(p, node.inputs[1], node.inputs[0])
-        ):
+        own = places_of(p, node.inputs[1], table) and found_there(p, node.inputs[1], node.inputs[0])
+        if numbers.role == "local" and (not own or in_columns(p, node.inputs[1])):
             return _of_all_cores(p, node, inputs)
         if numbers.role == "local" and isinstance(table, Shard | Entries):
             return Verdict([picked(table, node.inputs[1])], why="places on this core")
         return Verdict([Entries("values")], {0: REPLICATE}, why="rows of a table by entries")
+    if axis and isinstance(numbers, Replicate):
+        return _columns_of_entries(p, node, inputs, axis)
     return p.everywhere(node, inputs, "picks entries by numbers of the whole batch")
+
+
+def _columns_of_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) -> Verdict:
+    """Of each entry what numbers pick."""
+    table = inputs[0]
+    if table == OWN:
+        return columns_taken(p, node, inputs, fixed(node.inputs[1]))
+    role = "by_id" if table == Entries("distinct") else table.role if isinstance(table, Entries) else "values"
+    return Verdict([Entries(role)], why="entry by entry")
 
 
 def _gather_in_each(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
@@ -161,7 +171,8 @@ def _one_hot(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("ScatterNd")
 def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     numbers, updates = inputs[0], inputs[1]
-    if isinstance(numbers, Entries) and isinstance(updates, Replicate):
+    whole = [isinstance(s, Replicate) for s in (numbers, updates)]
+    if any(whole) and any(isinstance(s, Entries) for s in (numbers, updates)):
         return p.everywhere(node, inputs, "puts entries of all cores at places")
     if numbers == updates == Entries("values"):
         return Verdict([SUM], why="adds the entries up at places")

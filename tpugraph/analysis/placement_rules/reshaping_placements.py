@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tpugraph.analysis.placement_rules.entry_placements import OWN, in_columns, numbered
 from tpugraph.analysis.placement_rules.flattened_rows import flattened, put_back
 from tpugraph.analysis.placements import (
     REPLICATE,
@@ -52,6 +53,8 @@ def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     rows = inputs[0]
     if rows == Entries("values") and put_back(p, node):
         return Verdict([Shard(0)], why="rows again of their places")
+    if rows == OWN and in_columns(p, node.inputs[0]) and p.rank(node.out()) == 1:
+        return numbered(p, node, inputs, [0])
     if not isinstance(rows, Shard):
         return passed(node, rows)
     if flattened(p, node, rows):
