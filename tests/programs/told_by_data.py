@@ -236,3 +236,27 @@ def some_of_the_places_found(rows: int, of: Any, **options: Any) -> Any:
     found = tf.gather(x * variable("scale", 4), of(tf.where(y > -1.5)[:, 0]))
     weights = tf.cast(tf.range(tf.size(found)), tf.float32)
     return minimise(mean(tf.square(tf.reshape(found, [-1]) * weights - 0.2)))
+
+
+TILED: dict[str, Callable[[Any, Any], Any]] = {
+    "all_pairs": lambda x, count: tf.concat([tf.tile(x[:, None], [1, count, 1]), tf.tile(x[None], [count, 1, 1])], 2),
+    "flat_pairs": lambda x, count: tf.reshape(
+        tf.concat([tf.tile(x[:, None], [1, count, 1]), tf.tile(x[None], [count, 1, 1])], 2), [-1, 8]
+    ),
+    "broadcast": lambda x, count: tf.broadcast_to(x[:, None], [count, count, 4]) * 2 - x[None],
+}
+
+
+@program(variants=closed_and_open(1, 2, of=TILED))
+def picked_rows_repeated(rows: int, of: Any, **options: Any) -> Any:
+    """Each row that a mask leaves is repeated beside all of these, as many as data say."""
+    x, y = batch(rows, floats(4), floats(seed=1), **options)
+    left = _picked(x * variable("scale", 4), y, -1.5)
+    return minimise(mean(tf.square(of(left, tf.shape(left)[0]) - 0.2)))
+
+
+@program(variants={"3": {"rows": 3}, "3_open": {"rows": 3, "drop_remainder": False}})
+def picked_rows_three_times(rows: int, **options: Any) -> Any:
+    """The gradient of a tile puts a dimension in front of what data pick."""
+    x, y = batch(rows, floats(4), floats(seed=1), **options)
+    return minimise(mean(tf.square(tf.tile(_picked(x * variable("scale", 4), y, -1.5)[:, None], [1, 5, 1]) - 0.2)))

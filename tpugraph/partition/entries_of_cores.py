@@ -15,7 +15,7 @@ _OF_COUNTS = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.SLICES | ops.PICKS | ops.r
 """Ops that make a number of entries of the shape of a tensor that holds them."""
 
 _PUT_TOGETHER = (
-    ops.PACKS | ops.CONCATS | ops.CONCAT_OFFSETS | ops.SLICES | ops.PICKS | ops.SHAPED_ANEW | ops.RANGES
+    ops.PACKS | ops.CONCATS | ops.CONCAT_OFFSETS | ops.SLICES | ops.PICKS | ops.SHAPED_ANEW | ops.TRANSPOSES | ops.RANGES
     | ops.reducing("prod", "min", "max", "all", "any")
 )  # fmt: skip
 """Ops that make shapes of numbers, numbers and conditions of shapes, and numbers up to them."""
