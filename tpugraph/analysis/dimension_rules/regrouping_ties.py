@@ -125,6 +125,8 @@ def _beside_told(d: Dimensions, dims: Dims, wanted: Elements | None, made: Dims)
     rest, more = _but_for_common(dims, [s for s in wanted if s is not None and s != -1])
     numbers = [[s for s in side if isinstance(s, int)] for side in (rest, more)]
     whole, by = map(math.prod, numbers)
+    if d.ones and not all(isinstance(s, int) for s in rest):
+        return made  # where the row is, what it meets tells
     if d.sizes.at(made[place]) >= 0 or len(numbers[1]) < len(more) or not by or whole % by:
         return made
     return (*made[:place], product(d, [whole // by, *(s for s in rest if not isinstance(s, int))]), *made[place + 1 :])
