@@ -312,7 +312,7 @@ def test_what_is_cut_out_by_data_is_at_most_as_long_as_that_which_it_is_cut_out_
     graph, dims = found(CUT, 4)
     made = placing.Placing(graph, dims.order, dims, {graph["x"].out(): Shard(0)})
     made.solve()
-    longest = Longest(made)
+    longest = Longest(made, 4)
     assert [longest.of(graph["squares"].out(), axis) for axis in (0, 1)] == [None, 3]
     assert longest.of(graph["counted"].out(), 0) is None
     assert longest.of(graph["x"].out(), 1) == 3

@@ -205,3 +205,155 @@ def words_under_two_layers(rows: int, **options: Any) -> Any:
     gate = tf.sigmoid(layer(found, 4, 1, "gate"))
     made = gate * tf.nn.softmax(layer(found, 4, 3, "made")) + (1 - gate) * found[:, :, :3]
     return minimise(mean(tf.square(made - y[:, None, None])))
+
+
+EACH_ITS_OWN: dict[str, Callable[[Any, Any], Any]] = {
+    "one": lambda h, number: tf.gather(h, number, batch_dims=1),
+    "two": lambda h, number: tf.gather(h, tf.stack([number, 3 - number], 1), batch_dims=1),
+    "smallest": lambda h, number: tf.gather(h, tf.argmin(h * h, 1), batch_dims=1),
+    "log_probability": lambda h, number: tf.gather(tf.nn.log_softmax(h), number, batch_dims=1),
+}
+"""What is picked out of each of the rows that a mask leaves, by a number of its own."""
+
+
+@program(variants=closed_and_open(1, 2, of=EACH_ITS_OWN))
+def picked_in_picked_rows(rows: int, of: Any, **options: Any) -> Any:
+    x, number, y = batch(rows, floats(4), whole(4, seed=5), floats(seed=1), **options)
+    h = dense(_picked(x, y, -1.5), 4, 4, "h", tf.tanh)
+    return minimise(mean(tf.square(of(h, _picked(number, y, -1.5)) - 0.1)))
+
+
+@program(variants=closed_and_open(1, 2, 3))
+def label_of_each_word(rows: int, **options: Any) -> Any:
+    """The log probability of each word's label, looked up in each word's own: sequences are cut at the longest."""
+    x, lengths, labels = batch(rows, floats(5, 4), 1 + whole(5, seed=3), whole(4, 5, seed=8), **options)
+    longest = tf.reduce_max(lengths)
+    shown = tf.sequence_mask(lengths, longest, dtype=tf.float32)
+    logits = tf.nn.log_softmax(layer(x[:, :longest], 4, 4, "out"))
+    return minimise(-total(tf.gather(logits, labels[:, :longest], batch_dims=2) * shown) / total(shown))
+
+
+FOLDED: dict[str, Callable[[Any, Any], Any]] = {
+    "parted": lambda x, longest: tf.reduce_max(tf.reshape(x, [-1, 2, longest, 2]), [1, 2, 3]),
+    "joined": lambda x, longest: tf.reduce_max(tf.reshape(x, [-1, longest * 4]), 1),
+    "first_two": lambda x, longest: tf.reduce_max(tf.reshape(x, [longest, 4, -1]), [0, 1]),
+}
+
+
+@program(variants=closed_and_open(1, 2, of=FOLDED))
+def folded_as_long_as_data_say(rows: int, of: Any, **options: Any) -> Any:
+    """A reshape of what is cut asks for its length again, so that what is left open is what the other dimensions leave."""
+    x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), **options)
+    longest = tf.reduce_max(lengths)
+    return minimise(mean(tf.square(of(x[:, :longest] * variable("scale", 4), longest) - y)))
+
+
+LOOPED: dict[str, Callable[[Any], Any]] = {
+    "flat_time_first": lambda x: layer(tf.transpose(x, [1, 0, 2]), 4, 3, "in"),
+    "turned_behind": lambda x: tf.transpose(layer(x, 4, 3, "in"), [1, 0, 2]),
+}
+"""What a recurrence reads that was made of all words before the loop, time first."""
+
+
+@program(variants=closed_and_open(1, 2, of=LOOPED))
+def recurrence_of_words_made_before(rows: int, of: Any, **options: Any) -> Any:
+    """In the gradient of the loop each step's is put at its place among zeros, whose shape was kept on a stack."""
+    x, lengths, y = batch(rows, floats(5, 4), 1 + whole(5, seed=3), floats(seed=1), **options)
+    longest, again = tf.reduce_max(lengths), variable("again", 3, 3)
+    words = of(x[:, :longest])
+    last = tf.while_loop(
+        lambda step, state: step < longest,
+        lambda step, state: (step + 1, tf.tanh(words[step] + state @ again)),
+        [0, tf.zeros([tf.shape(x)[0], 3])],
+        shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, 3])],
+    )[1]
+    return minimise(mean(tf.square(column(last, 3) - y)))
+
+
+@program(variants=closed_and_open(1, 2))
+def number_of_rows_in_an_array(rows: int, **options: Any) -> Any:
+    """What is written into an array is the number of all rows."""
+    x, y = batch(rows, floats(), floats(seed=1), **options)
+    array = tf.TensorArray(tf.int32, 2, element_shape=[]).write(0, tf.shape(x)[0]).write(1, 3)
+    numbers = tf.cast(array.stack(), tf.float32)
+    return minimise(mean(tf.square(x * variable("w") - y)) * numbers[0] / numbers[1])
+
+
+def _before(count: Any) -> Any:
+    """The pairs of rows of which the second comes behind the first, as numbers of both."""
+    return tf.where(tf.range(count)[:, None] < tf.range(count)[None])
+
+
+PAIRED: dict[str, Callable[[Any, Any], Any]] = {
+    "less": lambda h, pairs: tf.gather(h, pairs[:, 1]) * 0.5 - tf.gather(h, pairs[:, 0]),
+    "side_by_side": lambda h, pairs: dense(
+        tf.concat([tf.gather(h, pairs[:, 0]), tf.gather(h, pairs[:, 1])], 1), 8, 4, "both", tf.tanh
+    ),
+    "both_at_once": lambda h, pairs: tf.gather(h, pairs)[:, 0] - tf.gather(h, pairs)[:, 1],
+}
+
+
+@program(variants=closed_and_open(1, 2, of=PAIRED))
+def pairs_listed_by_numbers(rows: int, of: Any, **options: Any) -> Any:
+    """TensorFlow knows how many pairs so many rows have, and writes it into shapes."""
+    x = batch(rows, floats(3), **options)
+    h = dense(x, 3, 4, "h", tf.tanh)
+    return minimise(mean(tf.square(column(of(h, _before(tf.shape(h)[0])), 4) - 0.1)))
+
+
+EDGES: dict[str, Callable[[Any], Any]] = {
+    "picked": lambda edges: tf.gather(edges, [0, 2], axis=1),
+    "turned_twice": lambda edges: edges[:, ::-1][:, ::-2][:, :2],
+    "reversed_twice": lambda edges: tf.gather(tf.reverse(tf.reverse(edges, [1]), [1]), [0, 1], axis=1),
+}
+
+
+@program(variants=closed_and_open(1, 2, of=EDGES))
+def messages_along_edges(rows: int, of: Any, **options: Any) -> Any:
+    """Edges between the nodes of each row are found by data, and two of their three columns say where they end."""
+    nodes, adjacent, y = batch(rows, floats(4, 3), whole(2, 4, 4, seed=7), floats(seed=1), **options)
+    edges = tf.cast(tf.where(adjacent > 0), tf.int32)
+    h = tf.tanh(nodes * variable("scale", 3))
+    message = dense(tf.concat([tf.gather_nd(h, edges[:, :2]), tf.gather_nd(h, of(edges))], 1), 6, 4, "message")
+    together = tf.scatter_nd(edges[:, :2], message, [tf.shape(nodes)[0], 4, 4])
+    return minimise(mean(tf.square(column(tf.reduce_max(together, 1), 4) - y)))
+
+
+FOUND_PLACES: dict[str, Callable[[Any], Any]] = {
+    "first_two": lambda places: places[:2],
+    "last": lambda places: places[-1],
+    "turned": lambda places: places[::-1],
+}
+
+
+@program(variants=closed_and_open(1, 2, of=FOUND_PLACES))
+def some_of_the_places_found(rows: int, of: Any, **options: Any) -> Any:
+    """The first places that a mask finds in the whole batch are none of each core's."""
+    x, y = batch(rows, floats(4), floats(seed=1), **options)
+    found = tf.gather(x * variable("scale", 4), of(tf.where(y > -1.5)[:, 0]))
+    weights = tf.cast(tf.range(tf.size(found)), tf.float32)
+    return minimise(mean(tf.square(tf.reshape(found, [-1]) * weights - 0.2)))
+
+
+TILED: dict[str, Callable[[Any, Any], Any]] = {
+    "all_pairs": lambda x, count: tf.concat([tf.tile(x[:, None], [1, count, 1]), tf.tile(x[None], [count, 1, 1])], 2),
+    "flat_pairs": lambda x, count: tf.reshape(
+        tf.concat([tf.tile(x[:, None], [1, count, 1]), tf.tile(x[None], [count, 1, 1])], 2), [-1, 8]
+    ),
+    "broadcast": lambda x, count: tf.broadcast_to(x[:, None], [count, count, 4]) * 2 - x[None],
+}
+
+
+@program(variants=closed_and_open(1, 2, of=TILED))
+def picked_rows_repeated(rows: int, of: Any, **options: Any) -> Any:
+    """Each row that a mask leaves is repeated beside all of these, as many as data say."""
+    x, y = batch(rows, floats(4), floats(seed=1), **options)
+    left = _picked(x * variable("scale", 4), y, -1.5)
+    return minimise(mean(tf.square(of(left, tf.shape(left)[0]) - 0.2)))
+
+
+@program(variants={"3": {"rows": 3}, "3_open": {"rows": 3, "drop_remainder": False}})
+def picked_rows_three_times(rows: int, **options: Any) -> Any:
+    """The gradient of a tile puts a dimension in front of what data pick."""
+    x, y = batch(rows, floats(4), floats(seed=1), **options)
+    return minimise(mean(tf.square(tf.tile(_picked(x * variable("scale", 4), y, -1.5)[:, None], [1, 5, 1]) - 0.2)))

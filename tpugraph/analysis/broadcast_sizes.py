@@ -20,12 +20,10 @@ def broadcast(sizes: Relations, shapes: Sequence[Dims | None]) -> Dims | None:
     if all(shape == known_shapes[0] for shape in known_shapes[1:]):
         return known_shapes[0]
     rank = max(len(s) for s in known_shapes)
-    return tuple(
-        _broadcast_one(sizes, [s[i - rank] for s in known_shapes if rank - i <= len(s)], rank - i) for i in range(rank)
-    )
+    return tuple(_broadcast_one(sizes, [s[i - rank] for s in known_shapes if rank - i <= len(s)]) for i in range(rank))
 
 
-def _broadcast_one(sizes: Relations, parts: list[Size], place: int) -> Size:
+def _broadcast_one(sizes: Relations, parts: list[Size]) -> Size:
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -49,11 +47,7 @@ def _broadcast_one(sizes: Relations, parts: list[Size], place: int) -> Size:
     for part in parts if open_ is not None else ():
         if sizes.at(part) > 0:
             sizes.tie(open_, part)  # type: ignore[arg-type]  # it may be a batch of one row
-    if open_ is not None and (sizes.place, place) in sizes.one_place:
-        return open_
-    out = Unknown(1)
-    if open_ is not None:
-        sizes.met_by_data[sizes.place, place] = out
+    out = Unknown(1 if open_ is None else -1)
     sizes.broadcast(out, parts)
     return out
 

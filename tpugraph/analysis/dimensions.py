@@ -47,8 +47,8 @@ class Dimensions:
         shape_of: constants that a shape was folded into, by name, with the tensor whose shape it is.
         chosen: constants that are settled: by name, whether they hold the size of the batch.
         only: the constants that may hold it at all; None where any may.
-        literal_ones: of tensors, by name, the dimensions of size 1 that are no row, as the batch was open before; None where not.
-        one_place: where a 1 of the model meets what data tell, as an analysis before found: see ``Relations``.
+        literal_ones: of tensors, by name, the dimensions of size 1 that are known to be no batch of one row, as the batch was
+            open when the graph was built; None where it was not.
         sure_writes: whether what a variable is given has its shape; else it may be a gradient whose sum over one row was left out.
 
     Attributes:
@@ -78,12 +78,11 @@ class Dimensions:
         opened: bool = False,
         literal_ones: Mapping[str, Collection[int]] | None = None,
         sure_writes: bool = True,
-        one_place: Collection[object] = (),
     ) -> None:
         self.graph = graph
         self.rows = rows
         self.ones = ones or rows == 1
-        self.sizes = Relations(rows, whole, one_place)
+        self.sizes = Relations(rows, whole)
         self.order = order
         self.reasons: dict[Unknown, str] = {}
         self._dims: dict[Tensor, Dims | None] = dict(seeds)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from tpugraph import ops
 from tpugraph.analysis.dimension_rules.slicing_ties import places
-from tpugraph.analysis.placements import Entries
+from tpugraph.analysis.placements import Entries, Shard
 from tpugraph.analysis.placing import Placing
 from tpugraph.analysis.sizes import Poly, Size, Unknown, depends_on_data
 from tpugraph.ir import Node, Tensor
@@ -21,10 +21,11 @@ class Longest:
 
     Args:
         placing: the analysis, which knows which dimensions have one size.
+        count: number of cores.
     """
 
-    def __init__(self, placing: Placing) -> None:
-        self._placing, self._most = placing, dict[Unknown, int]()
+    def __init__(self, placing: Placing, count: int) -> None:
+        self._placing, self._count, self._most = placing, count, dict[Unknown, int]()
         for node in placing.d.of_type(ops.SLICES):
             for cut, whole in _cuts(placing, node):
                 self._note(cut, self.of_size(whole))
@@ -39,10 +40,17 @@ class Longest:
             self._most[size.root()] = min(most, self._most.get(size.root(), most))
 
     def _of_list(self, node: Node, apart: Sequence[Size]) -> int | None:
-        """The most entries of a core in a list that a reshape lays, with dimensions behind it, or that a mask finds in a tensor."""
-        rows = self._placing.d.rows
-        held = [self._most_here(size, rows) for size in self._placing.d.dims(node.inputs[0]) or (Unknown(-1),)]
-        each = math.prod(self._most_here(size, rows) or 1 for size in apart)
+        """The most entries of a core in a list that a reshape lays, with dimensions behind it, or that a mask finds in a tensor.
+
+        Along one dimension a core has its own rows, or entries; along others there are those of all cores.
+        """
+        placement, rows = self._placing.read(node.inputs[0]), self._placing.d.rows
+        own = placement.axis if isinstance(placement, Shard) else 0
+        held = [
+            self._most_here(size, rows if axis == own else rows * self._count)
+            for axis, size in enumerate(self._placing.d.dims(node.inputs[0]) or (Unknown(-1),))
+        ]
+        each = math.prod(self._most_here(size, rows * self._count) or 1 for size in apart)
         return None if None in held else math.prod(size or 0 for size in held) // each
 
     def _most_here(self, size: Size, rows: int) -> int | None:

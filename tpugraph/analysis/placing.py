@@ -192,6 +192,8 @@ class Placing:
         whole = all(isinstance(s, Replicate) for s in inputs)
         if sizes and whole and any(map(depends_on_data, self.d.elements(node.out()) or ())):
             return Verdict([REPLICATE] * count, why="the size of what all cores hold, of which data tell a part")
+        if sizes and node.op in ops.CONTENTS and is_told(self.d, node.out()):
+            return RULES.of(node.op)(self, node, inputs)  # type: ignore[arg-type]  # those of a core, or of all: as it was given
         if sizes is not None and node.op not in ops.BROADCAST_AXES and (sizes or any(map(is_size, inputs))):
             made = SIZED if sizes else REPLICATE
             wants = dict(beside_sizes(self.d, node, inputs, made))

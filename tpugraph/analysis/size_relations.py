@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tpugraph.analysis.sizes import (
     Known,
@@ -17,7 +17,7 @@ from tpugraph.analysis.sizes import (
     term,
     through,
     times,
-)  # fmt: skip
+)
 
 Computation = Callable[[Sequence[int]], int]
 """What a graph computes of some numbers."""
@@ -31,10 +31,6 @@ class Relations:
     Args:
         rows: the number of rows that the graph was traced with.
         whole: the number of rows of the batches of all cores together.
-        one_place: the keys of ``met_by_data`` of which it was found that what data tell meets a 1 of the model there.
-
-    Attributes:
-        met_by_data: what sizes that data tell and 1s of which nothing is found yet are broadcast to, by place and dimension.
         conflicts: where a size that follows the batch was tied to one that does not: the place, and both.
         settled: how many unknowns have been found; grows.
         ones: dimensions of size 1 that were broadcast together.
@@ -45,14 +41,13 @@ class Relations:
         beside_open: each size that depends on data with one that it meets and that does not, and the node where they meet.
     """
 
-    def __init__(self, rows: int, whole: int | None = None, one_place: Collection[object] = ()) -> None:
+    def __init__(self, rows: int, whole: int | None = None) -> None:
         self.rows = rows
         self.whole = rows if whole is None else whole
         self.conflicts: list[tuple[object, Known, Known]] = []
         self.settled = 0
         self.place: object = None  # the node, or the words of the evidence, that ties sizes now
         self.ones: list[list[Size]] = []
-        self.one_place, self.met_by_data = one_place, dict[object, Unknown]()
         self.ties: list[tuple[Size, Size, object]] = []
         self.left_open: dict[Unknown, Sequence[Size]] = {}
         self.beside_open: list[tuple[Size, Size, object]] = []
@@ -107,9 +102,8 @@ class Relations:
         if one is None or one.found is not None or not isinstance(found, Poly):
             return
         if any(map(follows_batch, self.left_open.get(one, ()))):
-            one.found = found
+            one.found, self.settled = found, self.settled + 1
             self.ties.append((size, rows, self.place))
-            self.settled += 1
 
     def may_be_one(self, a: Size, b: Size) -> bool:
         """Whether two sizes of one value may be one: what is computed, as half of the rows is, is what that makes of it."""
@@ -151,13 +145,14 @@ class Relations:
 
     def broadcast(self, out: Size, parts: Sequence[Size]) -> None:
         """A dimension of a result that its operands are broadcast to: those of another size than 1 are as large."""
-        if self.at(out) != 1:
+        if self.at(out) not in (1, -1):
             for part in parts:
                 if self.at(part) != 1 or follows_batch(part):
                     self.tie(out, part)
             return
-        self.ones.append(list(parts))
-        self._relate("broadcast", [out], parts)  # all are 1: one of them may be a batch of one row
+        if self.at(out) == 1:
+            self.ones.append(list(parts))
+        self._relate("broadcast", [out], parts)  # all are 1, or told by data: one of them may be a batch of one row
 
     def computed_sizes(self) -> set[Unknown]:
         """The unknowns that are computed of others, as a share of them that is rounded, and follow when these are found."""
@@ -262,11 +257,6 @@ class Relations:
         self.tie(opened[0], made)
         return True
 
-    def is_computed_of_rows(self, size: Unknown) -> bool:
-        """Whether a size waits for all that it is computed of, a part of which follows the batch."""
-        computed = (relation for relation in self.pending if relation[0] not in STATED)
-        return any(left[0] is size and any(map(follows_batch, right)) for _, left, right, _ in computed)
-
     def _no_batch(self, found: list[list[Known | None]], unknown: list[Size]) -> bool:
         """A product without batch on one side leaves none on the other."""
         for side in found:
@@ -283,16 +273,26 @@ class Relations:
         return size is not None
 
     def _settle_broadcast(self, out: Size, parts: list[Size]) -> bool:
+        if isinstance(out, Unknown) and out.value < 0:
+            return self._settle_told(out.root(), parts)
         found = [known(part) for part in parts]
         batch = next((f for f in found if isinstance(f, Poly)), None if None in found else 1)
         if batch is not None:
             self.tie(out, batch)
             return True
-        if known(out) == 1:
-            for part in parts:
-                self.tie(part, 1)
-            return True
-        return False
+        for part in parts if known(out) == 1 else ():
+            self.tie(part, 1)
+        return known(out) == 1
+
+    def _settle_told(self, out: Unknown, parts: list[Size]) -> bool:
+        """What data tell stays so beside a dimension of one place, and is as large as the rows that it meets."""
+        found = [known(part) for part in parts if self.at(part) > 0]
+        rows = next((f for f in found if isinstance(f, Poly)), None)
+        if rows is None and None not in found:
+            self.tie(out, next(part for part in parts if self.at(part) < 0))
+        elif rows is not None and out.found is None:
+            out.found, self.settled = rows, self.settled + 1
+        return rows is not None or None not in found
 
 
 def values(sizes: Iterable[Size], relations: Relations) -> tuple[int, ...]:

@@ -185,7 +185,7 @@ class Conversions:
 
     @cached_property
     def _longest(self) -> Longest:
-        return Longest(self.placing)
+        return Longest(self.placing, self.count)
 
     def _of_all_counts(self, tensor: Tensor) -> Tensor | None:
         """A number made of counts of entries, computed again of those of all cores; None of other numbers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis.placement_rules.entry_placements import OWN, places_per_row
+from tpugraph.analysis.placement_rules.entry_placements import OWN, in_columns, places_per_row
 from tpugraph.analysis.placements import Entries
 from tpugraph.analysis.placing import Placing
 from tpugraph.ir import Node, Tensor
@@ -15,7 +15,7 @@ _OF_COUNTS = ops.SAME_NUMBERS | ops.SHAPED_ANEW | ops.SLICES | ops.PICKS | ops.r
 """Ops that make a number of entries of the shape of a tensor that holds them."""
 
 _PUT_TOGETHER = (
-    ops.PACKS | ops.CONCATS | ops.CONCAT_OFFSETS | ops.SLICES | ops.PICKS | ops.SHAPED_ANEW | ops.RANGES
+    ops.PACKS | ops.CONCATS | ops.CONCAT_OFFSETS | ops.SLICES | ops.PICKS | ops.SHAPED_ANEW | ops.TRANSPOSES | ops.RANGES
     | ops.reducing("prod", "min", "max", "all", "any")
 )  # fmt: skip
 """Ops that make shapes of numbers, numbers and conditions of shapes, and numbers up to them."""
@@ -57,5 +57,5 @@ def places_of_all(placing: Placing, collectives: Collectives, tensor: Tensor, so
     per_row = places_per_row(placing, tensor) if placing.read(tensor) == OWN else None
     if not per_row:
         return None
-    columns = np.arange((tensor.shape or (1,))[-1] or 1) == 0 if len(tensor.shape or ()) == 2 else np.asarray(True)
+    columns = np.arange((tensor.shape or (1,))[-1] or 1) == 0 if in_columns(placing, tensor) else np.asarray(True)
     return collectives.numbered(source, per_row * placing.d.rows * columns.astype(int))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,6 @@ from tpugraph.analysis import placement_rules as _placement_rules  # registers i
 from tpugraph.analysis.dimension_facts import Dims, Elements
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.placing import Placing
-from tpugraph.analysis.sizes import known
 from tpugraph.analysis.step import ClosedShapes, SplitConstants
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.partition import one_row
@@ -50,20 +49,7 @@ class _Asked:
     only: set[str] | None
 
     def found(self, order: Sequence[Node], *, ones: bool, sure_writes: bool = True) -> Dimensions:
-        """The dimensions, with all that speaks for them; ``ones`` says whether a 1 may be a number of rows.
-
-        What data tell and is met by a 1 stays what data tell, where that turns out to be a 1 of the model: all is found anew then.
-        """
-        made = self._found(order, ones, sure_writes)
-        one_place: dict[object, None] = {}
-        while new := [key for key, size in made.sizes.met_by_data.items() if known(size) == 1]:
-            one_place |= dict.fromkeys(new)
-            made = self._found(order, ones, sure_writes, one_place)
-        return made
-
-    def _found(
-        self, order: Sequence[Node], ones: bool, sure_writes: bool, one_place: Collection[object] = ()
-    ) -> Dimensions:
+        """The dimensions, with all that speaks for them; ``ones`` says whether a 1 may be a number of rows."""
         made = Dimensions(
             self.graph,
             order,
@@ -78,7 +64,6 @@ class _Asked:
             opened=bool(self.closed.batches),
             literal_ones=self.closed.ones,
             sure_writes=sure_writes,
-            one_place=one_place,
         )
         evidence.weigh(made)
         return made

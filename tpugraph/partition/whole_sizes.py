@@ -151,9 +151,12 @@ class WholeSizes:
             placing.graph.set_attr(node, name, attrs.encode(local[1:] if name.endswith("except0") else local))
 
     def _shape(self, tensor: Tensor) -> Shape:
-        if tensor.shape is not None and None not in tensor.shape and not self._whole_axes(tensor):
-            return tensor.shape
         dims = self.placing.d.dims(tensor)
+        told = any(
+            map(depends_on_data, dims or ())
+        )  # for so many rows TensorFlow may know it, as of numbers of rows alone
+        if tensor.shape is not None and None not in tensor.shape and not told and not self._whole_axes(tensor):
+            return tensor.shape
         if dims is None:
             return tensor.shape
         return tuple(s if s >= 0 else None for s in self._local(tensor))
@@ -225,13 +228,15 @@ class WholeSizes:
         return told
 
     def _scale_bounds(self, node: Node, collectives: Collectives, *, whole: bool) -> None:
-        """Count the bounds of which data tell some as a node needs them that takes parts or puts something around.
+        """Count the bounds of which data tell some as a node needs them that takes parts, or puts something around.
 
-        So of two shapes that are compared where the other is counted so.
+        So of two shapes that are compared where the other is counted so. The shape that a gradient of a slice is told has a number
+        for each dimension, and is that of the output.
         """
         compares = node.op in ops.BROADCAST_AXES and any(self.placing.sizes(tensor) for tensor in node.inputs)
+        shaped_by = ops.record(node.op).shaped_by
         for index in _size_operands(node) if compares or node.op in PARTS else ():
-            if self.placing.sizes(node.inputs[index]) is None:
+            if index != shaped_by and self.placing.sizes(node.inputs[index]) is None:
                 bounds = self._told.numbers(node, told_of(self.placing, node.inputs[index]), whole=whole or compares)
                 scale(self.placing, node, index, bounds, collectives)
 

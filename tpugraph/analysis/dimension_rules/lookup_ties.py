@@ -93,7 +93,8 @@ def _range(d: Dimensions, node: Node) -> None:
     out = node.out()
     ends = [e[0] if e else None for e in (start, limit, delta)]
     if any(map(depends_on_data, ends)):
-        d.fresh(out)
+        one_by_one = ends[2] == 1 or (ends[2] is not None and d.sizes.at(ends[2]) == 1 and _is_beside_rows(d, ends[1]))
+        d.set(out, [ends[1]] if ends[0] == 0 and one_by_one and ends[1] is not None else None)
         return
     first, last, step = (d.sizes.at(e) for e in ends)  # type: ignore[arg-type]
     if step == 1 and (not d.ones or isinstance(known(ends[2]), int)):  # type: ignore[arg-type]
@@ -110,6 +111,15 @@ def _range(d: Dimensions, node: Node) -> None:
     if step and not any(follows_batch(e) for e in ends) and len(range(first, last, step)) <= LONGEST:  # type: ignore[arg-type]
         steps = [product(d, [i, ends[2]]) if i else 0 for i in range(len(range(first, last, step)))]  # type: ignore[list-item]
         d.set_elements(out, [total(d, [ends[0], s]) if s else ends[0] for s in steps])  # type: ignore[list-item]
+
+
+def _is_beside_rows(d: Dimensions, size: Size | None) -> bool:
+    """Whether a size that data tell is another dimension than the rows of a batch: it holds none of them, nor steps of as many."""
+    one = size.root() if isinstance(size, Unknown) else None
+    return one is not None and any(
+        dims and any(map(follows_batch, dims)) and any(isinstance(s, Unknown) and s.root() is one for s in dims)
+        for dims in d._dims.values()
+    )
 
 
 LONGEST = 16

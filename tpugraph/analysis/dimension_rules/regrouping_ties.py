@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import TypeGuard
 
 from tpugraph import ops
 from tpugraph.analysis.dimension_facts import Dims, Doubt, Elements
+from tpugraph.analysis.dimension_rules.size_arithmetic import product
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, Unknown, follows_batch, known, times
 from tpugraph.ir import Node
@@ -79,11 +81,11 @@ def _waits(d: Dimensions, dims: Dims | None, wanted: Elements | None) -> bool:
 def _is_asked(asked: Size | None, size: Size, d: Dimensions) -> TypeGuard[Size]:
     """Whether a dimension is what is asked for: a 1 or a 0 may follow the batch, which that of a static shape does not say of itself.
 
-    Of what is only known when a step runs a static shape says nothing.
+    Of what is only known when a step runs a static shape says nothing, or what TensorFlow found of the rows of one core.
     """
     if asked is None or asked == -1:
         return False
-    return d.sizes.at(size) < 0 or (not isinstance(asked, int) and d.sizes.at(asked) in (0, 1))
+    return d.sizes.at(size) < 0 or (not isinstance(asked, int) and d.sizes.at(asked) in (-1, 0, 1))
 
 
 def _tie_places(d: Dimensions, dims: Dims, wanted: Elements) -> None:
@@ -97,8 +99,10 @@ def _opened(d: Dimensions, dims: Dims | None, wanted: Elements | None, made: Dim
     """The dimensions of a reshape where TensorFlow leaves some open: from the number of elements."""
     if made is None and wanted is not None:
         made = tuple(Unknown(-1) for _ in wanted)
-    if made is None or dims is None or all(d.sizes.at(s) >= 0 for s in made) or any(d.sizes.at(s) < 0 for s in dims):
+    if made is None or dims is None or all(d.sizes.at(s) >= 0 for s in made):
         return made
+    if any(d.sizes.at(s) < 0 for s in dims):
+        return _beside_told(d, dims, wanted, made)
     values = [d.sizes.at(s) for s in made]
     if wanted is not None and len(wanted) == len(made):
         asked = [-1 if w is None else d.sizes.at(w) for w in wanted]
@@ -113,6 +117,38 @@ def _opened(d: Dimensions, dims: Dims | None, wanted: Elements | None, made: Dim
     return tuple(Unknown(v) if d.sizes.at(s) < 0 else s for v, s in zip(values, made, strict=True))
 
 
+def _beside_told(d: Dimensions, dims: Dims, wanted: Elements | None, made: Dims) -> Dims:
+    """The dimensions of a reshape that takes sizes that data tell, and asks for them again: what is left open holds the rest."""
+    if wanted is None or len(wanted) != len(made) or None in wanted or wanted.count(-1) != 1:
+        return made
+    place = wanted.index(-1)
+    rest, more = _but_for_common(dims, [s for s in wanted if s is not None and s != -1])
+    numbers = [[s for s in side if isinstance(s, int)] for side in (rest, more)]
+    whole, by = map(math.prod, numbers)
+    if d.ones and not all(isinstance(s, int) for s in rest):
+        return made  # where the row is, what it meets tells
+    if d.sizes.at(made[place]) >= 0 or len(numbers[1]) < len(more) or not by or whole % by:
+        return made
+    return (*made[:place], product(d, [whole // by, *(s for s in rest if not isinstance(s, int))]), *made[place + 1 :])
+
+
+def _but_for_common(before: Sequence[Size], after: Sequence[Size]) -> tuple[Dims, Dims]:
+    """The dimensions of both sides but for those that both have."""
+    rest, more = [_one(s) for s in before], list[Size]()
+    for size in map(_one, after):
+        if size in rest:
+            rest.remove(size)
+        else:
+            more.append(size)
+    return tuple(rest), tuple(more)
+
+
+def _one(size: Size) -> Size:
+    """What stands for all sizes that are tied to one."""
+    found = known(size)
+    return found if found is not None else size.root() if isinstance(size, Unknown) else size
+
+
 def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed: bool, left_open: Size | None) -> None:
     """The dimensions of both sides in the smallest groups that hold as many elements.
 
@@ -121,10 +157,7 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
     what is ``summed`` may have the batch again.
     """
     if any(d.sizes.at(s) < 0 for s in (*before, *after)):
-        if isinstance(left_open, Unknown):
-            d.sizes.left_open[left_open.root()] = before
-        if len(before) == len(after) and [d.sizes.at(s) for s in before] == [d.sizes.at(s) for s in after]:
-            d.tie(before, after)
+        _regroup_told(d, before, after, certain=certain, left_open=left_open)
         return
     if d.ones and summed and _broadcast_before(d, before, after):
         return
@@ -165,6 +198,18 @@ def _regroup(d: Dimensions, before: Dims, after: Dims, *, certain: bool, summed:
         for size in side:
             if not follows_batch(size):
                 d.sizes.tie(size, 1)
+
+
+def _regroup_told(d: Dimensions, before: Dims, after: Dims, *, certain: bool, left_open: Size | None) -> None:
+    """Dimensions of both sides of which data tell some: those are as they were, or what else there is holds as many elements."""
+    if isinstance(left_open, Unknown):
+        d.sizes.left_open[left_open.root()] = before
+    if len(before) == len(after) and [d.sizes.at(s) for s in before] == [d.sizes.at(s) for s in after]:
+        d.tie(before, after)
+        return
+    rest = _but_for_common(before, after)
+    if certain and all(d.sizes.at(s) >= 0 for side in rest for s in side):
+        d.sizes.product(*rest)
 
 
 def _broadcast_before(d: Dimensions, before: Dims, after: Dims) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.dimension_facts import Dims
+from tpugraph.analysis.dimension_facts import LONGEST, Dims
 from tpugraph.analysis.dimension_rules.size_arithmetic import product, total
 from tpugraph.analysis.dimensions import Dimensions, rule
 from tpugraph.analysis.sizes import Size, Unknown
@@ -111,6 +111,9 @@ def _tile(d: Dimensions, node: Node) -> None:
         if len(repeated) == 1:
             (many, size, out) = repeated[0]
             d.layouts[node] = ((many, size), out)
+        elements, often = d.elements(node.inputs[0]), d.sizes.at(times[0]) if len(times) == 1 else -1
+        if elements is not None and 0 <= often <= LONGEST:
+            d.set_elements(node.out(), elements * often)
     d.set_level(node.out(), d.level(node.inputs[0]))
 
 

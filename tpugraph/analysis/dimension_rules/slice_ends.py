@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.sizes import Poly, Size, is_made_of_others, is_written, known
-from tpugraph.ir import Node
+from tpugraph.ir import Node, Tensor
 
 
 def end_of(d: Dimensions, node: Node, place: int) -> Size | None:
@@ -29,7 +29,7 @@ def up_to(d: Dimensions, node: Node, whole: Size, bound: Size | None) -> Size:
         return whole
     if isinstance(known(bound), Poly) or (d.rows > 1 and is_made_of_others(bound)):
         return bound  # half of two rows, and one, is two
-    if is_written(bound) and isinstance(bound.origin, tuple):
+    if is_written(bound) and isinstance(bound.origin, tuple) and not isinstance(bound.origin, Tensor):  # in a constant
         d.untold.ends.append((node, bound, whole))
         if d.rows > 1:
             return bound

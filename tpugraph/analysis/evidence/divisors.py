@@ -20,6 +20,7 @@ from tpugraph.analysis.evidence.summed import (
     spread_value,
     unsettled,
 )
+from tpugraph.analysis.size_relations import STATED
 from tpugraph.analysis.sizes import ROWS, Poly, Size, Unknown, add, follows_batch, known
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import reached, source_of, variable_of
@@ -187,8 +188,14 @@ def _divisions(d: Dimensions) -> Iterator[tuple[Node, Unknown]]:
     for node in d.order:
         elements = d.elements(node.inputs[1]) if node.op in ops.DIVISIONS and len(node.inputs) == 2 else None
         divisor = unsettled(elements[0]) if elements and len(elements) == 1 else None
-        if divisor is not None and divisor.value >= 1 and not d.sizes.is_computed_of_rows(divisor):
+        if divisor is not None and divisor.value >= 1 and not _is_computed_of_rows(d, divisor):
             yield node, divisor
+
+
+def _is_computed_of_rows(d: Dimensions, size: Unknown) -> bool:
+    """Whether a size waits for all that it is computed of, a part of which follows the batch."""
+    computed = (relation for relation in d.sizes.pending if relation[0] not in STATED)
+    return any(left[0] is size and any(map(follows_batch, right)) for _, left, right, _ in computed)
 
 
 def _tiled(d: Dimensions, numerator: Tensor) -> Size | None:

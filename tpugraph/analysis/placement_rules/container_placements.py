@@ -18,6 +18,7 @@ from tpugraph.analysis.placements import (
     Sized,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
+from tpugraph.analysis.sizes_on_cores import is_told
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
 
@@ -165,7 +166,7 @@ def _given(
             wants[index] = held
         elif isinstance(held, Replicate):
             wants[index] = REPLICATE
-    if isinstance(element, Sized):
+    if isinstance(inputs[index], Sized) and not isinstance(element, Sized):
         wants[index] = REPLICATE
     return Verdict(outputs, wants | _number(node, inputs), why="put into a container")
 
@@ -181,7 +182,11 @@ def _array_write(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("StackPushV2 StackPush")
 def _push(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return _given(p, node, inputs, 1, _whole(inputs[1]), [_whole(inputs[1])])
+    sizes = isinstance(inputs[1], Sized) and is_told(
+        p.d, node.inputs[1]
+    )  # no constant stands for them: each core keeps its own
+    element = inputs[1] if sizes else _whole(inputs[1])
+    return _given(p, node, inputs, 1, element, [element])
 
 
 @rule("TensorArrayReadV3 TensorListGetItem StackPopV2 StackPop")

@@ -17,7 +17,7 @@ from tpugraph.analysis.placing import Placing, Verdict
 from tpugraph.analysis.questions import Answer, ask
 from tpugraph.analysis.sizes import depends_on_data
 from tpugraph.ir import Node, Tensor
-from tpugraph.ir.walks import source_of
+from tpugraph.ir.walks import reached, source_of
 
 COUNTS = Entries("shape")
 OWN = Entries("local")
@@ -32,7 +32,7 @@ _HANDED_ON = ops.IDENTITIES | ops.CASTS | ops.ENTER | ops.SHAPED_ANEW | ops.STRI
 def entry_by_entry(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int], entries: Entries) -> Verdict:
     """Operands of which some are entries and none has rows."""
     wants, rank = dict[int, Placement](), max((p.rank(node.inputs[i]) for i in data), default=0)
-    if any(_holds_all_entries(p, node, i, inputs[i], rank) for i in data):
+    if any(holds_all_entries(p, node, i, inputs[i], rank) for i in data):
         return p.everywhere(node, inputs, "entries of all cores")
     places = [i for i in data if inputs[i] == OWN and not p.is_zero(node.inputs[i])]
     made = _computed_of_places(p, node, inputs, data, places) if places else _role_after(node, entries)
@@ -91,7 +91,7 @@ def numbered(p: Placing, node: Node, inputs: list[Placement], places: Sequence[i
     return Verdict([numbers] * len(node.outputs or ()), wants, why="places among those of all cores")
 
 
-def _holds_all_entries(p: Placing, node: Node, index: int, placement: Placement, rank: int) -> bool:
+def holds_all_entries(p: Placing, node: Node, index: int, placement: Placement, rank: int) -> bool:
     """Whether every core holds the entries of all cores: they meet those of all, and no core's own."""
     dims = p.d.dims(node.inputs[index]) or ()
     return isinstance(placement, Replicate) and len(dims) == rank > 0 and depends_on_data(dims[0])
@@ -111,6 +111,32 @@ def beside_places(p: Placing, node: Node, inputs: list[Placement], parts: Sequen
             [OWN], {i: REPLICATE for i in parts if isinstance(inputs[i], Partial | Sized)}, why="entry by entry"
         )
     return numbered(p, node, inputs, [i for i in parts if inputs[i] == OWN])
+
+
+def in_columns(p: Placing, places: Tensor) -> bool:
+    """Whether places stand in several columns, of which the first alone says the row.
+
+    A column of them that is broadcast with others says so in each.
+    """
+    behind = reached(
+        [places] if _is_wide(p, places) else [],
+        lambda t: (
+            (i for i in t.node.inputs if p.read(i) == OWN and _is_wide(p, i)) if t.node.op in ops.ELEMENTWISE else ()
+        ),
+    )
+    return any(t.node.op not in ops.ELEMENTWISE for t in behind)
+
+
+def _is_wide(p: Placing, tensor: Tensor) -> bool:
+    dims = p.dims(tensor) or []
+    return len(dims) > 1 and dims[-1] != 1
+
+
+def columns_taken(p: Placing, node: Node, inputs: list[Placement], taken: Sequence[int] | None) -> Verdict:
+    """Some columns of places, of which the first alone says the row: it says so of what is made if it is the first there."""
+    if not taken or 0 in taken[1:]:
+        return numbered(p, node, inputs, [0])
+    return Verdict([OWN if taken[0] == 0 else Entries("values")], why="entry by entry")
 
 
 def places_per_row(p: Placing, tensor: Tensor) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpugraph import ops
-from tpugraph.analysis.placement_rules.entry_placements import OWN, beside_places
+from tpugraph.analysis.placement_rules.entry_placements import OWN, beside_places, holds_all_entries
 from tpugraph.analysis.placement_rules.factor_placements import aligned
 from tpugraph.analysis.placement_rules.joined_entries import joined_in_any_order
 from tpugraph.analysis.placement_rules.reshaping_placements import moved, passed
@@ -66,6 +66,9 @@ def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         )  # a gradient can't tell them apart
         if in_front and any(map(holds_entries, parts)) and (several or not joined_in_any_order(p, node, parts)):
             return p.everywhere(node, inputs, "joins entries of the whole batch with others")
+        rank = p.rank(node.out())
+        if not in_front and any(holds_all_entries(p, node, i, inputs[i], rank) for i in data):
+            return p.everywhere(node, inputs, "entries of all cores")
         found = None if in_front else beside_places(p, node, inputs, data)
         return found or Verdict([next(s for s in inputs if isinstance(s, Entries))])
     parts = [inputs[i] for i in data]

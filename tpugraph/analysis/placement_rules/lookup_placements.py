@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.constant_values import made_of_values
+from tpugraph.analysis.constant_values import fixed, made_of_values
 from tpugraph.analysis.placement_rules.container_placements import entries_to, picked
-from tpugraph.analysis.placement_rules.entry_placements import numbered, places_of
+from tpugraph.analysis.placement_rules.entry_placements import OWN, columns_taken, in_columns, numbered, places_of
 from tpugraph.analysis.placement_rules.flattened_rows import found_there
-from tpugraph.analysis.placements import ONCE, REPLICATE, SUM, Entries, Partial, Placement, Replicate, Shard, Sized
+from tpugraph.analysis.placements import (
+    ONCE,
+    REPLICATE,
+    SUM,
+    Entries,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    Sized,
+    holds_entries,
+)
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
 from tpugraph.analysis.sizes import depends_on_data
 from tpugraph.ir import Node
@@ -26,7 +37,7 @@ def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     spread = int(node.attr("batch_dims", 0))
     spread += p.rank(node.inputs[1]) if spread < 0 else 0
     if isinstance(table, Entries) or isinstance(numbers, Entries):
-        return _gather_entries(p, node, inputs, axis)
+        return _gather_entries(p, node, inputs, axis) if not spread else _gather_in_each(p, node, inputs)
     wants: dict[int, Placement] = {}
     if isinstance(table, Shard):
         if isinstance(numbers, Shard) and table.axis < spread and numbers.axis == table.axis:
@@ -65,14 +76,34 @@ def _gather_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) 
             return _of_all_cores(p, node, inputs)
         if isinstance(table, Replicate):
             return Verdict([Entries("by_id" if numbers.role in ONCE else "values")], why="rows of a table by entries")
-        if numbers.role == "local" and not (
-            places_of(p, node.inputs[1], table) and found_there(p, node.inputs[1], node.inputs[0])
-        ):
+        own = places_of(p, node.inputs[1], table) and found_there(p, node.inputs[1], node.inputs[0])
+        if numbers.role == "local" and (not own or in_columns(p, node.inputs[1])):
             return _of_all_cores(p, node, inputs)
         if numbers.role == "local" and isinstance(table, Shard | Entries):
             return Verdict([picked(table, node.inputs[1])], why="places on this core")
         return Verdict([Entries("values")], {0: REPLICATE}, why="rows of a table by entries")
+    if axis and isinstance(numbers, Replicate):
+        return _columns_of_entries(p, node, inputs, axis)
     return p.everywhere(node, inputs, "picks entries by numbers of the whole batch")
+
+
+def _columns_of_entries(p: Placing, node: Node, inputs: list[Placement], axis: int) -> Verdict:
+    """Of each entry what numbers pick."""
+    table = inputs[0]
+    if table == OWN:
+        return columns_taken(p, node, inputs, fixed(node.inputs[1]))
+    role = "by_id" if table == Entries("distinct") else table.role if isinstance(table, Entries) else "values"
+    return Verdict([Entries(role)], why="entry by entry")
+
+
+def _gather_in_each(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Of entries, each with a table and numbers of its own."""
+    if not all(map(holds_entries, inputs[:2])) and not (holds_entries(inputs[0]) and inputs[1] == Entries("local")):
+        return p.everywhere(node, inputs, "looks up in entries of all cores")
+    if inputs[1] == Entries("local"):
+        return numbered(p, node, inputs, [1])
+    once = any(isinstance(s, Entries) and s.role in ONCE for s in inputs[:2])
+    return Verdict([Entries("by_id" if once else "values")], why="entry by entry")
 
 
 def _of_all_cores(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
@@ -140,7 +171,8 @@ def _one_hot(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("ScatterNd")
 def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     numbers, updates = inputs[0], inputs[1]
-    if isinstance(numbers, Entries) and isinstance(updates, Replicate):
+    whole = [isinstance(s, Replicate) for s in (numbers, updates)]
+    if any(whole) and any(isinstance(s, Entries) for s in (numbers, updates)):
         return p.everywhere(node, inputs, "puts entries of all cores at places")
     if numbers == updates == Entries("values"):
         return Verdict([SUM], why="adds the entries up at places")

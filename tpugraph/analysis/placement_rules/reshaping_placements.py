@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
+from tpugraph.analysis.placement_rules.entry_placements import OWN, in_columns, numbered
 from tpugraph.analysis.placement_rules.flattened_rows import flattened, put_back
 from tpugraph.analysis.placements import (
     REPLICATE,
@@ -17,7 +19,7 @@ from tpugraph.analysis.placements import (
     holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule
-from tpugraph.analysis.sizes import Known, Poly, depends_on_data, divide, times
+from tpugraph.analysis.sizes import Known, Poly, Size, Unknown, depends_on_data, divide, times
 from tpugraph.ir import Node
 
 # --------------------------------------------------------------------------- moved
@@ -42,16 +44,35 @@ def passed(node: Node, placement: Placement, source: int = 0) -> Verdict:
 # --------------------------------------------------------------------------- reshaping
 
 
+def stand_twice(sizes: Iterable[Size | None]) -> bool:
+    """Whether of some sizes one that data tell is there twice, as of pairs of entries."""
+    told = [size.root() for size in sizes if isinstance(size, Unknown) and depends_on_data(size)]
+    return len(set(told)) < len(told)
+
+
+def _moves_entries(p: Placing, node: Node) -> bool:
+    """Whether a reshape puts a dimension of one place in front of entries, as the gradient of a tile does."""
+    before, after = p.d.dims(node.inputs[0]), p.d.dims(node.out())
+    if not before or not after or not isinstance(before[0], Unknown) or not depends_on_data(before[0]):
+        return False
+    first = before[0].root()
+    return p.final(after[0]) == 1 and any(isinstance(size, Unknown) and size.root() is first for size in after[1:])
+
+
 @rule("Reshape")
 def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if isinstance(inputs[0], Replicate | Partial) and inputs[1] == Entries("shape") and p.rank(node.inputs[0]):
-        first = (p.d.dims(node.inputs[0]) or (None,))[0]
-        if not depends_on_data(first):  # those of all cores, not in front yet
+        held = p.d.dims(node.inputs[0]) or (None,)
+        if not depends_on_data(held[0]) or stand_twice(held):  # those of all cores, not in front yet, or twice
             return Verdict([inputs[0]], {1: REPLICATE}, why="the entries of all cores")
         return Verdict([Entries("values")], {0: Entries("values")}, why="the entries of this core")
     rows = inputs[0]
     if rows == Entries("values") and put_back(p, node):
         return Verdict([Shard(0)], why="rows again of their places")
+    if rows == OWN and in_columns(p, node.inputs[0]) and p.rank(node.out()) == 1:
+        return numbered(p, node, inputs, [0])
+    if holds_entries(rows) and _moves_entries(p, node):
+        return p.everywhere(node, inputs, "moves entries away from the first dimension")
     if not isinstance(rows, Shard):
         return passed(node, rows)
     if flattened(p, node, rows):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tpugraph import ops
 from tpugraph.analysis.broadcast_sizes import met_by_data
 from tpugraph.analysis.constant_values import fixed
-from tpugraph.analysis.placement_rules.reshaping_placements import moved
+from tpugraph.analysis.placement_rules.reshaping_placements import moved, stand_twice
 from tpugraph.analysis.placements import (
     REPLICATE,
     SUM,
@@ -20,7 +21,7 @@ from tpugraph.analysis.placements import (
     Sized,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
-from tpugraph.analysis.sizes import Poly, depends_on_data, divide, follows_batch
+from tpugraph.analysis.sizes import Poly, Size, depends_on_data, divide, follows_batch
 from tpugraph.ir import Node, Tensor
 from tpugraph.ir.walks import source_of
 
@@ -42,13 +43,19 @@ def _shape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("BroadcastGradientArgs")
 def _axes(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     wants: dict[int, Placement] = {}
-    if any(isinstance(s, Replicate) and _counts_entries(p, t) for s, t in zip(inputs, node.inputs, strict=True)):
+    of_all = any(isinstance(s, Replicate) and _counts_entries(p, t) for s, t in zip(inputs, node.inputs, strict=True))
+    if of_all or any(_asks_for_pairs(t, p.d.elements(t) or ()) for t in node.inputs):
         wants = {i: REPLICATE for i, s in enumerate(inputs) if s == Entries("shape")}  # entries of all cores meet
     whole = any(isinstance(s, Replicate) and _counts_rows(p, t) for s, t in zip(inputs, node.inputs, strict=True))
     shapes = [p.d.elements(tensor) or () for tensor in node.inputs]
     if whole or met_by_data(*shapes):  # one row of a core may be as many as data say, where all rows are more
         wants = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate)}
     return Verdict([REPLICATE] * len(node.outputs or ()), wants, why="the dimensions that were broadcast")
+
+
+def _asks_for_pairs(told: Tensor, sizes: Iterable[Size | None]) -> bool:
+    """Whether numbers that are put together one by one ask for as many entries as there are along two dimensions."""
+    return stand_twice(sizes) and source_of(told).node.op in ops.PACKS | ops.CONCATS
 
 
 def _counts_rows(p: Placing, tensor: Tensor) -> bool:
@@ -134,6 +141,8 @@ def _spread(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     source, out = inputs[0], p.dims(node.out())
     dims = p.dims(node.inputs[0])
     if isinstance(inputs[1], Entries):
+        if _asks_for_pairs(node.inputs[1], p.d.dims(node.out()) or ()):
+            return p.everywhere(node, inputs, "makes pairs of the entries of all cores")
         return Verdict([Entries("values")], {} if isinstance(source, Replicate | Entries) else {0: REPLICATE})
     if isinstance(source, PerCore | Entries):
         return Verdict([source])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tpugraph import ops
 from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimension_rules.slicing_ties import places, takes_whole, turned_round
+from tpugraph.analysis.placement_rules.entry_placements import OWN, columns_taken
 from tpugraph.analysis.placement_rules.reshaping_placements import passed
 from tpugraph.analysis.placements import (
     REPLICATE,
@@ -21,7 +22,7 @@ from tpugraph.analysis.placements import (
     holds_entries,
 )
 from tpugraph.analysis.placing import Placing, Verdict, rule, shard_of
-from tpugraph.analysis.sizes import ROWS, Known, Poly, add, divide
+from tpugraph.analysis.sizes import ROWS, Known, Poly, add, depends_on_data, divide
 from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
 
@@ -54,12 +55,16 @@ _COUNTS = Entries("shape")
 @rule("Slice")
 def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if holds_entries(inputs[0]):
+        if isinstance(inputs[2], Replicate) and any(map(depends_on_data, (p.d.elements(node.inputs[2]) or ())[:1])):
+            return p.everywhere(node, inputs, "takes as many entries as all cores have")
         if source_of(node.inputs[1]).node.op in ops.CONCAT_OFFSETS:
             part = p.dims(node.out())
             own = Shard(0) if part and part[0] == ROWS else inputs[0]
             return Verdict([own], why="one of the parts that this core put together")
         whole = keeps_entries(node, p.rank(node.inputs[0]))
         return Verdict([inputs[0]]) if whole else p.everywhere(node, inputs, _SOME_ENTRIES)
+    if inputs[0] == OWN and not keeps_entries(node, p.rank(node.inputs[0])):
+        return p.everywhere(node, inputs, _SOME_ENTRIES)
     if isinstance(inputs[0], Entries):
         return Verdict([inputs[0]])
     rows, dims, out = inputs[0], p.dims(node.inputs[0]), p.dims(node.out())
@@ -78,16 +83,15 @@ def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("StridedSlice")
 def _strided_slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    if holds_entries(inputs[0]) and int(node.attr("new_axis_mask", 0)) & 1:
+    held = holds_entries(inputs[0]) or inputs[0] == OWN
+    if held and int(node.attr("new_axis_mask", 0)) & 1:
         return p.everywhere(node, inputs, "moves entries away from the first dimension")
-    if holds_entries(inputs[0]) and not keeps_entries(node, p.rank(node.inputs[0])):
+    if held and not keeps_entries(node, p.rank(node.inputs[0])):
         return p.everywhere(node, inputs, _SOME_ENTRIES)
+    if inputs[0] == OWN and p.rank(node.inputs[0]) == 2:
+        return columns_taken(p, node, inputs, _columns(p, node))
     if isinstance(inputs[0], Entries):
-        first = fixed(node.inputs[1]) or [0]
-        last = inputs[0]
-        if last.role == "local" and len(first) > 1 and first[1] != 0:
-            last = Entries("values")
-        return Verdict([last])
+        return Verdict([inputs[0]])
     rows, dims = inputs[0], p.d.dims(node.inputs[0])
     if not isinstance(rows, Shard):
         known = _at_known_places(inputs)
@@ -111,6 +115,21 @@ def _strided_slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
             if piece is not None:
                 return Verdict([piece.at(target)], why="whole batches")
     return p.everywhere(node, inputs, "takes some rows of the batch")
+
+
+def _columns(p: Placing, node: Node) -> list[int] | None:
+    """Which columns of a matrix a slice takes; None where that is not known."""
+    dims, bounds = p.dims(node.inputs[0]) or [0], [p.d.numbers(t) for t in node.inputs[1:4]]
+    for axis, target, place in places(node, 2):
+        if axis == 1 and isinstance(dims[-1], int) and None not in bounds:
+            begin, end, step = (numbers[place] if numbers else None for numbers in bounds)
+            begin, end = (
+                None if int(node.attr(f"{name}_mask", 0)) >> max(place, 0) & 1 else bound
+                for name, bound in (("begin", begin), ("end", end))
+            )
+            every = list(range(dims[-1]))
+            return every if place < 0 else [every[begin or 0]] if target is None else every[begin:end:step]
+    return None
 
 
 _SOME_ENTRIES = "takes some of the entries of the batch"
