@@ -47,7 +47,8 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     Raises:
         ConversionError: it names the constant, what it decides, and the flags that settle it.
     """
-    _refuse_contradicted(placing)
+    if placing.d.rows == 1:
+        _refuse_contradicted(placing)
     _refuse_one_row(placing)
     refuse_own_rows(placing)
     refuse_row_by_row(placing)
@@ -78,6 +79,7 @@ def refuse_doubts(placing: Placing, count: int) -> None:
     refuse_met_numbers(placing, count)
     refuse_coincident_shapes(placing, count)
     refuse_tall_matrices(placing, count)
+    _refuse_contradicted(placing)  # of parts of one row nothing said more
     _refuse_computed(placing)
 
 

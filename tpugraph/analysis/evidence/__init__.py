@@ -60,7 +60,6 @@ from tpugraph.analysis.evidence.single_rows import (
     beside_extremes,
     flattened,
     flattened_before_tiles,
-    left_open,
     met_by_rows,
     numbered_rows,
     parts_of_tables,
@@ -73,6 +72,7 @@ from tpugraph.analysis.evidence.single_rows import (
 from tpugraph.analysis.evidence.summed import unsettled
 from tpugraph.analysis.evidence.taken_apart import (
     beside_left_open,
+    left_open,
     left_open_of_several,
     open_beside_rows,
     outermost,

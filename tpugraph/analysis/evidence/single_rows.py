@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 from tpugraph import ops
 from tpugraph.analysis.constant_values import constant_at, fixed
-from tpugraph.analysis.dimension_facts import Dims, Doubt
+from tpugraph.analysis.dimension_facts import Doubt
 from tpugraph.analysis.dimension_rules.lookup_ties import handle_dims
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss, root, unsettled
 from tpugraph.analysis.size_relations import values
-from tpugraph.analysis.sizes import ROWS, Poly, follows_batch, known
+from tpugraph.analysis.sizes import follows_batch, known
 from tpugraph.ir import Node
 from tpugraph.ir.walks import source_of
 
@@ -228,36 +226,6 @@ def _flatten(d: Dimensions, doubts: list[Doubt]) -> None:
         if doubt.left_open is not None and unsettled(doubt.left_open) and doubt.left_open not in doubt.right:
             continue  # of a 1 that is written and one that is left open, either may be the rows
         d.sizes.product([s for s in doubt.left if not doubt.summed or s not in rows], doubt.right)
-
-
-def left_open(d: Dimensions) -> None:
-    """The dimension that a reshape of rows leaves open holds the rows, where no other one does.
-
-    So it does where as many times the rows are taken apart, as time in front of the rows is.
-    """
-    if not d.ones:
-        return
-    for node in [n for n in d.order if n.op in ops.RESHAPES]:
-        wanted, made = fixed(node.inputs[1]), d.dims(node.out())
-        if not wanted or -1 not in wanted or made is None or len(made) != len(wanted) or any(map(follows_batch, made)):
-            continue
-        size, before, front = made[wanted.index(-1)], d.dims(node.inputs[0]) or (), made[: wanted.index(-1)]
-        if not unsettled(size) or d.sizes.at(size) != 1:
-            continue
-        rows = [s for s in before if follows_batch(s) and d.sizes.at(s) == 1]
-        if len(rows) == 1:
-            if any(unsettled(s) and d.sizes.at(s) == 1 for s in front):
-                d.untold.reshapes[node] = None
-            d.sizes.tie(size, rows[0])
-        elif not rows and _taken_apart(d, before, front):
-            d.sizes.tie(size, ROWS)
-            d.sizes.product(before[:1], [*front, size])
-
-
-def _taken_apart(d: Dimensions, before: Dims, front: Dims) -> bool:
-    """Whether the first of some dimensions, as many rows each so many times, is as large as those that a reshape puts in front."""
-    whole = known(before[0]) if before else None
-    return isinstance(whole, Poly) and d.sizes.at(before[0]) == math.prod(map(d.sizes.at, front)) > 1
 
 
 def met_by_rows(d: Dimensions) -> None:

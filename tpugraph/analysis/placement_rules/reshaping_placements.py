@@ -93,7 +93,13 @@ def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 
 def regrouped(before: list[Known], rows: Shard, after: list[Known]) -> Shard | None:
-    """Where the rows are after a reshape: at the same places of the flat array."""
+    """Where the rows are after a reshape: at the same places of the flat array.
+
+    Behind dimensions that stay as they are it holds as many elements of each row as before, whatever data say.
+    """
+    kept = before[: rows.axis + 1]
+    if kept == after[: rows.axis + 1] and not any(isinstance(size, int) and size < 0 for size in kept):
+        return rows
     ahead = times(*before[: rows.axis], rows.outer)
     behind = times(rows.inner, *before[rows.axis + 1 :])
     for axis, size in enumerate(after):
