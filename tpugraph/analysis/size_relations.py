@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from tpugraph.analysis.sizes import (
-    Known,
-    Poly,
-    Size,
-    Unknown,
-    add,
-    at,
-    divide,
-    follows_batch,
-    known,
-    term,
-    through,
-    times,
-)
+    Known, Poly, Size, Unknown, add, at, divide, follows_batch, known, term, through, times,
+)  # fmt: skip
 
 Computation = Callable[[Sequence[int]], int]
 """What a graph computes of some numbers."""
@@ -31,6 +20,8 @@ class Relations:
     Args:
         rows: the number of rows that the graph was traced with.
         whole: the number of rows of the batches of all cores together.
+
+    Attributes:
         conflicts: where a size that follows the batch was tied to one that does not: the place, and both.
         settled: how many unknowns have been found; grows.
         ones: dimensions of size 1 that were broadcast together.

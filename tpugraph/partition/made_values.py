@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from tpugraph import ops
 from tpugraph.analysis.dimensions import Dimensions
@@ -34,18 +34,20 @@ def literal_makers(placing: Placing) -> list[str]:
 
 def _in_doubt(placing: Placing) -> Iterator[tuple[Node, Node, bool]]:
     """The nodes of the loss that make values, the constant that says in how many places, and whether it is read as the rows."""
-    d = placing.d
+    d, of_input = placing.d, None
     for node in leading_to_loss(d):
         if node.op not in _MADE_OF_NOTHING or node not in placing.verdicts or not node.out().dtype.floating:
             continue
         shape = constant_behind(node.inputs[ops.SHAPED_BY[node.op]])
         if shape.op not in ops.CONSTANTS or shape.made_by is not None or d.constants.choice(shape.name) is not None:
             continue
+        sizes = [size for size in d.elements(shape.out()) or () if size is not None and _is_in_doubt(d, size)]
+        if any(map(follows_batch, sizes)) and of_input is None:
+            of_input = d.graph.descendants(d.graph.of_type(*ops.INPUTS), data_only=True)
         read = [
             follows_batch(size)
-            for size in d.elements(shape.out()) or ()
-            if size is not None and _is_in_doubt(d, size)
-            if not (follows_batch(size) and _meets_rows(d, node, root(size)))
+            for size in sizes
+            if not (follows_batch(size) and _meets_rows(d, node, root(size), of_input or {}))
         ]
         if read:
             yield node, shape, read[0]
@@ -58,9 +60,8 @@ def _is_in_doubt(d: Dimensions, size: Size) -> bool:
     return size.root() in d.defaulted or size.root() in d.untold.alike
 
 
-def _meets_rows(d: Dimensions, node: Node, made: Size) -> bool:
-    """Whether values that are made stand beside rows of the batch in an op, each beside one of them."""
-    of_input = d.graph.descendants(d.graph.of_type(*ops.INPUTS), data_only=True)
+def _meets_rows(d: Dimensions, node: Node, made: Size, of_input: Container[Node]) -> bool:
+    """Whether values that are made stand beside rows of the input in an op, each beside one of them."""
     stack, seen = [node.out()], {node.out()}
     while stack:
         tensor = stack.pop()

@@ -182,9 +182,8 @@ def _array_write(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("StackPushV2 StackPush")
 def _push(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    sizes = isinstance(inputs[1], Sized) and is_told(
-        p.d, node.inputs[1]
-    )  # no constant stands for them: each core keeps its own
+    # Where no constant can stand for sizes each core keeps its own.
+    sizes = isinstance(inputs[1], Sized) and is_told(p.d, node.inputs[1])
     element = inputs[1] if sizes else _whole(inputs[1])
     return _given(p, node, inputs, 1, element, [element])
 

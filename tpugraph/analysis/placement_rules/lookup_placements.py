@@ -206,9 +206,7 @@ def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _dynamic_partition(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     data, which = inputs
     count = len(node.outputs or ())
-    in_order = isinstance(which, Entries) or (
-        isinstance(which, Shard) and which.outer == 1
-    )  # as those of all cores are
+    in_order = isinstance(which, Entries) or (isinstance(which, Shard) and which.outer == 1)
     if in_order and isinstance(data, Shard | Entries):
         local = (isinstance(data, Shard) and data.shift) or (isinstance(data, Entries) and data.role == "local")
         return Verdict([Entries("local" if local else "values")] * count, why="entries of this core's rows")
