@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from tpugraph.analysis.sizes import (
-    Known, Poly, Size, Unknown, add, at, divide, follows_batch, known, term, through, times,
+    Known,
+    Poly,
+    Size,
+    Unknown,
+    add,
+    at,
+    divide,
+    follows_batch,
+    known,
+    term,
+    through,
+    times,
 )  # fmt: skip
 
 Computation = Callable[[Sequence[int]], int]
@@ -250,12 +261,10 @@ class Relations:
 
     def _no_batch(self, found: list[list[Known | None]], unknown: list[Size]) -> bool:
         """A product without batch on one side leaves none on the other."""
-        for side in found:
-            if None not in side and not any(isinstance(f, Poly) for f in side):
-                for size in unknown:
-                    self.tie(size, self.at(size))
-                return True
-        return False
+        without = any(None not in side and not any(isinstance(f, Poly) for f in side) for side in found)
+        for size in unknown if without else ():
+            self.tie(size, self.at(size))
+        return without
 
     def _settle_window(self, a: Size, b: Size) -> bool:
         size = next((size for size, other in ((a, b), (b, a)) if isinstance(known(other), int)), None)
