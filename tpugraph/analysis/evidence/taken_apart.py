@@ -121,7 +121,7 @@ def left_open(d: Dimensions) -> None:
     """
     if not d.ones:
         return
-    for node in [n for n in d.order if n.op in ops.RESHAPES]:
+    for node in d.of_type(ops.RESHAPES):
         wanted, made = fixed(node.inputs[1]), d.dims(node.out())
         if not wanted or -1 not in wanted or made is None or len(made) != len(wanted) or any(map(follows_batch, made)):
             continue

@@ -166,8 +166,8 @@ def _given(
             wants[index] = held
         elif isinstance(held, Replicate):
             wants[index] = REPLICATE
-    if isinstance(inputs[index], Sized) and not isinstance(element, Sized):
-        wants[index] = REPLICATE
+    if isinstance(inputs[index], Sized) and not isinstance(element, Sized) and not p.rank(node.inputs[index]):
+        wants[index] = REPLICATE  # a number: a shape is that of what the list holds of a core
     return Verdict(outputs, wants | _number(node, inputs), why="put into a container")
 
 
