@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from tpugraph import ops
+from tpugraph.analysis.constant_values import fixed
 from tpugraph.analysis.dimensions import Dimensions
 from tpugraph.analysis.evidence.summed import leading_to_loss, root
 from tpugraph.analysis.placing import Placing
@@ -34,12 +35,13 @@ def literal_makers(placing: Placing) -> list[str]:
 
 def _in_doubt(placing: Placing) -> Iterator[tuple[Node, Node, bool]]:
     """The nodes of the loss that make values, the constant that says in how many places, and whether it is read as the rows."""
-    d, of_input = placing.d, None
-    for node in leading_to_loss(d):
-        if node.op not in _MADE_OF_NOTHING or node not in placing.verdicts or not node.out().dtype.floating:
+    d, of_input, forward = placing.d, None, leading_to_loss(placing.d)
+    products = frozenset(d.of_type(ops.PRODUCTS))
+    for node in d.of_type(_MADE_OF_NOTHING):
+        if node not in forward or node not in placing.verdicts or not node.out().dtype.floating:
             continue
         shape = constant_behind(node.inputs[ops.SHAPED_BY[node.op]])
-        if shape.op not in ops.CONSTANTS or shape.made_by is not None or d.constants.choice(shape.name) is not None:
+        if fixed(shape.out()) is None or shape.made_by is not None or d.constants.choice(shape.name) is not None:
             continue
         sizes = [size for size in d.elements(shape.out()) or () if size is not None and _is_in_doubt(d, size)]
         if any(map(follows_batch, sizes)) and of_input is None:
@@ -47,7 +49,7 @@ def _in_doubt(placing: Placing) -> Iterator[tuple[Node, Node, bool]]:
         read = [
             follows_batch(size)
             for size in sizes
-            if not (follows_batch(size) and _meets_rows(d, node, root(size), of_input or {}))
+            if not (follows_batch(size) and _meets_rows(d, node, root(size), of_input or {}, products))
         ]
         if read:
             yield node, shape, read[0]
@@ -60,15 +62,15 @@ def _is_in_doubt(d: Dimensions, size: Size) -> bool:
     return size.root() in d.defaulted or size.root() in d.untold.alike
 
 
-def _meets_rows(d: Dimensions, node: Node, made: Size, of_input: Container[Node]) -> bool:
-    """Whether values that are made stand beside rows of the input in an op, each beside one of them."""
+def _meets_rows(d: Dimensions, node: Node, made: Size, of_input: Container[Node], products: Container[Node]) -> bool:
+    """Whether values that are made stand beside rows of the input in an op that is no product, each beside one of them."""
     stack, seen = [node.out()], {node.out()}
     while stack:
         tensor = stack.pop()
         dims = d.dims(tensor) or ()
         places = [place - len(dims) for place, size in enumerate(dims) if root(size) is made]
         for reader, _ in tensor.node.uses(tensor.port) if places else ():
-            if reader not in d.nodes or reader.op in ops.PRODUCTS:
+            if reader not in d.nodes or reader in products:
                 continue
             others = [d.dims(t) or () for t in reader.inputs if t not in seen and t.node in of_input]
             if any(-at <= len(beside) and follows_batch(beside[at]) for at in places for beside in others):

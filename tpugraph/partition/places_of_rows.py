@@ -11,9 +11,6 @@ from tpugraph.ir import Node
 from tpugraph.partition.two_readings import in_doubt_alone, refusal_of
 from tpugraph.support.errors import ConversionError
 
-_DEGREES = 2
-"""Of a size that grows with the rows, and not faster: what does not depend on them, and how often they are in it."""
-
 
 def refuse_places(placing: Placing, count: int) -> None:
     """Refuse a row that is picked by a number of which nothing says whether it grows with the batch.
@@ -58,11 +55,11 @@ def _refuse_computed(placing: Placing, picked: Picked, count: int) -> None:
 
 def _refusal(placing: Placing, picked: Picked, written: dict[Node, int], count: int) -> ConversionError:
     number = written[picked.behind]
-    names = ",".join(node.name for node, other in written.items() if other == number)
-    rows = placing.d.rows
-    pairs = known(picked.rows)
-    if isinstance(pairs, Poly) and len(pairs.c) > _DEGREES:
-        return _refusal_of_pairs(placing, picked, [node for node, other in written.items() if other == number], pairs)
+    held = [node for node, other in written.items() if other == number]
+    names = ",".join(node.name for node in held)
+    rows, pairs = placing.d.rows, known(picked.rows)
+    if isinstance(pairs, Poly) and len(pairs.c) > 2:
+        return _refusal_of_pairs(placing, picked, held, pairs)
     reading = reading_of_place(number, rows)
     whole = rows * count
     words = f"{number * count} of {whole} rows" if reading is None else f"{reading.words.format(whole)} rows"

@@ -152,9 +152,8 @@ class WholeSizes:
 
     def _shape(self, tensor: Tensor) -> Shape:
         dims = self.placing.d.dims(tensor)
-        told = any(
-            map(depends_on_data, dims or ())
-        )  # for so many rows TensorFlow may know it, as of numbers of rows alone
+        # What data tell TensorFlow may have found of one core's rows, where it is made of their numbers alone.
+        told = any(map(depends_on_data, dims or ()))
         if tensor.shape is not None and None not in tensor.shape and not told and not self._whole_axes(tensor):
             return tensor.shape
         if dims is None:

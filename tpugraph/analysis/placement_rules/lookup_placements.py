@@ -37,7 +37,7 @@ def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     spread = int(node.attr("batch_dims", 0))
     spread += p.rank(node.inputs[1]) if spread < 0 else 0
     if isinstance(table, Entries) or isinstance(numbers, Entries):
-        return _gather_entries(p, node, inputs, axis) if not spread else _gather_in_each(p, node, inputs)
+        return _gather_in_each(p, node, inputs) if spread else _gather_entries(p, node, inputs, axis)
     wants: dict[int, Placement] = {}
     if isinstance(table, Shard):
         if isinstance(numbers, Shard) and table.axis < spread and numbers.axis == table.axis:
@@ -98,9 +98,9 @@ def _columns_of_entries(p: Placing, node: Node, inputs: list[Placement], axis: i
 
 def _gather_in_each(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """Of entries, each with a table and numbers of its own."""
-    if not all(map(holds_entries, inputs[:2])) and not (holds_entries(inputs[0]) and inputs[1] == Entries("local")):
+    if not holds_entries(inputs[0]) or not (holds_entries(inputs[1]) or inputs[1] == OWN):
         return p.everywhere(node, inputs, "looks up in entries of all cores")
-    if inputs[1] == Entries("local"):
+    if inputs[1] == OWN:
         return numbered(p, node, inputs, [1])
     once = any(isinstance(s, Entries) and s.role in ONCE for s in inputs[:2])
     return Verdict([Entries("by_id" if once else "values")], why="entry by entry")
