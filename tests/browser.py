@@ -1,28 +1,24 @@
-"""A real browser for the tests of pages: headless Chromium, which is not installed here but must be there."""
+"""A real browser for the tests of pages: headless Chromium, which is not Python's."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+from outside import program
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Any]:
-    """A browser of playwright. Where there is none the test fails and says what to install."""
+    """A browser of playwright."""
     from playwright.sync_api import sync_playwright
 
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        pytest.fail(f"no browser: apt-get install {NAMES[0]} (looked for {', '.join(NAMES)} on PATH)")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=program(*NAMES), args=["--no-sandbox"])
         yield browser
         browser.close()
 

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from browser import chromium
+from browser import NAMES, chromium
 from models import CORPUS
+from outside import program
 from tpugraph.xla import jax_client
 
 if (
@@ -30,10 +31,20 @@ LONGEST = """programs pjrt truth reduce spmd_judge families published program_fl
 """The test files that take longest: whole files are dealt out, and one of these at the end would keep a single worker busy."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses by the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first; the others follow in the order of their names."""
+    """The files that take longest come first; the others follow in the order of their names. What takes pages needs a browser."""
+    for item in items:
+        if "pages" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.needs_program(*NAMES))
     places = {f"test_{name}.py": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A program that a test needs is looked up before the test is set up."""
+    for mark in item.iter_markers("needs_program"):
+        program(*mark.args)
 
 
 @pytest.fixture(scope="session", autouse=True)

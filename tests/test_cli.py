@@ -395,6 +395,7 @@ def test_from_a_shell_nothing_but_our_own_lines_is_printed(tmp_path: Path) -> No
     assert labels == ["converted", "global", "fresh", "nothing", "step", "trained"]
 
 
+@pytest.mark.needs_program("bash")
 def test_a_reader_that_goes_away_is_no_error() -> None:
     shell = f"{sys.executable} -m tpugraph --help | head -n 1"
     done = subprocess.run(["bash", "-c", shell], env=environment(), capture_output=True, text=True, check=False)
