@@ -11,6 +11,7 @@ from tpugraph.passes.join_tables import JoinTables
 from tpugraph.passes.outfeed import Outfeed
 from tpugraph.passes.pad_batches import PadBatches
 from tpugraph.passes.pad_lookups import PadLookups
+from tpugraph.passes.partition import Partition
 from tpugraph.passes.placement import Placement
 from tpugraph.passes.prune import Prune
 from tpugraph.passes.replicate import Replicate
@@ -42,6 +43,11 @@ PASSES: tuple[type[Pass], ...] = (
     EntryPoints,
 )
 """Every pass of the default pipeline, that of training, in order."""
+
+AT_GLOBAL_BATCH: tuple[type[Pass], ...] = tuple(
+    Partition if step is CrossReplicaSum else step for step in PASSES if step is not SplitBatch
+)
+"""Every pass of training with ``batch_mode=global``: the plain step at its own batch is partitioned."""
 
 WITHOUT_TRAINING: tuple[type[Pass], ...] = (
     Prune,

@@ -26,6 +26,7 @@ class DenseRows(Pass):
 
     num_replicas: int = 8
     shard_tables: int = 0
+    batch_mode: str = "per_replica"
 
     requires = ("placed", "shapes_known")
     ensures = ("placed", "shapes_known")
@@ -57,7 +58,7 @@ class DenseRows(Pass):
         outside = analysis.conditional(graph).keys() | {n for n, f in analysis.frames(graph).items() if f}
         varying = analysis.replica_varying(graph)
         for rows in list(rows_of((node for node in steps if node not in outside), DENSE)):
-            gathered = rows.gathered_bytes(self.num_replicas)
+            gathered = rows.gathered_bytes(1 if self.batch_mode == "global" else self.num_replicas)
             if rows.values.node in varying and rows.dense_bytes < gathered:
                 make_rows_dense(graph, rows)
                 for step in rows.steps:

@@ -102,17 +102,17 @@ class Infeed(Pass):
         return enqueues
 
     def _split(self, graph: Graph, sent: list[Tensor], waits: list[Node]) -> list[Node]:
-        """One batch per step; the pass split-batch has split it, core r gets the r-th piece."""
-        odd = next((t for t in sent if t.node.op not in ops.SPLITS), None)
-        if odd is not None:
-            raise ConversionError(
-                f"'{odd}' was not split over the cores", node=odd.node, fix="run the pass split-batch before"
-            )
+        """One batch per step: core r gets the r-th piece of what is split, and whole what is not."""
         kinds = _kinds(sent)
         return [
-            self._enqueue(graph, core, [t.node.out(core) for t in sent], kinds, waits)
+            self._enqueue(graph, core, [t.node.out(core) if _is_piece(t) else t for t in sent], kinds, waits)
             for core in range(self.num_replicas)
         ]
+
+
+def _is_piece(tensor: Tensor) -> bool:
+    """Whether a tensor is the first core's piece of what the pass partition has split."""
+    return tensor.node.op in ops.SPLITS and tensor.node.made_by == "partition"
 
 
 def _remove_unread_padding(graph: Graph) -> None:

@@ -27,6 +27,8 @@ class Placement(Pass):
     printing run on the host behind the device.
     """
 
+    batch_mode: str = "per_replica"
+
     requires = ("shapes_known", "resource_variables")
     ensures = ("placed",)
     reads_if_given = (ClosedShapes, DeviceEnds, EveryStep)
@@ -35,7 +37,7 @@ class Placement(Pass):
     def run(self, graph: Graph) -> None:
         dropped = detach_prints(graph)
         step = Step(graph)
-        cut = step.minimum_cut(where_rows_meet(graph, step.free()))
+        cut = step.minimum_cut({} if self.batch_mode == "global" else where_rows_meet(graph, step.free()))
         device, host, waits = step.split(cut)
         if step.ends is not None:
             host.update(graph.ancestors(graph[name] for name in step.ends.beside))

@@ -57,9 +57,11 @@ class Entries:
         role: ``values``; ``distinct`` (values, each once on a core); ``by_id`` (what belongs to distinct values, one for
             each: another core may have the same); ``local`` (numbers that mean places on this core alone); ``shape`` (sizes
             of such tensors).
+        of: of ``local`` places, the tensor that they are places of.
     """
 
     role: str = "values"
+    of: str = ""
 
     def __str__(self) -> str:
         return f"entries of this core's rows ({self.role})"

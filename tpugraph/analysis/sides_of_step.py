@@ -31,6 +31,10 @@ def cluster_nodes(graph: Graph) -> NodeSet:
     return graph.with_attr(CLUSTER_ATTR)
 
 
+REPLICATED_ATTR = "_tpugraph_replicated"
+"""Marks what the host feeds to every core alike."""
+
+
 def fed_to_device(graph: Graph) -> list[Tensor]:
     """The host tensors that the device reads, in the order of the graph; variables and cluster arguments are none."""
     device = cluster_nodes(graph)

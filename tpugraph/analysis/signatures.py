@@ -40,7 +40,7 @@ def whole(token: str) -> bool:
 def of(node: Node) -> Signature | None:
     """The signature of a node, or None where factors do not say what it does."""
     record = ops.record(node.op)
-    if record.dims is None or record.dims == "reduce":
+    if record.dims is None or (isinstance(record.dims, str) and record.dims in ops.WORDS):
         return None
     if not callable(record.dims) and not callable(record.linear):
         return _fixed(node.op, len(node.inputs))

@@ -7,7 +7,7 @@ from typing import Any
 
 from tpugraph import ops
 from tpugraph.analysis.shapes import is_static
-from tpugraph.analysis.sides_of_step import NodeSet, cluster_nodes
+from tpugraph.analysis.sides_of_step import REPLICATED_ATTR, NodeSet, cluster_nodes
 from tpugraph.ir import Graph, Node
 from tpugraph.ir.frames import frames
 from tpugraph.ir.regions import behind
@@ -86,7 +86,10 @@ def varying_with_input(graph: Graph) -> NodeSet:
 
 def reading_host(device: NodeSet) -> NodeSet:
     """Those of the device nodes that read the host otherwise than through a variable."""
-    return {n: None for n in device for t in n.inputs if t.node not in device and t.node.op not in ops.VARIABLES}
+    return {
+        n: None for n in device for t in n.inputs
+        if t.node not in device and t.node.op not in ops.VARIABLES and not n.has_attr(REPLICATED_ATTR)
+    }  # fmt: skip
 
 
 def writes_own(node: Node) -> bool:
@@ -113,7 +116,7 @@ def _spread(stack: list[Node], varying: NodeSet, chosen: Mapping[Node, Any]) -> 
 
 def _levels(node: Node) -> bool:
     """Whether the node's value is replicated although an input varies."""
-    if node.op in ops.ALL_REDUCES:
+    if node.op in ops.ALL_REDUCES or node.has_attr(REPLICATED_ATTR):
         return True
     if node.op in ops.SHAPE_OF | ops.FILLED_LIKE:
         return all(t.node.outputs is not None and is_static(t.shape) for t in node.inputs)

@@ -20,7 +20,7 @@ from tpugraph.compiler.recording import Recording
 from tpugraph.compiler.report_facts import collectives, lookups, notes_of, plain_name, reduction, step_order, tables
 from tpugraph.ir import Graph, graphdef
 from tpugraph.partition.two_readings import misread
-from tpugraph.passes import PASSES, PIPELINES
+from tpugraph.passes import AT_GLOBAL_BATCH, PASSES, PIPELINES
 from tpugraph.roles import evaluation_roles, prediction_roles
 from tpugraph.roles.findings import Roles
 from tpugraph.support.errors import ConversionError, GraphError, UsageError
@@ -48,6 +48,8 @@ class ConvertOptions:
         loss_reduction: ``auto``, ``mean`` or ``sum``.
         varying_updates: ``mean``, ``replica0`` or ``error``: what is written where a policy lets cores differ.
         batch_norm: ``global`` (statistics of the whole batch) or ``per_core`` (each core its own, as is usual on a TPU).
+        random: ``per_core`` (each core draws its own rows, as a TPU does) or ``plain`` (every core takes its rows of what the
+            plain graph draws).
         step_order: ``reads_first`` or ``writes_first``: what comes first where the plain graph puts a read and a write of a
             variable, such as the step counter, in no order.
         batch_constants: names of constants that hold the size of the batch or a share of it, where the compiler asks or
@@ -75,6 +77,7 @@ class ConvertOptions:
     loss_reduction: str = "auto"
     varying_updates: str = "mean"
     batch_norm: str = "global"
+    random: str = "per_core"
     step_order: str = race_order.READS_FIRST
     batch_constants: tuple[str, ...] = ()
     literals: tuple[str, ...] = ()
@@ -220,9 +223,10 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
 def build_passes(options: ConvertOptions) -> list[Pass]:
     """The passes that the options ask for, with their parameters."""
     values = asdict(options)
+    known = AT_GLOBAL_BATCH if options.batch_mode == "global" else PIPELINES[options.mode]
     if options.passes is not None:
-        return parse_passes(options.passes, PIPELINES[options.mode], values)
-    return [cls(**{key: values[key] for key in cls.parameters() if key in values}) for cls in PIPELINES[options.mode]]
+        return parse_passes(options.passes, known, values)
+    return [cls(**{key: values[key] for key in cls.parameters() if key in values}) for cls in known]
 
 
 # --------------------------------------------------------------------------- report

@@ -30,7 +30,7 @@ def reduction(graph: Graph) -> dict[str, str | None]:
 def collectives(graph: Graph) -> dict[str, Any]:
     """What the cores combine in each step: how many sums, how many bytes of a core, which tensors, and what is gathered."""
     partitioned = graph.kept(Partitioned) or Partitioned()
-    sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by in ("cross-replica-sum", "shard-tables")]
+    sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by in ("cross-replica-sum", "partition", "shard-tables")]
     return {
         "sums": len(sums),
         **_sizes(sums),

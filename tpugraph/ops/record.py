@@ -18,9 +18,12 @@ operands, then ``->``, then the outputs, separated by commas. Each is a string w
 - ``-`` is an operand or output of which the signature says nothing: axes, shapes, handles, scalars, statistics.
 - Nothing between two commas is a scalar that is data: ``... -> `` adds up all elements.
 
-Two words stand for signatures of any rank: ``elementwise`` (all operands broadcast together, the output likewise) and
-``reduce`` (operand 1 names the dimensions of operand 0 that are reduced as ``reduce_op`` says; the others are
-independent). A signature that depends on attributes or ranks is a function of a :class:`Call`. None is the careful
+Words stand for signatures of any rank. ``elementwise``: all operands broadcast together, the output likewise. The other
+words (:data:`WORDS`) are read with the values of operands that name dimensions, and with static shapes: ``reduce``
+(operand 1 names the dimensions of operand 0 that are reduced as ``reduce_op`` says), ``permute`` (operand 1 is the order
+of the dimensions), ``insert`` (operand 1 says where a new one stands), ``drop`` (those of size 1 vanish), ``along`` and
+``concat`` (the operand ``axis`` names dimensions that are taken whole, and stay), ``like`` (a dimension that is as long
+behind the op as in front of it is left alone), ``sliced`` (so of those that a strided slice takes whole). A signature that depends on attributes or ranks is a function of a :class:`Call`. None is the careful
 answer: everything is needed whole. A letter has one size. Where the shapes of a node contradict that, the letter counts
 as ``*`` (the input channels of a grouped convolution, for example; or operands with no elements).
 
@@ -84,6 +87,10 @@ class Call:
 
 Rule = str | Callable[[Call], str | None] | None
 """A fact in the notation above: fixed, or computed for one use; None where nothing is claimed."""
+
+
+WORDS = frozenset({"reduce", "permute", "insert", "drop", "along", "concat", "like", "sliced"})
+"""Signatures that take the values of operands to read."""
 
 
 class Signature(NamedTuple):
@@ -185,9 +192,9 @@ class Op:
     apart: tuple[str, str] | None = None
 
     def signature(self, call: Call) -> Signature | None:
-        """The dimension signature of one use of the op; None where there is none, or for the word ``reduce``."""
+        """The dimension signature of one use of the op; None where there is none, or for one of :data:`WORDS`."""
         dims = self.dims(call) if callable(self.dims) else self.dims
-        if dims is None or dims == "reduce":
+        if dims is None or dims in WORDS:
             return None
         if dims == "elementwise":
             return Signature(("...",) * len(call.ranks), ("...",))

@@ -117,8 +117,8 @@ op("NthElement", dims="...*, - -> ...")
 op("InTopK", dims="n*, n -> n", differentiable=False)
 op("InTopKV2", dims="n*, n, - -> n", differentiable=False)
 op("LowerBound UpperBound", dims="n*, nm -> nm")
-op("Cumsum", role="running_sum", linear="0", axis=1, constants=(1,))
-op("Cumprod CumulativeLogsumexp", axis=1, constants=(1,))
+op("Cumsum", dims="along", role="running_sum", linear="0", axis=1, constants=(1,))
+op("Cumprod CumulativeLogsumexp", dims="along", axis=1, constants=(1,))
 
 
 def _counted(call: Call) -> str | None:

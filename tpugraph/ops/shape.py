@@ -28,23 +28,23 @@ op("HostConst", role="constant", instead="tf.constant")
 # --------------------------------------------------------------------------- other shapes
 
 op("Reshape", role="reshape", linear="0", alias="memory", constants=(1,), shaped_by=1, fused=True)
-op("ExpandDims", role="expand", linear="0", alias="memory", axis=1, constants=(1,), fused=True)
-op("Transpose", role="transpose", linear="0", constants=(1,), fused=True)
-op("ConjugateTranspose", role="transpose", linear="0", constants=(1,))
-op("Slice", role="slice", linear="0", sizes=(1, 2), fused=True)
-op("StridedSlice", role="strided_slice", linear="0", constants=(3,), sizes=(1, 2, 3), fused=True)
-op("StridedSliceGrad", role="slice_gradient", linear="4", constants=(0, 3), shaped_by=0, sizes=(1, 2, 3))
-op("Pad", role="pad", linear="0", constants=(1,), sizes=(1,), fused=True)
-op("MirrorPad", linear="0", constants=(1,), sizes=(1,))
-op("MirrorPadGrad", linear="0", constants=(1,))
-op("PadV2", role="pad", linear="0+2", constants=(1,), sizes=(1,))
-op("Tile", role="tile", linear="0", constants=(1,), sizes=(1,), fused=True)
-op("BroadcastTo", role="broadcast", linear="0", constants=(1,), shaped_by=1, fused=True)
+op("ExpandDims", dims="insert", role="expand", linear="0", alias="memory", axis=1, constants=(1,), fused=True)
+op("Transpose", dims="permute", role="transpose", linear="0", constants=(1,), fused=True)
+op("ConjugateTranspose", dims="permute", role="transpose", linear="0", constants=(1,))
+op("Slice", dims="like", role="slice", linear="0", sizes=(1, 2), fused=True)
+op("StridedSlice", dims="sliced", role="strided_slice", linear="0", constants=(3,), sizes=(1, 2, 3), fused=True)
+op("StridedSliceGrad", dims="sliced", role="slice_gradient", linear="4", constants=(0, 3), shaped_by=0, sizes=(1, 2, 3))
+op("Pad", dims="like", role="pad", linear="0", constants=(1,), sizes=(1,), fused=True)
+op("MirrorPad", dims="like", linear="0", constants=(1,), sizes=(1,))
+op("MirrorPadGrad", dims="like", linear="0", constants=(1,))
+op("PadV2", dims="like", role="pad", linear="0+2", constants=(1,), sizes=(1,))
+op("Tile", dims="like", role="tile", linear="0", constants=(1,), sizes=(1,), fused=True)
+op("BroadcastTo", dims="like", role="broadcast", linear="0", constants=(1,), shaped_by=1, fused=True)
 op("Fill", role="fill", linear="1", constants=(0,), shaped_by=0, fused=True)
 op("Empty", constants=(0,), shaped_by=0)
-op("ReverseV2", linear="0", axis=1, constants=(1,))
+op("ReverseV2", dims="along", linear="0", axis=1, constants=(1,))
 op("Reverse", linear="0")
-op("Roll", role="roll", linear="0", axis=2, constants=(2,))
+op("Roll", dims="along", role="roll", linear="0", axis=2, constants=(2,))
 
 
 def _squeeze(call: Call) -> str | None:
@@ -114,17 +114,19 @@ def _unravel_index(call: Call) -> str | None:
 op("UnravelIndex", dims=_unravel_index, differentiable=False)
 op("Pack", role="pack", dims=_pack, linear="all", fused=True)
 op("Unpack", role="unpack", dims=_unpack, linear="all", fused=True)
-op("ConcatV2", role="concat", linear=_but_last, axis=-1, constants=(-1,), fused=True)
+op("ConcatV2", dims="concat", role="concat", linear=_but_last, axis=-1, constants=(-1,), fused=True)
 op(
     "Concat",
+    dims="concat",
     role="concat",
     axis=0,
     linear=lambda call: "+".join(str(i) for i in range(1, len(call.ranks))),
     constants=(0,),
 )
-op("Split", role="split", linear="1", axis=0, constants=(0,), fused=True)
+op("Split", dims="along", role="split", linear="1", axis=0, constants=(0,), fused=True)
 op(
     "SplitV",
+    dims="along",
     role="split",
     linear="0",
     axis=2,

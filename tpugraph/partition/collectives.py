@@ -165,19 +165,23 @@ class Collectives(Combining):
             shape: that of this core's own, a vector.
         """
         count, rest = self._first(self.cast(shape, _INT32)), (tensor.shape or ())[1:]
-        numbers = self.constant(np.arange(self.count), _INT32, tensor)
-        before = self.add("Less", f"{tensor.node.name}/before", [numbers, self.own_id(tensor)], {"T": _INT32}, _BOOL,
-                          (self.count,), tensor)  # fmt: skip
-        ahead = self.add("Mul", f"{tensor.node.name}/ahead", [self.stack(count), self.cast(before, _INT32)], {"T": _INT32},
-                         _INT32, (self.count,), tensor)  # fmt: skip
-        begin = self.add("Sum", f"{tensor.node.name}/begin", [ahead, self.constant([0], _INT32, tensor)],
-                         {"T": _INT32, "Tidx": _INT32, "keep_dims": False}, _INT32, (), tensor)  # fmt: skip
+        begin = self.counted_before(shape, tensor)
         pack, rank = {"N": len(rest) + 1, "T": _INT32, "axis": 0}, len(rest) + 1
         zeros, wide = ([self.constant(v, _INT32, tensor) for _ in rest] for v in (0, -1))
         start = self.add("Pack", f"{tensor.node.name}/start", [begin, *zeros], pack, _INT32, (rank,), tensor)
         size = self.add("Pack", f"{tensor.node.name}/size", [count, *wide], pack, _INT32, (rank,), tensor)
         return self.add("Slice", f"{tensor.node.name}/own_entries", [tensor, start, size],
                         {"T": tensor.dtype, "Index": _INT32}, tensor.dtype, (None, *rest), tensor)  # fmt: skip
+
+    def counted_before(self, shape: Tensor, near: Tensor) -> Tensor:
+        """How many entries the cores in front of this one have together, of shapes whose first number counts them."""
+        count, numbers = self._first(self.cast(shape, _INT32)), self.constant(np.arange(self.count), _INT32, near)
+        before = self.add("Less", f"{near.node.name}/before", [numbers, self.own_id(near)], {"T": _INT32}, _BOOL,
+                          (self.count,), near)  # fmt: skip
+        ahead = self.add("Mul", f"{near.node.name}/ahead", [self.stack(count), self.cast(before, _INT32)], {"T": _INT32},
+                         _INT32, (self.count,), near)  # fmt: skip
+        return self.add("Sum", f"{near.node.name}/begin", [ahead, self.constant([0], _INT32, near)],
+                        {"T": _INT32, "Tidx": _INT32, "keep_dims": False}, _INT32, (), near)  # fmt: skip
 
     def _first(self, vector: Tensor) -> Tensor:
         """The first of some whole numbers."""

@@ -1,0 +1,158 @@
+"""One value from the placement that it has to the one that a reader wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.placements import Entries, Partial, PerCore, Placement, Replicate, Shard, Share
+from tpugraph.ir import Node, Tensor, attrs
+from tpugraph.partition.collectives import Collectives
+from tpugraph.spmd import factors
+from tpugraph.spmd.levels import level
+from tpugraph.spmd.placing import Placing
+from tpugraph.support.errors import ConversionError
+
+_INT32 = attrs.dtype("int32")
+COUNT, VALUES = Entries("shape"), Entries("values")
+
+
+@dataclass
+class Conversions:
+    """Makes the conversions of one step, each once, and keeps what it made for the report.
+
+    Attributes:
+        placing: the solved placements.
+        c: makes the nodes.
+        varying_updates: what is written where a policy lets cores differ: ``mean``, ``replica0`` or ``error``.
+        made: by tensor, what the cores combine.
+        gathered: by tensor, the bytes that are gathered and for which node.
+        combined: by variable, how values that differ between cores become one.
+        behind: what is read instead of a tensor, made right behind it.
+    """
+
+    placing: Placing
+    c: Collectives
+    varying_updates: str = "mean"
+    made: dict[str, str] = field(default_factory=dict)
+    gathered: dict[str, str] = field(default_factory=dict)
+    combined: dict[str, str] = field(default_factory=dict)
+    behind: dict[Tensor, Tensor] = field(default_factory=dict)
+    _kept: dict[tuple[Tensor, Placement], Tensor] = field(default_factory=dict)
+
+    def converted(self, node: Node, tensor: Tensor, want: Placement) -> Tensor:
+        """A tensor as a node wants it."""
+        if (tensor, want) not in self._kept:
+            self._kept[tensor, want] = self._convert(node, tensor, want)
+        return self._kept[tensor, want]
+
+    def reduced(self, tensor: Tensor) -> Tensor:
+        """The whole value of a partial one."""
+        placement, source = self.placing.made(tensor), self.behind.get(tensor, tensor)
+        assert isinstance(placement, Partial)
+        if placement.reduce_op == "sum":
+            self.note(tensor, "the sum over the cores")
+            return self.c.sum(source)
+        self.note(tensor, f"the {placement.reduce_op} over the cores")
+        return self.c.extreme(source, placement.reduce_op)
+
+    def note(self, tensor: Tensor, words: str) -> None:
+        """Keep for the report what the cores combine."""
+        self.made[str(tensor)] = words
+        self.placing.graph.note(tensor.node, f"combined over the cores: {words}")
+
+    def _convert(self, node: Node, tensor: Tensor, want: Placement) -> Tensor:
+        placement, source = self.placing.read(tensor), self.behind.get(tensor, tensor)
+        if isinstance(want, Share):
+            return self.c.share(source)
+        if isinstance(want, Replicate):
+            return self._whole(node, tensor, source, placement)
+        if isinstance(want, Shard):
+            whole = self.converted(node, tensor, Replicate()) if isinstance(placement, Shard) else source
+            if isinstance(placement, Replicate | Shard):
+                return self._own_rows(whole, want)
+        if want == VALUES and isinstance(placement, Entries) and placement.role == "local":
+            return self._places_of_all(tensor, source, placement)
+        raise self._refusal(node, tensor, placement)
+
+    def _own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
+        """This core's rows of a value that every core holds; of a level one, as many as the core needs are made."""
+        number, shape, node = level(tensor), tensor.shape, tensor.node
+        if number is not None and shape is not None and None not in shape and tensor.dtype.name not in ("string", "resource"):
+            local = [(size or 0) // (self.c.count if axis == rows.axis else 1) for axis, size in enumerate(shape)]
+            if node.op in ops.CONSTANTS:
+                return self.c.constant(np.full(local, constant(node).flat[0]), tensor.dtype, tensor)
+            one = self.c.constant(np.asarray(number), tensor.dtype, tensor)
+            dims = self.c.constant(np.asarray(local), _INT32, tensor)
+            return self.c.add("Fill", f"{node.name}/own_rows", [dims, one], {"T": tensor.dtype, "index_type": _INT32},
+                              tensor.dtype, tuple(local), tensor)  # fmt: skip
+        return self.c.own_rows(tensor, rows)
+
+    def _whole(self, node: Node, tensor: Tensor, source: Tensor, placement: Placement | None) -> Tensor:
+        if isinstance(placement, Shard):
+            size = self._bytes(tensor) * self.c.count
+            self.gathered[str(tensor)] = f"{size:,} bytes, for '{node.name}' ({node.op}): {self.placing.verdicts[node].why}"
+            self.note(tensor, f"the rows of all cores ({size:,} bytes), for '{node.name}' ({node.op})")
+            return self.c.gather_rows(source, placement)
+        if placement == COUNT:
+            self.note(tensor, f"counted over the cores, for '{node.name}' ({node.op})")
+            return self.c.sum_of_first(source) if tensor.shape else self.c.sum(source)
+        if isinstance(placement, Entries):
+            self.note(tensor, f"the ragged rows of all cores, for '{node.name}' ({node.op})")
+            own = self._places_of_all(tensor, source, placement) if placement.role == "local" else source
+            return self.c.gather_entries(own)
+        if isinstance(placement, PerCore):
+            return self._unified(node, tensor, source, placement)
+        raise self._refusal(node, tensor, placement)
+
+    @staticmethod
+    def _bytes(tensor: Tensor) -> int:
+        return (tensor.dtype.size or 4) * int(np.prod([size or 1 for size in tensor.shape or ()]))
+
+    def _places_of_all(self, tensor: Tensor, source: Tensor, placement: Entries) -> Tensor:
+        """Places among this core's own rows as places of the whole batch: the first column says the row."""
+        found = self.placing.graph.tensor(placement.of)
+        found = self.behind.get(found, found)
+        columns = (tensor.shape or (1,))[-1] if len(tensor.shape or ()) > 1 else 1
+        first = np.arange(columns or 1) == 0 if len(tensor.shape or ()) > 1 else np.asarray(True)
+        size = found.shape[0] if found.shape else None
+        if self.placing.read(found) == VALUES:
+            ahead = self.c.counted_before(self.c.shape(found), source)
+            offset = self.c.add("Mul", f"{tensor.node.name}/ahead", [self.c.cast(ahead, tensor.dtype),
+                                self.c.constant(first.astype(int), tensor.dtype, source)], {"T": tensor.dtype}, tensor.dtype,
+                                np.shape(first), source)  # fmt: skip
+            return self.c.add("AddV2", f"{tensor.node.name}/of_the_batch", [source, offset], {"T": tensor.dtype},
+                              tensor.dtype, tensor.shape, source)  # fmt: skip
+        if size is None:
+            raise self._refusal(tensor.node, tensor, placement)
+        return self.c.numbered(source, size * first.astype(int))
+
+    def _unified(self, node: Node, tensor: Tensor, source: Tensor, placement: PerCore) -> Tensor:
+        """One value where a policy lets cores differ."""
+        variable = node.inputs[0].node.name
+        if self.varying_updates == "error":
+            raise ConversionError(f"each core would write another value to '{variable}' ({placement.policy})", node=node,
+                                  origin=self.placing.graph.source,
+                                  fix="--varying_updates=mean writes the mean, =replica0 core 0's")  # fmt: skip
+        mean = tensor.dtype.floating and self.varying_updates == "mean"
+        self.combined[variable] = "mean" if mean else "replica0"
+        self.note(tensor, "the mean over the cores" if mean else "the value of core 0")
+        return self.c.sum(self.c.scaled(source, 1.0 / self.c.count) if mean else self.c.first(source))
+
+    def _refusal(self, node: Node, tensor: Tensor, placement: Placement | None) -> ConversionError:
+        return ConversionError(
+            f"'{node.name}' ({node.op}) reads all of '{tensor}', of which a core holds {placement}",
+            node=node, origin=self.placing.graph.source,
+            fix="give the tensor a shape that does not depend on data: `tpugraph inspect MODEL --why` shows where it comes from",
+        )  # fmt: skip
+
+
+def is_level(tensor: Tensor) -> bool:
+    """Whether every element is the same known number."""
+    return level(tensor) is not None
+
+
+__all__ = ["COUNT", "VALUES", "Conversions", "factors"]

@@ -1,0 +1,146 @@
+"""The step rewritten for the cores: local sizes, collectives, what leaves the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tpugraph import analysis, ops
+from tpugraph.analysis.placements import REPLICATE, SUM, Entries, Partial, PerCore, Placement, Replicate, Shard
+from tpugraph.ir import Node, Tensor, attrs
+from tpugraph.partition.collectives import Collectives
+from tpugraph.rewrite.convert import Conversions
+from tpugraph.rewrite.local_sizes import LocalSizes
+from tpugraph.spmd.placing import Placing, Verdict
+from tpugraph.support.errors import ConversionError
+
+_INT32 = attrs.dtype("int32")
+
+
+@dataclass
+class Rewriting:
+    """One step being rewritten.
+
+    Attributes:
+        placing: the solved placements.
+        varying_updates: see :class:`~tpugraph.rewrite.convert.Conversions`.
+    """
+
+    placing: Placing
+    varying_updates: str = "mean"
+    conversions: Conversions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.graph = self.placing.graph
+        self.c = Collectives(self.graph, self.placing.cores)
+        self.conversions = Conversions(self.placing, self.c, self.varying_updates)
+
+    def apply(self) -> None:
+        """Rewrite the graph in place."""
+        placing, graph = self.placing, self.graph
+        verdicts = dict(placing.verdicts)
+        wanted = {(n, i): (n.inputs[i], want) for n, verdict in verdicts.items() for i, want in verdict.wants.items()}
+        LocalSizes(placing, self.c).write()
+        for node, verdict in verdicts.items():
+            self._draw_alike(node)
+            self._average(node, verdict)
+            self._cut(node, verdict)
+        whole = {tensor: self.conversions.reduced(tensor) for tensor in placing.reduced}
+        for tensor, result in whole.items():
+            source = self.conversions.behind.get(tensor, tensor)
+            for use in source.node.uses(source.port):
+                if use.node in verdicts:
+                    graph.set_input(use.node, use.index, result)
+            self.conversions.behind[tensor] = result
+        for (node, index), (tensor, want) in wanted.items():
+            if not (tensor in placing.reduced and isinstance(want, Replicate)):
+                self._edit(node, index, tensor, want)
+
+    def _replace_uses(self, tensor: Tensor, made: Tensor, uses: list) -> None:  # type: ignore[type-arg]
+        self.conversions.behind[tensor] = made
+        for use in uses:
+            self.graph.set_input(use.node, use.index, made)
+
+    def _draw_alike(self, node: Node) -> None:
+        """What every core has whole is what core 0 draws: each core has a stream of its own."""
+        if node.op not in ops.RANDOM:
+            return
+        for port in node.used_ports():
+            tensor = node.out(port)
+            if isinstance(self.placing.made(tensor), Replicate):
+                uses = node.uses(port)
+                self.conversions.note(tensor, "what core 0 draws")
+                self._replace_uses(tensor, self.c.sum(self.c.first(tensor)), uses)
+
+    def _average(self, node: Node, verdict: Verdict) -> None:
+        for port in verdict.averaged:
+            tensor = node.out(port)
+            uses = node.uses(port)
+            ragged = isinstance(self.placing.read(node.inputs[0]), Entries)
+            made = self._mean_of_ragged(node) if ragged else self.c.scaled(tensor, 1.0 / self.placing.cores)
+            self._replace_uses(tensor, made, uses)
+
+    def _mean_of_ragged(self, node: Node) -> Tensor:
+        """The sum of this core's ragged rows, divided by the number of all."""
+        tensor, c, kind = node.out(), self.c, node.out().dtype
+        kept = {"T": kind, "Tidx": node.inputs[1].dtype, "keep_dims": bool(node.attr("keep_dims", False))}
+        total = c.add("Sum", f"{node.name}/sum", list(node.inputs), kept, kind, tensor.shape, tensor)
+        size = c.add("Size", f"{node.name}/size", [node.inputs[0]], {"T": kind, "out_type": _INT32}, _INT32, (), tensor)
+        own = c.add("Size", f"{node.name}/own_size", [tensor], {"T": kind, "out_type": _INT32}, _INT32, (), tensor)
+        each = c.add("FloorDiv", f"{node.name}/count", [c.sum(size), own], {"T": _INT32}, _INT32, (), tensor)
+        return c.add("RealDiv", f"{node.name}/share", [total, c.cast(each, kind)], {"T": kind}, kind, tensor.shape, tensor)
+
+    def _cut(self, node: Node, verdict: Verdict) -> None:
+        for port in verdict.cuts:
+            tensor, rows, uses = node.out(port), verdict.outputs[port], node.uses(port)
+            assert isinstance(rows, Shard)
+            kind, shape = node.output(port)
+            del kind
+            whole = tuple(size and (size * self.placing.cores if axis == rows.axis else size) for axis, size in enumerate(shape or ()))
+            outputs = [(k, whole if p == port else s) for p, (k, s) in enumerate(node.outputs or ())]
+            self.graph.set_outputs(node, outputs)
+            self._replace_uses(tensor, self.c.own_rows(tensor, rows), uses)
+
+    def _edit(self, node: Node, index: int, tensor: Tensor, want: Placement) -> None:
+        if node.op in ops.MERGE and tensor.node.op in ops.NEXT_ITERATION | ops.ENTER:
+            self._edit(tensor.node, 0, tensor.node.inputs[0], want)  # a Merge reads nothing else
+            return
+        self.graph.set_input(node, index, self.conversions.converted(node, tensor, want))
+
+    # ------------------------------------------------------------------ what leaves the device
+
+    def share_of_loss(self, loss: Tensor) -> Tensor:
+        """This core's part of the loss: those of all cores add up to it."""
+        placement = self.placing.made(loss)
+        source = self.conversions.behind.get(loss, loss)
+        if placement == SUM and loss not in self.placing.reduced:
+            return source
+        if placement is None or isinstance(placement, Replicate) or loss in self.placing.reduced:
+            return self.c.share(source)
+        if isinstance(placement, Partial):
+            return self.c.share(self.c.extreme(source, placement.reduce_op))
+        raise ConversionError(f"the loss is no number of the whole batch: it is {placement}", node=loss.node,
+                              origin=self.graph.source, fix="reduce it over the examples: tf.reduce_mean")  # fmt: skip
+
+    def leaving(self) -> Mapping[Tensor, Placement]:
+        """How what the host reads lives on the cores."""
+        device, graph = analysis.cluster_nodes(self.graph), self.graph
+        origin = {made: tensor for tensor, made in self.conversions.behind.items()}
+        found: dict[Tensor, Placement] = {}
+        for node in [n for n in graph if n not in device]:
+            for index, tensor in enumerate(node.inputs):
+                if tensor.node not in device:
+                    continue
+                plain = origin.get(tensor, tensor)
+                placement = REPLICATE if plain in self.placing.reduced and tensor != plain else self.placing.made(plain)
+                if (isinstance(placement, Shard) and placement.outer > 1) or isinstance(placement, Entries):
+                    whole = self.conversions.converted(plain.node, plain, REPLICATE)
+                    graph.set_input(node, index, whole)
+                    tensor, placement = whole, REPLICATE
+                found[tensor] = placement or REPLICATE
+        return found
+
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know: policies that give exactness up."""
+        own = {p.policy for v in self.placing.verdicts.values() for p in v.outputs if isinstance(p, PerCore)}
+        return tuple(f"{policy}: the result is not that of the whole batch" for policy in sorted(own))

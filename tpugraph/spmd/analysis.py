@@ -1,0 +1,101 @@
+"""The placements of a training step at the global batch, from what the host feeds to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tpugraph import analysis, ops
+from tpugraph.analysis.placements import REPLICATE, Placement, Shard
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.spmd import rules as _rules  # registers the rules
+from tpugraph.spmd.demands import Demands
+from tpugraph.spmd.placing import Placing
+
+_ = _rules
+
+
+def analyse(
+    graph: Graph,
+    cores: int,
+    *,
+    policies: Mapping[str, str] | None = None,
+    seeds: Mapping[Tensor, Placement] | None = None,
+) -> Demands:
+    """The placements of the device part of a step, and where its partial values are reduced.
+
+    Args:
+        graph: the graph, placed on host and device, with static shapes at the global batch.
+        cores: how many.
+        policies: see :class:`~tpugraph.spmd.placing.Placing`.
+        seeds: how what the host feeds lives, where that is known.
+
+    Raises:
+        ConversionError: the placements do not settle.
+    """
+    device = analysis.cluster_nodes(graph)
+    order = analysis.loop_order(graph, device, {})
+    demands = Demands(Placing(graph, order, cores, fed(graph, cores) if seeds is None else seeds, policies=policies))
+    demands.solve()
+    return demands
+
+
+def fed(graph: Graph, cores: int) -> dict[Tensor, Placement]:
+    """How what the host feeds lives: rows of the batch are split, anything else goes to every core whole.
+
+    What the host makes of the batch is followed by the rules of the device. Either way the step computes the same: that
+    something is split decides where it lives, not what it means.
+    """
+    crossing = fed_tensors(graph)
+    takes = [n for n in graph.of_type(*ops.INPUTS) if n not in analysis.cluster_nodes(graph)]
+    rows = batch_of(graph)
+    elements = {t: Shard(0) for n in takes for t in map(n.out, range(len(n.outputs or ()))) if rows and _rows(t) == rows}
+    made = graph.ancestors([t.node for t in crossing], data_only=True)
+    behind = graph.descendants(takes, data_only=True)
+    between = {n: None for n in made if n in behind and n not in takes}
+    host = Placing(graph, analysis.loop_order(graph, between, {}), cores, elements)
+    host.solve()
+    placements = {t: host.read(t) for t in crossing}
+    for tensor in crossing:  # ops of the host have no rules; what they make one of for each example is split all the same
+        if tensor.node in behind and placements[tensor] == REPLICATE and _rows(tensor) == rows:
+            placements[tensor] = Shard(0)
+    return {t: _split_evenly(t, placement, cores) for t, placement in placements.items()}
+
+
+def fed_tensors(graph: Graph) -> list[Tensor]:
+    """What crosses from the host to the device in each step, variables apart."""
+    device = analysis.cluster_nodes(graph)
+    found = {t: None for n in device for t in n.inputs if t.node not in device and t.node.op not in ops.VARIABLES}
+    return list(found)
+
+
+def batch_of(graph: Graph) -> int | None:
+    """The rows that a step reads: the commonest leading dimension of the elements of the input; of several, the largest."""
+    takes = [n for n in graph.of_type(*ops.INPUTS) if not analysis.in_cluster(n)]
+    return commonest(_rows(n.out(port)) for n in takes for port in range(len(n.outputs or ())))
+
+
+def commonest(sizes: Iterable[int | None]) -> int | None:
+    """The size that is there most often; of several, the largest."""
+    counts: dict[int, int] = {}
+    for size in sizes:
+        if size:
+            counts[size] = counts.get(size, 0) + 1
+    return max(counts, key=lambda size: (counts[size], size), default=None)
+
+
+def _rows(tensor: Tensor) -> int | None:
+    return tensor.shape[0] if tensor.shape else None
+
+
+def _split_evenly(tensor: Tensor, placement: Placement | None, cores: int) -> Placement:
+    if isinstance(placement, Shard) and placement.outer == 1:
+        size = (tensor.shape or ())[placement.axis] if tensor.shape else None
+        if size and size % cores == 0:
+            return placement
+    return REPLICATE
+
+
+def readers_on_host(graph: Graph, nodes: Iterable[Node]) -> list[tuple[Node, int]]:
+    """Who reads values of the device on the host: node and operand."""
+    device = analysis.cluster_nodes(graph)
+    return [(n, i) for n in nodes if n not in device for i, t in enumerate(n.inputs) if t.node in device]

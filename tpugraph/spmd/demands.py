@@ -1,0 +1,96 @@
+"""Where partial values are reduced: at the cheapest tensors behind which every reader that wants them whole lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import minimum_cut
+from tpugraph.analysis.placements import SUM, Entries, Held, Partial, Replicate, Shard
+from tpugraph.ir import Node, Tensor
+from tpugraph.spmd.placing import Placing
+from tpugraph.spmd.random_rows import rows_drawn
+from tpugraph.support.errors import ConversionError
+
+_IN_A_LOOP = 1000
+"""How often a collective in a loop is taken to run, for its cost."""
+_ROUNDS = 24
+
+
+@dataclass
+class Demands:
+    """What readers want, solved together with the placements.
+
+    Attributes:
+        placing: the placements.
+        asking: of partial values that are read whole, the first node that does.
+    """
+
+    placing: Placing
+    asking: dict[Tensor, Node] = field(default_factory=dict)
+
+    def solve(self) -> None:
+        """Find placements and the tensors that are reduced, until no reader wants more.
+
+        Raises:
+            ConversionError: it does not settle.
+        """
+        placing = self.placing
+        placing.solve()
+        for _ in range(_ROUNDS):
+            if drawn := rows_drawn(placing):
+                placing.drawn |= drawn
+                placing.solve()
+                continue
+            placing.reduced = {t: None for t in placing.reduced if isinstance(placing.made(t), Partial)}
+            wanted = self._wanted_whole()
+            if not wanted:
+                return
+            placing.reduce_at(self._cheapest(wanted))
+        raise ConversionError("the placements of the step do not settle", origin=placing.graph.source)
+
+    def _wanted_whole(self) -> list[Tensor]:
+        found: dict[Tensor, None] = {}
+        for node, verdict in self.placing.verdicts.items():
+            for index, want in verdict.wants.items():
+                tensor = node.inputs[index]
+                if isinstance(want, Replicate | Shard) and isinstance(self.placing.read(tensor), Partial):
+                    found[tensor] = None
+                    self.asking.setdefault(tensor, node)
+        return list(found)
+
+    def _cheapest(self, wanted: list[Tensor]) -> list[Tensor]:
+        placing = self.placing
+        extremes = [t for t in wanted if placing.read(t) != SUM]
+        sums = [t for t in wanted if placing.read(t) == SUM]
+        region: dict[Tensor, None] = dict.fromkeys(sums)
+        edges: list[tuple[Tensor, Tensor]] = []
+        sources: dict[Tensor, None] = {}
+        for tensor in (stack := list(sums)):  # grows while it is walked
+            before = [t for t in tensor.node.inputs if placing.read(t) == SUM]
+            if not before or self._arises(tensor):
+                sources[tensor] = None
+            for other in before:
+                edges.append((other, tensor))
+                if other not in region:
+                    region[other] = None
+                    stack.append(other)
+        frames = analysis.frames(placing.graph)
+        found = minimum_cut(edges, {t: _cost(t, frames) for t in region}, list(sources), sums)
+        return extremes + (sums if found is None else found[1])
+
+    def _arises(self, tensor: Tensor) -> bool:
+        """Whether a partial sum arises at a tensor, from rows, or where a container hands it out."""
+        inputs = [self.placing.read(t) for t in tensor.node.inputs]
+        return any(isinstance(s, Shard | Entries | Held) for s in inputs)
+
+
+def _cost(tensor: Tensor, frames: Mapping[Node, str]) -> int:
+    size = 1
+    for dim in tensor.shape or ():
+        size *= dim or 1
+    inside = frames.get(tensor.node) and tensor.node.op not in ops.EXIT
+    backwards = tensor.node.op in ops.MERGE | ops.NEXT_ITERATION | ops.ENTER | ops.SWITCH
+    cost = 16 * size * (tensor.dtype.size or 4) + 1
+    return cost * (_IN_A_LOOP if inside else 1) * (_IN_A_LOOP if backwards else 1)

@@ -1,0 +1,328 @@
+"""The factors of a node: which dimensions of its operands and outputs belong together, as its op record says.
+
+Records that name dimensions by an operand or an attribute (``permute``, ``insert``, ``drop``, ``along``, ``stack``, ``concat``,
+``like``, ``reduce``) are read with the values of these operands and with static shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis import signatures
+from tpugraph.analysis.values import known_value
+from tpugraph.ir import Node, Tensor
+
+Factors = tuple[str, ...] | None
+"""A factor for each dimension, ``*`` for one that the op takes whole; None for a tensor of which nothing is said."""
+
+WHOLE = "*"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What the dimensions of one node are.
+
+    Attributes:
+        inputs: the factors of each operand.
+        outputs: the factors of each output.
+        linear: the sets of operands in which the node is linear, each while the others are fixed.
+        reduce_op: what joins the slices along a factor that an output does not carry; None where nothing does.
+    """
+
+    inputs: tuple[Factors, ...]
+    outputs: tuple[Factors, ...]
+    linear: tuple[frozenset[int], ...]
+    reduce_op: str | None = "sum"
+
+
+def integers(tensor: Tensor) -> list[int] | None:
+    """The whole numbers of a scalar or a vector that constants and static shapes decide; else None."""
+    value = known_value(tensor)
+    return None if value is None or value.dtype.kind not in "iu" else np.ravel(value).tolist()
+
+
+def rank(tensor: Tensor) -> int:
+    """The number of dimensions; 0 where it is not known."""
+    return len(tensor.shape or ())
+
+
+def signature(node: Node) -> Signature | None:
+    """The signature of a node with ranks that are known; None where factors do not describe the op."""
+    record = ops.record(node.op)
+    words = _WORDS.get(record.dims) if isinstance(record.dims, str) else None
+    if words is None:
+        found = signatures.of(node)
+        return None if found is None else _with_spread(node, found)
+    data = [i for i, t in enumerate(node.inputs) if i not in _told(node)]
+    if any(node.inputs[i].shape is None for i in data):
+        return None
+    made = words(node)
+    if made is None:
+        return None
+    inputs, outputs = made
+    call = ops.Call(node.attr, tuple(None if t.shape is None else len(t.shape) for t in node.inputs))
+    return Signature(tuple(inputs), tuple(outputs), record.linear_in(call), record.reduce_op)
+
+
+def _told(node: Node) -> set[int]:
+    """The operands that name dimensions or hold sizes."""
+    record, count = ops.record(node.op), len(node.inputs)
+    return {*record.size_operands(count), *record.constant_operands(count), record.axis_operand(count)} - {None}  # type: ignore[return-value]
+
+
+def _with_spread(node: Node, found: signatures.Signature) -> Signature:
+    """``...`` becomes factors numbered from the right, so that dimensions that broadcast together have one name."""
+    pairs = list(zip(found.inputs, node.inputs, strict=False))
+    lead = max((rank(t) - _tail(tokens) for tokens, t in pairs if tokens and tokens[0] == "..."), default=0)
+    inputs = [None if tokens is None else _numbered(tokens, rank(t), lead) for tokens, t in pairs]
+    inputs += [None] * (len(node.inputs) - len(inputs))
+    outputs = []
+    for tokens in found.outputs[: len(node.outputs or ())]:
+        spread = lead if tokens and tokens[0] == "..." else 0
+        outputs.append(None if tokens is None else _numbered(tokens, _tail(tokens) + spread, lead))
+    outputs += [None] * (len(node.outputs or ()) - len(outputs))
+    return Signature(tuple(inputs), tuple(outputs), found.linear, ops.record(node.op).reduce_op)
+
+
+def _tail(tokens: Sequence[str]) -> int:
+    return len(tokens) - (tokens[:1] == ("...",))
+
+
+def _numbered(tokens: Sequence[str], size: int, lead: int) -> tuple[str, ...]:
+    named = [WHOLE if signatures.whole(token) else token for token in tokens if token != "..."]
+    if tokens[:1] != ("...",):
+        return tuple(named)
+    spread = size - len(named)
+    return (*(f"#{lead - spread + i}" for i in range(spread)), *named)
+
+
+# --------------------------------------------------------------------------- words of records
+
+Made = tuple[list[Factors], list[Factors]]
+
+
+def _letters(tensor: Tensor) -> list[str]:
+    return [f"d{axis}" for axis in range(rank(tensor))]
+
+
+def _source(node: Node) -> int:
+    """The operand that holds the elements."""
+    told = _told(node)
+    return next(i for i in range(len(node.inputs)) if i not in told)
+
+
+def _only(node: Node, index: int, factors: Sequence[str]) -> list[Factors]:
+    return [tuple(factors) if i == index else None for i in range(len(node.inputs))]
+
+
+def _permute(node: Node) -> Made | None:
+    order = integers(node.inputs[1])
+    if order is None:
+        return None
+    letters = _letters(node.inputs[0])
+    return _only(node, 0, letters), [tuple(letters[axis] for axis in order)]
+
+
+def _insert(node: Node) -> Made | None:
+    axes, letters = integers(node.inputs[1]), _letters(node.inputs[0])
+    if axes is None:
+        return None
+    place = axes[0] % (len(letters) + 1)
+    return _only(node, 0, letters), [(*letters[:place], WHOLE, *letters[place:])]
+
+
+def _drop(node: Node) -> Made | None:
+    source, letters = node.inputs[0], _letters(node.inputs[0])
+    named = [axis % len(letters) for axis in node.attr("squeeze_dims", ()) or ()]
+    if not named and None in (source.shape or ()):
+        return None
+    gone = named or [axis for axis, size in enumerate(source.shape or ()) if size == 1]
+    marked = [WHOLE if axis in gone else letter for axis, letter in enumerate(letters)]
+    return _only(node, 0, marked), [tuple(letter for axis, letter in enumerate(letters) if axis not in gone)]
+
+
+def _along(node: Node) -> Made | None:
+    """The dimensions that an operand names are taken whole, and stay."""
+    index = _source(node)
+    axes, letters = _axes(node), _letters(node.inputs[index])
+    if axes is None:
+        return None
+    marked = [WHOLE if axis in axes else letter for axis, letter in enumerate(letters)]
+    return _only(node, index, marked), [tuple(marked)] * len(node.outputs or ())
+
+
+def _axes(node: Node) -> set[int] | None:
+    """The dimensions that the axis operand names."""
+    operand = ops.record(node.op).axis_operand(len(node.inputs))
+    axes = None if operand is None else integers(node.inputs[operand])
+    size = rank(node.inputs[_source(node)])
+    return None if axes is None or (not size and axes) else {axis % size for axis in axes}
+
+
+def _reduce(node: Node) -> Made | None:
+    axes = reduced_axes(node)
+    if axes is None:
+        return None
+    letters = _letters(node.inputs[0])
+    if node.attr("keep_dims", False):
+        left = [WHOLE if axis in axes else letter for axis, letter in enumerate(letters)]
+    else:
+        left = [letter for axis, letter in enumerate(letters) if axis not in axes]
+    return _only(node, 0, letters), [tuple(left)]
+
+
+def reduced_axes(node: Node) -> set[int] | None:
+    """The dimensions that a reduction reduces; those of the gradient of a broadcast follow from two static shapes."""
+    size, told = rank(node.inputs[0]), node.inputs[1]
+    if told.node.op in ops.BROADCAST_AXES:
+        return _broadcast_axes(told)
+    axes = integers(told)
+    return None if axes is None else {axis % max(size, 1) for axis in axes}
+
+
+def _broadcast_axes(tensor: Tensor) -> set[int] | None:
+    """What BroadcastGradientArgs says: the dimensions in which this operand is 1, missing ones among them.
+
+    An open dimension counts as one that is not 1.
+    """
+    sizes = [vector(operand) for operand in tensor.node.inputs]
+    if sizes[0] is None or sizes[1] is None:
+        return None
+    own = sizes[tensor.port]
+    lead = max(map(len, sizes)) - len(own)  # type: ignore[arg-type]
+    return {*range(lead), *(lead + axis for axis, size in enumerate(own) if size == 1)}
+
+
+def vector(tensor: Tensor) -> list[int | None] | None:
+    """The elements of a vector of sizes, None for each that only data tell; None where not even their number is known."""
+    known = integers(tensor)
+    if known is not None:
+        return list(known)
+    node = tensor.node
+    if node.op in ops.SHAPES:
+        shape = node.inputs[tensor.port].shape
+        return None if shape is None else list(shape)
+    if node.op in ops.PACKS:
+        return [(integers(part) or [None])[0] for part in node.inputs]
+    if node.op in ops.IDENTITIES | ops.ENTER | ops.CASTS:
+        return vector(node.inputs[0])
+    return [None] * tensor.shape[0] if tensor.shape and tensor.shape[0] is not None else None
+
+
+def _concat(node: Node) -> Made | None:
+    data, axes = ops.record(node.op).data_operands(len(node.inputs)), _axes(node)
+    if axes is None:
+        return None
+    letters = [WHOLE if axis in axes else letter for axis, letter in enumerate(_letters(node.inputs[data[0]]))]
+    return [tuple(letters) if i in data else None for i in range(len(node.inputs))], [tuple(letters)]
+
+
+def _like(node: Node) -> Made | None:
+    """A dimension that is as long behind the op as in front of it is left alone by it."""
+    index, out = _source(node), node.out()
+    if out.shape is None:
+        return None
+    source = node.inputs[index].shape or ()
+    lead = len(out.shape) - len(source)
+    if lead < 0:
+        return None
+    same = [axis for axis, size in enumerate(source) if size is not None and size == out.shape[lead + axis]]
+    same += [axis for axis in range(len(source)) if axis not in same and _untouched(node, axis)]
+    inputs = [f"d{axis}" if axis in same else WHOLE for axis in range(len(source))]
+    return _only(node, index, inputs), [(*[WHOLE] * lead, *inputs)]
+
+
+def _untouched(node: Node, axis: int) -> bool:
+    """Whether an open dimension stays as it is: nothing is padded, or it is repeated once."""
+    told = integers(node.inputs[1]) if len(node.inputs) > 1 else None
+    if told is None:
+        return False
+    if node.op in ops.TILES:
+        return told[axis] == 1
+    if node.op in ops.PADS:
+        return told[2 * axis : 2 * axis + 2] == [0, 0]
+    if node.op in ops.PLAIN_SLICES:
+        size = integers(node.inputs[2])
+        return told[axis] == 0 and size is not None and size[axis] == -1
+    return False
+
+
+def _sliced(node: Node) -> Made | None:
+    """Of a strided slice, or its gradient, the dimensions that stay whole."""
+    gradient = node.op in ops.SLICE_GRADIENTS
+    whole = node.out().shape if gradient else node.inputs[0].shape
+    part = node.inputs[4].shape if gradient else node.out().shape
+    places = None if whole is None else sliced_places(node, len(whole))
+    if whole is None or part is None or places is None:
+        return None
+    large, small = [WHOLE] * len(whole), [WHOLE] * len(part)
+    for axis, target, place in places:
+        if axis is None or target is None or target >= len(part):
+            continue
+        if _takes_all(node, place, whole[axis], part[target]):
+            large[axis] = small[target] = f"d{axis}"
+    if gradient:
+        return _only(node, 4, small), [tuple(large)]
+    return _only(node, 0, large), [tuple(small)]
+
+
+def _takes_all(node: Node, place: int | None, whole: int | None, part: int | None) -> bool:
+    if place is None:
+        return True
+    steps = integers(node.inputs[3])
+    if steps is None or steps[place] != 1:
+        return False
+    masked = node.attr("begin_mask", 0) >> place & 1 and node.attr("end_mask", 0) >> place & 1
+    return bool(masked) or (whole is not None and whole == part)
+
+
+def sliced_places(node: Node, size: int) -> list[tuple[int | None, int | None, int | None]] | None:
+    """What each part of a strided slice does: a dimension of the source, one of the result, and the place in begin and end.
+
+    The dimension of the source is None of a new one, that of the result None where one element is picked, and the place None
+    of dimensions that an ellipsis stands for, or that nothing is said of.
+    """
+    begin = node.inputs[1 if node.op in ops.STRIDED_SLICES | ops.SLICE_GRADIENTS else 0].shape
+    count = None if node.inputs[2].shape in (None, (None,)) or begin is None else (node.inputs[2].shape or (0,))[0]
+    if count is None:
+        return None
+    masks = {name: int(node.attr(f"{name}_mask", 0)) for name in ("ellipsis", "new_axis", "shrink_axis")}
+    new = [p for p in range(count) if masks["new_axis"] >> p & 1 and not masks["ellipsis"] >> p & 1]
+    wide = size - (count - len(new) - bool(masks["ellipsis"]))
+    found: list[tuple[int | None, int | None, int | None]] = []
+    axis = target = 0
+    for place in range(count):
+        if masks["ellipsis"] >> place & 1:
+            for _ in range(wide):
+                found.append((axis, target, None))
+                axis, target = axis + 1, target + 1
+        elif place in new:
+            found.append((None, target, place))
+            target += 1
+        elif masks["shrink_axis"] >> place & 1:
+            found.append((axis, None, place))
+            axis += 1
+        else:
+            found.append((axis, target, place))
+            axis, target = axis + 1, target + 1
+    while axis < size:
+        found.append((axis, target, None))
+        axis, target = axis + 1, target + 1
+    return found
+
+
+_WORDS = {
+    "permute": _permute,
+    "insert": _insert,
+    "drop": _drop,
+    "along": _along,
+    "reduce": _reduce,
+    "concat": _concat,
+    "like": _like,
+    "sliced": _sliced,
+}
+"""How the words of records are read."""

@@ -1,0 +1,40 @@
+"""Values that are the same number everywhere, as zeros and ones: each core makes as many of them as it needs."""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.questions import Answer, ask
+from tpugraph.ir import Tensor
+
+_SAME = (
+    ops.IDENTITIES | ops.ENTER | ops.CASTS | ops.SHAPED_ANEW | ops.TILES | ops.BROADCASTS | ops.SLICES | ops.TRANSPOSES | ops.SWITCH
+    | ops.NEXT_ITERATION | ops.EXIT
+)  # fmt: skip
+
+
+def level(tensor: Tensor) -> float | None:
+    """The number that every element of a tensor is; None where they differ or are not known."""
+    found: float | None = ask(_level, tensor)
+    return found
+
+
+def is_zero(tensor: Tensor) -> bool:
+    """Whether a tensor is known to hold nothing but zeros, which are their own share on every core."""
+    return level(tensor) == 0
+
+
+def _level(tensor: Tensor) -> Answer:
+    node = tensor.node
+    if node.op in ops.CONSTANTS:
+        value = constant(node)
+        if value.dtype.kind not in "fiub" or not value.size or (value != value.flat[0]).any():
+            return None
+        return float(value.flat[0])
+    if node.op in ops.FILLS:
+        return (yield _level, node.inputs[1])
+    if node.op in ops.FILLED_LIKE:
+        return {"ZerosLike": 0.0, "OnesLike": 1.0}.get(node.op)
+    if node.op in _SAME:
+        return (yield _level, node.inputs[0])
+    return None

@@ -1,0 +1,51 @@
+"""Random ops of which each core draws its own rows: what is made of them meets rows, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tpugraph import ops
+from tpugraph.analysis.placements import Replicate, Shard
+from tpugraph.ir import Node, Tensor
+from tpugraph.spmd import factors
+from tpugraph.spmd.placing import Placing
+from tpugraph.spmd.rules.signature import size_of
+
+_DRAWS = ops.DRAWS & ops.RANDOM
+"""Ops with a stream of their own on each core that are told the shape of what they draw."""
+
+
+def rows_drawn(p: Placing) -> dict[Node, Shard]:
+    """By random op, the rows of which every reader wants its own; those that draw whole tensors already are left out.
+
+    With ``random=plain`` there are none: every core draws what the plain graph draws.
+    """
+    if p.policies.get("random") == "plain":
+        return {}
+    found: dict[Node, Shard] = {}
+    for node, verdict in p.verdicts.items():
+        for index, want in verdict.wants.items():
+            if isinstance(want, Shard) and isinstance(p.read(node.inputs[index]), Replicate):
+                found |= {n: s for n, s in _behind(p, node.inputs[index], want) if n not in p.drawn}
+    return found
+
+
+def _behind(p: Placing, tensor: Tensor, rows: Shard) -> Iterator[tuple[Node, Shard]]:
+    """The random ops from which a replicated value is made element by element, with the rows wanted of them."""
+    pending, seen = [(tensor, rows)], {tensor}
+    for value, wanted in pending:  # grows while it is walked
+        node = value.node
+        if node in p.flow.position and node.op in _DRAWS:
+            yield node, wanted
+            continue
+        signature = factors.signature(node) if node.inputs and not node.op.startswith("TensorArray") else None
+        if signature is None or value.port >= len(signature.outputs) or node in p.seeds:
+            continue
+        letters = signature.outputs[value.port]
+        letter = letters[wanted.axis] if letters and wanted.axis < len(letters) else factors.WHOLE
+        for operand, named in zip(node.inputs, signature.inputs, strict=True):
+            if named and letter in named and letter != factors.WHOLE and operand not in seen:
+                axis = named.index(letter)
+                if size_of(operand, axis) != 1 and isinstance(p.read(operand), Replicate):
+                    seen.add(operand)
+                    pending.append((operand, wanted.at(axis)))

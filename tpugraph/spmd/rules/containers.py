@@ -1,0 +1,137 @@
+"""How stacks, TensorArrays and lists are partitioned: all elements of one live alike."""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis.placements import REPLICATE, SHARE, SUM, Held, Partial, Placement, Replicate, Shard
+from tpugraph.ir import Node
+from tpugraph.spmd.factors import integers
+from tpugraph.spmd.levels import is_zero
+from tpugraph.spmd.placing import Placing, Verdict, rule
+
+
+@rule("TensorArrayV3 StackV2 Stack EmptyTensorList TensorListReserve")
+def _container(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate)}
+    return Verdict([Held(node.name), *[REPLICATE] * (len(node.outputs or ()) - 1)], wants, why="a container")
+
+
+@rule("TensorArrayGradV3")
+def _gradient(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if not isinstance(inputs[0], Held):
+        return Verdict([Held(node.name), REPLICATE], why="a container")
+    source = node.attr("source", "")
+    source = source.decode() if isinstance(source, bytes) else source
+    return Verdict([Held(f"{inputs[0].key}/{source}", inputs[0].key), REPLICATE], why="a container")
+
+
+def _written(p: Placing, node: Node, inputs: list[Placement], index: int, outputs: list[Placement | None]) -> Verdict:
+    """An element is written as the container holds all of them."""
+    element = inputs[index]
+    held = p.write_element(node, inputs[0], element)
+    wants: dict[int, Placement] = _index(node, inputs)
+    if held != element:
+        wants[index] = _as_held(node, index, held)
+        if wants[index] == element:
+            del wants[index]
+    return Verdict(outputs, wants, why="an element of a container")
+
+
+def _as_held(node: Node, index: int, held: Placement) -> Placement:
+    if isinstance(held, Partial):
+        return REPLICATE if held != SUM or is_zero(node.inputs[index]) else SHARE
+    return held
+
+
+def _index(node: Node, inputs: list[Placement]) -> dict[int, Placement]:
+    index = ops.CONTENTS[node.op].index
+    return {} if index is None or isinstance(inputs[index], Replicate) else {index: REPLICATE}
+
+
+@rule("TensorArrayWriteV3 TensorListPushBack TensorListSetItem StackPushV2 StackPush")
+def _write(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    contents = ops.CONTENTS[node.op]
+    index = contents.puts or 0
+    made: Placement = inputs[0] if contents.value else (inputs[index] if node.op in ("StackPushV2", "StackPush") else REPLICATE)
+    return _written(p, node, inputs, index, [made])
+
+
+@rule("TensorArrayReadV3 TensorListGetItem StackPopV2 StackPop")
+def _read(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([p.read_element(node, inputs[0])], _index(node, inputs), why="an element of a container")
+
+
+@rule("TensorListPopBack")
+def _pop(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([inputs[0], p.read_element(node, inputs[0])], why="an element of a container")
+
+
+def _element(placement: Placement) -> Placement | None:
+    """How the slices of a tensor along dimension 0 live; None of rows themselves."""
+    if isinstance(placement, Shard):
+        return placement.at(placement.axis - 1) if placement.axis else None
+    return placement
+
+
+def _stack_of(element: Placement) -> Placement:
+    return element.at(element.axis + 1) if isinstance(element, Shard) else element
+
+
+@rule("TensorArrayScatterV3")
+def _unstack(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return _unstacked(p, node, inputs, 2, inputs[0], [REPLICATE])
+
+
+@rule("TensorListFromTensor")
+def _list_from(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    handle = Held(node.name)
+    return _unstacked(p, node, inputs, 0, handle, [handle])
+
+
+def _unstacked(
+    p: Placing, node: Node, inputs: list[Placement], index: int, handle: Placement, outputs: list[Placement | None]
+) -> Verdict:
+    element = _element(inputs[index])
+    held = p.write_element(node, handle, REPLICATE if element is None else element)
+    wanted = _stack_of(_as_held(node, index, held)) if held != element else inputs[index]
+    wants: dict[int, Placement] = {} if wanted == inputs[index] else {index: wanted}
+    wants |= {i: REPLICATE for i, s in enumerate(inputs) if i != index and not isinstance(s, Replicate | Held)}
+    return Verdict(outputs, wants, why="slices are elements of a container")
+
+
+@rule("TensorArrayGatherV3 TensorListStack")
+def _stacked(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    held = p.read_element(node, inputs[0])
+    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate | Held)}
+    return Verdict([None if held is None else _stack_of(held)], wants, why="the elements of a container")
+
+
+@rule("TensorArrayConcatV3")
+def _joined(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Elements one behind the other: their rows lie in as many whole batches as there are elements."""
+    held, count = p.read_element(node, inputs[0]), _elements(p, inputs[0])
+    if not isinstance(held, Shard) or held.axis:
+        return Verdict([held, REPLICATE], why="the elements of a container")
+    if count is None:
+        p.write_element(node, inputs[0], SUM)  # nothing joins with both rows and parts of sums
+        return Verdict([p.read_element(node, inputs[0]), REPLICATE], why="joins as many elements as data say")
+    return Verdict([Shard(0, held.outer * count), REPLICATE], why="whole batches one behind the other")
+
+
+def _elements(p: Placing, handle: Placement) -> int | None:
+    """How many elements a container was made for."""
+    made = p.graph.get(handle.key) if isinstance(handle, Held) else None
+    length = None if made is None or made.op not in ops.CONTENTS else ops.CONTENTS[made.op].length
+    sizes = None if made is None or length is None else integers(made.inputs[length])
+    return sizes[0] if sizes else None
+
+
+@rule("TensorArraySplitV3")
+def _split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Parts that are whole batches are elements with their rows in front."""
+    value, count = inputs[1], (node.inputs[2].shape or (None,))[0]
+    if not isinstance(value, Shard) or value.axis:
+        return _written(p, node, inputs, 1, [REPLICATE])
+    element: Placement = Shard(0) if value.outer == count else REPLICATE
+    held = p.write_element(node, inputs[0], element)
+    return Verdict([REPLICATE], {} if held == Shard(0) == element else {1: REPLICATE}, why="parts are elements of a container")

@@ -1,0 +1,70 @@
+"""How control flow and variables are partitioned: every core takes the same branch, makes the same iterations, writes the same."""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis.placements import REPLICATE, SHARE, SUM, Entries, Held, Partial, Placement, Replicate, Shard
+from tpugraph.ir import Node
+from tpugraph.spmd.levels import is_zero
+from tpugraph.spmd.placing import Placing, Verdict, rule
+from tpugraph.spmd.rules.signature import size_of
+
+
+@rule(" ".join(ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | {"Print"}))
+def _handed_on(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    count = len(node.outputs or ())
+    outputs = list(inputs) if len(inputs) == count else [inputs[0]] * count
+    return Verdict(outputs, why="handed on")
+
+
+@rule("NoOp ControlTrigger TensorListLength TensorArraySizeV3 TensorListElementShape " + " ".join(ops.VARIABLES | ops.READS))
+def _same(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([REPLICATE] * len(node.outputs or ()), why="the same on every core")
+
+
+@rule(" ".join(ops.WRITES))
+def _write(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return p.replicate_operands(node, inputs, "every core writes the same")
+
+
+@rule(" ".join(ops.LOOP_COND))
+def _loop_cond(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return p.replicate_operands(node, inputs, "every core makes the same iterations")
+
+
+@rule(" ".join(ops.SWITCH))
+def _switch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    wants: dict[int, Placement] = {} if isinstance(inputs[1], Replicate) else {1: REPLICATE}
+    return Verdict([inputs[0]] * len(node.outputs or ()), wants, why="every core takes the same branch")
+
+
+@rule(" ".join(ops.MERGE))
+def _merge(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """What is replicated is cut, or shared out, to go with rows or parts of sums; what disagrees is replicated."""
+    present = {i: s for i, s in enumerate(inputs) if s is not None}
+    others = {s for s in present.values() if not isinstance(s, Replicate)}
+    count = len(node.outputs or ())
+    if not others:
+        return Verdict([REPLICATE] * count, why="the same on every core")
+    joined = next(iter(others))
+    whole = [i for i, s in present.items() if isinstance(s, Replicate)]
+    wants: dict[int, Placement] = {}
+    if isinstance(joined, Shard):
+        fits = all(size_of(node.inputs[i], joined.axis) != 1 for i in whole)
+        wants = dict.fromkeys(whole, joined)
+    elif isinstance(joined, Partial):
+        fits = True
+        wants = {i: SHARE for i in whole if joined == SUM and not is_zero(node.inputs[i])}
+    else:
+        fits = not whole or isinstance(joined, Held)
+    if len(others) > 1 or not fits:
+        wants = {i: REPLICATE for i, s in present.items() if not isinstance(s, Replicate)}
+        return Verdict([REPLICATE] * count, wants, why="meets values that live otherwise")
+    return Verdict([joined, REPLICATE][:count], wants, why="meets")
+
+
+@rule("Assert")
+def _assert(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Each core checks its own rows; a condition that holds where it does on any core is combined before."""
+    combined = inputs[0] == Partial("max") or inputs[0] == Entries("shape")
+    return Verdict([], {0: REPLICATE} if combined else {}, why="checks")

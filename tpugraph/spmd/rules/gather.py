@@ -1,0 +1,127 @@
+"""How lookups are partitioned: rows of a table by this core's numbers, which are those of the whole batch."""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis.placements import REPLICATE, SUM, Entries, Placement, Replicate, Shard
+from tpugraph.ir import Node, Tensor
+from tpugraph.spmd import factors
+from tpugraph.spmd.placing import Placing, Verdict, rule
+from tpugraph.spmd.rules.signature import VALUES, by_signature, size_of
+from tpugraph.spmd.rules.sizes import COUNT
+
+
+@rule(" ".join(ops.LOOKUPS))
+def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    table, numbers = inputs[0], inputs[1]
+    named = ops.record(node.op).axis
+    axes = [0] if named is None else factors.integers(node.inputs[named])
+    if axes is None:
+        return p.replicate_operands(node, inputs, "looks up along a dimension that data name")
+    rank = 1 if node.op in ops.GATHERS else factors.rank(node.inputs[0])
+    axis, places = axes[0] % max(rank, 1), factors.rank(node.inputs[1])
+    each = int(node.attr("batch_dims", 0))
+    each += places if each < 0 else 0
+    if table == COUNT and isinstance(numbers, Replicate):
+        return Verdict([COUNT if factors.integers(node.inputs[1]) == [0] else REPLICATE], why="a size of ragged rows")
+    if isinstance(numbers, Entries):
+        return _by_entries(p, node, inputs, axis, each)
+    if isinstance(table, Entries):
+        if axis and not each and isinstance(numbers, Replicate):
+            return Verdict([VALUES], {} if table == VALUES else {0: VALUES}, why="entry by entry")
+        return p.replicate_operands(node, inputs, "picks ragged rows by numbers of the whole batch")
+    if isinstance(table, Shard) and table.axis < each:
+        want: dict[int, Placement] = {} if numbers == table else {1: table}
+        return Verdict([table], want, why="row by row")
+    if isinstance(table, Shard) and isinstance(numbers, Replicate) and table.axis != axis:
+        return Verdict([table.at(table.axis if table.axis < axis else table.axis + places - each - 1)], why="rows stay rows")
+    if isinstance(numbers, Shard):
+        wants: dict[int, Placement] = {} if isinstance(table, Replicate) else {0: REPLICATE}
+        if numbers.axis < each:
+            wants = {0: numbers.at(numbers.axis)}
+            return Verdict([numbers], wants, why="row by row")
+        return Verdict([numbers.at(axis + numbers.axis - each)], wants, why="rows of a table by this core's numbers")
+    if table == SUM and isinstance(numbers, Replicate):
+        return Verdict([SUM], why="linear in a part of a sum")
+    return p.replicate_operands(node, inputs, "picks rows of the whole batch")
+
+
+def _by_entries(p: Placing, node: Node, inputs: list[Placement], axis: int, each: int) -> Verdict:
+    """Rows of a table by ragged numbers; by places on this core, its own rows."""
+    table, numbers = inputs[0], inputs[1]
+    if each or numbers == COUNT:
+        return p.replicate_operands(node, inputs, "looks up in ragged rows")
+    if axis == 0 and _of_own_rows(p, node.inputs[0], table, numbers):
+        return Verdict([VALUES], why="this core's own rows")
+    wants: dict[int, Placement] = {} if numbers == VALUES else {1: VALUES}
+    if not isinstance(table, Replicate):
+        wants[0] = REPLICATE
+    if axis:
+        return p.replicate_operands(node, inputs, "ragged rows behind another dimension")
+    return Verdict([VALUES], wants, why="rows of a table by ragged numbers")
+
+
+def _of_own_rows(p: Placing, table: Tensor, placement: Placement, numbers: Placement) -> bool:
+    """Whether places on this core are places of its own rows of a table."""
+    if not isinstance(numbers, Entries) or numbers.role != "local":
+        return False
+    found = p.graph.tensor(numbers.of)
+    if placement == VALUES and table.node.op != "Const":
+        return bool(isinstance(p.read(found), Entries)) and table == found
+    rows = size_of(found, 0)
+    return placement == Shard(0) and rows is not None and rows == size_of(table, 0)
+
+
+@rule("GatherNd ResourceGatherNd")
+def _gather_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    table, numbers = inputs
+    if isinstance(numbers, Entries) and numbers != COUNT:
+        if _of_own_rows(p, node.inputs[0], table, numbers):
+            return Verdict([VALUES], why="this core's own rows")
+        wants: dict[int, Placement] = {} if numbers == VALUES else {1: VALUES}
+        wants |= {} if isinstance(table, Replicate) else {0: REPLICATE}
+        return Verdict([VALUES], wants, why="places of a table by ragged numbers")
+    if isinstance(numbers, Shard) and numbers.axis < factors.rank(node.inputs[1]) - 1:
+        wants = {} if isinstance(table, Replicate) else {0: REPLICATE}
+        return Verdict([numbers], wants, why="places of a table by this core's numbers")
+    if table == SUM and isinstance(numbers, Replicate):
+        return Verdict([SUM], why="linear in a part of a sum")
+    return p.replicate_operands(node, inputs, "picks places of the whole batch")
+
+
+@rule("ScatterNd")
+def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """What is added up at places of the whole batch is a part of a sum on each core."""
+    numbers, updates = inputs[0], inputs[1]
+    if not isinstance(inputs[2], Replicate):
+        return p.replicate_operands(node, inputs, "puts values where all cores together say")
+    depth = factors.rank(node.inputs[0]) - 1
+    rows = next((s for s in (numbers, updates) if isinstance(s, Shard)), None)
+    if rows is not None and rows.axis < depth:
+        wants: dict[int, Placement] = {i: rows for i in (0, 1) if inputs[i] != rows}
+        return Verdict([SUM], wants, why="adds rows up at places")
+    if isinstance(numbers, Entries) and isinstance(updates, Entries) and COUNT not in (numbers, updates):
+        if numbers.role == "local" and _same_rows(p, node, numbers):
+            return Verdict([Shard(0)], why="adds up in its own rows")
+        return Verdict([SUM], {i: VALUES for i in (0, 1) if inputs[i] != VALUES}, why="adds ragged rows up at places")
+    if updates == SUM and isinstance(numbers, Replicate):
+        return Verdict([SUM], why="linear in a part of a sum")
+    return p.replicate_operands(node, inputs, "puts values at places of the whole batch")
+
+
+def _same_rows(p: Placing, node: Node, numbers: Entries) -> bool:
+    """Whether the output has one row for each that the places are places of."""
+    found = p.graph.tensor(numbers.of)
+    rows = size_of(found, 0)
+    return p.read(found) == Shard(0) and rows is not None and rows == size_of(node.out(), 0)
+
+
+@rule(" ".join(ops.UNSORTED_SEGMENTS))
+def _segments(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    numbers = inputs[1]
+    if not isinstance(inputs[2], Replicate):
+        return p.replicate_operands(node, inputs, "adds up at as many places as all cores together have")
+    if isinstance(numbers, Entries) and numbers.role == "local" and isinstance(inputs[0], Entries):
+        if _same_rows(p, node, numbers):
+            return Verdict([Shard(0)], why="adds up in its own rows")
+    return by_signature(p, node, inputs)

@@ -1,0 +1,195 @@
+"""How reshapes, repetitions and joins are partitioned, where rows may lie in whole batches one behind the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tpugraph import ops
+from tpugraph.analysis.placements import REPLICATE, Entries, Placement, Replicate, Shard
+from tpugraph.ir import Node
+from tpugraph.spmd import factors
+from tpugraph.spmd.placing import Placing, Verdict, rule
+from tpugraph.spmd.rules.signature import VALUES, by_signature, size_of
+
+Dims = Sequence[int | None]
+
+
+@rule("Reshape")
+def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    rows, before, after = inputs[0], node.inputs[0].shape, node.out().shape
+    if inputs[1] == Entries("shape") and isinstance(rows, Entries | Replicate) and len(before or ()) > 0:
+        return _ragged(p, node, inputs)
+    if not isinstance(inputs[1], Replicate):
+        return p.replicate_operands(node, inputs, "reshapes as all cores together say")
+    if isinstance(rows, Entries):
+        if rows.role == "shape" or (after is not None and len(after) > 0 and after[0] is None and _keeps_front(before, after)):
+            return Verdict([rows], why="the same elements")
+        return p.replicate_operands(node, inputs, "reshapes ragged rows")
+    if not isinstance(rows, Shard):
+        return Verdict([rows], why="the same elements")
+    found = None if before is None or after is None else reshaped(before, rows, after, p.cores)
+    if found is None:
+        return p.replicate_operands(node, inputs, "reshapes rows apart")
+    return Verdict([found], why="rows stay rows")
+
+
+def _ragged(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """The target counts ragged rows of this core."""
+    rows, before, after = inputs[0], node.inputs[0].shape, node.out().shape
+    if isinstance(rows, Entries) and _keeps_front(before, after):
+        return Verdict([VALUES if rows.role == "shape" else rows], why="entry by entry")
+    return p.replicate_operands(node, inputs, "reshapes ragged rows")
+
+
+def _keeps_front(before: Dims | None, after: Dims | None) -> bool:
+    """Whether dimension 0, which data count, has as many elements in each row as before."""
+    if not before or not after or None in before[1:] or None in after[1:]:
+        return False
+    return math.prod(d or 0 for d in before[1:]) == math.prod(d or 0 for d in after[1:])
+
+
+def reshaped(before: Dims, rows: Shard, after: Dims, cores: int) -> Shard | None:
+    """Where rows are after a reshape: at the same places of the flat array; None where no one dimension holds them.
+
+    Flat, a tensor is ``ahead`` batches, each of so many ``cores`` equal pieces. The dimension that has the pieces behind
+    the reshape is the one whose strides they have.
+    """
+    kept = tuple(before[: rows.axis + 1])
+    if kept == tuple(after[: rows.axis + 1]) and None not in kept:
+        return rows
+    ahead = _product(before[: rows.axis])
+    if ahead is None:
+        return None
+    ahead *= rows.outer
+    place: int | None = 1
+    for axis, size in enumerate(after):
+        if place is None or ahead % place:
+            return None
+        outer = ahead // place
+        if size is None:
+            return Shard(axis, outer) if outer == 1 and _whole_behind(before, rows, after, axis) else None
+        if size and size % (outer * cores) == 0:
+            return Shard(axis, outer)
+        place *= size
+    return None
+
+
+def _whole_behind(before: Dims, rows: Shard, after: Dims, axis: int) -> bool:
+    """Whether what one core has behind its dimension of rows makes whole elements behind an open dimension."""
+    needed = _product(after[axis + 1 :])
+    known = math.prod(size for size in before[rows.axis + 1 :] if size)
+    return needed is not None and needed > 0 and known % needed == 0
+
+
+def _product(sizes: Dims) -> int | None:
+    return None if None in sizes else math.prod(size or 0 for size in sizes)
+
+
+# --------------------------------------------------------------------------- whole batches one behind the other
+
+
+def block(rows: Shard, size: int | None) -> int | None:
+    """How many elements one batch has along a dimension of so many."""
+    return None if size is None else size // rows.outer
+
+
+@rule(" ".join(ops.CONCATS))
+def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    record = ops.record(node.op)
+    data = record.data_operands(len(inputs))
+    axes = factors.integers(node.inputs[(record.axis or 0) % len(inputs)])
+    place = None if axes is None else axes[0] % max(factors.rank(node.inputs[data[0]]), 1)
+    first = next((inputs[i] for i in data if isinstance(inputs[i], Shard)), None)
+    if isinstance(first, Shard) and first.axis == place:
+        return _behind_each_other(p, node, inputs, data, first)
+    if place and any(inputs[i] == Entries("shape") for i in data):
+        return p.replicate_operands(node, inputs, "joins sizes of ragged rows")
+    if any(inputs[i] == Entries("shape") for i in data):
+        alone = inputs[data[0]] == Entries("shape") and all(isinstance(inputs[i], Replicate) for i in data[1:])
+        return Verdict([Entries("shape")]) if alone else p.replicate_operands(node, inputs, "joins sizes of ragged rows")
+    return by_signature(p, node, inputs)
+
+
+def _behind_each_other(p: Placing, node: Node, inputs: list[Placement], data: Sequence[int], first: Shard) -> Verdict:
+    wants: dict[int, Placement] = {}
+    long = None
+    for i in data:  # how long a batch is: as it is in the first operand that has its rows along the dimension
+        own = inputs[i]
+        if isinstance(own, Shard) and own.axis == first.axis:
+            long = long or block(own, size_of(node.inputs[i], first.axis))
+    outer = 0
+    for i in data:
+        own, size = inputs[i], size_of(node.inputs[i], first.axis)
+        if not long or size is None or size % long:
+            return p.replicate_operands(node, inputs, "joins rows with others along their dimension")
+        wanted = Shard(first.axis, size // long)
+        if own != wanted:
+            wants[i] = wanted
+        outer += wanted.outer
+    return Verdict([Shard(first.axis, outer)], wants, why="whole batches one behind the other")
+
+
+@rule(" ".join(ops.SPLITS))
+def _split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    record = ops.record(node.op)
+    (source,) = record.data_operands(len(inputs))
+    rows, axes = inputs[source], factors.integers(node.inputs[(record.axis or 0) % len(inputs)])
+    if isinstance(rows, Shard) and axes is not None and axes[0] % factors.rank(node.inputs[source]) == rows.axis:
+        long = block(rows, size_of(node.inputs[source], rows.axis))
+        sizes = [size_of(node.out(port), rows.axis) for port in range(len(node.outputs or ()))]
+        if long and all(size and size % long == 0 for size in sizes):
+            return Verdict([Shard(rows.axis, (size or 0) // long) for size in sizes], why="whole batches")
+        return p.replicate_operands(node, inputs, "splits rows of the batch")
+    return by_signature(p, node, inputs)
+
+
+@rule("Tile")
+def _tile(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    rows = inputs[0]
+    if isinstance(rows, Shard) and isinstance(inputs[1], Replicate):
+        times = factors.integers(node.inputs[1])
+        if times is not None and times[rows.axis] > 1:
+            return Verdict([replace(rows, outer=rows.outer * times[rows.axis])], why="the batch several times over")
+    if inputs[1] == Entries("shape"):
+        wants: dict[int, Placement] = {} if isinstance(rows, Replicate) else {0: REPLICATE}
+        return Verdict([VALUES], wants, why="repeated for each ragged row")
+    return by_signature(p, node, inputs)
+
+
+@rule("Fill")
+def _fill(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if inputs[0] == Entries("shape"):
+        return Verdict([VALUES], {} if isinstance(inputs[1], Replicate) else {1: REPLICATE}, why="one for each ragged row")
+    if not isinstance(inputs[0], Replicate):
+        return p.replicate_operands(node, inputs, "fills as all cores together say")
+    return Verdict([inputs[1]] if not isinstance(inputs[1], Shard | Entries) else [REPLICATE],
+                   {1: REPLICATE} if isinstance(inputs[1], Shard | Entries) else {}, why="the same elements")  # fmt: skip
+
+
+@rule("BroadcastTo")
+def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if inputs[1] == Entries("shape"):
+        wants: dict[int, Placement] = {} if isinstance(inputs[0], Replicate | Entries) else {0: REPLICATE}
+        return Verdict([VALUES], wants, why="repeated for each ragged row")
+    return by_signature(p, node, inputs)
+
+
+@rule("SpaceToBatch SpaceToBatchND BatchToSpace BatchToSpaceND")
+def _block(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """The places of a block stand in front of the batch, which is there once for each of them."""
+    rows, sides = inputs[0], block_of(node)
+    if not isinstance(rows, Shard) or rows.axis or sides is None:
+        return p.replicate_operands(node, inputs, "moves rows between space and batch")
+    to_batch = node.op.startswith("Space")
+    places = math.prod(sides)
+    if not to_batch and rows.outer % places:
+        return p.replicate_operands(node, inputs, "takes rows for places of a block")
+    return Verdict([Shard(0, rows.outer * places if to_batch else rows.outer // places)], why="rows stay rows")
+
+
+def block_of(node: Node) -> list[int] | None:
+    """The sides of the block."""
+    side = node.attr("block_size", None)
+    return [int(side)] * 2 if side is not None else factors.integers(node.inputs[1])

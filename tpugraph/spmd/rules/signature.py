@@ -1,0 +1,203 @@
+"""Partition by signature: a factor that all outputs carry keeps rows apart, one that an output lacks is reduced over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis.placements import (
+    REPLICATE,
+    SHARE,
+    SUM,
+    Entries,
+    Held,
+    Partial,
+    PerCore,
+    Placement,
+    Replicate,
+    Shard,
+)
+from tpugraph.ir import Node, Tensor
+from tpugraph.spmd import factors
+from tpugraph.spmd.factors import WHOLE, Factors, Signature
+from tpugraph.spmd.levels import is_zero
+from tpugraph.spmd.placing import Placing, Verdict, rule
+
+VALUES = Entries("values")
+_REDUCED = {
+    "sum": SUM, "mean": SUM, "max": Partial("max"), "any": Partial("max"), "min": Partial("min"), "all": Partial("min")
+}  # fmt: skip
+"""What a core has of a reduction over rows, by what reduces."""
+_EXTREMES: dict[Callable[..., Any] | None, Partial] = {np.maximum: Partial("max"), np.minimum: Partial("min")}
+
+
+@rule("")
+def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """The rule of every op type that has no other."""
+    count = len(node.outputs or ())
+    if not any(isinstance(s, Shard | Entries | Partial | PerCore) for s in inputs):
+        return Verdict([REPLICATE] * count, why="all that it reads is the same on every core")
+    signature = factors.signature(node)
+    if signature is None:
+        return p.replicate_operands(node, inputs, f"{node.op} has no partition rule")
+    own = next((s for s in inputs if isinstance(s, PerCore)), None)
+    if own is not None:
+        return Verdict([own] * count)
+    if any(isinstance(s, Shard) for s in inputs):
+        found = _along_rows(p, node, inputs, signature)
+        if found is not None:
+            return found
+    elif any(_holds_entries(s) for s in inputs):
+        return _along_entries(p, node, inputs, signature)
+    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Shard | Entries)}
+    return without_rows(p, node, inputs, signature.linear, wants, signature.reduce_op)
+
+
+# --------------------------------------------------------------------------- rows
+
+
+def _along_rows(p: Placing, node: Node, inputs: list[Placement], signature: Signature) -> Verdict | None:
+    """None where no operand has its rows along a factor."""
+    chosen = _rows(inputs, signature.inputs)
+    if chosen is None:
+        return None
+    letter, rows = chosen
+    wants: dict[int, Placement] = {}
+    for i, (placement, named) in enumerate(zip(inputs, signature.inputs, strict=True)):
+        axis = named.index(letter) if named is not None and letter in named else None
+        if axis is None or size_of(node.inputs[i], axis) == 1:
+            wanted: Placement = REPLICATE
+        elif size_of(node.inputs[i], axis) is None and isinstance(placement, Replicate):
+            return p.replicate_operands(node, inputs, "rows meet an operand with one row, or all, as data say")
+        else:
+            wanted = rows.at(axis)
+        if placement != wanted and not isinstance(placement, Held):
+            wants[i] = wanted
+    made: list[Placement] = []
+    averaged: list[int] = []
+    for port, named in enumerate(signature.outputs):
+        if named is not None and letter in named:
+            made.append(rows.at(named.index(letter)))
+        elif signature.reduce_op in _REDUCED:
+            made.append(_REDUCED[signature.reduce_op])
+            averaged += [port] if signature.reduce_op == "mean" else []
+        else:
+            return p.replicate_operands(node, inputs, "takes all rows together")
+    why = "row by row" if not any(isinstance(m, Partial) for m in made) else "reduces over the rows"
+    return Verdict(made, wants, tuple(averaged), why)
+
+
+def _rows(inputs: Sequence[Placement], named: Sequence[Factors]) -> tuple[str, Shard] | None:
+    """The factor of the rows, that of the first operand which has its rows along one."""
+    for placement, letters in zip(inputs, named, strict=True):
+        if isinstance(placement, Shard) and letters is not None and placement.axis < len(letters):
+            letter = letters[placement.axis]
+            if letter != WHOLE:
+                return letter, placement.at(placement.axis)
+    return None
+
+
+def size_of(tensor: Tensor, axis: int) -> int | None:
+    """How long a tensor is along a dimension; None where data say it."""
+    shape = tensor.shape
+    return shape[axis] if shape is not None and axis < len(shape) else None
+
+
+# --------------------------------------------------------------------------- entries
+
+
+def _holds_entries(placement: Placement) -> bool:
+    return isinstance(placement, Entries) and placement.role != "shape"
+
+
+def _along_entries(p: Placing, node: Node, inputs: list[Placement], signature: Signature) -> Verdict:
+    """Ragged rows stay apart where all that carries their factor has it in front, and are reduced over where an output lacks it."""
+    first = next(i for i, s in enumerate(inputs) if _holds_entries(s))
+    letters = signature.inputs[first]
+    letter = letters[0] if letters else WHOLE
+    carriers = [i for i, named in enumerate(signature.inputs) if named is not None and letter in named]
+    in_front = all(
+        letter not in named[1:] for named in (*signature.inputs, *signature.outputs) if named is not None
+    )
+    wide = [i for i in carriers if size_of(node.inputs[i], 0) != 1]
+    alone = all(_holds_entries(inputs[i]) for i in wide)
+    others = all(isinstance(s, Replicate | Partial | Held) for i, s in enumerate(inputs) if i not in wide)
+    lacking = [named for named in signature.outputs if named is None or letter not in named]
+    reduces = signature.reduce_op in ("sum", "max", "min", "any", "all", "mean")
+    if letter == WHOLE or not (in_front and alone and others) or (lacking and not reduces):
+        return p.replicate_operands(node, inputs, "takes ragged rows of all cores together")
+    wants: dict[int, Placement] = {i: VALUES for i in wide if inputs[i] != VALUES}
+    wants |= {i: REPLICATE for i, s in enumerate(inputs) if isinstance(s, Partial)}
+    same = node.op in ops.IDENTITIES | ops.CASTS | ops.SQUEEZES | ops.EXPANSIONS  # places stay places on this core
+    made: list[Placement] = []
+    averaged: list[int] = []
+    for port, named in enumerate(signature.outputs):
+        if named is not None and letter in named:
+            made.append(inputs[first] if same else VALUES)
+        else:
+            made.append(_REDUCED[str(signature.reduce_op)])
+            averaged += [port] if signature.reduce_op == "mean" else []
+    return Verdict(made, {} if same and not lacking else wants, tuple(averaged), why="entry by entry")
+
+
+# --------------------------------------------------------------------------- parts of reductions
+
+
+def without_rows(
+    p: Placing,
+    node: Node,
+    inputs: list[Placement],
+    linear: Sequence[frozenset[int]],
+    wants: dict[int, Placement],
+    reduce_op: str | None = "sum",
+) -> Verdict:
+    """Operands that are the same on every core, or parts of reductions."""
+    count = len(node.outputs or ())
+    parts = [i for i, s in enumerate(inputs) if isinstance(s, Partial) and i not in wants]
+    if not parts:
+        return Verdict([REPLICATE] * count, wants, why="reads whole values")
+    first = inputs[parts[0]]
+    extreme = _EXTREMES.get(ops.COMPUTES.get(node.op)) or _REDUCED.get(reduce_op or "")
+    alike = all(inputs[i] == first or isinstance(inputs[i], Replicate) for i in range(len(inputs)))
+    if first != SUM and first == extreme and alike and not wants:
+        return Verdict([first] * count, why="the extreme of extremes")
+    summed = [i for i in parts if inputs[i] == SUM] if all(inputs[i] == SUM for i in parts) else []
+    kept = max(([i for i in summed if i in together] for together in linear), key=lambda k: _bytes(node, k), default=[])
+    wants = wants | dict.fromkeys((i for i in parts if i not in kept), REPLICATE)
+    if not kept:
+        return Verdict([REPLICATE] * count, wants, why="is not linear in a part of a sum")
+    together = next(s for s in linear if s.issuperset(kept))
+    wants |= {i: SHARE for i in together if i not in kept and not is_zero(node.inputs[i])}
+    return Verdict([SUM] * count, wants, why="linear in a part of a sum")
+
+
+def _bytes(node: Node, chosen: Sequence[int]) -> int:
+    return sum(math.prod(size or 1 for size in node.inputs[i].shape or ()) for i in chosen)
+
+
+@rule("Select")
+def _select(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Of a vector of conditions each is for a whole slice along dimension 0."""
+    condition, branch = node.inputs[0], node.inputs[1]
+    if factors.rank(condition) != 1 or factors.rank(branch) <= 1:
+        return select_v2(p, node, inputs)
+    rest = tuple(f"d{axis}" for axis in range(1, factors.rank(branch)))
+    signature = Signature((("n",), ("n", *rest), ("n", *rest)), (("n", *rest),), (), None)
+    if any(isinstance(s, Shard) for s in inputs):
+        found = _along_rows(p, node, inputs, signature)
+        if found is not None:
+            return found
+    return p.replicate_operands(node, inputs, "chooses between whole values")
+
+
+@rule("SelectV2")
+def select_v2(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """A choice by a condition that is the same on every core is linear in what is chosen from."""
+    if isinstance(inputs[0], Partial) and not any(isinstance(s, Shard | Entries) for s in inputs):
+        found = by_signature(p, node, [REPLICATE, *inputs[1:]])
+        return Verdict(found.outputs, found.wants | {0: REPLICATE}, why=found.why)
+    return by_signature(p, node, inputs)

@@ -1,0 +1,56 @@
+"""How sizes are partitioned: a size is that of the whole batch wherever it is a number.
+
+Sizes that count ragged rows are those of this core, as long as they only shape others.
+"""
+
+from __future__ import annotations
+
+from tpugraph import ops
+from tpugraph.analysis.placements import REPLICATE, SUM, Entries, Placement, Replicate
+from tpugraph.ir import Node
+from tpugraph.spmd import factors
+from tpugraph.spmd.placing import Placing, Verdict, rule
+from tpugraph.spmd.rules.signature import by_signature
+
+COUNT = Entries("shape")
+"""A number of ragged rows of this core, or the shape of a tensor that holds them: its first element counts them."""
+
+
+def _is_ragged(placement: Placement) -> bool:
+    return isinstance(placement, Entries) and placement.role != "shape"
+
+
+@rule("Shape ShapeN")
+def _shape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([COUNT if _is_ragged(s) else REPLICATE for s in inputs], why="the shape of the whole batch")
+
+
+@rule("Size")
+def _size(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([SUM if _is_ragged(inputs[0]) else REPLICATE], why="the size of the whole batch")
+
+
+@rule("Rank BroadcastGradientArgs BroadcastArgs")
+def _rank(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    return Verdict([REPLICATE] * len(node.outputs or ()), why="the same for any number of rows")
+
+
+@rule(" ".join(ops.PACKS))
+def _pack(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if inputs[0] == COUNT and all(isinstance(s, Replicate) for s in inputs[1:]) and factors.rank(node.out()) == 1:
+        return Verdict([COUNT], why="a shape that counts ragged rows")
+    return by_signature(p, node, inputs)
+
+
+@rule("Cast")
+def _cast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if inputs[0] == COUNT and not node.out().dtype.floating:
+        return Verdict([COUNT], why="a size of ragged rows")
+    return by_signature(p, node, inputs)
+
+
+@rule("Prod")
+def _prod(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if inputs[0] == COUNT and factors.rank(node.inputs[0]) == 1 and factors.rank(node.out()) == 0:
+        return Verdict([COUNT], why="a size of ragged rows")
+    return by_signature(p, node, inputs)
