@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from tpugraph.analysis.step import ClosedShapes, Literals, Partitioned
 from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.rewrite.partition import Rewriting
 from tpugraph.spmd.analysis import analyse, batch_of, fed
+from tpugraph.spmd.demands import Demands
 from tpugraph.support.errors import ShapeError, UsageError
 from tpugraph.tpu.pipeline import Pass
 
@@ -41,6 +43,11 @@ class Partition(Pass):
     reads_if_given = (ClosedShapes, Literals)
     gives = (Partitioned,)
 
+    def placements(self, graph: Graph, seeds: Mapping[Tensor, Placement] | None = None) -> Demands:
+        """Where the values of the step live, and where its partial values are reduced; the graph stays as it is."""
+        policies = {"batch_norm": self.batch_norm, "random": self.random}
+        return analyse(graph, self.num_replicas, policies=policies, seeds=seeds)
+
     def run(self, graph: Graph) -> None:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
@@ -52,13 +59,14 @@ class Partition(Pass):
             return
         _refuse_uneven(graph, rows, cores)
         seeds = {_split(graph, t, p, cores): p for t, p in fed(graph, cores).items()}
-        demands = analyse(graph, cores, policies={"batch_norm": self.batch_norm, "random": self.random}, seeds=seeds)
+        demands = self.placements(graph, seeds)
         step = Rewriting(demands.placing, self.varying_updates)
         step.apply()
         share, leaving = step.share_of_loss(loss), step.leaving()
         _forget_shapes(graph, seeds)
         shapes.infer(graph)
-        how = _kind(step.placing.made(loss), demands.placing.verdicts[loss.node].averaged if loss.node in demands.placing.verdicts else ())
+        verdict = demands.placing.verdicts.get(loss.node)
+        how = _kind(step.placing.made(loss), () if verdict is None else verdict.averaged)
         graph.keep(Partitioned(cores, None if rows is None else rows // cores, str(share), how, "the plain step at its own batch",
                                step.notes(), {str(t): p for t, p in leaving.items()}, step.conversions.made,
                                step.conversions.gathered, step.conversions.combined))  # fmt: skip
@@ -75,7 +83,8 @@ def _refuse_uneven(graph: Graph, rows: int | None, cores: int) -> None:
     batches = " or ".join(str(size) for size in (low, low + cores) if size)
     fits = ", ".join(str(n) for n in range(min(rows, cores), 0, -1) if rows % n == 0)
     raise ShapeError(f"a batch of {rows} rows cannot be split over {cores} cores", node=None, origin=graph.source,
-                     fix=f"--num_replicas={fits.split(', ')[0]} (cores that divide {rows}: {fits}), or a batch of {batches} rows")  # fmt: skip
+                     fix=f"--num_replicas={fits.split(', ')[0]} (cores that divide {rows}: {fits}), "
+                         f"or a batch of {batches} rows")  # fmt: skip
 
 
 def _split(graph: Graph, tensor: Tensor, placement: Placement, cores: int) -> Tensor:
@@ -104,5 +113,3 @@ def _forget_shapes(graph: Graph, seeds: dict[Tensor, Placement]) -> None:
     for node in list(graph.with_attr("_output_shapes")):
         if node not in whole:
             graph.set_attr(node, "_output_shapes", None)
-
-

@@ -19,8 +19,8 @@ _HANDS_ON = ops.IDENTITIES | ops.SWITCH | ops.ENTER | ops.EXIT | ops.NEXT_ITERAT
 _TAKES_OUT = {op: held.takes for op, held in ops.LIST_CONTENTS.items() if held.takes is not None}
 """Ops that take elements out of a list, and the output that has them."""
 
-_OF_ARRAYS = {op: held for op, held in ops.CONTENTS.items() if op not in ops.LIST_CONTENTS.keys() | ops.STACKS}
-"""What ops do to arrays, which are resources."""
+_OF_ARRAYS = {op: held for op, held in ops.CONTENTS.items() if op not in ops.LIST_CONTENTS}
+"""What ops do to arrays and stacks, which are resources."""
 
 
 def tell(graph: Graph) -> int:
@@ -44,11 +44,11 @@ def _values(graph: Graph) -> dict[Tensor, Shape]:
     """Those of what loops carry: an iteration may tell its end of its beginning alone, so that both are known only together."""
     loops = filter(None, map(carried, graph.of_type(*ops.MERGE)))
     loose = [loop for loop in loops if not shapes.is_static(loop.merge.out().shape)]
-    if not any(shapes.is_static(loop.initial.shape) for loop in loose):
+    if all(loop.initial.shape is None for loop in loose):
         return {}
     known = within_loops(graph)
     told = {loop.merge.out(): known[loop.merge.name][0] for loop in loose}
-    return {tensor: shape for tensor, shape in told.items() if shapes.is_static(shape)}
+    return {tensor: shape for tensor, shape in told.items() if shape is not None and shape != tensor.shape}
 
 
 def _elements(graph: Graph) -> dict[Tensor, Shape]:
@@ -99,7 +99,7 @@ def _element(source: Tensor) -> Shape:
 def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
     """Of arrays, the elements that are taken one by one; the gradient of an array is another array, of which nothing is told."""
     found: dict[Tensor, Shape] = {}
-    takes = [op for op, held in _OF_ARRAYS.items() if held.takes is not None and not (held.stacked or held.joined)]
+    takes = [op for op, held in _OF_ARRAYS.items() if held.takes is not None and not held.joined]
     for node in graph.of_type(*takes):
         taken = node.out(_OF_ARRAYS[node.op].takes or 0)
         array = source_of(node.inputs[0], _HANDS_ON).node
@@ -107,7 +107,9 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
             continue
         given = {shape for user in _users(array) for shape in _put(user)}
         shape = next(iter(given)) if len(given) == 1 else None
-        if shapes.is_static(shape):
+        if shape is not None and _OF_ARRAYS[node.op].stacked:
+            shape = (taken.shape[0] if taken.shape else None, *shape)
+        if shape is not None and shape != taken.shape:
             found[taken] = shape
     return found
 

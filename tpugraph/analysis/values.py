@@ -11,6 +11,7 @@ from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.analysis.questions import Answer, ask
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.walks import readers, source_of
 
 _LARGEST = 2**20
 """Elements of an operand: shape arithmetic has few."""
@@ -23,6 +24,47 @@ def known_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
     """The value of a tensor where constants and static shapes alone decide it, else None."""
     value: np.ndarray[Any, Any] | None = ask(_value, tensor)
     return value
+
+
+def partial_value(tensor: Tensor) -> np.ndarray[Any, Any] | None:
+    """As ``known_value``, of numbers of which data may tell some: these are NaN; None where not even their number is known."""
+    value: np.ndarray[Any, Any] | None = ask(_partial_value, tensor)
+    return value
+
+
+def _partial_value(tensor: Tensor) -> Answer:
+    node = tensor.node
+    known = yield _value, tensor
+    if known is not None:
+        return known.astype("float64") if known.dtype.kind in "iuf" else None
+    if node.op in ops.SHAPES:
+        shape = node.inputs[tensor.port].shape
+        return None if shape is None else np.asarray([np.nan if size is None else size for size in shape])
+    if node.op in ops.STACKS & ops.TAKES_OUT:
+        pushed = pushed_by(node)
+        return None if pushed is None else (yield _partial_value, pushed)
+    if node.op in _PARTIAL:
+        operands = []
+        for operand in node.inputs:
+            value = yield _partial_value, operand
+            if value is None or value.size > _LARGEST:
+                break
+            operands.append(value)
+        else:
+            if node.op in ops.COMPUTES or node.op in _PUT_TOGETHER:
+                return np.asarray(_PARTIAL[node.op](node, operands), "float64")
+            if not any(np.isnan(operand).any() for operand in operands[1:]):
+                made = _PARTIAL[node.op](node, [operands[0], *(operand.astype(int) for operand in operands[1:])])
+                return None if made is None else np.asarray(made, "float64")
+    return np.full(tensor.shape, np.nan) if shapes.is_static(tensor.shape) and len(tensor.shape or ()) < 2 else None  # type: ignore[arg-type]
+
+
+def pushed_by(pop: Node) -> Tensor | None:
+    """What is pushed on the stack from which a node pops; None where several nodes push."""
+    stack = source_of(pop.inputs[0], ops.IDENTITIES | ops.ENTER).node
+    pushes = [node for node in readers(stack, through=ops.IDENTITIES | ops.ENTER) if ops.CONTENTS.get(node.op) and node.op in ops.STACKS
+              and ops.CONTENTS[node.op].puts is not None]  # fmt: skip
+    return pushes[0].inputs[ops.CONTENTS[pushes[0].op].puts or 0] if len(pushes) == 1 else None
 
 
 def _value(tensor: Tensor) -> Answer:
@@ -73,7 +115,9 @@ def _computed(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
 
 
 def _concat(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
-    return np.concatenate([operands[index] for index in ops.record(node.op).data_operands(len(operands))])
+    record = ops.record(node.op)
+    axis = int(operands[record.axis_operand(len(operands)) or 0])
+    return np.concatenate([operands[index] for index in record.data_operands(len(operands))], axis)
 
 
 def _same(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
@@ -88,9 +132,20 @@ _COMPUTED: dict[str, Callable[[Node, list[Any]], np.ndarray[Any, Any] | None]] =
     **dict.fromkeys(ops.PACKS, lambda node, operands: np.stack(operands) if node.attr("axis", 0) == 0 else None),
     **dict.fromkeys(ops.STRIDED_SLICES, _slice),
     **dict.fromkeys(ops.EXPANSIONS, lambda node, operands: np.expand_dims(operands[0], int(operands[1]))),
+    **dict.fromkeys(ops.PICKS, lambda node, operands: np.take(operands[0], operands[1], axis=0) if operands[0].ndim == 1 else None),
     **dict.fromkeys(ops.INVERSE_ORDERS, lambda node, operands: np.argsort(operands[0])),
     **dict.fromkeys(ops.RESHAPES, lambda node, operands: operands[0].reshape(operands[1])),
     **dict.fromkeys(
         ops.reducing("prod"), lambda node, operands: np.asarray(operands[0].prod()) if operands[0].ndim == 1 else None
     ),
 }
+
+_PUT_TOGETHER = ops.PACKS | ops.CONCATS
+
+_PARTIAL: dict[str, Callable[[Node, list[Any]], Any]] = {
+    op: rule for op, rule in _COMPUTED.items() if op not in ops.COMPUTES
+} | dict.fromkeys(
+    ops.computing(np.add, np.subtract, np.multiply, np.floor_divide, np.maximum, np.minimum, np.asarray),
+    lambda node, operands: ops.COMPUTES[node.op](*operands),
+)
+"""Ops that compute a number each of numbers of which some may not be known."""

@@ -121,6 +121,11 @@ class TrackedLinks(Links):
         assign(node, "outputs", list(outputs))
         self._inferred += 1
 
+    def expect_outputs(self, node: Node, outputs: Sequence[Output]) -> None:
+        """As ``set_outputs``, of shapes that follow from edits elsewhere: TensorFlow infers them the next time, as a check."""
+        self.set_outputs(node, outputs)
+        self._unprove(node)
+
     # ------------------------------------------------------------------ what passes leave for later ones
 
     def keep(self, result: object) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tpugraph.analysis import REPLICATED_ATTR
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.placements import Shard
 from tpugraph.ir import Node, Tensor, attrs
@@ -25,6 +26,8 @@ class Collectives(Combining):
 
     def gather(self, tensor: Tensor, rows: Shard) -> Tensor:
         """The rows of all cores, in the order of the whole batch, on every core."""
+        if tensor.shape is None or None in tensor.shape:
+            return self._gather_open(tensor, rows)
         shape = static_shape(self.graph, tensor)
         every = self.stack(tensor)
         local = shape[rows.axis] // rows.outer
@@ -35,6 +38,22 @@ class Collectives(Combining):
             every = self.transpose(split, order)
         whole = [*shape[: rows.axis], shape[rows.axis] * self.count, *shape[rows.axis + 1 :]]
         return self.reshape(every, whole)
+
+    def _gather_open(self, tensor: Tensor, rows: Shard) -> Tensor:
+        """As ``gather``, of rows with dimensions that data say, which are equally long on all cores."""
+        shape, axis = tensor.shape, rows.axis
+        if shape is None or rows.outer > 1:
+            raise ConversionError(f"all rows of '{tensor}' are read, and its rank is not known", node=tensor.node,
+                                  origin=self.graph.source, fix="give it a shape: tf.ensure_shape, or tf.reshape")  # fmt: skip
+        every = self.stack(tensor)
+        if axis:
+            every = self.transpose(every, [*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)])
+        times = self.constant([self.count if place == axis else 1 for place in range(len(shape))], _INT32, tensor)
+        whole = self.add("Mul", f"{tensor.node.name}/of_the_batch", [self.shape(tensor), times],
+                         {"T": _INT32, REPLICATED_ATTR: True}, _INT32, (len(shape),), tensor)  # fmt: skip
+        made = tuple(size and size * (self.count if place == axis else 1) for place, size in enumerate(shape))
+        return self.add("Reshape", f"{tensor.node.name}/gathered", [every, whole], {"T": tensor.dtype, "Tshape": _INT32},
+                        tensor.dtype, made, tensor)  # fmt: skip
 
     def gather_rows(self, tensor: Tensor, rows: Shard, most: Sequence[int | None] = ()) -> Tensor:
         """As ``gather``, of rows whose number may be open.
@@ -84,6 +103,8 @@ class Collectives(Combining):
 
     def own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
         """This core's rows of a value that every core holds whole; other dimensions may be open where the rows are one batch."""
+        if rows.outer == 1 and tensor.shape is not None and tensor.shape[rows.axis] is None:
+            return self._own_open(tensor, rows.axis)
         told = rows.outer == 1 and tensor.shape is not None and tensor.shape[rows.axis] is not None
         shape = [d or 0 for d in tensor.shape or ()] if told else static_shape(self.graph, tensor)
         piece = shape[rows.axis] // rows.outer // self.count
@@ -104,6 +125,17 @@ class Collectives(Combining):
         if rows.outer == 1:
             return cut
         return self.reshape(cut, [*shape[: rows.axis], rows.outer * piece, *shape[rows.axis + 1 :]])
+
+    def _own_open(self, tensor: Tensor, axis: int) -> Tensor:
+        """As ``own_rows``, of as many rows as data say."""
+        rank = len(tensor.shape or ())
+        by = self.constant([self.count if place == axis else 1 for place in range(rank)], _INT32, tensor)
+        size = self.add("FloorDiv", f"{tensor.node.name}/own_size", [self.shape(tensor), by], {"T": _INT32}, _INT32, (rank,), tensor)
+        unit = self.constant([int(place == axis) for place in range(rank)], _INT32, tensor)
+        ahead = self.add("Mul", f"{tensor.node.name}/ahead", [unit, self.own_id(tensor)], {"T": _INT32}, _INT32, (rank,), tensor)
+        begin = self.add("Mul", f"{tensor.node.name}/begin", [ahead, size], {"T": _INT32}, _INT32, (rank,), tensor)
+        return self.add("Slice", f"{tensor.node.name}/own_rows", [tensor, begin, size], {"T": tensor.dtype, "Index": _INT32},
+                        tensor.dtype, tensor.shape, tensor)  # fmt: skip
 
     def numbered(self, tensor: Tensor, shift: int | np.ndarray[Any, Any]) -> Tensor:
         """Numbers of this core's rows as those of the whole batch; ``shift`` is how many a core has, and broadcasts."""
@@ -131,9 +163,7 @@ class Collectives(Combining):
         if bound and bound[0] is None and most is not None:
             bound = (most, *bound[1:])
         if bound is None or None in bound or not bound:
-            raise ConversionError(f"the number of rows of '{tensor}' has no known upper bound", node=tensor.node,
-                                  origin=self.graph.source,
-                                  fix="give the sparse input a fixed number of values per batch")  # fmt: skip
+            return self._gather_counted(tensor)
         limit = int(bound[0] or 0)
         if tensor.shape is not None and tensor.shape[0] == limit:
             return self.gather(tensor, Shard(0))
@@ -156,6 +186,31 @@ class Collectives(Combining):
         where = self.add("Where", f"{tensor.node.name}/where", [flat], {"T": _BOOL}, _INT64, (None, 1), tensor)
         return self.add("GatherNd", f"{tensor.node.name}/gathered", [every, where],
                         {"Tparams": tensor.dtype, "Tindices": _INT64}, tensor.dtype, (None, *bound[1:]), tensor)  # fmt: skip
+
+    def _gather_counted(self, tensor: Tensor) -> Tensor:
+        """As ``gather_entries``, without a bound: padded to as many as the core with the most has."""
+        rank = len(tensor.shape or (None,))
+        length = self.shape(tensor)
+        count = self._first(length)
+        most = self.extreme(count, "max")
+        missing = self.add("Sub", f"{tensor.node.name}/missing", [most, count], {"T": _INT32}, _INT32, (), tensor)
+        pack = {"T": _INT32, "axis": 0}
+        first = self.add("Pack", f"{tensor.node.name}/padding/0", [self.constant(0, _INT32, tensor), missing], {"N": 2, **pack},
+                         _INT32, (2,), tensor)  # fmt: skip
+        rest = [self.constant([0, 0], _INT32, tensor) for _ in range(rank - 1)]
+        padding = self.add("Pack", f"{tensor.node.name}/padding", [first, *rest], {"N": rank, **pack}, _INT32, (rank, 2), tensor)
+        open_shape = (None, *(tensor.shape or (None,))[1:])
+        padded = self.add("Pad", f"{tensor.node.name}/padded", [tensor, padding], {"T": tensor.dtype, "Tpaddings": _INT32},
+                          tensor.dtype, open_shape, tensor)  # fmt: skip
+        every = self._gather_open(padded, Shard(0))
+        start, one = self.constant(0, _INT32, tensor), self.constant(1, _INT32, tensor)
+        places = self.add("Range", f"{tensor.node.name}/places", [start, most, one], {"Tidx": _INT32}, _INT32, (None,), tensor)
+        counts = self.reshape(self.stack(count), [self.count, 1])
+        used = self.add("Less", f"{tensor.node.name}/used", [places, counts], {"T": _INT32}, _BOOL, (self.count, None), tensor)
+        flat = self.reshape(used, [-1])
+        where = self.add("Where", f"{tensor.node.name}/where", [flat], {"T": _BOOL}, _INT64, (None, 1), tensor)
+        return self.add("GatherNd", f"{tensor.node.name}/gathered", [every, where],
+                        {"Tparams": tensor.dtype, "Tindices": _INT64}, tensor.dtype, open_shape, tensor)  # fmt: skip
 
     def own_entries(self, tensor: Tensor, shape: Tensor) -> Tensor:
         """This core's entries of those of all cores, which every core holds.

@@ -89,13 +89,19 @@ class Combining(StepNodes):
 
     def stack(self, tensor: Tensor) -> Tensor:
         """What each core holds, along a new dimension 0, on every core."""
-        kind, shape = tensor.dtype, static_shape(self.graph, tensor)
-        wide = self.reshape(tensor, [1, *shape])
+        kind = tensor.dtype
+        if tensor.shape is None or None in tensor.shape:
+            shape: Sequence[int | None] = tensor.shape or ()
+            wide = self.add("ExpandDims", f"{tensor.node.name}/wide", [tensor, self.constant(0, _INT32, tensor)],
+                            {"T": kind, "Tdim": _INT32}, kind, (1, *shape), tensor)  # fmt: skip
+        else:
+            shape = static_shape(self.graph, tensor)
+            wide = self.reshape(tensor, [1, *static_shape(self.graph, tensor)])
         if kind.name in ("bool", "int64"):
             return self.cast(self.sum(self._at_own_place(self.cast(wide, _INT32), shape)), kind)
         return self.sum(self._at_own_place(wide, shape))
 
-    def _at_own_place(self, wide: Tensor, shape: Sequence[int]) -> Tensor:
+    def _at_own_place(self, wide: Tensor, shape: Sequence[int | None]) -> Tensor:
         """Zeros but at this core's place; what is no number elsewhere does no harm there."""
         kind, whole = wide.dtype, (self.count, *shape)
         numbers = self.constant(np.arange(self.count, dtype="int32").reshape(-1, *[1] * len(shape)), _INT32, wide)

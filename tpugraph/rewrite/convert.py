@@ -96,7 +96,7 @@ class Conversions:
             size = self._bytes(tensor) * self.c.count
             self.gathered[str(tensor)] = f"{size:,} bytes, for '{node.name}' ({node.op}): {self.placing.verdicts[node].why}"
             self.note(tensor, f"the rows of all cores ({size:,} bytes), for '{node.name}' ({node.op})")
-            return self.c.gather_rows(source, placement)
+            return self.c.gather(source, placement)
         if placement == COUNT:
             self.note(tensor, f"counted over the cores, for '{node.name}' ({node.op})")
             return self.c.sum_of_first(source) if tensor.shape else self.c.sum(source)

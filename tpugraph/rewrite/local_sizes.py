@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpugraph import ops
+from tpugraph.analysis import REPLICATED_ATTR
 from tpugraph.analysis.placements import Entries, Held, Placement, Shard
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
@@ -56,7 +57,7 @@ class LocalSizes:
         for node in [*nodes, *{t.node: None for t in self.placing.seeds}]:
             outputs = [(kind, self._local(node, port, shape)) for port, (kind, shape) in enumerate(node.outputs or ())]
             if outputs != node.outputs:
-                self.graph.set_outputs(node, outputs)
+                self.graph.expect_outputs(node, outputs)
 
     def _local(self, node: Node, port: int, shape: Shape) -> Shape:
         tensor = node.out(port)
@@ -84,7 +85,8 @@ class LocalSizes:
                 if node.op in ops.SHAPES:
                     times = [self.placing.cores if axis == rows.axis else 1 for axis in range(len(shape or ()))]
                 factor = self.c.constant(np.asarray(times), kind, tensor)
-                made = self.c.add("Mul", f"{node.name}/of_the_batch", [tensor, factor], {"T": kind}, kind, tensor.shape, tensor)
+                made = self.c.add("Mul", f"{node.name}/of_the_batch", [tensor, factor],
+                                  {"T": kind, REPLICATED_ATTR: True}, kind, tensor.shape, tensor)  # fmt: skip
             for use in uses:
                 self.graph.set_input(use.node, use.index, made)
 

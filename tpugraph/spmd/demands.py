@@ -24,11 +24,11 @@ class Demands:
 
     Attributes:
         placing: the placements.
-        asking: of partial values that are read whole, the first node that does.
+        asking: of partial values that are read whole, the first node that does, and its rule in words.
     """
 
     placing: Placing
-    asking: dict[Tensor, Node] = field(default_factory=dict)
+    asking: dict[Tensor, tuple[Node, str]] = field(default_factory=dict)
 
     def solve(self) -> None:
         """Find placements and the tensors that are reduced, until no reader wants more.
@@ -57,7 +57,7 @@ class Demands:
                 tensor = node.inputs[index]
                 if isinstance(want, Replicate | Shard) and isinstance(self.placing.read(tensor), Partial):
                     found[tensor] = None
-                    self.asking.setdefault(tensor, node)
+                    self.asking.setdefault(tensor, (node, verdict.why))
         return list(found)
 
     def _cheapest(self, wanted: list[Tensor]) -> list[Tensor]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import signatures
-from tpugraph.analysis.values import known_value
+from tpugraph.analysis.values import known_value, partial_value
 from tpugraph.ir import Node, Tensor
 
 Factors = tuple[str, ...] | None
@@ -58,7 +58,7 @@ def signature(node: Node) -> Signature | None:
         found = signatures.of(node)
         return None if found is None else _with_spread(node, found)
     data = [i for i, t in enumerate(node.inputs) if i not in _told(node)]
-    if any(node.inputs[i].shape is None for i in data):
+    if record.dims != "reduce" and any(node.inputs[i].shape is None for i in data):
         return None
     made = words(node)
     if made is None:
@@ -78,7 +78,12 @@ def _with_spread(node: Node, found: signatures.Signature) -> Signature:
     """``...`` becomes factors numbered from the right, so that dimensions that broadcast together have one name."""
     pairs = list(zip(found.inputs, node.inputs, strict=False))
     lead = max((rank(t) - _tail(tokens) for tokens, t in pairs if tokens and tokens[0] == "..."), default=0)
-    inputs = [None if tokens is None else _numbered(tokens, rank(t), lead) for tokens, t in pairs]
+    if len(pairs) == 1 or node.op in ops.ADD_N:  # all of one rank, though TensorFlow may not have inferred it
+        lead = lead if all(t.shape is not None for t in node.inputs) else max(lead, _MOST_DIMENSIONS)
+    ranks = [len(t.shape) if t.shape is not None else lead for _, t in pairs]
+    if lead == _MOST_DIMENSIONS:
+        ranks = [lead] * len(pairs)
+    inputs = [None if tokens is None else _numbered(tokens, size, lead) for (tokens, _), size in zip(pairs, ranks, strict=True)]
     inputs += [None] * (len(node.inputs) - len(inputs))
     outputs = []
     for tokens in found.outputs[: len(node.outputs or ())]:
@@ -104,9 +109,12 @@ def _numbered(tokens: Sequence[str], size: int, lead: int) -> tuple[str, ...]:
 
 Made = tuple[list[Factors], list[Factors]]
 
+_MOST_DIMENSIONS = 8
+"""As many as a tensor is taken to have whose rank TensorFlow did not infer."""
+
 
 def _letters(tensor: Tensor) -> list[str]:
-    return [f"d{axis}" for axis in range(rank(tensor))]
+    return [f"d{axis}" for axis in range(_MOST_DIMENSIONS if tensor.shape is None else len(tensor.shape))]
 
 
 def _source(node: Node) -> int:
@@ -181,7 +189,9 @@ def reduced_axes(node: Node) -> set[int] | None:
     if told.node.op in ops.BROADCAST_AXES:
         return _broadcast_axes(told)
     axes = integers(told)
-    return None if axes is None else {axis % max(size, 1) for axis in axes}
+    if axes is None or (node.inputs[0].shape is None and min(axes, default=0) < 0):
+        return None
+    return {axis % size if size else axis for axis in axes}
 
 
 def _broadcast_axes(tensor: Tensor) -> set[int] | None:
@@ -199,18 +209,8 @@ def _broadcast_axes(tensor: Tensor) -> set[int] | None:
 
 def vector(tensor: Tensor) -> list[int | None] | None:
     """The elements of a vector of sizes, None for each that only data tell; None where not even their number is known."""
-    known = integers(tensor)
-    if known is not None:
-        return list(known)
-    node = tensor.node
-    if node.op in ops.SHAPES:
-        shape = node.inputs[tensor.port].shape
-        return None if shape is None else list(shape)
-    if node.op in ops.PACKS:
-        return [(integers(part) or [None])[0] for part in node.inputs]
-    if node.op in ops.IDENTITIES | ops.ENTER | ops.CASTS:
-        return vector(node.inputs[0])
-    return [None] * tensor.shape[0] if tensor.shape and tensor.shape[0] is not None else None
+    value = partial_value(tensor)
+    return None if value is None else [None if np.isnan(number) else int(number) for number in value.ravel()]
 
 
 def _concat(node: Node) -> Made | None:

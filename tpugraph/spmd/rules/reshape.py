@@ -29,10 +29,33 @@ def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return p.replicate_operands(node, inputs, "reshapes ragged rows")
     if not isinstance(rows, Shard):
         return Verdict([rows], why="the same elements")
-    found = None if before is None or after is None else reshaped(before, rows, after, p.cores)
+    after = after if after is None or None not in after else _told(after, factors.vector(node.inputs[1]))
+    if before is None:
+        found = _broadcast_gradient(p, node.inputs[0].node, after)
+    else:
+        found = None if after is None else reshaped(before, rows, after, p.cores)
     if found is None:
         return p.replicate_operands(node, inputs, "reshapes rows apart")
     return Verdict([found], why="rows stay rows")
+
+
+def _told(after: Dims, target: Dims | None) -> Dims:
+    """The dimensions of a reshape, with those that its operand tells."""
+    if target is None or len(target) != len(after):
+        return after
+    return [told if size is None and told is not None and told >= 0 else size for size, told in zip(after, target, strict=True)]
+
+
+def _broadcast_gradient(p: Placing, sum_: Node, after: Dims | None) -> Shard | None:
+    """Where rows are in the gradient of a broadcast operand, a sum of which TensorFlow does not infer the rank."""
+    told = sum_.inputs[1].node if sum_.op in ops.SUMS else sum_
+    sizes = [factors.vector(tensor) for tensor in told.inputs] if told.op in ops.BROADCAST_AXES else [None]
+    rows = p.read(sum_.inputs[0]) if sum_.inputs else None
+    if None in sizes or after is None or not isinstance(rows, Shard):
+        return None
+    axis = rows.axis - (max(len(size or ()) for size in sizes) - len(after))
+    size = after[axis] if 0 <= axis < len(after) else 1
+    return None if size is not None and size % p.cores else Shard(axis, rows.outer)
 
 
 def _ragged(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
@@ -107,7 +130,8 @@ def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if place and any(inputs[i] == Entries("shape") for i in data):
         return p.replicate_operands(node, inputs, "joins sizes of ragged rows")
     if any(inputs[i] == Entries("shape") for i in data):
-        alone = inputs[data[0]] == Entries("shape") and all(isinstance(inputs[i], Replicate) for i in data[1:])
+        first_of, *rest = [i for i in data if node.inputs[i].shape != (0,)]
+        alone = inputs[first_of] == Entries("shape") and all(isinstance(inputs[i], Replicate) for i in rest)
         return Verdict([Entries("shape")]) if alone else p.replicate_operands(node, inputs, "joins sizes of ragged rows")
     return by_signature(p, node, inputs)
 

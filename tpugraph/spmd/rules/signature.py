@@ -69,6 +69,8 @@ def _along_rows(p: Placing, node: Node, inputs: list[Placement], signature: Sign
     wants: dict[int, Placement] = {}
     for i, (placement, named) in enumerate(zip(inputs, signature.inputs, strict=True)):
         axis = named.index(letter) if named is not None and letter in named else None
+        if isinstance(placement, Entries):
+            return p.replicate_operands(node, inputs, "rows meet ragged rows")
         if axis is None or size_of(node.inputs[i], axis) == 1:
             wanted: Placement = REPLICATE
         elif size_of(node.inputs[i], axis) is None and isinstance(placement, Replicate):

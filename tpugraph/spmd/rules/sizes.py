@@ -6,7 +6,7 @@ Sizes that count ragged rows are those of this core, as long as they only shape 
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.placements import REPLICATE, SUM, Entries, Placement, Replicate
+from tpugraph.analysis.placements import REPLICATE, Entries, Placement, Replicate
 from tpugraph.ir import Node
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import Placing, Verdict, rule
@@ -27,12 +27,29 @@ def _shape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("Size")
 def _size(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    return Verdict([SUM if _is_ragged(inputs[0]) else REPLICATE], why="the size of the whole batch")
+    return Verdict([COUNT if _is_ragged(inputs[0]) else REPLICATE], why="the size of the whole batch")
 
 
-@rule("Rank BroadcastGradientArgs BroadcastArgs")
+@rule(" ".join(ops.EXPANSIONS | ops.SQUEEZES))
+def _shaped_anew(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    if inputs[0] == COUNT:
+        return Verdict([COUNT], why="a size of ragged rows")
+    return by_signature(p, node, inputs)
+
+
+@rule("Rank")
 def _rank(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([REPLICATE] * len(node.outputs or ()), why="the same for any number of rows")
+
+
+@rule("BroadcastGradientArgs BroadcastArgs")
+def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """Ragged rows meet what has none, or one; beside as many as data say, those of all cores count."""
+    sizes = [factors.vector(tensor) or [None] for tensor in node.inputs]
+    ranks = [len(size) for size in sizes]
+    alike = ranks[0] == ranks[1] and any(s == REPLICATE and size[0] != 1 for s, size in zip(inputs, sizes, strict=True))
+    wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if alike and not isinstance(s, Replicate)}
+    return Verdict([REPLICATE] * len(node.outputs or ()), wants, why="the dimensions that were broadcast")
 
 
 @rule(" ".join(ops.PACKS))

@@ -1,0 +1,266 @@
+"""Why a value of the step lives where it does: the rules and operands that decided it, back to the input; its collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tpugraph import ops
+from tpugraph.analysis.placements import Entries, Held, Partial, PerCore, Placement, Replicate, Shard, Share
+from tpugraph.analysis.shapes import byte_size
+from tpugraph.ir import Node, Tensor
+from tpugraph.spmd.demands import Demands
+from tpugraph.spmd.placing import Verdict
+from tpugraph.support.wording import counted
+
+_MOST_ALIKE = 3
+_ENTRIES = {
+    "values": "ragged rows",
+    "distinct": "ragged rows, the distinct values of each core",
+    "by_id": "ragged rows, one for each distinct value of a core",
+    "local": "ragged rows, places among those of the core",
+    "shape": "a number of ragged rows of the core",
+}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A link of the chain.
+
+    Attributes:
+        tensor: the value; "" for a line that stands for several.
+        op: the op that makes it.
+        placement: where it lives, in words.
+        because: the rule that says so, in words.
+        operands: the operands that decided it.
+        collectives: what the cores do with it for its readers, a sentence each.
+    """
+
+    tensor: str
+    op: str
+    placement: str
+    because: str
+    operands: tuple[str, ...] = ()
+    collectives: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.tensor:
+            return f"... {self.because}"
+        return f"{self.tensor} ({self.op}): {self.placement}; {self.because}"
+
+
+class Explanation:
+    """Answers for one solved step that is not rewritten yet."""
+
+    def __init__(self, demands: Demands) -> None:
+        self.placing = demands.placing
+        self._asking = demands.asking
+        self._position = self.placing.flow.position
+
+    def chain(self, start: Tensor, *, everything: bool = False) -> list[Reason]:
+        """The reasons from a value back to the input, each value once.
+
+        Args:
+            start: the value.
+            everything: follow every operand that decided and leave nothing out, where else the shortest chain is given.
+        """
+        before: dict[Tensor, Tensor | None] = {start: None}
+        pending = [start]
+        for tensor in pending:  # grows while it is walked
+            new = [t for t in self.deciding(tensor, everything=everything) if t not in before]
+            before |= dict.fromkeys(new, tensor)
+            pending += new
+        if everything:
+            return [self.reason(tensor) for tensor in pending]
+        return list(_collapsed([self.reason(tensor) for tensor in self._shortest(before)]))
+
+    def _shortest(self, before: Mapping[Tensor, Tensor | None]) -> list[Tensor]:
+        """The shortest chain, of those that end at the input where any does, else of those that end anywhere."""
+        ends = [t for t in before if not self.deciding(t)]
+        at: Tensor | None = next((t for t in ends if t in self.placing.seeds), ends[0] if ends else list(before)[-1])
+        chain: list[Tensor] = []
+        while at is not None:
+            chain.append(at)
+            at = before[at]
+        return chain[::-1]
+
+    def reason(self, tensor: Tensor) -> Reason:
+        """One link of the chain, with every operand that decided it."""
+        operands = tuple(map(str, self.deciding(tensor, everything=True)))
+        return Reason(str(tensor), tensor.node.op, self.words(tensor), self._because(tensor), operands,
+                      tuple(self.collectives(tensor)))  # fmt: skip
+
+    def values_of(self, node: Node) -> list[Tensor]:
+        """What a node makes and something reads; of a node that makes nothing, what it reads."""
+        if node.outputs:
+            return [node.out(port) for port in node.used_ports() or (0,)]
+        return [t for t in node.inputs if t.node in self._position and t.node.op not in ops.CONSTANTS]
+
+    # ------------------------------------------------------------------ placements
+
+    def made(self, tensor: Tensor) -> Placement | None:
+        """How a value comes out of its node."""
+        return self.placing.made(tensor) or self.placing.read(tensor)
+
+    def kind(self, tensor: Tensor) -> str:
+        """The kind of a value's placement in one word: ``replicate``, ``shard``, ``partial`` and so on; "" if it has none."""
+        placement = self.made(tensor)
+        return "" if placement is None else type(placement).__name__.lower()
+
+    def words(self, tensor: Tensor) -> str:
+        """Where a value lives."""
+        placement = self.made(tensor)
+        if placement is None:
+            return "no value reaches it"
+        if isinstance(placement, Shard):
+            return f"sharded along dimension {placement.axis}{self._rows(tensor, placement)}"
+        if isinstance(placement, Partial):
+            return f"partial {'sum' if placement.reduce_op == 'sum' else f'{placement.reduce_op}imum'}"
+        if isinstance(placement, Entries):
+            return _ENTRIES[placement.role]
+        return "replicated" if isinstance(placement, Replicate) else str(placement)
+
+    def _rows(self, tensor: Tensor, placement: Shard) -> str:
+        size = tensor.shape[placement.axis] if tensor.shape else None
+        if size is None:
+            return ""
+        rows = counted(size // self.placing.cores // placement.outer, "row")
+        return f" ({rows} a core{f' of each of {placement.outer} batches' if placement.outer > 1 else ''})"
+
+    def _because(self, tensor: Tensor) -> str:
+        node, verdict = tensor.node, self.placing.verdicts.get(tensor.node)
+        if tensor in self.placing.seeds:
+            return self._fed(tensor)
+        if node.op in ops.CONSTANTS:
+            return "a constant"
+        if node not in self._position:
+            return "a variable" if node.op in ops.VARIABLES else "made on the host"
+        if verdict is None:
+            return "nothing that it reads has a value"
+        mean = f"; each core's mean is divided by {self.placing.cores}" if tensor.port in verdict.averaged else ""
+        return _rule(verdict) + mean
+
+    def _fed(self, tensor: Tensor) -> str:
+        source = "the input" if tensor.node.op in ops.INPUTS else "fed from the host"
+        placement = self.placing.seeds[tensor]
+        if not isinstance(placement, Shard):
+            return f"{source}: every core is fed all of it"
+        return f"{source}: its {(tensor.shape or ())[placement.axis]} rows are split over {self.placing.cores} cores"
+
+    # ------------------------------------------------------------------ collectives
+
+    def collectives(self, tensor: Tensor) -> list[str]:
+        """What the cores do with a value for its readers: the bytes, the first reader and the reader's rule."""
+        placement, node = self.made(tensor), tensor.node
+        readers: dict[str, list[tuple[Node, str]]] = {}
+        if isinstance(placement, Partial) and tensor in self.placing.reduced:
+            readers[f"all-reduced ({placement.reduce_op}{self._bytes(tensor)})"] = self._asking_for(tensor)
+        if node in self._position and node.op in ops.RANDOM and isinstance(placement, Replicate):
+            readers["broadcast: every core has what core 0 draws"] = []
+        for use in node.uses(tensor.port):
+            verdict = self.placing.verdicts.get(use.node)
+            want = verdict.wants.get(use.index) if verdict is not None else None
+            if verdict is not None and want is not None and (words := self._conversion(tensor, want)):
+                readers.setdefault(words, []).append((use.node, _rule(verdict)))
+        return [words + _for(asking) for words, asking in readers.items()]
+
+    def _conversion(self, tensor: Tensor, want: Placement) -> str:
+        placement = self.placing.read(tensor)
+        if isinstance(want, Share):
+            return "shared out: the cores' shares add up to it"
+        if isinstance(placement, Replicate):
+            return "cut to the core's own rows" if isinstance(want, Shard) else ""
+        if isinstance(placement, Shard):
+            again = f", then cut along dimension {want.axis}" if isinstance(want, Shard) else ""
+            return f"all-gathered (dimension {placement.axis}{self._bytes(tensor)}){again}"
+        if placement == Entries("shape"):
+            return "all-reduced (sum)"
+        if isinstance(placement, Entries):
+            return "all-gathered (ragged rows)" if isinstance(want, Replicate) else "numbered over the whole batch"
+        return "unified by --varying_updates" if isinstance(placement, PerCore) else ""
+
+    @staticmethod
+    def _bytes(tensor: Tensor) -> str:
+        size = byte_size(tensor)
+        return "" if size is None else f", {size:,} bytes"
+
+    def _asking_for(self, tensor: Tensor) -> list[tuple[Node, str]]:
+        """The node for which a value is reduced: it asks for this one, or for one that is linear in it."""
+        pending = {tensor: None}
+        for at in (queue := [tensor]):  # grows while it is walked
+            if at in self._asking:
+                return [self._asking[at]]
+            readers = dict.fromkeys(use.node for use in at.node.uses(at.port))
+            new = [t for r in readers for t in map(r.out, range(len(r.outputs or ()))) if t not in pending]
+            pending |= dict.fromkeys(new)
+            queue += new
+        return []
+
+    # ------------------------------------------------------------------ the chain
+
+    def deciding(self, tensor: Tensor, *, everything: bool = False) -> list[Tensor]:
+        """The operands that decided a placement; those that are read otherwise than they live only where no other did."""
+        node, placement = tensor.node, self.made(tensor)
+        verdict = self.placing.verdicts.get(node)
+        if node not in self._position or tensor in self.placing.seeds or verdict is None:
+            return []
+        found = [t for t in node.inputs if self._decides(t, placement)]
+        if not isinstance(placement, Held):
+            found += [t for handle in node.inputs for t in self._put_in(handle, node)]
+        if everything or not found:
+            found += [node.inputs[index] for index in verdict.wants]
+        if not found and isinstance(placement, Replicate):
+            found = [t for t in node.inputs if t.node.op not in ops.CONSTANTS]
+        return list(dict.fromkeys(found))
+
+    def _decides(self, operand: Tensor, made: Placement | None) -> bool:
+        placement = self.made(operand)
+        if isinstance(made, Replicate):
+            return operand in self.placing.reduced
+        if isinstance(placement, Held):
+            return isinstance(made, Held)
+        return placement is not None and not isinstance(placement, Replicate)
+
+    def _put_in(self, handle: Tensor, reader: Node) -> Iterator[Tensor]:
+        """What was put into the container that an operand is a handle of."""
+        placement = self.placing.read(handle)
+        if not isinstance(placement, Held) or reader.op not in ops.TAKES_OUT:
+            return
+        for node in self.placing.users(placement.key):
+            if node is not reader and node.op not in ops.TAKES_OUT:
+                yield from (t for t in node.inputs if not isinstance(self.made(t), Held | Replicate | None))
+
+
+def _rule(verdict: Verdict) -> str:
+    """A rule in words, which say so where every core runs the node on whole operands."""
+    whole = verdict.outputs and all(isinstance(made, Replicate) for made in verdict.outputs)
+    gathers = any(isinstance(want, Replicate) for want in verdict.wants.values())
+    return (verdict.why or "handed on") + (": whole operands on every core" if whole and gathers else "")
+
+
+def _for(readers: Sequence[tuple[Node, str]]) -> str:
+    if not readers:
+        return ""
+    (node, why), more = readers[0], f" and {len(readers) - 1} more" if len(readers) > 1 else ""
+    return f" for '{node.name}' ({node.op}){more}: {why}"
+
+
+def _collapsed(found: Sequence[Reason]) -> Iterator[Reason]:
+    """The chain with one line for the middle of many links that are alike."""
+    start = 0
+    while start < len(found):
+        end = start
+        while end < len(found) and _same(found[end], found[start]):
+            end += 1
+        if end - start <= _MOST_ALIKE:
+            yield from found[start:end]
+        else:
+            yield found[start]
+            kinds = ", ".join(dict.fromkeys(link.op for link in found[start + 1 : end - 1]))
+            yield Reason("", "", "", f"{end - start - 2} more for the same reason: {kinds}")
+            yield found[end - 1]
+        start = end
+
+
+def _same(a: Reason, b: Reason) -> bool:
+    return (a.placement, a.because, a.collectives) == (b.placement, b.because, b.collectives)
