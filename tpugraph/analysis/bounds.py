@@ -69,6 +69,14 @@ def _rows_of_operand(index: int) -> Rule:
     return rows
 
 
+def _rows_of_lookup(tensor: Tensor) -> Answer:
+    """As many rows as numbers; along another dimension as many as the table has."""
+    node = tensor.node
+    axis = ops.record(node.op).axis
+    along = 0 if axis is None else (yield scalar, node.inputs[axis])
+    return None if along is None else (yield _rows, node.inputs[0 if along else 1])
+
+
 def _told_rows(tensor: Tensor) -> Answer:
     """As many rows as an operand says."""
     return (yield _extent, tensor.node.inputs[ops.ROWS_OPERAND[tensor.node.op]])
@@ -183,7 +191,8 @@ _ROWS: dict[str, Rule] = {
     **dict.fromkeys(("SparseReshape", "Bucketize", "StringToHashBucketFast", "AsString"), _most_rows),
     **dict.fromkeys(ops.ROWS_OPERAND, _told_rows),
     **dict.fromkeys((*ops.UNIQUE, *ops.PARTITIONS, "XlaSetDynamicDimensionSize"), _rows_of_operand(0)),
-    **dict.fromkeys((*ops.LOOKUPS, "GatherNd"), _rows_of_operand(1)),
+    **dict.fromkeys(ops.LOOKUPS, _rows_of_lookup),
+    "GatherNd": _rows_of_operand(1),
     **dict.fromkeys(("LookupTableFindV2", "LookupTableFind"), _rows_of_operand(1)),
     **dict.fromkeys(ops.SEGMENT_GRADS, _rows_of_operand(1)),
     "Where": _rows_of_elements,

@@ -99,7 +99,7 @@ def _element(source: Tensor) -> Shape:
 def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
     """Of arrays, the elements that are taken one by one; the gradient of an array is another array, of which nothing is told."""
     found: dict[Tensor, Shape] = {}
-    takes = [op for op, held in _OF_ARRAYS.items() if held.takes is not None and not held.joined]
+    takes = [op for op, held in _OF_ARRAYS.items() if held.takes is not None]
     for node in graph.of_type(*takes):
         taken = node.out(_OF_ARRAYS[node.op].takes or 0)
         array = source_of(node.inputs[0], _HANDS_ON).node
@@ -107,8 +107,9 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
             continue
         given = {shape for user in _users(array) for shape in _put(user)}
         shape = next(iter(given)) if len(given) == 1 else None
-        if shape is not None and _OF_ARRAYS[node.op].stacked:
-            shape = (taken.shape[0] if taken.shape else None, *shape)
+        held = _OF_ARRAYS[node.op]
+        if shape and (held.stacked or held.joined):
+            shape = (taken.shape[0] if taken.shape else None, *shape[held.joined :])
         if shape is not None and shape != taken.shape:
             found[taken] = shape
     return found

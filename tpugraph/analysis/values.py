@@ -56,7 +56,7 @@ def _partial_value(tensor: Tensor) -> Answer:
             if not any(np.isnan(operand).any() for operand in operands[1:]):
                 made = _PARTIAL[node.op](node, [operands[0], *(operand.astype(int) for operand in operands[1:])])
                 return None if made is None else np.asarray(made, "float64")
-    return np.full(tensor.shape, np.nan) if shapes.is_static(tensor.shape) and len(tensor.shape or ()) < 2 else None  # type: ignore[arg-type]
+    return np.full(tensor.shape, np.nan) if shapes.is_static(tensor.shape) and len(tensor.shape or ()) < 2 else None
 
 
 def pushed_by(pop: Node) -> Tensor | None:

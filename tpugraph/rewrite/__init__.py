@@ -1,1 +1,1 @@
-"""The partitioned graph, made of the plain one: sizes of a core's own rows, and collectives where a reader wants a value otherwise."""
+"""The plain graph rewritten for the cores: local sizes, and collectives where a reader wants a value otherwise."""

@@ -11,13 +11,11 @@ from tpugraph.analysis.constant_values import constant
 from tpugraph.analysis.placements import Entries, Partial, PerCore, Placement, Replicate, Shard, Share
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.partition.collectives import Collectives
-from tpugraph.spmd import factors
 from tpugraph.spmd.levels import level
-from tpugraph.spmd.placing import Placing
+from tpugraph.spmd.placing import COUNT, VALUES, Placing
 from tpugraph.support.errors import ConversionError
 
 _INT32 = attrs.dtype("int32")
-COUNT, VALUES = Entries("shape"), Entries("values")
 
 
 @dataclass
@@ -81,7 +79,12 @@ class Conversions:
     def _own_rows(self, tensor: Tensor, rows: Shard) -> Tensor:
         """This core's rows of a value that every core holds; of a level one, as many as the core needs are made."""
         number, shape, node = level(tensor), tensor.shape, tensor.node
-        if number is not None and shape is not None and None not in shape and tensor.dtype.name not in ("string", "resource"):
+        if (
+            number is not None
+            and shape is not None
+            and None not in shape
+            and tensor.dtype.name not in ("string", "resource")
+        ):
             local = [(size or 0) // (self.c.count if axis == rows.axis else 1) for axis, size in enumerate(shape)]
             if node.op in ops.CONSTANTS:
                 return self.c.constant(np.full(local, constant(node).flat[0]), tensor.dtype, tensor)
@@ -94,7 +97,9 @@ class Conversions:
     def _whole(self, node: Node, tensor: Tensor, source: Tensor, placement: Placement | None) -> Tensor:
         if isinstance(placement, Shard):
             size = self._bytes(tensor) * self.c.count
-            self.gathered[str(tensor)] = f"{size:,} bytes, for '{node.name}' ({node.op}): {self.placing.verdicts[node].why}"
+            self.gathered[str(tensor)] = (
+                f"{size:,} bytes, for '{node.name}' ({node.op}): {self.placing.verdicts[node].why}"
+            )
             self.note(tensor, f"the rows of all cores ({size:,} bytes), for '{node.name}' ({node.op})")
             return self.c.gather(source, placement)
         if placement == COUNT:
@@ -148,11 +153,3 @@ class Conversions:
             node=node, origin=self.placing.graph.source,
             fix="give the tensor a shape that does not depend on data: `tpugraph inspect MODEL --why` shows where it comes from",
         )  # fmt: skip
-
-
-def is_level(tensor: Tensor) -> bool:
-    """Whether every element is the same known number."""
-    return level(tensor) is not None
-
-
-__all__ = ["COUNT", "VALUES", "Conversions", "factors"]

@@ -88,17 +88,14 @@ class Rewriting:
         size = c.add("Size", f"{node.name}/size", [node.inputs[0]], {"T": kind, "out_type": _INT32}, _INT32, (), tensor)
         own = c.add("Size", f"{node.name}/own_size", [tensor], {"T": kind, "out_type": _INT32}, _INT32, (), tensor)
         each = c.add("FloorDiv", f"{node.name}/count", [c.sum(size), own], {"T": _INT32}, _INT32, (), tensor)
-        return c.add("RealDiv", f"{node.name}/share", [total, c.cast(each, kind)], {"T": kind}, kind, tensor.shape, tensor)
+        return c.add(
+            "RealDiv", f"{node.name}/share", [total, c.cast(each, kind)], {"T": kind}, kind, tensor.shape, tensor
+        )
 
     def _cut(self, node: Node, verdict: Verdict) -> None:
         for port in verdict.cuts:
             tensor, rows, uses = node.out(port), verdict.outputs[port], node.uses(port)
             assert isinstance(rows, Shard)
-            kind, shape = node.output(port)
-            del kind
-            whole = tuple(size and (size * self.placing.cores if axis == rows.axis else size) for axis, size in enumerate(shape or ()))
-            outputs = [(k, whole if p == port else s) for p, (k, s) in enumerate(node.outputs or ())]
-            self.graph.set_outputs(node, outputs)
             self._replace_uses(tensor, self.c.own_rows(tensor, rows), uses)
 
     def _edit(self, node: Node, index: int, tensor: Tensor, want: Placement) -> None:

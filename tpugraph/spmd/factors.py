@@ -83,7 +83,10 @@ def _with_spread(node: Node, found: signatures.Signature) -> Signature:
     ranks = [len(t.shape) if t.shape is not None else lead for _, t in pairs]
     if lead == _MOST_DIMENSIONS:
         ranks = [lead] * len(pairs)
-    inputs = [None if tokens is None else _numbered(tokens, size, lead) for (tokens, _), size in zip(pairs, ranks, strict=True)]
+    inputs = [
+        None if tokens is None else _numbered(tokens, size, lead)
+        for (tokens, _), size in zip(pairs, ranks, strict=True)
+    ]
     inputs += [None] * (len(node.inputs) - len(inputs))
     outputs = []
     for tokens in found.outputs[: len(node.outputs or ())]:
@@ -202,7 +205,7 @@ def _broadcast_axes(tensor: Tensor) -> set[int] | None:
     sizes = [vector(operand) for operand in tensor.node.inputs]
     if sizes[0] is None or sizes[1] is None:
         return None
-    own = sizes[tensor.port]
+    own = sizes[tensor.port] or []
     lead = max(map(len, sizes)) - len(own)  # type: ignore[arg-type]
     return {*range(lead), *(lead + axis for axis, size in enumerate(own) if size == 1)}
 

@@ -36,6 +36,11 @@ class Verdict:
     cuts: tuple[int, ...] = ()
 
 
+VALUES = Entries("values")
+"""Ragged rows: as many as data say for each row of this core, in order."""
+COUNT = Entries("shape")
+"""A number of ragged rows of this core, or the shape of a tensor that holds them: its first element counts them."""
+
 Rule = Callable[["Placing", Node, "list[Placement]"], Verdict]
 RULES: Rules[Rule] = Rules()
 """The rules of op types that are not partitioned by their signature alone."""
@@ -117,7 +122,9 @@ class Placing:
 
     def replicate_operands(self, node: Node, inputs: Sequence[Placement], why: str) -> Verdict:
         """Every core runs the node on whole operands."""
-        wants: dict[int, Placement] = {i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate | Held)}
+        wants: dict[int, Placement] = {
+            i: REPLICATE for i, s in enumerate(inputs) if not isinstance(s, Replicate | Held)
+        }
         return Verdict([REPLICATE] * len(node.outputs or ()), wants, why=why)
 
     def _apply(self, node: Node) -> Verdict | None:

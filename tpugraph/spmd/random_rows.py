@@ -39,7 +39,7 @@ def _behind(p: Placing, tensor: Tensor, rows: Shard) -> Iterator[tuple[Node, Sha
             yield node, wanted
             continue
         signature = factors.signature(node) if node.inputs and not node.op.startswith("TensorArray") else None
-        if signature is None or value.port >= len(signature.outputs) or node in p.seeds:
+        if signature is None or value.port >= len(signature.outputs) or value in p.seeds:
             continue
         letters = signature.outputs[value.port]
         letter = letters[wanted.axis] if letters and wanted.axis < len(letters) else factors.WHOLE

@@ -52,7 +52,9 @@ def _index(node: Node, inputs: list[Placement]) -> dict[int, Placement]:
 def _write(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     contents = ops.CONTENTS[node.op]
     index = contents.puts or 0
-    made: Placement = inputs[0] if contents.value else (inputs[index] if node.op in ("StackPushV2", "StackPush") else REPLICATE)
+    made: Placement = (
+        inputs[0] if contents.value else (inputs[index] if node.op in ("StackPushV2", "StackPush") else REPLICATE)
+    )
     return _written(p, node, inputs, index, [made])
 
 
@@ -134,4 +136,6 @@ def _split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         return _written(p, node, inputs, 1, [REPLICATE])
     element: Placement = Shard(0) if value.outer == count else REPLICATE
     held = p.write_element(node, inputs[0], element)
-    return Verdict([REPLICATE], {} if held == Shard(0) == element else {1: REPLICATE}, why="parts are elements of a container")
+    return Verdict(
+        [REPLICATE], {} if held == Shard(0) == element else {1: REPLICATE}, why="parts are elements of a container"
+    )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tpugraph import ops
-from tpugraph.analysis.placements import REPLICATE, SHARE, SUM, Entries, Held, Partial, Placement, Replicate, Shard
+from tpugraph.analysis.placements import REPLICATE, SHARE, SUM, Held, Partial, Placement, Replicate, Shard
 from tpugraph.ir import Node
 from tpugraph.spmd.levels import is_zero
-from tpugraph.spmd.placing import Placing, Verdict, rule
+from tpugraph.spmd.placing import COUNT, Placing, Verdict, rule
 from tpugraph.spmd.rules.signature import size_of
 
 
@@ -17,7 +17,10 @@ def _handed_on(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict(outputs, why="handed on")
 
 
-@rule("NoOp ControlTrigger TensorListLength TensorArraySizeV3 TensorListElementShape " + " ".join(ops.VARIABLES | ops.READS))
+@rule(
+    "NoOp ControlTrigger TensorListLength TensorArraySizeV3 TensorListElementShape "
+    + " ".join(ops.VARIABLES | ops.READS)
+)
 def _same(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return Verdict([REPLICATE] * len(node.outputs or ()), why="the same on every core")
 
@@ -66,5 +69,5 @@ def _merge(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("Assert")
 def _assert(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """Each core checks its own rows; a condition that holds where it does on any core is combined before."""
-    combined = inputs[0] == Partial("max") or inputs[0] == Entries("shape")
+    combined = inputs[0] == Partial("max") or inputs[0] == COUNT
     return Verdict([], {0: REPLICATE} if combined else {}, why="checks")

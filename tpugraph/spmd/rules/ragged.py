@@ -6,8 +6,7 @@ from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, Entries, Placement, Shard
 from tpugraph.ir import Node
 from tpugraph.spmd import factors
-from tpugraph.spmd.placing import Placing, Verdict, rule
-from tpugraph.spmd.rules.signature import VALUES
+from tpugraph.spmd.placing import VALUES, Placing, Verdict, rule
 
 
 @rule("Where")
@@ -37,5 +36,7 @@ def _unique(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     wants: dict[int, Placement] = {} if inputs[0] == REPLICATE else {0: REPLICATE}
     count = len(node.outputs or ())
     if isinstance(inputs[0], Shard) and inputs[0] == Shard(0):
-        return Verdict([REPLICATE, Shard(0), *[REPLICATE] * (count - 2)], wants, why="distinct values of all cores", cuts=(1,))
+        return Verdict(
+            [REPLICATE, Shard(0), *[REPLICATE] * (count - 2)], wants, why="distinct values of all cores", cuts=(1,)
+        )
     return Verdict([REPLICATE] * count, wants, why="distinct values of all cores")

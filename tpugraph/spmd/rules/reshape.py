@@ -10,21 +10,24 @@ from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, Entries, Placement, Replicate, Shard
 from tpugraph.ir import Node
 from tpugraph.spmd import factors
-from tpugraph.spmd.placing import Placing, Verdict, rule
-from tpugraph.spmd.rules.signature import VALUES, by_signature, size_of
+from tpugraph.spmd.placing import COUNT, VALUES, Placing, Verdict, rule
+from tpugraph.spmd.rules.signature import by_signature, size_of
 
 Dims = Sequence[int | None]
 
 
 @rule("Reshape")
 def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    rows, before, after = inputs[0], node.inputs[0].shape, node.out().shape
-    if inputs[1] == Entries("shape") and isinstance(rows, Entries | Replicate) and len(before or ()) > 0:
+    rows, before = inputs[0], node.inputs[0].shape
+    after: Dims | None = node.out().shape
+    if inputs[1] == COUNT and isinstance(rows, Entries | Replicate) and len(before or ()) > 0:
         return _ragged(p, node, inputs)
     if not isinstance(inputs[1], Replicate):
         return p.replicate_operands(node, inputs, "reshapes as all cores together say")
     if isinstance(rows, Entries):
-        if rows.role == "shape" or (after is not None and len(after) > 0 and after[0] is None and _keeps_front(before, after)):
+        if rows.role == "shape" or (
+            after is not None and len(after) > 0 and after[0] is None and _keeps_front(before, after)
+        ):
             return Verdict([rows], why="the same elements")
         return p.replicate_operands(node, inputs, "reshapes ragged rows")
     if not isinstance(rows, Shard):
@@ -43,7 +46,10 @@ def _told(after: Dims, target: Dims | None) -> Dims:
     """The dimensions of a reshape, with those that its operand tells."""
     if target is None or len(target) != len(after):
         return after
-    return [told if size is None and told is not None and told >= 0 else size for size, told in zip(after, target, strict=True)]
+    return [
+        told if size is None and told is not None and told >= 0 else size
+        for size, told in zip(after, target, strict=True)
+    ]
 
 
 def _broadcast_gradient(p: Placing, sum_: Node, after: Dims | None) -> Shard | None:
@@ -127,12 +133,12 @@ def _concat(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     first = next((inputs[i] for i in data if isinstance(inputs[i], Shard)), None)
     if isinstance(first, Shard) and first.axis == place:
         return _behind_each_other(p, node, inputs, data, first)
-    if place and any(inputs[i] == Entries("shape") for i in data):
+    if place and any(inputs[i] == COUNT for i in data):
         return p.replicate_operands(node, inputs, "joins sizes of ragged rows")
-    if any(inputs[i] == Entries("shape") for i in data):
+    if any(inputs[i] == COUNT for i in data):
         first_of, *rest = [i for i in data if node.inputs[i].shape != (0,)]
-        alone = inputs[first_of] == Entries("shape") and all(isinstance(inputs[i], Replicate) for i in rest)
-        return Verdict([Entries("shape")]) if alone else p.replicate_operands(node, inputs, "joins sizes of ragged rows")
+        alone = inputs[first_of] == COUNT and all(isinstance(inputs[i], Replicate) for i in rest)
+        return Verdict([COUNT]) if alone else p.replicate_operands(node, inputs, "joins sizes of ragged rows")
     return by_signature(p, node, inputs)
 
 
@@ -176,7 +182,7 @@ def _tile(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         times = factors.integers(node.inputs[1])
         if times is not None and times[rows.axis] > 1:
             return Verdict([replace(rows, outer=rows.outer * times[rows.axis])], why="the batch several times over")
-    if inputs[1] == Entries("shape"):
+    if inputs[1] == COUNT:
         wants: dict[int, Placement] = {} if isinstance(rows, Replicate) else {0: REPLICATE}
         return Verdict([VALUES], wants, why="repeated for each ragged row")
     return by_signature(p, node, inputs)
@@ -184,8 +190,10 @@ def _tile(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("Fill")
 def _fill(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    if inputs[0] == Entries("shape"):
-        return Verdict([VALUES], {} if isinstance(inputs[1], Replicate) else {1: REPLICATE}, why="one for each ragged row")
+    if inputs[0] == COUNT:
+        return Verdict(
+            [VALUES], {} if isinstance(inputs[1], Replicate) else {1: REPLICATE}, why="one for each ragged row"
+        )
     if not isinstance(inputs[0], Replicate):
         return p.replicate_operands(node, inputs, "fills as all cores together say")
     return Verdict([inputs[1]] if not isinstance(inputs[1], Shard | Entries) else [REPLICATE],
@@ -194,7 +202,7 @@ def _fill(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 @rule("BroadcastTo")
 def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
-    if inputs[1] == Entries("shape"):
+    if inputs[1] == COUNT:
         wants: dict[int, Placement] = {} if isinstance(inputs[0], Replicate | Entries) else {0: REPLICATE}
         return Verdict([VALUES], wants, why="repeated for each ragged row")
     return by_signature(p, node, inputs)

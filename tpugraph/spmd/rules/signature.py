@@ -25,9 +25,8 @@ from tpugraph.ir import Node, Tensor
 from tpugraph.spmd import factors
 from tpugraph.spmd.factors import WHOLE, Factors, Signature
 from tpugraph.spmd.levels import is_zero
-from tpugraph.spmd.placing import Placing, Verdict, rule
+from tpugraph.spmd.placing import VALUES, Placing, Verdict, rule
 
-VALUES = Entries("values")
 _REDUCED = {
     "sum": SUM, "mean": SUM, "max": Partial("max"), "any": Partial("max"), "min": Partial("min"), "all": Partial("min")
 }  # fmt: skip
@@ -122,9 +121,7 @@ def _along_entries(p: Placing, node: Node, inputs: list[Placement], signature: S
     letters = signature.inputs[first]
     letter = letters[0] if letters else WHOLE
     carriers = [i for i, named in enumerate(signature.inputs) if named is not None and letter in named]
-    in_front = all(
-        letter not in named[1:] for named in (*signature.inputs, *signature.outputs) if named is not None
-    )
+    in_front = all(letter not in named[1:] for named in (*signature.inputs, *signature.outputs) if named is not None)
     wide = [i for i in carriers if size_of(node.inputs[i], 0) != 1]
     alone = all(_holds_entries(inputs[i]) for i in wide)
     others = all(isinstance(s, Replicate | Partial | Held) for i, s in enumerate(inputs) if i not in wide)

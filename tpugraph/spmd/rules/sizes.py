@@ -9,11 +9,8 @@ from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, Entries, Placement, Replicate
 from tpugraph.ir import Node
 from tpugraph.spmd import factors
-from tpugraph.spmd.placing import Placing, Verdict, rule
+from tpugraph.spmd.placing import COUNT, Placing, Verdict, rule
 from tpugraph.spmd.rules.signature import by_signature
-
-COUNT = Entries("shape")
-"""A number of ragged rows of this core, or the shape of a tensor that holds them: its first element counts them."""
 
 
 def _is_ragged(placement: Placement) -> bool:

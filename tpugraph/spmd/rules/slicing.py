@@ -6,7 +6,7 @@ from tpugraph import ops
 from tpugraph.analysis.placements import Entries, Placement, Replicate, Shard
 from tpugraph.ir import Node
 from tpugraph.spmd import factors
-from tpugraph.spmd.placing import Placing, Verdict, rule
+from tpugraph.spmd.placing import COUNT, VALUES, Placing, Verdict, rule
 from tpugraph.spmd.rules.reshape import block
 from tpugraph.spmd.rules.signature import by_signature, size_of
 
@@ -26,8 +26,13 @@ def _slice(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
             return Verdict([rows], why="entry by entry")
         return p.replicate_operands(node, inputs, "takes some of the ragged rows")
     if isinstance(rows, Shard):
-        begin = factors.vector(node.inputs[1])
-        piece = _piece(rows, size_of(node.inputs[0], rows.axis), begin and begin[rows.axis], size_of(node.out(), rows.axis))
+        starts = factors.vector(node.inputs[1])
+        piece = _piece(
+            rows,
+            size_of(node.inputs[0], rows.axis),
+            None if starts is None else starts[rows.axis],
+            size_of(node.out(), rows.axis),
+        )
         if piece is not None:
             return Verdict([piece], why="rows stay rows")
     return by_signature(p, node, inputs)
@@ -56,7 +61,7 @@ def _of_entries(p: Placing, node: Node, inputs: list[Placement], rows: Entries) 
         picked = node.attr("shrink_axis_mask", 0) & 1
         first = begin == [0] or bool(node.attr("begin_mask", 0) & 1 and not picked)
         if begin is not None and end is not None and (first or (picked and begin[0] > 0)):
-            return Verdict([Entries("shape") if first else Replicate()], why="a size of ragged rows")
+            return Verdict([COUNT if first else Replicate()], why="a size of ragged rows")
         if begin is not None and begin[0] > 0:
             return Verdict([Replicate()], why="sizes that do not count ragged rows")
         return p.replicate_operands(node, inputs, "sizes of ragged rows")
@@ -78,7 +83,7 @@ def _columns(p: Placing, node: Node, inputs: list[Placement], rows: Entries) -> 
     if begin is None:
         return p.replicate_operands(node, inputs, "takes columns of places")
     starts = 0 if node.attr("begin_mask", 0) >> column & 1 else begin[column]
-    return Verdict([rows if starts == 0 else Entries("values")], why="entry by entry")
+    return Verdict([rows if starts == 0 else VALUES], why="entry by entry")
 
 
 def _whole_front(node: Node, place: int | None) -> bool:
