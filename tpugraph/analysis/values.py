@@ -62,9 +62,9 @@ def _partial_value(tensor: Tensor) -> Answer:
 def pushed_by(pop: Node) -> Tensor | None:
     """What is pushed on the stack from which a node pops; None where several nodes push."""
     stack = source_of(pop.inputs[0], ops.IDENTITIES | ops.ENTER).node
-    pushes = [node for node in readers(stack, through=ops.IDENTITIES | ops.ENTER) if ops.CONTENTS.get(node.op) and node.op in ops.STACKS
-              and ops.CONTENTS[node.op].puts is not None]  # fmt: skip
-    return pushes[0].inputs[ops.CONTENTS[pushes[0].op].puts or 0] if len(pushes) == 1 else None
+    users = [node for node in readers(stack, through=ops.IDENTITIES | ops.ENTER) if node.op in ops.STACKS]
+    pushed = [node.inputs[held.puts] for node in users if (held := ops.CONTENTS.get(node.op)) and held.puts is not None]
+    return pushed[0] if len(pushed) == 1 else None
 
 
 def _value(tensor: Tensor) -> Answer:

@@ -122,7 +122,7 @@ def _joined(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 
 def _elements(p: Placing, handle: Placement) -> int | None:
     """How many elements a container was made for."""
-    made = p.graph.get(handle.key) if isinstance(handle, Held) else None
+    made = p.graph.get(handle.of or handle.key) if isinstance(handle, Held) else None
     length = None if made is None or made.op not in ops.CONTENTS else ops.CONTENTS[made.op].length
     sizes = None if made is None or length is None else integers(made.inputs[length])
     return sizes[0] if sizes else None
@@ -131,7 +131,7 @@ def _elements(p: Placing, handle: Placement) -> int | None:
 @rule("TensorArraySplitV3")
 def _split(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """Parts that are whole batches are elements with their rows in front."""
-    value, count = inputs[1], (node.inputs[2].shape or (None,))[0]
+    value, count = inputs[1], _elements(p, inputs[0])
     if not isinstance(value, Shard) or value.axis:
         return _written(p, node, inputs, 1, [REPLICATE])
     element: Placement = Shard(0) if value.outer == count else REPLICATE
