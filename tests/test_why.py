@@ -45,7 +45,7 @@ the input: its 32 rows are split over 8 cores"""
 BOUND = """\
   value     rnn/Maximum : int32[]
     lives   rnn/Maximum (Maximum): partial maximum; the extreme of extremes
-    then    all-reduced (max, 4 bytes) for 'rnn/Minimum' (Minimum): is not linear in a part of a sum
+    then    all-reduced (max, 4 bytes) for 'rnn/Minimum' (Minimum): does not commute with the reduction
     since   rnn/Max (Max): partial maximum; reduces over the rows
     since   rnn/CheckSeqLen (Identity): sharded along dimension 0 (2 rows a core); handed on
     since   rnn/sequence_length (Identity): sharded along dimension 0 (2 rows a core); handed on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from tpugraph import ops
 from tpugraph.analysis.placements import Entries, Held, Partial, PerCore, Placement, Replicate, Shard, Share
@@ -186,14 +187,13 @@ class Explanation:
 
     def _asking_for(self, tensor: Tensor) -> list[tuple[Node, str]]:
         """The node for which a value is reduced: it asks for this one, or for one that is linear in it."""
-        pending = {tensor: None}
-        for at in (queue := [tensor]):  # grows while it is walked
+        pending, seen = [tensor], {tensor}
+        for at in pending:  # grows while it is walked
             if at in self._asking:
                 return [self._asking[at]]
-            readers = dict.fromkeys(use.node for use in at.node.uses(at.port))
-            new = [t for r in readers for t in map(r.out, range(len(r.outputs or ()))) if t not in pending]
-            pending |= dict.fromkeys(new)
-            queue += new
+            behind = {use.node.out(port): None for use in at.node.uses(at.port) for port in use.node.used_ports()}
+            pending += [t for t in behind if t not in seen]
+            seen.update(behind)
         return []
 
     # ------------------------------------------------------------------ the chain
@@ -247,20 +247,10 @@ def _for(readers: Sequence[tuple[Node, str]]) -> str:
 
 def _collapsed(found: Sequence[Reason]) -> Iterator[Reason]:
     """The chain with one line for the middle of many links that are alike."""
-    start = 0
-    while start < len(found):
-        end = start
-        while end < len(found) and _same(found[end], found[start]):
-            end += 1
-        if end - start <= _MOST_ALIKE:
-            yield from found[start:end]
-        else:
-            yield found[start]
-            kinds = ", ".join(dict.fromkeys(link.op for link in found[start + 1 : end - 1]))
-            yield Reason("", "", "", f"{end - start - 2} more for the same reason: {kinds}")
-            yield found[end - 1]
-        start = end
-
-
-def _same(a: Reason, b: Reason) -> bool:
-    return (a.placement, a.because, a.collectives) == (b.placement, b.because, b.collectives)
+    for _, group in groupby(found, lambda link: (link.placement, link.because, link.collectives)):
+        alike = list(group)
+        if len(alike) <= _MOST_ALIKE:
+            yield from alike
+            continue
+        kinds = ", ".join(dict.fromkeys(link.op for link in alike[1:-1]))
+        yield from (alike[0], Reason("", "", "", f"{len(alike) - 2} more for the same reason: {kinds}"), alike[-1])
