@@ -87,9 +87,9 @@ class Explanation:
 
     def reason(self, tensor: Tensor) -> Reason:
         """One link of the chain, with every operand that decided it."""
-        operands = tuple(map(str, self.deciding(tensor, everything=True)))
-        return Reason(str(tensor), tensor.node.op, self.words(tensor), self._because(tensor), operands,
-                      tuple(self.collectives(tensor)))  # fmt: skip
+        operands, collectives = map(str, self.deciding(tensor, everything=True)), self.collectives(tensor)
+        because = self._because(tensor)
+        return Reason(str(tensor), tensor.node.op, self.words(tensor), because, tuple(operands), tuple(collectives))
 
     def values_of(self, node: Node) -> list[Tensor]:
         """What a node makes and something reads; of a node that makes nothing, what it reads."""
@@ -138,8 +138,7 @@ class Explanation:
             return "a variable" if node.op in ops.VARIABLES else "made on the host"
         if verdict is None:
             return "nothing that it reads has a value"
-        mean = f"; each core's mean is divided by {self.placing.cores}" if tensor.port in verdict.averaged else ""
-        return _rule(verdict) + mean
+        return _rule(verdict) + ("; each mean is divided by the cores" if tensor.port in verdict.averaged else "")
 
     def _fed(self, tensor: Tensor) -> str:
         source = "the input" if tensor.node.op in ops.INPUTS else "fed from the host"
@@ -239,10 +238,8 @@ def _rule(verdict: Verdict) -> str:
 
 
 def _for(readers: Sequence[tuple[Node, str]]) -> str:
-    if not readers:
-        return ""
-    (node, why), more = readers[0], f" and {len(readers) - 1} more" if len(readers) > 1 else ""
-    return f" for '{node.name}' ({node.op}){more}: {why}"
+    more = f" and {len(readers) - 1} more" if len(readers) > 1 else ""
+    return next((f" for '{node.name}' ({node.op}){more}: {why}" for node, why in readers), "")
 
 
 def _collapsed(found: Sequence[Reason]) -> Iterator[Reason]:

@@ -34,7 +34,8 @@ def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         want: dict[int, Placement] = {} if numbers == table else {1: table}
         return Verdict([table], want, why="row by row")
     if isinstance(table, Shard) and isinstance(numbers, Replicate) and table.axis != axis:
-        return Verdict([table.at(table.axis if table.axis < axis else table.axis + places - each - 1)], why="rows stay rows")
+        moved = 0 if table.axis < axis else places - each - 1
+        return Verdict([table.at(table.axis + moved)], why="rows stay rows")
     if isinstance(numbers, Shard):
         wants: dict[int, Placement] = {} if isinstance(table, Replicate) else {0: REPLICATE}
         if numbers.axis < each:
@@ -121,7 +122,7 @@ def _segments(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     numbers = inputs[1]
     if not isinstance(inputs[2], Replicate):
         return p.replicate_operands(node, inputs, "adds up at as many places as all cores together have")
-    local = isinstance(numbers, Entries) and numbers.role == "local" and isinstance(inputs[0], Entries)
-    if isinstance(numbers, Entries) and local and _same_rows(p, node, numbers):
+    ragged = isinstance(inputs[0], Entries)
+    if ragged and isinstance(numbers, Entries) and numbers.role == "local" and _same_rows(p, node, numbers):
         return Verdict([Shard(0)], why="adds up in its own rows")
     return by_signature(p, node, inputs)
