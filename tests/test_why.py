@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from models import CORPUS, tf1, trace, variable
-from programs import PROGRAMS
-from programs import trace as traced
 from tpugraph import cli
 from tpugraph.cli import why
 from tpugraph.compiler import ConvertOptions, convert
@@ -21,56 +21,42 @@ def told(model: Path, node: str, **options: Any) -> list[str]:
     found = why.explain(str(model), node, ConvertOptions(), **options)
     assert not found["error"]
     lines = why.describe(found).splitlines()
-    return [line for line in lines if line.split()[0] in ("value", "batch", "lives", "since")]
+    return [line for line in lines if line.split()[0] in ("value", "lives", "then", "since")]
 
 
-def written(tmp_path: Path, name: str, **sizes: Any) -> Path:
-    """A program as a file."""
-    program = PROGRAMS[name].sized(**sizes)
-    made = traced(program, program.rows)
-    path = tmp_path / "model.pb"
-    path.write_bytes(made.graph.as_graph_def().SerializeToString())
-    return path
+def links(lines: list[str]) -> list[str]:
+    """The values of a chain."""
+    return [line.split()[1] for line in lines if line.split()[0] in ("lives", "since")]
 
 
 GRADIENT = """\
   value     gradients/dense/MatMul_grad/MatMul_1 : float32[4,10]
-    batch   no dimension follows the batch
-    lives   gradients/dense/MatMul_grad/MatMul_1 (MatMul): a part of a sum over the cores; works along the rows of 'k'; \
-then combined, since 'Adagrad/update_dense/kernel/ApplyAdagrad' (ResourceApplyAdagrad) reads it whole \
+    lives   gradients/dense/MatMul_grad/MatMul_1 (MatMul): partial sum; reduces over the rows \
 (also 'gradients/dense/BiasAdd_grad/tuple/control_dependency')
-    since   input_layer/concat (ConcatV2): rows of this core along dimension 0; row by row \
+    then    all-reduced (sum, 160 bytes) for 'Adagrad/update_dense/kernel/ApplyAdagrad' (ResourceApplyAdagrad): \
+every core writes the same
+    since   input_layer/concat (ConcatV2): sharded along dimension 0 (4 rows a core); row by row \
 (also 'input_layer/PetalWidth/Reshape', 'input_layer/SepalLength/Reshape', 'input_layer/SepalWidth/Reshape')
-    since   input_layer/PetalLength/Reshape (Reshape): rows of this core along dimension 0; rows stay rows
-    since   input_layer/PetalLength/ExpandDims (ExpandDims): rows of this core along dimension 0; rows stay rows
-    since   IteratorGetNext (IteratorGetNext): rows of this core along dimension 0; \
-the input: its first dimension has the 32 rows of a core's batch"""
-
-CONSTANT = """\
-  value     gradients/sparse_softmax_cross_entropy_loss/Sum_grad/Const : int32[1]
-    batch   the number is b, where b is the rows of the batch: \
-tied by 'gradients/sparse_softmax_cross_entropy_loss/Mul_grad/Mul_1' (Mul), 'input_layer/PetalLength/Reshape' (Reshape)
-    lives   gradients/sparse_softmax_cross_entropy_loss/Sum_grad/Const (Const): made of sizes that follow the batch; a \
-constant: the number is b, where b is the rows of the batch: \
-tied by 'gradients/sparse_softmax_cross_entropy_loss/Mul_grad/Mul_1' (Mul), 'input_layer/PetalLength/Reshape' (Reshape)"""
+    since   input_layer/PetalLength/Reshape (Reshape): sharded along dimension 0 (4 rows a core); rows stay rows
+    since   input_layer/PetalLength/ExpandDims (ExpandDims): sharded along dimension 0 (4 rows a core); row by row
+    since   IteratorGetNext (IteratorGetNext): sharded along dimension 0 (4 rows a core); \
+the input: its 32 rows are split over 8 cores"""
 
 BOUND = """\
   value     rnn/Maximum : int32[]
-    batch   no dimension follows the batch
-    lives   rnn/Maximum (Maximum): a candidate for the maximum over the cores; the largest of the largest; \
-then combined, since 'rnn/Minimum' (Minimum) reads it whole
-    since   rnn/Max (Max): a candidate for the maximum over the cores; the largest of the rows
-    since   rnn/CheckSeqLen (Identity): rows of this core along dimension 0; handed on
-    since   rnn/sequence_length (Identity): rows of this core along dimension 0; handed on
-    since   IteratorGetNext (IteratorGetNext): rows of this core along dimension 0; \
-the input: its first dimension has the 16 rows of a core's batch"""
+    lives   rnn/Maximum (Maximum): partial maximum; the extreme of extremes
+    then    all-reduced (max, 4 bytes) for 'rnn/Minimum' (Minimum): does not commute with the reduction
+    since   rnn/Max (Max): partial maximum; reduces over the rows
+    since   rnn/CheckSeqLen (Identity): sharded along dimension 0 (2 rows a core); handed on
+    since   rnn/sequence_length (Identity): sharded along dimension 0 (2 rows a core); handed on
+    since   IteratorGetNext (IteratorGetNext): sharded along dimension 0 (2 rows a core); \
+the input: its 16 rows are split over 8 cores"""
 
 
 @pytest.mark.parametrize(
     ("model", "node", "text"),
     [
         ("iris_dnn", "gradients/dense/MatMul_grad/MatMul_1", GRADIENT),
-        ("iris_dnn", "gradients/sparse_softmax_cross_entropy_loss/Sum_grad/Const", CONSTANT),
         ("lstm_dynamic", "rnn/Maximum", BOUND),
     ],
 )
@@ -80,8 +66,8 @@ def test_a_chain_ends_where_the_batch_comes_in(model: str, node: str, text: str)
 
 def test_an_update_tells_of_what_it_reads() -> None:
     lines = told(CORPUS / "iris_dnn" / "model.pb", "Adagrad/update_dense/kernel/ApplyAdagrad")
-    assert "tuple/control_dependency_1 (Identity): the same on every core; handed on" in lines[2]
-    assert "gradients/dense/MatMul_grad/MatMul_1 (MatMul): a part of a sum over the cores" in lines[3]
+    assert "tuple/control_dependency_1 (Identity): replicated; handed on" in lines[1]
+    assert "gradients/dense/MatMul_grad/MatMul_1 (MatMul): partial sum" in lines[2]
     assert "the input" in lines[-1]
 
 
@@ -89,10 +75,10 @@ def test_a_chain_leaves_a_loop_and_its_containers() -> None:
     node = "gradients/rnn/while/rnn/multi_rnn_cell/cell_0/basic_lstm_cell/MatMul/Enter_grad/b_acc_3"
     lines = told(CORPUS / "lstm_dynamic" / "model.pb", node)
     assert "the input" in lines[-1]
-    links = [line.split()[1] for line in lines[2:]]
-    assert len(links) == len(set(links)), "each value once"
-    assert any("StackPopV2" in link for link in links)
-    assert any("TensorArrayReadV3" in link for link in links)
+    names = links(lines)
+    assert len(names) == len(set(names)), "each value once"
+    assert any("StackPopV2" in name for name in names)
+    assert any("TensorArrayReadV3" in name for name in names)
 
 
 def test_what_a_pass_took_apart_tells_of_what_the_cores_combine() -> None:
@@ -104,58 +90,68 @@ def test_what_a_pass_took_apart_tells_of_what_the_cores_combine() -> None:
 def test_with_why_all_every_operand_is_followed() -> None:
     model, node = CORPUS / "iris_dnn" / "model.pb", "gradients/dense/MatMul_grad/MatMul_1"
     some, every = told(model, node), told(model, node, everything=True)
-    names = [line.split()[1] for line in every[2:]]
-    assert set(line.split()[1] for line in some[2:]) < set(names)
+    names = links(every)
+    assert set(links(some)) < set(names)
     assert len(names) == len(set(names))
-    for line in every[2:]:  # whatever is named as an operand has a line of its own
+    for line in every:  # whatever is named as an operand has a line of its own
         operands = line.partition(" (from ")[2].removesuffix(")")
         assert all(text.strip("'") in names for text in operands.split(", ") if text)
 
 
-def test_a_long_chain_has_one_line_for_links_that_are_alike(tmp_path: Path) -> None:
+def written(tmp_path: Path, loss: Callable[[Any], Any]) -> Path:
+    """A model with one weight that trains to a loss of its rows, 32 in a batch."""
+
     def build() -> Any:
-        data = tf1.data.Dataset.from_tensor_slices([[1.0], [2.0]] * 8).batch(4, drop_remainder=True)
+        data = tf1.data.Dataset.from_tensor_slices([[1.0], [2.0]] * 32).batch(32, drop_remainder=True)
         x = tf1.data.make_initializable_iterator(data).get_next()
+        made = tf1.identity(loss(x * variable("w", (1,))), name="loss")
+        tf1.summary.scalar("loss", made)
+        return tf1.train.GradientDescentOptimizer(0.1).minimize(made, name="train")
+
+    graphdef.save(trace(build), tmp_path / "model.pb")
+    return tmp_path / "model.pb"
+
+
+def test_a_long_chain_has_one_line_for_links_that_are_alike(tmp_path: Path) -> None:
+    def loss(x: Any) -> Any:
         for _ in range(400):
             x = tf1.tanh(x)
-        loss = tf1.reduce_mean(x * variable("w", (1,)), name="loss")
-        tf1.summary.scalar("loss", loss)
-        return tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+        return tf1.reduce_mean(x)
 
-    path = tmp_path / "deep.pb"
-    graphdef.save(trace(build), path)
+    path = written(tmp_path, loss)
     lines = told(path, "Tanh_399")
-    assert len(lines) == 6
-    assert lines[3] == "    since   ... 398 more for the same reason: Tanh"
-    assert len(told(path, "Tanh_399", everything=True)) == 2 + 400 + 1
+    assert lines[2] == "    since   ... 399 more for the same reason: Tanh"
+    assert len(lines) == 5
+    assert len(links(told(path, "Tanh_399", everything=True))) == 402
 
 
-# ------------------------------------------------------------------ sizes
+# ------------------------------------------------------------------ what the cores do with a value
 
 
-def test_a_size_that_is_no_number_of_rows_says_what_it_is(tmp_path: Path) -> None:
-    model = written(tmp_path, "bert", hidden=4, heads=2, depth=0)
-    lines = told(model, "GatherV2")
-    assert any("dimension 0 is 5*b" in line for line in lines)
-    (line,) = [line for line in lines if "dimension 1 is 4" in line]
-    assert line.endswith("and not the rows of the batch: a number of the model")
+def test_an_op_without_a_partition_rule_says_why_its_operand_is_gathered(tmp_path: Path) -> None:
+    def loss(x: Any) -> Any:
+        numbers = tf1.cast(tf1.reshape(x, [-1]), "int32", name="numbers")
+        counts = tf.raw_ops.DenseBincount(input=numbers, size=8, weights=tf.zeros([0]), name="counts")
+        return tf1.reduce_mean(x) + tf1.reduce_sum(tf1.stop_gradient(counts))
+
+    lines = told(written(tmp_path, loss), "counts")
+    rule = "DenseBincount has no partition rule: whole operands on every core"
+    assert lines[1] == f"    lives   counts (DenseBincount): replicated; {rule}"
+    assert lines[2].startswith("    since   numbers (Cast): sharded along dimension 0 (4 rows a core)")
+    assert lines[3] == f"    then    all-gathered (dimension 0, 128 bytes) for 'counts' (DenseBincount): {rule}"
 
 
-def test_a_constant_of_which_nothing_speaks_is_a_number_of_the_model(tmp_path: Path) -> None:
-    def build() -> Any:
-        data = tf1.data.Dataset.from_tensor_slices([[1.0], [2.0]] * 8).batch(4, drop_remainder=True)
-        x = tf1.data.make_initializable_iterator(data).get_next()
-        loss = tf1.reduce_mean(x * variable("w", (1,)) * tf1.constant(4.0, name="four"), name="loss")
-        tf1.summary.scalar("loss", loss)
-        return tf1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+def test_what_every_core_draws_alike_is_broadcast(tmp_path: Path) -> None:
+    def loss(x: Any) -> Any:
+        return tf1.reduce_mean(x) + tf1.reduce_sum(tf1.random_normal([3], name="noise"))
 
-    path = tmp_path / "four.pb"
-    graphdef.save(trace(build), path)
-    lines = told(path, "four")
-    assert lines[1:] == [
-        "    batch   the number is 4, and not the rows of the batch: nothing speaks for it being a number of rows",
-        "    lives   four (Const): the same on every core; a constant",
-    ]
+    lines = told(written(tmp_path, loss), "noise/RandomStandardNormal")
+    assert lines[-1] == "    then    broadcast: every core has what core 0 draws"
+
+
+def test_whole_batches_one_behind_the_other_are_told_as_such(tmp_path: Path) -> None:
+    path = written(tmp_path, lambda x: tf1.reduce_mean(tf1.square(tf1.concat([x, 2.0 * x], 0, name="both"))))
+    assert "both (ConcatV2): sharded along dimension 0 (4 rows a core of each of 2 batches)" in told(path, "both")[1]
 
 
 # ------------------------------------------------------------------ the command

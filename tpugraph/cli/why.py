@@ -8,13 +8,13 @@ from typing import Any
 
 from tpugraph import compiler
 from tpugraph.analysis import in_cluster, is_tpu_graph
-from tpugraph.analysis.batched_input import batch_rows
-from tpugraph.analysis.because import Because, Reason
 from tpugraph.analysis.step import Cut
+from tpugraph.compiler.viewing import at_global_batch
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.text import format_node, format_output
-from tpugraph.passes.cross_replica_sum import CrossReplicaSum
+from tpugraph.passes.partition import Partition
 from tpugraph.roles.findings import Finding, Roles
+from tpugraph.spmd.explain import Explanation, Reason
 from tpugraph.support.errors import TpuGraphError, UsageError
 from tpugraph.support.suggestions import near_nodes
 from tpugraph.tpu.pipeline import Pipeline
@@ -59,8 +59,8 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
     """Run the pipeline and note when the node is lost, and where its value lives when that is decided."""
     there = name in graph
     at_work: list[str] = []
-    passes = compiler.build_passes(options)
-    partition = next((step for step in passes if isinstance(step, CrossReplicaSum)), None)
+    passes = compiler.build_passes(at_global_batch(options))
+    partition = next((step for step in passes if isinstance(step, Partition)), None)
 
     def look(step: str, number: int, count: int) -> None:
         if there and name not in graph and at_work and found["removed_by"] is None:
@@ -86,28 +86,25 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
         found["notes"].append(f"placement: dropped: {cut.dropped[name]}")
 
 
-def _lives(graph: Graph, name: str, partition: CrossReplicaSum, everything: bool) -> list[dict[str, Any]]:
-    """Of each value that a node on the device makes, its batch dimensions, its placement, and the reasons.
+def _lives(graph: Graph, name: str, partition: Partition, everything: bool) -> list[dict[str, Any]]:
+    """Of each value that a node on the device makes, its placement, and the reasons.
 
     Of a node that makes none, such as an update, it is the values that it reads; of one that a pass took apart, those that
     the cores combine.
     """
-    rows = batch_rows(graph)
     stands = [graph[name]] if name in graph else [node for node in graph if node.origin == name]
-    if rows is None or partition.num_replicas == 1 or not any(map(in_cluster, stands)):
+    if partition.num_replicas == 1 or not any(map(in_cluster, stands)):
         return []
-    demands = partition.solved(graph, rows)
-    because = Because(demands.placing, demands.asking)
-    tensors = [tensor for node in stands if in_cluster(node) for tensor in because.values_of(node)]
+    explanation = Explanation(partition.placements(graph))
+    tensors = [tensor for node in stands if in_cluster(node) for tensor in explanation.values_of(node)]
     if name not in graph:
-        tensors = because.combined(tensors) or tensors[:1]
+        tensors = [tensor for tensor in tensors if explanation.collectives(tensor)] or tensors[:1]
     return [
         {
             "tensor": str(tensor),
             "is": format_output(tensor.node.output(tensor.port)),
             "everything": everything,
-            "dimensions": because.dimensions(tensor),
-            "chain": [asdict(reason) for reason in because.chain(tensor, everything=everything)],
+            "chain": [asdict(reason) for reason in explanation.chain(tensor, everything=everything)],
         }
         for tensor in tensors
     ]
@@ -185,11 +182,11 @@ def _value_lines(value: dict[str, Any]) -> list[str]:
     """Where a value lives, and the chain of reasons, from the value back to the input."""
     chain = [Reason(**link) for link in value["chain"]]
     lines = [f"  value     {value['tensor']} : {value['is']}"]
-    lines += [f"    batch   {text}" for text in value["dimensions"]]
     for place, link in enumerate(chain):
         following = {after.tensor for after in chain[place + 1 : place + 2]}
         others = [f"'{name}'" for name in link.operands if value["everything"] or name not in following]
         also = "from" if value["everything"] else "also"
         beside = f" ({also} {', '.join(others)})" if others and following else ""
         lines.append(f"    {'lives' if not place else 'since':<8}{link}{beside}")
+        lines += [f"    {'then':<8}{text}" for text in link.collectives]
     return lines

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from tpugraph.analysis.batched_input import batch_rows
-from tpugraph.analysis.because import Because
 from tpugraph.ir import Graph
-from tpugraph.passes.cross_replica_sum import CrossReplicaSum
+from tpugraph.passes.partition import Partition
+from tpugraph.spmd.explain import Explanation
 from tpugraph.support.errors import TpuGraphError
 from tpugraph.tpu.pipeline import Pipeline
 from tpugraph.views.history import History
@@ -49,19 +48,12 @@ class Recording:
             self._progress(name, number, count)
         self._ended()
         step = self._pipeline.passes[number - 1]
-        if isinstance(step, CrossReplicaSum):
+        if isinstance(step, Partition) and step.num_replicas > 1:
             with contextlib.suppress(TpuGraphError):  # which the pass raises again, with its name
-                self._place(step)
+                self._history.place(Explanation(step.placements(self._graph)))
 
     def _ended(self) -> None:
         """Record the pass that ran last, where there is one that is not recorded yet."""
         ran = self._pipeline.trace[len(self._history.view.stages) - 1 :]
         for trace, step in zip(ran, self._pipeline.passes[len(self._pipeline.trace) - len(ran) :], strict=False):
             self._history.record(self._graph, trace.name, summary=step.summary(), seconds=trace.seconds)
-
-    def _place(self, step: CrossReplicaSum) -> None:
-        rows = batch_rows(self._graph)
-        if rows is None or step.num_replicas == 1:
-            return
-        demands = step.solved(self._graph, rows)
-        self._history.place(Because(demands.placing, demands.asking))

@@ -50,6 +50,10 @@ class LocalSizes:
         self.c = collectives
         self._shapes = {n: [shape for _, shape in n.outputs or ()] for n in placing.order}
 
+    def own(self, size: int) -> int:
+        """How many of so many elements along a dimension of rows are made here."""
+        return size // self.placing.cores
+
     def write(self) -> None:
         """Write the size operands of all nodes that make or take apart sharded values, then what shapes they have."""
         nodes = [node for node in self.placing.order if node.outputs]
@@ -115,15 +119,20 @@ class LocalSizes:
 
     def _tell(self, node: Node, index: int, shape: Shape, made: Shard) -> None:
         """Let a node make a core's own rows, where it is told the sizes of what it makes."""
-        operand, cores = node.inputs[index], self.placing.cores
+        operand = node.inputs[index]
         if self.placing.read(operand) == COUNT:
             return
-        local = local_shape(shape, made, cores)
+        local = None if shape is None else [d and self.own(d) if axis == made.axis else d for axis, d in enumerate(shape)]
         opened = None if local is None else sum(size is None for size in local)
         if local is not None and (opened == 0 or (opened == 1 and node.op in ops.RESHAPES)):
             value = np.asarray([-1 if size is None else size for size in local])
             self._set(node, index, value if operand.shape != () else value[0])
             return
+        self._tell_open(node, index, made)
+
+    def _tell_open(self, node: Node, index: int, made: Shard) -> None:
+        """As ``_tell``, where data say some of the sizes."""
+        operand, cores = node.inputs[index], self.placing.cores
         rank = (operand.shape or (None,))[0] if operand.shape else 0
         by: Sequence[int] = [cores if axis == made.axis else 1 for axis in range(rank or made.axis + 1)]
         divisor = self.c.constant(np.asarray(by if operand.shape != () else cores), operand.dtype, operand)
@@ -151,12 +160,12 @@ class LocalSizes:
             amounts = factors.integers(node.inputs[1])
             if amounts is not None and any(amounts[2 * rows.axis : 2 * rows.axis + 2]):
                 value = np.asarray(amounts).reshape(-1, 2)
-                value[rows.axis] //= self.placing.cores
+                value[rows.axis] = [self.own(size) for size in value[rows.axis]]
                 self._set(node, 1, value)
         elif node.op == "SplitV":
             sizes, axis = factors.integers(node.inputs[1]), factors.integers(node.inputs[2])
             if sizes is not None and axis is not None and axis[0] % len(node.inputs[0].shape or (1,)) == rows.axis:
-                self._set(node, 1, np.asarray([size if size < 0 else size // self.placing.cores for size in sizes]))
+                self._set(node, 1, np.asarray([size if size < 0 else self.own(size) for size in sizes]))
         elif node.op in ops.STRIDED_SLICES | ops.SLICE_GRADIENTS:
             self._resize_strided(node, rows, gradient=gradient)
 
@@ -169,7 +178,7 @@ class LocalSizes:
             else:
                 self._tell(node, 2, self._shapes[node][0], rows)
             return
-        self._set(node, 1, np.asarray([b // self.placing.cores if a == rows.axis else b for a, b in enumerate(begin)]))
+        self._set(node, 1, np.asarray([self.own(b) if a == rows.axis else b for a, b in enumerate(begin)]))
         self._tell(node, 2, self._shapes[node][0], rows)
 
     def _resize_strided(self, node: Node, rows: Shard, *, gradient: bool) -> None:
@@ -190,7 +199,7 @@ class LocalSizes:
             ):
                 bounds = factors.integers(node.inputs[index - gradient])
                 if bounds is not None and not int(node.attr(mask, 0)) >> place & 1:
-                    bounds[place] = int(bounds[place] / self.placing.cores)
+                    bounds[place] = self.own(bounds[place]) if bounds[place] > 0 else -self.own(-bounds[place])
                     self._set(node, index - gradient, np.asarray(bounds))
 
     # ------------------------------------------------------------------ containers
@@ -219,9 +228,7 @@ class LocalSizes:
             index = _LIST_SHAPE[node.op]
             sizes = factors.vector(node.inputs[index])
             if sizes is not None and held.axis < len(sizes) and None not in sizes:
-                local = [
-                    s if a != held.axis or (s or 0) < 0 else (s or 0) // self.placing.cores for a, s in enumerate(sizes)
-                ]
+                local = [s if a != held.axis or (s or 0) < 0 else self.own(s or 0) for a, s in enumerate(sizes)]
                 self._set(node, index, np.asarray(local))
 
     @staticmethod

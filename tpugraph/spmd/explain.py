@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from tpugraph import ops
 from tpugraph.analysis.placements import Entries, Held, Partial, PerCore, Placement, Replicate, Shard, Share
@@ -86,9 +87,9 @@ class Explanation:
 
     def reason(self, tensor: Tensor) -> Reason:
         """One link of the chain, with every operand that decided it."""
-        operands = tuple(map(str, self.deciding(tensor, everything=True)))
-        return Reason(str(tensor), tensor.node.op, self.words(tensor), self._because(tensor), operands,
-                      tuple(self.collectives(tensor)))  # fmt: skip
+        operands, collectives = map(str, self.deciding(tensor, everything=True)), self.collectives(tensor)
+        because = self._because(tensor)
+        return Reason(str(tensor), tensor.node.op, self.words(tensor), because, tuple(operands), tuple(collectives))
 
     def values_of(self, node: Node) -> list[Tensor]:
         """What a node makes and something reads; of a node that makes nothing, what it reads."""
@@ -137,8 +138,7 @@ class Explanation:
             return "a variable" if node.op in ops.VARIABLES else "made on the host"
         if verdict is None:
             return "nothing that it reads has a value"
-        mean = f"; each core's mean is divided by {self.placing.cores}" if tensor.port in verdict.averaged else ""
-        return _rule(verdict) + mean
+        return _rule(verdict) + ("; each mean is divided by the cores" if tensor.port in verdict.averaged else "")
 
     def _fed(self, tensor: Tensor) -> str:
         source = "the input" if tensor.node.op in ops.INPUTS else "fed from the host"
@@ -186,14 +186,13 @@ class Explanation:
 
     def _asking_for(self, tensor: Tensor) -> list[tuple[Node, str]]:
         """The node for which a value is reduced: it asks for this one, or for one that is linear in it."""
-        pending = {tensor: None}
-        for at in (queue := [tensor]):  # grows while it is walked
+        pending, seen = [tensor], {tensor}
+        for at in pending:  # grows while it is walked
             if at in self._asking:
                 return [self._asking[at]]
-            readers = dict.fromkeys(use.node for use in at.node.uses(at.port))
-            new = [t for r in readers for t in map(r.out, range(len(r.outputs or ()))) if t not in pending]
-            pending |= dict.fromkeys(new)
-            queue += new
+            behind = {use.node.out(port): None for use in at.node.uses(at.port) for port in use.node.used_ports()}
+            pending += [t for t in behind if t not in seen]
+            seen.update(behind)
         return []
 
     # ------------------------------------------------------------------ the chain
@@ -239,28 +238,16 @@ def _rule(verdict: Verdict) -> str:
 
 
 def _for(readers: Sequence[tuple[Node, str]]) -> str:
-    if not readers:
-        return ""
-    (node, why), more = readers[0], f" and {len(readers) - 1} more" if len(readers) > 1 else ""
-    return f" for '{node.name}' ({node.op}){more}: {why}"
+    more = f" and {len(readers) - 1} more" if len(readers) > 1 else ""
+    return next((f" for '{node.name}' ({node.op}){more}: {why}" for node, why in readers), "")
 
 
 def _collapsed(found: Sequence[Reason]) -> Iterator[Reason]:
     """The chain with one line for the middle of many links that are alike."""
-    start = 0
-    while start < len(found):
-        end = start
-        while end < len(found) and _same(found[end], found[start]):
-            end += 1
-        if end - start <= _MOST_ALIKE:
-            yield from found[start:end]
-        else:
-            yield found[start]
-            kinds = ", ".join(dict.fromkeys(link.op for link in found[start + 1 : end - 1]))
-            yield Reason("", "", "", f"{end - start - 2} more for the same reason: {kinds}")
-            yield found[end - 1]
-        start = end
-
-
-def _same(a: Reason, b: Reason) -> bool:
-    return (a.placement, a.because, a.collectives) == (b.placement, b.because, b.collectives)
+    for _, group in groupby(found, lambda link: (link.placement, link.because, link.collectives)):
+        alike = list(group)
+        if len(alike) <= _MOST_ALIKE:
+            yield from alike
+            continue
+        kinds = ", ".join(dict.fromkeys(link.op for link in alike[1:-1]))
+        yield from (alike[0], Reason("", "", "", f"{len(alike) - 2} more for the same reason: {kinds}"), alike[-1])

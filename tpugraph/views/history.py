@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpugraph.analysis import cluster_nodes, shapes
-from tpugraph.analysis.because import Because
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.text import format_output, format_value
+from tpugraph.spmd.explain import Explanation
 from tpugraph.views.view_data import Lives, NodeView, Port, Stage, Transfer, Version, ViewData
 
 _State = tuple[str, str, tuple[Tensor, ...], tuple[Node, ...], Mapping[str, Any]]
@@ -57,13 +57,13 @@ class History:
             Stage(name, summary, len(nodes), len(new) if at else 0, len(gone), changed, seconds, notes)
         )
 
-    def place(self, because: Because) -> None:
-        """Where the values of the step live, and why, as the partitioning found it."""
-        inside = because.placing.flow.position
-        for node in dict.fromkeys([*(tensor.node for tensor in because.placing.seeds), *inside]):
+    def place(self, found: Explanation) -> None:
+        """Where the values of the step live, and why, as the partition found it."""
+        placing = found.placing
+        for node in dict.fromkeys([*(tensor.node for tensor in placing.seeds), *placing.order]):
             if node in self._number:
-                tensors = [tensor for tensor in map(node.out, node.used_ports()) if because.kind(tensor)]
-                self.view.nodes[self._number[node]].lives = [self._lives(because, tensor) for tensor in tensors]
+                tensors = [tensor for tensor in map(node.out, node.used_ports()) if found.kind(tensor)]
+                self.view.nodes[self._number[node]].lives = [self._lives(found, tensor) for tensor in tensors]
 
     def finish(self, graph: Graph) -> ViewData:
         """The view, with what is known of the graph at the end; may be asked again after more passes."""
@@ -114,11 +114,11 @@ class History:
     def _port(self, tensor: Tensor) -> Port:
         return (self._number[tensor.node], tensor.port)
 
-    def _lives(self, because: Because, tensor: Tensor) -> Lives:
-        reason = because.reason(tensor)
-        deciding = [self._port(t) for t in because.deciding(tensor) if t.node in self._number]
-        met, given = tensor in because.placing.met, tensor in because.placing.seeds
-        return Lives(tensor.port, because.kind(tensor), reason.placement, reason.because, deciding, met, given)
+    def _lives(self, found: Explanation, tensor: Tensor) -> Lives:
+        reason = found.reason(tensor)
+        deciding = [self._port(t) for t in found.deciding(tensor) if t.node in self._number]
+        return Lives(tensor.port, found.kind(tensor), reason.placement, reason.because, deciding, list(reason.collectives),
+                     tensor in found.placing.seeds)  # fmt: skip
 
     # ------------------------------------------------------------------ host and device
 

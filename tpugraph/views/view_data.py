@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 """The version of the data's layout, in the JSON under ``format``."""
 
 Port = tuple[int, int]
@@ -43,7 +43,7 @@ class Lives:
         text: the placement in words.
         because: the rule that says so, in words.
         deciding: the operands that decided it.
-        met: whether the cores combine it.
+        collectives: what the cores do with it for its readers, a sentence each.
         given: whether it comes from elsewhere: from the input or from the host.
     """
 
@@ -52,7 +52,7 @@ class Lives:
     text: str
     because: str
     deciding: list[Port]
-    met: bool = False
+    collectives: list[str] = field(default_factory=list)
     given: bool = False
 
 

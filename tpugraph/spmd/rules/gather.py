@@ -33,9 +33,8 @@ def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         want: dict[int, Placement] = {} if numbers == table else {1: table}
         return Verdict([table], want, why="row by row")
     if isinstance(table, Shard) and isinstance(numbers, Replicate) and table.axis != axis:
-        return Verdict(
-            [table.at(table.axis if table.axis < axis else table.axis + places - each - 1)], why="rows stay rows"
-        )
+        moved = 0 if table.axis < axis else places - each - 1
+        return Verdict([table.at(table.axis + moved)], why="rows stay rows")
     if isinstance(numbers, Shard):
         wants: dict[int, Placement] = {} if isinstance(table, Replicate) else {0: REPLICATE}
         if numbers.axis < each:
@@ -43,7 +42,7 @@ def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
             return Verdict([numbers], wants, why="row by row")
         return Verdict([numbers.at(axis + numbers.axis - each)], wants, why="rows of a table by this core's numbers")
     if table == SUM and isinstance(numbers, Replicate):
-        return Verdict([SUM], why="linear in a part of a sum")
+        return Verdict([SUM], why="linear in a partial sum")
     return p.replicate_operands(node, inputs, "picks rows of the whole batch")
 
 
@@ -86,7 +85,7 @@ def _gather_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         wants = {} if isinstance(table, Replicate) else {0: REPLICATE}
         return Verdict([numbers], wants, why="places of a table by this core's numbers")
     if table == SUM and isinstance(numbers, Replicate):
-        return Verdict([SUM], why="linear in a part of a sum")
+        return Verdict([SUM], why="linear in a partial sum")
     return p.replicate_operands(node, inputs, "picks places of the whole batch")
 
 
@@ -106,7 +105,7 @@ def _scatter_nd(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
             return Verdict([Shard(0)], why="adds up in its own rows")
         return Verdict([SUM], {i: VALUES for i in (0, 1) if inputs[i] != VALUES}, why="adds ragged rows up at places")
     if updates == SUM and isinstance(numbers, Replicate):
-        return Verdict([SUM], why="linear in a part of a sum")
+        return Verdict([SUM], why="linear in a partial sum")
     return p.replicate_operands(node, inputs, "puts values at places of the whole batch")
 
 
@@ -122,7 +121,7 @@ def _segments(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     numbers = inputs[1]
     if not isinstance(inputs[2], Replicate):
         return p.replicate_operands(node, inputs, "adds up at as many places as all cores together have")
-    own = isinstance(numbers, Entries) and numbers.role == "local" and isinstance(inputs[0], Entries)
-    if own and isinstance(numbers, Entries) and _same_rows(p, node, numbers):
+    ragged = isinstance(inputs[0], Entries)
+    if ragged and isinstance(numbers, Entries) and numbers.role == "local" and _same_rows(p, node, numbers):
         return Verdict([Shard(0)], why="adds up in its own rows")
     return by_signature(p, node, inputs)

@@ -39,7 +39,7 @@ def by_signature(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """The rule of every op type that has no other."""
     count = len(node.outputs or ())
     if not any(isinstance(s, Shard | Entries | Partial | PerCore) for s in inputs):
-        return Verdict([REPLICATE] * count, why="all that it reads is the same on every core")
+        return Verdict([REPLICATE] * count, why="all operands are replicated")
     signature = factors.signature(node)
     if signature is None:
         return p.replicate_operands(node, inputs, f"{node.op} has no partition rule")
@@ -158,7 +158,8 @@ def without_rows(
     count = len(node.outputs or ())
     parts = [i for i, s in enumerate(inputs) if isinstance(s, Partial) and i not in wants]
     if not parts:
-        return Verdict([REPLICATE] * count, wants, why="reads whole values")
+        why = "takes all rows together" if wants else "all operands are replicated"
+        return Verdict([REPLICATE] * count, wants, why=why)
     first = inputs[parts[0]]
     extreme = _EXTREMES.get(ops.COMPUTES.get(node.op)) or _REDUCED.get(reduce_op or "")
     alike = all(inputs[i] == first or isinstance(inputs[i], Replicate) for i in range(len(inputs)))
@@ -168,10 +169,10 @@ def without_rows(
     kept = max(([i for i in summed if i in together] for together in linear), key=lambda k: _bytes(node, k), default=[])
     wants = wants | dict.fromkeys((i for i in parts if i not in kept), REPLICATE)
     if not kept:
-        return Verdict([REPLICATE] * count, wants, why="is not linear in a part of a sum")
+        return Verdict([REPLICATE] * count, wants, why="does not commute with the reduction")
     together = next(s for s in linear if s.issuperset(kept))
     wants |= {i: SHARE for i in together if i not in kept and not is_zero(node.inputs[i])}
-    return Verdict([SUM] * count, wants, why="linear in a part of a sum")
+    return Verdict([SUM] * count, wants, why="linear in a partial sum")
 
 
 def _bytes(node: Node, chosen: Sequence[int]) -> int:

@@ -4,14 +4,13 @@
 const PALETTES = {
   side: { device: "#93c5fd", host: "#fcd34d", "left out": "#d1d5db" },
   placement: { collective: "#c084fc", replicate: "#86efac", shard: "#93c5fd", entries: "#67e8f9", partial: "#f9a8d4",
-    sized: "#fde68a", percore: "#fdba74", held: "#d6d3d1", none: "#e5e7eb" },
+    percore: "#fdba74", held: "#d6d3d1", none: "#e5e7eb" },
   change: { added: "#86efac", removed: "#fca5a5", changed: "#fcd34d", same: "#e5e7eb" },
   verdict: { "in the way": "#f87171", "nothing against it": "#bbf7d0", "not on the device": "#e5e7eb" },
 };
 const WORDS = {
-  replicate: "the same on every core", shard: "rows of this core", entries: "entries of this core's rows",
-  partial: "part of a sum", sized: "made of sizes", percore: "each core's own", held: "a container",
-  collective: "combines the cores", none: "not partitioned", same: "as before",
+  replicate: "replicated", shard: "sharded", entries: "ragged rows", partial: "partial sum or extreme", percore: "each core's own", held: "a container",
+  collective: "a collective", none: "not partitioned", same: "as before",
 };
 
 function kindOf(stages, node, stage, way) {

@@ -109,9 +109,9 @@ function shortened(text) { return text.length > 400 ? `${text.slice(0, 400)} ...
 /** Where a value lives, and the chain of reasons for it, from rule to rule back to the input. */
 function whyPart(view, number, lives) {
   const chain = view.stages.chain(number, lives.port).map(({ number: n, port, lives: l }) =>
-    [link(view, n, view.stages.nodes[n].name + (port ? `:${port}` : "")), l ? `: ${l.text}; ${l.because}` : ""]);
+    [link(view, n, view.stages.nodes[n].name + (port ? `:${port}` : "")), l ? `: ${[l.text, l.because, ...l.collectives].join("; ")}` : ""]);
   const where = lives.port ? `output ${lives.port} lives` : "lives";
-  return [heading(where), make("p", {}, lives.text, lives.met ? "; then combined over the cores" : ""),
+  return [heading(where), make("p", {}, lives.text),
     heading("because"), make("ol", { class: "because" }, chain.map((item) => make("li", {}, item)))];
 }
 

@@ -1,0 +1,337 @@
+"""What follows the batch: dimensions that are followed forward from the input, and the constants that hold them.
+
+Placements say it: a tensor that would hold a core's rows along a dimension has that dimension scaled with the batch. Where an op
+takes all rows together, as a product of rows with rows does, TensorFlow's shape function says which dimensions of its result
+follow, and these are followed by another layer of placements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import shapes
+from tpugraph.analysis.constant_values import constant
+from tpugraph.analysis.placements import Placement, Replicate, Shard
+from tpugraph.analysis.values import known_value
+from tpugraph.ir import Graph, Node, Tensor, graphdef
+from tpugraph.ir.attrs import Shape
+from tpugraph.spmd import factors
+from tpugraph.spmd import rules as _rules  # registers the rules
+from tpugraph.spmd.placing import Placing
+from tpugraph.spmd.rules.signature import size_of
+from tpugraph.support.errors import GraphError
+
+_ = _rules
+
+PROBE = 7
+"""Shape functions are asked with a batch this many times as large."""
+_ROUNDS = 40
+_PASSED_ON = ops.IDENTITIES | ops.ENTER | ops.EXIT | ops.NEXT_ITERATION | ops.SWITCH | ops.MERGE
+_ASKED_NOTHING = _PASSED_ON | ops.CONTROL_FLOW | ops.VARIABLES | frozenset(ops.WRITES) | frozenset(ops.CONTENTS) | ops.RANDOM
+
+
+@dataclass
+class Change:
+    """A constant that follows the batch.
+
+    Attributes:
+        exponents: by element, the power of the scale that it is multiplied by; None of a value of rows.
+        axes: of a value of rows, the dimensions that follow.
+        why: the reading, in a sentence.
+    """
+
+    exponents: np.ndarray[Any, Any] | None
+    axes: set[int] = field(default_factory=set)
+    why: str = ""
+
+    def value(self, node: Node, scale: Fraction) -> np.ndarray[Any, Any]:
+        """What the constant holds of a batch that is so many times as large."""
+        old = constant(node)
+        if self.exponents is None:
+            return _longer(old, [int(d * scale) if axis in self.axes else d for axis, d in enumerate(old.shape)])
+        factor = np.asarray([float(scale ** int(e)) for e in self.exponents.ravel()]).reshape(old.shape)
+        made = old * factor
+        return (np.rint(made) if old.dtype.kind in "iu" else made).astype(old.dtype)
+
+
+def _longer(old: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    if (old == old.flat[0]).all():
+        return np.full(shape, old.flat[0], old.dtype)
+    return np.arange(shape[0], dtype=old.dtype) if old.ndim == 1 else np.eye(*shape, dtype=old.dtype)
+
+
+def _can_be_longer(value: np.ndarray[Any, Any]) -> bool:
+    """Whether it is known what a constant of more rows is: equal elements, ``np.arange(rows)``, ``np.eye(rows)``."""
+    if value.dtype.kind not in "fiub" or not value.size:
+        return False
+    counts = value.ndim == 1 and (value == np.arange(len(value))).all()
+    unit = value.ndim == 2 and value.shape[0] == value.shape[1] and (value == np.eye(len(value))).all()
+    return bool((value == value.flat[0]).all() or counts or unit)
+
+
+class Following:
+    """What follows the batch in one step.
+
+    Args:
+        graph: the graph, functions inlined, with static shapes.
+        order: the nodes of the step behind the input, in topological order.
+        rows: the rows of the batch.
+        elements: the tensors that have the batch's rows in front.
+        literals: names of constants that follow nothing.
+
+    Attributes:
+        axes: by tensor, the dimensions that follow.
+        changes: by constant, how it follows.
+        layers: the placements.
+        twin: the graph with a batch :data:`PROBE` times as large, as far as it is known.
+    """
+
+    def __init__(self, graph: Graph, order: Sequence[Node], rows: int, elements: Iterable[Tensor], literals: Iterable[str]) -> None:
+        self.graph, self.order, self.rows = graph, order, rows
+        self.literals = frozenset(literals)
+        self.forced: list[dict[Tensor, Placement]] = [{tensor: Shard(0) for tensor in elements}]
+        self.changes: dict[Node, Change] = {}
+        self.layers: list[Placing] = []
+        self.axes: dict[Tensor, set[int]] = {}
+        self.twin = graphdef.copy(graph)
+        for node in graph:
+            self.twin.set_outputs(self.twin[node.name], node.outputs or ())
+
+    def propagate(self) -> None:
+        """Follow dimensions forward, and tell the twin."""
+        self.layers = [Placing(self.graph, self.order, self.rows, forced) for forced in self.forced]
+        self.axes = {}
+        for layer in self.layers:
+            layer.solve()
+            for tensor in (*(n.out(port) for n in self.order for port in range(len(n.outputs or ()))), *layer.seeds):
+                rows = layer.made(tensor) or layer.seeds.get(tensor)
+                if isinstance(rows, Shard) and size_of(tensor, rows.axis) != 1:
+                    self.axes.setdefault(tensor, set()).add(rows.axis)
+        for node in self.graph:
+            made = [(kind, self.scaled(node.out(port), Fraction(PROBE))) for port, (kind, _) in enumerate(node.outputs or ())]
+            self.twin.set_outputs(self.twin[node.name], made)
+        for node, change in self.changes.items():
+            self.twin.set_attr(self.twin[node.name], "value", change.value(node, Fraction(PROBE)))
+
+    def scaled(self, tensor: Tensor, scale: Fraction) -> Shape:
+        """The shape of a tensor with a batch that is so many times as large."""
+        follow = self.axes.get(tensor, ())
+        if tensor.shape is None or not follow:
+            return tensor.shape
+        return tuple(size if size is None or axis not in follow else int(size * scale) for axis, size in enumerate(tensor.shape))
+
+    def value_in_twin(self, tensor: Tensor) -> np.ndarray[Any, Any] | None:
+        """What shape arithmetic makes of a batch :data:`PROBE` times as large."""
+        return known_value(self.twin[tensor.node.name].out(tensor.port))
+
+    def force(self, tensor: Tensor, axis: int) -> bool:
+        """Let a dimension of a tensor follow; returns whether that is new."""
+        if axis in self.axes.get(tensor, ()):
+            return False
+        place = next((i for i, layer in enumerate(self.layers) if tensor not in self.forced[i]
+                      and not isinstance(layer.made(tensor), Shard)), len(self.forced))  # fmt: skip
+        if place == len(self.forced):
+            self.forced.append({})
+        self.forced[place][tensor] = Shard(axis)
+        self.axes.setdefault(tensor, set()).add(axis)
+        return True
+
+    # ------------------------------------------------------------------ constants
+
+    def change(self, node: Node, why: str, *, place: int = 0, power: int = 1, axis: int | None = None) -> bool:
+        """Let an element of a constant, or a dimension of it, follow; returns whether it does."""
+        if node.name in self.literals:
+            return False
+        if axis is None:
+            found = self.changes.setdefault(node, Change(np.zeros(constant(node).shape, int), why=why))
+            if found.exponents is None:
+                return False
+            found.exponents.flat[place] = power
+            return True
+        if not _can_be_longer(constant(node)):
+            return False
+        self.changes.setdefault(node, Change(None, why=why)).axes.add(axis)
+        self.force(node.out(), axis)
+        return True
+
+    def follow_size(self, tensor: Tensor, place: int, why: str) -> bool:
+        """Let an element of a vector of sizes, or a size, follow; False where no constant is found that holds it."""
+        node, value, twin = tensor.node, factors.vector(tensor), self.value_in_twin(tensor)
+        if twin is not None and value is not None and np.ravel(twin)[place] != value[place]:
+            return True
+        if node.op in ops.CONSTANTS:
+            return self.change(node, why, place=place)
+        if node.op in ops.IDENTITIES | ops.ENTER | ops.CASTS | ops.RESHAPES | ops.EXPANSIONS:
+            return self.follow_size(node.inputs[0], place, why)
+        if node.op in ops.PACKS:
+            return self.follow_size(node.inputs[place], 0, why)
+        if node.op in ops.CONCATS:
+            for index in ops.record(node.op).data_operands(len(node.inputs)):
+                length = size_of(node.inputs[index], 0) or 0
+                if place < length:
+                    return self.follow_size(node.inputs[index], place, why)
+                place -= length
+        if node.op in ops.STRIDED_SLICES and tensor.shape == ():
+            begin = factors.integers(node.inputs[1])
+            return begin is not None and self.follow_size(node.inputs[0], begin[0], why)
+        if ops.COMPUTES.get(node.op) is np.multiply:
+            sizes = [factors.integers(t) for t in node.inputs]
+            held = [i for i, size in enumerate(sizes) if size and size[0] % self.rows == 0]
+            return len(held) == 1 and self.follow_size(node.inputs[held[0]], place, why)
+        return False
+
+    # ------------------------------------------------------------------ what is read by rows
+
+    def lift(self, tensor: Tensor, axis: int, why: str) -> bool:
+        """Let what is the same in every row have as many rows as are read; False where that is not known."""
+        return self._lift(tensor, axis, why, set())
+
+    def _lift(self, tensor: Tensor, axis: int, why: str, seen: set[Tensor]) -> bool:
+        node = tensor.node
+        if axis in self.axes.get(tensor, ()) or tensor in seen:
+            return True
+        seen.add(tensor)
+        if node.op in ops.CONSTANTS:
+            return self.change(node, why, axis=axis)
+        if node.op in _PASSED_ON | ops.CASTS:
+            data = node.inputs if node.op in ops.MERGE else node.inputs[:1]
+            return all(self._lift(operand, axis, why, seen) for operand in data)
+        if node.op in ops.RANGES:
+            return self.follow_size(node.inputs[1], 0, why) and self.force(tensor, 0)
+        if node.op in ops.RESHAPES:
+            return self._lift_reshaped(node, axis, why, seen)
+        if node.op in ops.TILES | ops.BROADCASTS | ops.FILLS | ops.DRAWS:
+            return self._lift_repeated(node, axis, why, seen)
+        signature = factors.signature(node) if node.inputs and node.op not in ops.CONTENTS else None
+        letters = None if signature is None else signature.outputs[tensor.port]
+        if signature is None or letters is None or letters[axis] == factors.WHOLE:
+            return False
+        held = [(t, named.index(letters[axis])) for t, named in zip(node.inputs, signature.inputs, strict=True)
+                if named and letters[axis] in named]  # fmt: skip
+        wide = [(t, place) for t, place in held if size_of(t, place) != 1]
+        return bool(wide) and all(self._lift(t, place, why, seen) for t, place in wide)
+
+    def _lift_repeated(self, node: Node, axis: int, why: str, seen: set[Tensor]) -> bool:
+        told = ops.record(node.op).shaped_by
+        told = 1 if told is None else told
+        if node.op in ops.TILES | ops.BROADCASTS:
+            place = axis - len(node.out().shape or ()) + len(node.inputs[0].shape or ())
+            if place >= 0 and size_of(node.inputs[0], place) != 1:
+                return self._lift(node.inputs[0], place, why, seen) and (
+                    node.op in ops.TILES or self.follow_size(node.inputs[told], axis, why)
+                )
+        return self.follow_size(node.inputs[told], axis, why) and self.force(node.out(), axis)
+
+    def _lift_reshaped(self, node: Node, axis: int, why: str, seen: set[Tensor]) -> bool:
+        before, after = node.inputs[0].shape, node.out().shape
+        if before is None or after is None or None in (*before, *after):
+            return False
+        rows = reshaped(after, axis, before)
+        return rows is not None and self._lift(node.inputs[0], rows, why, seen) and (self.force(node.out(), axis) or True)
+
+    # ------------------------------------------------------------------ rounds
+
+    def wanted(self) -> Iterator[tuple[Node, Tensor, int]]:
+        """The operands that are read by rows and do not follow: node, tensor, dimension."""
+        for layer in self.layers:
+            for node, verdict in layer.verdicts.items():
+                for index, want in verdict.wants.items():
+                    tensor = node.inputs[index]
+                    if isinstance(want, Shard) and want.axis not in self.axes.get(tensor, ()) and size_of(tensor, want.axis) != 1:
+                        yield node, tensor, want.axis
+
+    def gathers(self) -> dict[Node, None]:
+        """The nodes that take all rows together."""
+        return {node: None for layer in self.layers for node, verdict in layer.verdicts.items()
+                for index, want in verdict.wants.items()
+                if isinstance(want, Replicate) and isinstance(layer.read(node.inputs[index]), Shard)}  # fmt: skip
+
+    def ask_shape_functions(self) -> bool:
+        """Follow the dimensions that TensorFlow's shape functions find; returns whether there were new ones."""
+        gathering = self._gathering()
+        asked = [n for n in self.order if n.op not in _ASKED_NOTHING and n.outputs and (n in gathering or self._is_told_anew(n))]
+        found = False
+        for node, outputs in _inferred(self.twin, [self.twin[node.name] for node in asked]).items():
+            plain = self.graph[node.name]
+            for port, shape in enumerate(outputs):
+                old = plain.out(port).shape
+                if shape is None or old is None or len(shape) != len(old):
+                    continue
+                for axis, (before, after) in enumerate(zip(old, shape, strict=True)):
+                    if before and after and after != before and after % (before * PROBE) == 0:
+                        found |= self.force(plain.out(port), axis)
+        return found
+
+    def _gathering(self) -> dict[Node, None]:
+        """The nodes that take all rows together, reshapes to sizes that stay what they are apart."""
+        return {n: None for n in self.gathers() if n.op not in ops.RESHAPES or -1 in (factors.integers(n.inputs[1]) or ())}
+
+    def _is_told_anew(self, node: Node) -> bool:
+        """Whether an operand that holds sizes has another value with another batch."""
+        told = {*ops.record(node.op).size_operands(len(node.inputs)), *ops.record(node.op).constant_operands(len(node.inputs))}
+        for index in told:
+            tensor = node.inputs[index]
+            if tensor.dtype.name not in ("int32", "int64"):
+                continue
+            old, new = known_value(tensor), self.value_in_twin(tensor)
+            if old is not None and new is not None and (old.shape != new.shape or (old != new).any()):
+                return not self.axes.get(node.out())
+        return False
+
+
+def reshaped(before: Sequence[int | None], axis: int, after: Sequence[int | None]) -> int | None:
+    """The dimension behind a reshape that begins where one begins in front of it, and holds it."""
+    ahead = int(np.prod([d or 0 for d in before[:axis]]))
+    place = 1
+    for index, size in enumerate(after):
+        if place == ahead and (size or 0) % (before[axis] or 1) == 0 and size:
+            return index
+        place *= size or 1
+    return None
+
+
+def _inferred(twin: Graph, nodes: Sequence[Node]) -> Mapping[Node, list[Shape]]:
+    """What the shape functions of some nodes say, each asked alone; those that they refuse are left out."""
+    left = list(nodes)
+    while left:
+        alone, made = Graph(), {}
+        alone.library, alone.versions = twin.library, twin.versions
+        for number, node in enumerate(left):
+            inputs = [_operand(alone, tensor, f"n{number}/{index}") for index, tensor in enumerate(node.inputs)]
+            kept = {name: value for name, value in node.raw_attrs.items() if not name.startswith("_")}
+            made[node] = alone.add(node.op, f"n{number}/asked", inputs, attrs=kept)
+        try:
+            shapes.infer(alone)
+        except GraphError as error:
+            refused = next((node for node, copy in made.items() if error.node and copy.name in error.node), None)
+            if refused is None:
+                return {}
+            left.remove(refused)
+            continue
+        return {node: [shape for _, shape in copy.outputs or ()] for node, copy in made.items()}
+    return {}
+
+
+def _operand(alone: Graph, tensor: Tensor, name: str) -> Tensor:
+    value = known_value(tensor) if tensor.dtype.name in ("int32", "int64") else None
+    if value is not None and value.size <= 64:
+        made = {"dtype": tensor.dtype, "value": np.asarray(value, tensor.dtype.name)}
+        return alone.add("Const", name, attrs=made, outputs=[(tensor.dtype, value.shape)]).out()
+    return alone.add("Placeholder", name, attrs={"dtype": tensor.dtype, "shape": tensor.shape},
+                     outputs=[(tensor.dtype, tensor.shape)]).out()  # fmt: skip
+
+
+def step_nodes(graph: Graph, takes: Sequence[Node]) -> list[Node]:
+    """The nodes of a step but its input, in topological order."""
+    before = graph.ancestors(takes)
+    behind = graph.descendants(takes, data_only=True)
+    roots = [graph[name] for name in graph.roles.kept if name in graph]
+    cone = graph.ancestors([*behind, *roots])
+    chosen = {n: None for n in graph if n in cone and n not in before and not ops.is_dataset(n.op)}
+    return analysis.loop_order(graph, chosen, {})

@@ -1,0 +1,127 @@
+"""The rows that a step reads, and the input that reads another number of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis.constant_values import constant
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.ir.attrs import Shape
+from tpugraph.ir.builder import Builder
+from tpugraph.support.errors import ShapeError
+
+_MANY = frozenset({"QueueDequeueManyV2", "QueueDequeueMany"})
+
+
+@dataclass(frozen=True)
+class Take:
+    """A node by which a step takes a batch.
+
+    Attributes:
+        node: the node.
+        size: the constant that holds the rows of the batch; None where no constant decides them.
+        chain: the datasets from the one that batches to the last one, and the iterator; empty of a queue.
+    """
+
+    node: Node
+    size: Node | None
+    chain: tuple[Node, ...] = ()
+
+    @property
+    def rows(self) -> int | None:
+        """The rows of a batch: as its static shapes have it, else as the constant says."""
+        static = {shape[0] for shape in self.shapes() if shape and shape[0] is not None}
+        if len(static) == 1:
+            return static.pop()
+        return None if self.size is None else int(constant(self.size).item())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no static shape holds the rows."""
+        return all(not shape or shape[0] is None for shape in self.shapes())
+
+    def shapes(self) -> list[Shape]:
+        """The shapes of the elements."""
+        node = self.node
+        return list(node.attr("output_shapes")) if node.has_attr("output_shapes") else [s for _, s in node.outputs or ()]
+
+    def elements(self) -> list[Tensor]:
+        """What the node hands out that has one entry for each row."""
+        return [self.node.out(port) for port, shape in enumerate(self.shapes()) if shape and shape[0] == self.rows]
+
+
+def takes_of(graph: Graph) -> list[Take]:
+    """What a step takes a batch by, in the order of the roles."""
+    return [_take(graph[finding.name]) for finding in graph.roles.inputs]
+
+
+def _take(node: Node) -> Take:
+    if node.op in _MANY:
+        return Take(node, _constant(node.inputs[1]))
+    iterator = node.inputs[0].node if node.inputs else None
+    makers = [use.node for use in iterator.uses() if use.node.op in ops.MAKE_ITERATOR] if iterator is not None else []
+    if node.op not in ops.GET_NEXT or iterator is None or len(makers) != 1:
+        return Take(node, None)
+    chain, dataset = [iterator], makers[0].inputs[0].node
+    while dataset.op in ops.ELEMENTS:
+        chain.append(dataset)
+        dataset = dataset.inputs[0].node
+    if dataset.op in ops.BATCHING and dataset.op != "RebatchDatasetV2":
+        return Take(node, _constant(dataset.inputs[ops.BATCHING[dataset.op][0]]), (dataset, *reversed(chain)))
+    return Take(node, None, (makers[0].inputs[0].node, iterator))
+
+
+def _constant(tensor: Tensor) -> Node | None:
+    node = tensor.node
+    return node if node.op in ops.CONSTANTS and constant(node).size == 1 else None
+
+
+def resize(graph: Graph, take: Take, rows: int) -> str:
+    """Let a step take so many rows; returns what was changed.
+
+    The batch size of the dataset, or of the dequeue, is changed where a constant holds it; else the batches of the last dataset
+    are put together anew, in their order.
+
+    Raises:
+        ShapeError: the batch comes in by something else.
+    """
+    before = take.rows
+    if take.size is not None:
+        operand = next(use for use in take.size.uses() if use.node in (take.node, *take.chain))
+        make = Builder(graph, take.size.name, source=take.size, device=take.size.device)
+        size = make.constant(np.asarray(rows, constant(take.size).dtype), name=f"rows_{rows}")
+        graph.set_input(operand.node, operand.index, size)
+        said = f"'{operand.node.name}' batches {rows} rows in place of {before}"
+    elif take.chain and before is not None and len(take.elements()) == len(take.shapes()):
+        said = _put_together(graph, take, rows)
+    else:
+        raise ShapeError(f"'{take.node.name}' ({take.node.op}) takes its rows from what is no dataset that can be batched anew",
+                         node=take.node, origin=graph.source,
+                         fix="batch the dataset by a constant, dataset.batch(64), or trace the graph with the batch that you want")  # fmt: skip
+    for node in (*take.chain, take.node):
+        if node.has_attr("output_shapes"):
+            graph.set_attr(node, "output_shapes", [_with_rows(s, before, rows) for s in node.attr("output_shapes")])
+    return said
+
+
+def _put_together(graph: Graph, take: Take, rows: int) -> str:
+    """A dataset of batches of so many rows, behind the last one."""
+    last, iterator = take.chain
+    make = Builder(graph, last.name, device=last.device, source=last)
+    sizes = make.constant(np.asarray([rows], "int64"), name="rows")
+    drops = make.constant(np.asarray(not take.is_open), name="drop_remainder")
+    kept = {"output_types": last.raw_attrs["output_types"], "output_shapes": last.raw_attrs["output_shapes"]}
+    maker = next(use for use in last.uses() if use.node.op in ops.MAKE_ITERATOR and iterator in use.node.producers())
+    again = graph.add("RebatchDatasetV2", f"{last.name}/rows_{rows}", [last.out(), sizes, drops], attrs=kept,
+                      device=last.device, source=last, outputs=[(attrs.dtype("variant"), ())])  # fmt: skip
+    graph.set_input(maker.node, maker.index, again.out())
+    graph.set_attr(again, "output_shapes", [_with_rows(s, take.rows, rows) for s in again.attr("output_shapes")])
+    return f"the batches of '{last.name}' are put together anew, {rows} rows each"
+
+
+def _with_rows(shape: Shape, before: int | None, rows: int) -> Any:
+    return attrs.encode((rows, *shape[1:])) if shape and shape[0] == before else attrs.encode(shape)

@@ -1,0 +1,260 @@
+"""The readings: what a constant beside rows is taken for. Each is a guess, and is listed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tpugraph import analysis, ops
+from tpugraph.analysis.constant_values import constant, made_of_values
+from tpugraph.analysis.placements import SUM, Entries, Shard
+from tpugraph.ir import Node, Tensor
+from tpugraph.rebatch.following import Following
+from tpugraph.spmd import factors
+from tpugraph.spmd.placing import Placing
+
+_SAME_NUMBER = ops.IDENTITIES | ops.CASTS | ops.ENTER | ops.SWITCH | ops.RESHAPES
+_SCALED = ops.computing(np.multiply)
+_DIVIDED = ops.DIVISIONS
+Counts = dict[int, int]
+"""Numbers of elements, with the number of dimensions among them that follow the batch."""
+
+
+def read(following: Following) -> bool:
+    """Let the constants follow that a reading finds; returns whether there were new ones."""
+    return any([reading(following) for reading in READINGS])
+
+
+# --------------------------------------------------------------------------- numbers that divide
+
+
+def divided_sums(f: Following) -> bool:
+    """A number that divides a sum over rows by as many elements as were summed is the number of these."""
+    return _divided(f, _summed, "divides a sum over rows by as many elements as were summed")
+
+
+def divided_gradients(f: Following) -> bool:
+    """A number that divides what is repeated for all rows by as many elements is the factor of a mean's gradient."""
+    return _divided(f, _repeated, "the factor of a mean's gradient: what it divides is repeated as often")
+
+
+def _divided(f: Following, count: Callable[[Following, Tensor], tuple[Counts, list[Tensor]]], why: str) -> bool:
+    found = False
+    for node in f.order:
+        if node.op not in _DIVIDED | _SCALED or len(node.inputs) != 2:
+            continue
+        for part in (0, 1) if node.op in _SCALED else (0,):
+            counts, summed = count(f, node.inputs[part])
+            if counts:
+                found |= _count_in(f, node.inputs[1 - part], counts, summed, why, divides=node.op in _DIVIDED)
+    return found
+
+
+def _summed(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
+    """How many elements a sum over rows has, and what is summed."""
+    for layer in f.layers:
+        if layer.made(tensor) == SUM:
+            return _sum_behind(f, layer, tensor)
+    return {}, []
+
+
+def _sum_behind(f: Following, layer: Placing, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
+    later, seen = 1, {tensor}
+    while True:
+        node = tensor.node
+        if node.op in ops.MEANS:
+            return {}, []
+        rows = [t for t in node.inputs if isinstance(layer.read(t), Shard)]
+        if rows:
+            return _reduced(f, node, tensor, rows, later)
+        if node.op in ops.SUMS:
+            later *= math.prod(d or 1 for d in node.inputs[0].shape or ()) // max(math.prod(d or 1 for d in tensor.shape or ()), 1)
+        before = [t for t in node.inputs if layer.read(t) == SUM and t not in seen]
+        if not before:
+            return {}, []
+        tensor = before[0]
+        seen.add(tensor)
+
+
+def _reduced(f: Following, node: Node, out: Tensor, rows: list[Tensor], later: int) -> tuple[Counts, list[Tensor]]:
+    signature = factors.signature(node)
+    if signature is None:
+        return {}, []
+    kept = signature.outputs[out.port] or ()
+    for tensor, letters in zip(node.inputs, signature.inputs, strict=True):
+        if tensor not in rows or letters is None:
+            continue
+        gone = [axis for axis, letter in enumerate(letters) if letter not in kept]
+        sizes = [(tensor.shape or ())[axis] or 0 for axis in gone]
+        follow = [size for axis, size in zip(gone, sizes, strict=True) if axis in f.axes.get(tensor, ())]
+        if follow:
+            return {count: len(follow) for count in (math.prod(follow), math.prod(sizes), math.prod(sizes) * later)}, rows
+    return {}, []
+
+
+def _repeated(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
+    """How often a value is there that is repeated for all rows."""
+    while tensor.node.op in _SAME_NUMBER and tensor.node.op not in ops.RESHAPES:
+        tensor = tensor.node.inputs[0]
+    node, shape = tensor.node, tensor.shape
+    follow = [size or 0 for axis, size in enumerate(shape or ()) if axis in f.axes.get(tensor, ())]
+    if node.op not in ops.SPREADS or not follow or shape is None or None in shape:
+        return {}, []
+    before = () if node.op in ops.FILLS else node.inputs[0].shape or ()
+    times = math.prod(d or 0 for d in shape) // max(math.prod(d or 1 for d in before), 1)
+    return {math.prod(follow): len(follow), times: len(follow)}, []
+
+
+def _count_in(f: Following, tensor: Tensor, counts: Counts, summed: list[Tensor], why: str, *, divides: bool) -> bool:
+    """Let the number of elements follow that a divisor, or a factor, is made of."""
+    found, seen, stack = False, {tensor}, [(tensor, divides)]
+    made = made_of_values(f.graph)
+    while stack:
+        tensor, divides = stack.pop()
+        node = tensor.node
+        if node.op in ops.CONSTANTS:
+            found |= _is_count(f, node, counts, why, divides=divides)
+            continue
+        if node.op in ops.SUMS and node.inputs[0].node not in made:
+            found |= _ones(f, node.inputs[0], summed, why)
+            continue
+        if node.op in _DIVIDED and not divides and node.inputs[0].node.op in ops.CONSTANTS:
+            new = [(node.inputs[1], True)]
+        elif node.op in _SAME_NUMBER or (divides and node not in made and node.op in ops.ELEMENTWISE):
+            new = [(t, divides) for t in node.inputs]
+        elif divides and node.op in ops.ELEMENTWISE and node.op.startswith("Select"):
+            new = [(t, divides) for t in node.inputs[1:]]
+        else:
+            continue
+        stack += [item for item in new if item[0] not in seen]
+        seen.update(t for t, _ in new)
+    return found
+
+
+def _is_count(f: Following, node: Node, counts: Counts, why: str, *, divides: bool) -> bool:
+    value = constant(node)
+    if node in f.changes or value.dtype.kind not in "iuf" or value.size != 1 or not value.item():
+        return False
+    number = float(value.item()) if divides else 1.0 / float(value.item())
+    power = next((p for count, p in counts.items() if count > 1 and math.isclose(number, count, rel_tol=1e-6)), 0)
+    return bool(power) and f.change(node, why, power=power if divides else -power)
+
+
+def _ones(f: Following, tensor: Tensor, summed: list[Tensor], why: str) -> bool:
+    """Ones that are summed beside the rows, one for each: they count them."""
+    like = next((t for t in summed if t.shape == tensor.shape), None)
+    missing = [axis for axis in sorted(f.axes.get(like, ())) if axis not in f.axes.get(tensor, ())] if like is not None else []
+    return bool(missing) and all([f.lift(tensor, axis, f"{why}: it makes ones that are counted") for axis in missing])
+
+
+# --------------------------------------------------------------------------- shapes
+
+
+def whole_shapes(f: Following) -> bool:
+    """A vector that is the whole shape of a tensor with rows, where rows are read beside it, is that shape."""
+    found = False
+    told = {t: f.axes[t] for t in f.axes if t.shape and None not in t.shape}
+    by_shape = {tuple(t.shape or ()): axes for t, axes in told.items()}
+    for node in f.order:
+        if node.op not in ops.CONSTANTS or node in f.changes or constant(node).ndim != 1 or constant(node).dtype.kind not in "iu":
+            continue
+        axes = by_shape.get(tuple(constant(node).tolist()))
+        if axes and any(_shapes_rows(f, use.node, use.index) for use in node.uses()):
+            for axis in axes:
+                found |= f.change(node, "the whole shape of a tensor with rows", place=axis)
+    return found
+
+
+def _shapes_rows(f: Following, node: Node, index: int) -> bool:
+    """Whether an operand is a shape beside rows: not one that says the sizes of a result, or names dimensions."""
+    if node.op in ops.BROADCAST_AXES:
+        other = f.value_in_twin(node.inputs[1 - index])
+        plain = factors.integers(node.inputs[1 - index])
+        return other is None or plain is None or other.tolist() != plain
+    record, count = ops.record(node.op), len(node.inputs)
+    if index in {*record.size_operands(count), *record.constant_operands(count), record.axis_operand(count)}:
+        return False
+    if node.op in ops.ELEMENTWISE | ops.PACKS | ops.CONCATS:
+        return False
+    others = [t for place, t in enumerate(node.inputs) if place != index]
+    return any(f.axes.get(t) or isinstance(layer.read(t), Entries) for t in others for layer in f.layers[:1])
+
+
+def reshapes_back(f: Following) -> bool:
+    """A reshape of rows that were regrouped to the whole shape of a tensor with rows goes back to it."""
+    found = False
+    shapes = {tuple(t.shape or ()): axes for t, axes in f.axes.items()}
+    for node in f.gathers():
+        shape = node.out().shape
+        if node.op in ops.RESHAPES and shape and not f.axes.get(node.out()) and (axes := shapes.get(tuple(shape))):
+            for axis in axes:
+                found |= f.force(node.out(), axis)
+    return found
+
+
+# --------------------------------------------------------------------------- loops
+
+
+def loop_limits(f: Following) -> bool:
+    """A loop that takes rows one by one and ends at their number makes an iteration for each."""
+    found = False
+    frames = analysis.frames(f.graph)
+    taken = {frames[n] for n in _row_by_row(f) if frames.get(n)}
+    for node in f.order:
+        if node.op in ops.LOOP_COND and frames.get(node) in taken:
+            for limit in _limits(node):
+                if _holds_rows(f, limit):
+                    found |= f.change(limit, "the limit of a loop that takes rows one by one")
+    if found:
+        for node in f.order:
+            contents = ops.CONTENTS.get(node.op)
+            if contents is not None and contents.length is not None and node.op in ops.CONTAINERS:
+                length = node.inputs[contents.length]
+                if factors.integers(length) == [f.rows]:
+                    f.follow_size(length, 0, "the length of a list with an element for each row")
+            elif node.op in ("TensorArrayGatherV3", "TensorListStack") and (node.out().shape or (None,))[0] == f.rows:
+                f.force(node.out(), 0)
+            elif node.op in ops.RANGES and factors.integers(node.inputs[1]) == [f.rows] and _numbers_list(node):
+                f.follow_size(node.inputs[1], 0, "the length of a list with an element for each row")
+    return found
+
+
+def _row_by_row(f: Following) -> Iterator[Node]:
+    """Nodes in a loop that read a row of the batch, and the loops' own reads of a list of rows."""
+    for node in f.gathers():
+        if node.op in ops.CONTENTS:
+            lists = {node.inputs[0], *(t for t in node.inputs if t.dtype.name in ("resource", "variant"))}
+            handles = [u.node for t in lists for u in t.node.uses()] + [u.node for u in node.uses()]
+            for handle in handles:
+                yield from (u.node for u in handle.uses() if handle.op in ops.ENTER)
+                yield handle
+        else:
+            yield node
+
+
+def _limits(cond: Node) -> Iterator[Node]:
+    """The constants that a loop's counters are compared with."""
+    stack = [cond.inputs[0].node]
+    for node in stack:  # grows while it is walked
+        if ops.record(node.op).ordering is not None:
+            for tensor in node.inputs:
+                while tensor.node.op in ops.IDENTITIES | ops.ENTER | ops.CASTS:
+                    tensor = tensor.node.inputs[0]
+                if tensor.node.op in ops.CONSTANTS:
+                    yield tensor.node
+        elif node.op in ops.TRUTHS | ops.IDENTITIES | {"LogicalAnd", "LogicalOr"}:
+            stack += [t.node for t in node.inputs]
+
+
+def _holds_rows(f: Following, node: Node) -> bool:
+    return node not in f.changes and constant(node).size == 1 and constant(node).item() == f.rows
+
+
+def _numbers_list(node: Node) -> bool:
+    return any(use.node.op in ("TensorArrayGatherV3", "TensorArrayScatterV3") for use in node.uses())
+
+
+READINGS = (divided_sums, divided_gradients, whole_shapes, reshapes_back, loop_limits)
+"""The readings, in the order in which they are made."""

@@ -1,0 +1,277 @@
+"""One graph given another batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from tpugraph import ops
+from tpugraph.analysis import shapes
+from tpugraph.analysis.constant_values import constant
+from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.rebatch.following import Following, step_nodes
+from tpugraph.rebatch.readings import read
+from tpugraph.rebatch.reading_input import Take, resize, takes_of
+from tpugraph.rebatch.sizes import missing_sizes
+from tpugraph.spmd import factors
+from tpugraph.spmd.analysis import commonest
+from tpugraph.support.errors import GraphError, ShapeError, UsageError
+from tpugraph.support.suggestions import near_nodes
+
+_TRACE = "trace the graph with the batch that you want"
+_ROUNDS = 60
+
+
+@dataclass(frozen=True)
+class Rebatched:
+    """What was changed.
+
+    Attributes:
+        before: the rows of a batch before.
+        rows: the rows of a batch now.
+        inputs: what reads other batches, in words.
+        constants: by constant, its value before and now, and why.
+        regrouped: by node, how it takes rows apart or together.
+        left: constants that lead to the loss, equal the rows or a number made of them, and stay.
+    """
+
+    before: int
+    rows: int
+    inputs: tuple[str, ...]
+    constants: dict[str, str]
+    regrouped: dict[str, str]
+    left: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """What was changed, for people: a line each."""
+        said = [f"batch of {self.rows} rows in place of {self.before}", *self.inputs]
+        said += [f"{name}: {words}" for name, words in {**self.constants, **self.regrouped}.items()]
+        if self.left:
+            said.append(f"left as they are: {', '.join(self.left)}; name those that follow the batch with --batch_constants")
+        return said
+
+
+def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), literals: Iterable[str] = ()) -> Rebatched:
+    """Let a plain graph read so many rows a step, in place.
+
+    Args:
+        graph: the graph, with its roles; functions of the step are inlined.
+        rows: the rows of the batch.
+        batch_constants: constants that follow the batch; ``NODE:PLACE`` for an element of a vector.
+        literals: constants that do not.
+
+    Raises:
+        ShapeError: it is not known what follows the batch.
+    """
+    shapes.infer(graph)
+    takes = takes_of(graph)
+    before = commonest(take.rows for take in takes)
+    if before is None:
+        raise ShapeError("the rows of a batch are not known: the input does not batch by a constant", origin=graph.source,
+                         node=takes[0].node if takes else None, fix="batch the dataset by a constant: dataset.batch(64)")  # fmt: skip
+    scale = Fraction(rows, before)
+    if all(take.is_open for take in takes):
+        return Rebatched(before, rows, _resized(graph, takes, scale), {}, {})
+    if before == 1:
+        raise ShapeError("a batch of one row cannot be told from other dimensions of 1", node=takes[0].node, origin=graph.source,
+                         fix=_TRACE)  # fmt: skip
+    order = step_nodes(graph, [take.node for take in takes])
+    elements = [tensor for take in takes for tensor in take.elements()]
+    following = Following(graph, order, math.gcd(*(take.rows or before for take in takes)), elements, _checked(graph, literals))
+    _follow(following, batch_constants)
+    missing_sizes(following)
+    _refuse_unread(following)
+    expected = {n: [following.scaled(n.out(port), scale) for port in range(len(n.outputs or ()))] for n in order}
+    changed = _change(following, scale)
+    regrouped = _regrouped(following, scale)
+    left = _left(following, before)
+    inputs = _resized(graph, takes, scale)
+    _check(graph, following, expected, scale)
+    return Rebatched(before, rows, inputs, changed, regrouped, left)
+
+
+def _resized(graph: Graph, takes: Sequence[Take], scale: Fraction) -> tuple[str, ...]:
+    said: dict[str, None] = {}
+    sizes = {}
+    for take in takes:
+        made = (take.rows or 0) * scale
+        if made.denominator != 1 or not made:
+            raise ShapeError(f"'{take.node.name}' reads {take.rows} rows, of which {scale} are no whole number", node=take.node,
+                             origin=graph.source, fix="choose another --global_batch")  # fmt: skip
+        sizes[take.node] = int(made)
+    for take in takes:
+        said[resize(graph, take, sizes[take.node])] = None
+    return tuple(said)
+
+
+def _checked(graph: Graph, names: Iterable[str]) -> list[str]:
+    found = []
+    for name in names:
+        node = graph.get(name.partition(":")[0])
+        if node is None or node.op not in ops.CONSTANTS:
+            near = near_nodes(graph, name.partition(":")[0])
+            raise UsageError(f"'{name}' is no constant of the graph", fix=f"did you mean {near[0]}?" if near else
+                             "`tpugraph inspect MODEL` lists the nodes")  # fmt: skip
+        found.append(node.name)
+    return found
+
+
+def _follow(following: Following, batch_constants: Iterable[str]) -> None:
+    """Follow the batch until nothing new follows."""
+    following.propagate()
+    for name in batch_constants:
+        _follow_named(following, name)
+    for _ in range(_ROUNDS):
+        following.propagate()
+        lifted = [following.lift(tensor, axis, f"'{node.name}' ({node.op}) reads it by rows")
+                  for node, tensor, axis in list(following.wanted())]  # fmt: skip
+        if any(lifted):
+            continue
+        if not following.ask_shape_functions() and not read(following):
+            return
+    raise ShapeError("what follows the batch does not settle", origin=following.graph.source, fix=_TRACE)
+
+
+def _follow_named(following: Following, name: str) -> None:
+    """Let a constant follow that the user names: its rows, or a number that is the rows, a power of them or a share."""
+    (base,) = _checked(following.graph, [name])
+    node, place = following.graph[base], name.partition(":")[2]
+    value, rows = constant(node), following.rows
+    if value.dtype.kind in "iu" and value.ndim == 1 and value.size > 1:
+        held = [int(place)] if place else [i for i, size in enumerate(value.tolist()) if size and size % rows == 0]
+        if len(held) != 1:
+            raise UsageError(f"it is not clear which element of '{name}' {value.tolist()} follows the batch",
+                             fix=f"name its place: --batch_constants={base}:0")  # fmt: skip
+        following.change(node, "named by --batch_constants", place=held[0])
+    elif value.size == 1:
+        number = float(value.item())
+        power = -1 if 0 < number < 1 else 2 if number == rows**2 else 1
+        following.change(node, "named by --batch_constants", power=power)
+    elif not following.change(node, "named by --batch_constants", axis=0):
+        raise UsageError(f"'{base}' holds a different value for each row: it is not known what more rows hold", fix=_TRACE)
+
+
+# --------------------------------------------------------------------------- refusals
+
+
+def _refuse_unread(f: Following) -> None:
+    """Refuse what takes rows in a way that no reading tells."""
+    for node, tensor, axis in f.wanted():
+        size = (tensor.shape or ())[axis]
+        raise ShapeError(f"'{node.name}' ({node.op}) reads '{tensor}' row by row, which has {size} rows and is not made of the "
+                         "input: what it holds for another batch is not known", node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
+    for node in f.gathers():
+        if node.op in ops.CONTENTS and not any(constant_change.why.startswith("the l") for constant_change in f.changes.values()):
+            raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant is found that says how "
+                             "many", node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
+        held = _numbers_beside(f, node)
+        if held is not None and not any(f.axes.get(node.out(port)) for port in range(len(node.outputs or ()))):
+            raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch apart or together as the constant '{held.name}' "
+                             f"{constant(held).tolist()} says, which may be another one with another batch", node=node,
+                             origin=f.graph.source, fix=f"{_TRACE}; or --literals={held.name} where it stays, "
+                             f"--batch_constants={held.name} where it follows the batch")  # fmt: skip
+
+
+def _numbers_beside(f: Following, node: Node) -> Node | None:
+    """A constant that says which rows a node takes, or how many."""
+    record, count = ops.record(node.op), len(node.inputs)
+    told = {*record.size_operands(count), *record.constant_operands(count)} | ({1} if node.op in ops.LOOKUPS else set())
+    if node.op in ops.STRIDED_SLICES and _picks(f, node):
+        return None
+    for index in sorted(told - {record.axis_operand(count)}):
+        found = node.inputs[index].node
+        if found.op in ops.CONSTANTS and constant(found).dtype.kind in "iu" and found.name not in f.literals:
+            return found
+    return None
+
+
+def _picks(f: Following, node: Node) -> bool:
+    """Whether a slice takes one row, from the front or the end."""
+    follow = f.axes.get(node.inputs[0], set())
+    for axis, target, _ in factors.sliced_places(node, factors.rank(node.inputs[0])) or ():
+        if axis in follow and target is not None and (node.out().shape or ())[target] != 1:
+            return False
+    return True
+
+
+def _check(graph: Graph, f: Following, expected: dict[Node, list[tuple[int | None, ...] | None]], scale: Fraction) -> None:
+    """Have TensorFlow infer all shapes, and compare them with those that follow."""
+    for node in [*expected, *(t.node for t in f.layers[0].seeds)]:
+        if node.has_attr("_output_shapes"):
+            graph.set_attr(node, "_output_shapes", None)
+    try:
+        shapes.infer(graph)
+    except GraphError as error:
+        raise ShapeError(f"with another batch the shapes do not fit: {error.fault}", node=error.node, origin=graph.source,
+                         fix=f"{_TRACE}; or name a constant that follows the batch with --batch_constants") from error  # fmt: skip
+    for node, wanted in expected.items():
+        for port, shape in enumerate(wanted):
+            found = node.out(port).shape
+            if shape is None or found is None or all(a is None or b is None or a == b for a, b in zip(shape, found, strict=False)):
+                continue
+            raise ShapeError(f"'{node.name}' ({node.op}) becomes {list(found)} with another batch, and not {list(shape)}: it is not "
+                             "known what follows the batch", node=node, origin=graph.source, fix=_TRACE)  # fmt: skip
+
+
+# --------------------------------------------------------------------------- what is done, and said
+
+
+def _change(f: Following, scale: Fraction) -> dict[str, str]:
+    said = {}
+    for node, change in f.changes.items():
+        old = constant(node)
+        new = change.value(node, scale)
+        if new.shape == old.shape and (new == old).all():
+            continue
+        if change.exponents is not None and old.dtype.kind in "iu" and _is_cut(old, change.exponents, scale):
+            raise ShapeError(f"the constant '{node.name}' {old.tolist()} times {scale} is no whole number", node=node,
+                             origin=f.graph.source, fix="choose another --global_batch")  # fmt: skip
+        words = f"{old.tolist()} becomes {new.tolist()}" if change.exponents is not None else f"shape {list(old.shape)} becomes {list(new.shape)}"
+        said[node.name] = f"{words} ({change.why})"
+        f.graph.set_attr(node, "value", new)
+        f.graph.note(node, f"follows the batch: {words}, {change.why}")
+    return said
+
+
+def _is_cut(old: np.ndarray, exponents: np.ndarray, scale: Fraction) -> bool:  # type: ignore[type-arg]
+    return any((int(v) * scale ** int(e)).denominator != 1 for v, e in zip(old.ravel(), exponents.ravel(), strict=True))
+
+
+def _regrouped(f: Following, scale: Fraction) -> dict[str, str]:
+    """The nodes that put rows into groups, whose number follows the batch or not."""
+    said = {}
+    for node in f.gathers():
+        if node.op in ops.RESHAPES | ops.SPLITS and f.axes.get(node.out()):
+            old, new = node.out().shape, f.scaled(node.out(), scale)
+            said[node.name] = f"rows regrouped: {list(old or ())} becomes {list(new or ())}"
+    return said
+
+
+def _left(f: Following, rows: int) -> tuple[str, ...]:
+    """Constants that enter arithmetic, lead to the loss or the update, and may be made of the rows."""
+    numbers = (rows, rows**2, 1 / rows, math.log(rows))
+    found = []
+    for node in f.order:
+        if node.op not in ops.CONSTANTS or node in f.changes or node.name in f.literals:
+            continue
+        value = constant(node)
+        if value.size != 1 or value.dtype.kind not in "iuf" or not any(math.isclose(value.item(), n, rel_tol=1e-6) for n in numbers):
+            continue
+        if any(_computes(use.node) for use in node.uses()):
+            found.append(f"{node.name} ({value.item():g})")
+    return tuple(found)
+
+
+def _computes(node: Node) -> bool:
+    if node.op in ops.IDENTITIES | ops.CASTS | ops.ENTER:
+        return any(_computes(use.node) for use in node.uses())
+    return node.op in ops.ELEMENTWISE
+
+
+def describe(tensor: Tensor) -> str:
+    """A tensor with its shape."""
+    return f"'{tensor}' {list(tensor.shape or ())}"
