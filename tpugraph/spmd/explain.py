@@ -138,7 +138,8 @@ class Explanation:
             return "a variable" if node.op in ops.VARIABLES else "made on the host"
         if verdict is None:
             return "nothing that it reads has a value"
-        return _rule(verdict) + ("; each mean is divided by the cores" if tensor.port in verdict.averaged else "")
+        averaged = tensor.port in verdict.averaged
+        return _rule(verdict) + ("; each mean is divided by the number of cores" if averaged else "")
 
     def _fed(self, tensor: Tensor) -> str:
         source = "the input" if tensor.node.op in ops.INPUTS else "fed from the host"
