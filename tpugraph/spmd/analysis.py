@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.placements import REPLICATE, Placement, Shard
-from tpugraph.ir import Graph, Tensor
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.spmd import rules as _rules  # registers the rules
 from tpugraph.spmd.demands import Demands
 from tpugraph.spmd.placing import Placing
@@ -48,18 +48,14 @@ def fed(graph: Graph, cores: int) -> dict[Tensor, Placement]:
     crossing = fed_tensors(graph)
     takes = [n for n in graph.of_type(*ops.INPUTS) if n not in analysis.cluster_nodes(graph)]
     rows = batch_of(graph)
-    elements = {
-        t: Shard(0) for n in takes for t in map(n.out, range(len(n.outputs or ()))) if rows and _rows(t) == rows
-    }
+    elements = {t: Shard(0) for n in takes for t in map(n.out, range(len(n.outputs or ()))) if rows and _rows(t) == rows}
     made = graph.ancestors([t.node for t in crossing], data_only=True)
     behind = graph.descendants(takes, data_only=True)
     between = {n: None for n in made if n in behind and n not in takes}
     host = Placing(graph, analysis.loop_order(graph, between, {}), cores, elements)
     host.solve()
     placements = {t: host.read(t) for t in crossing}
-    for (
-        tensor
-    ) in crossing:  # ops of the host have no rules; what they make one of for each example is split all the same
+    for tensor in crossing:  # ops of the host have no rules; what they make one of for each example is split all the same
         if tensor.node in behind and placements[tensor] == REPLICATE and _rows(tensor) == rows:
             placements[tensor] = Shard(0)
     return {t: _split_evenly(t, placement, cores) for t, placement in placements.items()}
@@ -97,3 +93,9 @@ def _split_evenly(tensor: Tensor, placement: Placement | None, cores: int) -> Pl
         if size and size % cores == 0:
             return placement
     return REPLICATE
+
+
+def readers_on_host(graph: Graph, nodes: Iterable[Node]) -> list[tuple[Node, int]]:
+    """Who reads values of the device on the host: node and operand."""
+    device = analysis.cluster_nodes(graph)
+    return [(n, i) for n in nodes if n not in device for i, t in enumerate(n.inputs) if t.node in device]
