@@ -120,6 +120,18 @@ def _concat(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
     return np.concatenate([operands[index] for index in record.data_operands(len(operands))], axis)
 
 
+def _stitch(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
+    half = len(operands) // 2
+    places = [np.ravel(numbers).astype(int) for numbers in operands[:half]]
+    values = [np.ravel(numbers) for numbers in operands[half:]]
+    if any(len(where) != len(what) for where, what in zip(places, values, strict=True)):
+        return None  # rows of several numbers
+    made = np.zeros(1 + max((int(where.max(initial=-1)) for where in places), default=-1), operands[half].dtype)
+    for where, what in zip(places, values, strict=True):
+        made[where] = what
+    return made
+
+
 def _same(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
     return np.asarray(operands[0])
 
@@ -129,6 +141,7 @@ _COMPUTED: dict[str, Callable[[Node, list[Any]], np.ndarray[Any, Any] | None]] =
     **dict.fromkeys(ops.IDENTITIES | ops.ENTER, _same),
     **dict.fromkeys(ops.RANGES, lambda node, operands: np.arange(*operands)),
     **dict.fromkeys(ops.CONCATS, _concat),
+    **dict.fromkeys(ops.DYNAMIC_STITCHES, _stitch),
     **dict.fromkeys(ops.PACKS, lambda node, operands: np.stack(operands) if node.attr("axis", 0) == 0 else None),
     **dict.fromkeys(ops.STRIDED_SLICES, _slice),
     **dict.fromkeys(ops.EXPANSIONS, lambda node, operands: np.expand_dims(operands[0], int(operands[1]))),
@@ -140,7 +153,7 @@ _COMPUTED: dict[str, Callable[[Node, list[Any]], np.ndarray[Any, Any] | None]] =
     ),
 }
 
-_PUT_TOGETHER = ops.PACKS | ops.CONCATS
+_PUT_TOGETHER = ops.PACKS | ops.CONCATS | ops.DYNAMIC_STITCHES
 
 _PARTIAL: dict[str, Callable[[Node, list[Any]], Any]] = {
     op: rule for op, rule in _COMPUTED.items() if op not in ops.COMPUTES

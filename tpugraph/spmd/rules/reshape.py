@@ -53,12 +53,14 @@ def _told(after: Dims, target: Dims | None) -> Dims:
 
 def _broadcast_gradient(p: Placing, sum_: Node, after: Dims | None) -> Shard | None:
     """Where rows are in the gradient of a broadcast operand, a sum of which TensorFlow does not infer the rank."""
-    told = sum_.inputs[1].node if sum_.op in ops.SUMS else sum_
-    sizes = [factors.vector(tensor) for tensor in told.inputs] if told.op in ops.BROADCAST_AXES else [None]
-    rows = p.read(sum_.inputs[0]) if sum_.inputs else None
-    if None in sizes or after is None or not isinstance(rows, Shard):
+    if not _sums_broadcast(sum_) or after is None:
         return None
-    axis = rows.axis - (max(len(size or ()) for size in sizes) - len(after))
+    told, rows = sum_.inputs[1], p.read(sum_.inputs[0])
+    sizes = [factors.vector(tensor) for tensor in told.node.inputs]
+    own = sizes[told.port]
+    if own is None or None in sizes or not isinstance(rows, Shard):
+        return None
+    axis = rows.axis - (max(len(size or ()) for size in sizes) - len(own))
     size = after[axis] if 0 <= axis < len(after) else 1
     return None if size is not None and size % p.cores else Shard(axis, rows.outer)
 
