@@ -120,6 +120,11 @@ def _concat(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
     return np.concatenate([operands[index] for index in record.data_operands(len(operands))], axis)
 
 
+def _fill(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
+    sizes = operands[0]
+    return None if np.isnan(sizes).any() or np.prod(sizes) > _LARGEST else np.full(sizes.astype(int), operands[1])
+
+
 def _same(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
     return np.asarray(operands[0])
 
@@ -129,6 +134,7 @@ _COMPUTED: dict[str, Callable[[Node, list[Any]], np.ndarray[Any, Any] | None]] =
     **dict.fromkeys(ops.IDENTITIES | ops.ENTER, _same),
     **dict.fromkeys(ops.RANGES, lambda node, operands: np.arange(*operands)),
     **dict.fromkeys(ops.CONCATS, _concat),
+    **dict.fromkeys(ops.FILLS, _fill),
     **dict.fromkeys(ops.PACKS, lambda node, operands: np.stack(operands) if node.attr("axis", 0) == 0 else None),
     **dict.fromkeys(ops.STRIDED_SLICES, _slice),
     **dict.fromkeys(ops.EXPANSIONS, lambda node, operands: np.expand_dims(operands[0], int(operands[1]))),
