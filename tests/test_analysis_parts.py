@@ -10,7 +10,6 @@ from tpugraph import analysis, testing
 from tpugraph.analysis import (
     batch_constants,
     batched_input,
-    because,
     element_numbers,
     known_sizes,
     placing,
@@ -38,7 +37,7 @@ from tpugraph.analysis.evidence import (
 )
 from tpugraph.analysis.evidence.readings import Step
 from tpugraph.analysis.longest import Longest
-from tpugraph.analysis.placements import Partial, Shard
+from tpugraph.analysis.placements import Shard
 from tpugraph.analysis.rules import Rules
 from tpugraph.analysis.sides_of_step import cluster_nodes, fed_to_device, must_be_host
 from tpugraph.analysis.sizes import ROWS, Poly, Unknown, add, divide, follows_batch, known, through, times
@@ -275,24 +274,6 @@ def found(text: str, rows: int) -> tuple[Graph, Dimensions]:
     if "table" in graph:
         seeds[graph["table"].out()] = (5,)
     return graph, Dimensions(graph, order, rows, seeds, whole=2 * rows, ones=rows == 1)
-
-
-SUMMED = """
-    x = Placeholder() {dtype: float32, shape: [4,3]} : float32[4,3]
-    first = Const() {dtype: int32, value: int32[1][0]} : int32[1]
-    y = Sum(x, first) {T: float32, Tidx: int32, keep_dims: false} : float32[3]
-    z = Neg(y) {T: float32} : float32[3]
-    """
-
-
-def test_the_chain_of_reasons_leads_from_a_value_to_the_input() -> None:
-    graph, dims = found(SUMMED, 4)
-    made = placing.Placing(graph, dims.order, dims, {graph["x"].out(): Shard(0)})
-    made.solve()
-    assert made.read(graph["z"].out()) == Partial()
-    chain = because.Because(made, {}).chain(graph["z"].out())
-    assert [reason.tensor for reason in chain] == ["z", "y", "x"]
-    assert "sums over the rows" in str(chain[1])
 
 
 CUT = """

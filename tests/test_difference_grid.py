@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from browser import Page
 from models import CORPUS
 from tpugraph import cli
 from tpugraph.cli import grids
+from tpugraph.runtime.session import TPUSession
 from tpugraph.testing.checkpoint_pieces import Values
-from tpugraph.testing.comparison import Comparison
-from tpugraph.testing.difference_grid import Grid, grid_of
-from tpugraph.testing.plain_run import PlainRun
+from tpugraph.testing.comparison import Cell, Comparison
 from tpugraph.testing.verification import Verification
 
 IRIS = str(CORPUS / "iris_dnn" / "model.pb")
@@ -25,22 +23,24 @@ IRIS = str(CORPUS / "iris_dnn" / "model.pb")
 
 @pytest.fixture
 def wrong_from_step_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plain graph whose 'dense/kernel' is a tenth larger from step 2 on."""
-    honest = PlainRun.train
+    """Cores whose 'dense/kernel' is a tenth larger after step 2, and after each that follows."""
+    honest_train, honest = TPUSession.train, TPUSession.values
+    trained: dict[TPUSession, int] = {}
 
-    def train(self: PlainRun, steps: int, start: Any, *, on_step: Callable[[int, Values], None]) -> Any:
-        def wrong(number: int, values: Values) -> Values:
-            scale = 1.1 if number > 1 else 1.0
-            return {name: value * scale if name == "dense/kernel" else value for name, value in values.items()}
+    def train(self: TPUSession, steps: int) -> list[float]:
+        trained[self] = trained.get(self, 0) + steps
+        return honest_train(self, steps)
 
-        losses, last = honest(self, steps, start, on_step=lambda number, values: on_step(number, wrong(number, values)))
-        return losses, wrong(steps, last)
+    def values(self: TPUSession) -> Values:
+        scale = 1.1 if trained[self] > 1 else 1.0
+        return {name: value * scale if name == "dense/kernel" else value for name, value in honest(self).items()}
 
-    monkeypatch.setattr(PlainRun, "train", train)
+    monkeypatch.setattr(TPUSession, "train", train)
+    monkeypatch.setattr(TPUSession, "values", values)
 
 
-def found(grid: Grid) -> Verification:
-    return Verification([Comparison("one with the other", grid.steps, grid=grid)], 1e-4, ["a note"], "global batch 8")
+def found(losses: list[float], variables: dict[str, list[Cell]]) -> Verification:
+    return Verification([Comparison("one with the other", losses, variables)], 1e-4, ["a note"], "global batch 8")
 
 
 def test_the_text_shows_from_which_step_on_a_variable_differs(
@@ -49,24 +49,22 @@ def test_the_text_shows_from_which_step_on_a_variable_differs(
     assert cli.main(["verify", IRIS, "--num_replicas=1", "--steps=3", "--grid=text", "--json"]) == 1
     said = capsys.readouterr()
     result = json.loads(said.out)
-    assert result["comparisons"][0]["grid"]["variables"]["dense/kernel"] == pytest.approx([0, 1 / 11, 1 / 11])
+    assert result["comparisons"][0]["variables"]["dense/kernel"] == pytest.approx([0, 0.1, 0.1])
     lines = said.err.splitlines()
-    start = lines.index("", 2)
+    start = lines.index("")
     assert [line.split() for line in lines[start + 1 : start + 6]] == [
-        "1 core, single steps, with the plain graph".split(),
+        "1 core, 3 steps, with the plain graph".split(),
         ["step", "1", "step", "2", "step", "3"],
         ["loss", "0", "0", "0"],
-        ["dense/kernel", "0", "9.1e-02!", "9.1e-02!"],
+        ["dense/kernel", "0", "1.0e-01!", "1.0e-01!"],
         "12 variables that do not differ".split(),
     ]
-    assert ["dense/kernel", "-", "-", "9.1e-02!"] in [line.split() for line in lines]  # one loop of 3
+    assert ["dense/kernel", "-", "-", "1.0e-01!"] in [line.split() for line in lines]  # one loop of 3
 
 
 def test_many_steps_and_variables_are_shortened_and_the_step_that_counts_stays() -> None:
-    rows = {
-        step: {f"scope/layer_{n}/kernel": (n / 10 if step >= 61 else 0.0) for n in range(30)} for step in range(1, 101)
-    }
-    lines = grids.text(found(grid_of([0.0] * 100, rows)), 80).splitlines()
+    rows: dict[str, list[Cell]] = {f"scope/layer_{n}/kernel": [0.0] * 60 + [n / 10] * 40 for n in range(30)}
+    lines = grids.text(found([0.0] * 100, rows), 80).splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert {"1", "61", "100"} <= set(lines[2].split()[1::2])
     assert len([line for line in lines if "scope/" in line]) == 20
@@ -81,14 +79,15 @@ def test_the_page_colours_orders_and_filters(
     assert cli.main(["verify", IRIS, "--num_replicas=2", "--steps=3", f"--grid={place}"]) == 1
     assert f"wrote {place}" in capsys.readouterr().out
     page = Page(pages, place)
-    assert page.page.locator("section .grid").count() == 3
-    assert page.text("#verdict").startswith("NOT the same: 'dense/kernel' differs most, by 9.1e-02")
+    assert page.page.locator("section .grid").count() == 2
+    assert page.text("#verdict").startswith("2 cores, 3 steps, with the plain graph: DIFFERS, 'dense/kernel' by 1.0e-01")
     first = page.page.locator("section").first
     assert "passed first after step 2" in first.inner_text()
-    assert first.locator("tr").nth(2).inner_text().split() == ["dense/kernel", "0", "9.1e-2", "9.1e-2"]
+    name, _, *cells = first.locator("tr").nth(2).inner_text().split()
+    assert [name, *cells] == ["dense/kernel", "1.0e-1", "1.0e-1"]
     first.locator("tr").nth(2).locator("td").nth(1).click()
-    assert page.text("#cell") == ("dense/kernel after step 2: 9.1e-2, more than the tolerance of 0.0001 "
-                                  "(1 core, single steps, with the plain graph)")  # fmt: skip
+    assert page.text("#cell") == ("dense/kernel after step 2: 1.0e-1, more than the tolerance of 0.0001 "
+                                  "(2 cores, 3 steps, with the plain graph)")  # fmt: skip
     page.page.fill("#filter", "/^dense_1/")
     assert first.locator("tr").count() == 2 + 4
     page.page.fill("#filter", "(")
@@ -101,12 +100,11 @@ def test_the_page_colours_orders_and_filters(
 
 
 def test_a_large_grid_opens_quickly_and_shows_more_when_asked(pages: Any, tmp_path: Path) -> None:
-    rows = {
-        step: {f"layer_{n}/kernel": math.inf if n == 7 else n * 1e-6 * step for n in range(700)}
-        for step in range(1, 51)
+    rows: dict[str, list[Cell]] = {
+        f"layer_{n}/kernel": [math.inf if n == 7 else n * 1e-6 * step for step in range(1, 51)] for n in range(700)
     }
     place = tmp_path / "large.html"
-    grids.save(found(grid_of([0.0] * 50, rows)), place, model="<b>large.pb", verdict="NOT the same")
+    grids.save(found([0.0] * 50, rows), place, model="<b>large.pb", verdict="DIFFERS")
     page = Page(pages, place)
     assert int(page.run("document.body.dataset.painted")) < 2000
     assert page.text("h1") == "<b>large.pb: plain and converted"

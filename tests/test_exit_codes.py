@@ -8,7 +8,6 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import breaking
@@ -17,7 +16,6 @@ from tpugraph import cli
 from tpugraph.cli.table import COMMANDS
 from tpugraph.ir import graphdef
 from tpugraph.runtime.session import TPUSession
-from tpugraph.testing.plain_run import PlainRun
 
 IRIS = str(corpus("iris_dnn").folder / "model.pb")
 
@@ -32,14 +30,14 @@ def test_yes() -> None:
 def test_the_answer_is_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graphdef.save(breaking.graph("crop"), tmp_path / "crop.pb")
     assert cli.main(["check", str(tmp_path / "crop.pb")]) == 1
-    honest = PlainRun.train
-
-    def wrong(self: PlainRun, *arguments: object, **named: object) -> object:
-        losses, variables = honest(self, *arguments, **named)  # type: ignore[arg-type]
-        return losses, {name: np.asarray(value) + 1 for name, value in variables.items()}
-
-    monkeypatch.setattr(PlainRun, "train", wrong)
+    honest = TPUSession.values
+    monkeypatch.setattr(TPUSession, "values", lambda *asked: {name: value + 1 for name, value in honest(*asked).items()})
     assert cli.main(["verify", IRIS, "--num_replicas=2", "--steps=1"]) == 1
+
+
+def test_what_cannot_be_compared_is_no_yes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", IRIS, "--num_replicas=3", "--steps=1"]) == 2
+    assert "a batch of 32 rows cannot be split over 3 cores" in capsys.readouterr().err
 
 
 def test_the_second_ctrl_c_ends_a_run_at_once(

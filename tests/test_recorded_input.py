@@ -15,7 +15,7 @@ from models import finish, rows_of, squared_error, tf1, trace, variable
 from tpugraph import cli
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import Graph, attrs, graphdef
-from tpugraph.testing import verification
+from tpugraph.testing import recorded_input, verification
 from tpugraph.testing.recorded_input import changing_inputs
 
 ROWS = rows_of(96, 3)
@@ -118,18 +118,16 @@ def saved(made: Graph, folder: Path) -> str:
 def test_what_two_runs_would_compare_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The premise: without the recording the runs differ."""
     path = saved(graph(parallel_random_map), tmp_path)
-    monkeypatch.setattr(verification, "changing_inputs", lambda graph: [])
+    monkeypatch.setattr(recorded_input, "changing_inputs", lambda graph: [])
     assert not verification.verify(path, 3, ConvertOptions(num_replicas=2)).ok
 
 
-@pytest.mark.parametrize("mode", ["per_replica", "global"])
 @pytest.mark.parametrize("data", [sloppy_files, parallel_random_map])
-def test_both_sides_read_one_stream(data: Input, mode: str, tmp_path: Path) -> None:
-    found = verification.verify(saved(graph(data), tmp_path), 3, ConvertOptions(num_replicas=2, batch_mode=mode))
+def test_both_sides_read_one_stream(data: Input, tmp_path: Path) -> None:
+    found = verification.verify(saved(graph(data), tmp_path), 3, ConvertOptions(num_replicas=2))
     assert found.ok, found.comparisons
-    assert not any(comparison.skipped for comparison in found.comparisons)
-    assert [comparison.steps for comparison in found.comparisons] == [3, 3, 3, 1 if mode == "per_replica" else 3]
-    assert found.recorded == (6 if mode == "per_replica" else 3)
+    assert [comparison.steps for comparison in found.comparisons] == [3, 3]
+    assert found.recorded == 3
 
 
 def test_strings_and_data_that_end_are_recorded_too(tmp_path: Path) -> None:
@@ -153,10 +151,10 @@ def test_the_command_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[
     path = saved(graph(sloppy_files), tmp_path)
     assert cli.main(["verify", path, "--steps=2", "--num_replicas=2", "--json"]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["recorded_batches"] == 4
+    assert json.loads(captured.out)["recorded_batches"] == 2
     assert "note: the input gives other batches in each run ('" in captured.err
     assert (
-        "hands elements on as soon as they are there): every run here reads one recorded stream of batches (4 in all)"
+        "hands elements on as soon as they are there): both sides read one recorded stream of batches (2 in all)"
         in captured.err
     )
     assert cli.main(["verify", path, "--steps=2", "--num_replicas=2", "--dry_run"]) == 0

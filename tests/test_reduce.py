@@ -27,7 +27,8 @@ from tpugraph.testing.reduction.search import Bypasses, Search
 from tpugraph.testing.reduction.symptoms import check_when
 from tpugraph.testing.reduction.tries import Answer, Question
 from tpugraph.testing.reduction.units import Unit, units_of
-from tpugraph.testing.whole_values import Relation
+from tpugraph.testing.verification import verify
+from tpugraph.testing.whole_values import OnCores
 
 IRIS = str(CORPUS / "iris_dnn" / "model.pb")
 WRONG = planted.BEHIND.format("ScaleGradient")
@@ -122,27 +123,42 @@ def test_what_a_chain_can_do_without_is_bypassed() -> None:
 
 def test_values_of_cores_make_up_that_of_the_plain_graph() -> None:
     whole = np.arange(24.0).reshape(8, 3)
-    assert np.array_equal(Relation(Shard(0)).whole([whole[:4], whole[4:]]), whole)
-    twice = Shard(0, outer=2)  # two batches of four rows, one after the other
+    assert np.array_equal(OnCores("", Shard(0)).whole([whole[:4], whole[4:]]), whole)
+    twice = OnCores("", Shard(0, outer=2))  # two batches of four rows, one after the other
     parts = [whole[[0, 1, 4, 5]], whole[[2, 3, 6, 7]]]
-    assert np.array_equal(Relation(twice).whole(parts), whole)
-    parts[1] = parts[1] + 1
-    assert Relation(twice).core(whole, parts, lambda one, other: not np.array_equal(one, other)) == 1
-    assert np.array_equal(Relation(SUM).whole([whole, whole]), 2 * whole)
-    assert np.array_equal(Relation(SUM, averaged=True).whole([whole, 3 * whole]), 2 * whole)
-    assert np.array_equal(Relation(Shard(0, shift=1)).whole([np.arange(4), np.arange(4)]), np.arange(8))
-    assert Relation(REPLICATE).core(whole, [whole, whole + 1], lambda one, other: not np.array_equal(one, other)) == 1
+    assert np.array_equal(twice.whole(parts), whole)
+    assert twice.difference(whole, [parts[0], parts[1] + 23]) == [0, 1]
+    assert np.array_equal(OnCores("", SUM).whole([whole, whole]), 2 * whole)
+    assert OnCores("", REPLICATE).difference(whole, [whole, whole + 23]) == [0, 1]
 
 
 def test_compare_names_the_first_tensor_that_differs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compare", IRIS, "--num_replicas=4"]) == 0
-    assert "the same: no tensor differs" in capsys.readouterr().out
+    assert "no tensor differs by more than 0.0001" in capsys.readouterr().out
     assert cli.main(["compare", IRIS, "--num_replicas=4", f"--passes={WRONG}"]) == 1
     said = capsys.readouterr().out
-    assert "1 core: 1 differing tensor in step 1, the first is" in said
-    assert said.count("tensor    gradients/dense_2/BiasAdd_grad/tuple/control_dependency_1 (Identity)") == 2
+    assert "4 differing tensors in step 1, the first is" in said
+    assert "tensor    gradients/dense_2/BiasAdd_grad/BiasAddGrad (BiasAddGrad)" in said
     assert "lives     the same on every core, each core's is compared" in said
-    assert "reads     gradients/dense_2/BiasAdd_grad/BiasAddGrad: the same" in said
+    assert "as read   by gradients/dense_2/BiasAdd_grad/tuple/control_dependency_1" in said
+    assert "made of   gradients/sparse_softmax_cross_entropy_loss/xentropy/xentropy_grad/mul: the same" in said
+
+
+@pytest.mark.parametrize("cores", [2, 8])
+def test_a_sum_that_is_missing_is_named_with_its_tensor(cores: int) -> None:
+    first = tpugraph.compare(IRIS, num_replicas=cores, passes="prune,...,planted:LoseSum").first
+    assert first is not None
+    assert first.tensor == "gradients/dense_1/BiasAdd_grad/BiasAddGrad"
+    assert first.reader == "gradients/dense_1/BiasAdd_grad/tuple/control_dependency_1"
+    assert first.unseen == ()
+    assert not verify(IRIS, 2, ConvertOptions(num_replicas=cores, passes="prune,...,planted:LoseSum")).ok
+
+
+@pytest.mark.parametrize("name", ["clip_adam", "linear_classifier", "lstm_dynamic", "while_cond"])
+def test_no_tensor_of_a_real_graph_differs(name: str) -> None:
+    found = tpugraph.compare(CORPUS / name / "model.pb", num_replicas=4, steps=2)
+    assert found.differences == []
+    assert len(found.compared) > 60
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
@@ -174,6 +190,21 @@ def test_a_wrong_gradient_comes_down_to_a_few_nodes(new_process: Programs, tmp_p
     ran = new_process("-m", "pytest", "-q", "test_small.py", cwd=tmp_path)
     assert ran.code == 1
     assert "differs by" in ran.out
+
+
+def test_a_cut_whose_difference_is_of_another_size_is_no_reduction(tmp_path: Path) -> None:
+    model = tmp_path / "model.pb"
+    graphdef.save(planted.tower(2), model)
+    asked = Question("differs", ConvertOptions(num_replicas=4, passes=WRONG))
+    found = symptoms.look(str(model), asked)
+    assert found.shows
+    assert found.difference == pytest.approx(0.01, rel=1e-3)
+    again = replace(asked, signature=found.signature, difference=found.difference)
+    assert symptoms.look(str(model), again).shows
+    grown = symptoms.look(str(model), replace(again, difference=found.difference / 600))
+    assert not grown.shows
+    assert "which is another fault" in grown.words
+    assert not symptoms.look(str(model), replace(again, signature="Mean:0")).shows
 
 
 def test_what_the_tpu_compiler_itself_complains_of_is_seen(tmp_path: Path) -> None:

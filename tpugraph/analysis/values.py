@@ -132,6 +132,11 @@ def _stitch(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
     return made
 
 
+def _fill(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
+    sizes = operands[0]
+    return None if np.isnan(sizes).any() or np.prod(sizes) > _LARGEST else np.full(sizes.astype(int), operands[1])
+
+
 def _same(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
     return np.asarray(operands[0])
 
@@ -142,10 +147,13 @@ _COMPUTED: dict[str, Callable[[Node, list[Any]], np.ndarray[Any, Any] | None]] =
     **dict.fromkeys(ops.RANGES, lambda node, operands: np.arange(*operands)),
     **dict.fromkeys(ops.CONCATS, _concat),
     **dict.fromkeys(ops.DYNAMIC_STITCHES, _stitch),
+    **dict.fromkeys(ops.FILLS, _fill),
     **dict.fromkeys(ops.PACKS, lambda node, operands: np.stack(operands) if node.attr("axis", 0) == 0 else None),
     **dict.fromkeys(ops.STRIDED_SLICES, _slice),
     **dict.fromkeys(ops.EXPANSIONS, lambda node, operands: np.expand_dims(operands[0], int(operands[1]))),
-    **dict.fromkeys(ops.PICKS, lambda node, operands: np.take(operands[0], operands[1], axis=0) if operands[0].ndim == 1 else None),
+    **dict.fromkeys(
+        ops.PICKS, lambda node, operands: np.take(operands[0], operands[1], axis=0) if operands[0].ndim == 1 else None
+    ),
     **dict.fromkeys(ops.INVERSE_ORDERS, lambda node, operands: np.argsort(operands[0])),
     **dict.fromkeys(ops.RESHAPES, lambda node, operands: operands[0].reshape(operands[1])),
     **dict.fromkeys(

@@ -32,31 +32,24 @@ def run(flags: Parsed, console: Console) -> Outcome:
 
 def lines(found: TensorComparison) -> list[str]:
     """What was found, readable."""
-    told = [f"compared    {counted(count, 'tensor')} on {counted(cores, 'core')}: {', '.join(found.engines)}"
-            for cores, count in found.compared.items()]  # fmt: skip
+    told = [f"compared    {counted(len(found.compared), 'tensor')} on {counted(found.cores, 'core')}: {', '.join(found.engines)}"]
     told += [f"note        {note}" for note in found.notes]
     if found.first is None:
-        return [*told, "the same: no tensor differs"]
-    for cores in found.compared:
-        differing = [difference for difference in found.differences if difference.cores == cores]
-        if differing:
-            told += [
-                f"{counted(cores, 'core')}: {counted(len(differing), 'differing tensor')} in step {differing[0].step}, the first is"
-            ]
-            told += _first(differing[0], found.engines[0])
-            told += [f"  then      {d.tensor} ({d.op}) by {d.difference:.1e}" for d in differing[1:_MOST]]
-    return told
+        return [*told, f"no tensor differs by more than {found.tolerance:g}"]
+    told.append(f"{counted(len(found.differences), 'differing tensor')} in step {found.first.step}, the first is")
+    told += _first(found.first, found)
+    return told + [f"  then      {d.tensor} ({d.op}) by {d.difference:.1e}" for d in found.differences[1:_MOST]]
 
 
-def _first(found: TensorDifference, reference: str) -> list[str]:
+def _first(first: TensorDifference, found: TensorComparison) -> list[str]:
     """All about the first tensor that differs."""
-    on = f"on core {found.core}" if found.core is not None and found.cores > 1 else "in the whole"
-    told = [f"  tensor    {found.tensor} ({found.op})",
-            f"  differs   by {found.difference:.1e} between {reference} and {found.engine}"
-            + (f", first {on}" if found.cores > 1 else "")]  # fmt: skip
+    told = [f"  tensor    {first.tensor} ({first.op})",
+            f"  differs   by {first.difference:.1e} between {found.engines[0]} and {first.engine}"
+            + (f", first on core {first.core}" if first.core is not None else "")]  # fmt: skip
     if found.cores > 1:
-        told.append(f"  lives     {found.lives}, {found.how}")
-        told += [f"  because   {found.because}"] if found.because else []
-    told += [f"  reads     {', '.join(found.reads)}: the same"] if found.reads else []
-    told += [f"  reads     {', '.join(found.unseen)}: not compared, or different"] if found.unseen else []
+        told.append(f"  lives     {first.lives}, {first.how}")
+        told += [f"  because   {first.because}"] if first.because else []
+        told += [f"  as read   by {first.reader}"] if first.reader else []
+    told += [f"  made of   {', '.join(first.reads)}: the same"] if first.reads else []
+    told += [f"  made of   {', '.join(first.unseen)}: not compared, or different"] if first.unseen else []
     return told

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tpugraph.cli.declarations import Command, Flag
 from tpugraph.cli.shared_flags import (
-    BATCH,
     CHECKPOINT,
     COMMON,
     CORES,
@@ -21,9 +20,9 @@ VERIFY = Command(
     "verify",
     True,
     "compare the converted graph with the plain one on your own data",
-    "Runs K steps of the plain graph and of the converted one, one by one and as one loop, on 1 core and on several, "
-    "from the same weights, and says which variable differs most and by how much. The exit code is 1 where something "
-    "differs by more than the tolerance.",
+    "Trains the plain graph K steps, run by TensorFlow at its own batch, and the cores, which share each of its batches, one by one "
+    "and as one loop, from the same weights. Compares every loss and every variable of every step, and says which variable differs "
+    "most and by how much. The exit code is 1 where something differs by more than the tolerance.",
     ("tpugraph verify model.pb --steps=4 --checkpoint=model.ckpt-0", "tpugraph verify model.pb --grid=page.html"),
     (
         Flag("steps", "integer", 4, "number of steps to compare", shown="K", lowest=1),
@@ -45,7 +44,6 @@ VERIFY = Command(
         Flag("dry_run", "boolean", False, "convert, say what would be run and on which files, and run nothing"),
         REBIND,
         CORES,
-        BATCH,
         *FINDING,
         VARYING,
         *EXACTNESS,
@@ -57,9 +55,9 @@ COMPARE = Command(
     "compare",
     True,
     "find the first tensor that differs between the plain and the converted graph",
-    "Trains a few steps on each engine and compares the tensors of the step. One core takes the batches of the plain graph; "
-    "several cores share each of its batches: rows of the cores are put together, parts of a sum are added up. Names the first "
-    "tensor in topological order that differs, in which step, on which core, and where it lives. The exit code is 1 where one does.",
+    "Trains a few steps on each engine and compares the tensors of the step, its loss and its variables. The cores share each batch "
+    "of the plain graph: rows of the cores are put together, parts of a sum are added up. Names the first tensor in topological "
+    "order that differs, in which step, on which core, and where it lives. The exit code is 1 where one does.",
     (
         "tpugraph compare model.pb --checkpoint=model.ckpt-0",
         "tpugraph compare model.pb --engines=plain,emulator,pjrt --tensors='dense.*'",
@@ -90,7 +88,7 @@ REDUCE = Command(
     "differs (trains otherwise than the plain graph), refused:CODE (CODE is a cause of `tpugraph check` such as kernel, a kind of "
     "error, a pass, or words of the refusal), crashes, or xla:TEXT (the TPU compiler complains in such words).",
     (
-        "tpugraph reduce model.pb --when=differs --passes=prune,...,cross-replica-sum,my.module:MyPass,...",
+        "tpugraph reduce model.pb --when=differs --passes=prune,...,partition,my.module:MyPass,...",
         "tpugraph reduce model.pb --when=refused:kernel -o small.pb",
     ),
     (

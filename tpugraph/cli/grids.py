@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 from tpugraph.support import files
 from tpugraph.support.terminal import shortened
 from tpugraph.support.wording import counted
-from tpugraph.testing.comparison import Comparison
-from tpugraph.testing.difference_grid import Cell, Grid, largest, plain_cell
+from tpugraph.testing.comparison import Cell, Comparison, largest
 from tpugraph.testing.verification import Verification
 from tpugraph.views import page
 
@@ -23,48 +21,38 @@ _COLUMNS = 120
 
 
 def text(found: Verification, width: int | None) -> str:
-    """The grids of all comparisons that have one, as lines.
+    """The grids of all comparisons, as lines.
 
     Args:
         found: what was compared, by step.
         width: the columns of the terminal; None where there is none.
     """
-    made = [_lines(comparison, grid, found.tolerance, width or _COLUMNS) for comparison, grid in _grids(found)]
+    made = [_lines(comparison, found.tolerance, width or _COLUMNS) for comparison in found.comparisons]
     return "\n".join("\n".join(["", *lines]) for lines in made) + "\n"
 
 
 def save(found: Verification, place: Path, *, model: str, verdict: str) -> None:
     """Write the page of the grids, which needs no server and no network."""
     data = {"format": 1, "model": model, "verdict": verdict, "ok": found.ok, "tolerance": found.tolerance, "batch": found.batch,
-            "notes": list(dict.fromkeys(found.notes)), "grids": [_data(c, grid, found.tolerance) for c, grid in _grids(found)],
-            "skipped": [[c.what, c.skipped] for c in found.comparisons if c.skipped]}  # fmt: skip
+            "notes": list(dict.fromkeys(found.notes)),
+            "grids": [c.as_dict() | {"first": c.first_beyond(found.tolerance)} for c in found.comparisons]}  # fmt: skip
     files.write_atomically(place, page.make("grid", Path(model).name, data).encode())
-
-
-def _grids(found: Verification) -> list[tuple[Comparison, Grid]]:
-    return [(comparison, comparison.grid) for comparison in found.comparisons if comparison.grid is not None]
-
-
-def _data(comparison: Comparison, grid: Grid, tolerance: float) -> dict[str, Any]:
-    rows = {name: [plain_cell(cell) for cell in row] for name, row in grid.variables.items()}
-    return {"what": comparison.what, "losses": [plain_cell(cell) for cell in grid.losses], "variables": rows,
-            "first": grid.first_beyond(tolerance)}  # fmt: skip
 
 
 # --------------------------------------------------------------------------- text
 
 
-def _lines(comparison: Comparison, grid: Grid, tolerance: float, width: int) -> list[str]:
-    apart = [name for name, row in grid.variables.items() if largest(row) > 0]
-    shown, alike = apart[:_ROWS], len(grid.variables) - len(apart)
+def _lines(comparison: Comparison, tolerance: float, width: int) -> list[str]:
+    apart = [name for name in comparison.ordered if largest(comparison.variables[name]) > 0]
+    shown, alike = apart[:_ROWS], len(comparison.variables) - len(apart)
     names = {name: shortened(name, _NAME) for name in shown}
     label = max(map(len, ("loss", *names.values())))
-    steps = _steps(grid, tolerance, max(1, (width - label) // _CELL))
+    steps = _steps(comparison, tolerance, max(1, (width - label) // _CELL))
     rows = [
         ("", [f"step {step}" for step in steps]),
-        ("loss", [_cell(grid.losses[step - 1], tolerance) for step in steps]),
+        ("loss", [_cell(comparison.losses[step - 1], tolerance) for step in steps]),
     ]
-    rows += [(names[name], [_cell(grid.variables[name][step - 1], tolerance) for step in steps]) for name in shown]
+    rows += [(names[name], [_cell(comparison.variables[name][step - 1], tolerance) for step in steps]) for name in shown]
     lines = [
         comparison.what,
         *(name.ljust(label) + "".join(cell.rjust(_CELL) for cell in cells) for name, cells in rows),
@@ -76,12 +64,12 @@ def _lines(comparison: Comparison, grid: Grid, tolerance: float, width: int) -> 
     return lines
 
 
-def _steps(grid: Grid, tolerance: float, room: int) -> list[int]:
+def _steps(found: Comparison, tolerance: float, room: int) -> list[int]:
     """As many steps as there is room for: the first, the last, where the tolerance is passed first, and some between."""
-    if grid.steps <= room:
-        return list(range(1, grid.steps + 1))
-    chosen = dict.fromkeys((grid.steps, grid.first_beyond(tolerance) or 1, 1))
-    even = [round(1 + (grid.steps - 1) * number / max(1, room - 1)) for number in range(room)]
+    if found.steps <= room:
+        return list(range(1, found.steps + 1))
+    chosen = dict.fromkeys((found.steps, found.first_beyond(tolerance) or 1, 1))
+    even = [round(1 + (found.steps - 1) * number / max(1, room - 1)) for number in range(room)]
     return sorted(list(dict.fromkeys([*chosen, *even]))[:room])
 
 

@@ -1,10 +1,10 @@
-"""``tpugraph verify``: the plain graph against the converted one, as a table."""
+"""``tpugraph verify``: the plain graph against the converted one, a line for each comparison."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tpugraph.analysis import is_tpu_graph
 from tpugraph.cli import grids, programs
@@ -16,7 +16,7 @@ from tpugraph.ir import graphdef
 from tpugraph.support import terminal
 from tpugraph.support.errors import UsageError
 from tpugraph.support.wording import counted
-from tpugraph.testing.comparison import Comparison
+from tpugraph.testing.comparison import Comparison, plain_cell
 from tpugraph.testing.verification import Verification, plan, verify
 
 
@@ -38,20 +38,25 @@ def run(flags: Parsed, console: Console) -> Outcome:
             console.say(f"running: {text}")
 
     found = interruptible(lambda: verify(model, steps, options, checkpoint_path=flags["checkpoint"], rebind=names,
-                                         tolerance=flags["tolerance"], by_step=grid is not None, progress=progress))  # fmt: skip
+                                         tolerance=flags["tolerance"], progress=progress))  # fmt: skip
     console.say(f"{model}: {counted(steps, 'step')}, {found.batch}, tolerance {found.tolerance:g}")
-    console.say(table(found))
-    _show_grid(found, grid, model, console)
     for note in dict.fromkeys(found.notes):
         console.say(f"note: {note}")
-    console.say(verdict(found))
+    _show_grid(found, grid, model, console)
+    for comparison in found.comparisons:
+        console.say(line(comparison, found.tolerance))
     if grid is None and not found.ok:
         console.say("--grid=text shows each variable by step, --grid=page.html does as a page; `tpugraph compare` names the "
                     "first tensor that differs, `tpugraph reduce` finds the smallest graph")  # fmt: skip
-    result = {"ok": found.ok, "model": model, "steps": steps, "tolerance": found.tolerance,
-              "comparisons": [asdict(c) | {"ok": c.within(found.tolerance)} for c in found.comparisons],
-              "notes": found.notes, "recorded_batches": found.recorded}  # fmt: skip
+    result = {"ok": found.ok, "model": model, "steps": steps, "tolerance": found.tolerance, "notes": found.notes,
+              "comparisons": [_told(c, found.tolerance) for c in found.comparisons], "recorded_batches": found.recorded}  # fmt: skip
     return Outcome(result, 0 if found.ok else 1)
+
+
+def _told(comparison: Comparison, tolerance: float) -> dict[str, Any]:
+    """A comparison as JSON."""
+    most = {"loss": plain_cell(comparison.loss), "variable": comparison.variable, "difference": plain_cell(comparison.difference)}
+    return comparison.as_dict() | most | {"steps": comparison.steps, "ok": comparison.within(tolerance)}
 
 
 def _check_grid(grid: str | None) -> None:
@@ -70,7 +75,8 @@ def _show_grid(found: Verification, grid: str | None, model: str, console: Conso
     if grid == "text":
         console.say(grids.text(found, terminal.width(console.stream)), as_it_is=True)
     elif grid is not None:
-        grids.save(found, Path(grid), model=model, verdict=verdict(found))
+        lines = [line(comparison, found.tolerance) for comparison in found.comparisons]
+        grids.save(found, Path(grid), model=model, verdict="; ".join(lines))
         console.say(f"wrote {grid}")
 
 
@@ -87,38 +93,22 @@ def _plan(flags: Parsed, options: ConvertOptions, rebind: dict[str, str], consol
                     "starts_from": found.starts_from, "files": touched})  # fmt: skip
 
 
-def table(found: Verification) -> str:
-    """The comparisons, one line each."""
-    rows: list[tuple[str, ...]] = [("compared", "steps", "loss by", "most different variable", "by", "")]
-    rows += [_row(comparison, found.tolerance) for comparison in found.comparisons if not comparison.skipped]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines += [f"{c.what}: not compared, {c.skipped}" for c in found.comparisons if c.skipped]
-    return "\n".join(lines)
-
-
-def _row(comparison: Comparison, tolerance: float) -> tuple[str, ...]:
-    by = _number(comparison.difference) if comparison.variable else "-"
-    verdict = "ok" if comparison.within(tolerance) else "DIFFERS"
-    name = comparison.variable if comparison.difference else "none" if comparison.variable else "-"
-    return (comparison.what, str(comparison.steps), _number(comparison.loss), name, by, verdict)
+def line(comparison: Comparison, tolerance: float) -> str:
+    """What came of a comparison, in one sentence."""
+    beyond = comparison.beyond(tolerance)
+    if beyond:
+        step, name, difference = max(beyond, key=lambda found: found[2])
+        first = comparison.first_beyond(tolerance)
+        since = f", the first difference after step {first}" if first != step else ""
+        what = f"'{name}'" if name else "the loss"
+        return f"{comparison.what}: DIFFERS, {what} by {_number(difference)} in step {step}{since}"
+    loss = f"no loss by more than {_number(comparison.loss)}" if comparison.loss else "no loss at all"
+    if not comparison.variables:
+        return f"{comparison.what}: {loss}; there are no variables"
+    if not comparison.difference:
+        return f"{comparison.what}: no variable differs at all, {loss}"
+    return f"{comparison.what}: no variable differs by more than {_number(comparison.difference)} ({comparison.variable}), {loss}"
 
 
 def _number(value: float) -> str:
-    return "not finite" if math.isinf(value) else "0" if value == 0 else f"{value:.1e}"
-
-
-def verdict(found: Verification) -> str:
-    """The result in one sentence."""
-    if found.ok:
-        compared = [c for c in found.comparisons if not c.skipped]
-        worst = max((c for c in compared if c.variable), key=lambda c: c.difference, default=None)
-        if worst is None:
-            return "nothing could be compared"
-        if worst.difference == 0:
-            return "the same: no variable differs at all"
-        return f"the same: '{worst.variable}' differs most, by {_number(worst.difference)} ({worst.what})"
-    worst = max(found.comparisons, key=lambda c: max(c.difference, c.loss))
-    if worst.difference >= worst.loss:
-        return f"NOT the same: '{worst.variable}' differs most, by {_number(worst.difference)} ({worst.what})"
-    return f"NOT the same: the loss differs by {_number(worst.loss)} ({worst.what})"
+    return "not finite" if math.isinf(value) else f"{value:.1e}"

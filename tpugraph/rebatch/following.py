@@ -88,6 +88,7 @@ class Following:
     Attributes:
         axes: by tensor, the dimensions that follow.
         changes: by constant, how it follows.
+        opened: by node and name, attributes that say shapes of elements, with the rows open.
         layers: the placements.
         twin: the graph with a batch :data:`PROBE` times as large, as far as it is known.
     """
@@ -97,6 +98,7 @@ class Following:
         self.literals = frozenset(literals)
         self.forced: list[dict[Tensor, Placement]] = [{tensor: Shard(0) for tensor in elements}]
         self.changes: dict[Node, Change] = {}
+        self.opened: dict[tuple[str, str], Any] = {}
         self.layers: list[Placing] = []
         self.axes: dict[Tensor, set[int]] = {}
         self.twin = graphdef.copy(graph)
@@ -111,7 +113,7 @@ class Following:
             layer.solve()
             for tensor in (*(n.out(port) for n in self.order for port in range(len(n.outputs or ()))), *layer.seeds):
                 rows = layer.made(tensor) or layer.seeds.get(tensor)
-                if isinstance(rows, Shard) and size_of(tensor, rows.axis) != 1:
+                if isinstance(rows, Shard) and rows.axis < len(tensor.shape or ()) and size_of(tensor, rows.axis) != 1:
                     self.axes.setdefault(tensor, set()).add(rows.axis)
         for node in self.graph:
             made = [(kind, self.scaled(node.out(port), Fraction(PROBE))) for port, (kind, _) in enumerate(node.outputs or ())]
@@ -128,7 +130,11 @@ class Following:
 
     def value_in_twin(self, tensor: Tensor) -> np.ndarray[Any, Any] | None:
         """What shape arithmetic makes of a batch :data:`PROBE` times as large."""
-        return known_value(self.twin[tensor.node.name].out(tensor.port))
+        return known_value(self.in_twin(tensor))
+
+    def in_twin(self, tensor: Tensor) -> Tensor:
+        """The same tensor of the twin."""
+        return self.twin[tensor.node.name].out(tensor.port)
 
     def force(self, tensor: Tensor, axis: int) -> bool:
         """Let a dimension of a tensor follow; returns whether that is new."""
@@ -162,11 +168,13 @@ class Following:
 
     def follow_size(self, tensor: Tensor, place: int, why: str) -> bool:
         """Let an element of a vector of sizes, or a size, follow; False where no constant is found that holds it."""
-        node, value, twin = tensor.node, factors.vector(tensor), self.value_in_twin(tensor)
-        if twin is not None and value is not None and np.ravel(twin)[place] != value[place]:
+        node, value, twin = tensor.node, factors.vector(tensor), factors.vector(self.in_twin(tensor))
+        if twin is not None and value is not None and twin[place] != value[place]:
             return True
         if node.op in ops.CONSTANTS:
-            return self.change(node, why, place=place)
+            return constant(node).ravel()[place] == -1 or self.change(node, why, place=place)
+        if node.op in ops.SHAPES:
+            return size_of(node.inputs[tensor.port], place) is None or self.lift(node.inputs[tensor.port], place, why)
         if node.op in ops.IDENTITIES | ops.ENTER | ops.CASTS | ops.RESHAPES | ops.EXPANSIONS:
             return self.follow_size(node.inputs[0], place, why)
         if node.op in ops.PACKS:
@@ -177,9 +185,9 @@ class Following:
                 if place < length:
                     return self.follow_size(node.inputs[index], place, why)
                 place -= length
-        if node.op in ops.STRIDED_SLICES and tensor.shape == ():
-            begin = factors.integers(node.inputs[1])
-            return begin is not None and self.follow_size(node.inputs[0], begin[0], why)
+        if node.op in ops.SLICES and len(node.inputs[0].shape or ()) == 1:
+            begin = [0] if node.attr("begin_mask", 0) & 1 else factors.integers(node.inputs[1])
+            return begin is not None and self.follow_size(node.inputs[0], begin[0] + place, why)
         if ops.COMPUTES.get(node.op) is np.multiply:
             sizes = [factors.integers(t) for t in node.inputs]
             held = [i for i, size in enumerate(sizes) if size and size[0] % self.rows == 0]
@@ -203,11 +211,14 @@ class Following:
             data = node.inputs if node.op in ops.MERGE else node.inputs[:1]
             return all(self._lift(operand, axis, why, seen) for operand in data)
         if node.op in ops.RANGES:
-            return self.follow_size(node.inputs[1], 0, why) and self.force(tensor, 0)
+            return self.follow_size(node.inputs[1], 0, why) and (self.force(tensor, 0) or True)
         if node.op in ops.RESHAPES:
             return self._lift_reshaped(node, axis, why, seen)
         if node.op in ops.TILES | ops.BROADCASTS | ops.FILLS | ops.DRAWS:
             return self._lift_repeated(node, axis, why, seen)
+        rows = ops.record(node.op).rows_operand
+        if rows is not None and axis == 0:
+            return self.follow_size(node.inputs[rows], 0, why) and (self.force(tensor, 0) or True)
         signature = factors.signature(node) if node.inputs and node.op not in ops.CONTENTS else None
         letters = None if signature is None else signature.outputs[tensor.port]
         if signature is None or letters is None or letters[axis] == factors.WHOLE:
@@ -226,7 +237,7 @@ class Following:
                 return self._lift(node.inputs[0], place, why, seen) and (
                     node.op in ops.TILES or self.follow_size(node.inputs[told], axis, why)
                 )
-        return self.follow_size(node.inputs[told], axis, why) and self.force(node.out(), axis)
+        return self.follow_size(node.inputs[told], axis, why) and (self.force(node.out(), axis) or True)
 
     def _lift_reshaped(self, node: Node, axis: int, why: str, seen: set[Tensor]) -> bool:
         before, after = node.inputs[0].shape, node.out().shape
@@ -279,8 +290,7 @@ class Following:
             tensor = node.inputs[index]
             if tensor.dtype.name not in ("int32", "int64"):
                 continue
-            old, new = known_value(tensor), self.value_in_twin(tensor)
-            if old is not None and new is not None and (old.shape != new.shape or (old != new).any()):
+            if factors.vector(tensor) != factors.vector(self.in_twin(tensor)):
                 return not self.axes.get(node.out())
         return False
 
@@ -319,12 +329,12 @@ def _inferred(twin: Graph, nodes: Sequence[Node]) -> Mapping[Node, list[Shape]]:
 
 
 def _operand(alone: Graph, tensor: Tensor, name: str) -> Tensor:
-    value = known_value(tensor) if tensor.dtype.name in ("int32", "int64") else None
-    if value is not None and value.size <= 64:
-        made = {"dtype": tensor.dtype, "value": np.asarray(value, tensor.dtype.name)}
-        return alone.add("Const", name, attrs=made, outputs=[(tensor.dtype, value.shape)]).out()
-    return alone.add("Placeholder", name, attrs={"dtype": tensor.dtype, "shape": tensor.shape},
-                     outputs=[(tensor.dtype, tensor.shape)]).out()  # fmt: skip
+    value = factors.vector(tensor) if tensor.dtype.name in ("int32", "int64") and len(tensor.shape or ()) < 2 else None
+    if value is not None and None not in value and len(value) <= 64:
+        made = {"dtype": tensor.dtype, "value": np.asarray(value, tensor.dtype.name).reshape(tensor.shape or ())}
+        return alone.add("Const", name, attrs=made, outputs=[(tensor.dtype, tensor.shape)]).out()
+    known = {} if tensor.shape is None else {"shape": tensor.shape}
+    return alone.add("Placeholder", name, attrs={"dtype": tensor.dtype, **known}, outputs=[(tensor.dtype, tensor.shape)]).out()
 
 
 def step_nodes(graph: Graph, takes: Sequence[Node]) -> list[Node]:

@@ -103,6 +103,7 @@ def resize(graph: Graph, take: Take, rows: int) -> str:
                          node=take.node, origin=graph.source,
                          fix="batch the dataset by a constant, dataset.batch(64), or trace the graph with the batch that you want")  # fmt: skip
     for node in (*take.chain, take.node):
+        graph.set_attr(node, "_output_shapes", None)
         if node.has_attr("output_shapes"):
             graph.set_attr(node, "output_shapes", [_with_rows(s, before, rows) for s in node.attr("output_shapes")])
     return said

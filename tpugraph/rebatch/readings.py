@@ -99,28 +99,32 @@ def _repeated(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
     while tensor.node.op in _SAME_NUMBER and tensor.node.op not in ops.RESHAPES:
         tensor = tensor.node.inputs[0]
     node, shape = tensor.node, tensor.shape
-    follow = [size or 0 for axis, size in enumerate(shape or ()) if axis in f.axes.get(tensor, ())]
-    if node.op not in ops.SPREADS or not follow or shape is None or None in shape:
+    if node.op not in ops.SPREADS or shape is None or None in shape:
         return {}, []
     before = () if node.op in ops.FILLS else node.inputs[0].shape or ()
+    ones = [1] * (len(shape) - len(before)) + list(before)
+    follow = [shape[axis] or 0 for axis in f.axes.get(tensor, ()) if ones[axis] == 1]
+    if not follow:
+        return {}, []
     times = math.prod(d or 0 for d in shape) // max(math.prod(d or 1 for d in before), 1)
     return {math.prod(follow): len(follow), times: len(follow)}, []
 
 
 def _count_in(f: Following, tensor: Tensor, counts: Counts, summed: list[Tensor], why: str, *, divides: bool) -> bool:
     """Let the number of elements follow that a divisor, or a factor, is made of."""
-    found, seen, stack = False, {tensor}, [(tensor, divides)]
+    found, counted, seen, stack = False, False, {tensor}, [(tensor, divides)]
     made = made_of_values(f.graph)
     while stack:
         tensor, divides = stack.pop()
         node = tensor.node
         if node.op in ops.CONSTANTS:
-            found |= _is_count(f, node, counts, why, divides=divides)
+            if not (counted and any(use.node in made for use in node.uses())):
+                found |= _is_count(f, node, counts, why, divides=divides)
             continue
         if node.op in ops.SUMS and node.inputs[0].node not in made:
             found |= _ones(f, node.inputs[0], summed, why)
-            continue
-        if node.op in _DIVIDED and not divides and node.inputs[0].node.op in ops.CONSTANTS:
+            counted, new = True, [(node.inputs[0], divides)]
+        elif node.op in _DIVIDED and not divides and node.inputs[0].node.op in ops.CONSTANTS:
             new = [(node.inputs[1], True)]
         elif node.op in _SAME_NUMBER or (divides and node not in made and node.op in ops.ELEMENTWISE):
             new = [(t, divides) for t in node.inputs]
@@ -153,33 +157,36 @@ def _ones(f: Following, tensor: Tensor, summed: list[Tensor], why: str) -> bool:
 
 
 def whole_shapes(f: Following) -> bool:
-    """A vector that is the whole shape of a tensor with rows, where rows are read beside it, is that shape."""
+    """A vector that is the whole shape of a tensor with rows, read beside rows or in shape arithmetic, is that shape."""
     found = False
-    told = {t: f.axes[t] for t in f.axes if t.shape and None not in t.shape}
-    by_shape = {tuple(t.shape or ()): axes for t, axes in told.items()}
+    variables = {shape for n in f.graph.of_type(*ops.VARIABLES) for shape in (n.attr("shape", None), *(s for _, s in n.outputs or ()))}
+    shapes = {tuple(t.shape or ()): axes for t, axes in f.axes.items()}
     for node in f.order:
         if node.op not in ops.CONSTANTS or node in f.changes or constant(node).ndim != 1 or constant(node).dtype.kind not in "iu":
             continue
-        axes = by_shape.get(tuple(constant(node).tolist()))
-        if axes and any(_shapes_rows(f, use.node, use.index) for use in node.uses()):
-            for axis in axes:
+        shape = tuple(constant(node).tolist())
+        alone = len(shape) > 1 and shape not in variables
+        if shape in shapes and any(_is_shape(f, use.node, use.index, alone=alone) for use in node.uses()):
+            for axis in shapes[shape]:
                 found |= f.change(node, "the whole shape of a tensor with rows", place=axis)
     return found
 
 
-def _shapes_rows(f: Following, node: Node, index: int) -> bool:
-    """Whether an operand is a shape beside rows: not one that says the sizes of a result, or names dimensions."""
+def _is_shape(f: Following, node: Node, index: int, *, alone: bool) -> bool:
+    """Whether a vector is read as a shape that no other reading knows: beside rows, or, where it is that ``alone``, in arithmetic."""
     if node.op in ops.BROADCAST_AXES:
-        other = f.value_in_twin(node.inputs[1 - index])
-        plain = factors.integers(node.inputs[1 - index])
+        plain, other = factors.integers(node.inputs[1 - index]), f.value_in_twin(node.inputs[1 - index])
         return other is None or plain is None or other.tolist() != plain
+    if node.op in ops.CASTS | ops.IDENTITIES:
+        return any(_is_shape(f, use.node, use.index, alone=alone) for use in node.uses())
     record, count = ops.record(node.op), len(node.inputs)
+    if node.op in ops.SLICES | ops.CONCATS | ops.ELEMENTWISE:
+        return alone and index in record.data_operands(count)
     if index in {*record.size_operands(count), *record.constant_operands(count), record.axis_operand(count)}:
         return False
-    if node.op in ops.ELEMENTWISE | ops.PACKS | ops.CONCATS:
-        return False
     others = [t for place, t in enumerate(node.inputs) if place != index]
-    return any(f.axes.get(t) or isinstance(layer.read(t), Entries) for t in others for layer in f.layers[:1])
+    beside = any(f.axes.get(t) or isinstance(f.layers[0].read(t), Entries) for t in others)
+    return beside and node.op not in ops.PACKS
 
 
 def reshapes_back(f: Following) -> bool:

@@ -10,9 +10,9 @@ from fractions import Fraction
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.analysis import shapes
+from tpugraph.analysis import carried_shapes, shapes
 from tpugraph.analysis.constant_values import constant
-from tpugraph.ir import Graph, Node, Tensor
+from tpugraph.ir import Graph, Node, graphdef
 from tpugraph.rebatch.following import Following, step_nodes
 from tpugraph.rebatch.readings import read
 from tpugraph.rebatch.reading_input import Take, resize, takes_of
@@ -79,19 +79,28 @@ def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), lit
     if before == 1:
         raise ShapeError("a batch of one row cannot be told from other dimensions of 1", node=takes[0].node, origin=graph.source,
                          fix=_TRACE)  # fmt: skip
-    order = step_nodes(graph, [take.node for take in takes])
-    elements = [tensor for take in takes for tensor in take.elements()]
-    following = Following(graph, order, math.gcd(*(take.rows or before for take in takes)), elements, _checked(graph, literals))
+    plain = _with_shapes(graph)
+    read = takes_of(plain)
+    order = step_nodes(plain, [take.node for take in read])
+    elements = [tensor for take in read for tensor in take.elements()]
+    following = Following(plain, order, math.gcd(*(take.rows or before for take in takes)), elements, _checked(graph, literals))
     _follow(following, batch_constants)
     missing_sizes(following)
     _refuse_unread(following)
-    expected = {n: [following.scaled(n.out(port), scale) for port in range(len(n.outputs or ()))] for n in order}
-    changed = _change(following, scale)
-    regrouped = _regrouped(following, scale)
-    left = _left(following, before)
+    changed = _change(graph, following, scale)
     inputs = _resized(graph, takes, scale)
-    _check(graph, following, expected, scale)
-    return Rebatched(before, rows, inputs, changed, regrouped, left)
+    _check(graph, following, scale)
+    return Rebatched(before, rows, inputs, changed, _regrouped(following, scale), _left(following, before))
+
+
+def _with_shapes(graph: Graph) -> Graph:
+    """A copy of the graph with all shapes that can be told, those of what loops carry among them."""
+    made = graphdef.copy(graph)
+    made.roles = graph.roles
+    shapes.infer(made)
+    while shapes.tell_lookups(made) + carried_shapes.tell(made):
+        shapes.infer(made)
+    return made
 
 
 def _resized(graph: Graph, takes: Sequence[Take], scale: Fraction) -> tuple[str, ...]:
@@ -198,42 +207,44 @@ def _picks(f: Following, node: Node) -> bool:
     return True
 
 
-def _check(graph: Graph, f: Following, expected: dict[Node, list[tuple[int | None, ...] | None]], scale: Fraction) -> None:
+def _check(graph: Graph, f: Following, scale: Fraction) -> None:
     """Have TensorFlow infer all shapes, and compare them with those that follow."""
-    for node in [*expected, *(t.node for t in f.layers[0].seeds)]:
-        if node.has_attr("_output_shapes"):
-            graph.set_attr(node, "_output_shapes", None)
     try:
-        shapes.infer(graph)
+        found = _with_shapes(graph)
     except GraphError as error:
         raise ShapeError(f"with another batch the shapes do not fit: {error.fault}", node=error.node, origin=graph.source,
                          fix=f"{_TRACE}; or name a constant that follows the batch with --batch_constants") from error  # fmt: skip
-    for node, wanted in expected.items():
-        for port, shape in enumerate(wanted):
-            found = node.out(port).shape
-            if shape is None or found is None or all(a is None or b is None or a == b for a, b in zip(shape, found, strict=False)):
+    for node in f.order:
+        for port, (_, shape) in enumerate(found[node.name].outputs or ()):
+            wanted = f.scaled(node.out(port), scale)
+            if shape is None or wanted is None or all(a is None or b is None or a == b for a, b in zip(shape, wanted, strict=False)):
                 continue
-            raise ShapeError(f"'{node.name}' ({node.op}) becomes {list(found)} with another batch, and not {list(shape)}: it is not "
+            raise ShapeError(f"'{node.name}' ({node.op}) becomes {list(shape)} with another batch, and not {list(wanted)}: it is not "
                              "known what follows the batch", node=node, origin=graph.source, fix=_TRACE)  # fmt: skip
 
 
 # --------------------------------------------------------------------------- what is done, and said
 
 
-def _change(f: Following, scale: Fraction) -> dict[str, str]:
+def _change(graph: Graph, f: Following, scale: Fraction) -> dict[str, str]:
+    """Change the constants of the graph; returns by name what they were and are, and why."""
     said = {}
     for node, change in f.changes.items():
-        old = constant(node)
-        new = change.value(node, scale)
+        old, new = constant(node), change.value(node, scale)
         if new.shape == old.shape and (new == old).all():
             continue
         if change.exponents is not None and old.dtype.kind in "iu" and _is_cut(old, change.exponents, scale):
             raise ShapeError(f"the constant '{node.name}' {old.tolist()} times {scale} is no whole number", node=node,
-                             origin=f.graph.source, fix="choose another --global_batch")  # fmt: skip
-        words = f"{old.tolist()} becomes {new.tolist()}" if change.exponents is not None else f"shape {list(old.shape)} becomes {list(new.shape)}"
-        said[node.name] = f"{words} ({change.why})"
-        f.graph.set_attr(node, "value", new)
-        f.graph.note(node, f"follows the batch: {words}, {change.why}")
+                             origin=graph.source, fix="choose another --global_batch")  # fmt: skip
+        was, now = (old.tolist(), new.tolist()) if change.exponents is not None else (list(old.shape), list(new.shape))
+        said[node.name] = f"{'' if change.exponents is not None else 'shape '}{was} becomes {now} ({change.why})"
+        graph.set_attr(graph[node.name], "value", new)
+        graph.note(graph[node.name], f"follows the batch: {said[node.name]}")
+    for (name, attribute), value in f.opened.items():
+        graph.set_attr(graph[name], attribute, value)
+    for tensor in f.axes:
+        if tensor.node.has_attr("_output_shapes"):
+            graph.set_attr(graph[tensor.node.name], "_output_shapes", None)
     return said
 
 
@@ -270,8 +281,3 @@ def _computes(node: Node) -> bool:
     if node.op in ops.IDENTITIES | ops.CASTS | ops.ENTER:
         return any(_computes(use.node) for use in node.uses())
     return node.op in ops.ELEMENTWISE
-
-
-def describe(tensor: Tensor) -> str:
-    """A tensor with its shape."""
-    return f"'{tensor}' {list(tensor.shape or ())}"

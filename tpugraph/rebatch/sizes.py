@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tpugraph.analysis.placements import Shard
+from tpugraph.analysis.placements import Entries, Shard
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.attrs import Shape
 from tpugraph.rebatch.following import PROBE, Following
 from tpugraph.rewrite.local_sizes import LocalSizes
 from tpugraph.spmd import factors
@@ -33,16 +34,29 @@ class ScaledSizes(LocalSizes):
                 self._resize(node)
                 self._tell_elements(node)
 
-    def _set(self, node: Node, index: int, value: np.ndarray[Any, Any]) -> None:
-        operand, new = node.inputs[index], np.ravel(value).tolist()
-        old = factors.vector(operand) or []
-        for place, size in enumerate(old):
-            if size != -1 and size != new[place]:
-                self._follow(node, operand, place)
-
-    def _tell_open(self, node: Node, index: int, made: Shard) -> None:
-        if factors.vector(node.inputs[index]) is not None:
+    def _tell(self, node: Node, index: int, shape: Shape, made: Shard) -> None:
+        if self.placing.read(node.inputs[index]) != Entries("shape"):
             self._follow(node, node.inputs[index], made.axis)
+
+    def _set(self, node: Node, index: int, value: np.ndarray[Any, Any]) -> None:
+        old = factors.integers(node.inputs[index]) or []
+        for place, (size, new) in enumerate(zip(old, np.ravel(value).tolist(), strict=False)):
+            if size != new:
+                self._follow(node, node.inputs[index], place)
+
+    def _resize_strided(self, node: Node, rows: Shard, *, gradient: bool) -> None:
+        shape = self._shapes[node][0] if gradient else node.inputs[0].shape
+        for axis, target, place in factors.sliced_places(node, len(shape or ())) or ():
+            for index, mask in ((1, "begin_mask"), (2, "end_mask")):
+                bounds = factors.integers(node.inputs[index - gradient])
+                unmasked = place is not None and not int(node.attr(mask, 0)) >> place & 1
+                if (target if gradient else axis) == rows.axis and unmasked and bounds is not None and bounds[place or 0]:
+                    self._follow(node, node.inputs[index - gradient], place or 0)
+
+    def _tell_elements(self, node: Node) -> None:
+        before = dict(node.raw_attrs)
+        super()._tell_elements(node)
+        self.following.opened |= {(node.name, name): value for name, value in node.raw_attrs.items() if before.get(name) is not value}
 
     def _follow(self, node: Node, operand: Tensor, place: int) -> None:
         if not self.following.follow_size(operand, place, f"the sizes of '{node.name}' ({node.op}), which has rows of the batch"):

@@ -113,7 +113,7 @@ class LocalSizes:
 
     def _tell(self, node: Node, index: int, shape: Shape, made: Shard) -> None:
         """Let a node make a core's own rows, where it is told the sizes of what it makes."""
-        operand = node.inputs[index]
+        operand, cores = node.inputs[index], self.placing.cores
         if self.placing.read(operand) == Entries("shape"):
             return
         local = None if shape is None else [d and self.own(d) if axis == made.axis else d for axis, d in enumerate(shape)]
@@ -122,11 +122,6 @@ class LocalSizes:
             value = np.asarray([-1 if size is None else size for size in local])
             self._set(node, index, value if operand.shape != () else value[0])
             return
-        self._tell_open(node, index, made)
-
-    def _tell_open(self, node: Node, index: int, made: Shard) -> None:
-        """As ``_tell``, where data say some of the sizes."""
-        operand, cores = node.inputs[index], self.placing.cores
         rank = (operand.shape or (None,))[0] if operand.shape else 0
         by: Sequence[int] = [cores if axis == made.axis else 1 for axis in range(rank or made.axis + 1)]
         divisor = self.c.constant(np.asarray(by if operand.shape != () else cores), operand.dtype, operand)

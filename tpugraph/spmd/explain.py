@@ -139,7 +139,7 @@ class Explanation:
         if verdict is None:
             return "nothing that it reads has a value"
         averaged = tensor.port in verdict.averaged
-        return _rule(verdict) + ("; each mean is divided by the number of cores" if averaged else "")
+        return _rule(verdict) + ("; scaled to the core's share of the mean" if averaged else "")
 
     def _fed(self, tensor: Tensor) -> str:
         source = "the input" if tensor.node.op in ops.INPUTS else "fed from the host"

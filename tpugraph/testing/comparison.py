@@ -1,86 +1,137 @@
-"""Two trainings side by side: which loss and which variable differ most, and by how much."""
+"""Two trainings side by side: how far each loss and each variable is apart after each step, and which differs most."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tpugraph.testing.checkpoint_pieces import Values
-from tpugraph.testing.difference_grid import Grid, grid_of
 
 _FLOOR = 1e-6
 """Magnitude below which the elements of a variable are compared absolutely."""
 
+AMPLIFIED = 30.0
+"""How many times larger than what a rounding of the weights makes of a value a difference may be that rounding explains."""
 
-@dataclass(frozen=True)
+Cell = float | None
+"""A relative difference; None where the variable was not read after the step, which is inside of a loop."""
+
+
+@dataclass
 class Comparison:
-    """Two runs side by side.
+    """How far two trainings are apart.
 
     Attributes:
-        what: the runs that are compared.
-        steps: the steps that both took.
-        loss: largest relative difference between the losses of a step.
-        variable: the variable that differs most, or "" where none was compared.
-        difference: by how much, relative to the variable's largest element.
-        skipped: why nothing was compared, or "".
-        grid: how far each variable is apart after each step, where the runs kept that.
+        what: what is compared.
+        losses: of each step, the difference of the losses relative to the expected one; inf where one side alone took the step.
+        variables: by name the difference after each step, relative to the variable's largest element. inf where only one of the
+            two is finite.
+        rounding: how far the plain graph is apart from itself where its weights start a rounding apart; None where that was
+            not asked for.
     """
 
     what: str
-    steps: int = 0
-    loss: float = 0.0
-    variable: str = ""
-    difference: float = 0.0
-    skipped: str = ""
-    grid: Grid | None = None
+    losses: list[float] = field(default_factory=list)
+    variables: dict[str, list[Cell]] = field(default_factory=dict)
+    rounding: Comparison | None = None
+
+    def add(self, expected: float | None, actual: float | None, values: Values, found: Mapping[str, Any]) -> None:
+        """Compare one step more.
+
+        Args:
+            expected: the loss; None where the data ended before.
+            actual: the loss on the other side.
+            values: the variables after the step; none where they were not read.
+            found: those of the other side.
+        """
+        ended = expected is None or actual is None
+        self.losses.append(math.inf if ended else relative(np.asarray(expected), np.asarray(actual)))
+        for name in values.keys() & found.keys():
+            row = self.variables.setdefault(name, [])
+            row += [None] * (self.steps - 1 - len(row))
+            row.append(relative(values[name], found[name]))
+
+    @property
+    def steps(self) -> int:
+        """How many steps were compared."""
+        return len(self.losses)
+
+    @property
+    def loss(self) -> float:
+        """The largest difference of a loss."""
+        return max(self.losses, default=0.0)
+
+    @property
+    def ordered(self) -> list[str]:
+        """The variables, the one that differs most first."""
+        return sorted(self.variables, key=lambda name: (-largest(self.variables[name]), name))
+
+    @property
+    def variable(self) -> str:
+        """The variable that differs most; "" where none was compared."""
+        return self.ordered[0] if self.variables else ""
+
+    @property
+    def difference(self) -> float:
+        """The largest difference of a variable."""
+        return max(map(largest, self.variables.values()), default=0.0)
+
+    def beyond(self, tolerance: float) -> list[tuple[int, str, float]]:
+        """What differs by more than the tolerance and than rounding explains: step, variable ("" for the loss), by how much."""
+        return [found for found in self._larger(tolerance) if found[2] > AMPLIFIED * self._rounded(found[1], found[0])]
+
+    def rounded_away(self, tolerance: float) -> list[tuple[int, str, float]]:
+        """What differs by more than the tolerance, and by no more than rounding explains."""
+        return [found for found in self._larger(tolerance) if found not in self.beyond(tolerance)]
+
+    def _larger(self, tolerance: float) -> list[tuple[int, str, float]]:
+        rows: dict[str, Sequence[Cell]] = {"": self.losses, **self.variables}
+        return [(step, name, cell) for name, row in rows.items() for step, cell in enumerate(row, 1)
+                if cell is not None and cell > tolerance]  # fmt: skip
+
+    def _rounded(self, name: str, step: int) -> float:
+        """What rounding makes of a value."""
+        if self.rounding is None:
+            return 0.0
+        row = self.rounding.variables.get(name, []) if name else self.rounding.losses
+        return (row[step - 1] if step <= len(row) else None) or 0.0
 
     def within(self, tolerance: float) -> bool:
-        """Whether nothing differs by more than the tolerance."""
-        return self.loss <= tolerance and self.difference <= tolerance
+        """Whether there is something to compare, and nothing differs."""
+        return bool(self.losses) and not self.beyond(tolerance)
+
+    def first_beyond(self, tolerance: float) -> int | None:
+        """The first step, from 1, after which something differs; None where nothing does."""
+        return min((step for step, _, _ in self.beyond(tolerance)), default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain dicts and lists (JSON)."""
+        rows = {name: [plain_cell(cell) for cell in self.variables[name]] for name in self.ordered}
+        return {"what": self.what, "losses": [plain_cell(cell) for cell in self.losses], "variables": rows}
 
 
-@dataclass(frozen=True)
-class Result:
-    """Losses and final variables of a run.
+def largest(row: Sequence[Cell]) -> float:
+    """The largest difference of a row; 0 where nothing was read."""
+    return max((cell for cell in row if cell is not None), default=0.0)
 
-    Attributes:
-        losses: of each step.
-        variables: after the last step.
-        by_step: the variables after a step, by its number from 1; empty where they were not kept.
+
+def plain_cell(cell: Cell) -> float | str | None:
+    """A cell as JSON takes it: what is not finite in words."""
+    return "not finite" if cell is not None and math.isinf(cell) else cell
+
+
+def relative(expected: Any, actual: Any, whole: Any = None) -> float:
+    """The largest difference of two arrays, relative to the largest element expected; inf where only one is finite.
+
+    Args:
+        expected: the one array.
+        actual: the other.
+        whole: what the expected array is a part of, whose largest element counts.
     """
-
-    losses: list[float]
-    variables: Values
-    by_step: Mapping[int, Values] = field(default_factory=dict)
-
-
-def compare(what: str, expected: Result, actual: Result) -> Comparison:
-    """Compare two runs; their variables only where both took as many steps."""
-    steps = min(len(expected.losses), len(actual.losses))
-    if not steps:
-        return Comparison(what, skipped="the data ended before the first step")
-    losses = [relative(np.asarray(a), np.asarray(b))
-              for a, b in zip(expected.losses, actual.losses, strict=False)]  # fmt: skip
-    kept = {step: _apart(expected.by_step[step], actual.by_step[step])
-            for step in range(1, steps + 1) if step in expected.by_step and step in actual.by_step}  # fmt: skip
-    grid = grid_of(losses, kept) if kept else None
-    if len(expected.losses) != len(actual.losses):
-        return Comparison(what, steps, max(losses), grid=grid)  # the variables are those of different steps
-    differences = _apart(expected.variables, actual.variables)
-    worst = max(differences, key=lambda name: differences[name], default="")
-    return Comparison(what, steps, max(losses), worst, differences.get(worst, 0.0), grid=grid)
-
-
-def _apart(expected: Values, actual: Values) -> dict[str, float]:
-    """By variable that both have, how far its values are apart."""
-    return {name: relative(value, actual[name]) for name, value in expected.items() if name in actual}
-
-
-def relative(expected: Any, actual: Any) -> float:
-    """The largest difference of two arrays, relative to the largest element expected; inf where only one is finite."""
     if expected.shape != actual.shape:
         return float("inf")
     if not expected.size:
@@ -93,6 +144,6 @@ def relative(expected: Any, actual: Any) -> float:
         return 0.0
     if not (np.isfinite(left[~same]).all() and np.isfinite(right[~same]).all()):
         return float("inf")
-    finite = left[np.isfinite(left)]
-    scale = float(np.abs(finite).max()) if finite.size else 0.0
+    finite = left[np.isfinite(left)] if whole is None else whole[np.isfinite(whole)]
+    scale = float(np.abs(finite).max(initial=0.0))
     return float(np.abs(left - right)[~same].max()) / max(scale, _FLOOR)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,6 @@ from tpugraph.runtime.stall_watch import StallWatch
 from tpugraph.support.errors import RunError, TpuGraphError
 from tpugraph.testing.checkpoint_pieces import Values
 
-_SUMS = ops.ADD_N | ops.computing(np.add)
-
 
 class PlainRun:
     """A plain training graph, ready to run.
@@ -40,6 +38,7 @@ class PlainRun:
     def __init__(self, graph: Graph, *, train_op: str | None = None, loss: str | None = None) -> None:
         refuse_to_end(graph)
         self.graph = graph
+        self._chosen = {"train_op": train_op, "loss": loss}
         self.roles = roles.find(graph, train_op=train_op, loss=loss)
         self._loss = graph.tensor(self.roles.loss.name)
         copy = graphdef.copy(graph)
@@ -57,37 +56,16 @@ class PlainRun:
                     handle = tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind)
                 self._reads[name] = handle
 
+    def again(self) -> PlainRun:
+        """The same graph, as it is now, in a session of its own."""
+        return PlainRun(self.graph, **self._chosen)
+
     def close(self) -> None:
         """Release the session."""
         if self._session is not None:
             self._watch.stop()
             self._session.close()
             self._session = None
-
-    # ------------------------------------------------------------------ questions
-
-    def random_ops(self) -> list[str]:
-        """The random ops of the step, without those of initialisers."""
-        roots = [self.graph[finding.name] for finding in self.roles.train_ops]
-        return [node.name for node in self.graph.ancestors([*roots, self._loss.node]) if node.op in ops.RANDOM]
-
-    def has_queues(self) -> bool:
-        """Whether the step reads a queue."""
-        return any(self.graph[finding.name].op in ops.DEQUEUES for finding in self.roles.inputs)
-
-    def why_loss_is_not_pure(self, kind: str) -> str:
-        """Why the loss of several batches is not the mean or sum of their losses; "" where it is."""
-        cone = self.graph.ancestors([self._loss.node])
-        write = next((node for node in cone if node.op in ops.WRITES), None)
-        if write is not None:
-            return f"computing the loss runs '{write.name}', which writes a variable"
-        if kind == "sum":
-            varying = self.graph.descendants([self.graph[f.name] for f in self.roles.inputs], data_only=True)
-            for node in cone:
-                joins = node in varying and node.op in _SUMS and node.outputs is not None
-                if joins and any(t.node not in varying and t.shape == () for t in node.inputs):
-                    return f"'{node.name}' adds a term that does not depend on the data and counts once"
-        return ""
 
     # ------------------------------------------------------------------ running
 
@@ -96,42 +74,45 @@ class PlainRun:
         self.open({})
         return self.values(names)
 
-    def train(self, steps: int, start: Mapping[str, Any], *, micro_batches: int = 1,
-              on_step: Callable[[int, Values], None] | None = None) -> tuple[list[float], Values]:  # fmt: skip
-        """Train from given values; returns the loss of each step and the variables after them.
+    def train(self, steps: int, start: Mapping[str, Any], *, micro_batches: int = 1) -> tuple[list[float], Values]:
+        """Train from given values; returns the loss of each step and the variables after them. See :meth:`each_step`."""
+        losses = list(self.each_step(steps, start, micro_batches=micro_batches))
+        return losses, self.values(list(self._reads))
+
+    def each_step(self, steps: int, start: Mapping[str, Any], *, micro_batches: int = 1) -> Iterator[float]:
+        """Train from given values, a step for each loss that is asked for.
 
         Args:
             steps: number of steps; fewer are run where the data ends.
             start: values of some variables by name; the others start as the graph says.
             micro_batches: batches per step. With more than one, their gradients are computed one batch after the other at
                 the same variables, averaged, and fed to the optimizer's apply ops in place of their own.
-            on_step: called after each step with its number, from 1, and the variables.
 
         Raises:
             TpuGraphError: a step fails, or gradients of several batches cannot be fed (an optimizer of other ops).
         """
         self.open(start)
         step = self._step if micro_batches == 1 else self._averaged_step(micro_batches)
-        losses: list[float] = []
-        while len(losses) < steps:
+        for _ in range(steps):
             try:
-                losses.append(step())
+                loss = step()
             except tf.errors.OutOfRangeError:
-                break
-            if on_step is not None:
-                on_step(len(losses), self.values(list(self._reads)))
-        return losses, self.values(list(self._reads))
+                return
+            yield loss
 
     def _step(self) -> float:
         return float(self._run([self._tensor(str(self._loss)), *self._train_ops()])[0])
 
-    def observe(self, names: Sequence[str]) -> list[np.ndarray[Any, Any]]:
-        """Train a step; returns what some tensors were in it.
+    def observe(self, names: Sequence[str]) -> list[np.ndarray[Any, Any]] | None:
+        """Train a step; returns what some tensors were in it, or None where the data have ended.
 
         Raises:
             TpuGraphError: the step fails.
         """
-        return list(self._run([[self._tensor(name) for name in names], self._train_ops()])[0])
+        try:
+            return list(self._run([[self._tensor(name) for name in names], self._train_ops()])[0])
+        except tf.errors.OutOfRangeError:
+            return None
 
     def _averaged_step(self, micro_batches: int) -> Callable[[], float]:
         gradients = self._gradients()
@@ -159,17 +140,6 @@ class PlainRun:
 
     def _train_ops(self) -> list[Any]:
         return [self._operation(finding.name) for finding in self.roles.train_ops]
-
-    def losses(self, count: int, start: Mapping[str, Any]) -> list[float]:
-        """The losses of the first batches at given values; nothing is trained."""
-        self.open(start)
-        found: list[float] = []
-        while len(found) < count:
-            try:
-                found.append(float(self._run(self._tensor(str(self._loss)))))
-            except tf.errors.OutOfRangeError:
-                break
-        return found
 
     def batches(self, names: Sequence[str], count: int) -> list[list[np.ndarray[Any, Any]]]:
         """The next batches as tensors of the input, one after the other; fewer where the data end."""

@@ -52,6 +52,37 @@ def why_not_recordable(plain: PlainRun) -> str:
     return "a batch has tensors of any length (sparse or ragged)" if set(kinds) & set(_UNREADABLE) else ""
 
 
+def on_one_stream(
+    plain: PlainRun, graph_def: Any, start: Values, steps: int, folder: Path, notes: list[str]
+) -> tuple[Any, int | None]:
+    """Let a plain graph and its conversion read recorded batches, where the input would give others in each run.
+
+    Args:
+        plain: the plain graph; its graph is changed, so that it has to be opened anew.
+        graph_def: the conversion.
+        start: values of the variables.
+        steps: how many batches are read.
+        folder: where they are recorded.
+        notes: told what was done.
+
+    Returns:
+        The conversion that reads them, and how many were recorded; None where nothing was.
+    """
+    reasons = changing_inputs(plain.graph)
+    if not reasons:
+        return graph_def, None
+    why = f"the input gives other batches in each run ({reasons[0]})"
+    if hindrance := why_not_recordable(plain):
+        notes.append(f"{why} and cannot be recorded, since {hindrance}: a difference below may be chance")
+        return graph_def, None
+    recording = record(plain, start, steps, folder)
+    notes.append(f"{why}: both sides read one recorded stream of batches ({recording.batches:,} in all)")
+    read_again(plain.graph, recording)
+    converted = graphdef.from_graph_def(graph_def)
+    read_again(converted, recording)
+    return graphdef.to_graph_def(converted), recording.batches
+
+
 def record(plain: PlainRun, start: Values, count: int, folder: Path) -> Recording:
     """Read batches of the plain graph and write them to files.
 
@@ -75,13 +106,6 @@ def record(plain: PlainRun, start: Values, count: int, folder: Path) -> Recordin
             mine = [value for value, (owner, _) in zip(batch, ports, strict=True) if owner is node]
             files.setdefault(iterator, []).append(_write(folder, f"{place}-{number}", mine))
     return Recording(len(found), files)
-
-
-def converted_again(graph_def: Any, recording: Recording) -> Any:
-    """A converted graph with an input that reads recorded batches, as a GraphDef."""
-    graph = graphdef.from_graph_def(graph_def)
-    read_again(graph, recording)
-    return graphdef.to_graph_def(graph)
 
 
 def read_again(graph: Graph, recording: Recording) -> None:

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from tpugraph import ops
 from tpugraph.analysis import frames, shapes
-from tpugraph.analysis.placements import REPLICATE
 from tpugraph.compiler import ConvertOptions
 from tpugraph.ir import Graph, graphdef
-from tpugraph.ir.file_names import rebind_files
+from tpugraph.runtime import checkpoint as checkpoints
 from tpugraph.runtime.session import TPUSession
-from tpugraph.support.errors import TpuGraphError, UsageError
+from tpugraph.support.errors import UsageError
+from tpugraph.support.wording import counted
 from tpugraph.testing.checkpoint_pieces import Values
-from tpugraph.testing.comparable import fix_seeds
-from tpugraph.testing.comparison import relative
-from tpugraph.testing.plain_reference import Load, first_values, plain_run
+from tpugraph.testing.comparison import AMPLIFIED, relative
+from tpugraph.testing.plain_reference import CHANCE, Pair, comparable, nothing_to_compare, pair
 from tpugraph.testing.plain_run import PlainRun
 from tpugraph.testing.reduction.units import branches_of, is_handle
 from tpugraph.testing.tapping import Array, Taps, can_tap
 from tpugraph.testing.tensor_differences import TensorComparison, TensorDifference
-from tpugraph.testing.whole_values import Relation, converted
+from tpugraph.testing.whole_values import OnCores, converted
 from tpugraph.tpu.program import Program
 
 ENGINES = ("plain", "emulator", "pjrt")
 """What can be compared: the plain graph in TensorFlow, emulated cores, compiled ones."""
 
-_SAME = Relation(REPLICATE)
-_Steps = list[dict[str, list[Array]]]
+_Parts = Sequence[Array]
+"""A value on each core; of the plain graph, of the loss and of a variable one value."""
 
 
 def compare(
@@ -49,9 +53,9 @@ def compare(
 ) -> TensorComparison:
     """Find the first tensor of a training step that differs between engines.
 
-    The plain graph is compared with one core, which takes its batches, and with all cores, which share each of its batches:
-    rows of the cores are put together, parts of a sum are added up. What is inside of loops and branches is not seen, but
-    what comes out of them.
+    The cores share each batch of the plain graph: rows of the cores are put together, parts of a sum are added up. Behind the
+    tensors of a step come its loss and its variables. What is inside of loops and branches is not seen, but what comes out of
+    them.
 
     Args:
         model: a plain training graph, or its file.
@@ -72,43 +76,19 @@ def compare(
     if options is not None and fields:
         raise UsageError("give either options or keyword arguments, not both")
     _check(engines, tensors)
-    chosen = options or ConvertOptions(**fields)
-    say = progress or (lambda text: None)
-    return _compare(model, chosen, tuple(engines), tensors, steps, tolerance, checkpoint, dict(rebind or {}), say)
+    chosen = comparable(options or ConvertOptions(**fields), iterations_per_loop=1)
+    held: dict[str, list[OnCores]] = {}
 
+    def convert(graph: Graph, options: ConvertOptions) -> Program:
+        program, reads = converted(graph, options)
+        held.update(reads)
+        return program
 
-def _compare(model: str | os.PathLike[str] | Graph, options: ConvertOptions, engines: tuple[str, ...], tensors: str, steps: int,
-             tolerance: float, checkpoint: str | None, rebind: Mapping[str, str],
-             progress: Callable[[str], None]) -> TensorComparison:  # fmt: skip
-    original = model if isinstance(model, Graph) else graphdef.load(model)
-
-    def load() -> Graph:
-        graph = graphdef.copy(original)
-        rebind_files(graph, rebind)
-        fix_seeds(graph)
-        return graph
-
-    found = TensorComparison(original.source, engines)
-    work = _Comparing(load, options, engines, tensors, steps, tolerance, checkpoint, found, progress)
-    for cores in dict.fromkeys([1, options.num_replicas]):
-        work.on(cores)
-    if not any(found.compared.values()):
-        raise UsageError(f"no tensor of the step matches '{tensors}'", origin=original.source,
-                         fix="--tensors=all, or a part of a name; `tpugraph inspect` shows names")  # fmt: skip
+    with pair(model, chosen, steps, checkpoint_path=checkpoint, rebind=rebind, convert_with=convert) as both:
+        found = TensorComparison(both.plain.graph.source, tuple(engines), chosen.num_replicas, tolerance, notes=both.notes)
+        wanted = re.compile("" if tensors == "all" else tensors)
+        _Comparing(both, found, wanted, held, progress or (lambda text: None)).run(steps)
     return found
-
-
-def first_difference(
-    load: Load, options: ConvertOptions, steps: int, tolerance: float, checkpoint: str | None
-) -> TensorDifference | None:
-    """The first tensor of which the emulator and the plain graph differ; None where none is seen to."""
-    found = TensorComparison("", ENGINES[:2])
-    work = _Comparing(load, options, ENGINES[:2], "all", steps, tolerance, checkpoint, found, lambda text: None)
-    for cores in dict.fromkeys([1, options.num_replicas]):
-        work.on(cores)
-        if found.differences:
-            break
-    return found.first
 
 
 def _check(engines: Sequence[str], tensors: str) -> None:
@@ -126,136 +106,119 @@ def _check(engines: Sequence[str], tensors: str) -> None:
 
 @dataclass
 class _Comparing:
-    load: Load
-    options: ConvertOptions
-    engines: tuple[str, ...]
-    tensors: str
-    steps: int
-    tolerance: float
-    checkpoint: str | None
+    both: Pair
     found: TensorComparison
+    wanted: re.Pattern[str]
+    held: Mapping[str, list[OnCores]]
     progress: Callable[[str], None]
 
-    def on(self, cores: int) -> None:
-        """Compare on a number of cores."""
-        options = replace(self.options, num_replicas=cores, iterations_per_loop=1)
-        if cores > 1 and "plain" in self.engines:
-            options = replace(options, batch_mode="global")
-        self.progress(f"converting for {cores} cores" if cores > 1 else "converting for 1 core")
-        try:
-            program, relations = converted(self.load(), options)
-        except TpuGraphError as error:
-            if cores == 1 or options.batch_mode == self.options.batch_mode:
-                raise
-            self.found.notes.append(
-                f"{cores} cores are not compared: they would share the batch of the plain graph, and {error.fault}"
-            )
-            return
-        plain = plain_run(self.load, options, program)
-        try:
-            self._compare(plain, program, relations, cores)
-        finally:
-            plain.close()
-
-    def _compare(self, plain: PlainRun, program: Program, relations: Mapping[str, Relation], cores: int) -> None:
-        order = [name for name in _seen(plain) if self.tensors == "all" or re.search(self.tensors, name)]
-        graph = graphdef.from_graph_def(program.graph_def, source=self.found.source)
+    def run(self, steps: int) -> None:
+        """Compare step by step, until something differs or the data end."""
+        graph = graphdef.from_graph_def(self.both.program.graph_def, source=self.found.source)
         shapes.infer(graph)
-        there = can_tap(graph)
-        order = [name for name in order if (relations.get(name) or _SAME).placement is not None]
-        if cores > 1 and "plain" in self.engines:
-            random = plain.graph.descendants([n for n in plain.graph if n.op in ops.RANDOM], data_only=True)
-            drawn = [name for name in order if plain.graph.tensor(name).node in random]
-            if drawn:
-                self.found.notes.append(
-                    f"{len(drawn):,} tensors follow random numbers, of which each of several cores draws its own"
-                )
-            order = [name for name in order if name not in set(drawn) and (relations.get(name) or _SAME).how]
-        names = [name for name in order if name in there and there[name].dtype == plain.graph.tensor(name).dtype]
-        self.found.compared[cores] = len(names)
-        if not names:
-            return
-        start = first_values(plain, self.checkpoint)
-        values = {engine: self._values(engine, plain, graph, names, start, cores) for engine in self.engines}
-        self._look(values, relations, plain.graph, names, cores)
+        self.tensors = list(self._tensors(graph))
+        self.loss = str(self.both.plain.roles.loss.name)
+        self.variables = [name for name in checkpoints.keys_of(graph) if name in self.both.start and self.wanted.search(name)]
+        whole = [self.loss] * bool(self.wanted.search(self.loss)) + self.variables
+        seen = [*self.tensors, *((name, OnCores(name)) for name in whole)]
+        if not seen:
+            raise UsageError(f"no tensor of the step matches '{self.wanted.pattern}'", origin=self.found.source,
+                             fix="--tensors=all, or a part of a name; `tpugraph inspect` shows names")  # fmt: skip
+        self.found.compared = list(dict.fromkeys(name for name, _ in seen))
+        with ExitStack() as stack:
+            runs = [self._engine(engine, graph, stack) for engine in self.found.engines]
+            for step in range(1, steps + 1):
+                self.progress(f"step {step}")
+                reference, *others = [next(run, None) for run in runs]
+                if reference is None and step == 1:
+                    raise nothing_to_compare(self.found.source)
+                for engine, other in zip(self.found.engines[1:], others, strict=True):
+                    if reference is not None and other is not None:
+                        self._look(step, engine, seen, reference, other)
+                if self.found.differences:
+                    self._leave_out_rounding(step, seen)
+                if self.found.differences:
+                    return
 
-    def _values(
-        self, engine: str, plain: PlainRun, graph: Graph, names: Sequence[str], start: Values, cores: int
-    ) -> _Steps:
-        """The tensors in each step, by the engine."""
-        self.progress(f"{engine}, {cores} core{'s' if cores > 1 else ''}")
+    def _leave_out_rounding(self, step: int, seen: Sequence[tuple[str, OnCores]]) -> None:
+        """Leave out what is as far apart in the plain graph itself, from weights a rounding apart."""
+        with self.both.rounded() as (other, start), contextlib.closing(self.both.plain.again()) as plain:
+            runs = [list(itertools.islice(self._on_plain(*run), step)) for run in ((plain, self.both.start), (other, start))]
+        (first, one), (rounded, two) = ((run[0][0], run[-1][1]) for run in runs)
+        if (by_chance := relative(first, rounded)) > self.found.tolerance:
+            self.found.notes.append(CHANCE.format(by_chance))
+            return
+        by = {name: relative(a[0], b[0]) for (name, _), a, b in zip(seen, one, two, strict=True)}
+        differences = [found for found in self.found.differences if found.difference > AMPLIFIED * by[found.tensor]]
+        if left := len(self.found.differences) - len(differences):
+            self.found.notes.append(f"rounding alone makes as much of {counted(left, 'tensor')} in step {step}: no difference")
+        self.found.differences = differences
+
+    def _tensors(self, graph: Graph) -> Iterator[tuple[str, OnCores]]:
+        """The tensors of the plain step, in topological order, as far as the cores can send them to the host."""
+        plain, there = self.both.plain.graph, can_tap(graph)
+        for name in _fetchable(self.both.plain):
+            for held in self.held.get(name, ()) if self.found.cores > 1 else [OnCores(name)]:
+                alike = held.tensor in there and there[held.tensor].dtype == plain.tensor(name).dtype
+                if alike and self.wanted.search(name):
+                    yield name, held
+
+    def _engine(self, engine: str, graph: Graph, stack: ExitStack) -> Iterator[list[_Parts]]:
+        """What is compared, step by step."""
         if engine == "plain":
-            plain.open(start)
-            return [{n: [v] for n, v in zip(names, plain.observe(names), strict=True)} for _ in range(self.steps)]
+            return (parts for _, parts in self._on_plain(self.both.plain, self.both.start))
         tapped = graphdef.copy(graph)
         shapes.infer(tapped)
-        taps = Taps(tapped, [tapped.tensor(name) for name in names])
+        taps = Taps(tapped, [tapped.tensor(name) for name in dict.fromkeys(held.tensor for _, held in self.tensors)])
         platform = "cpu" if engine == "pjrt" else None
-        with TPUSession(graphdef.to_graph_def(tapped), engine=engine, platform=platform) as session:
-            session.initialize()
-            known = set(session.variable_names())
-            session.assign({name: value for name, value in start.items() if name in known})
-            for _ in range(self.steps):
-                session.train(1)
-        return taps.steps
+        session = self.both.on_cores(graphdef.to_graph_def(tapped), engine=engine, platform=platform)
+        return self._on_cores(stack.enter_context(session), taps)
 
-    def _look(self, values: Mapping[str, _Steps], relations: Mapping[str, Relation], graph: Graph, names: Sequence[str],
-              cores: int) -> None:  # fmt: skip
-        """Keep what differs in the first step in which anything does."""
-        reference, *others = self.engines
-        steps = min(len(steps) for steps in values.values())
-        for step in range(steps):
-            for engine in others:
-                expected, actual = values[reference][step], values[engine][step]
-                by = {}
-                for name in names:
-                    held = relations.get(name) or _SAME
-                    by[name] = self._difference(held, expected[name], actual[name])
-                wrong = {name for name, (difference, _) in by.items() if difference > self.tolerance}
-                for name in (n for n in names if n in wrong):
-                    difference, core = by[name]
-                    self.found.differences.append(
-                        _told(
-                            graph,
-                            name,
-                            relations.get(name) or _SAME,
-                            step + 1,
-                            cores,
-                            core,
-                            engine,
-                            difference,
-                            set(names) - wrong,
-                        )
-                    )
-            if any(d.cores == cores for d in self.found.differences):
-                return
+    def _on_plain(self, plain: PlainRun, start: Values) -> Iterator[tuple[Array, list[_Parts]]]:
+        """The loss and what is compared, step by step."""
+        names = list(dict.fromkeys([self.loss, *(name for name, _ in self.tensors)]))
+        plain.open(start)
+        while (values := plain.observe(names)) is not None:
+            by = dict(zip(names, values, strict=True))
+            parts = [[by[name]] for name, _ in self.tensors]
+            yield by[self.loss], parts + self._whole(by[self.loss], plain.values(self.variables))
 
-    def _difference(
-        self, held: Relation, expected: Sequence[Array], actual: Sequence[Array]
-    ) -> tuple[float, int | None]:
-        """By how much a tensor differs, and on which core."""
-        if len(expected) == len(actual):  # core by core; of the plain graph only where there is one core
-            by = [relative(one, other) for one, other in zip(expected, actual, strict=True)]
-            return max(by), next((core for core, d in enumerate(by) if d > self.tolerance), None)
-        whole = expected[0]
-        difference = relative(whole, held.whole(actual))
-        core = held.core(whole, actual, lambda one, other: relative(one, other) > self.tolerance)
-        if held.placement == REPLICATE:
-            difference = max(relative(whole, part) for part in actual)
-        return difference, core
+    def _on_cores(self, session: TPUSession, taps: Taps) -> Iterator[list[_Parts]]:
+        while losses := session.train(1):
+            parts = taps.steps[-1]
+            yield [parts[held.tensor] for _, held in self.tensors] + self._whole(losses[0], session.values(self.variables))
+
+    def _whole(self, loss: Any, variables: Mapping[str, Array]) -> list[_Parts]:
+        """The loss, where it is asked for, and the variables."""
+        losses = [[np.asarray(loss)]] if self.wanted.search(self.loss) else []
+        return [*losses, *([variables[name]] for name in self.variables)]
+
+    def _look(self, step: int, engine: str, seen: Sequence[tuple[str, OnCores]], reference: Sequence[_Parts],
+              other: Sequence[_Parts]) -> None:  # fmt: skip
+        """Keep what differs in a step."""
+        apart = [_apart(held, expected, actual) for (_, held), expected, actual in zip(seen, reference, other, strict=True)]
+        largest = [max(by, default=0.0) for by in apart]
+        wrong = {name for (name, _), difference in zip(seen, largest, strict=True) if difference > self.found.tolerance}
+        same = {name for (name, _), by in zip(seen, apart, strict=True) if by} - wrong
+        for (name, held), by, difference in zip(seen, apart, largest, strict=True):
+            if difference > self.found.tolerance:
+                core = next(core for core, own in enumerate(by) if own > self.found.tolerance)
+                node = self.both.plain.graph.tensor(name).node
+                reads = [str(tensor) for tensor in node.inputs]
+                self.found.differences.append(TensorDifference(
+                    name, node.op, step, core if len(by) > 1 else None, engine, difference, str(held.placement), held.how,
+                    held.because, held.reader, tuple(r for r in reads if r in same), tuple(r for r in reads if r not in same),
+                ))  # fmt: skip
 
 
-def _told(graph: Graph, name: str, held: Relation, step: int, cores: int, core: int | None, engine: str, difference: float,
-          same: set[str]) -> TensorDifference:  # fmt: skip
-    node = graph.tensor(name).node
-    reads = [str(tensor) for tensor in node.inputs]
-    return TensorDifference(
-        name, node.op, step, cores, core, engine, difference, str(held), held.how if cores > 1 else "",
-        held.because if cores > 1 else "", tuple(r for r in reads if r in same), tuple(r for r in reads if r not in same),
-    )  # fmt: skip
+def _apart(held: OnCores, expected: _Parts, actual: _Parts) -> list[float]:
+    """How far a value is apart on each core, or of all together; nothing where the cores hold more or less than it, as padding."""
+    if len(expected) == len(actual):
+        return [relative(one, other) for one, other in zip(expected, actual, strict=True)]
+    return held.difference(expected[0], actual) if held.whole(actual).shape == expected[0].shape else []
 
 
-def _seen(plain: PlainRun) -> list[str]:
+def _fetchable(plain: PlainRun) -> list[str]:
     """The tensors of the plain step that can be fetched, in topological order: none of loops and branches, no handles."""
     graph = plain.graph
     if any(node.outputs is None for node in graph):

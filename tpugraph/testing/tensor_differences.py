@@ -11,16 +11,16 @@ class TensorDifference:
     """A tensor that differs.
 
     Attributes:
-        tensor: its name.
+        tensor: its name; of a variable the name of that, as it is after the step.
         op: the op type that makes it.
         step: in which step, from 1.
-        cores: of how many cores.
-        core: on which of them; None where the value of all together differs.
+        core: on which core; None where the value of all together differs.
         engine: which engine has it otherwise than the first one.
         difference: by how much, relative to the largest element.
         lives: where over the cores it lives.
         how: how the values of the cores were put together.
         because: why it lives so.
+        reader: the node that reads it so; "" where it is compared as it is made.
         reads: what it is made of that was compared too and is the same.
         unseen: what it is made of that could not be compared.
     """
@@ -28,13 +28,13 @@ class TensorDifference:
     tensor: str
     op: str
     step: int
-    cores: int
     core: int | None
     engine: str
     difference: float
     lives: str
     how: str
     because: str
+    reader: str = ""
     reads: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
 
@@ -46,23 +46,27 @@ class TensorComparison:
     Attributes:
         source: the file of the graph.
         engines: what was compared, the reference first.
-        compared: how many tensors were, by number of cores.
-        differences: those that differ in the first step in which any does, in topological order, by number of cores.
-        notes: what could not be compared, and why.
+        cores: on how many cores.
+        tolerance: the largest difference that is none.
+        compared: the tensors that were compared, in topological order, then the loss and the variables.
+        differences: those that differ in the first step in which any does, in the same order.
+        notes: what was changed so that they can be compared.
     """
 
     source: str
     engines: tuple[str, ...]
-    compared: dict[int, int] = field(default_factory=dict)
+    cores: int
+    tolerance: float
+    compared: list[str] = field(default_factory=list)
     differences: list[TensorDifference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        return f"<TensorComparison of {self.source}: {len(self.differences):,} tensors differ>"
+        return f"<TensorComparison of {self.source}: {len(self.differences):,} of {len(self.compared):,} tensors differ>"
 
     @property
     def first(self) -> TensorDifference | None:
-        """The first tensor in topological order that differs, on the fewest cores that show it; None where none does."""
+        """The first tensor in topological order that differs; None where none does."""
         return self.differences[0] if self.differences else None
 
     def as_dict(self) -> dict[str, Any]:

@@ -1,28 +1,18 @@
-"""Verify: the plain graph against the converted one, step by step, on the user's own data."""
+"""Verify: the converted graph trains as the plain one, every loss and every variable of every step, on the user's own data."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from itertools import zip_longest
 
-import numpy as np
-
-from tpugraph import roles
-from tpugraph.analysis import race_order
 from tpugraph.compiler import ConvertOptions, convert
-from tpugraph.ir import Graph, graphdef
-from tpugraph.ir.file_names import rebind_files
+from tpugraph.ir import graphdef
 from tpugraph.runtime import checkpoint
-from tpugraph.runtime.session import TPUSession
 from tpugraph.support.wording import counted
-from tpugraph.testing.checkpoint_pieces import Start, Values, read_pieces, write_pieces
-from tpugraph.testing.comparable import closed_batches, drop_remainder, fix_seeds
-from tpugraph.testing.comparison import Comparison, Result, compare, relative
-from tpugraph.testing.plain_run import PlainRun
-from tpugraph.testing.recorded_input import changing_inputs, converted_again, read_again, record, why_not_recordable
+from tpugraph.testing.comparison import Comparison
+from tpugraph.testing.plain_reference import CHANCE, Pair, comparable, load, nothing_to_compare, pair
+from tpugraph.testing.recorded_input import changing_inputs
 from tpugraph.tpu.program import Program
 
 
@@ -31,7 +21,7 @@ class Verification:
     """What :func:`verify` found.
 
     Attributes:
-        comparisons: what was compared, with the differences.
+        comparisons: the steps one by one, and the same in one loop, with the plain graph.
         tolerance: the largest difference allowed.
         notes: what a reader should know of it.
         batch: the rows of a step, such as ``global batch 256 = 8 cores x 32``.
@@ -40,7 +30,7 @@ class Verification:
 
     comparisons: list[Comparison]
     tolerance: float
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
     batch: str = ""
     recorded: int | None = None
 
@@ -58,29 +48,85 @@ def verify(
     checkpoint_path: str | None = None,
     rebind: Mapping[str, str] | None = None,
     tolerance: float = 1e-4,
-    by_step: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Verification:
-    """Compare the plain graph with the converted one.
+    """Compare the plain graph, run by TensorFlow at its own batch, with the cores, which share each of its batches.
 
     Args:
         model: path of a plain graph.
         steps: number of steps.
-        options: how to convert; ``iterations_per_loop`` is set to ``steps``.
+        options: how to convert; the cores draw what the plain graph draws.
         checkpoint_path: where both start; None starts from the initialisers.
         rebind: file names in the graph to replace.
         tolerance: the largest difference allowed.
-        by_step: whether comparisons have a grid, for which the variables of every single step are kept in memory.
         progress: called with what runs next.
 
     Raises:
-        TpuGraphError: a graph, a checkpoint or a run that fails.
+        TpuGraphError: a graph, a checkpoint or a run that fails, or data that end before the first step.
     """
-    with tempfile.TemporaryDirectory(prefix="tpugraph-verify-") as folder:
-        work = _Verifier(model, steps, options, dict(rebind or {}), Path(folder), progress or (lambda text: None),
-                         by_step=by_step)  # fmt: skip
-        comparisons = work.run(checkpoint_path)
-    return Verification(comparisons, tolerance, work.notes, work.batch, work.recorded)
+    say = progress or (lambda text: None)
+    say("converting")
+    chosen = comparable(options, iterations_per_loop=steps)
+    with pair(model, chosen, steps, checkpoint_path=checkpoint_path, rebind=rebind) as both:
+        batch = both.program.report["batch"]["line"]
+        comparisons = _compared(both, steps, counted(options.num_replicas, "core"), say)
+        if not all(comparison.within(tolerance) for comparison in comparisons):
+            say("the plain graph, from weights a rounding apart")
+            rounding = _rounding(both, steps)
+            if rounding.losses[0] > tolerance:
+                both.notes.append(CHANCE.format(rounding.losses[0]))
+            else:
+                for comparison in comparisons:
+                    comparison.rounding = rounding
+                both.notes += _explained(comparisons, tolerance)
+        return Verification(comparisons, tolerance, both.notes, batch, both.recorded)
+
+
+def _compared(both: Pair, steps: int, cores: str, say: Callable[[str], None]) -> list[Comparison]:
+    """The steps one by one, then in one loop."""
+    plain, names = both.plain, list(both.plain.roles.variables)
+    one_by_one = Comparison(f"{cores}, {counted(steps, 'step')}, with the plain graph")
+    say(one_by_one.what)
+    losses, last = [], {}
+    with both.on_cores() as session:
+        for loss in plain.each_step(steps, both.start):
+            losses.append(loss)
+            last = plain.values(names)
+            found = session.train(1)
+            one_by_one.add(loss, found[0] if found else None, last, session.values())
+            if not found:
+                break
+        if not losses:
+            raise nothing_to_compare(plain.graph.source)
+        if len(losses) < steps:
+            both.notes.append(f"the data of the plain graph end after {counted(len(losses), 'step')}")
+            if one_by_one.losses and session.train(1):
+                one_by_one.add(None, 0.0, {}, {})
+    if steps == 1:
+        return [one_by_one]
+    loop = Comparison(f"{cores}, one loop of {steps}, with the plain graph")
+    say(loop.what)
+    with both.on_cores() as session:
+        pairs = list(zip_longest(losses, session.train(steps)))
+        for step, (expected, actual) in enumerate(pairs, 1):
+            loop.add(expected, actual, *((last, session.values()) if step == len(pairs) else ({}, {})))
+    return [one_by_one, loop]
+
+
+def _rounding(both: Pair, steps: int) -> Comparison:
+    """How far the plain graph is apart from itself where its weights start a rounding apart."""
+    found, names = Comparison("the plain graph, from weights a rounding apart"), list(both.plain.roles.variables)
+    with both.rounded() as (other, start):
+        for loss, rounded in zip(both.plain.each_step(steps, both.start), other.each_step(steps, start), strict=False):
+            found.add(loss, rounded, both.plain.values(names), other.values(names))
+    return found
+
+
+def _explained(comparisons: Sequence[Comparison], tolerance: float) -> list[str]:
+    """A note of what differs by more than the tolerance, though no more than rounding makes of it."""
+    names = {name or "the loss": None for comparison in comparisons for _, name, _ in comparison.rounded_away(tolerance)}
+    few = ", ".join(list(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return [f"rounding alone makes as much of {few}: the plain graph does, from weights a rounding apart"] if names else []
 
 
 @dataclass(frozen=True)
@@ -114,182 +160,13 @@ def plan(model: str, steps: int, options: ConvertOptions, *, checkpoint_path: st
     Raises:
         TpuGraphError: the graph cannot be converted, or the checkpoint does not match it.
     """
-    work = _Verifier(model, steps, options, dict(rebind or {}), Path(), lambda text: None)
-    one, many = work.convert(1), work.convert(options.num_replicas)
+    program = convert(load(model, rebind), comparable(options, iterations_per_loop=steps))
     start = None
     if checkpoint_path is not None:
         start = checkpoint.resolve(checkpoint_path, lambda text: None)
-        checkpoint.check(start, checkpoint.keys_of(graphdef.from_graph_def(one.graph_def, source=model)))
-    runs = [f"the plain graph, {counted(steps, 'step')}"]
-    if changing_inputs(work.load()):
-        runs.insert(0, "the input alone, whose batches are recorded for all runs")
-    for count in dict.fromkeys((1, options.num_replicas)):
-        runs.append(f"{counted(count, 'core')}, {counted(steps, 'single step')}, then one loop of {steps}")
-    return Plan(many.report["batch"]["line"], runs, None if start is None else str(start), many)
-
-
-class _Verifier:
-    def __init__(self, model: str, steps: int, options: ConvertOptions, rebind: dict[str, str], folder: Path,
-                 progress: Callable[[str], None], *, by_step: bool = False) -> None:  # fmt: skip
-        self.model = model
-        self.steps = steps
-        self.options = replace(options, iterations_per_loop=steps)
-        self.rebind = rebind
-        self.folder = folder
-        self.progress = progress
-        self.by_step = by_step
-        self.notes: list[str] = []
-        self.batch = ""
-        self.recorded: int | None = None
-
-    def run(self, checkpoint_path: str | None) -> list[Comparison]:
-        self.progress("converting")
-        one = self.convert(1)
-        many = self.convert(self.options.num_replicas)
-        self.batch = many.report["batch"]["line"]
-        plain = self._plain(one)
-        randoms = self._explain_randomness(plain)
-        saved = checkpoint.keys_of(graphdef.from_graph_def(one.graph_def, source=self.model))
-        start = self._start(plain, saved, checkpoint_path)
-        plain, one, many = self._on_one_stream(plain, one, many, start)
-        self.progress(f"plain graph, {self.steps} steps")
-        kept: dict[int, Values] = {}
-        keep = kept.__setitem__ if self.by_step else None
-        reference = Result(*plain.train(self.steps, start.values, on_step=keep), kept)
-        if len(reference.losses) < self.steps:
-            self.notes.append(f"the data of the plain graph ended after {len(reference.losses)} steps")
-        k = self.steps
-        single = self._train(one, start, "1 core, single steps", [1] * k)
-        loop = self._train(one, start, f"1 core, one loop of {k}", [k])
-        found = [
-            compare("1 core, single steps, with the plain graph", reference, single),
-            compare(f"1 core, one loop of {k}, with the plain graph", reference, loop),
-        ]
-        if self.options.num_replicas > 1:
-            found += self._many_cores(plain, many, start, reference, randoms)
-        plain.close()
-        return found
-
-    def _many_cores(self, plain: PlainRun, many: Program, start: Start, reference: Result,
-                    randoms: list[str]) -> list[Comparison]:  # fmt: skip
-        n, k = self.options.num_replicas, self.steps
-        single = self._train(many, start, f"{n} cores, single steps", [1] * k)
-        loop = self._train(many, start, f"{n} cores, one loop of {k}", [k])
-        found = [compare(f"{n} cores, one loop of {k}, with single steps", single, loop)]
-        drawn = (
-            f"the step draws random numbers ({', '.join(randoms[:3])}), which differ between cores" if randoms else ""
-        )
-        if self.options.batch_mode == "global":
-            what = f"{n} cores, single steps, with the plain graph at the same batch"
-            found.append(Comparison(what, skipped=drawn) if drawn else compare(what, reference, single))
-        else:
-            found.append(self._first_loss(plain, many, start, single, drawn))
-        return found
-
-    def _first_loss(self, plain: PlainRun, many: Program, start: Start, single: Result, skip: str) -> Comparison:
-        """The loss of step 1 on N cores against the plain graph's on the first N batches, at the same weights."""
-        n, kind = self.options.num_replicas, many.report["reduction"]["kind"]
-        what = f"{n} cores, loss of step 1, with the {kind} of the plain graph's on {n} batches"
-        if not skip and kind not in ("mean", "sum"):
-            skip = "each batch counts by a weight of its own"
-        if not skip:
-            skip = plain.why_loss_is_not_pure(kind)
-        if not skip and not single.losses:
-            skip = "the data ended before the first step"
-        if skip:
-            return Comparison(what, skipped=skip)
-        losses = plain.losses(n, start.values)
-        if len(losses) < n:
-            return Comparison(what, skipped=f"the data holds {len(losses)} batches only")
-        expected = float(np.mean(losses) if kind == "mean" else np.sum(losses))
-        return Comparison(what, 1, relative(np.asarray(expected), np.asarray(single.losses[0])))
-
-    # ------------------------------------------------------------------ parts
-
-    def load(self, *, closed: Sequence[str] = ()) -> Graph:
-        """The plain graph, comparable; of the dataset ops in ``closed`` the last partial batch is dropped."""
-        graph = graphdef.load(self.model)
-        rebind_files(graph, self.rebind)
-        fix_seeds(graph)
-        for name in closed:
-            if drop_remainder(graph, graph[name]):
-                self.notes.append(f"'{name}' drops its last partial batch, in the plain graph of this comparison too")
-        return graph
-
-    def _plain(self, converted: Program) -> PlainRun:
-        graph = self.load(closed=closed_batches(converted))
-        chosen = {"train_op": self.options.train_op, "loss": self.options.loss}
-        found = roles.find(graph, **chosen)
-        roots = [graph[name] for name in found.roots]
-        self.notes += race_order.sentences(race_order.settle(graph, roots, self.options.step_order))
-        return PlainRun(graph, **chosen)
-
-    def _on_one_stream(
-        self, plain: PlainRun, one: Program, many: Program, start: Start
-    ) -> tuple[PlainRun, Program, Program]:
-        """The same three with an input that reads recorded batches, where it would give others to each of them."""
-        reasons = changing_inputs(plain.graph)
-        if not reasons:
-            return plain, one, many
-        why = f"the input gives other batches in each run ({reasons[0]})"
-        if hindrance := why_not_recordable(plain):
-            self.notes.append(f"{why} and cannot be recorded, since {hindrance}: a difference below may be chance")
-            return plain, one, many
-        self.progress("recording batches")
-        n = self.options.num_replicas
-        count = self.steps * n if self.options.batch_mode == "per_replica" else max(self.steps, n)
-        recording = record(plain, start.values, count, self.folder)
-        plain.close()
-        self.recorded = recording.batches
-        self.notes.append(f"{why}: every run here reads one recorded stream of batches ({recording.batches:,} in all)")
-        read_again(plain.graph, recording)
-        fed = [Program(converted_again(program.graph_def, recording), program.report) for program in (one, many)]
-        return PlainRun(plain.graph, train_op=self.options.train_op, loss=self.options.loss), fed[0], fed[1]
-
-    def convert(self, cores: int) -> Program:
-        """The graph, comparable, for so many cores."""
-        return convert(self.load(), replace(self.options, num_replicas=cores))
-
-    def _explain_randomness(self, plain: PlainRun) -> list[str]:
-        seeded = fix_seeds(graphdef.load(self.model))
-        if seeded:
-            self.notes.append(f"fixed seeds were set for this comparison: {', '.join(seeded[:4])}"
-                              f"{f' and {len(seeded) - 4} more' if len(seeded) > 4 else ''} had none")  # fmt: skip
-        randoms = plain.random_ops()
-        if randoms:
-            self.notes.append(
-                f"the step draws random numbers ({', '.join(randoms[:3])}): with 1 core they are the plain graph's, "
-                "with several each core has its own"
-            )
-        if plain.has_queues():
-            self.notes.append("the input is a queue: with several threads its order can differ from run to run")
-        return randoms
-
-    def _start(self, plain: PlainRun, saved: Mapping[str, Any], checkpoint_path: str | None) -> Start:
-        """The weights that every run starts from, also as a checkpoint."""
-        if checkpoint_path is None:
-            values = plain.initial_values(list(saved))
-        else:
-            prefix = checkpoint.resolve(checkpoint_path, self.notes.append)
-            if checkpoint.check(prefix, saved):
-                self.notes.append("the input starts anew: the position in the checkpoint is not used")
-            values = read_pieces(prefix, {name: (key, part) for name, (key, part, _) in saved.items()})
-        path = self.folder / "start"
-        write_pieces(path, values, {name: (key, part) for name, (key, part, _) in saved.items()})
-        return Start(values, path)
-
-    def _train(self, program: Program, start: Start, what: str, loops: Sequence[int]) -> Result:
-        self.progress(what)
-        losses: list[float] = []
-        kept: dict[int, Values] = {}
-        with TPUSession(program) as session:
-            session.restore(start.path)
-            for count in loops:
-                found = session.train(count)
-                losses += found
-                if self.by_step and found:
-                    kept[len(losses)] = session.values()
-                if len(found) < count:
-                    self.notes.append(f"{what}: the data ended after {len(losses)} steps")
-                    break
-            return Result(losses, session.values(), kept)
+        checkpoint.check(start, checkpoint.keys_of(graphdef.from_graph_def(program.graph_def, source=model)))
+    runs = ["the input alone, whose batches are recorded for all runs"] if changing_inputs(load(model, rebind)) else []
+    runs.append(f"the plain graph, {counted(steps, 'step')}")
+    loop = f", then one loop of {steps}" if steps > 1 else ""
+    runs.append(f"{counted(options.num_replicas, 'core')}, {counted(steps, 'single step')}{loop}")
+    return Plan(program.report["batch"]["line"], runs, None if start is None else str(start), program)

@@ -2,87 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tpugraph.analysis.batched_input import batch_rows
-from tpugraph.analysis.because import Because
-from tpugraph.analysis.placements import Entries, Partial, Placement, Replicate, Shard
-from tpugraph.compiler import ConvertOptions, build_passes, convert
+from tpugraph import ops
+from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Share
+from tpugraph.compiler import ConvertOptions, convert
 from tpugraph.ir import Graph, Tensor
 from tpugraph.partition.tables.shards import ShardedTables
-from tpugraph.passes.cross_replica_sum import CrossReplicaSum
+from tpugraph.passes.partition import Partition
+from tpugraph.spmd.analysis import analyse
+from tpugraph.spmd.placing import Placing
+from tpugraph.testing.comparison import relative
 from tpugraph.tpu.program import Program
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Relation:
-    """How the values of a tensor on the cores make up the plain graph's.
+class OnCores:
+    """A tensor of the plain graph on the cores, as a node reads it there: scaled, reduced or gathered where it is.
 
     Attributes:
-        placement: where over the cores it lives; None where each core has what belongs to its own rows of a table.
-        averaged: of a part of a sum: it is a mean of the core's rows, of which the sum has one over the cores' number.
+        tensor: its name in the converted graph.
+        placement: where over the cores it lives.
+        reader: who reads it so; "" where it is compared as it is made.
         because: why it lives so.
     """
 
-    placement: Placement | None
-    averaged: bool = False
+    tensor: str
+    placement: Placement = REPLICATE
+    reader: str = ""
     because: str = ""
-
-    def __str__(self) -> str:
-        return str(self.placement)
 
     @property
     def how(self) -> str:
-        """How the values of the cores are put together, in words; "" where they make no value of the plain graph."""
-        placement = self.placement
-        if isinstance(placement, Replicate):
-            return "each core's is compared"
-        if isinstance(placement, Shard):
-            return f"put together along dimension {placement.axis}"
-        if isinstance(placement, Entries) and placement.role == "values":
-            return "put together along dimension 0"
-        if isinstance(placement, Partial):
-            return "averaged over the cores" if self.averaged else _COMBINED[placement.reduce_op][0]
-        return ""
+        """How the values of the cores are put together, in words."""
+        if isinstance(self.placement, Shard):
+            return f"put together along dimension {self.placement.axis}"
+        if isinstance(self.placement, Partial):
+            return _COMBINED[self.placement.reduce_op][0]
+        return "each core's is compared"
 
     def whole(self, parts: Sequence[Array]) -> Array:
-        """The plain graph's value that the values of all cores make up.
-
-        Args:
-            parts: the value on each core, alike in dtype.
-        """
-        placement = self.placement
-        if len(parts) == 1 or isinstance(placement, Replicate):
-            return parts[0]
-        if isinstance(placement, Partial):
-            combined = np.mean if self.averaged else _COMBINED[placement.reduce_op][1]
+        """The plain graph's value that the values of all cores make up."""
+        if isinstance(self.placement, Partial):
+            combined = _COMBINED[self.placement.reduce_op][1]
             return np.asarray(combined(np.stack([np.asarray(part, _wide(part)) for part in parts]), axis=0))
-        if isinstance(placement, Shard):
-            return _joined([_counted(part, placement, core) for core, part in enumerate(parts)], placement)
-        return np.concatenate(parts)
+        if isinstance(self.placement, Shard):
+            rows = self.placement
+            joined = np.concatenate([_blocks(part, rows) for part in parts], axis=rows.axis + 1)
+            shape = list(parts[0].shape)
+            shape[rows.axis] *= len(parts)
+            return joined.reshape(shape)
+        return parts[0]
 
-    def core(self, whole: Array, parts: Sequence[Array], differs: Any) -> int | None:
-        """The first core whose value differs from its part of the plain graph's; None where no core has a part of its own.
-
-        Args:
-            whole: the plain graph's value.
-            parts: the value on each core.
-            differs: tells of two arrays whether they differ.
-        """
+    def difference(self, whole: Array, parts: Sequence[Array]) -> list[float]:
+        """How far the cores are from the plain graph's value: each core where it has a part of its own, else all together."""
+        if isinstance(self.placement, Shard):
+            shares = np.split(_blocks(whole, self.placement), len(parts), axis=self.placement.axis + 1)
+            return [relative(share.reshape(part.shape), part, whole) for share, part in zip(shares, parts, strict=True)]
         if isinstance(self.placement, Replicate):
-            return next((core for core, part in enumerate(parts) if differs(whole, part)), None)
-        if isinstance(self.placement, Shard) and whole.shape == self.whole(parts).shape:
-            shares = _shares(whole, self.placement, len(parts))
-            numbered = [_counted(part, self.placement, core) for core, part in enumerate(parts)]
-            pairs = enumerate(zip(shares, numbered, strict=True))
-            return next((core for core, (share, part) in pairs if differs(share, part)), None)
-        return None
+            return [relative(whole, part) for part in parts]
+        return [relative(whole, self.whole(parts))]
 
 
 _COMBINED: dict[str, tuple[str, Any]] = {
@@ -92,75 +77,50 @@ _COMBINED: dict[str, tuple[str, Any]] = {
 }
 
 
-def relation(because: Because, tensor: Tensor) -> Relation | None:
-    """The relation of a tensor of a solved step; None where nothing is known of it."""
-    placing = because.placing
-    made = placing.made(tensor) or placing.read(tensor)
-    if made is None:
-        return None
-    verdict = placing.verdicts.get(tensor.node)
-    averaged = verdict is not None and tensor.port in verdict.averaged and isinstance(made, Partial)
-    return Relation(made, averaged, because.reason(tensor).because)
-
-
-def converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str, Relation]]:
-    """A converted graph, and how its tensors relate to those of the plain one, by name."""
-    partition = next((step for step in build_passes(options) if isinstance(step, CrossReplicaSum)), None)
-    relations: dict[str, Relation] = {}
+def converted(graph: Graph, options: ConvertOptions) -> tuple[Program, dict[str, list[OnCores]]]:
+    """A converted graph, and by the name of a tensor of the plain one how the cores read it."""
+    reads: list[tuple[Tensor, str, int, OnCores]] = []
 
     def before(name: str, number: int, count: int) -> None:
-        if partition is None or name != partition.name or partition.num_replicas == 1:
-            return
-        rows = batch_rows(graph)
-        if rows is not None:
-            demands = partition.solved(graph, rows)
-            because = Because(demands.placing, demands.asking)
-            made = [node.out(port) for node in demands.placing.order for port in range(len(node.outputs or ()))]
-            found = {str(tensor): relation(because, tensor) for tensor in made}
-            relations.update({name: held for name, held in found.items() if held is not None})
+        if name == Partition.name and options.num_replicas > 1:
+            policies = {"batch_norm": options.batch_norm, "random": options.random}
+            reads.extend(_reads(analyse(graph, options.num_replicas, policies=policies).placing))
 
     program = convert(graph, options, progress=before)
-    shared = (graph.kept(ShardedTables) or ShardedTables()).tables.values()
-    local = {name for table in shared for name in table.local}
-    return program, {
-        name: replace(held, placement=None) if name.partition(":")[0] in local else held
-        for name, held in relations.items()
-    }
+    local = {name for table in (graph.kept(ShardedTables) or ShardedTables()).tables.values() for name in table.local}
+    found: dict[str, list[OnCores]] = {}
+    for tensor, reader, index, held in reads:
+        node = graph.get(reader)
+        if node is None or tensor.node.name in local:
+            continue
+        read = str(node.inputs[index]) if index >= 0 else str(tensor)
+        known = found.setdefault(str(tensor), [])
+        if read not in {other.tensor for other in known}:
+            known.append(replace(held, tensor=read))
+    return program, found
 
 
-def _joined(parts: Sequence[Array], rows: Shard) -> Array:
-    """The rows of all cores: batch for batch, where a dimension counts several batches one after the other."""
-    blocks = [_blocks(part, rows) for part in parts]
-    joined = np.concatenate(blocks, axis=rows.axis + 1)
-    shape = list(parts[0].shape)
-    shape[rows.axis] = sum(part.shape[rows.axis] for part in parts)
-    return joined.reshape(shape)
-
-
-def _shares(whole: Array, rows: Shard, count: int) -> list[Array]:
-    """The rows of each core."""
-    blocks = _blocks(whole, rows)
-    shape = list(whole.shape)
-    shape[rows.axis] //= count
-    return [part.reshape(shape) for part in np.array_split(blocks, count, axis=rows.axis + 1)]
+def _reads(placing: Placing) -> Iterator[tuple[Tensor, str, int, OnCores]]:
+    """Each tensor of the step with a node and an operand that reads it; with -1 where it is read nowhere in the step."""
+    verdicts = placing.verdicts
+    for node, verdict in verdicts.items():
+        record = ops.record(node.op)
+        for index, tensor in enumerate(node.inputs):
+            placement = verdict.wants.get(index, placing.read(tensor))
+            placement = SUM if isinstance(placement, Share) else placement
+            sizes = index in (record.shaped_by, record.rows_operand)  # those of this core's rows
+            if tensor.node in verdicts and isinstance(placement, Replicate | Shard | Partial) and not sizes:
+                yield tensor, node.name, index, OnCores("", placement, node.name, verdicts[tensor.node].why)
+        for port, made in enumerate(verdict.outputs):
+            unread = not any(use.node in verdicts for use in node.uses(port)) and node.op not in ops.RANDOM | ops.SHAPES | ops.SIZES
+            if unread and port not in (*verdict.averaged, *verdict.cuts) and isinstance(made, Replicate | Shard | Partial):
+                yield node.out(port), node.name, -1, OnCores("", made, "", verdict.why)
 
 
 def _blocks(value: Array, rows: Shard) -> Array:
     """A value with a dimension of its own for the batches that lie one after the other along the dimension of rows."""
     shape = value.shape
-    outer = max(rows.outer, 1)
-    return value.reshape(*shape[: rows.axis], outer, shape[rows.axis] // outer, *shape[rows.axis + 1 :])
-
-
-def _counted(part: Array, rows: Shard, core: int) -> Array:
-    """Numbers of rows as the whole batch counts them; other values as they are."""
-    if not rows.shift or not part.shape:
-        return part
-    own = part.shape[rows.axis] // max(rows.outer * rows.inner, 1)
-    shift = np.asarray(rows.shift) * own * core
-    if shift.ndim and rows.along >= 0:
-        shift = shift.reshape([-1 if axis == rows.along else 1 for axis in range(part.ndim)])
-    return np.asarray(part + shift.astype(part.dtype))
+    return value.reshape(*shape[: rows.axis], rows.outer, shape[rows.axis] // rows.outer, *shape[rows.axis + 1 :])
 
 
 def _wide(part: Array) -> Any:

@@ -62,8 +62,8 @@ def _merge(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
         fits = not whole or isinstance(joined, Held)
     if len(others) > 1 or not fits:
         wants = {i: REPLICATE for i, s in present.items() if not isinstance(s, Replicate)}
-        return Verdict([REPLICATE] * count, wants, why="meets values that live otherwise")
-    return Verdict([joined, REPLICATE][:count], wants, why="meets")
+        return Verdict([REPLICATE] * count, wants, why="merges values with other placements")
+    return Verdict([joined, REPLICATE][:count], wants, why="merges")
 
 
 @rule("Assert")

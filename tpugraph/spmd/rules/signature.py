@@ -172,7 +172,8 @@ def without_rows(
         return Verdict([REPLICATE] * count, wants, why="does not commute with the reduction")
     together = next(s for s in linear if s.issuperset(kept))
     wants |= {i: SHARE for i in together if i not in kept and not is_zero(node.inputs[i])}
-    return Verdict([SUM] * count, wants, why="linear in a partial sum")
+    why = "linear in a partial sum" if len(kept) == len(parts) else "linear in one partial sum at a time"
+    return Verdict([SUM] * count, wants, why=why)
 
 
 def _bytes(node: Node, chosen: Sequence[int]) -> int:

@@ -148,15 +148,13 @@ class _Reducer:
         candidate, answer = self.best or (None, whole)
         found = graph if candidate is None else candidate.graph
         question = self.question if candidate is None else self._asked_of(candidate)
-        return Reduction(found, replace(question, signature=""), answer.words, graph.source, len(graph), self.tries.count,
+        question = replace(question, signature="", difference=0.0)
+        return Reduction(found, question, answer.words, graph.source, len(graph), self.tries.count,
                          time.monotonic() - self.started, notes)  # fmt: skip
 
     def _narrow(self, whole: Answer) -> None:
-        """From now on the same symptom is asked for, on as few cores as show it."""
-        options = self.question.options
-        if whole.cores:
-            options = replace(options, num_replicas=whole.cores)
-        self.question = replace(self.question, signature=whole.signature, options=options)
+        """From now on the same symptom is asked for."""
+        self.question = replace(self.question, signature=whole.signature, difference=whole.difference)
 
     def _search(self, graph: Graph, whole: Answer) -> list[str]:
         """Look for smaller graphs until there is none or the time is over; returns notes."""
@@ -180,10 +178,7 @@ class _Reducer:
 
     def _batches(self) -> int:
         """How many batches a try reads."""
-        if self.question.when.partition(":")[0] not in ("differs", "crashes"):
-            return 1
-        options = self.question.options
-        return self.question.steps * (options.num_replicas if options.batch_mode == "per_replica" else 1)
+        return self.question.steps if self.question.when.partition(":")[0] in ("differs", "crashes") else 1
 
     def _shows(self, subject: Subject, kept: Sequence[int], bypasses: Bypasses) -> bool:
         if time.monotonic() > self.deadline:

@@ -39,6 +39,8 @@ def check_when(when: str) -> None:
 def look(model: str, question: Question) -> Answer:
     """Whether a graph shows a symptom; whatever happens is an answer."""
     kind = question.when.partition(":")[0]
+    if question.options.mode == "train":
+        question = replace(question, options=replace(question.options, batch_mode="global"))
     try:
         return _LOOKS[kind](model, question)
     except TpuGraphError as error:
@@ -90,10 +92,6 @@ def _load(model: str, question: Question) -> Graph:
 # --------------------------------------------------------------------------- one for each kind
 
 
-def _differs(model: str, question: Question) -> Answer:
-    return differing.look(lambda: _load(model, question), question)
-
-
 def _refused(model: str, question: Question) -> Answer:
     """The conversion refuses the graph, or `check` finds what stops it, by the code that is asked for."""
     code = question.when.partition(":")[2]
@@ -142,7 +140,7 @@ def _xla(model: str, question: Question) -> Answer:
 
 
 _LOOKS: dict[str, Callable[[str, Question], Answer]] = {
-    "differs": _differs,
+    "differs": differing.look,
     "refused": _refused,
     "crashes": _crashes,
     "xla": _xla,

@@ -32,6 +32,7 @@ class Question:
         checkpoint: where training starts; the graph's own first values when None.
         rebind: file names in the graph to replace.
         signature: what the symptom has to look like; "" takes any.
+        difference: of ``differs`` with a signature: the size that the difference has to be like.
     """
 
     when: str
@@ -42,6 +43,7 @@ class Question:
     checkpoint: str | None = None
     rebind: dict[str, str] = field(default_factory=dict)
     signature: str = ""
+    difference: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,14 +55,14 @@ class Answer:
         words: what was seen, in a sentence.
         signature: what the symptom looks like, so that others can be told from it.
         nodes: names of the nodes that it points to.
-        cores: of ``differs``: the number of cores that showed it.
+        difference: of ``differs``: by how much.
     """
 
     shows: bool
     words: str = ""
     signature: str = ""
     nodes: tuple[str, ...] = ()
-    cores: int = 0
+    difference: float = 0.0
 
 
 class Tries:

@@ -109,8 +109,7 @@ function show(data) {
   document.getElementById("filter").addEventListener("input", draw);
   document.getElementById("order").addEventListener("change", draw);
   draw();
-  document.getElementById("rest").append(...data.skipped.map(([what, why]) => make("p", {}, `${what}: not compared, ${why}`)),
-    ...data.notes.map((note) => make("p", {}, `note: ${note}`)));
+  document.getElementById("rest").append(...data.notes.map((note) => make("p", {}, `note: ${note}`)));
 }
 
 unpack("data").then((data) => {
