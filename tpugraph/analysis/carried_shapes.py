@@ -109,7 +109,8 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
         shape = next(iter(given)) if len(given) == 1 else None
         held = _OF_ARRAYS[node.op]
         if shape and (held.stacked or held.joined):
-            count = fixed(array.inputs[0]) if held.joined and shape[0] is not None else None
+            whole = held.joined and shape[0] is not None and not array.attr("dynamic_size", False)
+            count = fixed(array.inputs[0]) if whole else None
             first = count[0] * (shape[0] or 0) if count else taken.shape[0] if taken.shape else None
             shape = (first, *shape[held.joined :])
         if shape is not None and shape != taken.shape:
