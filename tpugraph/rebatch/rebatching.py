@@ -174,7 +174,7 @@ def _refuse_unread(f: Following) -> None:
         raise ShapeError(f"'{node.name}' ({node.op}) reads '{tensor}' row by row, which has {size} rows and is not made of the "
                          "input: what it holds for another batch is not known", node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
     for node in f.gathers():
-        if node.op in ops.CONTENTS and not any(constant_change.why.startswith("the l") for constant_change in f.changes.values()):
+        if node.op in ops.CONTENTS and not f.lists:
             raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant is found that says how "
                              "many", node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
         held = _numbers_beside(f, node)
