@@ -18,6 +18,7 @@ from tpugraph.analysis.step import Cut, Outfed, PaddedBatches, Partitioned
 from tpugraph.compiler import preconditions, serving_input
 from tpugraph.compiler.recording import Recording
 from tpugraph.compiler.report_facts import collectives, lookups, notes_of, plain_name, reduction, step_order, tables
+from tpugraph.control_flow import one_shot
 from tpugraph.ir import Graph, graphdef
 from tpugraph.partition.two_readings import misread
 from tpugraph.passes import AT_GLOBAL_BATCH, PASSES, PIPELINES
@@ -174,6 +175,7 @@ def _convert(
     if history is not None:
         history.record(graph, "input", summary="The graph as it was read.")
     if graph.roles is None:
+        one_shot.make_initializable(graph)
         graph.roles = find_roles(graph, options)
     predictions = dict(graph.roles.predictions)
     odd = preconditions.check(graph)
