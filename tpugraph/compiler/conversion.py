@@ -20,7 +20,7 @@ from tpugraph.compiler.recording import Recording
 from tpugraph.compiler.report_facts import collectives, lookups, notes_of, plain_name, reduction, step_order, tables
 from tpugraph.ir import Graph, graphdef
 from tpugraph.partition.two_readings import misread
-from tpugraph.passes import AT_GLOBAL_BATCH, PASSES, PIPELINES
+from tpugraph.passes import AT_GLOBAL_BATCH, OF_REPLICAS, PASSES, PIPELINES
 from tpugraph.roles import evaluation_roles, prediction_roles
 from tpugraph.roles.findings import Roles
 from tpugraph.support.errors import ConversionError, GraphError, UsageError
@@ -177,7 +177,7 @@ def _convert(
         graph.roles = find_roles(graph, options)
     predictions = dict(graph.roles.predictions)
     odd = preconditions.check(graph)
-    pipeline = Pipeline(build_passes(options))
+    pipeline = Pipeline(build_passes(options, replica=graph.roles.replica))
     recording = None if history is None else Recording(history, graph, pipeline, progress)
     with recording or contextlib.nullcontext():
         pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after,
@@ -220,10 +220,11 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
     return roles.find(graph, train_op=options.train_op, loss=options.loss)
 
 
-def build_passes(options: ConvertOptions) -> list[Pass]:
-    """The passes that the options ask for, with their parameters."""
+def build_passes(options: ConvertOptions, *, replica: bool = False) -> list[Pass]:
+    """The passes that the options ask for, with their parameters, for a program that is one replica of several or for any other."""
     values = asdict(options)
     known = AT_GLOBAL_BATCH if options.batch_mode == "global" else PIPELINES[options.mode]
+    known = OF_REPLICAS if replica else known
     if options.passes is not None:
         return parse_passes(options.passes, known, values)
     return [cls(**{key: values[key] for key in cls.parameters() if key in values}) for cls in known]
@@ -238,7 +239,7 @@ def _report(
     found, device = graph.roles, cluster_nodes(graph)
     cut, outfed = graph.kept(Cut) or Cut(), graph.kept(Outfed) or Outfed()
     cores = options.num_replicas
-    per_core = 1 if options.batch_mode == "global" else cores
+    per_core = 1 if options.batch_mode == "global" and not found.replica else cores
     naive = cut.naive_bytes
     return {
         "source": Path(graph.source).name if graph.source else "",
