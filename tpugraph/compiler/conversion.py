@@ -16,6 +16,7 @@ from tpugraph import ops, roles
 from tpugraph.analysis import cluster_nodes, race_order, shapes
 from tpugraph.analysis.step import Cut, Outfed, PaddedBatches, Partitioned
 from tpugraph.compiler import preconditions, serving_input
+from tpugraph.compiler.another_batch import another_batch
 from tpugraph.compiler.recording import Recording
 from tpugraph.compiler.report_facts import collectives, lookups, notes_of, plain_name, reduction, step_order, tables
 from tpugraph.ir import Graph, graphdef
@@ -43,6 +44,7 @@ class ConvertOptions:
         iterations_per_loop: steps per Session.run.
         batch_mode: ``per_replica`` (each core takes batches of the traced size) or ``global`` (the traced batch is
             split).
+        global_batch: rows that a step reads, where that is another number than the plain graph's; 0 leaves it.
         train_op: name of the train op (or several, separated by commas); None finds it.
         loss: name of the loss; None finds it.
         loss_reduction: ``auto``, ``mean`` or ``sum``.
@@ -72,6 +74,7 @@ class ConvertOptions:
     num_replicas: int = 8
     iterations_per_loop: int = 100
     batch_mode: str = "per_replica"
+    global_batch: int = 0
     train_op: str | None = None
     loss: str | None = None
     loss_reduction: str = "auto"
@@ -103,7 +106,7 @@ class ConvertOptions:
                              fix=f"--iterations_per_loop={MOST_ITERATIONS} or less")  # fmt: skip
         if self.dump_after and self.dump_dir is None and not self.dump_changed:
             raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR, or --dump_changed")
-        for name, example in (("max_ids", 8), ("shard_tables", 1 << 30)):
+        for name, example in (("max_ids", 8), ("shard_tables", 1 << 30), ("global_batch", 256)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise UsageError(f"{name} is {value!r}, but must be a whole number", fix=f"--{name}={example}")
@@ -177,6 +180,8 @@ def _convert(
         graph.roles = find_roles(graph, options)
     predictions = dict(graph.roles.predictions)
     odd = preconditions.check(graph)
+    if options.global_batch:
+        odd += another_batch(graph, options.global_batch, batch_constants=options.batch_constants, literals=options.literals).lines()
     pipeline = Pipeline(build_passes(options, replica=graph.roles.replica))
     recording = None if history is None else Recording(history, graph, pipeline, progress)
     with recording or contextlib.nullcontext():
