@@ -9,7 +9,7 @@ import numpy as np
 
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, REPLICATED_ATTR, in_cluster, shapes
 from tpugraph.analysis.placements import SUM, Placement, Shard
-from tpugraph.analysis.step import ClosedShapes, Literals, Partitioned
+from tpugraph.analysis.step import Partitioned
 from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.rewrite.partition import Rewriting
 from tpugraph.spmd.analysis import analyse, batch_of, fed
@@ -40,7 +40,6 @@ class Partition(Pass):
 
     requires = ("placed", "shapes_known")
     ensures = ("gradients_reduced", "uniform_writes")
-    reads_if_given = (ClosedShapes, Literals)
     gives = (Partitioned,)
 
     def placements(self, graph: Graph, seeds: Mapping[Tensor, Placement] | None = None) -> Demands:

@@ -133,7 +133,7 @@ def _put(user: Node) -> Iterator[Shape]:
         if shape and held.stacked:
             yield shape[1:]
         elif shape and held.lengths is not None:
-            lengths = set(fixed(source_of(user.inputs[held.lengths], ops.CASTS)) or [None])
+            lengths: set[int | None] = {*(fixed(source_of(user.inputs[held.lengths], ops.CASTS)) or [None])}
             yield (lengths.pop() if len(lengths) == 1 else None, *shape[1:])
         else:
             yield shape

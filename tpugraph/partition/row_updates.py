@@ -43,9 +43,10 @@ class Rows:
         """What a core sends of the dense gradient."""
         return int(np.prod(self.shape)) * (self.values.dtype.size or 4)
 
-    def gathered_bytes(self, cores: int) -> int:
-        """What a core sends where the rows of all cores are gathered, with their numbers."""
-        return cores * ((byte_size(self.values) or 0) + 4 * int((self.numbers.shape or (0,))[0] or 0))
+    @property
+    def gathered_bytes(self) -> int:
+        """What is gathered of the rows of all cores, with their numbers."""
+        return (byte_size(self.values) or 0) + 4 * int((self.numbers.shape or (0,))[0] or 0)
 
 
 ShapeOf = Callable[[Node], tuple[int, ...]]

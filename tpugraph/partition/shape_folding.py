@@ -13,13 +13,8 @@ from tpugraph.ir.attrs import Shape
 from tpugraph.ir.builder import Builder
 
 
-def fold(graph: Graph) -> dict[str, str]:
-    """Replace the shape of a statically shaped tensor by a constant.
-
-    Returns:
-        The tensor whose shape or size each constant is, by name.
-    """
-    shape_of: dict[str, str] = {}
+def fold(graph: Graph) -> None:
+    """Replace the shape of a statically shaped tensor by a constant."""
     inside = analysis.conditional(graph)
     inside.update((node, None) for node, frame in analysis.frames(graph).items() if frame)
     for node in graph.of_type(*ops.SHAPE_OF):
@@ -32,11 +27,8 @@ def fold(graph: Graph) -> dict[str, str]:
             if tensor.node in inside or tensor.node.op in ops.SWITCH:
                 graph.add_control(constant, _pivot(graph, tensor))  # else it would leave its loop body or branch
             graph.replace_uses(node.out(port), constant.out())
-            if tensor.shape and node.op not in ops.RANKS_OF:
-                shape_of[constant.name] = str(tensor)
         if not node.used_ports() and not node.control_uses():
             graph.remove(node)
-    return shape_of
 
 
 def _pivot(graph: Graph, tensor: Tensor) -> Node:

@@ -85,7 +85,7 @@ class LocalSizes:
                 continue
             shape, kind = operand.shape, tensor.dtype
             if shape is not None and None not in shape:
-                value = np.prod(shape, dtype=np.int64) if node.op in ops.SIZES else np.asarray(shape)
+                value = np.prod(np.asarray(shape), dtype=np.int64) if node.op in ops.SIZES else np.asarray(shape)
                 made = self.c.instead(tensor, value, name=f"{node.name}/of_the_batch")
             else:
                 times: Sequence[int] | int = self.placing.cores
@@ -129,7 +129,7 @@ class LocalSizes:
                              operand.shape, operand)  # fmt: skip
         self.graph.set_input(node, index, made_of)
 
-    def _set(self, node: Node, index: int, value: np.ndarray) -> None:  # type: ignore[type-arg]
+    def _set(self, node: Node, index: int, value: np.ndarray) -> None:
         operand = node.inputs[index]
         known = factors.integers(operand)
         if operand.node.op in ops.CONSTANTS and known == np.ravel(value).tolist():

@@ -85,7 +85,8 @@ def compare(
         return program
 
     with pair(model, chosen, steps, checkpoint_path=checkpoint, rebind=rebind, convert_with=convert) as both:
-        found = TensorComparison(both.plain.graph.source, tuple(engines), chosen.num_replicas, tolerance, notes=both.notes)
+        found = TensorComparison(both.plain.graph.source, tuple(engines), both.program.report["num_replicas"], tolerance,
+                                 notes=both.notes)  # fmt: skip
         wanted = re.compile("" if tensors == "all" else tensors)
         _Comparing(both, found, wanted, held, progress or (lambda text: None)).run(steps)
     return found

@@ -21,11 +21,9 @@ class LookupNodes:
         scope: what the names begin with, behind the name of the node for whose sake they are made.
 
     Attributes:
-        literals: the constants that were made: numbers of the model, whatever the batch.
     """
 
     def __init__(self, graph: Graph, scope: str) -> None:
-        self.literals: list[str] = []
         self._graph = graph
         self._scope = scope
 
@@ -41,7 +39,6 @@ class LookupNodes:
         """A constant of the dtype of a NumPy value; objects are text."""
         kind = attrs.dtype("string" if value.dtype == object else value.dtype.name)
         made = Builder(self._graph, f"{source.name}/{self._scope}", source=source).constant(value, kind, name="Const")
-        self.literals.append(made.node.name)
         return made
 
     def reshape(self, source: Node, tensor: Tensor, shape: Sequence[int]) -> Tensor:

@@ -60,7 +60,6 @@ class PaddedLists:
         self.graph = graph
         self.bounds = bounds
         self._make = LookupNodes(graph, "padded")
-        self.literals = self._make.literals
         order = graph.topological_order(graph.descendants(bounds, data_only=True))
         self._ends = ends_of(order)
         self._steps = [_Step.of(node, lists, bounds) for node in order]

@@ -145,7 +145,6 @@ class JoinedLookups:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._make = LookupNodes(graph, "joined")
-        self.literals = self._make.literals
 
     def join(self, lookup: PiecedLookup) -> None:
         """Rewrite one lookup; the shapes of the graph are to be inferred anew."""

@@ -20,11 +20,12 @@ def look(model: str, question: Question) -> Answer:
         question: what is asked; its signature names the tensor that differed first.
     """
     tensors = f"^{re.escape(question.signature)}$" if question.signature else "all"
-    found = compare(model, question.options, tensors=tensors, steps=question.steps, tolerance=question.tolerance,
-                    checkpoint=question.checkpoint, rebind=question.rebind).first  # fmt: skip
+    compared = compare(model, question.options, tensors=tensors, steps=question.steps, tolerance=question.tolerance,
+                    checkpoint=question.checkpoint, rebind=question.rebind)  # fmt: skip
+    found = compared.first
     if found is None:
         return Answer(shows=False)
-    words = f"'{found.tensor}' differs by {found.difference:.1e} on {counted(question.options.num_replicas, 'core')}"
+    words = f"'{found.tensor}' differs by {found.difference:.1e} on {counted(compared.cores, 'core')}"
     if question.signature and not question.difference / _ALIKE <= found.difference <= question.difference * _ALIKE:
         return Answer(shows=False, words=f"{words}, which is another fault")
     nodes = tuple(name.partition(":")[0] for name in (found.tensor, found.reader, *found.reads, *found.unseen) if name)
