@@ -57,6 +57,7 @@ WITHOUT_TRAINING: tuple[type[Pass], ...] = (
     SeparateRows,
     StaticShapes,
     Placement,
+    Partition,
     ShardTables,
     GatherRows,
     Infeed,

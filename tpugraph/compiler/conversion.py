@@ -299,7 +299,7 @@ def _report(
 def _batch(graph: Graph, options: ConvertOptions) -> dict[str, Any]:
     cores = options.num_replicas or 1
     partitioned, padded = graph.kept(Partitioned) or Partitioned(), graph.kept(PaddedBatches)
-    rows = partitioned.rows or (padded.rows if padded is not None else None)
+    rows = partitioned.rows if padded is None else padded.rows // cores
     if rows is None:
         return {"per_core": None, "global": None, "line": counted(cores, "core")}
     return {
