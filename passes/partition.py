@@ -100,8 +100,9 @@ def _whole(graph: Graph, tensor: Tensor) -> Tensor:
 
 
 def _tell_local_shapes(graph: Graph, seeds: dict[Tensor, Placement]) -> None:
-    """Shapes that were told are those of the cores from now on."""
+    """Shapes that were told are those of the cores from now on; behind the device the host sees them only once the outfeed is made."""
     whole = graph.ancestors([tensor.node for tensor in seeds])
     for node in list(graph.with_attr("_output_shapes")):
         if node not in whole:
-            graph.set_attr(node, "_output_shapes", [attrs.encode(shape) for _, shape in node.outputs or ()])
+            told = [attrs.encode(shape) for _, shape in node.outputs or ()] if in_cluster(node) else None
+            graph.set_attr(node, "_output_shapes", told)
