@@ -197,7 +197,7 @@ class LocalSizes:
         """What shape the elements of a container have."""
         if node.op not in ops.CONTENTS:
             return
-        handle = node.out() if node.op in ops.CONTAINERS or node.op in _LIST_SHAPE and not self._takes(node) else node.inputs[0]
+        handle = node.out() if node.op in ops.CONTAINERS or (node.op in _LIST_SHAPE and not self._takes(node)) else node.inputs[0]
         placement = self.placing.read(handle)
         held = self.placing.held.get(placement.key) if isinstance(placement, Held) else None
         if not isinstance(held, Shard):

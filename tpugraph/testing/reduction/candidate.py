@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from tpugraph import ops
-from tpugraph.spmd.analysis import commonest
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.walks import variable_of
 from tpugraph.roles.findings import Roles
+from tpugraph.spmd.analysis import commonest
 from tpugraph.testing.reduction.recorded_values import RecordedValues
 from tpugraph.testing.reduction.units import Unit, is_handle
 
