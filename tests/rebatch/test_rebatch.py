@@ -245,7 +245,6 @@ def test_convert_lists_what_it_read_into_constants(tmp_path: Path, capsys: pytes
     arguments = [
         str(CORPUS / "iris_dnn" / "model.pb"),
         "--global_batch=256",
-        "--batch_mode=global",
         f"--report={report}",
     ]
     assert cli.main(["convert", *arguments, "-o", str(tmp_path / "out.pb")]) == 0
@@ -257,3 +256,8 @@ def test_the_options_check_the_batch() -> None:
     with pytest.raises(tpugraph.TpuGraphError, match="global_batch"):
         tpugraph.ConvertOptions(global_batch=-1)
     assert cli.main(["rebatch", str(CORPUS / "iris_dnn" / "model.pb")]) == 2
+
+
+def test_verify_compares_the_cores_with_the_larger_plain_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", str(CORPUS / "iris_dnn" / "model.pb"), "--global_batch=64", "--steps=2"]) == 0
+    assert "the same" in capsys.readouterr().out
