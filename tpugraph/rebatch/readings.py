@@ -69,7 +69,9 @@ def _sum_behind(f: Following, layer: Placing, tensor: Tensor) -> tuple[Counts, l
         if rows:
             return _reduced(f, node, tensor, rows, later)
         if node.op in ops.SUMS:
-            later *= math.prod(d or 1 for d in node.inputs[0].shape or ()) // max(math.prod(d or 1 for d in tensor.shape or ()), 1)
+            later *= math.prod(d or 1 for d in node.inputs[0].shape or ()) // max(
+                math.prod(d or 1 for d in tensor.shape or ()), 1
+            )
         before = [t for t in node.inputs if layer.read(t) == SUM and t not in seen]
         if not before:
             return {}, []
@@ -89,7 +91,9 @@ def _reduced(f: Following, node: Node, out: Tensor, rows: list[Tensor], later: i
         sizes = [(tensor.shape or ())[axis] or 0 for axis in gone]
         follow = [size for axis, size in zip(gone, sizes, strict=True) if axis in f.axes.get(tensor, ())]
         if follow:
-            return {count: len(follow) for count in (math.prod(follow), math.prod(sizes), math.prod(sizes) * later)}, rows
+            return {
+                count: len(follow) for count in (math.prod(follow), math.prod(sizes), math.prod(sizes) * later)
+            }, rows
     return {}, []
 
 
@@ -160,7 +164,14 @@ def counters(f: Following) -> None:
             total, count = (added.get(_variable(tensor)) for tensor in node.inputs[:2])
             counts, summed = ({}, []) if total is None or count is None else _summed(f, total)
             if count is not None and counts:
-                _count_in(f, count, counts, summed, "counts in a variable the elements that are summed in another", divides=True)
+                _count_in(
+                    f,
+                    count,
+                    counts,
+                    summed,
+                    "counts in a variable the elements that are summed in another",
+                    divides=True,
+                )
 
 
 _ADDS = frozenset({"AssignAdd", "AssignAddVariableOp"})
@@ -184,7 +195,11 @@ def whole_shapes(f: Following) -> None:
             _follow_shape(f, node.out(), shapes.get(tuple(shape), ()) if node.out().shape else (0,))
         if ops.record(node.op).family == "sparse" and any(_has_rows(f, t) for t in node.inputs):
             for tensor in node.inputs:
-                if tensor.dtype.name in ("int32", "int64") and len(tensor.shape or ()) == 1 and not _has_rows(f, tensor):
+                if (
+                    tensor.dtype.name in ("int32", "int64")
+                    and len(tensor.shape or ()) == 1
+                    and not _has_rows(f, tensor)
+                ):
                     _follow_shape(f, tensor, shapes.get(tuple(factors.vector(tensor) or ()), ()))
 
 
@@ -205,7 +220,11 @@ def _in_arithmetic(f: Following, node: Node, index: int, rank: int) -> bool:
         plain, other = factors.vector(node.inputs[1 - index]), factors.vector(f.in_twin(node.inputs[1 - index]))
         return plain != other and (node.op in ops.BROADCAST_AXES or plain == factors.vector(node.inputs[index]))
     pieces = ops.SLICES | ops.CONCATS if rank > 1 else ops.SLICES
-    return bool(node.inputs[index].shape) and node.op in pieces and index in ops.record(node.op).data_operands(len(node.inputs))
+    return (
+        bool(node.inputs[index].shape)
+        and node.op in pieces
+        and index in ops.record(node.op).data_operands(len(node.inputs))
+    )
 
 
 _EQUAL = ops.computing(np.equal, np.not_equal)
