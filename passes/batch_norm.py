@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tpugraph import analysis, ops
 from tpugraph.ir import Graph
-from tpugraph.partition.batch_norm_parts import BatchNormParts, channels_of
-from tpugraph.partition.collectives import Collectives
+from tpugraph.rewrite.batch_norm_parts import BatchNormParts, channels_of
+from tpugraph.rewrite.collectives import Collectives
 from tpugraph.tpu.pipeline import Pass
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from tpugraph import analysis, ops
 from tpugraph.analysis.step import JoinedTables
 from tpugraph.ir import Graph, Node
-from tpugraph.partition.dense_steps import DENSE
-from tpugraph.partition.row_norms import add_up_before_squares
-from tpugraph.partition.row_updates import make_rows_dense, rows_of
-from tpugraph.partition.tables.row_tables import row_tables
+from tpugraph.rewrite.dense_steps import DENSE
+from tpugraph.rewrite.row_norms import add_up_before_squares
+from tpugraph.rewrite.row_updates import make_rows_dense, rows_of
+from tpugraph.tables.row_tables import row_tables
 from tpugraph.tpu.pipeline import Pass
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tpugraph.analysis import shapes
 from tpugraph.analysis.step import JoinedTables
 from tpugraph.ir import Graph
-from tpugraph.partition.lookups.table_pieces import JoinedLookups, pieced_lookups
-from tpugraph.partition.shape_folding import fold
+from tpugraph.lookups.table_pieces import JoinedLookups, pieced_lookups
+from tpugraph.rewrite.shape_folding import fold
 from tpugraph.tpu.pipeline import Pass
 
 

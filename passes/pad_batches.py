@@ -8,7 +8,7 @@ from tpugraph import ops
 from tpugraph.analysis import batched_input, carried_shapes, shapes
 from tpugraph.analysis.step import PaddedBatches
 from tpugraph.ir import Graph, Node
-from tpugraph.partition.shape_folding import fold, fold_numbers
+from tpugraph.rewrite.shape_folding import fold, fold_numbers
 from tpugraph.spmd.analysis import refuse_uneven
 from tpugraph.tpu.padding import add, grow_sparse, pad, zero_made_of_text
 from tpugraph.tpu.pipeline import Pass

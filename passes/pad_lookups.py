@@ -11,10 +11,10 @@ from tpugraph.analysis import shapes
 from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.step import PaddedLookups
 from tpugraph.ir import Graph, Node
-from tpugraph.partition.lookups.padded_lists import PaddedLists
-from tpugraph.partition.lookups.sparse_columns import bounds_of, sparse_lists
-from tpugraph.partition.shape_folding import fold
-from tpugraph.partition.unread import remove_unread
+from tpugraph.lookups.padded_lists import PaddedLists
+from tpugraph.lookups.sparse_columns import bounds_of, sparse_lists
+from tpugraph.rewrite.shape_folding import fold
+from tpugraph.rewrite.unread import remove_unread
 from tpugraph.support.wording import counted
 from tpugraph.tpu.pipeline import Pass
 

@@ -100,7 +100,7 @@ def _whole(graph: Graph, tensor: Tensor) -> Tensor:
 
 
 def _tell_local_shapes(graph: Graph, seeds: dict[Tensor, Placement]) -> None:
-    """Shapes that were told are those of the cores from now on; behind the device the host sees them only once the outfeed is made."""
+    """Shapes that were told are local ones from now on; the host sees none until the outfeed is made."""
     whole = graph.ancestors([tensor.node for tensor in seeds])
     for node in list(graph.with_attr("_output_shapes")):
         if node not in whole:

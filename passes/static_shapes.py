@@ -13,9 +13,9 @@ from tpugraph.analysis.step import ClosedShapes
 from tpugraph.ir import Graph, Node, attrs
 from tpugraph.ir.attrs import Shape
 from tpugraph.ir.builder import Builder
-from tpugraph.partition.settled_checks import remove_settled
-from tpugraph.partition.shape_folding import fold
-from tpugraph.partition.unread import ends_of, remove_unread
+from tpugraph.rewrite.settled_checks import remove_settled
+from tpugraph.rewrite.shape_folding import fold
+from tpugraph.rewrite.unread import ends_of, remove_unread
 from tpugraph.tpu.pipeline import Pass
 
 

@@ -106,7 +106,7 @@ def with_open_rows(graph: Graph, take: Node, index: int, shape: Shape) -> Shape:
 
 
 def rows_read(graph: Graph) -> int | None:
-    """The rows that a step reads, as the shapes of its input say, or else the dataset or the queue that batches; None if nothing does."""
+    """The rows that a step reads, by the shapes of its input, else by the dataset or queue that batches; None if unknown."""
     takes = [graph[finding.name] for finding in graph.roles.inputs if finding.name in graph]
     shapes = [shape for node in takes if node.has_attr("output_shapes") for shape in node.attr("output_shapes") or ()]
     static: list[int] = [shape[0] for shape in shapes if shape and shape[0] is not None]

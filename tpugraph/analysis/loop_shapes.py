@@ -19,7 +19,8 @@ def within_loops(graph: Graph) -> dict[str, list[Shape]]:
         GraphError: TensorFlow refuses the graph.
     """
     merges = [merge for merge in graph.of_type(*ops.MERGE) if carried(merge) is not None and not merge.uses(1)]
-    kept: dict[str, Shape] = {merge.name: loop.initial.shape for merge in merges if (loop := carried(merge)) and loop.initial.shape is not None}
+    begins = {merge.name: loop.initial.shape for merge in merges if (loop := carried(merge)) is not None}
+    kept: dict[str, Shape] = {name: shape for name, shape in begins.items() if shape is not None}
     while True:
         once = graphdef.copy(graph)
         loops = {name: loop for name in kept if (loop := carried(once[name])) is not None}

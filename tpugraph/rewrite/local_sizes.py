@@ -14,7 +14,7 @@ from tpugraph.analysis import REPLICATED_ATTR
 from tpugraph.analysis.placements import Entries, Held, Placement, Shard
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.ir.attrs import Shape
-from tpugraph.partition.collectives import Collectives
+from tpugraph.rewrite.collectives import Collectives
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import ConversionError

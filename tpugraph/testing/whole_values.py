@@ -12,10 +12,10 @@ from tpugraph import ops
 from tpugraph.analysis.placements import REPLICATE, SUM, Partial, Placement, Replicate, Shard, Share
 from tpugraph.compiler import ConvertOptions, convert, with_cores
 from tpugraph.ir import Graph, Tensor
-from tpugraph.partition.tables.shards import ShardedTables
 from tpugraph.passes.partition import Partition
 from tpugraph.spmd.analysis import analyse
 from tpugraph.spmd.placing import Placing
+from tpugraph.tables.shards import ShardedTables
 from tpugraph.testing.comparison import relative
 from tpugraph.tpu.program import Program
 

@@ -18,7 +18,7 @@ from tpugraph.analysis.known_sizes import known_scalar
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.builder import Builder
 from tpugraph.ir.walks import source_of, variable_of
-from tpugraph.partition.dense_steps import added_up
+from tpugraph.rewrite.dense_steps import added_up
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from tpugraph.analysis import signatures
 from tpugraph.analysis.shapes import byte_size, is_static
 from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.ir.walks import variable_of
-from tpugraph.partition.dense_steps import added_up, make_dense
-from tpugraph.partition.unread import remove_unread
+from tpugraph.rewrite.dense_steps import added_up, make_dense
+from tpugraph.rewrite.unread import remove_unread
 
 
 @dataclass(frozen=True)

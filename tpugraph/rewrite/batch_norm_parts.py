@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tpugraph import ops
 from tpugraph.ir import Node, Tensor, attrs
-from tpugraph.partition.collectives import Collectives
+from tpugraph.rewrite.collectives import Collectives
 
 _INT32, _FLOAT = attrs.dtype("int32"), attrs.dtype("float32")
 

@@ -13,11 +13,11 @@ from tpugraph.analysis.placements import Shard
 from tpugraph.analysis.shapes import is_static
 from tpugraph.ir import Graph, Node, Tensor, attrs
 from tpugraph.ir.builder import Builder
-from tpugraph.partition.collectives import Collectives
-from tpugraph.partition.row_updates import distinct_by, only_counts, total_of
-from tpugraph.partition.tables.own_numbers import OwnNumbers
-from tpugraph.partition.tables.row_tables import NotByRows, RowTable
-from tpugraph.partition.tables.shards import ROWS, TABLE, Layout, padded
+from tpugraph.rewrite.collectives import Collectives
+from tpugraph.rewrite.row_updates import distinct_by, only_counts, total_of
+from tpugraph.tables.own_numbers import OwnNumbers
+from tpugraph.tables.row_tables import NotByRows, RowTable
+from tpugraph.tables.shards import ROWS, TABLE, Layout, padded
 
 _HANDLE = attrs.dtype("resource")
 

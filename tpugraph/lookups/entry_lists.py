@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.partition.lookups.entry_rules import Entries, Given, Refused, follow
+from tpugraph.lookups.entry_rules import Entries, Given, Refused, follow
 
 
 class Lists:

@@ -15,11 +15,11 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.analysis.shapes import is_static
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.partition.lookups.entry_lists import Lists
-from tpugraph.partition.lookups.entry_rules import Entries
-from tpugraph.partition.lookups.lookup_nodes import LookupNodes
-from tpugraph.partition.row_updates import rows_of
-from tpugraph.partition.unread import remove_unread
+from tpugraph.lookups.entry_lists import Lists
+from tpugraph.lookups.entry_rules import Entries
+from tpugraph.lookups.lookup_nodes import LookupNodes
+from tpugraph.rewrite.row_updates import rows_of
+from tpugraph.rewrite.unread import remove_unread
 
 
 @dataclass(frozen=True)

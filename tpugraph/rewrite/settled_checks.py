@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpugraph import ops
 from tpugraph.ir import Graph, Node, Tensor, graphdef
 from tpugraph.ir.session_config import guarded
-from tpugraph.partition.unread import remove_unread
+from tpugraph.rewrite.unread import remove_unread
 
 _CHANGING = ops.INPUTS | ops.VARIABLES | ops.ENTER
 

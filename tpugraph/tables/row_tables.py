@@ -16,7 +16,7 @@ from tpugraph.analysis.shapes import is_static
 from tpugraph.analysis.values import known_value
 from tpugraph.ir import Graph, Node, Tensor, Use
 from tpugraph.ir.walks import reached, variable_of
-from tpugraph.partition.row_updates import distinct_by
+from tpugraph.rewrite.row_updates import distinct_by
 
 _SUMMED_AND_SLICED = ops.REDUCE_DTYPES - {"float16", "uint32"}
 """The dtypes of which TensorFlow reads a whole tensor that a checkpoint has in slices, among those that cores sum."""

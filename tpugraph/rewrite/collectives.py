@@ -13,7 +13,7 @@ from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.placements import Shard
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.ir.walks import reached
-from tpugraph.partition.combining import Combining, static_shape
+from tpugraph.rewrite.combining import Combining, static_shape
 from tpugraph.support.errors import ConversionError
 
 _INT32 = attrs.dtype("int32")

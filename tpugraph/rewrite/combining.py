@@ -9,7 +9,7 @@ import numpy as np
 from tpugraph import ops
 from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.ir.attrs import DType
-from tpugraph.partition.step_nodes import StepNodes
+from tpugraph.rewrite.step_nodes import StepNodes
 from tpugraph.support.errors import ConversionError
 
 _INT32 = attrs.dtype("int32")

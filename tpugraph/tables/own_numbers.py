@@ -5,8 +5,8 @@ from __future__ import annotations
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR
 from tpugraph.ir import Graph, Tensor, attrs
 from tpugraph.ir.builder import Builder
-from tpugraph.partition.collectives import Collectives
-from tpugraph.partition.tables.shards import Layout
+from tpugraph.rewrite.collectives import Collectives
+from tpugraph.tables.shards import Layout
 
 FIRST, LAST = -(2**31), 2**31 - 1
 """The numbers that cores exchange."""

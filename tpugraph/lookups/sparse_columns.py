@@ -6,9 +6,9 @@ from tpugraph import analysis, ops
 from tpugraph.analysis.bounds import bounded_shape
 from tpugraph.analysis.known_sizes import known_vector
 from tpugraph.ir import Graph, Node, Tensor
-from tpugraph.partition.lookups.entry_lists import Lists
-from tpugraph.partition.lookups.entry_rules import Entries
-from tpugraph.partition.lookups.padded_lists import Bound
+from tpugraph.lookups.entry_lists import Lists
+from tpugraph.lookups.entry_rules import Entries
+from tpugraph.lookups.padded_lists import Bound
 from tpugraph.support.errors import ShapeError
 
 
