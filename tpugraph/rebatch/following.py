@@ -23,6 +23,7 @@ from tpugraph.ir.attrs import Shape
 from tpugraph.spmd import factors
 from tpugraph.spmd import rules as _rules  # registers the rules
 from tpugraph.spmd.placing import Placing
+from tpugraph.spmd.rules.reshape import reshaped
 from tpugraph.spmd.rules.signature import size_of
 from tpugraph.support.errors import GraphError
 
@@ -260,8 +261,9 @@ class Following:
         before, after = node.inputs[0].shape, node.out().shape
         if before is None or after is None or None in (*before, *after):
             return False
-        rows = reshaped(after, axis, before)
-        return self._forced(node.out(), axis, rows is not None and self._lift(node.inputs[0], rows, why, seen))
+        rows = reshaped(after, Shard(axis), before, self.rows)
+        known = rows is not None and rows.outer == 1 and self._lift(node.inputs[0], rows.axis, why, seen)
+        return self._forced(node.out(), axis, known)
 
     def _forced(self, tensor: Tensor, axis: int, known: bool) -> bool:
         """Let a dimension follow where it is known what more rows hold."""
@@ -327,17 +329,6 @@ class Following:
             if factors.vector(tensor) != factors.vector(self.in_twin(tensor)):
                 return not self.axes.get(node.out())
         return False
-
-
-def reshaped(before: Sequence[int | None], axis: int, after: Sequence[int | None]) -> int | None:
-    """The dimension behind a reshape that begins where one begins in front of it, and holds it."""
-    ahead = int(np.prod([d or 0 for d in before[:axis]]))
-    place = 1
-    for index, size in enumerate(after):
-        if place == ahead and (size or 0) % (before[axis] or 1) == 0 and size:
-            return index
-        place *= size or 1
-    return None
 
 
 def _inferred(twin: Graph, nodes: Sequence[Node]) -> Mapping[Node, list[Shape]]:
