@@ -61,7 +61,7 @@ class Partition(Pass):
             return
         refuse_uneven(graph, rows, cores)
         placements = fed(graph, cores)
-        apart = any(isinstance(p, Shard) for p in placements.values())  # else nothing is core 0's alone, so that all take from their infeed
+        apart = any(isinstance(p, Shard) for p in placements.values())  # else all take from their infeed
         seeds = {_split(graph, t, p, cores) if apart else t: p for t, p in placements.items()}
         demands = self.placements(graph, seeds)
         step = Rewriting(demands.placing, self.varying_updates)
