@@ -251,7 +251,8 @@ def test_what_a_function_returns_is_predicted_under_its_name() -> None:
     np.testing.assert_allclose([row["both"][0] for row in rows], chances(21), atol=1e-6)
 
 
-def test_parts_of_the_batch_are_predictions_too() -> None:
+@pytest.mark.parametrize("queues", [False, True])
+def test_parts_of_the_batch_are_predictions_too(queues: bool) -> None:
     """One that the model reads, and one that only the prediction names."""
 
     def build() -> None:
@@ -260,7 +261,7 @@ def test_parts_of_the_batch_are_predictions_too() -> None:
         probabilities(features)
 
     named = {"x": "IteratorGetNext:0", "label": "IteratorGetNext:1", "weight": "weights"}
-    rows = predict(trace(build), num_replicas=2, predictions=named)
+    rows = predict(trace(build), queues=queues, num_replicas=2, predictions=named)
     for key, expected in zip(named, data(21), strict=True):
         np.testing.assert_array_equal([row[key] for row in rows], expected)
 

@@ -23,6 +23,7 @@ from tpugraph.ir.attrs import Shape
 from tpugraph.spmd import factors
 from tpugraph.spmd import rules as _rules  # registers the rules
 from tpugraph.spmd.placing import Placing
+from tpugraph.spmd.rules.reshape import reshaped
 from tpugraph.spmd.rules.signature import size_of
 from tpugraph.support.errors import GraphError
 
@@ -122,22 +123,16 @@ class Following:
                 if isinstance(rows, Shard) and rows.axis < rank and size_of(tensor, rows.axis) != 1:
                     self.axes.setdefault(tensor, set()).add(rows.axis)
         for node in self.graph:
-            made = [
-                (kind, self.scaled(node.out(port), Fraction(PROBE)))
-                for port, (kind, _) in enumerate(node.outputs or ())
-            ]
+            kinds = [kind for kind, _ in node.outputs or ()]
+            made = [(kind, self.scaled(node.out(port), Fraction(PROBE))) for port, kind in enumerate(kinds)]
             self.twin.set_outputs(self.twin[node.name], made)
         for node, change in self.changes.items():
             self.twin.set_attr(self.twin[node.name], "value", change.value(node, Fraction(PROBE)))
 
     def scaled(self, tensor: Tensor, scale: Fraction) -> Shape:
         """The shape of a tensor with a batch that is so many times as large."""
-        follow = self.axes.get(tensor, ())
-        if tensor.shape is None or not follow:
-            return tensor.shape
-        return tuple(
-            size if size is None or axis not in follow else int(size * scale) for axis, size in enumerate(tensor.shape)
-        )
+        shape, follow = tensor.shape, self.axes.get(tensor, ())
+        return shape and tuple(d and int(d * scale) if axis in follow else d for axis, d in enumerate(shape))
 
     def in_twin(self, tensor: Tensor) -> Tensor:
         """The same tensor of the twin."""
@@ -145,10 +140,9 @@ class Following:
 
     def extent(self) -> tuple[int, ...]:
         """How much follows; it grows as long as something new is found."""
-        held = sum(
-            len(c.axes) if c.exponents is None else int(np.count_nonzero(c.exponents)) for c in self.changes.values()
-        )
-        return held, sum(map(len, self.forced)), len(self.lists)
+        elements = [int(np.count_nonzero(c.exponents)) for c in self.changes.values() if c.exponents is not None]
+        dimensions = sum(len(change.axes) for change in self.changes.values())
+        return sum(elements), dimensions, sum(map(len, self.forced)), len(self.lists)
 
     def force(self, tensor: Tensor, axis: int) -> None:
         """Let a dimension of a tensor follow."""
@@ -160,8 +154,6 @@ class Following:
             self.forced.append({})
         self.forced[place][tensor] = Shard(axis)
         self.axes.setdefault(tensor, set()).add(axis)
-
-    # ------------------------------------------------------------------ constants
 
     def change(self, node: Node, why: str, *, place: int = 0, power: int = 1, axis: int | None = None) -> bool:
         """Let an element of a constant, or a dimension of it, follow; returns whether it does."""
@@ -206,8 +198,6 @@ class Following:
             held = [i for i, size in enumerate(sizes) if size and size[0] % self.rows == 0]
             return len(held) == 1 and self.follow_size(node.inputs[held[0]], place, why)
         return False
-
-    # ------------------------------------------------------------------ what is read by rows
 
     def lift(self, tensor: Tensor, axis: int, why: str) -> bool:
         """Let what is the same in every row have as many rows as are read; False where that is not known."""
@@ -260,16 +250,15 @@ class Following:
         before, after = node.inputs[0].shape, node.out().shape
         if before is None or after is None or None in (*before, *after):
             return False
-        rows = reshaped(after, axis, before)
-        return self._forced(node.out(), axis, rows is not None and self._lift(node.inputs[0], rows, why, seen))
+        rows = reshaped(after, Shard(axis), before, self.rows)
+        known = rows is not None and rows.outer == 1 and self._lift(node.inputs[0], rows.axis, why, seen)
+        return self._forced(node.out(), axis, known)
 
     def _forced(self, tensor: Tensor, axis: int, known: bool) -> bool:
         """Let a dimension follow where it is known what more rows hold."""
         if known:
             self.force(tensor, axis)
         return known
-
-    # ------------------------------------------------------------------ rounds
 
     def wanted(self) -> Iterator[tuple[Node, Tensor, int]]:
         """The operands that are read by rows and do not follow: node, tensor, dimension."""
@@ -327,17 +316,6 @@ class Following:
             if factors.vector(tensor) != factors.vector(self.in_twin(tensor)):
                 return not self.axes.get(node.out())
         return False
-
-
-def reshaped(before: Sequence[int | None], axis: int, after: Sequence[int | None]) -> int | None:
-    """The dimension behind a reshape that begins where one begins in front of it, and holds it."""
-    ahead = int(np.prod([d or 0 for d in before[:axis]]))
-    place = 1
-    for index, size in enumerate(after):
-        if place == ahead and (size or 0) % (before[axis] or 1) == 0 and size:
-            return index
-        place *= size or 1
-    return None
 
 
 def _inferred(twin: Graph, nodes: Sequence[Node]) -> Mapping[Node, list[Shape]]:

@@ -11,6 +11,7 @@ from tpugraph import analysis, ops
 from tpugraph.analysis.constant_values import constant, made_of_values
 from tpugraph.analysis.placements import SUM, Entries, Held, Shard
 from tpugraph.ir import Node, Tensor
+from tpugraph.ir.attrs import Shape
 from tpugraph.rebatch.following import Following
 from tpugraph.spmd import factors
 from tpugraph.spmd.placing import Placing
@@ -26,9 +27,6 @@ def read(following: Following) -> None:
     """Let the constants follow that a reading finds."""
     for reading in READINGS:
         reading(following)
-
-
-# --------------------------------------------------------------------------- numbers that divide
 
 
 def divided_sums(f: Following) -> None:
@@ -69,9 +67,7 @@ def _sum_behind(f: Following, layer: Placing, tensor: Tensor) -> tuple[Counts, l
         if rows:
             return _reduced(f, node, tensor, rows, later)
         if node.op in ops.SUMS:
-            later *= math.prod(d or 1 for d in node.inputs[0].shape or ()) // max(
-                math.prod(d or 1 for d in tensor.shape or ()), 1
-            )
+            later *= _elements(node.inputs[0].shape) // _elements(tensor.shape)
         before = [t for t in node.inputs if layer.read(t) == SUM and t not in seen]
         if not before:
             return {}, []
@@ -91,9 +87,7 @@ def _reduced(f: Following, node: Node, out: Tensor, rows: list[Tensor], later: i
         sizes = [(tensor.shape or ())[axis] or 0 for axis in gone]
         follow = [size for axis, size in zip(gone, sizes, strict=True) if axis in f.axes.get(tensor, ())]
         if follow:
-            return {
-                count: len(follow) for count in (math.prod(follow), math.prod(sizes), math.prod(sizes) * later)
-            }, rows
+            return dict.fromkeys((math.prod(follow), math.prod(sizes), math.prod(sizes) * later), len(follow)), rows
     return {}, []
 
 
@@ -109,8 +103,11 @@ def _repeated(f: Following, tensor: Tensor) -> tuple[Counts, list[Tensor]]:
     follow = [shape[axis] or 0 for axis in f.axes.get(tensor, ()) if ones[axis] == 1]
     if not follow:
         return {}, []
-    times = math.prod(d or 0 for d in shape) // max(math.prod(d or 1 for d in before), 1)
-    return {math.prod(follow): len(follow), times: len(follow)}, []
+    return dict.fromkeys((math.prod(follow), _elements(shape) // _elements(before)), len(follow)), []
+
+
+def _elements(shape: Shape) -> int:
+    return math.prod(size or 1 for size in shape or ())
 
 
 def _count_in(f: Following, tensor: Tensor, counts: Counts, summed: list[Tensor], why: str, *, divides: bool) -> None:
@@ -183,9 +180,6 @@ def _variable(tensor: Tensor) -> Node:
     return tensor.node
 
 
-# --------------------------------------------------------------------------- shapes
-
-
 def whole_shapes(f: Following) -> None:
     """A vector that is the whole shape of a tensor with rows is that shape: beside the rows of a sparse tensor, or in arithmetic."""
     shapes = {tuple(t.shape or ()): axes for t, axes in f.axes.items()}
@@ -238,9 +232,6 @@ def reshapes_back(f: Following) -> None:
         if node.op in ops.RESHAPES and shape and not f.axes.get(node.out()) and (axes := shapes.get(tuple(shape))):
             for axis in axes:
                 f.force(node.out(), axis)
-
-
-# --------------------------------------------------------------------------- loops
 
 
 def loop_limits(f: Following) -> None:

@@ -82,6 +82,8 @@ def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), lit
         raise ShapeError("the rows of a batch are not known: the input does not batch by a constant", origin=graph.source,
                          node=takes[0].node if takes else None, fix="batch the dataset by a constant: dataset.batch(64)")  # fmt: skip
     scale = Fraction(rows, before)
+    if scale == 1:
+        return Rebatched(before, rows, (), {}, {})
     if is_open(graph):
         return Rebatched(before, rows, _resized(graph, takes, scale), {}, {})
     if before == 1:
@@ -179,9 +181,6 @@ def _follow_named(following: Following, name: str) -> None:
         )
 
 
-# --------------------------------------------------------------------------- refusals
-
-
 def _refuse_unread(f: Following) -> None:
     """Refuse the first node that takes rows in a way that no reading tells."""
     wanted, gathers = {node: (tensor, axis) for node, tensor, axis in f.wanted()}, f.gathers()
@@ -249,9 +248,6 @@ def _check(graph: Graph, f: Following, scale: Fraction) -> None:
                 continue
             raise ShapeError(f"'{node.name}' ({node.op}) becomes {list(shape)} with another batch, and not {list(wanted)}: it is not "
                              "known what follows the batch", node=node, origin=graph.source, fix=_TRACE)  # fmt: skip
-
-
-# --------------------------------------------------------------------------- what is done, and said
 
 
 def _change(graph: Graph, f: Following, scale: Fraction) -> dict[str, str]:

@@ -92,11 +92,7 @@ def missing_sizes(following: Following) -> None:
         ShapeError: one is not found.
     """
     for layer in following.layers:
-        ScaledSizes(following, _with_seeds(layer)).follow()
-
-
-def _with_seeds(layer: Placing) -> Placing:
-    """The layer, whose seeds count as made by their nodes."""
-    for tensor, placement in layer.seeds.items():
-        layer.flow.facts.setdefault(tensor, placement)
-    return layer
+        sizes = ScaledSizes(following, layer)
+        for tensor, placement in layer.seeds.items():  # seeds count as made by their nodes
+            layer.flow.facts.setdefault(tensor, placement)
+        sizes.follow()
