@@ -61,7 +61,9 @@ def test_1026_examples_on_8_cores_count_once_each() -> None:
 )
 def test_metrics_are_those_of_the_plain_graph(queues: bool, cores: int, rows: int, count: int, loop: int) -> None:
     plain = plain_metrics(trace(evaluation(rows * cores, count=count)))
-    found = evaluate(trace(evaluation(rows * cores, count=count)), queues=queues, num_replicas=cores, iterations_per_loop=loop)
+    found = evaluate(
+        trace(evaluation(rows * cores, count=count)), queues=queues, num_replicas=cores, iterations_per_loop=loop
+    )
     assert found.examples == count
     assert found.keys() == plain.keys() == {"accuracy", "auc", "chance", "precision", "loss"}
     for name, value in plain.items():
@@ -112,7 +114,9 @@ def test_a_batch_that_the_cores_do_not_divide() -> None:
     """An open batch is padded; one with static rows is refused."""
     found = evaluate(trace(evaluation(10, count=77)), num_replicas=4)
     assert found.examples == 77
-    assert {name: pytest.approx(value, rel=1e-6) for name, value in plain_metrics(trace(evaluation(10))).items()} == dict(found)
+    assert {
+        name: pytest.approx(value, rel=1e-6) for name, value in plain_metrics(trace(evaluation(10))).items()
+    } == dict(found)
     testing.assert_raises_block(convert, trace(evaluation(10, drop_remainder=True)), mode="eval", num_replicas=4, kind=ShapeError,
                                 words=["10 rows cannot be split over 4 cores", "--num_replicas=2"], max_length=400)  # fmt: skip
 

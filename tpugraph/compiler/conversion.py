@@ -174,7 +174,9 @@ def _convert(
     predictions = dict(graph.roles.predictions)
     odd = preconditions.check(graph)
     if options.global_batch:
-        odd += another_batch(graph, options.global_batch, batch_constants=options.batch_constants, literals=options.literals).lines()
+        odd += another_batch(
+            graph, options.global_batch, batch_constants=options.batch_constants, literals=options.literals
+        ).lines()
     options, said = with_cores(graph, options)
     odd += said
     pipeline = Pipeline(build_passes(options, replica=graph.roles.replica))

@@ -15,7 +15,9 @@ def make_initializable(graph: Graph) -> None:
                          attrs={"Tin": [], "Tout": [_VARIANT], "f": factory})  # fmt: skip
         names = ("output_types", "output_shapes", "container", "shared_name")
         kept = {name: node.raw_attrs[name] for name in names if node.has_attr(name)}
-        iterator = graph.add("IteratorV2", f"{node.name}/initializable", attrs=kept, source=node, outputs=[(_RESOURCE, ())])
+        iterator = graph.add(
+            "IteratorV2", f"{node.name}/initializable", attrs=kept, source=node, outputs=[(_RESOURCE, ())]
+        )
         graph.add("MakeIterator", f"{node.name}/make", [call.out(), iterator.out()], source=node, outputs=[])
         graph.replace_uses(node.out(), iterator.out())
         graph.remove(node)

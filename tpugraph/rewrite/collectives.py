@@ -130,9 +130,13 @@ class Collectives(Combining):
         """As ``own_rows``, of as many rows as data say."""
         rank = len(tensor.shape or ())
         by = self.constant([self.count if place == axis else 1 for place in range(rank)], _INT32, tensor)
-        size = self.add("FloorDiv", f"{tensor.node.name}/own_size", [self.shape(tensor), by], {"T": _INT32}, _INT32, (rank,), tensor)
+        size = self.add(
+            "FloorDiv", f"{tensor.node.name}/own_size", [self.shape(tensor), by], {"T": _INT32}, _INT32, (rank,), tensor
+        )
         unit = self.constant([int(place == axis) for place in range(rank)], _INT32, tensor)
-        ahead = self.add("Mul", f"{tensor.node.name}/ahead", [unit, self.own_id(tensor)], {"T": _INT32}, _INT32, (rank,), tensor)
+        ahead = self.add(
+            "Mul", f"{tensor.node.name}/ahead", [unit, self.own_id(tensor)], {"T": _INT32}, _INT32, (rank,), tensor
+        )
         begin = self.add("Mul", f"{tensor.node.name}/begin", [ahead, size], {"T": _INT32}, _INT32, (rank,), tensor)
         return self.add("Slice", f"{tensor.node.name}/own_rows", [tensor, begin, size], {"T": tensor.dtype, "Index": _INT32},
                         tensor.dtype, tensor.shape, tensor)  # fmt: skip
@@ -198,15 +202,21 @@ class Collectives(Combining):
         first = self.add("Pack", f"{tensor.node.name}/padding/0", [self.constant(0, _INT32, tensor), missing], {"N": 2, **pack},
                          _INT32, (2,), tensor)  # fmt: skip
         rest = [self.constant([0, 0], _INT32, tensor) for _ in range(rank - 1)]
-        padding = self.add("Pack", f"{tensor.node.name}/padding", [first, *rest], {"N": rank, **pack}, _INT32, (rank, 2), tensor)
+        padding = self.add(
+            "Pack", f"{tensor.node.name}/padding", [first, *rest], {"N": rank, **pack}, _INT32, (rank, 2), tensor
+        )
         open_shape = (None, *(tensor.shape or (None,))[1:])
         padded = self.add("Pad", f"{tensor.node.name}/padded", [tensor, padding], {"T": tensor.dtype, "Tpaddings": _INT32},
                           tensor.dtype, open_shape, tensor)  # fmt: skip
         every = self._gather_open(padded, Shard(0))
         start, one = self.constant(0, _INT32, tensor), self.constant(1, _INT32, tensor)
-        places = self.add("Range", f"{tensor.node.name}/places", [start, most, one], {"Tidx": _INT32}, _INT32, (None,), tensor)
+        places = self.add(
+            "Range", f"{tensor.node.name}/places", [start, most, one], {"Tidx": _INT32}, _INT32, (None,), tensor
+        )
         counts = self.reshape(self.stack(count), [self.count, 1])
-        used = self.add("Less", f"{tensor.node.name}/used", [places, counts], {"T": _INT32}, _BOOL, (self.count, None), tensor)
+        used = self.add(
+            "Less", f"{tensor.node.name}/used", [places, counts], {"T": _INT32}, _BOOL, (self.count, None), tensor
+        )
         flat = self.reshape(used, [-1])
         where = self.add("Where", f"{tensor.node.name}/where", [flat], {"T": _BOOL}, _INT64, (None, 1), tensor)
         return self.add("GatherNd", f"{tensor.node.name}/gathered", [every, where],

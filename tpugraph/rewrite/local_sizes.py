@@ -20,7 +20,13 @@ from tpugraph.spmd.placing import Placing
 from tpugraph.support.errors import ConversionError
 
 _ELEMENT_SHAPES = ("element_shape", "element_shape_except0")
-_LIST_SHAPE = {"EmptyTensorList": 0, "TensorListReserve": 0, "TensorListGetItem": 2, "TensorListFromTensor": 1, "TensorListStack": 1}
+_LIST_SHAPE = {
+    "EmptyTensorList": 0,
+    "TensorListReserve": 0,
+    "TensorListGetItem": 2,
+    "TensorListFromTensor": 1,
+    "TensorListStack": 1,
+}
 
 
 def local_shape(shape: Shape, placement: Placement | None, cores: int) -> Shape:
@@ -116,7 +122,9 @@ class LocalSizes:
         operand, cores = node.inputs[index], self.placing.cores
         if self.placing.read(operand) == Entries("shape"):
             return
-        local = None if shape is None else [d and self.own(d) if axis == made.axis else d for axis, d in enumerate(shape)]
+        local = (
+            None if shape is None else [d and self.own(d) if axis == made.axis else d for axis, d in enumerate(shape)]
+        )
         opened = None if local is None else sum(size is None for size in local)
         if local is not None and (opened == 0 or (opened == 1 and node.op in ops.RESHAPES)):
             value = np.asarray([-1 if size is None else size for size in local])
@@ -183,7 +191,9 @@ class LocalSizes:
                 for mask in ("begin_mask", "end_mask"):
                     self.graph.set_attr(node, mask, int(node.attr(mask, 0)) | 1 << place)
                 continue
-            for index, mask in ((2, "begin_mask"), (3, "end_mask")) if gradient else ((1, "begin_mask"), (2, "end_mask")):
+            for index, mask in (
+                ((2, "begin_mask"), (3, "end_mask")) if gradient else ((1, "begin_mask"), (2, "end_mask"))
+            ):
                 bounds = factors.integers(node.inputs[index - gradient])
                 if bounds is not None and not int(node.attr(mask, 0)) >> place & 1:
                     bounds[place] = self.own(bounds[place]) if bounds[place] > 0 else -self.own(-bounds[place])
@@ -197,7 +207,11 @@ class LocalSizes:
         """What shape the elements of a container have."""
         if node.op not in ops.CONTENTS:
             return
-        handle = node.out() if node.op in ops.CONTAINERS or (node.op in _LIST_SHAPE and not self._takes(node)) else node.inputs[0]
+        handle = (
+            node.out()
+            if node.op in ops.CONTAINERS or (node.op in _LIST_SHAPE and not self._takes(node))
+            else node.inputs[0]
+        )
         placement = self.placing.read(handle)
         held = self.placing.held.get(placement.key) if isinstance(placement, Held) else None
         if not isinstance(held, Shard):

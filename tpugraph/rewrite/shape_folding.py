@@ -42,7 +42,12 @@ def fold_numbers(graph: Graph) -> None:
     seen = dict.fromkeys(stack)
     for node in stack:  # grows while it is walked
         for reader in dict.fromkeys(use.node for use in node.uses()):
-            if reader in seen or reader in inside or len(reader.outputs or ()) != 1 or reader.out().dtype.name not in _NUMBERS:
+            if (
+                reader in seen
+                or reader in inside
+                or len(reader.outputs or ()) != 1
+                or reader.out().dtype.name not in _NUMBERS
+            ):
                 continue
             seen[reader] = None
             value = partial_value(reader.out())
@@ -52,7 +57,9 @@ def fold_numbers(graph: Graph) -> None:
                 stack.append(reader)
                 continue
             kind = reader.out().dtype
-            graph.replace_uses(reader.out(), _beside(graph, reader).constant(value.astype(kind.name), kind, name="folded"))
+            graph.replace_uses(
+                reader.out(), _beside(graph, reader).constant(value.astype(kind.name), kind, name="folded")
+            )
     kept = set() if graph.roles is None else graph.roles.kept
     for node in reversed(seen):
         if not node.consumers() and node.name not in kept:
