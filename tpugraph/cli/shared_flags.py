@@ -116,6 +116,13 @@ PIPELINE = (
         lowest=0,
     ),
     Flag(
+        "set_shape",
+        "repeated",
+        (),
+        "the shape of a tensor that the graph leaves open; may be given several times",
+        shown="NODE:32,4",
+    ),
+    Flag(
         "max_ids",
         "integer",
         0,

@@ -20,6 +20,7 @@ from tpugraph.compiler import preconditions, serving_input
 from tpugraph.compiler.another_batch import another_batch
 from tpugraph.compiler.recording import Recording
 from tpugraph.compiler.report_facts import collectives, lookups, notes_of, plain_name, reduction, step_order, tables
+from tpugraph.compiler.set_shapes import set_shapes
 from tpugraph.control_flow import one_shot
 from tpugraph.ir import Graph, graphdef
 from tpugraph.passes import OF_REPLICAS, PASSES, PIPELINES
@@ -54,6 +55,7 @@ class ConvertOptions:
             variable, such as the step counter, in no order.
         batch_constants: of ``global_batch``: names of constants that grow with the batch.
         literals: of ``global_batch``: names of constants that do not.
+        set_shape: shapes that the graph leaves open, as ``NODE:32,4``.
         max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open.
         shard_tables: tables of at least so many bytes that are read and written by rows are dealt out to the cores; 0 for none.
         mode: ``train``, ``eval`` or ``predict``: what kind of graph the model is.
@@ -80,6 +82,7 @@ class ConvertOptions:
     batch_constants: tuple[str, ...] = ()
     literals: tuple[str, ...] = ()
     max_ids: int = 0
+    set_shape: tuple[str, ...] = ()
     shard_tables: int = 0
     mode: str = "train"
     metrics: Mapping[str, tuple[str, str]] | None = None
@@ -168,6 +171,7 @@ def _convert(
     size = len(graph)
     if history is not None:
         history.record(graph, "input", summary="The graph as it was read.")
+    set_shapes(graph, options.set_shape)
     if graph.roles is None:
         one_shot.make_initializable(graph)
         graph.roles = find_roles(graph, options)

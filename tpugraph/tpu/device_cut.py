@@ -199,10 +199,11 @@ class Step:
             opened = _opener(tensor)
             return ShapeError(
                 f"'{tensor}' must cross to the device, but its shape {_show(shape)} is open in dimension {axis}, "
-                f"opened by '{opened}'",
+                f"opened by '{opened.node}'",
                 node=tensor.node,
                 origin=self.graph.source,
-                fix="batch with drop_remainder=True, or give the dimension a fixed size (padded_batch, set_shape)",
+                fix=f"--set_shape={_told(opened)}, or batch with drop_remainder=True and give the dimension a fixed size "
+                "in the program (padded_batch, set_shape)",
             )
         return ShapeError("the input cannot be cut from the step", origin=self.graph.source)
 
@@ -243,14 +244,17 @@ class Step:
         return device, host, list(waits)
 
 
-def _opener(tensor: Tensor) -> str:
-    """The op furthest up whose output has an open dimension."""
-    node = tensor.node
-    while True:
-        open_inputs = [t for t in node.inputs if t.dtype.size is not None and not shapes.is_static(t.shape)]
-        if not open_inputs:
-            return str(node)
-        node = open_inputs[0].node
+def _opener(tensor: Tensor) -> Tensor:
+    """The tensor furthest up that has an open dimension."""
+    while open_inputs := [t for t in tensor.node.inputs if t.dtype.size is not None and not shapes.is_static(t.shape)]:
+        tensor = open_inputs[0]
+    return tensor
+
+
+def _told(tensor: Tensor) -> str:
+    """A tensor with its shape, as --set_shape takes them, with a word for each size that is to be said."""
+    dims = "DIMS" if tensor.shape is None else ",".join("SIZE" if d is None else str(d) for d in tensor.shape)
+    return f"{tensor.node.name}{f':{tensor.port}' if tensor.port else ''}:{dims}"
 
 
 def _show(shape: Shape) -> str:

@@ -1,0 +1,43 @@
+"""Shapes that the user knows and the graph does not say, as of a batch without ``drop_remainder``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tpugraph.analysis import shapes
+from tpugraph.ir import Graph, attrs
+from tpugraph.support.errors import UsageError
+from tpugraph.support.suggestions import did_you_mean
+
+
+def set_shapes(graph: Graph, told: Iterable[str]) -> None:
+    """Let tensors have shapes: an EnsureShape behind each, which ends a run with an error where the shape is another one.
+
+    Args:
+        graph: a plain graph.
+        told: ``NODE:DIMS`` or ``NODE:OUTPUT:DIMS``, the sizes with commas between; ``?`` stands for one that stays open.
+
+    Raises:
+        UsageError: a text of another form, or a node or an output that is not there.
+    """
+    told = list(told)
+    if told:
+        shapes.infer(graph)
+    for text in told:
+        name, _, sizes = text.rpartition(":")
+        node, _, port = name.partition(":")
+        dims = [size.strip() for size in sizes.split(",")]
+        if not name or not all(size == "?" or size.isdigit() for size in dims) or not (port or "0").isdigit():
+            raise UsageError(f"--set_shape={text} is not of the form NODE:DIMS", fix="as in --set_shape=IteratorGetNext:32,4")
+        if node not in graph:
+            raise UsageError(f"--set_shape names no node of the graph: '{node}'", origin=graph.source,
+                             fix=did_you_mean(node, [n.name for n in graph], "`tpugraph inspect MODEL` lists nodes"))  # fmt: skip
+        source, shape = graph[node], tuple(None if size == "?" else int(size) for size in dims)
+        tensor = source.out(int(port or 0))
+        uses = source.uses(tensor.port)
+        if not uses:
+            raise UsageError(f"--set_shape: nothing reads '{tensor}'", origin=graph.source, fix="name an output that is read")
+        ensured = graph.add("EnsureShape", f"{node}/shape_set", [tensor], source=source, device=source.device,
+                            attrs={"T": tensor.dtype, "shape": attrs.encode(shape)})  # fmt: skip
+        for use in uses:
+            graph.set_input(use.node, use.index, ensured.out())
