@@ -248,7 +248,7 @@ _CORES = (8, 4, 2, 1)
 
 def build_passes(options: ConvertOptions, *, replica: bool = False) -> list[Pass]:
     """The passes that the options ask for, with their parameters, for a program that is one replica of several or for any other."""
-    values = asdict(options)
+    values = {name: value for name, value in asdict(options).items() if value is not None}  # else a pass's own default
     known = OF_REPLICAS if replica else PIPELINES[options.mode]
     if options.passes is not None:
         return parse_passes(options.passes, known, values)
