@@ -60,9 +60,7 @@ class Partition(Pass):
             graph.keep(Partitioned(1, rows, str(loss or ""), "whole", "one core has the whole batch"))
             return
         refuse_uneven(graph, rows, cores)
-        placements = fed(graph, cores)
-        apart = any(isinstance(p, Shard) for p in placements.values())  # else all take from their infeed
-        seeds = {_split(graph, t, p, cores) if apart else t: p for t, p in placements.items()}
+        seeds = {_split(graph, t, p, cores): p for t, p in fed(graph, cores).items()}
         demands = self.placements(graph, seeds)
         step = Rewriting(demands.placing, self.varying_updates)
         step.apply()

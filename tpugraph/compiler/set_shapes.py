@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tpugraph import ops
 from tpugraph.analysis import shapes
 from tpugraph.ir import Graph, attrs
 from tpugraph.support.errors import UsageError
@@ -34,6 +35,11 @@ def set_shapes(graph: Graph, told: Iterable[str]) -> None:
                              fix=did_you_mean(node, [n.name for n in graph], "`tpugraph inspect MODEL` lists nodes"))  # fmt: skip
         source, shape = graph[node], tuple(None if size == "?" else int(size) for size in dims)
         tensor = source.out(int(port or 0))
+        if source.op in ops.GET_NEXT:
+            shapes_of_element = source.attr("output_shapes")
+            shapes_of_element[tensor.port] = shape
+            graph.set_attr(source, "output_shapes", [attrs.encode(shape) for shape in shapes_of_element])
+            continue
         uses = source.uses(tensor.port)
         if not uses:
             raise UsageError(f"--set_shape: nothing reads '{tensor}'", origin=graph.source, fix="name an output that is read")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from tpugraph import ops
 from tpugraph.ir import Graph, attrs
 
 _RESOURCE, _VARIANT = attrs.dtype("resource"), attrs.dtype("variant")
 
 
 def make_initializable(graph: Graph) -> None:
-    """Replace each OneShotIterator by an IteratorV2 that a MakeIterator fills; the call of its function is inlined later."""
+    """Replace each OneShotIterator by an IteratorV2 that a MakeIterator fills; the call of its function is inlined later.
+
+    One that a dataset reads stays: it starts when that dataset asks for the first element.
+    """
     for node in graph.of_type("OneShotIterator"):
+        if any(use.node.op not in ops.GET_NEXT for use in node.uses(0)):
+            continue
         factory = node.attr("dataset_factory")
         call = graph.add("PartitionedCall", f"{node.name}/dataset", source=node, outputs=[(_VARIANT, ())],
                          attrs={"Tin": [], "Tout": [_VARIANT], "f": factory})  # fmt: skip

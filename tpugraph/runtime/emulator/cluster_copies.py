@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def copy_per_core(graph: Graph, varying: NodeSet, count: int) -> Copies:
     copied += _waiting_for(copied)
     loops = _varying_frames(graph, varying)
     of: dict[Node, list[Node]] = {node: [node] for node in copied}
-    waiting = {node: [u for u in node.control_uses() if u not in of] for node in copied}
+    waiting = {node: [u for u in (*node.control_uses(), *_alone_readers(node, of)) if u not in of] for node in copied}
     for core in range(1, count):
         made = graph.clone_subgraph(copied, lambda name, core=core: f"{name}/replica_{core}")  # type: ignore[misc]
         for node, copy in made.items():
@@ -44,6 +44,12 @@ def copy_per_core(graph: Graph, varying: NodeSet, count: int) -> Copies:
             for copy in of[node][1:]:
                 graph.add_control(waiter, copy)
     return Copies(count, of)
+
+
+def _alone_readers(node: Node, of: Mapping[Node, object]) -> list[Node]:
+    """What reads an infeed where no core has a reader of its own; else the infeeds of the other cores would fill up."""
+    readers = [use.node for use in node.uses()] if node.op in ops.INFEEDS else []
+    return [] if any(reader in of for reader in readers) else readers
 
 
 def _waiting_for(copied: Iterable[Node]) -> list[Node]:

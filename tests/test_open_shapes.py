@@ -1,0 +1,69 @@
+"""Shapes that a graph leaves open: --set_shape, and iterators whose dataset a function makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpugraph
+from closeness import assert_close
+from tpugraph.support.errors import TpuGraphError, UsageError
+
+tf1 = tf.compat.v1
+ROWS = np.random.RandomState(0).randn(64, 2).astype(np.float32)
+
+
+def _losses(model: Path, cores: int, **options: object) -> list[float]:
+    with tpugraph.TPUSession(tpugraph.convert(str(model), num_replicas=cores, **options)) as session:
+        return session.train(3)
+
+
+def _save(folder: Path, *, one_shot: bool, rows: int = 16) -> Path:
+    with tf.Graph().as_default():
+        dataset = tf1.data.Dataset.from_tensor_slices(ROWS).repeat()
+        dataset = dataset.batch(rows, drop_remainder=True) if one_shot else dataset.batch(tf.constant(8, tf.int64) + (rows - 8))
+        make = tf1.data.make_one_shot_iterator if one_shot else tf1.data.make_initializable_iterator
+        w = tf1.get_variable("w", initializer=np.float32([[1], [2]]))
+        loss = tf.reduce_mean(tf.square(make(dataset).get_next() @ w - 1))
+        tf1.summary.scalar("loss", loss)
+        tf1.train.GradientDescentOptimizer(0.1).minimize(loss, tf1.train.get_or_create_global_step())
+        tf1.train.export_meta_graph(str(folder / "m.meta"))
+    return folder / "m.meta"
+
+
+def test_a_shape_that_is_set_is_split(tmp_path: Path) -> None:
+    model = _save(tmp_path, one_shot=False)
+    set_shape = ("IteratorGetNext:16,2",)
+    assert_close(_losses(model, 4, set_shape=set_shape), _losses(model, 1, set_shape=set_shape), 1e-6)
+
+
+def test_batches_of_another_shape_than_was_set_end_the_run(tmp_path: Path) -> None:
+    model = _save(tmp_path, one_shot=False)
+    with pytest.raises(TpuGraphError, match="Incompatible shapes|expected"):
+        _losses(model, 4, set_shape=("IteratorGetNext:32,2",))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("IteratorGetNext", "not of the form NODE:DIMS"),
+        ("IteratorGetNext:0:a", "not of the form NODE:DIMS"),
+        ("IteratorGetNxt:16,2", "names no node"),
+        ("IteratorGetNext:1:4", "has no output|no output"),
+    ],
+)
+def test_faults_in_words(tmp_path: Path, text: str, fault: str) -> None:
+    model = _save(tmp_path, one_shot=False)
+    with pytest.raises(UsageError, match=fault):
+        tpugraph.convert(str(model), num_replicas=4, set_shape=(text,))
+
+
+def test_one_shot_iterators_train_as_others(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").mkdir()
+    one_shot = _save(tmp_path / "one", one_shot=True)
+    other = _save(tmp_path / "other", one_shot=False)
+    assert_close(_losses(one_shot, 4), _losses(other, 4, set_shape=("IteratorGetNext:16,2",)), 1e-6)
