@@ -8,19 +8,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import dense, tf1, variable
+from .parts import dense, length, mean, tf1, total, variable
 from .statistics import fused, unfused
-
-mean, total = tf.reduce_mean, tf.reduce_sum
 
 
 @dataclass(frozen=True)
 class Context:
-    """Columns of the matrix, steps of what has time, rows that the program is traced at, targets, updates to be done."""
+    """Columns of the matrix, steps of what has time, rows of the batch, targets, updates to be done."""
 
     units: int
     time: int
-    base: int
+    rows: int
     targets: Any
     updates: list[Any]
 
@@ -30,25 +28,20 @@ def count(x: Any) -> Any:
     return tf.shape(x)[0]
 
 
-def python_count(x: Any) -> Any:
-    """The number of rows as Python has it, where the batch is closed."""
-    return x.shape[0] or count(x)
-
-
 def tiled_pairs(p: Any, y: Any) -> Any:
     """The difference of each number to each target, in a list."""
-    rows = python_count(p)
+    rows = length(p)
     return tf.reshape(tf.tile(p[:, None], [1, rows]), [-1]) - tf.tile(y, [rows])
 
 
 def repeated_pairs(p: Any, y: Any) -> Any:
-    rows = python_count(p)
+    rows = length(p)
     return tf.repeat(p, rows) - tf.tile(y, [rows])
 
 
 def pairs_of_two(p: Any, y: Any) -> Any:
     """Which of all pairs are of two rows is said by the places of a matrix."""
-    return tf.boolean_mask(tf.tanh(p[:, None] - y[None]), tf.eye(python_count(p)) < 0.5)
+    return tf.boolean_mask(tf.tanh(p[:, None] - y[None]), tf.eye(length(p)) < 0.5)
 
 
 def correlation(h: Any, units: int) -> Any:
@@ -165,7 +158,7 @@ def mirrored(h: Any, c: Context) -> Any:
 
 def regrouped(h: Any, c: Context) -> Any:
     """Neighbouring rows share a layer; where the rows are odd, nothing is done."""
-    if c.base % 2:
+    if c.rows % 2:
         return h
     wide = dense(tf.reshape(h, [-1, 2 * c.units]), 2 * c.units, 2 * c.units, "wide", tf.tanh)
     return tf.reshape(wide, [-1, c.units])
