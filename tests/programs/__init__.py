@@ -5,63 +5,20 @@ transformers in which two sizes agree; ``generated`` and ``composed`` make rando
 """
 
 import re
+from importlib import import_module
+from pkgutil import iter_modules
 
-from . import (
-    adversarial,
-    attention,
-    clipping,
-    composed,
-    control,
-    embeddings,
-    gathers,
-    generated,
-    images,
-    loops,
-    losses,
-    optimizers,
-    pairs,
-    ragged,
-    recurrent,
-    reshapes,
-    statistics,
-    strings,
-)
+from . import attention, composed, generated
 from .harness import Verdict, check, trace
 from .parts import PROGRAMS, Program
 from .regressions import REGRESSIONS
 
 __all__ = [
-    "COINCIDENCES",
-    "PROGRAMS",
-    "REGRESSIONS",
-    "Program",
-    "Verdict",
-    "check",
-    "composed",
-    "find",
-    "generated",
-    "named",
-    "trace",
-]
+    "COINCIDENCES", "PROGRAMS", "REGRESSIONS", "Program", "Verdict", "check", "composed", "find", "generated", "named", "trace",
+]  # fmt: skip
 
-_CONSTRUCTS = (
-    adversarial,
-    attention,
-    clipping,
-    control,
-    embeddings,
-    gathers,
-    images,
-    loops,
-    losses,
-    optimizers,
-    pairs,
-    ragged,
-    recurrent,
-    reshapes,
-    statistics,
-    strings,
-)
+for construct in iter_modules(__path__):  # each enters its programs
+    import_module(f"{__name__}.{construct.name}")
 
 COINCIDENCES = attention.coincidences()
 

@@ -103,19 +103,6 @@ def einsum(v: Value) -> Made:
 
 
 @op
-def join(v: Value) -> Made:
-    """Adds or multiplies what the inputs hold, broadcast."""
-    other, shape = ((v.inputs.targets, (ROWS, v.inputs.targets.shape[1])), (v.inputs.features[:, 0], None))[
-        v.choice % 2
-    ]
-    shape = shape or (ROWS, v.inputs.features.shape[2])
-    if v.rank < 2 or any(1 != one != size for one, size in zip(v.shape[-2:], shape, strict=True)):
-        return None
-    function = (tf.add, tf.multiply, tf.maximum)[v.choice % 3]
-    return function(v.tensor, other), (*v.shape[:-2], *shape)
-
-
-@op
 def likeness(v: Value) -> Made:
     return None if v.rank != 2 else (tf.matmul(v.tensor, v.tensor, transpose_b=True), (v.shape[0], v.shape[0]))
 

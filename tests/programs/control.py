@@ -12,7 +12,6 @@ from .parts import (
     batch,
     column,
     dense,
-    each,
     floats,
     mean,
     minimise,
@@ -162,22 +161,6 @@ def metrics_of_the_best_in_step(rows: int, metric: str, labels: int) -> Any:
     z = dense(x, 5, 4, "logits")
     loss, train = minimise(mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=c[:, 0], logits=z)))
     return loss, after(train, getattr(tf1.metrics, f"{metric}_at_k")(c, z, 2)[1])
-
-
-ADDED_TO_ROWS = {
-    "one_less_the_other": lambda n, s: n - s,
-    "stacked": lambda n, s: total(tf.stack([n, s])),
-    "joined": lambda n, s: total(tf.concat([[n], [s, 2.0 * s]], 0)),
-    "product_of_stacked": lambda n, s: tf.reduce_prod(tf.sqrt(tf.stack([n, s]))),
-}
-
-
-@program(each(of=ADDED_TO_ROWS))
-def rows_beside_a_sum(rows: int, of: Any) -> Any:
-    """The number of all rows and a sum over them, of which each core has a part: the number is added once."""
-    x = batch(rows, floats(3))
-    count = tf.cast(tf.shape(x)[0], tf.float32)
-    return minimise(of(count, total(tf.square(tf.tanh(x @ variable("w", 3, 4))))) / count)
 
 
 @program()

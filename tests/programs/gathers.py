@@ -117,16 +117,6 @@ def sorted_columns(rows: int) -> Any:
     return minimise(mean(tf.abs(tf.sort(x * variable("w", 3), 0) - tf.sort(y, 0))))
 
 
-@program()
-def slice_of_places(rows: int, places: int = 20) -> Any:
-    """The first places of a longer table are added to a sequence that was looked up as one list."""
-    ids = batch(rows, whole(9, 6))
-    words, table = variable("words", 9, 4), variable("places", places, 4)
-    h = tf.reshape(tf.gather(words, tf.reshape(ids, [-1])), [rows, 6, 4])
-    h = dense(tf.reshape(h + tf.slice(table, [0, 0], [6, -1])[None], [-1, 4]), 4, 4, "h", tf.tanh)
-    return minimise(mean(tf.square(h)))
-
-
 def sequences(rows: int) -> tuple[Any, Any, Any]:
     """Values of a sequence, the places to visit in it, and numbers of this batch's rows."""
     order = np.argsort(np.random.default_rng(3).normal(size=(COUNT, 5)), 1).astype(np.int32)
@@ -172,19 +162,6 @@ def own_rows_beside_sorted_rows(rows: int) -> Any:
     return minimise(mean(tf.square(column(pairs, 3) - y)), sgd(0.02))
 
 
-@program({"": {}, "first": {"first": True}}, steps=4)
-def order_by_step(rows: int, first: bool = False) -> Any:
-    """A branch that gives this core's rows meets one that gives rows of the whole batch."""
-    x, y = batch(rows, floats(4), floats(seed=1))
-    count = tf.shape(x)[0]
-    order = tf.cond(
-        tf.equal(tf1.train.get_or_create_global_step() % 2, 0),
-        lambda: tf.range(count),
-        lambda: tf.zeros([count], tf.int32) if first else tf.argsort(y),
-    )
-    return minimise(mean(tf.square(column(tf.gather(dense(x, 4, 3, "h", tf.tanh), order), 3) - y)))
-
-
 @program()
 def rows_that_name_rows(rows: int) -> Any:
     """Numbers of rows that begin as this core's own and become those of any."""
@@ -211,9 +188,9 @@ def sorted_rows_put_back(rows: int) -> Any:
 
 
 @program({"": {}, "repeated": {"repeat": True}})
-def segments_of_rows(rows: int) -> Any:
+def segments_of_rows(rows: int, repeat: bool = False) -> Any:
     """Each row has a segment, as every number of a range is in the list: there are as many as rows."""
-    values, owners, y = flat(rows)
+    values, owners, y = flat(rows, repeat)
     spread = tf.math.segment_max(values, owners) - tf.math.segment_mean(values, owners)
     return minimise(mean(tf.square(spread - y)))
 
@@ -238,16 +215,6 @@ def last_steps_by_number(rows: int) -> Any:
     x, last = batch(rows, floats(4), whole(4, seed=2))
     steps = tf.reshape(tf.transpose(x * variable("scale", 4)), [-1])
     return minimise(mean(tf.square(tf.gather(steps, last * rows + tf.range(rows)) - 1.0)))
-
-
-@program()
-def put_back_by_places(rows: int) -> Any:
-    """What is pooled goes back to the places where it was found, which count the rows, too."""
-    x, y = batch(rows, floats(4, 4, 2), floats(4, 4, 2, seed=1))
-    pooled, places = tf.nn.max_pool_with_argmax(x, 2, 2, "SAME", include_batch_in_index=True)
-    values = tf.reshape(pooled * variable("scale", 2), [-1])
-    back = tf.scatter_nd(tf.reshape(places, [-1, 1]), values, tf.cast(tf.reshape(tf.size(x), [1]), tf.int64))
-    return minimise(mean(tf.square(tf.reshape(back, tf.shape(x)) - y)))
 
 
 @program()

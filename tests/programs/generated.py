@@ -150,10 +150,6 @@ EXTRAS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "average": lambda loss, train, y: after(
         loss, train, lambda: tf1.train.ExponentialMovingAverage(0.9).apply(tf1.trainable_variables())
     ),
-    "counted_average": lambda loss, train, y: after(
-        loss, train,
-        lambda: tf1.train.ExponentialMovingAverage(0.9, tf1.train.get_global_step()).apply(tf1.trainable_variables()),
-    ),
     "loss_average": lambda loss, train, y: after(
         loss, train, lambda: (lambda v: tf1.assign_sub(v, 0.1 * (tf.convert_to_tensor(v) - loss)).op)(state("past"))
     ),

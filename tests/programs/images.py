@@ -49,19 +49,6 @@ def box_of_each_image(rows: int, numbers: str = "shape") -> Any:
     return minimise(mean(tf.square(total(boxes, [1, 2, 3]) - 1.0)))
 
 
-@program()
-def images_turned_each(rows: int) -> Any:
-    """Each image has an angle of its own."""
-    x, y, angle = batch(rows, floats(6, 6, 2), floats(seed=1), floats(seed=2))
-    zeros = tf.zeros_like(angle)
-    cosine, sine = tf.cos(angle), tf.sin(angle)
-    by = tf.stack([cosine, -sine, zeros, sine, cosine, zeros, zeros, zeros], 1)
-    turned = tf.raw_ops.ImageProjectiveTransformV2(
-        images=x * variable("scale", 2), transforms=by, output_shape=[6, 6], interpolation="BILINEAR"
-    )
-    return minimise(mean(tf.square(mean(turned, [1, 2, 3]) - y)))
-
-
 @program({"": {}, "of_rows": {"flat": True}})
 def rounded_to_steps(rows: int, flat: bool = False) -> Any:
     """Numbers are rounded as if they had eight bits, between the least and the largest of the whole batch: by no known op type."""

@@ -127,16 +127,6 @@ def gradient_penalty(rows: int) -> Any:
 
 
 @program()
-def transport_between_rows(rows: int) -> Any:
-    """Sinkhorn: each row and each target has as much of what is moved."""
-    x, y = batch(rows, floats(5), floats(seed=1))
-    kernel, count = tf.exp(-tf.square(column(x, 5)[:, None] - y[None])), float(rows)
-    columns = 1 / count / tf.matmul(kernel, tf.ones([rows, 1]), transpose_a=True)
-    each = 1 / count / tf.matmul(kernel, columns)
-    return minimise(total(each * kernel * tf.transpose(columns) * tf.square(column(x, 5, "cost"))[:, None]))
-
-
-@program()
 def margin_at_the_label(rows: int) -> Any:
     """The logit of each label is made smaller before the softmax."""
     x, y = batch(rows, floats(4), whole(4, seed=1))

@@ -127,20 +127,6 @@ def sharpness_aware(rows: int) -> Any:
 
 
 @program()
-def natural_gradient(rows: int) -> Any:
-    """The gradient is divided by the covariance of the inputs (K-FAC in small)."""
-    x, y = batch(rows, floats(3), floats(seed=1))
-    w = variable("w", 3, 1)
-    loss = mean(tf.square(tf.squeeze(x @ w, 1) - y))
-    covariance = tf.matmul(x, x, transpose_a=True) / rows + 0.5 * tf.eye(3)
-    (g,) = tf.gradients(loss, [w])
-    tf1.summary.scalar("loss", loss)
-    step = tf1.train.get_or_create_global_step()
-    with tf.control_dependencies([loss]):
-        return loss, sgd().apply_gradients([(tf.linalg.solve(covariance, g), w)], global_step=step)
-
-
-@program()
 def squared_gradients_per_row(rows: int) -> Any:
     """A mean over rows of squared gradients, which are no square of the mean."""
     x, y = batch(rows, floats(4), floats(seed=1))

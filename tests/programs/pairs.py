@@ -81,19 +81,6 @@ def sorted_batch(rows: int) -> Any:
     return minimise(mean(tf.square(tf.sort(p) - tf.sort(y))))
 
 
-@program({"tiled": {"form": "tiled"}, "repeated": {"form": "repeated"}, "numbered": {"form": "numbered"}})
-def each_with_each(rows: int, form: str) -> Any:
-    """Each row, and the whole batch, is repeated as often as Python counts rows."""
-    p, y, _ = regression(rows)
-    numbers = tf.range(rows * rows)
-    own, other = {
-        "tiled": lambda: (tf.reshape(tf.tile(p[:, None], [1, rows]), [-1]), tf.tile(y, [rows])),
-        "repeated": lambda: (tf.repeat(p, rows), tf.tile(y, [rows])),
-        "numbered": lambda: (tf.gather(p, numbers // rows), tf.gather(y, numbers % rows)),
-    }[form]()
-    return minimise(mean(tf.square(own - other)))
-
-
 @program({"": {}, "learnt": {"learnt": True}})
 def pairs_beside_a_diagonal(rows: int, learnt: bool = False) -> Any:
     """The diagonal of all pairs is given."""

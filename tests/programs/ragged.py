@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .parts import batch, column, dense, each, floats, mean, minimise, program, sgd, tf1, total, variable, whole
+from .parts import batch, column, dense, each, floats, mean, minimise, program, sgd, total, variable, whole
 
 
 def distinct(rows: int) -> tuple[Any, Any, Any]:
@@ -197,19 +197,6 @@ def ragged_means(rows: int, made: Any) -> Any:
     return minimise(mean(tf.square(column(h, 4) - y)))
 
 
-@program()
-def asserted_of_some_row(rows: int) -> Any:
-    """What holds of some row of the whole batch need not of one on each core, nor what counts the rows that are chosen."""
-    x, y = batch(rows, floats(3), floats(seed=1))
-    e = tf.square(column(x, 3) - y)
-    chosen = tf.boolean_mask(e, tf.equal(y, tf.reduce_max(y)))
-    largest = tf.reduce_any(tf.equal(y, tf.reduce_max(y)))
-    checks = [tf1.debugging.Assert(largest, [y]), tf1.debugging.Assert(tf.size(chosen) > 0, [y])]  # each in a branch
-    checks += [tf.raw_ops.Assert(condition=check, data=[y]) for check in (largest, tf.size(chosen) > 0)]
-    with tf.control_dependencies(checks):
-        return minimise(mean(e) + total(chosen))
-
-
 def _chosen(x: Any, w: Any) -> Any:
     """A sparse matrix of the positive elements of rows, each with a weight."""
     places = tf.where(x > 0)
@@ -370,20 +357,18 @@ def pairs_listed_by_numbers(rows: int, of: Any) -> Any:
     return minimise(mean(tf.square(column(of(h, _before(tf.shape(h)[0])), 4) - 0.1)))
 
 
-EDGES: dict[str, Callable[[Any], Any]] = {
-    "picked": lambda edges: tf.gather(edges, [0, 2], axis=1),
-    "turned_twice": lambda edges: edges[:, ::-1][:, ::-2][:, :2],
-    "reversed_twice": lambda edges: tf.gather(tf.reverse(tf.reverse(edges, [1]), [1]), [0, 1], axis=1),
-}
-
-
-@program(each(of=EDGES))
-def messages_along_edges(rows: int, of: Any) -> Any:
+@program()
+def messages_along_edges(rows: int) -> Any:
     """Edges between the nodes of each row are found by data, and two of their three columns say where they end."""
     nodes, adjacent, y = batch(rows, floats(4, 3), whole(2, 4, 4, seed=7), floats(seed=1))
     edges = tf.cast(tf.where(adjacent > 0), tf.int32)
     h = tf.tanh(nodes * variable("scale", 3))
-    message = dense(tf.concat([tf.gather_nd(h, edges[:, :2]), tf.gather_nd(h, of(edges))], 1), 6, 4, "message")
+    message = dense(
+        tf.concat([tf.gather_nd(h, edges[:, :2]), tf.gather_nd(h, tf.gather(edges, [0, 2], axis=1))], 1),
+        6,
+        4,
+        "message",
+    )
     together = tf.scatter_nd(edges[:, :2], message, [tf.shape(nodes)[0], 4, 4])
     return minimise(mean(tf.square(column(tf.reduce_max(together, 1), 4) - y)))
 

@@ -8,15 +8,11 @@ second=scan loss=softmax_of_rows open=True
 first=loop_mean second=softmax_of_rows open=True
 second=map_rows third=running_sum
 second=loop_fixed third=softmax_of_rows
-second=deviation third=loop_fixed loss=softmax_of_rows
 other=top_k open=True
 third=loop_mean other=pairs
 second=regrouped
-rows=4 first=map_rows third=deviation open=True
 loss=top_k
-rows=4 second=waves loss=triplets units=1
 second=map_rows loss=pairs_of_two
-second=waves loss=pairs_of_two
 first=regrouped loss=sorted
 first=regrouped third=scan
 second=loop_fixed third=dilated
@@ -26,13 +22,10 @@ front=bag second=shared
 front=positions third=regrouped units=2
 second=map_rows third=shared
 first=loop_mean third=shared open=True
-second=loop_max third=deviation open=True
-rows=1 first=experts
 rows=1 front=bag third=shared
 rows=1 loss=top_k
 rows=1 loss=maximum
 rows=1 loss=triplets
-rows=1 second=deviation other=covariance clip=centralised width=1
 rows=1 first=map_rows second=map_rows loss=chosen width=1 units=1
 rows=1 second=map_rows other=covariance
 """

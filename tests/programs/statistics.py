@@ -138,19 +138,6 @@ def batch_as_a_series(rows: int, padding: str = "SAME", stride: int = 1, pool: A
     return minimise(mean(tf.square(h - 0.5)) + mean(tf.square(column(x, 3) - y)))
 
 
-@program(
-    {
-        "mean": {"of": tf.nn.avg_pool1d},
-        "largest": {"of": tf.nn.max_pool1d},
-        "largest_two_steps": {"of": tf.nn.max_pool1d, "step": 2},
-    }
-)
-def pooled_rows(rows: int, of: Any, step: int = 1) -> Any:
-    """The means, or the largest, of neighbouring rows that a layer made: the gradient of each window goes to rows of other cores."""
-    x, y = batch(rows, floats(5), floats(seed=1))
-    return minimise(mean(tf.square(of(column(x, 5)[None, :, None] - y[None, :, None], 3, step, "SAME"))))
-
-
 @program(resource=True)
 def singular_values(rows: int) -> Any:
     """The nuclear norm of a batch: it has as many singular values as rows or columns, whichever are fewer.
