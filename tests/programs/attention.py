@@ -47,11 +47,6 @@ def layer(x: Any, rows: int, seq: int, hidden: int, intermediate: int, heads: in
     return normalise(x + dense(made, intermediate, hidden, "output", reuse=tf1.AUTO_REUSE), hidden, "norm")
 
 
-def looked_up(table: Any, ids: Any, size: int, one_hot: bool) -> Any:
-    """Rows of a table for flat ids; BERT multiplies with one-hot vectors on a TPU."""
-    return tf.one_hot(ids, size) @ table if one_hot else tf.gather(table, ids)
-
-
 def clipped(gradients: list[Any]) -> Any:
     return tf.clip_by_global_norm(gradients, 1.0)[0]
 
@@ -63,7 +58,7 @@ def classified(hidden: Any, width: int, labels: Any, table: Any, weights: Any) -
     return tf.reduce_sum(each * weights) / (tf.reduce_sum(weights) + 1e-5)
 
 
-@program({"": {}, "one_hot": {"one_hot": True, "depth": 1}}, batches="2 1_open")
+@program(batches="2 1_open")
 def bert(
     rows: int,
     seq: int = 5,
@@ -73,7 +68,6 @@ def bert(
     vocabulary: int = 11,
     positions: int = 9,
     depth: int = 2,
-    one_hot: bool = False,
     optimizer: Any = steep,
 ) -> Any:
     """Embeddings of words, places and segments, two layers with a mask, the masked words and the next sentence."""
@@ -81,7 +75,7 @@ def bert(
         rows, whole(vocabulary, seq), whole(2, seq, seed=1), whole(4, seq, seed=2), whole(vocabulary, seq, seed=3), whole(2, seed=4)
     )  # fmt: skip
     words = variable("words", vocabulary, hidden)
-    x = looked_up(words, tf.reshape(ids, [-1]), vocabulary, one_hot)
+    x = tf.gather(words, tf.reshape(ids, [-1]))
     x += tf.one_hot(tf.reshape(segments, [-1]), 2) @ variable("segments", 2, hidden)
     places = tf.slice(tf.convert_to_tensor(variable("places", positions, hidden)), [0, 0], [seq, -1])
     x = tf.reshape(tf.reshape(x, [rows, seq, hidden]) + tf.reshape(places, [1, seq, hidden]), [-1, hidden])
@@ -239,7 +233,7 @@ def heads_in_front_of_rows(rows: int) -> Any:
 
 @program()
 def logits_flat_and_back(rows: int) -> Any:
-    """What the labels' shape is compared with is a list of words that is parted again by how long the longest row is."""
+    """A list of words is parted again by how long the longest row is."""
     words, lengths = batch(rows, whole(7, 5, seed=1), 1 + whole(5, seed=2))
     longest = tf.reduce_max(lengths)
     cut, shown = words[:, :longest], tf.sequence_mask(lengths, longest, dtype=tf.float32)

@@ -153,7 +153,7 @@ def visits_of_a_pointer(rows: int, flat: bool = False) -> Any:
 
 @program()
 def own_rows_beside_sorted_rows(rows: int) -> Any:
-    """One array holds numbers of this core's rows and numbers of the whole batch."""
+    """One array holds the numbers of the rows, and those numbers in the order of the targets."""
     x, y = batch(rows, floats(4), floats(seed=1))
     h = dense(x, 4, 3, "h")
     array = tf.TensorArray(tf.int32, 2, clear_after_read=False)
@@ -164,7 +164,7 @@ def own_rows_beside_sorted_rows(rows: int) -> Any:
 
 @program()
 def rows_that_name_rows(rows: int) -> Any:
-    """Numbers of rows that begin as this core's own and become those of any."""
+    """A loop follows from each row to the row that it names."""
     x, y, c = batch(rows, floats(4), floats(seed=1), whole(2**20, seed=2))
     count = tf.shape(x)[0]
     after = c % count

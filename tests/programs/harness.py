@@ -63,14 +63,7 @@ class Training:
 
 
 def trace(build: Callable[[int], tuple[Any, Any]], rows: int, *, resource: bool = False, seed: int = 7) -> Traced:
-    """The graph of a program under TensorFlow 1 rules, old control flow among them.
-
-    Args:
-        build: makes the graph.
-        rows: of a batch.
-        resource: whether its variables are resources.
-        seed: of the graph.
-    """
+    """The graph of a program at so many rows, under TensorFlow 1 rules, old control flow among them."""
     new_control_flow = tf1.control_flow_v2_enabled()
     tf1.disable_control_flow_v2()
     try:
@@ -229,13 +222,7 @@ def _line(error: BaseException) -> str:
 
 
 def check(build: Program, cores: int, session: Mapping[str, Any] | None = None) -> Verdict:
-    """Train one graph with TensorFlow and on emulated cores.
-
-    Args:
-        build: the program.
-        cores: how many.
-        session: options of the session.
-    """
+    """Train one graph with TensorFlow and, with such options of the session, on emulated cores."""
     try:
         traced = trace(build, build.rows * cores, resource=build.resource)
         expected = run_plain(traced, build.steps)

@@ -68,7 +68,7 @@ def hardest_triplets(rows: int) -> Any:
 
 @program({"": {"kind": "shape"}, "literal": {"kind": "literal"}, "folded": {"kind": "folded"}})
 def top_k_hard_examples(rows: int, kind: str) -> Any:
-    """Half of the batch as its shape says, two rows of any batch, and half of it as Python says."""
+    """Half of the batch as its shape says, two rows, and half of it as Python says."""
     error = squares(rows)
     many = {"shape": tf.shape(error)[0] // 2, "literal": 2, "folded": max(1, rows // 2)}[kind]
     return minimise(mean(tf.nn.top_k(error, k=many).values) + 0.1 * mean(error))

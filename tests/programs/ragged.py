@@ -20,7 +20,7 @@ def distinct(rows: int) -> tuple[Any, Any, Any]:
 
 @program()
 def penalty_of_distinct_rows(rows: int) -> Any:
-    """Each row of the table that the batch names is penalised once, however many cores name it."""
+    """Each row of the table that the batch names is penalised once."""
     table, ids, error = distinct(rows)
     return minimise(error + 0.05 * tf.nn.l2_loss(tf.gather(table, ids)))
 
@@ -49,7 +49,7 @@ def masked_tokens(rows: int) -> Any:
 
 @program()
 def masked_pairs(rows: int) -> Any:
-    """Every chosen row with every other one, of all cores; their gradient goes back to each core's own."""
+    """Every chosen row with every other one."""
     x, mask = batch(rows, floats(4), whole(2, seed=6))
     h = tf.boolean_mask(dense(x, 4, 3, "h", tf.tanh), tf.equal(mask, 1))
     return minimise(0.1 * total(tf.square(tf.matmul(h, h, transpose_b=True) - 0.5)))
@@ -61,7 +61,7 @@ NUMBERS = {
     "and_little": lambda n: tf.cast(n, tf.float32) + 1e-3,
     "one_for_none": lambda n: tf.cast(tf.where(n > 0, n, 1), tf.float32),
 }
-"""What people divide a sum over chosen rows by, which is no sum of what each core would divide by."""
+"""What people divide a sum over chosen rows by."""
 
 
 @program(each(number=NUMBERS))
@@ -240,7 +240,7 @@ BESIDE: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 @program(each(of=BESIDE))
 def parts_beside_parts(rows: int, of: Any) -> Any:
-    """The order of the whole batch has all marked rows in front, that of the cores has those of each core there."""
+    """All marked rows of the batch are in front."""
     x, y, marks, kinds = batch(rows, floats(5), floats(seed=1), whole(2, seed=2), whole(3, seed=4))
     return minimise(mean(tf.square(of(column(x, 5) - y, kinds, marks))), sgd(0.02))
 
@@ -382,7 +382,7 @@ FOUND_PLACES: dict[str, Callable[[Any], Any]] = {
 
 @program(each(of=FOUND_PLACES))
 def some_of_the_places_found(rows: int, of: Any) -> Any:
-    """The first places that a mask finds in the whole batch are none of each core's."""
+    """The first places that a mask finds, the last one, or all in turned order."""
     x, y = batch(rows, floats(4), floats(seed=1))
     found = tf.gather(x * variable("scale", 4), of(tf.where(y > -1.5)[:, 0]))
     weights = tf.cast(tf.range(tf.size(found)), tf.float32)

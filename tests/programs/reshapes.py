@@ -108,7 +108,7 @@ def views(rows: int, count: int) -> Any:
 
 @program()
 def views_interleaved(rows: int) -> Any:
-    """Rows of both views take turns for a layer, and are put back; of two rows the number of views may be that of the rows."""
+    """Rows of both views take turns for a layer, and are put back."""
     turned = tf.transpose(tf.reshape(views(rows, 2), [-1, 2, 5]), [1, 0, 2])
     h = dense(tf.reshape(turned, [-1, 5]), 5, 3, "h")
     back = tf.reshape(tf.transpose(tf.reshape(h, [2, -1, 3]), [1, 0, 2]), [-1, 3])
@@ -126,7 +126,7 @@ def filters_of_rows(rows: int) -> Any:
 
 @program()
 def signs_of_rows(rows: int) -> Any:
-    """Codes of zeros and ones: the gradient of a sign is zero, however many rows there are."""
+    """Codes of zeros and ones: the gradient of a sign is zero."""
     x = batch(rows, floats(5))
     h = dense(x, 5, 4, "h")
     return minimise(mean(tf.square(h - tf.sign(h))) + mean(tf.square(column(x, 5, "other"))))
@@ -148,7 +148,7 @@ def frames_behind_a_variable(rows: int) -> Any:
 
 @program()
 def frames_put_together(rows: int) -> Any:
-    """Frames that overlap are added up to a signal: each row is parted into as many parts as a core has rows."""
+    """Frames that overlap are added up to a signal."""
     x, y = batch(rows, floats(6, 8), floats(seed=3))
     made = tf.signal.overlap_and_add(x * variable("scale", 8), 4)
     return minimise(mean(tf.square(made - y[:, None])))

@@ -150,9 +150,9 @@ def singular_values(rows: int) -> Any:
     return minimise(mean(tf.square(y - column(x, 5))) - mean(values))
 
 
-@program()
+@program(batches="2 8")
 def orthonormal_columns(rows: int) -> Any:
-    """The gradient parts the columns into as many as the matrix is high, and the others: of all rows none are left."""
+    """The gradient of a QR decomposition of the rows."""
     x, y = batch(rows, floats(4), floats(seed=3))
     columns, factors = tf.linalg.qr(dense(x, 4, 4, "h", tf.tanh))
     return minimise(10 * mean(tf.square(columns[:, 0]) * y) + mean(tf.square(factors)))
