@@ -14,6 +14,7 @@ from tpugraph.passes.pad_lookups import PadLookups
 from tpugraph.passes.partition import Partition
 from tpugraph.passes.placement import Placement
 from tpugraph.passes.prune import Prune
+from tpugraph.passes.replica_program import ReplicaProgram
 from tpugraph.passes.replicate import Replicate
 from tpugraph.passes.resource_variables import ResourceVariables
 from tpugraph.passes.separate_rows import SeparateRows
@@ -48,6 +49,13 @@ AT_GLOBAL_BATCH: tuple[type[Pass], ...] = tuple(
     Partition if step is CrossReplicaSum else step for step in PASSES if step is not SplitBatch
 )
 """Every pass of training with ``batch_mode=global``: the plain step at its own batch is partitioned."""
+
+OF_REPLICAS: tuple[type[Pass], ...] = tuple(
+    ReplicaProgram if step is CrossReplicaSum else step
+    for step in PASSES
+    if step not in (JoinTables, SplitBatch, BatchNorm, DenseRows, ShardTables)
+)
+"""Every pass of the training of a program that combines its replicas itself: it is replicated as it is."""
 
 WITHOUT_TRAINING: tuple[type[Pass], ...] = (
     Prune,

@@ -20,7 +20,8 @@ class Infeed(Pass):
     """What the device reads from the host arrives through one InfeedDequeueTuple; the host enqueues one tuple per core.
 
     With ``batch_mode=per_replica`` the host takes a batch for each core, one after the other; with ``global`` it takes
-    one batch and splits it. A tensor with an open number of rows is sent padded, together with its number of rows.
+    one batch and splits it, unless the graph is one replica of several. A tensor with an open number of rows is sent padded,
+    together with its number of rows.
     """
 
     num_replicas: int = 8
@@ -50,11 +51,11 @@ class Infeed(Pass):
             for use in tensor.node.uses(tensor.port):
                 if in_cluster(use.node):
                     graph.set_input(use.node, use.index, arrived)
-        enqueues = self._split(graph, sent, waits) if self._splits() else self._copy(graph, sent, waits)
+        enqueues = self._split(graph, sent, waits) if self._splits(graph) else self._copy(graph, sent, waits)
         graph.keep(Enqueues(tuple(node.name for node in enqueues)))
 
-    def _splits(self) -> bool:
-        return self.batch_mode == "global" and self.num_replicas > 1
+    def _splits(self, graph: Graph) -> bool:
+        return self.batch_mode == "global" and self.num_replicas > 1 and not graph.roles.replica
 
     def _dequeue(self, graph: Graph, sent: list[Tensor]) -> Node:
         return graph.add(

@@ -9,7 +9,7 @@ from tpugraph import ops
 from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, HOST_DEVICE, NodeSet, shapes
 from tpugraph.analysis.bounds import bounded_bytes
 from tpugraph.analysis.step import ClosedShapes, Cut, DeviceEnds, EveryStep
-from tpugraph.ir import Graph, Tensor
+from tpugraph.ir import Graph, Node, Tensor
 from tpugraph.support.errors import ConversionError
 from tpugraph.tpu.device_cut import Step
 from tpugraph.tpu.host_rows import where_rows_meet
@@ -37,7 +37,7 @@ class Placement(Pass):
     def run(self, graph: Graph) -> None:
         dropped = detach_prints(graph)
         step = Step(graph)
-        cut = step.minimum_cut({} if self.batch_mode == "global" else where_rows_meet(graph, step.free()))
+        cut = step.minimum_cut(self._on_device(graph, step.free()))
         device, host, waits = step.split(cut)
         if step.ends is not None:
             host.update(graph.ancestors(graph[name] for name in step.ends.beside))
@@ -54,6 +54,14 @@ class Placement(Pass):
         naive = _total(shapes.byte_size(t) for t in step.fed)
         graph.keep(Cut(sizes, naive, {**dropped, **tail.dropped}, tuple(n.name for n in tail.nodes),
                        tuple(n.name for n in waits)))  # fmt: skip
+
+    def _on_device(self, graph: Graph, free: list[Node]) -> NodeSet:
+        """The nodes that belong on the device though they may run on either side."""
+        if graph.roles.replica:
+            behind = graph.descendants(graph.of_type(*ops.OF_REPLICAS), data_only=True)
+            return {node: None for node in free if node in behind}
+        split = self.batch_mode == "global" or graph.kept(DeviceEnds) is not None
+        return {} if split else where_rows_meet(graph, free)
 
 
 def _total(sizes: Iterable[int | None]) -> int | None:

@@ -154,12 +154,12 @@ def assert_cores_are_the_whole_batch(
     functional: bool = False,
     **options: Any,
 ) -> None:
-    """``build(rows)`` on emulated cores against ``build(rows * cores)`` run by TensorFlow alone."""
+    """The step at ``rows * cores`` rows on emulated cores, which draw what it draws, against TensorFlow alone."""
     form = {"resource": resource, "functional": functional}
     plain = testing.run_plain(trace(lambda: build(rows * cores), **form), steps=steps)
-    options = {"iterations_per_loop": 4, **options}
-    split = trace(lambda: build(rows), **form)
-    found = testing.run_on_cores(split, steps=steps, num_replicas=cores, **options)
+    options = {"iterations_per_loop": 4, "random": "plain", "batch_mode": "global", **options}
+    whole = trace(lambda: build(rows * cores), **form)
+    found = testing.run_on_cores(whole, steps=steps, num_replicas=cores, **options)
     assert len(set(plain.losses)) == steps, "a loss that never changes proves nothing"
     testing.assert_same_training(found, plain, relative=relative, absolute=absolute)
 

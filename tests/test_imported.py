@@ -115,7 +115,9 @@ def test_a_graph_that_tensorflow_refuses_is_not_written(
     how: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = compiler.build_passes
-    monkeypatch.setattr("tpugraph.compiler.conversion.build_passes", lambda options: [*inner(options), Break(how)])
+    monkeypatch.setattr(
+        "tpugraph.compiler.conversion.build_passes", lambda options, **more: [*inner(options, **more), Break(how)]
+    )
     error = testing.assert_raises_block(
         compiler.convert, corpus("iris_dnn").graph(), words=["bad", *words], max_length=900, kind=GraphError
     )

@@ -109,7 +109,8 @@ def _of_arrays(graph: Graph) -> dict[Tensor, Shape]:
         shape = next(iter(given)) if len(given) == 1 else None
         held = _OF_ARRAYS[node.op]
         if shape and (held.stacked or held.joined):
-            count = fixed(array.inputs[0]) if held.joined and shape[0] is not None else None
+            whole = held.joined and shape[0] is not None and not array.attr("dynamic_size", False)
+            count = fixed(array.inputs[0]) if whole else None
             first = count[0] * (shape[0] or 0) if count else taken.shape[0] if taken.shape else None
             shape = (first, *shape[held.joined :])
         if shape is not None and shape != taken.shape:
@@ -132,7 +133,7 @@ def _put(user: Node) -> Iterator[Shape]:
         if shape and held.stacked:
             yield shape[1:]
         elif shape and held.lengths is not None:
-            lengths = set(fixed(source_of(user.inputs[held.lengths], ops.CASTS)) or [])
-            yield (*lengths, *shape[1:]) if len(lengths) == 1 else None
+            lengths = set(fixed(source_of(user.inputs[held.lengths], ops.CASTS)) or [None])
+            yield (lengths.pop() if len(lengths) == 1 else None, *shape[1:])
         else:
             yield shape

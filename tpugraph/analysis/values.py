@@ -73,6 +73,8 @@ def _value(tensor: Tensor) -> Answer:
         return np.asarray(node.attr("value"))
     if node.op in ops.SHAPE_OF:
         return _of_shape(node, tensor.port)
+    if node.op == "SparseReshape" and tensor.port == 1:
+        return _reshaped((yield _value, node.inputs[1]), (yield _value, node.inputs[2]))
     if node.op not in _COMPUTED:
         return None
     operands = []
@@ -120,6 +122,37 @@ def _concat(node: Node, operands: list[Any]) -> np.ndarray[Any, Any]:
     return np.concatenate([operands[index] for index in record.data_operands(len(operands))], axis)
 
 
+def _stitch(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
+    half = len(operands) // 2
+    places = [np.ravel(numbers).astype(int) for numbers in operands[:half]]
+    values = [np.ravel(numbers) for numbers in operands[half:]]
+    if any(len(where) != len(what) for where, what in zip(places, values, strict=True)):
+        return None  # rows of several numbers
+    made = np.zeros(1 + max((int(where.max(initial=-1)) for where in places), default=-1), operands[half].dtype)
+    for where, what in zip(places, values, strict=True):
+        made[where] = what
+    return made
+
+
+def _reshaped(before: Any, after: Any) -> np.ndarray[Any, Any] | None:
+    """A shape that is asked for, of which one size may be told by that of before."""
+    if before is None or after is None:
+        return None
+    rest = np.prod(after[after >= 0])
+    return np.where(after < 0, np.prod(before) // rest, after) if rest else None
+
+
+def _reshape(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
+    sizes = operands[1].ravel()
+    fits = (sizes < 0).any() or np.prod(sizes) == operands[0].size
+    return operands[0].reshape(sizes) if fits else None
+
+
+def _plain_slice(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
+    source, begin, size = operands
+    return source[begin[0] :][: None if size[0] < 0 else size[0]] if source.ndim == 1 else None
+
+
 def _fill(node: Node, operands: list[Any]) -> np.ndarray[Any, Any] | None:
     sizes = operands[0]
     return None if np.isnan(sizes).any() or np.prod(sizes) > _LARGEST else np.full(sizes.astype(int), operands[1])
@@ -134,19 +167,23 @@ _COMPUTED: dict[str, Callable[[Node, list[Any]], np.ndarray[Any, Any] | None]] =
     **dict.fromkeys(ops.IDENTITIES | ops.ENTER, _same),
     **dict.fromkeys(ops.RANGES, lambda node, operands: np.arange(*operands)),
     **dict.fromkeys(ops.CONCATS, _concat),
+    **dict.fromkeys(ops.DYNAMIC_STITCHES, _stitch),
     **dict.fromkeys(ops.FILLS, _fill),
+    **dict.fromkeys(ops.PLAIN_SLICES, _plain_slice),
     **dict.fromkeys(ops.PACKS, lambda node, operands: np.stack(operands) if node.attr("axis", 0) == 0 else None),
     **dict.fromkeys(ops.STRIDED_SLICES, _slice),
     **dict.fromkeys(ops.EXPANSIONS, lambda node, operands: np.expand_dims(operands[0], int(operands[1]))),
-    **dict.fromkeys(ops.PICKS, lambda node, operands: np.take(operands[0], operands[1], axis=0) if operands[0].ndim == 1 else None),
+    **dict.fromkeys(
+        ops.PICKS, lambda node, operands: np.take(operands[0], operands[1], axis=0) if operands[0].ndim == 1 else None
+    ),
     **dict.fromkeys(ops.INVERSE_ORDERS, lambda node, operands: np.argsort(operands[0])),
-    **dict.fromkeys(ops.RESHAPES, lambda node, operands: operands[0].reshape(operands[1])),
+    **dict.fromkeys(ops.RESHAPES, _reshape),
     **dict.fromkeys(
         ops.reducing("prod"), lambda node, operands: np.asarray(operands[0].prod()) if operands[0].ndim == 1 else None
     ),
 }
 
-_PUT_TOGETHER = ops.PACKS | ops.CONCATS
+_PUT_TOGETHER = ops.PACKS | ops.CONCATS | ops.DYNAMIC_STITCHES
 
 _PARTIAL: dict[str, Callable[[Node, list[Any]], Any]] = {
     op: rule for op, rule in _COMPUTED.items() if op not in ops.COMPUTES

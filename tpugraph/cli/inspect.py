@@ -87,7 +87,7 @@ def _plain(model: str, graph: Graph, options: compiler.ConvertOptions) -> dict[s
     trained = graph.roles.trained
     shapes = {name: _variable_text(graph[name]) for name in trained}
     try:
-        Pipeline(compiler.build_passes(options)).run(graph)
+        Pipeline(compiler.build_passes(options, replica=graph.roles.replica)).run(graph)
         if options.mode == "train":
             found["reduction"] = compiler.reduction(graph)
             found["collectives"] = compiler.collectives(graph)

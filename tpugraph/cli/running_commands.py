@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpugraph.cli.declarations import Command, Flag
-from tpugraph.cli.shared_flags import CHECKPOINT, COMMON, CONVERSION, REBIND, WORKERS
+from tpugraph.cli.shared_flags import CHECKPOINT, COMMON, CONVERSION, EXACTNESS, FINDING, GLOBAL_BATCH, REBIND, WORKERS
 
 CONVERT = Command(
     "convert",
@@ -24,6 +24,22 @@ CONVERT = Command(
         *CONVERSION,
         Flag("report", "string", None, "write what was found and done as JSON", shown="FILE.json"),
         Flag("dry_run", "boolean", False, "convert and print, but write nothing"),
+        *COMMON,
+    ),
+)
+REBATCH = Command(
+    "rebatch",
+    True,
+    "write the plain graph with another batch",
+    "The input reads G rows a step, and what follows the batch in the graph is scaled: sizes of what has rows, and numbers that are "
+    "read as the rows, each of which is listed with the reason. The output is a plain GraphDef, for TensorFlow as much as for "
+    "`tpugraph convert`, whose --global_batch=G does the same first.",
+    ("tpugraph rebatch model_dir/model.ckpt-0.meta --global_batch=256 -o model_256.pb",),
+    (
+        Flag("output", "string", None, "where to write; MODEL's name with _G.pb if not given", short="o", shown="OUT.pb"),
+        GLOBAL_BATCH,
+        *FINDING[:2],
+        *(flag for flag in EXACTNESS if flag.name in ("batch_constants", "literals")),
         *COMMON,
     ),
 )

@@ -33,6 +33,14 @@ BATCH = Flag(
     "per_replica: each core takes batches of the traced size; global: the traced batch is split",
     ("per_replica", "global"),
 )
+GLOBAL_BATCH = Flag(
+    "global_batch",
+    "integer",
+    0,
+    "rows that a step reads, where that is another number than the plain graph's: `tpugraph rebatch` comes first",
+    shown="G",
+    lowest=0,
+)
 VARYING = Flag(
     "varying_updates",
     "enum",
@@ -130,6 +138,7 @@ CONVERSION = (
     CORES,
     LOOP,
     BATCH,
+    GLOBAL_BATCH,
     *FINDING,
     VARYING,
     *EXACTNESS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpugraph.cli.comparing_commands import COMPARE, DIFF, REDUCE, VERIFY
 from tpugraph.cli.declarations import Command, Flag
 from tpugraph.cli.judging_commands import CHECK, COMPILE, INSPECT, REPORT, VIEW
-from tpugraph.cli.running_commands import CONVERT, RUN, WORKER
+from tpugraph.cli.running_commands import CONVERT, REBATCH, RUN, WORKER
 from tpugraph.cli.shared_flags import COMMON, MODE
 
 PASSES = Command(
@@ -45,6 +45,7 @@ COMMANDS = {
     command.name: command
     for command in (
         CONVERT,
+        REBATCH,
         RUN,
         INSPECT,
         VERIFY,

@@ -59,7 +59,13 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
     """Run the pipeline and note when the node is lost, and where its value lives when that is decided."""
     there = name in graph
     at_work: list[str] = []
-    passes = compiler.build_passes(at_global_batch(options))
+    try:
+        graph.roles = compiler.find_roles(graph, options)
+    except TpuGraphError as error:
+        found["error"] = error.as_dict()
+        return
+    found["roles"] = _roles_of(graph.roles, name)
+    passes = compiler.build_passes(at_global_batch(options), replica=graph.roles.replica)
     partition = next((step for step in passes if isinstance(step, Partition)), None)
 
     def look(step: str, number: int, count: int) -> None:
@@ -70,8 +76,6 @@ def _follow(graph: Graph, name: str, options: compiler.ConvertOptions, found: di
             found["lives"] = _lives(graph, name, partition, everything)
 
     try:
-        graph.roles = compiler.find_roles(graph, options)
-        found["roles"] = _roles_of(graph.roles, name)
         Pipeline(passes).run(graph, progress=look)
     except TpuGraphError as error:
         found["error"] = error.as_dict()

@@ -16,11 +16,13 @@ from tpugraph import ops, roles
 from tpugraph.analysis import cluster_nodes, race_order, shapes
 from tpugraph.analysis.step import Cut, Outfed, PaddedBatches, Partitioned
 from tpugraph.compiler import preconditions, serving_input
+from tpugraph.compiler.another_batch import another_batch
 from tpugraph.compiler.recording import Recording
 from tpugraph.compiler.report_facts import collectives, lookups, notes_of, plain_name, reduction, step_order, tables
+from tpugraph.control_flow import one_shot
 from tpugraph.ir import Graph, graphdef
 from tpugraph.partition.two_readings import misread
-from tpugraph.passes import AT_GLOBAL_BATCH, PASSES, PIPELINES
+from tpugraph.passes import AT_GLOBAL_BATCH, OF_REPLICAS, PASSES, PIPELINES
 from tpugraph.roles import evaluation_roles, prediction_roles
 from tpugraph.roles.findings import Roles
 from tpugraph.support.errors import ConversionError, GraphError, UsageError
@@ -43,6 +45,7 @@ class ConvertOptions:
         iterations_per_loop: steps per Session.run.
         batch_mode: ``per_replica`` (each core takes batches of the traced size) or ``global`` (the traced batch is
             split).
+        global_batch: rows that a step reads, where that is another number than the plain graph's; 0 leaves it.
         train_op: name of the train op (or several, separated by commas); None finds it.
         loss: name of the loss; None finds it.
         loss_reduction: ``auto``, ``mean`` or ``sum``.
@@ -72,6 +75,7 @@ class ConvertOptions:
     num_replicas: int = 8
     iterations_per_loop: int = 100
     batch_mode: str = "per_replica"
+    global_batch: int = 0
     train_op: str | None = None
     loss: str | None = None
     loss_reduction: str = "auto"
@@ -103,7 +107,7 @@ class ConvertOptions:
                              fix=f"--iterations_per_loop={MOST_ITERATIONS} or less")  # fmt: skip
         if self.dump_after and self.dump_dir is None and not self.dump_changed:
             raise UsageError("--dump_after needs a folder for the dumps", fix="give --dump_dir=DIR, or --dump_changed")
-        for name, example in (("max_ids", 8), ("shard_tables", 1 << 30)):
+        for name, example in (("max_ids", 8), ("shard_tables", 1 << 30), ("global_batch", 256)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise UsageError(f"{name} is {value!r}, but must be a whole number", fix=f"--{name}={example}")
@@ -174,10 +178,13 @@ def _convert(
     if history is not None:
         history.record(graph, "input", summary="The graph as it was read.")
     if graph.roles is None:
+        one_shot.make_initializable(graph)
         graph.roles = find_roles(graph, options)
     predictions = dict(graph.roles.predictions)
     odd = preconditions.check(graph)
-    pipeline = Pipeline(build_passes(options))
+    if options.global_batch:
+        odd += another_batch(graph, options.global_batch, batch_constants=options.batch_constants, literals=options.literals).lines()
+    pipeline = Pipeline(build_passes(options, replica=graph.roles.replica))
     recording = None if history is None else Recording(history, graph, pipeline, progress)
     with recording or contextlib.nullcontext():
         pipeline.run(graph, dump_dir=options.dump_dir, dump_after=options.dump_after,
@@ -220,10 +227,11 @@ def find_roles(graph: Graph, options: ConvertOptions) -> Roles:
     return roles.find(graph, train_op=options.train_op, loss=options.loss)
 
 
-def build_passes(options: ConvertOptions) -> list[Pass]:
-    """The passes that the options ask for, with their parameters."""
+def build_passes(options: ConvertOptions, *, replica: bool = False) -> list[Pass]:
+    """The passes that the options ask for, with their parameters, for a program that is one replica of several or for any other."""
     values = asdict(options)
     known = AT_GLOBAL_BATCH if options.batch_mode == "global" else PIPELINES[options.mode]
+    known = OF_REPLICAS if replica else known
     if options.passes is not None:
         return parse_passes(options.passes, known, values)
     return [cls(**{key: values[key] for key in cls.parameters() if key in values}) for cls in known]
@@ -238,7 +246,7 @@ def _report(
     found, device = graph.roles, cluster_nodes(graph)
     cut, outfed = graph.kept(Cut) or Cut(), graph.kept(Outfed) or Outfed()
     cores = options.num_replicas
-    per_core = 1 if options.batch_mode == "global" else cores
+    per_core = 1 if options.batch_mode == "global" and not found.replica else cores
     naive = cut.naive_bytes
     return {
         "source": Path(graph.source).name if graph.source else "",

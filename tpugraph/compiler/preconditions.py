@@ -1,4 +1,4 @@
-"""What a graph must be before it can be converted: no Python, no feeds, a gradient for what it trains."""
+"""What a graph must be before it can be converted: no Python, no feeds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tpugraph import ops
 from tpugraph.analysis.state import written_variables
 from tpugraph.analysis.step import InProcess
 from tpugraph.ir import Graph, Node, function_library
-from tpugraph.support.errors import ConversionError, RolesError
+from tpugraph.support.errors import ConversionError
 
 
 def check(graph: Graph) -> list[str]:
@@ -17,13 +17,12 @@ def check(graph: Graph) -> list[str]:
 
     Raises:
         ConversionError: Python functions or fed placeholders in the step.
-        RolesError: a trained variable whose gradient is None.
     """
     step = graph.ancestors(graph[name] for name in graph.roles.roots)
     if graph.kept(InProcess) is None:
         _refuse_python(graph, step)
     _refuse_fed(graph, step)
-    return _look_at_none_gradients(graph, step) if graph.roles.mode == "train" else []
+    return _without_gradients(graph, step) if graph.roles.mode == "train" else []
 
 
 def _refuse_python(graph: Graph, step: dict[Node, None]) -> None:
@@ -58,12 +57,8 @@ def _refuse_fed(graph: Graph, step: dict[Node, None]) -> None:
         )
 
 
-def _look_at_none_gradients(graph: Graph, step: dict[Node, None]) -> list[str]:
-    """Variables that the loss reads through ops without a gradient only: training would leave them alone.
-
-    The collection of trainable variables says which were meant to be trained. A bare GraphDef does not tell them from
-    those made with ``trainable=False``: there it is a note.
-    """
+def _without_gradients(graph: Graph, step: dict[Node, None]) -> list[str]:
+    """Variables that the loss reads through ops without a gradient only, such as a target network's: training leaves them alone."""
     found = graph.roles
     loss = graph.tensor(found.loss.name).node
     forward = graph.ancestors([loss], data_only=True)
@@ -76,15 +71,8 @@ def _look_at_none_gradients(graph: Graph, step: dict[Node, None]) -> list[str]:
         blocker = _blocked_by(variable, loss, forward)
         if blocker is None:
             continue
-        if trainable is None:
-            notes.append(f"'{name}' keeps its value: the loss reads it through '{blocker.name}', which has no gradient")
-            continue
-        raise RolesError(
-            f"the gradient of the trainable variable '{name}' is None: the loss reads it only through "
-            f"'{blocker.name}', which has no gradient",
-            node=variable,
-            origin=graph.source,
-            fix=f"give '{name}' a differentiable path to the loss, or make it with trainable=False",
+        notes.append(
+            f"'{name}' keeps its value, as in TensorFlow: the loss reads it through '{blocker.name}', which has no gradient"
         )
     return notes
 

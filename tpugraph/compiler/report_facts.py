@@ -27,10 +27,14 @@ def reduction(graph: Graph) -> dict[str, str | None]:
     return {"kind": partitioned.loss_reduction, "reason": partitioned.reason}
 
 
+_COMBINE = (None, "cross-replica-sum", "partition", "shard-tables", "replica-program")
+"""What makes the sums of a step: passes, or a replica program itself."""
+
+
 def collectives(graph: Graph) -> dict[str, Any]:
     """What the cores combine in each step: how many sums, how many bytes of a core, which tensors, and what is gathered."""
     partitioned = graph.kept(Partitioned) or Partitioned()
-    sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by in ("cross-replica-sum", "partition", "shard-tables")]
+    sums = [node for node in graph.of_type("CrossReplicaSum") if node.made_by in _COMBINE]
     return {
         "sums": len(sums),
         **_sizes(sums),

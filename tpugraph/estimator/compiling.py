@@ -9,7 +9,7 @@ from typing import Any
 from tpugraph import compiler
 from tpugraph.estimator.metric_ops import flat
 from tpugraph.estimator.tracing import Traced
-from tpugraph.support.errors import ArgumentError, RolesError, ShapeError, TpuGraphError
+from tpugraph.support.errors import ArgumentError, ShapeError, TpuGraphError
 from tpugraph.tpu.program import Program
 
 SINGLE = "predictions"
@@ -31,20 +31,22 @@ def compile_training(traced: Traced, steps_per_loop: int | None, **choices: Any)
         TpuGraphError: the graph cannot be converted.
         ArgumentError: a shape that is not fixed (a ``ValueError`` as well).
     """
-    wanted = traced.reduction
+    options = compiler.ConvertOptions(
+        num_replicas=max(traced.plan.cores, 1),
+        iterations_per_loop=steps_per_loop or TIMED_LOOP,
+        batch_mode="global",
+        train_op=traced.train_op,
+        loss=traced.loss,
+        **choices,
+    )
     try:
-        program = _convert(traced, steps_per_loop, "auto", **choices)
-    except RolesError as error:
-        if "--loss_reduction" not in (error.fix or ""):
-            raise
-        if wanted is not None:  # how TPUEstimator combines the cores, whatever the loss is; the report notes the doubt
-            return _convert(traced, steps_per_loop, wanted, **choices)
-        error.fix = f"{error.fix}; here by CrossShardOptimizer(optimizer, reduction=...)"
+        return compiler.convert(traced.to_graph(), options)
+    except ShapeError as error:
+        raise ArgumentError(error.fault, node=error.node, origin=_line_of(error, traced), fix=error.fix,
+                            stage=error.stage) from error  # fmt: skip
+    except TpuGraphError as error:
+        error.origin = _line_of(error, traced)
         raise
-    found = program.report["reduction"]["kind"]
-    if wanted is None or wanted == found or (wanted == "mean" and found != "sum"):
-        return program
-    return _convert(traced, steps_per_loop, wanted, **choices)
 
 
 def compile_beside(
@@ -97,26 +99,6 @@ def prediction_names(predictions: Any, keys: Collection[Any] | None = None) -> d
 def prediction_name(key: Any) -> str:
     """What a prediction is called in a graph: its key, or of a head among several the head's name and the key, with a slash."""
     return key if isinstance(key, str) else "/".join(map(str, key))
-
-
-def _convert(traced: Traced, steps_per_loop: int | None, reduction: str, **choices: Any) -> Program:
-    options = compiler.ConvertOptions(
-        num_replicas=max(traced.plan.cores, 1),
-        iterations_per_loop=steps_per_loop or TIMED_LOOP,
-        batch_mode="global" if traced.split_by_compiler else "per_replica",
-        train_op=traced.train_op,
-        loss=traced.loss,
-        loss_reduction=reduction,
-        **choices,
-    )
-    try:
-        return compiler.convert(traced.to_graph(), options)
-    except ShapeError as error:
-        raise ArgumentError(error.fault, node=error.node, origin=_line_of(error, traced), fix=error.fix,
-                            stage=error.stage) from error  # fmt: skip
-    except TpuGraphError as error:
-        error.origin = _line_of(error, traced)
-        raise
 
 
 def _line_of(error: TpuGraphError, traced: Traced) -> str | None:

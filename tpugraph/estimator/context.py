@@ -34,7 +34,7 @@ class Batches:
         cores: number of cores; 0 without TPU.
         whole: the global batch; None where unknown (without TPU only).
         host: ``params['batch_size']`` of the input function.
-        core: ``params['batch_size']`` of the model function.
+        core: the rows of one core; ``params['batch_size']`` of a model function that is traced as one replica.
         hosts: number of hosts that share the cores.
     """
 

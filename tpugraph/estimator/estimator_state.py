@@ -11,7 +11,7 @@ from typing import Any
 
 from tpugraph.estimator.arguments import instance
 from tpugraph.estimator.exporting import Exports
-from tpugraph.estimator.input_tracing import trace_input
+from tpugraph.estimator.input_tracing import trace_input, trace_training
 from tpugraph.estimator.models import Models
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.plain_session import PlainModel
@@ -82,7 +82,7 @@ class EstimatorState(Learnt):
             return self._cores
         if self._cores is not None:
             self._cores.close()
-        self._cores = Cores(trace_model(request, fed), fed.fingerprint, self._config)
+        self._cores = Cores(trace_training(request, fed), fed.fingerprint, self._config)
         return self._cores
 
 

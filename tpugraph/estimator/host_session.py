@@ -36,7 +36,7 @@ class HostSession(tf.compat.v1.Session):  # type: ignore[misc]
     """
 
     def __init__(self, graph: Any, config: Any = None) -> None:
-        super().__init__(graph=graph, config=guarded(config))
+        super().__init__(graph=graph, config=guarded(config, parts=True))
         self._cores: TPUSession | None = None
         self._cones: dict[tuple[str, ...], _Cone] = {}
         self._by_name = {v.op.name: v for v in graph.get_collection(tf1.GraphKeys.GLOBAL_VARIABLES)}

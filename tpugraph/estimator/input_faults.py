@@ -56,25 +56,24 @@ def _of_input(traced: Traced, batches: int, failure: Any) -> RunError | None:
     takes = [op for op in traced.graph.get_operations() if op.type == "IteratorGetNext"]
     if len(takes) != 1:
         return None
-    cores = max(traced.plan.cores, 1)
     first, last, until = None, None, time.monotonic() + _SECONDS
     asked = _shapes(traced.graph, takes[0])
-    with tf1.Session(graph=traced.graph, config=guarded()) as session:
+    with tf1.Session(graph=traced.graph, config=guarded(parts=True)) as session:
         session.run(traced.graph.get_collection(tf1.GraphKeys.TABLE_INITIALIZERS))
-        for index in range((batches + 1) * cores):
+        for index in range((batches + 1) * traced.reads):
             try:
                 last = index, [tuple(map(int, shape)) for shape in session.run([asked, takes[0]])[0]]
             except tf.errors.OutOfRangeError:
                 break
             except tf.errors.OpError as error:
-                return _unreadable(traced, index // cores + 1, first_words(error), first)
+                return _unreadable(traced, index // traced.reads + 1, first_words(error), first)
             first = first or last[1]
-            if index >= batches * cores - 1 or time.monotonic() > until:
+            if index >= batches * traced.reads - 1 or time.monotonic() > until:
                 break
     if last is None or last[1] == first or traced.plan.cores:  # cores take one shape only, or the last rows
         return None
     return RunError(
-        f"batch {last[0] // cores + 1:,} of the input has the shapes {_listed(last[1])}, but the first has "
+        f"batch {last[0] // traced.reads + 1:,} of the input has the shapes {_listed(last[1])}, but the first has "
         f"{_listed(first)}: {first_words(failure)}",
         origin=traced.source,
         fix=_FIX,
@@ -90,7 +89,7 @@ def _unreadable(traced: Traced, number: int, words: str, first: Any) -> RunError
     if "shape" not in words.lower():
         return RunError(f"batch {number:,} of the input cannot be read: {words}", origin=traced.source,
                         fix="look at what input_fn reads there")  # fmt: skip
-    whose = "each core's part" if traced.plan.cores else "the first one"
+    whose = "each core's part" if traced.reads > 1 else "the first one"
     before = "" if first is None else f" ({whose} had {_listed(first)})"
     return RunError(f"batch {number:,} of the input has another shape: {words.rstrip('.')}{before}",
                     origin=traced.source, fix=_FIX)  # fmt: skip

@@ -1,7 +1,8 @@
-"""Tracing of inputs: what an input function returns becomes the input of one core, in a graph without a model."""
+"""Tracing of inputs: what an input function returns becomes the input of a step, in a graph without a model."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +15,7 @@ from tpugraph.estimator.input_partition import check_partition
 from tpugraph.estimator.modes import ModeKeys
 from tpugraph.estimator.tensor_inputs import as_tensors, dataset_of
 from tpugraph.estimator.tpu_config import InputPipelineConfig
-from tpugraph.estimator.tracing import Fed, Request, params_of
+from tpugraph.estimator.tracing import Fed, Request, Traced, params_of, trace_model
 from tpugraph.estimator.tracing_rules import OpenGraph, placed, tensorflow_1_graphs
 from tpugraph.estimator.user_functions import call_input_fn
 from tpugraph.support.errors import ArgumentError
@@ -26,7 +27,7 @@ def trace_input(request: Request) -> Fed:
     """Call the input function in a new graph, as often and for as many rows as the input mode says.
 
     Tensors become a Dataset, unless they come from queues: those cannot be split by the host, so that the function is called
-    once more, for the batch of one core, and core r of step t takes batch N t + r.
+    once more, for the batch that the model is traced with; of one core's, core r of step t takes batch N t + r.
 
     Raises:
         ArgumentError, ArgumentTypeError: what the function takes or returns cannot be used.
@@ -34,12 +35,33 @@ def trace_input(request: Request) -> Fed:
     plan = request.plan
     found = _trace_input(request, plan.host)
     if found is None:
-        found = _trace_input(request, plan.core)
+        found = _trace_input(request, request.rows)
     assert found is not None
     dims = request.config.tpu_config.input_partition_dims
     if plan.cores and dims is not None:
         check_partition(dims, found.features, found.labels, request.config.tpu_config.num_cores_per_replica)
     return found
+
+
+def trace_training(request: Request, fed: Fed) -> Traced:
+    """Trace a model for training on cores: at the global batch, unless it combines its replicas itself.
+
+    A model function of TPUEstimator is called as one replica of several first, as its programs are written. Where it neither
+    combines the replicas nor asks which of them it is, it is called again, for the whole batch.
+
+    Args:
+        request: what to trace.
+        fed: its input.
+    """
+    plan = request.plan
+    request = replace(request, whole=request.whole or fed.at_global)
+    traced = trace_model(request, fed)
+    if request.whole or request.replicas == 1 or traced.replicated:
+        return traced
+    if (plan.whole or 0) % plan.cores:  # the same batch for each core, which one of them computes
+        plan = replace(plan, cores=1)
+    whole = replace(request, whole=True, plan=plan)
+    return trace_model(whole, trace_input(whole))
 
 
 def _trace_input(request: Request, rows: int | None) -> Fed | None:
@@ -55,7 +77,7 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
             open_rows = bool(plan.cores) and request.mode != ModeKeys.TRAIN and not request.fixed_rows
             returned = inputs.next_of(_for_cores(request, returned), open_rows=open_rows)
         elif plan.cores:
-            if plan.cores > 1 and rows != plan.core:
+            if plan.cores > 1 and rows != request.rows:
                 return None
             at_global = plan.cores > 1 and inputs.rows_of(returned) == plan.whole
         features, labels = inputs.split(returned)
@@ -66,18 +88,18 @@ def _trace_input(request: Request, rows: int | None) -> Fed | None:
 
 
 def _for_cores(request: Request, dataset: Any) -> Any:
-    """The Dataset whose elements are the batches of core after core; as it is without cores."""
+    """The Dataset whose elements are the batches that are read: whole, or of core after core; as it is without cores."""
     plan = request.plan
     if not plan.cores:
         return dataset
     if request.mode != ModeKeys.TRAIN:
         _check_shapes(dataset)
         shares = inputs.every_row(dataset, plan, fixed=request.fixed_rows)
-    elif request.input_mode == InputPipelineConfig.BROADCAST:
+    elif request.input_mode == InputPipelineConfig.BROADCAST and not request.whole:
         shares = inputs.same_for_all(dataset, plan)
     else:
-        shares = inputs.per_core(dataset, plan, request.batch_axis)
-    return shares.prefetch(2 * plan.cores)
+        shares = inputs.of_rows(dataset, request.rows, plan, request.batch_axis)
+    return shares.prefetch(2 if request.whole else 2 * plan.cores)
 
 
 def _check_shapes(dataset: Any) -> None:

@@ -62,11 +62,12 @@ def rows_of(tensors: Any) -> int | None:
     return next((rows for s in shapes if s.rank and (rows := s.as_list()[0]) is not None), None)
 
 
-def per_core(dataset: Any, plan: Batches, batch_axis: Any = None) -> Any:
-    """A Dataset whose consecutive elements are the shards of each batch, core after core.
+def of_rows(dataset: Any, rows: int | None, plan: Batches, batch_axis: Any = None) -> Any:
+    """A Dataset of the same rows in batches of ``rows``: of core after core, or of all cores.
 
     Args:
         dataset: its elements are batches of the host.
+        rows: of a batch.
         plan: the sizes.
         batch_axis: of each tensor the dimension to split; 0 when None.
 
@@ -74,20 +75,20 @@ def per_core(dataset: Any, plan: Batches, batch_axis: Any = None) -> Any:
         ArgumentError: batches of another size.
     """
     if batch_axis is not None:
-        return _split_along(dataset, plan, batch_axis)
+        return _split_along(dataset, rows, plan, batch_axis)
     specs = tf.nest.flatten(dataset.element_spec)
-    if plan.core == plan.host and _rows_elsewhere(specs, plan.core):
+    if rows == plan.host and _rows_elsewhere(specs, rows):
         return dataset
     _check_rows(dataset.element_spec, plan.host)
     if any(
         not isinstance(s, tf.TensorSpec) or s.shape.rank is None or s.shape.as_list()[0] != plan.host for s in specs
     ):
         dataset = dataset.filter(lambda *e: _is_whole(e, plan.host))
-    if plan.core == plan.host:
-        return _closed(dataset, plan.core)
+    if rows == plan.host:
+        return _closed(dataset, rows)
     if all(isinstance(s, tf.TensorSpec) for s in specs):
-        return dataset.rebatch(plan.core, drop_remainder=True)
-    return dataset.unbatch().batch(plan.core, drop_remainder=True)
+        return dataset.rebatch(rows, drop_remainder=True)
+    return dataset.unbatch().batch(rows, drop_remainder=True)
 
 
 def same_for_all(dataset: Any, plan: Batches) -> Any:
@@ -211,7 +212,10 @@ def _closed(dataset: Any, rows: int | None) -> Any:
     return dataset.map(close)
 
 
-def _split_along(dataset: Any, plan: Batches, batch_axis: Any) -> Any:
+def _split_along(dataset: Any, rows: int | None, plan: Batches, batch_axis: Any) -> Any:
+    if (count := (plan.host or 0) // (rows or 1)) == 0:
+        raise ArgumentError("batch_axis puts no batches of several hosts together", fix="leave it out, or use one host")
+
     def shards(*element: Any) -> Any:
         flat = tf.nest.flatten(element)
         pieces = []
@@ -224,7 +228,7 @@ def _split_along(dataset: Any, plan: Batches, batch_axis: Any) -> Any:
                 )
             shape = [plan.host if i == axis else d for i, d in enumerate(tensor.shape.as_list())]
             whole = tf.ensure_shape(tensor, shape)
-            pieces.append(tf.stack(tf.split(whole, plan.cores // plan.hosts, axis=axis)))
+            pieces.append(tf.stack(tf.split(whole, count, axis=axis)))
         packed = tf.nest.pack_sequence_as(element, pieces)
         return tf.data.Dataset.from_tensor_slices(packed if len(element) > 1 else packed[0])
 

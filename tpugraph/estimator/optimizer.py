@@ -5,22 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.tpu import tpu_function, tpu_optimizer
 
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
-COLLECTION = "tpugraph_cross_shard_reduction"
-"""Graph collection with the reduction that each CrossShardOptimizer of the graph asked for."""
-
 _Reduction = tf.compat.v1.losses.Reduction
-KINDS = {_Reduction.MEAN: "mean", _Reduction.SUM: "sum"}
-"""The reductions and what the compiler calls them."""
 
 
-class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
-    """An optimizer whose gradients are reduced over the cores.
-
-    The compiler puts the reduction into the graph, whether this wrapper is there or not: nothing is reduced twice, and
-    with ``use_tpu=False`` the wrapper does nothing.
+class CrossShardOptimizer(tpu_optimizer.CrossShardOptimizer):  # type: ignore[misc]
+    """An optimizer whose gradients are reduced over the cores, as TensorFlow's own does it; outside of an estimator it does nothing.
 
     Args:
         opt: the optimizer to wrap.
@@ -40,38 +33,30 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         name: str = "CrossShardOptimizer",
         group_assignment: Any = None,
     ) -> None:
-        if reduction not in KINDS:
+        if reduction not in (_Reduction.MEAN, _Reduction.SUM):
             raise ArgumentError(f"the reduction '{reduction}' is not supported", fix="Reduction.MEAN or Reduction.SUM")
         if not isinstance(opt, tf.compat.v1.train.Optimizer):
             raise ArgumentTypeError(
                 f"CrossShardOptimizer wraps a tf.compat.v1.train.Optimizer, but got {type(opt).__name__}",
                 fix="use the optimizer of tf.compat.v1.train; a Keras optimizer needs no wrapper here",
             )
-        super().__init__(False, name)
-        self._opt = opt
-        self._reduction = reduction
-        self._group_assignment = _groups(group_assignment)
+        super().__init__(opt, reduction, name, _groups(group_assignment))
 
     def compute_gradients(self, loss: Any, var_list: Any = None, **kwargs: Any) -> Any:
-        """The gradients of the wrapped optimizer; the loss is not scaled."""
-        return self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
+        """The gradients of a replica's share of the loss."""
+        if not _in_replica():
+            return self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
+        return super().compute_gradients(loss, var_list=var_list, **kwargs)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
-        """Apply them with the wrapped optimizer; the compiler reduces them over the cores."""
-        tf.compat.v1.add_to_collection(COLLECTION, self._reduction)
-        return self._opt.apply_gradients(grads_and_vars, global_step, name)
+        """Sum them over the replicas, and apply them with the wrapped optimizer."""
+        if not _in_replica():
+            return self._opt.apply_gradients(grads_and_vars, global_step, name)
+        return super().apply_gradients(grads_and_vars, global_step, name)
 
-    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """A slot of the wrapped optimizer."""
-        return self._opt.get_slot(*args, **kwargs)
 
-    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """The slot names of the wrapped optimizer."""
-        return self._opt.get_slot_names(*args, **kwargs)
-
-    def variables(self) -> Any:
-        """The variables of the wrapped optimizer."""
-        return self._opt.variables()
+def _in_replica() -> bool:
+    return tpu_function.get_tpu_context().number_of_shards is not None
 
 
 def _groups(assignment: Any) -> Any:

@@ -133,7 +133,8 @@ class PlainRequests(Requests):
         rows = self._rows(input_fn, mode) if on_cores and self.cores else None
         cores = max((n for n in range(1, self.cores + 1) if rows and rows % n == 0), default=0)
         plan = batches(mode, rows, cores, InputPipelineConfig.PER_HOST_V1)
-        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, plain=True)
+        whole = bool(cores) and mode == ModeKeys.TRAIN
+        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, whole, plain=True)
 
     def _rows(self, input_fn: Any, mode: str) -> int | None:
         """The rows of the first batch that the input gives; None where there is none, or it is no tensor."""

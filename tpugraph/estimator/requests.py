@@ -115,8 +115,15 @@ class Requests:
         mode_of_input = (
             self._input_mode(mode) if plan.cores or mode == ModeKeys.TRAIN else InputPipelineConfig.PER_HOST_V1
         )
-        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, mode_of_input, self.batch_axis,
-                       embeddings=self.embeddings)  # fmt: skip
+        whole = bool(plan.cores) and mode == ModeKeys.TRAIN and self._asks_for_one_program
+        return Request(self.model_fn, input_fn, mode, self.params, self.config, plan, whole, mode_of_input,
+                       self.batch_axis, embeddings=self.embeddings)  # fmt: skip
+
+    @property
+    def _asks_for_one_program(self) -> bool:
+        """Whether something is asked for that replicas do not have in common: shared tables, statistics of all rows."""
+        config = self.config.tpu_config
+        return self.embeddings is not None or bool(config.shard_tables) or config.batch_norm == "global"
 
     def _input_mode(self, mode: str) -> int:
         """How the input of a mode is read; beside training each host's batch is split, or each core's read."""

@@ -54,7 +54,8 @@ class TPUConfig:
         experimental_allow_per_host_v2_parallel_get_next: not used: batches are read in order.
         experimental_feed_hook: refused unless None: there is no infeed hook to replace.
         batch_norm: ``per_core``: each core normalises by the statistics of its own rows, as models on a TPU are used to;
-            ``global``: by those of the whole batch, as the same model does without cores. An argument of tpugraph's own.
+            ``global``: by those of the whole batch, as the same model does without cores; a model that combines its replicas
+            itself is then one program of all rows. An argument of tpugraph's own.
         max_ids: the most ids that a row of a sparse column has, where no shape tells; 0 leaves it open. An argument of
             tpugraph's own.
         shard_tables: tables of at least so many bytes that are read and written by rows are shared among the cores, row by row; 0

@@ -1,4 +1,4 @@
-"""Tracing: input_fn and model_fn become one plain graph, at the batch of one core."""
+"""Tracing: input_fn and model_fn become one plain graph, at the global batch or as one replica of several."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tpugraph.estimator.embedding_spec import EmbeddingConfigSpec
 from tpugraph.estimator.embedding_tables import in_use, kept_apart, train_tables
 from tpugraph.estimator.host_call import leave_batches, leave_cores
 from tpugraph.estimator.modes import ModeKeys
-from tpugraph.estimator.optimizer import COLLECTION, KINDS
 from tpugraph.estimator.run_config import RunConfig
 from tpugraph.estimator.specs import EstimatorSpec, TPUEstimatorSpec, plain_spec
-from tpugraph.estimator.tensorflow_collectives import one_shard
+from tpugraph.estimator.tensorflow_collectives import replicas
 from tpugraph.estimator.tpu_config import InputPipelineConfig
 from tpugraph.estimator.tracing_rules import OpenGraph, count_layers_anew, placed, tensorflow_1_graphs
 from tpugraph.estimator.user_functions import call_model_fn, name_of, takes, watched, with_extras
 from tpugraph.ir import Graph, graphdef
+from tpugraph.ops import OF_REPLICAS
 from tpugraph.support.errors import ArgumentError, ArgumentTypeError
 
 tf1 = tf.compat.v1
@@ -41,6 +41,7 @@ class Request:
         params: the user's params.
         config: the run configuration.
         plan: the batch sizes.
+        whole: whether the model is traced at the global batch, for as many cores as the compiler splits it over.
         input_mode: an InputPipelineConfig value.
         batch_axis: of each part of the input the dimension of its batch, or None.
         fixed_rows: of evaluation and prediction on cores: whether the batch has a fixed number of rows in the graph.
@@ -55,12 +56,23 @@ class Request:
     params: Any
     config: RunConfig
     plan: Batches
+    whole: bool = False
     input_mode: int = InputPipelineConfig.PER_HOST_V1
     batch_axis: Any = None
     fixed_rows: bool = False
     plain: bool = False
     serves_on_tpu: bool = False
     embeddings: EmbeddingConfigSpec | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """The rows of the batch that the model is traced with."""
+        return self.plan.whole if self.whole else self.plan.core
+
+    @property
+    def replicas(self) -> int:
+        """As one of how many replicas the model is traced: replicas combine what they hold in training."""
+        return max(self.plan.cores, 1) if self.mode == ModeKeys.TRAIN and not self.whole else 1
 
 
 @dataclass
@@ -72,7 +84,7 @@ class Traced:
         spec: loss, train op and the rest.
         scaffold: the user's, or one of ours.
         plan: the batch sizes.
-        split_by_compiler: whether the graph holds the global batch, so that the compiler must split it.
+        reads: how many elements of the input are read in a step.
         source: where the graph comes from, for messages.
         metrics: of an evaluation: the op that updates them, and their values by name.
         asked_rows: whether the model function may know the batch size from its params.
@@ -87,7 +99,7 @@ class Traced:
     spec: EstimatorSpec
     scaffold: Any
     plan: Batches
-    split_by_compiler: bool
+    reads: int
     source: str
     metrics: Any = None
     asked_rows: bool = True
@@ -114,16 +126,9 @@ class Traced:
         return int(self.scaffold.saver.saver_def.max_to_keep)
 
     @property
-    def reduction(self) -> str | None:
-        """What the CrossShardOptimizers of the graph ask for: ``mean``, ``sum`` or None.
-
-        Raises:
-            ArgumentError: they disagree.
-        """
-        found = {KINDS[kind] for kind in self.graph.get_collection(COLLECTION)}
-        if len(found) > 1:
-            raise ArgumentError("the CrossShardOptimizers of the model ask for different reductions", fix="choose one")
-        return next(iter(found), None)
+    def replicated(self) -> bool:
+        """Whether the model combines its replicas itself, or asks which of them it is."""
+        return any(op.type in OF_REPLICAS for op in self.graph.get_operations())
 
     def to_graph(self) -> Graph:
         """The graph for the compiler."""
@@ -139,13 +144,13 @@ class Traced:
 
 @dataclass(frozen=True)
 class Fed:
-    """A graph that holds the input of one core, and no model yet.
+    """A graph that holds the input, and no model yet.
 
     Attributes:
         graph: the ``tf.Graph``.
         features: what the input function gave as features.
         labels: what it gave as labels, or None.
-        at_global: whether these are the rows of all cores.
+        at_global: whether these are the rows of all cores, whatever was asked for.
         fingerprint: equal for two inputs that read the same in the same way.
         is_dataset: whether the input function returned a Dataset, or tensors that became one.
         ops: the names of the ops of the input.
@@ -187,9 +192,9 @@ def trace_model(request: Request, fed: Fed) -> Traced:
     """
     plan, config = request.plan, request.config
     count_layers_anew()
-    shards = nullcontext() if request.serves_on_tpu else one_shard()
+    shards = nullcontext() if request.serves_on_tpu else replicas(request.replicas)
     with fed.graph.as_default(), tensorflow_1_graphs(), shards, placed(config):
-        params = watched(params_of(request, plan.whole if fed.at_global else plan.core))
+        params = watched(params_of(request, plan.whole if fed.at_global else request.rows))
         embeddings = in_use(request.embeddings, plan.cores)
         with kept_apart(embeddings) as tables:
             features = with_lookups(embeddings, tables, fed.features)
@@ -207,7 +212,8 @@ def trace_model(request: Request, fed: Fed) -> Traced:
             tf1.summary.scalar("loss", spec.loss)
     source = f"model_fn '{name_of(request.model_fn)}'"
     asked = takes(request.model_fn, "params") and getattr(params, "asked_rows", True)
-    return Traced(fed.graph, spec, scaffold, plan, fed.at_global, source, asked_rows=asked,
+    reads = request.replicas if trains else max(plan.cores, 1)
+    return Traced(fed.graph, spec, scaffold, plan, reads, source, asked_rows=asked,
                   host_call=host_call, every_step=tuple(every_step), collected=collected,
                   has_tables=embeddings is not None)  # fmt: skip
 
@@ -230,7 +236,8 @@ def params_of(request: Request, rows: int | None, deployment: Deployment | None 
     if request.plain:
         return {} if request.params is None else copy.deepcopy(request.params)
     spanned = request.config.tpu_config.num_cores_per_replica or 1
-    context = TPUContext(plan.hosts, max(plan.cores, 1), deployment, spanned)
+    seen = (1, 1) if request.whole and deployment is None else (plan.hosts, max(plan.cores, 1))
+    context = TPUContext(*seen, deployment, spanned)
     return with_extras(
         request.params, batch_size=rows, use_tpu=bool(plan.cores) or request.serves_on_tpu, context=context
     )

@@ -15,7 +15,7 @@ TensorFlow reads it when it makes the first device of the process.
 """
 
 
-def guarded(config: Any = None, *, converted: bool = False, threads: int = 0) -> Any:
+def guarded(config: Any = None, *, converted: bool = False, parts: bool = False, threads: int = 0) -> Any:
     """A session's configuration in which TensorFlow runs the graph that it was given.
 
     TensorFlow's remapper fuses a MatMul with an addition behind it wherever the added tensor has the shape of a bias. With
@@ -35,11 +35,13 @@ def guarded(config: Any = None, *, converted: bool = False, threads: int = 0) ->
     Args:
         config: a ``tf.compat.v1.ConfigProto``, which stays as it is, or None.
         converted: whether it is for a converted graph.
+        parts: whether parts of the graph run alone: others need no kernels, as collectives of a replica have none.
         threads: how many threads work on an op, where nobody asked for a number; 0 leaves that to TensorFlow.
     """
     made = tf.compat.v1.ConfigProto()
     if config is not None:
         made.CopyFrom(config)
+    made.graph_options.place_pruned_graph |= parts
     options = made.graph_options.rewrite_options
     for optimizer in ("remapping", "arithmetic_optimization"):
         if getattr(options, optimizer) == RewriterConfig.DEFAULT:

@@ -33,6 +33,9 @@ OUTFEEDS = with_role("outfeed")
 ALL_REDUCES = with_role("all_reduce")
 """Ops whose value is the same on all cores, whatever theirs are."""
 
+OF_REPLICAS = ALL_REDUCES | {"XlaReplicaId", "AllToAll", "CollectivePermute"}
+"""Ops of a program that is one replica of several, and combines them or asks which of them it is."""
+
 TPU_SYSTEM = (
     with_role("tpu")
     | METADATA

@@ -88,6 +88,7 @@ class Following:
     Attributes:
         axes: by tensor, the dimensions that follow.
         changes: by constant, how it follows.
+        lists: the containers that have an element for each row.
         opened: by node and name, attributes that say shapes of elements, with the rows open.
         layers: the placements.
         twin: the graph with a batch :data:`PROBE` times as large, as far as it is known.
@@ -98,6 +99,7 @@ class Following:
         self.literals = frozenset(literals)
         self.forced: list[dict[Tensor, Placement]] = [{tensor: Shard(0) for tensor in elements}]
         self.changes: dict[Node, Change] = {}
+        self.lists: dict[str, None] = {}
         self.opened: dict[tuple[str, str], Any] = {}
         self.layers: list[Placing] = []
         self.axes: dict[Tensor, set[int]] = {}
@@ -113,7 +115,8 @@ class Following:
             layer.solve()
             for tensor in (*(n.out(port) for n in self.order for port in range(len(n.outputs or ()))), *layer.seeds):
                 rows = layer.made(tensor) or layer.seeds.get(tensor)
-                if isinstance(rows, Shard) and rows.axis < len(tensor.shape or ()) and size_of(tensor, rows.axis) != 1:
+                rank = rows.axis + 1 if tensor.shape is None and isinstance(rows, Shard) else len(tensor.shape or ())
+                if isinstance(rows, Shard) and rows.axis < rank and size_of(tensor, rows.axis) != 1:
                     self.axes.setdefault(tensor, set()).add(rows.axis)
         for node in self.graph:
             made = [(kind, self.scaled(node.out(port), Fraction(PROBE))) for port, (kind, _) in enumerate(node.outputs or ())]
@@ -331,8 +334,8 @@ def _inferred(twin: Graph, nodes: Sequence[Node]) -> Mapping[Node, list[Shape]]:
 def _operand(alone: Graph, tensor: Tensor, name: str) -> Tensor:
     value = factors.vector(tensor) if tensor.dtype.name in ("int32", "int64") and len(tensor.shape or ()) < 2 else None
     if value is not None and None not in value and len(value) <= 64:
-        made = {"dtype": tensor.dtype, "value": np.asarray(value, tensor.dtype.name).reshape(tensor.shape or ())}
-        return alone.add("Const", name, attrs=made, outputs=[(tensor.dtype, tensor.shape)]).out()
+        array = np.asarray(value if tensor.shape else value[0], tensor.dtype.name)
+        return alone.add("Const", name, attrs={"dtype": tensor.dtype, "value": array}, outputs=[(tensor.dtype, array.shape)]).out()
     known = {} if tensor.shape is None else {"shape": tensor.shape}
     return alone.add("Placeholder", name, attrs={"dtype": tensor.dtype, **known}, outputs=[(tensor.dtype, tensor.shape)]).out()
 

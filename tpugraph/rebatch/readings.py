@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from tpugraph import analysis, ops
 from tpugraph.analysis.constant_values import constant, made_of_values
-from tpugraph.analysis.placements import SUM, Entries, Shard
+from tpugraph.analysis.placements import SUM, Entries, Held, Shard
 from tpugraph.ir import Node, Tensor
 from tpugraph.rebatch.following import Following
 from tpugraph.spmd import factors
@@ -157,36 +157,39 @@ def _ones(f: Following, tensor: Tensor, summed: list[Tensor], why: str) -> bool:
 
 
 def whole_shapes(f: Following) -> bool:
-    """A vector that is the whole shape of a tensor with rows, read beside rows or in shape arithmetic, is that shape."""
-    found = False
+    """A vector that is the whole shape of a tensor with rows is that shape: beside the rows of a sparse tensor, or in arithmetic."""
+    known = len(f.changes)
     variables = {shape for n in f.graph.of_type(*ops.VARIABLES) for shape in (n.attr("shape", None), *(s for _, s in n.outputs or ()))}
     shapes = {tuple(t.shape or ()): axes for t, axes in f.axes.items()}
     for node in f.order:
-        if node.op not in ops.CONSTANTS or node in f.changes or constant(node).ndim != 1 or constant(node).dtype.kind not in "iu":
-            continue
-        shape = tuple(constant(node).tolist())
-        alone = len(shape) > 1 and shape not in variables
-        if shape in shapes and any(_is_shape(f, use.node, use.index, alone=alone) for use in node.uses()):
-            for axis in shapes[shape]:
-                found |= f.change(node, "the whole shape of a tensor with rows", place=axis)
-    return found
+        shape = factors.vector(node.out()) if node.op in ops.CONSTANTS and len(node.out().shape or ()) == 1 else None
+        if shape is not None and node not in f.changes and len(shape) > 1:
+            if any(_in_arithmetic(f, use.node, use.index, alone=tuple(shape) not in variables) for use in node.uses()):
+                _follow_shape(f, node.out(), shapes.get(tuple(shape), ()))
+        if ops.record(node.op).family == "sparse" and any(_has_rows(f, t) for t in node.inputs):
+            for tensor in node.inputs:
+                if tensor.dtype.name in ("int32", "int64") and len(tensor.shape or ()) == 1 and not _has_rows(f, tensor):
+                    _follow_shape(f, tensor, shapes.get(tuple(factors.vector(tensor) or ()), ()))
+    return known != len(f.changes)
 
 
-def _is_shape(f: Following, node: Node, index: int, *, alone: bool) -> bool:
-    """Whether a vector is read as a shape that no other reading knows: beside rows, or, where it is that ``alone``, in arithmetic."""
-    if node.op in ops.BROADCAST_AXES:
-        plain, other = factors.integers(node.inputs[1 - index]), f.value_in_twin(node.inputs[1 - index])
-        return other is None or plain is None or other.tolist() != plain
+def _follow_shape(f: Following, tensor: Tensor, axes: Iterable[int]) -> None:
+    for axis in axes:
+        f.follow_size(tensor, axis, "the whole shape of a tensor with rows")
+
+
+def _has_rows(f: Following, tensor: Tensor) -> bool:
+    return bool(f.axes.get(tensor)) or isinstance(f.layers[0].read(tensor), Entries)
+
+
+def _in_arithmetic(f: Following, node: Node, index: int, *, alone: bool) -> bool:
+    """Whether a vector is read as a shape by arithmetic with shapes: beside one that follows, or no variable has that shape."""
     if node.op in ops.CASTS | ops.IDENTITIES:
-        return any(_is_shape(f, use.node, use.index, alone=alone) for use in node.uses())
-    record, count = ops.record(node.op), len(node.inputs)
-    if node.op in ops.SLICES | ops.CONCATS | ops.ELEMENTWISE:
-        return alone and index in record.data_operands(count)
-    if index in {*record.size_operands(count), *record.constant_operands(count), record.axis_operand(count)}:
-        return False
-    others = [t for place, t in enumerate(node.inputs) if place != index]
-    beside = any(f.axes.get(t) or isinstance(f.layers[0].read(t), Entries) for t in others)
-    return beside and node.op not in ops.PACKS
+        return any(_in_arithmetic(f, use.node, use.index, alone=alone) for use in node.uses())
+    if node.op in ops.BROADCAST_AXES | ops.ELEMENTWISE and len(node.inputs) == 2:
+        other = node.inputs[1 - index]
+        return factors.vector(other) != factors.vector(f.in_twin(other))
+    return alone and node.op in ops.SLICES | ops.CONCATS and index in ops.record(node.op).data_operands(len(node.inputs))
 
 
 def reshapes_back(f: Following) -> bool:
@@ -205,40 +208,43 @@ def reshapes_back(f: Following) -> bool:
 
 
 def loop_limits(f: Following) -> bool:
-    """A loop that takes rows one by one and ends at their number makes an iteration for each."""
-    found = False
-    frames = analysis.frames(f.graph)
-    taken = {frames[n] for n in _row_by_row(f) if frames.get(n)}
+    """A loop that takes rows one by one and ends at their number makes an iteration for each, and so many elements of lists."""
+    known = len(f.changes), len(f.lists)
+    frames, taken = analysis.frames(f.graph), set()
+    for node in f.gathers():
+        if node.op in _UNSTACKS:
+            f.lists[_key(f, node, out=node.op == "TensorListFromTensor")] = None
+        elif node in frames and node.op in ops.SLICES | ops.LOOKUPS:
+            taken.add(frames[node])
+    entered = {node: [use.node.attr("frame_name") for use in node.uses() if use.node.op in ops.ENTER] for node in f.order
+               if node.op in ops.CONTAINERS or node.op in _UNSTACKS}  # fmt: skip
+    taken |= {name for node, names in entered.items() if node.name in f.lists for name in names}
     for node in f.order:
         if node.op in ops.LOOP_COND and frames.get(node) in taken:
             for limit in _limits(node):
-                if _holds_rows(f, limit):
-                    found |= f.change(limit, "the limit of a loop that takes rows one by one")
-    if found:
-        for node in f.order:
-            contents = ops.CONTENTS.get(node.op)
-            if contents is not None and contents.length is not None and node.op in ops.CONTAINERS:
-                length = node.inputs[contents.length]
-                if factors.integers(length) == [f.rows]:
-                    f.follow_size(length, 0, "the length of a list with an element for each row")
-            elif node.op in ("TensorArrayGatherV3", "TensorListStack") and (node.out().shape or (None,))[0] == f.rows:
-                f.force(node.out(), 0)
-            elif node.op in ops.RANGES and factors.integers(node.inputs[1]) == [f.rows] and _numbers_list(node):
-                f.follow_size(node.inputs[1], 0, "the length of a list with an element for each row")
-    return found
+                if limit not in f.changes and constant(limit).size == 1 and constant(limit).item() == f.rows:
+                    f.change(limit, "the limit of a loop that takes rows one by one")
+        length = ops.CONTENTS[node.op].length if node.op in ops.CONTAINERS else None
+        within = node.name in f.lists or taken.intersection(entered.get(node, ()))
+        if length is not None and within and factors.integers(node.inputs[length]) == [f.rows]:
+            f.lists[node.name] = None
+            f.follow_size(node.inputs[length], 0, "the length of a list with an element for each row")
+        if node.op in _INDEXED and _key(f, node) in f.lists:
+            f.lift(node.inputs[1], 0, "the places of a list with an element for each row")
+        found = node.op in _STACKS and _key(f, node) in f.lists and f.force(node.out(), 0)
+        known = (-1, 0) if found else known
+    return known != (len(f.changes), len(f.lists))
 
 
-def _row_by_row(f: Following) -> Iterator[Node]:
-    """Nodes in a loop that read a row of the batch, and the loops' own reads of a list of rows."""
-    for node in f.gathers():
-        if node.op in ops.CONTENTS:
-            lists = {node.inputs[0], *(t for t in node.inputs if t.dtype.name in ("resource", "variant"))}
-            handles = [u.node for t in lists for u in t.node.uses()] + [u.node for u in node.uses()]
-            for handle in handles:
-                yield from (u.node for u in handle.uses() if handle.op in ops.ENTER)
-                yield handle
-        else:
-            yield node
+_UNSTACKS = frozenset({"TensorArrayScatterV3", "TensorListFromTensor"})
+_STACKS = frozenset({"TensorArrayGatherV3", "TensorListStack"})
+_INDEXED = frozenset({"TensorArrayGatherV3", "TensorArrayScatterV3"})
+
+
+def _key(f: Following, node: Node, *, out: bool = False) -> str:
+    """The container whose elements a node takes or gives; of gradients that of what they are gradients of."""
+    handle = f.layers[0].read(node.out() if out else node.inputs[0])
+    return "" if not isinstance(handle, Held) else handle.of or handle.key
 
 
 def _limits(cond: Node) -> Iterator[Node]:
@@ -253,14 +259,6 @@ def _limits(cond: Node) -> Iterator[Node]:
                     yield tensor.node
         elif node.op in ops.TRUTHS | ops.IDENTITIES | {"LogicalAnd", "LogicalOr"}:
             stack += [t.node for t in node.inputs]
-
-
-def _holds_rows(f: Following, node: Node) -> bool:
-    return node not in f.changes and constant(node).size == 1 and constant(node).item() == f.rows
-
-
-def _numbers_list(node: Node) -> bool:
-    return any(use.node.op in ("TensorArrayGatherV3", "TensorArrayScatterV3") for use in node.uses())
 
 
 READINGS = (divided_sums, divided_gradients, whole_shapes, reshapes_back, loop_limits)

@@ -55,6 +55,11 @@ class Rebatched:
         return said
 
 
+def is_open(graph: Graph) -> bool:
+    """Whether no static shape of the input holds the rows of the batch."""
+    return all(take.is_open for take in takes_of(graph))
+
+
 def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), literals: Iterable[str] = ()) -> Rebatched:
     """Let a plain graph read so many rows a step, in place.
 
@@ -74,7 +79,7 @@ def rebatch(graph: Graph, rows: int, *, batch_constants: Iterable[str] = (), lit
         raise ShapeError("the rows of a batch are not known: the input does not batch by a constant", origin=graph.source,
                          node=takes[0].node if takes else None, fix="batch the dataset by a constant: dataset.batch(64)")  # fmt: skip
     scale = Fraction(rows, before)
-    if all(take.is_open for take in takes):
+    if is_open(graph):
         return Rebatched(before, rows, _resized(graph, takes, scale), {}, {})
     if before == 1:
         raise ShapeError("a batch of one row cannot be told from other dimensions of 1", node=takes[0].node, origin=graph.source,
@@ -174,7 +179,7 @@ def _refuse_unread(f: Following) -> None:
         raise ShapeError(f"'{node.name}' ({node.op}) reads '{tensor}' row by row, which has {size} rows and is not made of the "
                          "input: what it holds for another batch is not known", node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
     for node in f.gathers():
-        if node.op in ops.CONTENTS and not any(constant_change.why.startswith("the l") for constant_change in f.changes.values()):
+        if node.op in ops.CONTENTS and not f.lists:
             raise ShapeError(f"'{node.name}' ({node.op}) takes rows of the batch one by one, and no constant is found that says how "
                              "many", node=node, origin=f.graph.source, fix=_TRACE)  # fmt: skip
         held = _numbers_beside(f, node)

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tpugraph import analysis, ops
+from tpugraph.analysis import REPLICATED_ATTR
 from tpugraph.analysis.placements import REPLICATE, SUM, Entries, Partial, PerCore, Placement, Replicate, Shard
 from tpugraph.ir import Node, Tensor, attrs
 from tpugraph.partition.collectives import Collectives
 from tpugraph.rewrite.convert import Conversions
 from tpugraph.rewrite.local_sizes import LocalSizes
-from tpugraph.spmd.placing import Placing, Verdict
+from tpugraph.spmd.placing import COUNT, Placing, Verdict
 from tpugraph.support.errors import ConversionError
 
 _INT32 = attrs.dtype("int32")
@@ -42,6 +43,7 @@ class Rewriting:
         wanted = {(n, i): (n.inputs[i], want) for n, verdict in verdicts.items() for i, want in verdict.wants.items()}
         LocalSizes(placing, self.c).write()
         for node, verdict in verdicts.items():
+            self._mark_same(node, verdict)
             self._draw_alike(node)
             self._average(node, verdict)
             self._cut(node, verdict)
@@ -60,6 +62,12 @@ class Rewriting:
         self.conversions.behind[tensor] = made
         for use in uses:
             self.graph.set_input(use.node, use.index, made)
+
+    def _mark_same(self, node: Node, verdict: Verdict) -> None:
+        """Mark sizes of ragged tensors that do not count their rows: the cores' counts differ, and these do not."""
+        counts = [i for i, t in enumerate(node.inputs) if self.placing.read(t) == COUNT and i not in verdict.wants]
+        if counts and verdict.outputs and isinstance(verdict.outputs[0], Replicate):
+            self.graph.set_attr(node, REPLICATED_ATTR, True)
 
     def _draw_alike(self, node: Node) -> None:
         """What every core has whole is what core 0 draws: each core has a stream of its own."""

@@ -58,6 +58,7 @@ class Roles:
         mode: ``train``, ``eval`` or ``predict``.
         values: of evaluation, by the name of a metric, the tensor that is its value.
         predictions: by name, the tensors that are handed out.
+        replica: whether the graph is one replica of several, which combines them itself.
     """
 
     loss: Finding
@@ -76,6 +77,7 @@ class Roles:
     mode: str = "train"
     values: Mapping[str, str] = field(default_factory=dict)
     predictions: Mapping[str, str] = field(default_factory=dict)
+    replica: bool = False
 
     @property
     def roots(self) -> list[str]:

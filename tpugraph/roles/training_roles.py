@@ -9,6 +9,7 @@ from __future__ import annotations
 from tpugraph import ops
 from tpugraph.analysis.state import feeding, flows_from, written_variables
 from tpugraph.ir import Graph, Node
+from tpugraph.ir.function_library import functions_named
 from tpugraph.ir.pattern import anything, either, match, number, op
 from tpugraph.ir.saves import saved_by
 from tpugraph.ir.walks import source_of, variable_of
@@ -60,7 +61,14 @@ def find(graph: Graph, *, train_op: str | None = None, loss: str | None = None) 
         iterator_initializers=[n.name for n in graph.of_type(*ops.MAKE_ITERATOR)],
         enqueues=[n.name for n in graph.of_type(*ops.ENQUEUES)],
         other_candidates={"train_op": train_others, "loss": loss_others},
+        replica=_combines_replicas(graph),
     )
+
+
+def _combines_replicas(graph: Graph) -> bool:
+    """Whether the program sums over its replicas itself, or asks which of them it is."""
+    inlined = (node.op for function in functions_named(graph).values() for node in function.node_def)
+    return bool(graph.of_type(*ops.OF_REPLICAS)) or not ops.OF_REPLICAS.isdisjoint(inlined)
 
 
 def _noise(graph: Graph, loss: str | None) -> list[Node]:

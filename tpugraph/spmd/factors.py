@@ -74,15 +74,15 @@ def _told(node: Node) -> set[int]:
     return {*record.size_operands(count), *record.constant_operands(count), record.axis_operand(count)} - {None}  # type: ignore[return-value]
 
 
-def _with_spread(node: Node, found: signatures.Signature) -> Signature:
+def _with_spread(node: Node, found: signatures.Signature) -> Signature | None:
     """``...`` becomes factors numbered from the right, so that dimensions that broadcast together have one name."""
     pairs = list(zip(found.inputs, node.inputs, strict=False))
     lead = max((rank(t) - _tail(tokens) for tokens, t in pairs if tokens and tokens[0] == "..."), default=0)
-    if len(pairs) == 1 or node.op in ops.ADD_N:  # all of one rank, though TensorFlow may not have inferred it
-        lead = lead if all(t.shape is not None for t in node.inputs) else max(lead, _MOST_DIMENSIONS)
-    ranks = [len(t.shape) if t.shape is not None else lead for _, t in pairs]
-    if lead == _MOST_DIMENSIONS:
-        ranks = [lead] * len(pairs)
+    ranks = [rank(tensor) for _, tensor in pairs]
+    if any(tensor.shape is None for tokens, tensor in pairs if tokens is not None):
+        if len(pairs) > 1 and node.op not in ops.ADD_N:
+            return None
+        lead, ranks = _MOST_DIMENSIONS, [_MOST_DIMENSIONS] * len(pairs)  # of one rank, whatever it is
     inputs = [
         None if tokens is None else _numbered(tokens, size, lead)
         for (tokens, _), size in zip(pairs, ranks, strict=True)

@@ -14,7 +14,8 @@ import numpy as np
 
 from tpugraph import ops, roles
 from tpugraph.analysis import race_order
-from tpugraph.compiler import ConvertOptions, convert
+from tpugraph.compiler import ConvertOptions, convert, find_roles
+from tpugraph.compiler.another_batch import another_batch
 from tpugraph.ir import Graph, graphdef
 from tpugraph.ir.file_names import rebind_files
 from tpugraph.runtime import checkpoint
@@ -69,9 +70,10 @@ class Pair:
         """The plain graph once more, and a start whose weights are a rounding apart."""
         random, start = np.random.default_rng(1), dict(self.start)
         for name in self.plain.roles.trained:
-            if name in start and np.issubdtype(start[name].dtype, np.floating):
-                scale = np.maximum(np.abs(start[name]).max(initial=0.0), 1.0) * np.finfo(start[name].dtype).eps
-                start[name] = (start[name] + scale * random.choice([-1, 1], start[name].shape)).astype(start[name].dtype)
+            weights = start.get(name)
+            if weights is not None and np.issubdtype(weights.dtype, np.floating):
+                apart = max(np.abs(weights).max(initial=0.0), 1.0) * np.finfo(weights.dtype).eps
+                start[name] = (weights + apart * random.choice([-1, 1], weights.shape)).astype(weights.dtype)
         plain = self.plain.again()
         try:
             yield plain, start
@@ -112,6 +114,12 @@ def pair(
         TpuGraphError: the graph cannot be converted or run, or the checkpoint does not match it.
     """
     original = load(model, rebind)
+    if options.global_batch:
+        original.roles = find_roles(original, options)
+        another_batch(
+            original, options.global_batch, batch_constants=options.batch_constants, literals=options.literals
+        )
+        options = replace(options, global_batch=0, batch_constants=(), literals=())
     program = convert_with(graphdef.copy(original), options)
     notes: list[str] = []
     plain = _plain_run(original, options, program, notes)

@@ -123,7 +123,8 @@ def _joined(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 def _elements(p: Placing, handle: Placement) -> int | None:
     """How many elements a container was made for."""
     made = p.graph.get(handle.of or handle.key) if isinstance(handle, Held) else None
-    length = None if made is None or made.op not in ops.CONTENTS else ops.CONTENTS[made.op].length
+    grows = made is None or made.op not in ops.CONTENTS or made.attr("dynamic_size", False)
+    length = None if grows or made is None else ops.CONTENTS[made.op].length
     sizes = None if made is None or length is None else integers(made.inputs[length])
     return sizes[0] if sizes else None
 

@@ -22,7 +22,10 @@ def _gather(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     each = int(node.attr("batch_dims", 0))
     each += places if each < 0 else 0
     if table == COUNT and isinstance(numbers, Replicate):
-        return Verdict([COUNT if factors.integers(node.inputs[1]) == [0] else REPLICATE], why="a size of ragged rows")
+        picked = factors.integers(node.inputs[1])
+        if picked is None or 0 in picked[1:]:
+            return p.replicate_operands(node, inputs, "picks sizes of ragged rows")
+        return Verdict([COUNT if picked[:1] == [0] else REPLICATE], why="a size of ragged rows")
     if isinstance(numbers, Entries):
         return _by_entries(p, node, inputs, axis, each)
     if isinstance(table, Entries):

@@ -25,9 +25,8 @@ def _reshape(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if not isinstance(inputs[1], Replicate):
         return p.replicate_operands(node, inputs, "reshapes as all cores together say")
     if isinstance(rows, Entries):
-        if rows.role == "shape" or (
-            after is not None and len(after) > 0 and after[0] is None and _keeps_front(before, after)
-        ):
+        target = factors.vector(node.inputs[1])
+        if rows == COUNT or (target and target[0] == -1 and _keeps_front(before, after)):
             return Verdict([rows], why="the same elements")
         return p.replicate_operands(node, inputs, "reshapes ragged rows")
     if not isinstance(rows, Shard):
@@ -54,12 +53,14 @@ def _told(after: Dims, target: Dims | None) -> Dims:
 
 def _broadcast_gradient(p: Placing, sum_: Node, after: Dims | None) -> Shard | None:
     """Where rows are in the gradient of a broadcast operand, a sum of which TensorFlow does not infer the rank."""
-    told = sum_.inputs[1].node if sum_.op in ops.SUMS else sum_
-    sizes = [factors.vector(tensor) for tensor in told.inputs] if told.op in ops.BROADCAST_AXES else [None]
-    rows = p.read(sum_.inputs[0]) if sum_.inputs else None
-    if None in sizes or after is None or not isinstance(rows, Shard):
+    if not _sums_broadcast(sum_) or after is None:
         return None
-    axis = rows.axis - (max(len(size or ()) for size in sizes) - len(after))
+    told, rows = sum_.inputs[1], p.read(sum_.inputs[0])
+    sizes = [factors.vector(tensor) for tensor in told.node.inputs]
+    own = sizes[told.port]
+    if own is None or None in sizes or not isinstance(rows, Shard):
+        return None
+    axis = rows.axis - (max(len(size or ()) for size in sizes) - len(own))
     size = after[axis] if 0 <= axis < len(after) else 1
     return None if size is not None and size % p.cores else Shard(axis, rows.outer)
 
@@ -67,9 +68,14 @@ def _broadcast_gradient(p: Placing, sum_: Node, after: Dims | None) -> Shard | N
 def _ragged(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     """The target counts ragged rows of this core."""
     rows, before, after = inputs[0], node.inputs[0].shape, node.out().shape
-    if isinstance(rows, Entries) and _keeps_front(before, after):
+    if isinstance(rows, Entries) and (_keeps_front(before, after) or _sums_broadcast(node.inputs[0].node)):
         return Verdict([VALUES if rows.role == "shape" else rows], why="entry by entry")
     return p.replicate_operands(node, inputs, "reshapes ragged rows")
+
+
+def _sums_broadcast(node: Node) -> bool:
+    """Whether a node is the gradient of a broadcast operand, which has that operand's rows."""
+    return node.op in ops.SUMS and node.inputs[1].node.op in ops.BROADCAST_AXES
 
 
 def _keeps_front(before: Dims | None, after: Dims | None) -> bool:
@@ -203,6 +209,9 @@ def _fill(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
 @rule("BroadcastTo")
 def _broadcast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if inputs[1] == COUNT:
+        source = node.inputs[0]
+        if isinstance(inputs[0], Replicate) and factors.rank(source) == factors.rank(node.out()) and size_of(source, 0) != 1:
+            return p.replicate_operands(node, inputs, "repeats as many rows as all cores have")
         wants: dict[int, Placement] = {} if isinstance(inputs[0], Replicate | Entries) else {0: REPLICATE}
         return Verdict([VALUES], wants, why="repeated for each ragged row")
     return by_signature(p, node, inputs)

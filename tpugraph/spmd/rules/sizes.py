@@ -56,6 +56,19 @@ def _pack(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     return by_signature(p, node, inputs)
 
 
+@rule(" ".join(ops.DYNAMIC_STITCHES))
+def _stitch(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
+    """The shape of ragged rows behind a reduction: which of its elements are 1, or those of the operand."""
+    half = len(inputs) // 2
+    places = [factors.integers(tensor) for tensor in node.inputs[:half]]
+    if COUNT in inputs and None not in places and factors.rank(node.out()) == 1:
+        first = [i for i, numbers in enumerate(places) if 0 in (numbers or ())]
+        made = inputs[half + first[-1]] if first else REPLICATE
+        if all(s in (COUNT, REPLICATE) for s in inputs):
+            return Verdict([made], why="a shape that counts ragged rows")
+    return by_signature(p, node, inputs)
+
+
 @rule("Cast")
 def _cast(p: Placing, node: Node, inputs: list[Placement]) -> Verdict:
     if inputs[0] == COUNT and not node.out().dtype.floating:

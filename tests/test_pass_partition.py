@@ -1,4 +1,4 @@
-"""The pass cross-replica-sum."""
+"""The pass partition."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ from models import (
     trace,
     variable,
 )
-from tpugraph import testing
 from tpugraph.analysis.step import Partitioned
 from tpugraph.compiler import convert
-from tpugraph.passes.cross_replica_sum import CrossReplicaSum
-from tpugraph.support.errors import ConversionError, UsageError
+from tpugraph.passes.partition import Partition
 
-TWO = CrossReplicaSum(num_replicas=2)
+TWO = Partition(num_replicas=2)
 CLOSE = {"relative": 2e-5, "absolute": 2e-6}  # 4 cores sum 4 batches in another order
 SGD = tf1.train.GradientDescentOptimizer
 
 
 def report(build: Callable[[], Any], **options: Any) -> dict[str, Any]:
-    return convert(trace(build), num_replicas=2, **options).report
+    return convert(trace(build), num_replicas=2, batch_mode="global", **options).report
 
 
 def mean_loss(rows: int) -> Any:
@@ -45,7 +43,7 @@ def test_golden_step() -> None:
     (summed,) = graph.of_type("CrossReplicaSum")
     assert graph["update"].inputs[2] == summed.out()
     assert summed.inputs[1].node.attr("value").tolist() == [[0, 1]]
-    assert graph.result(Partitioned).loss_reduction == "mean"
+    assert graph.result(Partitioned).rows == 2
 
 
 def test_golden_clip() -> None:
@@ -183,7 +181,6 @@ def test_a_sum_with_l2_counts_the_l2_once() -> None:
         finish(loss, SGD(0.002))
 
     assert_cores_are_the_whole_batch(build, **CLOSE)
-    assert report(lambda: build(4))["reduction"]["kind"] == "sum"
 
 
 def test_a_sum_with_l2_of_a_function_of_the_variable_counts_the_l2_once() -> None:
@@ -196,7 +193,6 @@ def test_a_sum_with_l2_of_a_function_of_the_variable_counts_the_l2_once() -> Non
         finish(tf.identity(loss), SGD(0.002))
 
     assert_cores_are_the_whole_batch(build, **CLOSE)
-    assert report(lambda: build(4))["reduction"]["kind"] == "sum"
 
 
 def test_a_mean_with_l2() -> None:
@@ -205,7 +201,6 @@ def test_a_mean_with_l2() -> None:
         finish(loss + 0.3 * tf.nn.l2_loss(tf1.trainable_variables()[0]), SGD(0.1))
 
     assert_cores_are_the_whole_batch(build, **CLOSE)
-    assert report(lambda: build(4))["reduction"]["kind"] == "mean"
 
 
 def test_a_sum_divided_by_the_traced_batch_is_a_mean() -> None:
@@ -213,7 +208,6 @@ def test_a_sum_divided_by_the_traced_batch_is_a_mean() -> None:
         finish(tf.reduce_sum(squared_error(*linear(rows))) / float(rows), SGD(0.1))
 
     assert_cores_are_the_whole_batch(build, **CLOSE)
-    assert report(lambda: build(4))["reduction"]["kind"] == "mean"
 
 
 def test_weights_with_zeros_average_over_what_counts() -> None:
@@ -228,7 +222,6 @@ def test_weights_with_zeros_average_over_what_counts() -> None:
         finish(loss, SGD(0.1))
 
     assert_cores_are_the_whole_batch(build, **CLOSE, rows=2)
-    assert report(lambda: build(4))["reduction"]["kind"] in ("joint", "mean")
 
 
 def test_a_loss_of_both_kinds() -> None:
@@ -238,16 +231,6 @@ def test_a_loss_of_both_kinds() -> None:
         finish(tf.reduce_mean(error) + tf.reduce_sum(tf.abs(features @ weights)), SGD(0.01))
 
     assert_cores_are_the_whole_batch(build, **CLOSE)
-    found = report(lambda: build(4), loss_reduction="sum")
-    assert found["reduction"] == {"kind": "sum", "reason": "chosen with --loss_reduction"}
-    assert "--loss_reduction=sum decides how cores combine" in "".join(found["notes"])
-
-
-def test_an_unknown_reduction_names_the_known_ones() -> None:
-    testing.assert_raises_block(
-        convert, trace(lambda: finish(mean_loss(4), SGD(0.1))), loss_reduction="median",
-        words=["'median' is no loss reduction", "auto, mean or sum"], max_length=200, kind=UsageError,
-    )  # fmt: skip
 
 
 # ------------------------------------------------------------------ rows of embeddings
@@ -342,245 +325,3 @@ def test_rows_that_are_alike_go_to_places_that_differ(reduce: Callable[[Any], An
             finish(loss, optimizer)
 
     assert_cores_are_the_whole_batch(build, relative=1e-5, absolute=1e-6, resource=True)
-
-
-# ------------------------------------------------------------------ constants in doubt
-
-
-COUNTED: dict[str, Callable[[Any, Any], Any]] = {
-    "added": lambda seen, four: tf1.assign_add(seen, four),
-    "assigned": lambda seen, four: tf1.assign(seen, seen + four),
-    "through other numbers": lambda seen, four: tf1.assign(seen, tf.cast(four + tf.cast(seen, tf.float64), tf.float32)),
-    "as ones": lambda seen, four: tf1.assign(seen, seen + tf.reduce_sum(tf.ones(four))),
-}
-
-
-def counted(rows: int, how: str = "added") -> None:
-    """A counter that a constant is added to, as many as a batch has rows."""
-    loss = mean_loss(rows)
-    seen = variable("seen", (), trainable=False)
-    kinds = {"through other numbers": tf.float64, "as ones": tf.int32}
-    shape = [1] if how == "as ones" else []
-    four = tf.constant(4, kinds.get(how, tf.float32), shape, name="four")
-    with tf.control_dependencies([COUNTED[how](seen, four)]):
-        loss = tf.identity(loss)
-    finish(loss, SGD(0.1))
-
-
-def seen(how: str, **options: Any) -> float:
-    found = testing.run_on_cores(trace(lambda: counted(4, how)), steps=3, num_replicas=2, **options)
-    return float(found.variables["seen"])
-
-
-@pytest.mark.parametrize("how", COUNTED)
-def test_a_constant_in_doubt_is_refused_with_the_flags_that_settle_it(how: str) -> None:
-    with pytest.raises(ConversionError, match="a core's batch has 4 rows: if 'four' counts rows") as caught:
-        report(lambda: counted(4, how))
-    assert caught.value.fix == "--batch_constants=four if it counts rows, --literals=four if it does not"
-    told = seen(how, batch_constants=("four",)) - seen(how, literals=("four",))
-    assert told == pytest.approx(3 * (8 - 4), rel=1e-6)
-
-
-def hardest(rows: int, many: int = 2) -> None:
-    """The two hardest of four rows."""
-    error = tf.nn.top_k(squared_error(*linear(rows)), tf.constant(many, name="many"))
-    finish(tf.reduce_mean(error.values), SGD(0.01))
-
-
-def shown_alone(rows: int) -> None:
-    """The first two rows are part of a summary, and of nothing that is trained."""
-    error = squared_error(*linear(rows))
-    tf1.summary.histogram("first", tf.slice(error, [0], tf.constant([2], name="few")))
-    finish(tf.reduce_mean(error), SGD(0.01))
-
-
-def two_numbers(rows: int) -> None:
-    """A counter that a vector is added to, neither of whose numbers is one of rows."""
-    loss = mean_loss(rows)
-    seen = variable("seen", (2,), trainable=False)
-    with tf.control_dependencies([tf1.assign_add(seen, tf.constant([5.0, 7.0], name="pair"))]):
-        loss = tf.identity(loss)
-    finish(loss, SGD(0.1))
-
-
-def test_a_constant_that_may_be_a_share_of_the_rows_is_refused_with_the_flags() -> None:
-    with pytest.raises(
-        ConversionError, match="takes rows of the batch up to 2, and a core's batch has 4 rows"
-    ) as caught:
-        report(lambda: hardest(4))
-    assert caught.value.fix == "--batch_constants=many if it is a share of the rows, --literals=many if it is not"
-    close = {"relative": 1e-5, "absolute": 1e-6}
-    assert_cores_are_the_whole_batch(lambda rows: hardest(rows, rows // 2), **close, batch_constants=("many",))
-    assert_cores_are_the_whole_batch(hardest, **close, literals=("many",))
-    assert not [note for note in report(lambda: hardest(4), literals=("many",))["notes"] if "many" in note]
-    shown = [note for note in report(lambda: shown_alone(4))["notes"] if "--literals=few if it does not" in note]
-    assert "takes 2 of the 4 rows of a core's batch: read as a number of the model; --batch_constants=few" in shown[0]
-
-
-def test_half_of_two_rows_is_settled_by_more_rows() -> None:
-    """Every other 1 of the graph might be that half, too."""
-
-    def first(rows: int) -> None:
-        error = squared_error(*linear(rows))
-        finish(tf.reduce_mean(tf.slice(error, [0], tf.constant([1], name="many"))), SGD(0.01))
-
-    with pytest.raises(
-        ConversionError, match="takes rows of the batch up to 1, and a core's batch has 2 rows"
-    ) as caught:
-        report(lambda: first(2))
-    assert str(caught.value.fix).startswith(
-        "write it as tf.shape(x)[0] // 2, or the graph with more rows a core, if it"
-    )
-    assert_cores_are_the_whole_batch(first, rows=2, relative=1e-5, absolute=1e-6, literals=("many",))
-    (third,) = [note for note in report(lambda: first(3))["notes"] if "many" in note]
-    assert "takes 1 of the 3 rows of a core's batch: read as a number of the model; write tf.shape(x)[0] // 2" in third
-    largest = [note for note in report(lambda: hardest(2, 1))["notes"] if "--batch_constants=many" in note]
-    assert "takes 1 of the 2 rows of a core's batch: read as a number of the model" in largest[0]
-
-
-def test_of_two_rows_a_reshape_may_be_one_to_halves_and_the_report_says_so() -> None:
-    def apart(rows: int) -> None:
-        error = squared_error(*linear(rows))
-        finish(tf.reduce_mean(tf.square(tf.reshape(error, [2, rows // 2]) - 1.0)), SGD(0.01))
-
-    notes = " ".join(report(lambda: apart(2))["notes"])
-    assert "'Reshape' reshapes the two rows of a core's batch to [2, 1]: the 2 is read as the rows" in notes
-
-
-def multiplied(rows: int, by: float) -> None:
-    """A sum, written as a mean times the rows that it is of, or a mean with a weight."""
-    finish(tf.reduce_mean(squared_error(*linear(rows))) * tf.constant(by, name="weight"), SGD(0.01))
-
-
-def test_a_mean_times_as_many_as_it_is_of_is_refused_with_the_flags() -> None:
-    with pytest.raises(
-        ConversionError, match="multiplies a mean over the batch by 4, and a core's batch has 4 rows"
-    ) as caught:
-        report(lambda: multiplied(4, 4.0))
-    assert (
-        caught.value.fix
-        == "--batch_constants=weight if it counts what the mean is of, --literals=weight if it does not"
-    )
-    close = {"relative": 1e-5, "absolute": 1e-6}
-    assert_cores_are_the_whole_batch(lambda rows: multiplied(rows, float(rows)), **close, batch_constants=("weight",))
-    assert_cores_are_the_whole_batch(lambda rows: multiplied(rows, 4.0), **close, literals=("weight",))
-    assert "weight" not in " ".join(report(lambda: multiplied(4, 8.0))["notes"])
-
-
-def test_constants_that_cannot_be_settled_so_are_named() -> None:
-    with pytest.raises(UsageError, match="there is no constant 'five' in the step"):
-        report(lambda: counted(4), literals=("five",))
-    with pytest.raises(UsageError, match="'four' is named by --batch_constants and by --literals"):
-        report(lambda: counted(4), literals=("four",), batch_constants=("four",))
-    with pytest.raises(UsageError, match=r"'pair' holds no number of rows: \[5.0, 7.0\] has"):
-        report(lambda: two_numbers(4), batch_constants=("pair",))
-
-
-def by_twice(rows: int) -> None:
-    """The cost of a textbook, with the number of rows as Python has it."""
-    finish(tf.reduce_sum(squared_error(*linear(rows))) / tf.constant(2.0 * rows, name="twice"), SGD(0.1))
-
-
-def test_several_times_the_rows_below_a_sum_are_refused_with_the_flags_that_settle_them() -> None:
-    with pytest.raises(
-        ConversionError, match="by 8, which is 2 times the 4 rows of a core's batch: if 'twice'"
-    ) as caught:
-        report(lambda: by_twice(4))
-    assert caught.value.fix == "--batch_constants=twice if it grows with the batch, --literals=twice if it does not"
-    assert_cores_are_the_whole_batch(by_twice, relative=1e-5, absolute=1e-6, batch_constants=("twice",))
-    assert report(lambda: by_twice(4), literals=("twice",))["reduction"]["kind"] == "sum"
-
-
-def test_what_a_sum_over_the_batch_is_divided_by_is_named_where_it_equals_the_rows() -> None:
-    def halved(rows: int) -> None:
-        finish(tf.reduce_sum(squared_error(*linear(rows))) / tf.constant(4.0, name="four"), SGD(0.01))
-
-    (note,) = report(lambda: halved(4))["notes"]
-    assert "divides a sum over the batch by 'four', which equals the number of rows or elements that are summed" in note
-    assert note.endswith("--batch_constants=four if it is, --literals=four if it is of the model")
-    assert_cores_are_the_whole_batch(halved, relative=1e-5, absolute=1e-6, literals=("four",))
-    for flags in ({"literals": ("four",)}, {"batch_constants": ("four",)}):
-        assert report(lambda: halved(4), **flags)["notes"] == []
-    assert report(lambda: halved(7))["notes"] == []
-
-
-def by_factor(rows: int, factor: float) -> None:
-    finish(tf.reduce_sum(squared_error(*linear(rows))) * tf.constant(factor, name="factor"), SGD(0.01))
-
-
-@pytest.mark.parametrize(("rows", "factor", "divisor"), [(4, 1 / 4, 4), (8, 1 / 16, 16)])
-def test_a_factor_that_may_be_one_over_the_rows_is_refused_with_the_flags(
-    rows: int, factor: float, divisor: int
-) -> None:
-    """A quarter, which people write as well; and a sixteenth, of eight rows."""
-    with pytest.raises(ConversionError, match=f"'mul' multiplies a sum over the batch by 1/{divisor}") as caught:
-        report(lambda: by_factor(rows, factor))
-    assert str(caught.value.fix).startswith("--batch_constants=factor if it is, --literals=factor if")
-
-
-def test_a_flag_says_what_a_factor_is() -> None:
-    assert_cores_are_the_whole_batch(
-        lambda rows: by_factor(rows, 1 / rows), relative=1e-5, absolute=1e-6, batch_constants=("factor",)
-    )
-    assert_cores_are_the_whole_batch(
-        lambda rows: by_factor(rows, 0.25), relative=1e-5, absolute=1e-6, literals=("factor",)
-    )
-    assert "factor" not in " ".join(report(lambda: by_factor(4, 0.3))["notes"])
-
-
-def one_by_one(rows: int, kind: str) -> None:
-    error = squared_error(*linear(rows))
-    each = (
-        tf.unstack(error)
-        if kind == "unstack"
-        else [error[i] if kind == "slice" else tf.gather(error, i) for i in range(rows)]
-    )
-    finish(tf.add_n(each), SGD(0.01))
-
-
-@pytest.mark.parametrize(
-    ("kind", "node"), [("unstack", "unstack"), ("slice", "strided_slice_3"), ("gather", "GatherV2_3")]
-)
-def test_rows_taken_one_by_one_are_refused(kind: str, node: str) -> None:
-    with pytest.raises(
-        ConversionError, match=f"'{node}' .* takes one row of the batch, and beside it each of the 4 rows"
-    ):
-        report(lambda: one_by_one(4, kind))
-
-
-def test_a_constant_with_rows_of_its_own_is_refused() -> None:
-    def build(weights: Any) -> None:
-        finish(tf.reduce_mean(squared_error(*linear(4)) * tf.constant(weights, tf.float32, name="weights")), SGD(0.1))
-
-    with pytest.raises(
-        ConversionError, match="the constant 'weights' has 4 rows of its own, one for each row of a core's batch"
-    ):
-        report(lambda: build([0.1, 0.2, 0.3, 0.5]))
-    assert report(lambda: build([0.5, 0.5, 0.5, 0.5]))
-
-
-def test_a_sum_divided_by_one_less_than_the_rows_is_refused() -> None:
-    def build() -> None:
-        finish(tf.reduce_sum(squared_error(*linear(4))) / tf.constant(3.0, name="less"), SGD(0.1))
-
-    with pytest.raises(
-        ConversionError, match="'truediv' divides a sum over the batch by 3, one less than 4, the number"
-    ) as caught:
-        report(build)
-    assert "--literals=less if it does not" in str(caught.value.fix)
-    assert report(build, literals=("less",))["reduction"]["kind"] == "sum"
-
-
-def hardest_half(rows: int) -> None:
-    """The hardest of four rows, as many as arithmetic of floating numbers makes of their number."""
-    error = squared_error(*linear(rows))
-    half = tf.cast(tf.cast(tf.constant(rows, name="all"), tf.float32) * 0.5, tf.int32)
-    finish(tf.reduce_mean(tf.nn.top_k(error, half).values), SGD(0.01))
-
-
-def test_a_bound_made_of_what_may_be_the_rows_by_other_arithmetic_is_refused() -> None:
-    with pytest.raises(
-        ConversionError, match=r"\(TopKV2\) takes rows of the batch up to a number made of 'all', which is 4"
-    ):
-        report(lambda: hardest_half(4))
-    assert report(lambda: hardest_half(4), literals=("all",))

@@ -1,0 +1,105 @@
+"""Replicate a program that combines its replicas itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpugraph import analysis, ops
+from tpugraph.analysis import CLUSTER, CLUSTER_ATTR, cluster_nodes, in_cluster
+from tpugraph.analysis.constant_values import constant_at
+from tpugraph.analysis.placements import REPLICATE, PerCore, Placement, Shard
+from tpugraph.analysis.state import written_variables
+from tpugraph.analysis.step import PaddedBatches, Partitioned
+from tpugraph.ir import Graph, Node, Tensor, attrs
+from tpugraph.partition.collectives import Collectives
+from tpugraph.spmd.analysis import batch_of
+from tpugraph.support.errors import ConversionError, UsageError
+from tpugraph.support.wording import counted
+from tpugraph.tpu.pipeline import Pass
+
+_INT32 = attrs.dtype("int32")
+_CHOICES = ("mean", "replica0", "error")
+
+
+@dataclass(frozen=True)
+class ReplicaProgram(Pass):
+    """A program that is one replica of several runs on each core as it is, on a batch of its own.
+
+    It combines gradients itself. What its cores would write differently to a variable that they have in common, such as
+    moving averages of their own batches, becomes one value. The loss is the mean of the cores' losses.
+    """
+
+    num_replicas: int = 8
+    varying_updates: str = "mean"
+
+    requires = ("placed", "shapes_known")
+    ensures = ("gradients_reduced", "uniform_writes")
+    reads_if_given = (PaddedBatches,)
+    gives = (Partitioned,)
+
+    def run(self, graph: Graph) -> None:
+        if self.varying_updates not in _CHOICES:
+            raise UsageError(f"'{self.varying_updates}' is no varying updates",
+                             fix="--varying_updates=mean, replica0 or error")  # fmt: skip
+        self._check_groups(graph)
+        cores = Collectives(graph, self.num_replicas)
+        for node in graph.of_type("XlaReplicaId"):
+            graph.retype(
+                node, "Identity", inputs=[cores.own_id(node.out())], attrs={"T": _INT32, CLUSTER_ATTR: CLUSTER}
+            )
+        leaving = _leaving(graph)
+        unified = {} if self.num_replicas == 1 else self._unify(graph, cores)
+        share = cores.share(graph.tensor(graph.roles.loss.name))
+        reason = f"a replica program, replicated as it is on {counted(self.num_replicas, 'core')}"
+        graph.keep(Partitioned(self.num_replicas, batch_of(graph), str(share), "mean", reason, leaving=leaving,
+                               unified=unified))  # fmt: skip
+
+    def _check_groups(self, graph: Graph) -> None:
+        """The program was traced for as many replicas as there are cores, which combine all of their values."""
+        for node in graph.of_type(*ops.OF_REPLICAS):
+            groups = constant_at(node.inputs[1]) if len(node.inputs) > 1 else None
+            if node.op not in {*ops.ALL_REDUCES, "XlaReplicaId"}:
+                raise ConversionError(f"the collective {node.op} is not emulated", node=node, origin=graph.source,
+                                      fix="combine the replicas by cross_replica_sum")  # fmt: skip
+            if groups is None or groups.size == self.num_replicas == len(groups[0]):
+                continue
+            if len(groups) == 1:
+                traced = counted(groups.size, "replica")
+                raise ConversionError(f"the program was traced as one of {traced}, not of {self.num_replicas}", node=node,
+                                      origin=graph.source, fix=f"--num_replicas={groups.size}")  # fmt: skip
+            raise ConversionError(f"it sums over {len(groups)} groups of replicas", node=node, origin=graph.source,
+                                  fix="sum over all of them: leave group_assignment out")  # fmt: skip
+
+    def _unify(self, graph: Graph, cores: Collectives) -> dict[str, str]:
+        """Give one value to each write of what the cores have in common; returns how, by variable."""
+        varying, found = analysis.replica_varying(graph), {}
+        for node in [n for n in varying if n.op in ops.WRITES and in_cluster(n) and not analysis.writes_own(n)]:
+            fact, name = ops.WRITES[node.op], written_variables(node)[0].name
+            differing = [i for i, t in enumerate(node.inputs) if i not in fact.variables and t.node in varying]
+            if self.varying_updates == "error" or not differing or fact.rows in differing:
+                raise _refusal(graph, node, name, rows=fact.rows in differing)
+            for index in differing:
+                tensor = node.inputs[index]
+                mean = tensor.dtype.floating and self.varying_updates == "mean"
+                part = cores.scaled(tensor, 1 / cores.count) if mean else cores.first(tensor)
+                graph.set_input(node, index, cores.sum(part))
+                found[name] = "mean" if mean else "replica0"
+        return found
+
+
+def _refusal(graph: Graph, node: Node, variable: str, *, rows: bool) -> ConversionError:
+    how = "other rows of" if rows else "another value to"
+    return ConversionError(f"each core would write {how} '{variable}'", node=node, origin=graph.source,
+                           fix="sum what it writes over the cores with cross_replica_sum, outside of any condition that "
+                               "differs between them")  # fmt: skip
+
+
+def _leaving(graph: Graph) -> dict[str, Placement]:
+    """How what the host reads lives on the cores: of each core's own, tensors are put together along their first dimension."""
+    device, varying = cluster_nodes(graph), analysis.replica_varying(graph)
+    read = {tensor: None for node in graph if node not in device for tensor in node.inputs if tensor.node in device}
+    return {str(tensor): _placement(tensor) if tensor.node in varying else REPLICATE for tensor in read}
+
+
+def _placement(tensor: Tensor) -> Placement:
+    return Shard(0) if tensor.shape else PerCore("replica program")

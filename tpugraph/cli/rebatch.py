@@ -1,0 +1,31 @@
+"""``tpugraph rebatch``: the plain graph with another batch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from tpugraph.cli.console import Console, Outcome
+from tpugraph.cli.convert import check_writable
+from tpugraph.cli.flags import Parsed
+from tpugraph.compiler import ConvertOptions, find_roles
+from tpugraph.compiler.another_batch import another_batch
+from tpugraph.ir import graphdef
+from tpugraph.support.errors import UsageError
+
+
+def run(flags: Parsed, console: Console) -> Outcome:
+    """Write MODEL with another batch, and list what was changed."""
+    model, rows = Path(flags.model), flags["global_batch"]
+    if not rows:
+        raise UsageError("rebatch needs the rows of the batch", fix=f"tpugraph rebatch {model} --global_batch=256")
+    output = Path(flags["output"]) if flags["output"] else Path(f"{model.stem}_{rows}.pb")
+    check_writable(output, "--output")
+    graph = graphdef.load(model)
+    graph.roles = find_roles(graph, ConvertOptions(train_op=flags["train_op"], loss=flags["loss"]))
+    found = another_batch(graph, rows, batch_constants=flags["batch_constants"], literals=flags["literals"])
+    for line in found.lines():
+        console.say(line)
+    graphdef.save(graph, output)
+    console.say(f"wrote {output} ({output.stat().st_size:,} bytes)")
+    return Outcome(asdict(found) | {"output": str(output)})

@@ -1,0 +1,20 @@
+"""One-shot iterators made initializable, so that their datasets are nodes of the graph like those of any other."""
+
+from __future__ import annotations
+
+from tpugraph.ir import Graph, attrs
+
+_RESOURCE, _VARIANT = attrs.dtype("resource"), attrs.dtype("variant")
+
+
+def make_initializable(graph: Graph) -> None:
+    """Replace each OneShotIterator by an IteratorV2 that a MakeIterator fills; the call of its function is inlined later."""
+    for node in graph.of_type("OneShotIterator"):
+        factory = node.attr("dataset_factory")
+        call = graph.add("PartitionedCall", f"{node.name}/dataset", source=node, outputs=[(_VARIANT, ())],
+                         attrs={"Tin": [], "Tout": [_VARIANT], "f": factory})  # fmt: skip
+        kept = {name: node.raw_attrs[name] for name in ("output_types", "output_shapes", "container", "shared_name") if node.has_attr(name)}
+        iterator = graph.add("IteratorV2", f"{node.name}/initializable", attrs=kept, source=node, outputs=[(_RESOURCE, ())])
+        graph.add("MakeIterator", f"{node.name}/make", [call.out(), iterator.out()], source=node, outputs=[])
+        graph.replace_uses(node.out(), iterator.out())
+        graph.remove(node)
