@@ -79,8 +79,8 @@ def models() -> dict[str, Callable[[], Model]]:
         name: lambda folder=folder: Model(graphdef.to_graph_def(folder.graph()), {})  # type: ignore[misc]
         for name, folder in recorded.items()
     }
-    made["BERT (program `bert`, Adam, 1,000 words)"] = _bert
-    made["ResNet-50 (program `residual`)"] = _resnet
+    made["BERT (program `attention/bert`, Adam, 1,000 words)"] = _bert
+    made["ResNet-50 (program `images/residual`)"] = _resnet
     return made
 
 

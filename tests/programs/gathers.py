@@ -71,7 +71,6 @@ _TAKEN = {
     "first": lambda table, n: table[:n],
     "last": lambda table, n: table[-n:],
     "second": lambda table, n: table[n : n + n],
-    "every_other": lambda table, n: table[::2][:n],
 }
 """As many places of a table as there are rows."""
 

@@ -143,8 +143,8 @@ def hardest_negatives(rows: int) -> Any:
 SCORES = {
     "logsumexp": lambda s: mean(tf.reduce_logsumexp(s, 1) - tf.linalg.diag_part(s)),
     "sum": lambda s: mean(tf.square(total(s, 1))),
-    "diagonal_left_out": lambda s: total(tf.square(s) * tf.cast(tf.eye(s.shape[0]) < 0.5, tf.float32)),
-    "one_hot": lambda s: mean(tf.square(s - tf.one_hot(tf.range(s.shape[0]), s.shape[0]))),
+    "diagonal_left_out": lambda s: mean(tf.square(s) * tf.cast(tf.eye(length(s)) < 0.5, tf.float32)),
+    "one_hot": lambda s: mean(tf.square(s - tf.one_hot(tf.range(length(s)), length(s)))),
 }
 
 
